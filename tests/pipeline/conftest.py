@@ -1,4 +1,4 @@
-"""Starts the one SparkSession of the tests, and lets the tests that need it come first."""
+"""Starts the one SparkSession of the tests, and runs the tests that need it first."""
 
 import os
 import warnings
@@ -13,15 +13,15 @@ _HERE = Path(__file__).parent
 
 _SMALL_AND_QUICK_TO_START = {
     "spark.sql.shuffle.partitions": "1",
-    # To verify the byte code of Spark's classes, which pip checked, costs two CPU seconds at each start.
+    # Bytecode verification of Spark's classes costs two CPU seconds per start; pip has already checked the files.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
     "spark.driver.memory": "3g",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.files.minPartitionNum": "1",
-    # Each column would look through the stack of Python's calls for where it was made.
+    # Otherwise each column inspects Python's call stack to record where it was made.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # To compile a query takes many times as long as to interpret it for the few rows of a test.
+    # For the few rows of a test, compiling a query takes many times as long as interpreting it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -29,7 +29,7 @@ _SMALL_AND_QUICK_TO_START = {
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    """A session that ends with the process: pyspark's JVM stops when its parent's pipe closes."""
+    """Start a session that ends with the process: pyspark's JVM stops when its parent's pipe closes."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -39,10 +39,10 @@ def spark() -> SparkSession:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark's tests come first, and may take their time.
+    """Put Spark's tests first, and give them a longer timeout.
 
-    With ``--dist worksteal`` the first process begins with them, and what is stolen from a process is the end of its
-    share: so one of them starts a JVM, and no other.
+    With ``--dist worksteal`` the first process begins with them, and other processes steal from the end of its share.
+    So only one process starts a JVM.
     """
     for item in items:
         if _HERE in item.path.parents:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_the_history_reads_what_spark_writes(spark: "SparkSession", tmp_path: Path) -> None:
+def test_the_history_reads_the_tables_that_spark_writes(spark: "SparkSession", tmp_path: Path) -> None:
     tables, day = Tables(str(tmp_path)), MIDNIGHT.date()
     lags = [lag_minute_row(at, at * 10, "ERR" if at == 3 else "OK", day=day) for at in range(5)]
     frames = {
@@ -56,12 +56,10 @@ def test_the_history_reads_the_note_of_the_days_that_derive_finished(tmp_path: P
         b'{"days": {"2026-11-20": {"files": "0f"}}}',
     ],
 )
-def test_what_derive_takes_for_a_damaged_note_the_history_does_too(
-    spark: "SparkSession", tmp_path: Path, note: bytes
-) -> None:
+def test_derive_and_the_history_agree_on_damaged_notes(spark: "SparkSession", tmp_path: Path, note: bytes) -> None:
     (tmp_path / "_derived.json").write_bytes(note)
     assert finished(tmp_path) == read_note(spark, Tables(str(tmp_path))).days.keys()
 
 
-def test_the_history_tells_apart_what_can_be_derived_again_without_asking_the_schemas(tmp_path: Path) -> None:
+def test_the_history_knows_derived_tables_without_importing_the_schemas(tmp_path: Path) -> None:
     assert {name for name in TABLES if Table(tmp_path, name).is_derived} == DERIVED.keys()

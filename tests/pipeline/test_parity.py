@@ -1,4 +1,4 @@
-"""The service and the pipeline, told the same, say the same."""
+"""The service and the pipeline give the same incidents and numbers for the same events."""
 
 import datetime as dt
 from contextlib import closing
@@ -27,7 +27,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def _tell(log: SqliteEventLog, clock: ManualClock, rng: Random) -> list[dict[str, object]]:
-    """Half an hour of forty groups, into the log; returns the rows that ingest makes of it."""
+    """Append half an hour of forty groups to the log; return the rows that ingest makes of it."""
     rows = []
     for _ in range(800):
         clock.advance(rng.choice([0, 1_000, 4_000]))
@@ -69,7 +69,7 @@ def _moment(epoch_ms: int) -> dt.datetime:
     return _EPOCH + dt.timedelta(milliseconds=epoch_ms)
 
 
-def test_the_same_events_make_the_same_incidents_and_the_same_numbers(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_same_events_give_the_same_incidents_and_numbers(spark: SparkSession, tmp_path: Path) -> None:
     clock = ManualClock()
     with closing(open_sqlite(tmp_path, clock, stale_after_ms=10**9)) as log:
         rows = _tell(log, clock, Random(5))

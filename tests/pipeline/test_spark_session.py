@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_java_says_errors_alone_by_our_own_configuration(spark: "SparkSession") -> None:
+def test_java_logs_only_errors_by_our_own_configuration(spark: "SparkSession") -> None:
     log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     used = log4j.LogManager.getContext(False).getConfiguration()
     assert Path(used.getConfigurationSource().getLocation()).name == "log4j2.properties"
     assert used.getRootLogger().getLevel().name() == "ERROR"
 
 
-def test_what_somebody_chose_to_log_by_stays(tmp_path: Path) -> None:
+def test_a_users_logging_configuration_is_kept(tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     conf.mkdir()
     assert not has_logging({"SPARK_HOME": str(tmp_path), "SPARK_CONF_DIR": str(conf)}, {})
@@ -30,7 +30,7 @@ def test_what_somebody_chose_to_log_by_stays(tmp_path: Path) -> None:
     assert not has_logging({}, {"spark.driver.extraJavaOptions": "-Xss4m"})
 
 
-def test_a_day_is_one_of_utc_whatever_else_somebody_chose() -> None:
+def test_days_are_in_utc_whatever_time_zone_the_user_chose() -> None:
     assert left_to_us(lambda _key: False) == RUNTIME
     assert left_to_us(lambda _key: True) == {"spark.sql.session.timeZone": "UTC"}
 
@@ -38,7 +38,7 @@ def test_a_day_is_one_of_utc_whatever_else_somebody_chose() -> None:
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark-submit" / "karrot_pipeline.py"
 
 
-def test_under_spark_submit_the_result_is_all_of_stdout_and_the_last_line_of_a_short_log(tmp_path: Path) -> None:
+def test_under_spark_submit_stdout_is_only_the_result_and_the_log_is_short(tmp_path: Path) -> None:
     try:
         require_java()
     except SparkUnavailable as why:
@@ -63,6 +63,6 @@ def test_under_spark_submit_the_result_is_all_of_stdout_and_the_last_line_of_a_s
         logged = log.read_bytes()
         assert job.stdout.read() == b""
     assert (job.returncode, result) == (0, b"merged 0 files into 0, dropped 0 days\n")
-    assert log.read_bytes() == logged, "the result is not the last thing that is printed"
+    assert log.read_bytes() == logged, "the result must be the last printed line"
     assert b" INFO SparkContext: Running Spark" in logged
-    assert b"Successfully stopped SparkContext" not in logged  # what is logged at INFO once there is a session
+    assert b"Successfully stopped SparkContext" not in logged  # logged at INFO once there is a session

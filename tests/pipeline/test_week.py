@@ -13,7 +13,7 @@ from tools.history_generator.event_stream import MINUTE_MS
 from tools.history_generator.history_scenario import CLUSTERS, consumer_groups, planted
 from tools.history_generator.history_writer import Told, read_truth, write_history
 
-pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
+pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
 
 _START_MS = int(datetime(2026, 11, 14, tzinfo=UTC).timestamp()) * 1000
 _GROUPS = 5
@@ -21,7 +21,7 @@ _GROUPS = 5
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A day of ten groups on two clusters."""
+    """Write the history of a day of ten groups on two clusters."""
     directory = tmp_path_factory.mktemp("history")
     for cluster in CLUSTERS:
         _write(directory, cluster, _GROUPS)
@@ -62,7 +62,7 @@ def _as_in_the_table(told: Told) -> tuple[str | int | None, ...]:
     return (told.incident_id, told.cluster, told.consumer, *moments, told.ended_by, told.worst_status, told.peak_lag)
 
 
-def test_trouble_makes_incidents_and_nothing_else_does(history: Path) -> None:
+def test_only_planted_trouble_causes_incidents(history: Path) -> None:
     for cluster in CLUSTERS:
         truth = read_truth(history / f"{cluster}.jsonl")
         expected = {(one.consumer, one.cause) for one in planted(_GROUPS, 1) if one.cluster == cluster}
@@ -70,18 +70,18 @@ def test_trouble_makes_incidents_and_nothing_else_does(history: Path) -> None:
         for told in truth:
             assert told.planted_from_ms is not None
             assert told.planted_to_ms is not None
-            # Burrow's window is ten commits, here of a minute each. A failover begins an incident anew.
+            # Burrow's window has ten commits, here one per minute. A failover starts a new incident.
             assert told.started_at_ms - told.planted_from_ms < 90 * MINUTE_MS
             assert told.ended_at_ms is None or told.ended_at_ms - told.planted_to_ms < 15 * MINUTE_MS
 
 
-def test_each_group_of_a_cluster_has_a_name_and_a_topic_of_its_own() -> None:
+def test_each_group_of_a_cluster_has_its_own_name_and_topic() -> None:
     groups = consumer_groups(CLUSTERS[0], 100, 7, 7)
     assert len({group.name for group in groups}) == 100
     assert len({topic.name for group in groups for topic in group.topics}) == 100
 
 
-def test_the_same_history_is_the_same_files(tmp_path: Path) -> None:
+def test_the_same_history_gives_the_same_files(tmp_path: Path) -> None:
     def files(directory: Path) -> dict[str, bytes]:
         directory.mkdir()
         assert _write(directory, "prod-us", 1) == 1440 + 1440 // 10

@@ -17,7 +17,7 @@ _SEVERITY = {"WARN": 2, "ERR": 3}
 
 
 class ExpectedIncident(NamedTuple):
-    """An incident as the table has it."""
+    """An incident with the columns of the table."""
 
     consumer: str
     incident_id: str | None
@@ -33,7 +33,7 @@ class ExpectedIncident(NamedTuple):
 def incidents_of_group(
     events: Iterable[dict[str, Any]], silence: dt.timedelta, as_of: dt.datetime
 ) -> list[ExpectedIncident]:
-    """The incidents of one group, of its events in the order of arrival."""
+    """Find the incidents of one group by a loop over its events in the order of arrival."""
     group = _Group(silence)
     for event in events:
         if group.newest is None or event["observed_at"] >= group.newest:
@@ -138,27 +138,27 @@ def _utc(moment: dt.datetime | None) -> dt.datetime | None:
     return None if moment is None else moment.astimezone(dt.UTC)
 
 
-def test_every_way_that_an_incident_ends(spark: SparkSession) -> None:
+def test_incidents_end_in_every_possible_way(spark: SparkSession) -> None:
     rows = [
-        # Its own close, with a verdict of REST's between; the worst status and the largest lag are remembered.
+        # Its own close, with a verdict from REST in between; the worst status and the largest lag are kept.
         event_row(0, "ok", consumer="closed"),
         event_row(60, "warn", "a", consumer="closed", total_lag=5, topics=["t2"]),
         event_row(120, "err", consumer="closed", total_lag=9, topics=["t1", "t2"]),
         event_row(180, "close", "a", consumer="closed", total_lag=0),
-        # Burrow's word on when it began; another id.
+        # Burrow gives its start; then another id.
         event_row(60, "warn", "a", consumer="followed", incident_start=second_at(-86_400 * 2)),
         event_row(120, "warn", "b", consumer="followed"),
         event_row(150, "ok", consumer="followed"),
         event_row(60, "err", "a", consumer="deleted"),
         event_row(90, "gone", consumer="deleted"),
-        # Silent, then well: how it was between nobody knows.
+        # Silent, then OK: the status in between is unknown.
         event_row(60, "warn", "a", consumer="silent"),
         event_row(4_000, "ok", consumer="silent"),
-        # Silent, then itself again: it never ended.
+        # Silent, then the same incident again: it did not end.
         event_row(60, "warn", "a", consumer="resumed"),
         event_row(4_000, "warn", "a", consumer="resumed"),
         event_row(4_060, "close", "a", consumer="resumed"),
-        # Reported by its end alone.
+        # Only its end was reported.
         event_row(60, "close", "a", consumer="close alone"),
         event_row(3_950, "warn", "a", consumer="open"),
         event_row(60, "odd", "a", consumer="odd"),
@@ -178,7 +178,7 @@ def test_every_way_that_an_incident_ends(spark: SparkSession) -> None:
     ]
 
 
-def test_verdicts_without_an_id_are_an_incident_until_one_names_it(spark: SparkSession) -> None:
+def test_verdicts_without_an_id_form_an_incident_until_a_verdict_has_an_id(spark: SparkSession) -> None:
     rows = [
         event_row(0, "warn", consumer="nameless"),
         event_row(200, "err", consumer="nameless"),
@@ -187,11 +187,11 @@ def test_verdicts_without_an_id_are_an_incident_until_one_names_it(spark: SparkS
         event_row(0, "warn", consumer="named late", total_lag=7),
         event_row(60, "warn", "a", consumer="named late", total_lag=3),
         event_row(90, "close", "a", consumer="named late"),
-        # An id that was seen before reopens nothing.
+        # A known id does not open an incident again.
         event_row(0, "warn", "a", consumer="late"),
         event_row(60, "close", "a", consumer="late"),
         event_row(90, "warn", "a", consumer="late"),
-        # Observed before what arrived before it: passed over, as the service does.
+        # Observed before an event that arrived earlier: skipped, as in the service.
         event_row(0, "warn", "a", consumer="overtaken"),
         event_row(30, "ok", consumer="overtaken", late=40),
         event_row(60, "warn", "a", consumer="overtaken"),
@@ -205,8 +205,8 @@ def test_verdicts_without_an_id_are_an_incident_until_one_names_it(spark: SparkS
     ]
 
 
-def test_whatever_groups_say_the_columns_agree_with_a_walk_from_event_to_event(spark: SparkSession) -> None:
-    """Four hundred histories in one query, which takes as long for one."""
+def test_the_query_agrees_with_the_loop_for_any_events(spark: SparkSession) -> None:
+    """One query handles four hundred histories, because it takes as long for a single one."""
     rng = Random(5)
     groups = {f"g{number}": _anything(rng, f"g{number}") for number in range(400)}
     rows = [row for said_of in groups.values() for row in said_of]
@@ -219,7 +219,7 @@ def test_whatever_groups_say_the_columns_agree_with_a_walk_from_event_to_event(s
 
 
 def _anything(rng: Random, consumer: str) -> list[dict[str, Any]]:
-    """Up to twenty events around midnight: any order of words and ids, silences, equal moments, late ones."""
+    """Draw up to twenty events around midnight, with any statuses, ids, silences, equal times and late events."""
     seconds: float = 86_400 - rng.randint(0, 3_000)
     rows = []
     for _ in range(rng.randint(1, 20)):

@@ -38,7 +38,7 @@ def _land(spark: SparkSession, tables: Tables, batch: str, rows: Rows) -> None:
 
 
 def _rows(tables: Tables, name: str) -> list[tuple[Any, ...]]:
-    """A table as another engine reads it."""
+    """Read a table with another engine."""
     files = f"{tables.directory}/{name}/*/*.parquet"
     return _queried(f"SELECT * FROM read_parquet('{files}', hive_partitioning=true) ORDER BY ALL")
 
@@ -80,7 +80,7 @@ def _every_five_minutes(first: float, until: float, word: str, incident_id: str 
 
 
 def _three_days() -> Rows:
-    """Well; at 23:00 on the first day an incident, until 01:00 on the third; well again."""
+    """Return events: OK, an incident from 23:00 on the first day to 01:00 on the third, then OK again."""
     return [
         *_every_five_minutes(_A_DAY - 7_200, _A_DAY - 3_600, "ok"),
         *_every_five_minutes(_A_DAY - 3_600, 2 * _A_DAY + 3_600, "warn", "i"),
@@ -89,12 +89,12 @@ def _three_days() -> Rows:
     ]
 
 
-def test_days_are_derived_as_they_change(
+def test_changed_days_are_derived_again(
     spark: SparkSession, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One history, told in turns: each of them costs a run."""
+    """The test adds to one history step by step, because each step needs a run."""
     rows = _three_days()
-    # The first two days; the incident spans their midnight and is open.
+    # The first two days; the incident spans midnight and is open.
     _land(spark, tables, "b-0", [row for row in rows if row["day"] in DAYS[:2]])
     assert derive(spark, tables, DeriveRules()) == DAYS[:2]
     assert derive(spark, tables, DeriveRules()) == []
@@ -103,7 +103,7 @@ def test_days_are_derived_as_they_change(
         "incidents/day=2026-11-20/incidents.parquet"
     }
 
-    # Its end comes with the third day, and is written into the first. Interrupted, the run is made up for.
+    # Its end comes with the third day and is written into the first. The next run repairs an interrupted one.
     _land(spark, tables, "b-1", [row for row in rows if row["day"] == DAYS[2]])
     before = _state(tables)
     with pytest.raises(InterruptedError):
@@ -124,8 +124,8 @@ def test_days_are_derived_as_they_change(
         ("2026-11-22", "OK", "22 01:00", "22 01:55"),
     ]
 
-    # What happened in the middle comes late: the incident was over for a time, which is another incident. Who reads
-    # meanwhile sees the day as it was or as it is.
+    # An event from the middle arrives late: the incident was over for a time, so there are two incidents. A reader
+    # during the run sees the day either before or after the change.
     late = [event_row(_A_DAY - 1_000, "close", "i"), event_row(_A_DAY - 990, "err", "j")]
     _land(spark, tables, "b-2", late)
     with _reading(f"{tables.directory}/lag_minute/day={DAY}/*.parquet") as seen:
@@ -137,7 +137,7 @@ def test_days_are_derived_as_they_change(
         ("j", "2026-11-20", "20 23:43", "22 01:00", "recovered"),
     ]
 
-    # The same events in one go, and some of them twice: the same tables.
+    # The same events in one run, some of them twice, give the same tables.
     at_once = Tables(str(tmp_path / "at-once"))
     _land(spark, at_once, "b-0", [*rows, *late])
     _land(spark, at_once, "b-1", rows[40:70])
@@ -145,14 +145,16 @@ def test_days_are_derived_as_they_change(
     whole = _state(tables)
     assert _state(at_once) == whole
 
-    # Small files become one, and nothing is to be derived for that. A day that was removed leaves every table; one that
-    # is asked for comes out as it was.
+    # Merging small files derives nothing again. A removed day disappears from every table; a day that is requested
+    # again has the same rows as before.
     compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
     assert len(list(Path(tables.directory, "events", f"day={DAY}").rglob("*.parquet"))) == 1
     assert derive(spark, tables, DeriveRules()) == []
     for name in ("events", "partitions"):
         tables.drop_day(spark, name, DAYS[2])
-    monkeypatch.setattr(SparkSession, "stop", lambda _self: None)  # the command's would end the session of all tests
+    monkeypatch.setattr(
+        SparkSession, "stop", lambda _self: None
+    )  # the command's own session would end that of all tests
     derived = ["derive", "--day", str(DAY), "--day", str(DAYS[2])]
     assert _command(tables, *derived) == "derived 2 days, 2026-11-20 to 2026-11-22\n"
     assert _rows(tables, "lag_minute") == [row for row in whole["lag_minute"] if row[-1] != DAYS[2]]
@@ -161,7 +163,7 @@ def test_days_are_derived_as_they_change(
 
     assert _command(tables, "compact", "--keep", "3650d") == "merged 0 files into 0, dropped 0 days\n"
     assert compact(spark, tables, keep=dt.timedelta(days=2), today=DAYS[3]).dropped == [DAY]
-    # Without the third day, j has no end: it lasts into the days that are kept, and i does not.
+    # Without the third day j has no end, so it overlaps the kept days; i does not.
     assert {(path.parent.name == "incidents", path.name) for path in Path(tables.directory).glob("*/day=*")} == {
         (True, "day=2026-11-20"),
         (False, "day=2026-11-21"),
@@ -169,10 +171,8 @@ def test_days_are_derived_as_they_change(
     assert [row[:5] for row in _incidents(tables)] == [("j", "2026-11-20", "20 23:43", None, None)]
 
 
-def test_a_day_that_a_run_did_not_finish_is_not_held_until_the_next_run_has(
-    spark: SparkSession, tables: Tables
-) -> None:
-    """``verdict_runs`` of such a day may be of this run, and ``incidents`` of the one before."""
+def test_a_day_that_a_run_did_not_finish_is_not_held_until_the_next_run(spark: SparkSession, tables: Tables) -> None:
+    """``verdict_runs`` of such a day may be from this run, and ``incidents`` from the run before."""
     directory = Path(tables.directory)
     _land(spark, tables, "b-0", _every_five_minutes(0, 7_200, "ok"))
     _land(spark, tables, "b-1", _every_five_minutes(_A_DAY, _A_DAY + 7_200, "ok"))
@@ -185,7 +185,7 @@ def test_a_day_that_a_run_did_not_finish_is_not_held_until_the_next_run_has(
     compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
     assert finished(directory) == {DAYS[1]}
 
-    # Another day alone leaves it as it is; and it is done again if its files are gone meanwhile.
+    # A run for another day alone does not change it, and it is derived again if its files are gone.
     assert derive(spark, tables, DeriveRules(), only=[DAYS[1]]) == [DAYS[1]]
     assert finished(directory) == {DAYS[1]}
     for name in ("events", "partitions"):
@@ -213,7 +213,7 @@ def test_rates_beside_a_changed_midnight_stay_where_the_next_day_has_events_twic
 
 
 class DiesAtTheSecond(Tables):
-    """The second table that is written ends the run after its rows are staged."""
+    """Tables that end the run at the second written table, after its rows are staged."""
 
     def _replace(self, spark: SparkSession, name: str, day: str, staged: str) -> None:
         if name != "lag_minute":
@@ -223,7 +223,7 @@ class DiesAtTheSecond(Tables):
 
 @contextmanager
 def _reading(files: str) -> Iterator[set[tuple[Any, ...]]]:
-    """What a reader of a minute table sees while something else goes on: its rows and its events."""
+    """Collect the rows and events that a reader of a minute table sees during other work."""
     seen: set[tuple[Any, ...]] = set()
     ended = threading.Event()
     directory, pattern = Path(files).parent, Path(files).name
@@ -237,7 +237,7 @@ def _reading(files: str) -> Iterator[set[tuple[Any, ...]]]:
             try:
                 seen.update(_queried(f"SELECT count(*), sum(count)::INT FROM read_parquet('{files}')"))
             except duckdb.Error:
-                # DuckDB opens a file twice in one query. karrot history asks again if it was replaced in between.
+                # DuckDB opens a file twice per query; karrot history repeats the query if the file was replaced.
                 assert inodes() != before
 
     with ThreadPoolExecutor(1) as pool:
@@ -256,7 +256,7 @@ def _command(tables: Tables, command: str, *options: str) -> str:
     return ended.stdout
 
 
-def test_without_events_there_is_nothing_to_derive(
+def test_a_run_without_events_derives_nothing(
     spark: SparkSession, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert derive(spark, tables, DeriveRules()) == []
@@ -265,7 +265,7 @@ def test_without_events_there_is_nothing_to_derive(
     assert (ended.exit_code, ended.stderr.startswith(f"karrot: {tables.directory}/misspelt: no such dir")) == (2, True)
 
 
-def test_what_else_lies_among_the_tables_is_passed_by(spark: SparkSession, tables: Tables) -> None:
+def test_other_files_among_the_tables_are_ignored(spark: SparkSession, tables: Tables) -> None:
     for name in ("events", "lag_minute"):
         Path(tables.directory, name, "day=someday").mkdir(parents=True)
     Path(tables.directory, "_derived.json").write_text('{"rules": "torn by a fai')
@@ -273,7 +273,7 @@ def test_what_else_lies_among_the_tables_is_passed_by(spark: SparkSession, table
     assert compact(spark, tables, keep=dt.timedelta(days=400), today=DAY).dropped == []
 
 
-def test_a_file_without_a_byte_is_not_taken_for_one_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_file_is_refused_and_not_read_as_having_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(str(tmp_path / "the tables"))
     _land(spark, tables, "b-0", [event_row(0, "ok")])
     _land(spark, tables, "b-1", [event_row(60, "ok")])

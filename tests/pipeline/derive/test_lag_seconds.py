@@ -1,4 +1,4 @@
-"""A lag in time that a verdict had to extrapolate is looked up in what other verdicts saw of the log."""
+"""An extrapolated lag in seconds is replaced by one from the log end samples of other verdicts."""
 
 import datetime as dt
 from typing import Any, NamedTuple
@@ -14,11 +14,11 @@ TEN_MINUTES = dt.timedelta(minutes=10)
 DAY = 24 * 60
 
 Told = dict[int, list[float | None]]
-"""By partition the lags in seconds, the oldest first."""
+"""The lags in seconds by partition, the oldest first."""
 
 
 class Verdict(NamedTuple):
-    """What is said in a minute of one partition, whose log ended at ``first_end`` when the window began."""
+    """The verdict of a minute on one partition, whose log ended at ``first_end`` when the window began."""
 
     minute: float
     committed: int
@@ -27,7 +27,7 @@ class Verdict(NamedTuple):
     told: float | None
 
 
-# A batch comes in within ten minutes, 1,000 messages a minute, and is read at a tenth of that.
+# A batch arrives within ten minutes, 1,000 messages per minute, and is read at a tenth of that rate.
 BATCH = [Verdict(minute, 100 * minute, 1_000 * minute, 1_000 * minute, 1.0) for minute in range(11)]
 IDLE = [Verdict(minute, 9_900, 10_000, 10_000, 1.0) for minute in range(11, 40, 5)]
 
@@ -69,29 +69,29 @@ def _newest(told: Told, case: int) -> float | None:
     return told[case][-1]
 
 
-def test_the_backlog_of_a_batch_is_as_old_as_the_batch_and_no_older(seconds: Told) -> None:
+def test_the_backlog_of_a_batch_is_not_older_than_the_batch(seconds: Told) -> None:
     assert _newest(seconds, SLOW) == pytest.approx(60 * (40 - 4), abs=1)
 
 
-def test_where_no_rate_was_known_the_lag_in_time_is_by_now(seconds: Told) -> None:
+def test_a_lag_in_seconds_without_a_known_rate_becomes_known(seconds: Told) -> None:
     assert _newest(seconds, NO_RATE) == pytest.approx(60 * (40 - 2.5), abs=1)
 
 
-def test_what_a_verdict_knew_itself_stays(seconds: Told) -> None:
+def test_an_interpolated_lag_in_seconds_is_not_changed(seconds: Told) -> None:
     assert _newest(seconds, WITHIN) == 31.5
 
 
-def test_what_lies_before_the_first_look_stays_extrapolated(seconds: Told) -> None:
+def test_a_lag_from_before_the_first_sample_stays_extrapolated(seconds: Told) -> None:
     assert seconds[NO_LOOK] == [7_200.0] * 3
 
 
-def test_looks_that_are_far_apart_tell_nothing_of_the_time_between(seconds: Told) -> None:
+def test_distant_samples_do_not_give_the_log_end_between_them(seconds: Told) -> None:
     assert _newest(seconds, FAR_APART) == 5_000.0
 
 
-def test_a_topic_that_was_made_anew_is_not_measured_by_its_old_log(seconds: Told) -> None:
+def test_a_recreated_topic_is_not_measured_by_its_old_log(seconds: Told) -> None:
     assert _newest(seconds, ANEW) == 600.0
 
 
-def test_what_the_day_before_saw_is_left_to_it_so_that_no_day_is_derived_again_for_another(seconds: Told) -> None:
+def test_samples_of_the_day_before_are_not_used_so_that_no_day_depends_on_another(seconds: Told) -> None:
     assert _newest(seconds, NEXT_DAY) == 9_000.0

@@ -17,7 +17,7 @@ TEN_MINUTES = dt.timedelta(seconds=600)
 
 
 def _rows(df: DataFrame, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    """Some columns of a transform's rows in order, once the frame is seen to be of its table's schema."""
+    """Check that the frame has its table's schema; return some columns of its rows, sorted."""
     told = [(field.name, field.dataType.simpleString()) for field in df.schema]
     assert told == [(field.name, field.dataType.simpleString()) for field in with_day(DERIVED[table])]
     return sorted((tuple(map(_utc, row)) for row in df.select(*columns).collect()), key=repr)
@@ -27,7 +27,7 @@ def _utc(value: Any) -> Any:
     return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value
 
 
-def test_a_minute_of_lag_leaves_out_what_is_not_known(spark: SparkSession) -> None:
+def test_a_minute_of_lag_leaves_out_unknown_values(spark: SparkSession) -> None:
     same_moment = [event_row(30, "warn", total_lag=7, seq=2), event_row(30, "warn", total_lag=8, seq=1)]
     rows = [
         event_row(0, "ok", total_lag=1, lag_seconds=0.0),
@@ -58,7 +58,7 @@ def test_a_minute_of_lag_leaves_out_what_is_not_known(spark: SparkSession) -> No
     ]
 
 
-def test_a_status_lasts_until_the_next_verdict_a_silence_or_now_and_is_cut_at_midnight(spark: SparkSession) -> None:
+def test_a_status_lasts_until_the_next_verdict_silence_or_now_and_is_cut_at_midnight(spark: SparkSession) -> None:
     rows = [
         event_row(86_000, "ok"),
         event_row(86_200, "ok"),
@@ -68,7 +68,7 @@ def test_a_status_lasts_until_the_next_verdict_a_silence_or_now_and_is_cut_at_mi
         event_row(86_500, "odd"),
         event_row(86_510, "gone"),
         event_row(90_000, "ok"),
-        event_row(91_000, "ok"),  # the one before held for five minutes
+        event_row(91_000, "ok"),  # the previous status lasted five minutes
     ]
     runs = verdict_runs(events_frame(spark, rows), partitions_frame(spark, rows), silence=SILENCE)
     found = status_intervals(runs, silence=SILENCE, as_of=second_at(91_200))
@@ -86,12 +86,12 @@ def _look(seconds: float, *, committed: int, lag: int, listed_of: int = 1) -> di
     return event_row(seconds, "ok", source="rest", partition_count=listed_of, listed=[one])
 
 
-def test_rates_are_interpolated_between_looks_that_list_all(spark: SparkSession) -> None:
+def test_rates_are_interpolated_between_verdicts_that_list_all_partitions(spark: SparkSession) -> None:
     rows = [
         _look(30, committed=0, lag=0),
-        _look(90, committed=60, lag=60),  # 2/s arrived, 1/s was read
+        _look(90, committed=60, lag=60),  # 2 messages per second arrived, 1 was read
         _look(100, committed=5_000, lag=0, listed_of=2),  # a webhook: lists one of two
-        _look(150, committed=300, lag=0),  # 3/s arrived, 4/s was read
+        _look(150, committed=300, lag=0),  # 3 messages per second arrived, 4 were read
         _look(180, committed=200, lag=100),  # a rewind
         _look(210, committed=200, lag=100),
         _look(2_000, committed=9_999, lag=0),  # too long ago
@@ -127,7 +127,7 @@ def _spread(consumer: str, lags: list[int | None], owners: str, *, listed_of: in
     return event_row(0, "ok", consumer=consumer, partition_count=listed_of, listed=listed)
 
 
-def test_skew_tells_a_hot_partition_from_a_slow_owner(spark: SparkSession) -> None:
+def test_skew_distinguishes_a_hot_partition_from_a_slow_owner(spark: SparkSession) -> None:
     rows = [
         _spread("even", [5, 5, 5, 5], "abcd"),
         _spread("idle", [0, 0, 0, 0], "abcd"),

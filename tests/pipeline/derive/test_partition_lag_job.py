@@ -1,4 +1,4 @@
-"""Lag without Burrow: commits against log ends, in the tables that derive makes of them."""
+"""The tables of lag without Burrow, which derive makes from commits and log ends."""
 
 import datetime as dt
 from pathlib import Path
@@ -15,7 +15,7 @@ from support.pipeline.event_rows import event_row, events_frame, partitions_fram
 from support.pipeline.offset_rows import commit_row, log_end_row, member_rows, write_batch
 from support.pipeline.row_times import MIDNIGHT
 
-pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
+pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
 
 DAYS = [MIDNIGHT.date(), MIDNIGHT.date() + dt.timedelta(days=1)]
 _A_DAY = 86_400
@@ -25,7 +25,7 @@ Rows = list[dict[str, Any]]
 
 
 def _ask(tables: Tables, name: str, *columns: str, where: str = "true") -> list[tuple[Any, ...]]:
-    """Some columns of a table in order, as another engine reads them."""
+    """Read some columns of a table with another engine, sorted."""
     files = f"{tables.directory}/{name}/*/*.parquet"
     asked = f"SELECT {', '.join(columns)} FROM read_parquet('{files}', hive_partitioning=true) WHERE {where}"
     with duckdb.connect() as connection:
@@ -33,9 +33,9 @@ def _ask(tables: Tables, name: str, *columns: str, where: str = "true") -> list[
 
 
 ENDS: Rows = [
-    *(log_end_row(seconds, 2 * seconds) for seconds in (*range(0, 151, 30), _A_DAY + 30)),  # two messages a second
-    log_end_row(30, 5, partition=1),  # nobody committed anything of these, and there are some to read
-    log_end_row(30, 0, partition=2),  # here there are none
+    *(log_end_row(seconds, 2 * seconds) for seconds in (*range(0, 151, 30), _A_DAY + 30)),  # two messages per second
+    log_end_row(30, 5, partition=1),  # these partitions have messages but no commits
+    log_end_row(30, 0, partition=2),  # these partitions have no messages
     *(log_end_row(seconds, 1_000, "old") for seconds in (60, 120)),
     *(log_end_row(seconds, ended, "anew") for seconds, ended in ((0, 10), (30, 90), (60, 20), (90, 40), (120, 100))),
     *(log_end_row(seconds, 10 * seconds, "even") for seconds in range(0, 600, 20)),
@@ -78,7 +78,7 @@ EVENTS: Rows = [
     *_listed("heard", 30, 21, 9),
     *_listed("half heard", 30, 22, 8, of=2),
     *_listed("hardly seen", 30, 22, 6, of=3),
-    # What Burrow tells of the group "even", under another name: the newest commit against the newest look.
+    # Burrow's verdicts on the group "even", under another name: the newest commit against the newest log end.
     *(
         each
         for seconds in range(30, 600, 30)
@@ -90,7 +90,7 @@ EVENTS: Rows = [
 ]
 
 
-def test_lags_rates_and_rebalances_come_from_commits_where_no_event_lists_all(
+def test_lags_rates_and_rebalances_come_from_commits_if_no_event_lists_all_partitions(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     tables = Tables(str(tmp_path))
@@ -105,7 +105,7 @@ def test_lags_rates_and_rebalances_come_from_commits_where_no_event_lists_all(
     _check_partitions(tables)
     _check_groups(tables)
     _check_the_edge(tables)
-    # The second day has a look, and begins with what the first one handed on.
+    # The second day has a log end sample, and begins with the state from the end of the first day.
     next_day = "day = '2026-11-21' AND consumer IN ('reader', 'gone')"
     assert _ask(tables, "partition_lag_minute", "consumer", "lag", "lag_seconds", "method", where=next_day) == [
         ("reader", 172_740, 86_370.0, "observed")
@@ -113,7 +113,7 @@ def test_lags_rates_and_rebalances_come_from_commits_where_no_event_lists_all(
     assert derive(spark, tables, DeriveRules()) == []
 
 
-def test_a_day_that_hands_on_something_else_touches_the_next() -> None:
+def test_a_changed_state_at_the_end_of_a_day_changes_the_next_day() -> None:
     days = [MIDNIGHT.date() + dt.timedelta(days=number) for number in (0, 1, 4, 5)]
     before = dict(zip(days, "abcd", strict=True))
 
@@ -199,7 +199,7 @@ def _check_groups(tables: Tables) -> None:
 
 
 def _check_the_edge(tables: Tables) -> None:
-    """What 64 bits cannot tell is not known, and keeps nothing else from being derived."""
+    """A value beyond 64 bits is unknown, and all other values are still derived."""
     columns = "partition", "strftime(as_of, '%M:%S')", "lag", "lag_seconds", "method"
     assert _ask(tables, "partition_lag_minute", *columns, where="consumer = 'edge'") == [
         (0, "00:20", None, None, "unknown"),
@@ -222,14 +222,14 @@ def _check_the_edge(tables: Tables) -> None:
 
 
 def _check_parity(tables: Tables) -> None:
-    """Both roads tell the lag within what is produced and consumed from one commit or look to the next."""
+    """The two lags differ at most by the messages that pass between two commits or log end samples."""
     by_commits, by_events = (
         dict(_ask(tables, "lag_minute", "minute", "lag_last", where=f"consumer = '{name}'"))
         for name in ("even", "told")
     )
     assert by_commits.keys() == by_events.keys()
     assert len(by_commits) == 10
-    tolerance = 10 * (20 + 10)  # messages a second, for as long as looks and commits are apart
+    tolerance = 10 * (20 + 10)  # messages per second, times the interval between samples and commits
     assert all(abs(by_commits[at] - by_events[at]) <= tolerance for at in by_commits)
     assert by_commits[max(by_commits)] > 1_000
     speeds = "round(produce_rate)", "round(consume_rate)"

@@ -34,7 +34,7 @@ _MOMENTS = range(1, 253_402_300_800_000)
 
 
 def _holds(column: DataType, told: Any) -> bool:
-    """Whether a column can hold what a field of the line's type says."""
+    """Return whether a column can hold every value of a field of the line's type."""
     if get_origin(told) in (Union, types.UnionType):
         return all(_holds(column, each) for each in get_args(told) if each is not type(None))
     if get_origin(told) is Literal:
@@ -49,7 +49,7 @@ def _holds(column: DataType, told: Any) -> bool:
 
 
 @pytest.mark.parametrize(("schema", "line"), [(LINE, EventLine), (PARTITION_LINE, PartitionLine)])
-def test_the_schema_of_a_line_is_that_of_the_archive(schema: StructType, line: type[msgspec.Struct]) -> None:
+def test_the_schema_of_a_line_matches_the_archive(schema: StructType, line: type[msgspec.Struct]) -> None:
     hints = get_type_hints(line)
     assert schema.fieldNames() == list(line.__struct_fields__)
     assert [field.name for field in schema if not _holds(field.dataType, hints[field.name])] == []
@@ -60,12 +60,12 @@ def _lag(lag: int | None) -> int | None:
 
 
 def _moment(at_ms: int | None) -> int | None:
-    # Of anything but a number a range is searched from end to end.
+    # Python searches a range from end to end for anything but a number.
     return at_ms if at_ms is not None and at_ms in _MOMENTS else None
 
 
 def _event_row(line: EventLine) -> dict[str, Any]:
-    """What the table must say of a line."""
+    """Return the row that the table must have for a line."""
     told = {name: getattr(line, name) for name in EVENTS.fieldNames() if hasattr(line, name)}
     worst = line.max_partition
     return told | {
@@ -110,7 +110,7 @@ def _partition_row(line: EventLine, one: PartitionLine) -> dict[str, Any]:
 
 
 def _any_events(count: int) -> list[LagEvent]:
-    """Events of every kind, drawn first, so that one query reads them all."""
+    """Draw events of every kind first, so that one query reads all of them."""
     drawn: list[LagEvent] = []
 
     @settings(max_examples=count, database=None, phases=[Phase.generate])
@@ -123,7 +123,7 @@ def _any_events(count: int) -> list[LagEvent]:
 
 
 def _collected(table: DataFrame) -> list[dict[str, Any]]:
-    """The rows in order, their moments as epoch milliseconds."""
+    """Return the rows in order, with times as epoch milliseconds."""
     told = [
         F.unix_millis(field.name).alias(field.name) if isinstance(field.dataType, TimestampType) else F.col(field.name)
         for field in table.drop("day").schema
@@ -131,7 +131,7 @@ def _collected(table: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in table.orderBy("seq").select(*told).collect()]
 
 
-def test_the_tables_say_what_any_line_says(spark: SparkSession) -> None:
+def test_the_tables_have_the_values_of_any_line(spark: SparkSession) -> None:
     written = [segment_line(seq, event) for seq, event in enumerate(_any_events(20))]
     lines = [decode(line) for line in written]
     arrived = frame_of_rows(spark, _TEXT, [{"value": line.decode().removesuffix("\n")} for line in written])
@@ -165,12 +165,12 @@ def _some_spans() -> st.SearchStrategy[list[SequenceRange]]:
 
 
 @given(_some_spans())
-def test_spans_overlap_if_two_of_a_log_share_a_number(several: list[SequenceRange]) -> None:
+def test_ranges_overlap_if_two_of_a_log_share_a_number(several: list[SequenceRange]) -> None:
     held = [{(log, number) for number in range(first, last + 1)} for log, first, last in several]
     assert overlap(several) == any(one & other for one, other in combinations(held, 2))
 
 
-def test_only_what_is_numbered_as_its_lines_are_is_known_to_be_there_once(spark: SparkSession) -> None:
+def test_lines_have_no_repeats_for_certain_if_their_numbers_match_their_order(spark: SparkSession) -> None:
     cases = {
         "whole": ([0, 1, 2], [7, 8, 9], True),
         "without a bad line": ([0, 2, 3], [7, 9, 10], True),

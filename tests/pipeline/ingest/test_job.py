@@ -28,13 +28,13 @@ def _rows(spark: SparkSession, tables: Path) -> dict[str, list[str]]:
     return {name: sorted(map(str, Tables(str(tables)).read(spark, name).collect())) for name in _TABLES}
 
 
-def test_every_event_is_there_once_however_often_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_event_is_stored_once_however_often_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables = tmp_path / "the archive", tmp_path / "tables"
     first = write_segment(archive, 1, [segment_line(seq) for seq in range(1, 6)])
     assert _ingest(spark, archive, tables) == IngestSummary(batches=1, segments=1, lines=5, events=5, partitions=5)
     before = _rows(spark, tables)
 
-    # The next segment repeats an event twice, and a copy of the first one lies about under another name.
+    # The next segment has one event twice, and a copy of the first segment has another name.
     write_segment(archive, 5, [segment_line(5), segment_line(6), segment_line(6)])
     shutil.copy(first, archive / "copy.jsonl.gz")
     again = _ingest(spark, archive, tables)
@@ -44,13 +44,13 @@ def test_every_event_is_there_once_however_often_it_is_read(spark: SparkSession,
     assert set(before["events"]) < set(after["events"])
     assert _ingest(spark, archive, tables) == IngestSummary()
 
-    # A new checkpoint counts its batches from 0 again: nothing is overwritten, and nothing comes twice.
+    # A new checkpoint counts its batches from 0 again: nothing is overwritten or stored twice.
     shutil.rmtree(tables / "_checkpoints")
     assert _ingest(spark, archive, tables) == IngestSummary(batches=1, segments=3, lines=13, duplicates=13)
     assert _rows(spark, tables) == after
 
 
-def test_whatever_lies_in_the_archive_the_job_ends_and_every_line_is_accounted_for(
+def test_the_job_ends_and_accounts_for_every_line_for_any_files_in_the_archive(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     archive, tables = tmp_path / "archive", tmp_path / "tables"
@@ -108,7 +108,7 @@ def test_whatever_lies_in_the_archive_the_job_ends_and_every_line_is_accounted_f
     assert total.is_even
 
 
-def test_a_batch_that_was_written_but_not_committed_is_written_over(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_that_was_written_but_not_committed_is_overwritten(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables, clean = tmp_path / "archive", tmp_path / "tables", tmp_path / "clean"
     write_segment(archive, 1, [segment_line(1), b"foreign\n", segment_line(3)], promised=4)
     write_segment(archive, 5, [segment_line(3), segment_line(5)])
@@ -142,12 +142,12 @@ def test_a_batch_that_was_written_but_not_committed_is_written_over(spark: Spark
     assert _rows(spark, tables) == _rows(spark, clean)
 
 
-def test_an_archive_that_is_not_there_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_archive_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no archive"):
         _ingest(spark, tmp_path / "archive", tmp_path / "tables")
 
 
-def test_a_log_of_files_that_spark_compacted_is_read_as_well(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_compacted_file_log_of_spark_is_read_too(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables = tmp_path / "archive", Tables(str(tmp_path / "tables"))
     for seq in range(1, 4):
         write_segment(archive, seq, [segment_line(seq)])
@@ -161,7 +161,7 @@ def test_a_log_of_files_that_spark_compacted_is_read_as_well(spark: SparkSession
     assert told == [IngestSummary(batches=1, segments=1, lines=1, events=1, partitions=1)] * 3
 
 
-def test_it_follows_an_archive_of_any_name_until_told_to_stop(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_job_follows_an_archive_of_any_name_until_it_is_stopped(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables = tmp_path / "all* [of] {a,b}?", tmp_path / "tables [of] {a,b}"
     write_segment(archive, 1, [segment_line(1), segment_line(2)])
     told: list[IngestSummary] = []

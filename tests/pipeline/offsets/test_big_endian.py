@@ -12,13 +12,13 @@ _EDGES = (0, 1, 0x7F, 0x80, 0xFFFF, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF)
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_what_the_tables_say_of_a_checksum_is_the_number(number: int) -> None:
+def test_a_checksum_from_the_tables_equals_the_computed_number(number: int) -> None:
     checksum = crc32(number.to_bytes(4, "big"))
     first, second, third, fourth = (table[checksum >> 8 * place & 0xFF] for place, table in enumerate(tables()))
     assert first ^ second ^ third ^ fourth == number
 
 
-def test_spark_reads_the_numbers_that_struct_reads(spark: SparkSession) -> None:
+def test_spark_reads_the_same_numbers_as_struct(spark: SparkSession) -> None:
     told = [one.to_bytes(4, "big") + other.to_bytes(4, "big") for one in _EDGES for other in _EDGES]
     data = F.col("data")
     table = spark.createDataFrame([(bytearray(each),) for each in told], "data binary").select(

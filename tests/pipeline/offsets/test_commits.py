@@ -23,7 +23,7 @@ _CASES = json.loads(Path(__file__, "../../../data/burrow/offsets_cases.json").re
 
 
 class Case(NamedTuple):
-    """A record and what must be read from it: every column that is not NULL, but where the record lies."""
+    """A record and its expected columns that are not NULL, without the record's position."""
 
     key: bytes | None
     value: bytes | None
@@ -31,7 +31,7 @@ class Case(NamedTuple):
 
 
 def _read(spark: SparkSession, told: Sequence[Record]) -> list[dict[str, Any]]:
-    """What each record says. Times as milliseconds: Python's datetimes end with the year 9999."""
+    """Decode each record. Times are in milliseconds, because Python's datetimes end with the year 9999."""
     decoded = decode_offsets(records_frame(spark, told), "prod")
     lies = ["cluster", "log_partition", "log_offset", "log_ts", "log_ts_ms", "key", "value"]
     times = [F.unix_millis(name).alias(name) for name in ("commit_ts", "expire_ts")]
@@ -70,7 +70,7 @@ def _versions() -> Iterator[Case]:
 
 
 def _moments() -> Iterator[Case]:
-    """What no timestamp can hold, or nobody meant as one, is told in milliseconds alone."""
+    """A time that no timestamp can hold, or that is clearly wrong, is given only in milliseconds."""
     for ms in (0, -1, -(2**63), 2**63 - 1, 253_402_300_800_000, 7_850_000_000_000_000_000):
         yield Case(_KEY, commit_value(3, 5, commit_ts=ms), _commit(3, 5, ms, commit_ts=None))
     last = 253_402_300_799_999
@@ -125,7 +125,9 @@ def _values() -> Iterator[Case]:
     yield Case(_KEY, pack(">hqh", 1, 5, -2) + b"x" * 40_000, _bad("negative_length"))
     yield Case(_KEY, pack(">hqih", 3, 5, 5, -32_768) + b"x" * 40_000, _bad("negative_length"))
     head, times = pack(">hqi", 4, 5, -1), pack(">q", 1_746_950_400_000) + b"\0"
-    yield Case(_KEY, head + b"\x82\x80\0" + b"m" + times, _commit(4, 5, metadata="m"))  # longer than it need be
+    yield Case(
+        _KEY, head + b"\x82\x80\0" + b"m" + times, _commit(4, 5, metadata="m")
+    )  # encoded with more bytes than needed
     yield Case(_KEY, head + b"\xff\xff\xff\x01" + b"x" * 100, _bad("long_varint"))
     for tagged in ({}, {5: b""}, {0: b"i" * 16, 1: b"x" * 127}, {300: b"abc"}, dict.fromkeys(range(7), b"y")):
         yield Case(_KEY, commit_value(4, 5, tagged=tagged), _commit(4, 5))
@@ -134,7 +136,7 @@ def _values() -> Iterator[Case]:
 
 
 def _cut() -> Iterator[Case]:
-    """At every byte. A value of version 4 that lacks nothing but its tagged fields is whole, as it is for Burrow."""
+    """Cut at every byte. A value of version 4 without only its tagged fields is complete, as for Burrow."""
     for at in range(2, len(_KEY)):
         part = "group" if at < 14 else "topic" if at < 22 else "partition"
         yield Case(_KEY[:at], commit_value(3, 5), _bad(f"truncated_{part}"))
@@ -151,7 +153,7 @@ def _cut() -> Iterator[Case]:
 
 
 def _parts(version: int, metadata: str) -> dict[str, int]:
-    """Where each part of a value ends."""
+    """Return the end position of each part of a value."""
     parts = {"version": 2, "offset": 10}
     if version >= 3:
         parts["leader_epoch"] = 14
@@ -163,7 +165,7 @@ def _parts(version: int, metadata: str) -> dict[str, int]:
     return parts
 
 
-def test_every_record_says_what_its_bytes_say_and_nothing_when_they_are_cut(spark: SparkSession) -> None:
+def test_every_record_is_decoded_and_a_cut_record_gives_no_values(spark: SparkSession) -> None:
     cases = [*_versions(), *_moments(), *_texts(), *_keys(), *_values(), *_cut()]
     read = _read(spark, [(case.key, case.value) for case in cases])
     wrong = [(case, said) for case, said in zip(cases, read, strict=True) if said != case.expected]
@@ -175,15 +177,15 @@ def test_every_record_says_what_its_bytes_say_and_nothing_when_they_are_cut(spar
 _ERROR_AT = {"timestamp": "commit_ts", "leaderEpoch": "leader_epoch"}
 _READ_HERE = re.compile("decodeOffset|decodeKeyAndOffset|decodeAndSendOffset|processConsumerOffsets")
 _BETTER: dict[str, dict[str, Any]] = {
-    # Version 2 is what Kafka 2.1 wrote: Burrow knows none.
+    # Kafka 2.1 wrote version 2, which Burrow does not know.
     "decodeKeyAndOffsetErrors[2]": {"offset": 8372, "commit_ts_ms": 1637},
-    # Which groups Burrow keeps is its configuration.
+    # Burrow's configuration decides which groups it keeps.
     "TestKafkaClient_decodeKeyAndOffset_Allowlist": {"consumer": "dropthisgroup", "offset": 8372},
 }
 
 
 def _record(case: dict[str, Any]) -> Record:
-    """The case's bytes as a whole record."""
+    """Return the case's bytes as a complete record."""
     given = bytes.fromhex(case.get("input_hex", ""))
     value_version = re.search(r"ValueV?(\d)", case["function"])
     if case["function"] == "decodeOffsetKeyV0":
@@ -208,21 +210,21 @@ def _expected(case: dict[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): said[name] for name in kept if name in said and "owner" not in said}
 
 
-def test_burrows_own_cases_of_commits_are_read_as_burrow_reads_them_or_better(spark: SparkSession) -> None:
+def test_burrows_own_cases_of_commits_are_read_at_least_as_well_as_by_burrow(spark: SparkSession) -> None:
     cases = [case for case in _CASES if _READ_HERE.match(case["function"])]
     assert len(cases) == 31
     read = _read(spark, [_record(case) for case in cases])
     for case, said in zip(cases, read, strict=True):
         expected = _expected(case)
         assert expected.items() <= said.items(), case["name"]
-        if not expected:  # Burrow leaves it alone: it is no commit, or cannot be read
+        if not expected:  # Burrow ignores it: it is not a commit, or it cannot be read
             assert "offset" not in said, case["name"]
 
 
 # ---- The tables ----
 
 
-def test_commits_quarantine_and_other_types_share_the_records_among_them(spark: SparkSession) -> None:
+def test_each_record_goes_to_commits_quarantine_or_another_type(spark: SparkSession) -> None:
     told: list[Record] = [
         (_KEY, commit_value(4, 5)),
         (_KEY, None),
@@ -252,7 +254,7 @@ def test_commits_quarantine_and_other_types_share_the_records_among_them(spark: 
 
 @pytest.fixture
 def compiling(spark: SparkSession) -> Iterator[SparkSession]:
-    """As in earnest: the tests' own session interprets."""
+    """Compile queries as in production; the session of the tests interprets them."""
     asked = {
         "spark.sql.codegen.wholeStage": "true",
         "spark.sql.codegen.factoryMode": "CODEGEN_ONLY",
@@ -266,8 +268,8 @@ def compiling(spark: SparkSession) -> Iterator[SparkSession]:
         spark.conf.set(name, earlier or "")
 
 
-def test_the_decoder_makes_no_method_that_is_too_large_for_hotspot(compiling: SparkSession, tmp_path: Path) -> None:
-    """One of more than 8,000 bytes of byte code is interpreted for ever, and takes four times as long."""
+def test_the_decoder_generates_no_method_that_is_too_large_for_hotspot(compiling: SparkSession, tmp_path: Path) -> None:
+    """HotSpot never compiles a method with more than 8,000 bytes of bytecode, and so it takes four times as long."""
     pq.write_table(records_table([(_KEY, None)]), tmp_path / "records.parquet")
     decoded = decode_offsets(compiling.read.parquet(str(tmp_path)), "prod")
     for table in (decoded, commits(decoded), bad_records(decoded)):

@@ -27,7 +27,7 @@ _FLAT = (("orders", 0), ("orders", 2), ("orders", 5), ("payments", 7))
 
 
 def _two_members(version: int) -> tuple[bytes, GroupMetadata]:
-    """A record and what it says."""
+    """Return a record and its expected content."""
     first = encoded.Member("m-1", "client-1", "/10.0.0.1", "static-1", assignment(_ASSIGNED, user_data=b"any"))
     second = encoded.Member("m-2", "client-2", "/10.0.0.2", None, b"", b"\0\1subscription")
     value = group_value(version, [first, second], generation=9, tagged={7: b"later"})
@@ -39,7 +39,7 @@ def _two_members(version: int) -> tuple[bytes, GroupMetadata]:
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
-def test_a_group_is_read_whole_and_cut_at_any_byte_not_at_all(version: int) -> None:
+def test_a_complete_group_is_read_and_a_group_cut_at_any_byte_is_not(version: int) -> None:
     value, said = _two_members(version)
     assert parse_value(value) == said
     assert parse_value(value + b"more") == said
@@ -48,7 +48,7 @@ def test_a_group_is_read_whole_and_cut_at_any_byte_not_at_all(version: int) -> N
             parse_value(value[:at])
 
 
-def test_an_assignment_cut_at_any_byte_is_unreadable_but_for_none() -> None:
+def test_an_assignment_cut_at_any_byte_is_unreadable_unless_it_is_empty() -> None:
     whole = assignment(_ASSIGNED, user_data=b"any")
     assert parse_value(group_value(3, [encoded.Member(assigned=whole)])).members[0].assigned == _FLAT
     assert parse_value(group_value(3, [encoded.Member(assigned=whole + b"more")])).members[0].assigned == _FLAT
@@ -69,7 +69,7 @@ def test_an_empty_group_has_no_protocol_no_leader_and_no_members(version: int) -
     assert parse_value(value) == GroupMetadata(version, "consumer", 4, None, None, ())
 
 
-def test_what_is_not_utf_8_is_replaced() -> None:
+def test_text_that_is_not_utf_8_is_replaced() -> None:
     value = group_value(0, [encoded.Member(assigned=assignment({b"menu\xc3": [1]}))])  # type: ignore[dict-item]
     assert parse_value(value).members[0].assigned == (("menu�", 1),)
 
@@ -89,7 +89,7 @@ def test_what_is_not_utf_8_is_replaced() -> None:
         (group_value(1)[:-4] + pack(">i", 2**31 - 1), "truncated_member_id"),
     ],
 )
-def test_what_no_broker_writes_has_a_reason(value: bytes, why: str) -> None:
+def test_a_record_that_no_broker_writes_is_refused_with_a_reason(value: bytes, why: str) -> None:
     with pytest.raises(UnreadableMetadata) as raised:
         parse_value(value)
     assert str(raised.value) == why
@@ -105,7 +105,7 @@ def test_what_no_broker_writes_has_a_reason(value: bytes, why: str) -> None:
         (pack(">hh", 2, -2), "negative_length"),
     ],
 )
-def test_a_key_without_a_group_has_a_reason(key: bytes, why: str) -> None:
+def test_a_key_without_a_group_is_refused_with_a_reason(key: bytes, why: str) -> None:
     with pytest.raises(UnreadableMetadata) as raised:
         parse_key(key)
     assert str(raised.value) == why
@@ -124,7 +124,7 @@ _assigned = st.dictionaries(st.text(max_size=9), st.lists(st.integers(-(2**31), 
     st.lists(st.tuples(_text, _text, _text, _text, _assigned), max_size=3),
     st.dictionaries(st.integers(0, 2**32), st.binary(max_size=300), max_size=3),
 )
-def test_any_group_is_read_as_it_was_written(  # noqa: PLR0917
+def test_any_group_is_equal_after_a_round_trip(  # noqa: PLR0917
     version: int,
     protocol_type: str,
     protocol: str | None,
@@ -147,7 +147,7 @@ def test_any_group_is_read_as_it_was_written(  # noqa: PLR0917
 
 
 @given(st.binary(max_size=200), st.sampled_from(_VERSIONS))
-def test_any_bytes_are_a_group_or_unreadable(raw: bytes, version: int) -> None:
+def test_any_bytes_give_a_group_or_a_reason(raw: bytes, version: int) -> None:
     for value in (raw, pack(">h", version) + raw):
         with suppress(UnreadableMetadata):
             parse_value(value)
@@ -167,7 +167,7 @@ _REASONS = {
 
 
 def _value(case: dict[str, Any]) -> bytes:
-    """The case's bytes as a whole value: what its function is not given is put around them."""
+    """Return the case's bytes as a complete value, with the parts added that its function does not need."""
     function, raw = case["function"], bytes.fromhex(case.get("input_hex") or case["value_hex"])
     if function == "decodeMetadataValueHeader":
         return pack(">h", 1) + raw + (b"" if case["expected"]["error_at"] else pack(">i", 0))
@@ -200,7 +200,7 @@ _KNOWN = {"protocol_type", "generation", "protocol", "leader", "member_id", "gro
 @pytest.mark.parametrize(
     "case", [case for case in _CASES if _OF_GROUPS.match(case["function"])], ids=lambda case: case["name"]
 )
-def test_burrows_own_cases_of_groups_are_read_as_burrow_reads_them(case: dict[str, Any]) -> None:
+def test_burrows_own_cases_of_groups_are_read_as_in_burrow(case: dict[str, Any]) -> None:
     expected = case["expected"]
     error = expected.get("error_at", "" if expected.get("request") else "any")
     if error:
@@ -222,7 +222,7 @@ def test_burrows_own_cases_of_groups_are_read_as_burrow_reads_them(case: dict[st
 @pytest.mark.parametrize(
     "case", [case for case in _CASES if case["function"].startswith("read")], ids=lambda case: case["name"]
 )
-def test_burrows_own_cases_of_strings_are_read_as_burrow_reads_them(case: dict[str, Any]) -> None:
+def test_burrows_own_cases_of_strings_are_read_as_in_burrow(case: dict[str, Any]) -> None:
     reader = _Reader(bytes.fromhex(case["input_hex"]), is_compact="Compact" in case["function"])
     if case["expected"].get("error"):
         with pytest.raises(UnreadableMetadata, match="truncated_text"):
@@ -231,7 +231,7 @@ def test_burrows_own_cases_of_strings_are_read_as_burrow_reads_them(case: dict[s
         assert (reader.text("text") or "") == case["expected"]["value"]
 
 
-def test_no_case_of_burrows_is_left_out() -> None:
+def test_all_cases_of_burrow_are_tested() -> None:
     of_commits = re.compile("decodeOffset|decodeKeyAndOffset|decodeAndSendOffset|processConsumerOffsets")
     kinds = [_OF_GROUPS.match(one["function"]) or of_commits.match(one["function"]) for one in _CASES]
     assert (len(_CASES), kinds.count(None)) == (69, 6)

@@ -1,4 +1,4 @@
-"""`LandOffsets` over files. What it does with a real broker is in tests/e2e/test_offsets.py."""
+"""`LandOffsets` reads files. The tests with a real broker are in tests/e2e/test_offsets.py."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ def _commits(spark: SparkSession, tables: Tables) -> list[tuple[int, int | None,
     return [(row.log_offset, row.offset, row.tombstone) for row in rows]
 
 
-def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_record_is_accounted_for_and_stored_once_despite_repeats(spark: SparkSession, tmp_path: Path) -> None:
     class DiesAfterwards(Tables):
         def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
             super().write_batch(df, name, batch_id)
@@ -65,7 +65,7 @@ def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark
         "consumer_group_metadata 2) + 2 quarantined + 0 duplicates"
     )
 
-    # The next files repeat what is in the tables or, of another type, was counted, and one of them another.
+    # The next files repeat records that are in the tables or, for other types, were counted; one file repeats another.
     _file(records, "2.parquet", [_CUT, _OTHERS[0]], first=55)
     _file(records, "3.parquet", [_COMMITS[0]], first=62)
     _file(records, "4.parquet", [_COMMITS[0]], first=62)
@@ -90,12 +90,12 @@ def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark
     raw = json.loads(bad[0].raw)
     assert (base64.b64decode(raw["key"]), base64.b64decode(raw["value"])) == _CUT
 
-    # What lacks its place is not the same as another that does, and what lacks its time lies on its file's day.
+    # Records without an offset are not equal to each other. Records without a time belong to their file's day.
     whole = records_table([*_COMMITS, metadata[0]], first=70)
     for column, name in ((3, "partition"), (4, "offset"), (5, "timestamp")):
         nulls = pa.nulls(len(whole), KAFKA_SOURCE_SCHEMA.field(name).type)
         pq.write_table(whole.set_column(column, KAFKA_SOURCE_SCHEMA.field(name), nulls), records / f"{name}.parquet")
-    # A day of such a time would be reckoned with as others are, and there is none before or after it.
+    # A day at the end of the calendar would break the arithmetic, because it has no day before or after it.
     never = pa.array([-62_135_596_800_000_000, -1, *[253_402_300_799_000_000] * (len(whole) - 2)])
     never = never.cast(KAFKA_SOURCE_SCHEMA.field("timestamp").type)
     others = records_table([*_COMMITS, metadata[0]], first=80)
@@ -111,7 +111,7 @@ def test_every_record_is_accounted_for_and_there_once_whatever_comes_twice(spark
     ]
 
 
-def test_where_logs_ended_may_come_from_files_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_log_ends_may_come_from_files_too(spark: SparkSession, tmp_path: Path) -> None:
     looks, tables = tmp_path / "looks", Tables(str(tmp_path / "tables"))
     looks.mkdir()
     columns = {
@@ -139,7 +139,7 @@ def test_where_logs_ended_may_come_from_files_too(spark: SparkSession, tmp_path:
     }
 
 
-def test_what_is_no_directory_of_records_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_wrong_directory_of_records_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NoRecords, match="there is no such directory"):
         RecordsFromParquet(str(tmp_path / "nowhere")).records(spark)
     with pytest.raises(NoRecords, match="there is no Parquet file"):
@@ -167,7 +167,7 @@ def _json(partition: int, *told: object) -> str:
     return f'{{"topic":"t","partition":{partition},"group":"g",{fields}}}'
 
 
-def test_json_has_the_fields_of_2017_and_null_for_what_a_tombstone_has_not(spark: SparkSession) -> None:
+def test_json_has_the_fields_of_2017_and_null_for_missing_values_of_a_tombstone(spark: SparkSession) -> None:
     with_expiry = (commit_key("g", "t", 2), commit_value(1, 5, metadata='ü"', expire_ts=1_746_950_500_000))
     decoded = decode_offsets(spark.createDataFrame(records_table([with_expiry, _TOMBSTONE], first=1)), "prod")
     told = [(row.key, row.value) for row in as_json(decoded).orderBy(F.desc("value")).collect()]

@@ -14,13 +14,13 @@ _CONSUMERS = {"protocol_type": "consumer", "generation": 9, "protocol": "range",
 _FIRST = {"member_id": "m-1", "instance_id": "static-1", "client_id": "c-1", "client_host": "/10.0.0.1"}
 
 
-def test_each_member_and_partition_has_a_row_and_what_cannot_be_read_is_quarantined(spark: SparkSession) -> None:
+def test_each_member_and_partition_has_a_row_and_unreadable_records_are_quarantined(spark: SparkSession) -> None:
     key = group_key("orders-svc")
     busy = Member("m-1", "c-1", "/10.0.0.1", "static-1", assignment({"orders": [0, 2], "payments": [1]}))
     idle = Member("m-2", "c-2", "/10.0.0.2", None, b"")
     told: list[Record] = [
         (key, group_value(3, [busy, idle], generation=9)),
-        (key, group_value(0, protocol=None, leader=None)),  # nobody is left
+        (key, group_value(0, protocol=None, leader=None)),  # no member is left
         (key, None),  # deleted, or expired
         (group_key("connect"), group_value(4, [busy], protocol_type="connect")),
         (key, group_value(3, [busy])[:-1]),

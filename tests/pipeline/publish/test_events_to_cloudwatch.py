@@ -22,7 +22,7 @@ from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 @dataclass
 class Rig:
-    """A publisher, whose notes outlive it; its waits are recorded and pass at once."""
+    """A publisher with notes that survive a restart; its waits are recorded and take no time."""
 
     fake: ScriptedCloudWatch
     clock: ManualClock
@@ -36,13 +36,13 @@ class Rig:
         self.restart()
 
     def restart(self) -> None:
-        """Another process, with the same notes."""
+        """Start another process with the same notes."""
         client = partial(open_client, self.options, aws_environment(self.fake.url))
         notes = NoteStore(self.notes.get, self.notes.__setitem__)
         self.publisher = Publisher(self.options, notes, self.clock, client, self._wait, Random(1))
 
     def line(self, seq: int, lag: int, *, age_ms: int = 0, log_id: str = "a", **overrides: Any) -> str:
-        """A verdict that was taken and received so long ago."""
+        """Return the line of a verdict that was observed and received that long ago."""
         at_ms = self.clock.wall - age_ms
         event = make_event(**{"observed_at_ms": at_ms, "total_lag": lag, **overrides})
         return encode(StoredEvent(log_id, seq, at_ms, at_ms, to_wire(event), event)).decode()
@@ -65,7 +65,7 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
         yield Rig(fake, clock)
 
 
-def test_a_batch_that_comes_again_sends_nothing_again_and_nothing_older(rig: Rig) -> None:
+def test_a_repeated_batch_sends_no_value_again_and_no_older_value(rig: Rig) -> None:
     first, older = [rig.line(2, 7)], rig.line(1, 5, age_ms=20_000)
     assert rig.publisher.publish(first) == Published(events=1, sent=2, calls=1)
     rig.restart()
@@ -77,17 +77,17 @@ def test_a_batch_that_comes_again_sends_nothing_again_and_nothing_older(rig: Rig
     assert len(rig.fake.calls) == 2
 
 
-def test_while_cloudwatch_fails_the_batch_is_tried_again_at_growing_intervals(rig: Rig) -> None:
+def test_a_batch_is_sent_again_at_growing_intervals_while_cloudwatch_fails(rig: Rig) -> None:
     rig.fake.stand(UNAVAILABLE)
     rig.fake.script(*[UNAVAILABLE] * 8, None)
     published = rig.publisher.publish([rig.line(1, 7)])
     assert (published.sent, published.is_lost, rig.lags()) == (2, False, [7])
     assert published.trouble.startswith("unavailable: ")
-    assert len(rig.waited) == 4  # the client itself asks twice
+    assert len(rig.waited) == 4  # the client itself tries twice
     assert rig.waited[-1] > 2 * rig.waited[0] > 0
 
 
-def test_what_grew_too_old_while_cloudwatch_failed_is_given_up_and_said(rig: Rig) -> None:
+def test_values_that_became_too_old_while_cloudwatch_failed_are_dropped_and_reported(rig: Rig) -> None:
     rig.fake.stand(ACCESS_DENIED)
     published = rig.publisher.publish([rig.line(1, 7)])
     assert (published.sent, published.left_out, published.is_lost) == (0, {"expired": 2}, True)
@@ -98,7 +98,7 @@ def test_what_grew_too_old_while_cloudwatch_failed_is_given_up_and_said(rig: Rig
     assert rig.lags() == [8]
 
 
-def test_told_to_stop_it_leaves_the_batch_undone(rig: Rig) -> None:
+def test_a_stop_leaves_the_batch_unfinished(rig: Rig) -> None:
     rig.fake.stand(UNAVAILABLE)
     rig.stops = True
     batch = [rig.line(1, 7)]
@@ -109,7 +109,7 @@ def test_told_to_stop_it_leaves_the_batch_undone(rig: Rig) -> None:
     assert rig.publisher.publish(batch).sent == 2
 
 
-def test_the_logs_of_several_services_are_one_archive(rig: Rig) -> None:
+def test_one_archive_can_have_the_logs_of_several_services(rig: Rig) -> None:
     lines = [
         rig.line(900, 5, age_ms=9_000, log_id="a"),
         rig.line(3, 7, log_id="b"),
@@ -120,14 +120,14 @@ def test_the_logs_of_several_services_are_one_archive(rig: Rig) -> None:
     assert (rig.lags(), rig.lags("x")) == ([7], [1])
 
 
-def test_a_clock_that_was_ahead_silences_nobody(rig: Rig) -> None:
+def test_a_clock_that_was_ahead_does_not_block_later_values(rig: Rig) -> None:
     assert rig.publisher.publish([rig.line(1, 5, age_ms=-3_600_000)]).sent == 2
     rig.clock.advance(60_000)
     assert rig.publisher.publish([rig.line(2, 7)]).sent == 2
     assert rig.lags() == [5, 7]
 
 
-def test_the_first_groups_have_the_places_under_the_cap_and_keep_them(rig: Rig) -> None:
+def test_the_first_groups_are_inside_the_cap_and_stay_there(rig: Rig) -> None:
     rig.options = Options(max_groups=2)
     rig.restart()
     first = rig.publisher.publish([rig.line(seq, seq, consumer=f"g{seq}") for seq in (1, 2, 3)])
@@ -138,13 +138,13 @@ def test_the_first_groups_have_the_places_under_the_cap_and_keep_them(rig: Rig) 
     assert [rig.lags(f"g{seq}") for seq in (1, 2, 3)] == [[1], [2, 2], []]
 
 
-def test_a_line_that_is_none_is_counted_and_stops_nothing(rig: Rig) -> None:
+def test_an_invalid_line_is_counted_and_does_not_stop_the_batch(rig: Rig) -> None:
     assert rig.publisher.publish(["{}", rig.line(1, 7), "\ud800"]) == Published(
         events=1, sent=2, calls=1, left_out={"unreadable": 2}
     )
 
 
-def test_the_note_of_what_was_sent_forgets_what_is_too_old_to_matter(rig: Rig) -> None:
+def test_the_note_of_sent_values_drops_values_that_are_too_old(rig: Rig) -> None:
     for seq in range(1, 30):
         rig.publisher.publish([rig.line(seq, seq, consumer=f"g{seq}")])
         rig.clock.advance(60_000)

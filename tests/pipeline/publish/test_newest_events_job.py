@@ -1,4 +1,4 @@
-"""The archive published by Spark, and the log of the same events by the service: CloudWatch must not know which."""
+"""Spark, from the archive, and the service, from its log, send the same data to CloudWatch for the same events."""
 
 import os
 import threading
@@ -33,7 +33,7 @@ from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environ
 from support.reporters.injected_faults import UNAVAILABLE
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
-pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
+pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
 
 _SETTINGS = {
     "metrics": "Lag,ScalableLag,MaxLag,LagSeconds,Status",
@@ -51,7 +51,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def fakes(clock: ManualClock) -> Iterator[tuple[ScriptedCloudWatch, ScriptedCloudWatch]]:
-    """The service's, and the one that Spark publishes to."""
+    """Start two fakes: the service's, and the one that Spark publishes to."""
     with ExitStack() as stack:
         service, spark = (stack.enter_context(ScriptedCloudWatch(clock_ms=clock.wall_ms)) for _ in range(2))
         yield service, spark
@@ -77,7 +77,7 @@ class StreamRig:
         return segment_line(seq, received_at_ms=at_ms, observed_at_ms=at_ms, total_lag=lag, consumer=consumer)
 
     def fanout(self, monkeypatch: pytest.MonkeyPatch, kind: type[Fanout] = Fanout) -> tuple[Fanout, list[Published]]:
-        """A process of its own, which knows the checkpoint and the notes, no more."""
+        """Return the publisher of a new process, which knows only the checkpoint and the notes."""
         point_aws_at(self.fake, monkeypatch)
         options, checkpoint = Options.read(self.settings), str(self.place / "checkpoint")
         publisher = Publisher(
@@ -94,7 +94,7 @@ class StreamRig:
         ), told
 
     def stream(self, monkeypatch: pytest.MonkeyPatch) -> Published:
-        """Publish what is there, in one batch."""
+        """Publish all segments in one batch."""
         job, told = self.fanout(monkeypatch)
         run_queries([job.start()], stop=threading.Event(), follow=False)
         (published,) = told
@@ -107,7 +107,7 @@ class StreamRig:
 
 
 def _tell(rig: CloudWatchRig, rng: Random, ages_ms: list[int]) -> None:
-    """A minute of a dozen groups: unknown lags, late and repeated verdicts, windows that are not full, deletions."""
+    """Make a minute of a dozen groups: unknown lags, late and repeated verdicts, incomplete windows, deletions."""
     for _ in range(120):
         rig.clock.advance(rng.choice([0, 3, 40, 400]))
         status = rng.choice(["OK", "WARN", "WARN", "ERR", "NOTFOUND", "STRANGE"])
@@ -131,7 +131,7 @@ def _accepted(fake: ScriptedCloudWatch) -> list[Any]:
     return sorted((each.id, each.timestamp_ms, each.values, str(each.unit), each.resolution) for each in fake.accepted)
 
 
-def test_for_the_same_events_cloudwatch_is_sent_the_same_by_spark_as_by_the_service(
+def test_spark_and_the_service_send_cloudwatch_the_same_data_for_the_same_events(
     spark: SparkSession,
     tmp_path: Path,
     clock: ManualClock,
@@ -154,14 +154,14 @@ def test_for_the_same_events_cloudwatch_is_sent_the_same_by_spark_as_by_the_serv
     assert _accepted(fakes[1]) == _accepted(fakes[0])
 
 
-def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
+def test_cloudwatch_and_the_tables_do_not_wait_for_each_other(
     spark: SparkSession,
     tmp_path: Path,
     clock: ManualClock,
     fakes: tuple[ScriptedCloudWatch, ScriptedCloudWatch],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """CloudWatch is away until the tables are written; then a driver dies between a send and its commit."""
+    """CloudWatch is down until the tables are written; then a driver dies between a send and its commit."""
     rig = StreamRig(spark, tmp_path, clock, fakes[1])
     rig.write(1, [rig.line(1, 5), b"no line of ours\n", rig.line(2, 7)])
     written, lines = threading.Event(), list[IngestSummary]()
@@ -191,7 +191,7 @@ def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
     assert [(one.events, one.quarantined) for one in lines] == [(2, 1)]
     assert [(one.events, one.sent, one.is_lost, one.trouble[:12]) for one in told] == [(1, 2, False, "unavailable:")]
 
-    # The batch comes again to a process that knows the notes alone, beside what was heard meanwhile.
+    # A new process, which knows only the notes, gets the same batch again together with newer events.
     clock.advance(30_000)
     rig.write(4, [rig.line(4, 9), rig.line(3, 6, age_ms=40_000, consumer="late")])
     job, told = rig.fanout(monkeypatch)
@@ -200,7 +200,9 @@ def test_cloudwatch_waits_for_nobody_and_nobody_for_cloudwatch(
     assert [point.value for point in rig.fake.points("Karrot", "Lag", _GROUP)] == [7, 9]
 
 
-def test_of_a_batch_the_newest_of_each_group_is_left_and_what_it_does_not_say(spark: SparkSession) -> None:
+def test_the_newest_event_of_each_group_is_kept_and_the_newest_one_with_the_values_it_lacks(
+    spark: SparkSession,
+) -> None:
     now_ms = HOUR_MS + 60_000
     told = [
         segment_line(1, consumer="b", total_lag=1, observed_at_ms=HOUR_MS + 1_000),
@@ -210,7 +212,7 @@ def test_of_a_batch_the_newest_of_each_group_is_left_and_what_it_does_not_say(sp
         segment_line(5, consumer="b", total_lag=0, observed_at_ms=HOUR_MS + 2_500),  # received late: not the newest
         segment_line(6, consumer="old", observed_at_ms=HOUR_MS - 60_000),
         segment_line(7, consumer="b", observed_at_ms=-(2**63)),
-        segment_line(8, consumer="b", received_at_ms=now_ms + 2 * 86_400_000),  # ingest would refuse it
+        segment_line(8, consumer="b", received_at_ms=now_ms + 2 * 86_400_000),  # ingest would quarantine it
         b'{"v":1}\n',
         b"no line\n",
     ]

@@ -49,7 +49,7 @@ RUNS = [
 ]
 
 
-def test_runs_without_an_ok_between_are_one_incident_and_one_soon_after_another_is_a_flap() -> None:
+def test_runs_without_an_ok_between_are_one_incident_and_a_quick_return_is_a_flap() -> None:
     first, second = compare(SETS, RUNS, STOOD, flap_s=1_800).outcomes
     assert list(first.incidents) == [
         incident(CLICKS, 5, 6, "WARN"),
@@ -62,7 +62,7 @@ def test_runs_without_an_ok_between_are_one_incident_and_one_soon_after_another_
     assert (second.flaps, second.minutes_not_ok, second.without_standstill) == (1, 17, 1)
 
 
-def test_sets_are_measured_by_what_stood_still_and_by_the_first() -> None:
+def test_rule_sets_are_compared_with_stalled_partitions_and_with_the_first_set() -> None:
     first, second = compare(SETS, RUNS, STOOD, flap_s=1_800).outcomes
     assert list(first.found) == [Detection(STOOD[0], 120), Detection(STOOD[1], 120)]
     assert list(second.found) == [Detection(STOOD[0], 420), Detection(STOOD[1], None)]
@@ -72,12 +72,12 @@ def test_sets_are_measured_by_what_stood_still_and_by_the_first() -> None:
     assert [each.delay for each in first.alike] == [0] * 5
 
 
-def test_an_incident_that_was_there_before_finds_a_stand_still_at_once() -> None:
+def test_an_earlier_incident_finds_a_stalled_partition_at_once() -> None:
     (only,) = compare(SETS[:1], [[run(ORDERS, 50, 70)]], STOOD[:1], flap_s=60).outcomes
     assert list(only.found) == [Detection(STOOD[0], 0)]
 
 
-def test_a_comparison_is_told_in_sentences() -> None:
+def test_a_comparison_is_printed_as_sentences() -> None:
     first, second, price = sentences(compare(SETS, RUNS, STOOD, flap_s=1_800))
     assert first == (
         "burrow: 5 incidents (3 while every partition moved), 36 min not OK; "

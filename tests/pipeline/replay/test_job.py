@@ -1,4 +1,4 @@
-"""The whole job against the reference model that is fed the same commits, log ends and deletions, one by one."""
+"""The whole job gives the results of the reference model, which gets the same commits, log ends and deletions."""
 
 import datetime as dt
 import itertools
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 def commits(rng: Random) -> Iterator[Row]:
-    """Five consumers of two topics: well, stuck for a while, deleted, silent for long, and rewound now and then."""
+    """Yield commits of five consumers of two topics: healthy, stuck for a time, deleted, silent for long, rewound."""
     order = 0
     for second in range(-120, MINUTES * 60, 11):
         for consumer, topic, partition in itertools.product(CONSUMERS, PARTITIONS, range(3)):
@@ -58,7 +58,7 @@ def commits(rng: Random) -> Iterator[Row]:
 
 
 def position(consumer: str, topic: str, partition: int, second: int, rng: Random) -> int | None:
-    """What it commits, if it does."""
+    """Return the offset that a consumer commits, if it commits."""
     read, minute = int(0.3 * second) + 1_000 - rng.randrange(5), second / 60
     if consumer == "deleted" and 32 <= minute < 50:
         return None
@@ -92,9 +92,9 @@ def write(tables: Path, name: str, rows: Iterable[Mapping[str, Any]], at: str) -
 
 
 def by_the_model(rules: RuleSet, rows: list[Row], ends: list[Row]) -> dict[tuple[str, int], str]:
-    """The status of each consumer at each evaluation at which Burrow knows it."""
+    """Return the status of each consumer at each evaluation at which Burrow knows it."""
     storage = Storage(intervals=rules.intervals, min_distance=rules.min_distance, expire_group=EXPIRE)
-    # A Burrow that was started with the first look reads then what was committed before.
+    # A Burrow that starts at the first log end sample then reads the earlier commits.
     waiting = [(end["observed_at_ms"], 0, end) for end in ends]
     waiting += [(max(BEGIN_MS, row["log_ts_ms"]), row["log_offset"], row) for row in rows]
     waiting = sorted([*waiting, (DELETED_AT, 0, {})], key=itemgetter(0, 1))[::-1]
@@ -131,7 +131,7 @@ def at_each_evaluation(statuses: list[Row]) -> dict[tuple[str, int], str]:
     return found
 
 
-def test_a_replay_gives_the_statuses_that_burrow_would_have_given(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replay_gives_burrows_statuses(spark: SparkSession, tmp_path: Path) -> None:
     tables, output = Tables(str(tmp_path / "tables")), tmp_path / "out"
     with pytest.raises(NothingToReplayError, match="has no commits: karrot pipeline offsets reads them"):
         replay(spark, tables, ReplayRequest(SETS))
@@ -162,7 +162,7 @@ def test_a_replay_gives_the_statuses_that_burrow_would_have_given(spark: SparkSe
     json.dumps(told)
 
 
-def test_what_cannot_be_read_is_refused_before_spark_starts(tmp_path: Path) -> None:
+def test_invalid_options_are_refused_before_spark_starts(tmp_path: Path) -> None:
     def asked(*arguments: str) -> tuple[int, str]:
         ended = CliRunner().invoke(main, ["pipeline", "replay", "--tables", str(tmp_path), *arguments])
         return ended.exit_code, ended.stderr

@@ -18,7 +18,7 @@ DEATHS = {1: [1_800_000]}
 
 
 def rows_of(topic: int, rng: Random) -> list[dict[str, Any]]:
-    """An hour of one partition in no order: its log ends, and three groups of which the last is left behind."""
+    """Return an unsorted hour of one partition: its log ends, and three groups, the last one falling behind."""
     ends = [(None, at, at, at // 1_000, at) for at in range(0, 3_600_000, 30_000)]
     groups = [
         (group, at, at, at // 1_000 - rng.randrange(20) if group < 2 or at < 1_500_000 else 1_400, at)
@@ -40,7 +40,7 @@ def replayed(table: pa.Table, size: int) -> Counter[tuple[object, ...]]:
     return Counter({step: number for step, number in found.items() if number})
 
 
-def test_what_changes_does_not_depend_on_how_the_rows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_status_do_not_depend_on_the_split_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = Random(3)
     table = pa.Table.from_pylist([row for topic in range(-3, 4) for row in rows_of(topic, rng)])
     whole = replayed(table, 10**6)
@@ -50,7 +50,7 @@ def test_what_changes_does_not_depend_on_how_the_rows_are_cut(monkeypatch: pytes
     assert {group for (rules, group, _, _) in whole if rules == STOOD_STILL} == {2}
 
 
-def test_a_group_that_is_gone_has_no_partition_until_it_commits_again() -> None:
+def test_a_deleted_group_has_no_partition_until_it_commits_again() -> None:
     found = replayed(pa.Table.from_pylist(rows_of(1, Random(3))), 10**6)
     known = sorted(
         (at_ms, number)
@@ -61,7 +61,7 @@ def test_a_group_that_is_gone_has_no_partition_until_it_commits_again() -> None:
     assert sum(number for _, number in known) == 1
 
 
-def test_a_partition_that_is_looked_at_no_more_is_judged_no_more() -> None:
+def test_a_partition_without_further_log_ends_gets_no_further_status() -> None:
     rows = [row for row in rows_of(1, Random(3)) if row["group_key"] is not None or row["at_ms"] < 1_200_000]
     found = replayed(pa.Table.from_pylist(rows), 10**6)
     gone = {
@@ -78,7 +78,7 @@ NEVER_MS = 2**60
 def found(
     commits: list[tuple[int, int]], ends: list[tuple[int, int]], *, gone_at: int = NEVER_MS
 ) -> list[tuple[int, int]]:
-    """From when to when, of one partition's (seconds, offset), for at least 100 s in 1,000."""
+    """Find when a partition stood still for at least 100 s, from its (seconds, offset) pairs within 1,000 s."""
     at, offset = (
         np.array(column) * factor for column, factor in zip(zip(*commits, strict=True), (1_000, 1), strict=True)
     )
@@ -95,15 +95,15 @@ def found(
     ]
 
 
-def test_who_commits_the_same_while_there_is_more_stands_still_until_he_moves() -> None:
+def test_a_group_that_repeats_its_commit_below_the_log_end_stands_still_until_it_moves() -> None:
     assert found([(10, 5), (20, 8), (60, 8), (150, 8), (200, 9), (250, 9)], [(0, 20)]) == [(20, 200), (200, 1_000)]
 
 
-def test_who_has_read_all_stands_still_once_there_is_more() -> None:
+def test_a_group_at_the_log_end_stands_still_once_the_log_grows() -> None:
     assert found([(10, 5), (300, 5), (400, 7)], [(0, 5), (120, 5), (240, 6)]) == [(240, 400)]
     assert found([(10, 5), (900, 5)], [(0, 5), (930, 6)]) == []
 
 
-def test_a_short_pause_is_none_and_one_of_a_group_that_is_gone_ends() -> None:
+def test_a_short_pause_does_not_count_and_a_deleted_group_ends_a_pause() -> None:
     assert found([(10, 5), (109, 6), (300, 9)], [(0, 9)], gone_at=900) == [(109, 300)]
     assert found([(10, 5)], [(0, 9)], gone_at=500) == [(10, 500)]

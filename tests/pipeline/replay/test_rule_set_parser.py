@@ -3,7 +3,7 @@ import pytest
 from karrot.pipeline.replay.rule_set_parser import RuleSet, read_rule_sets
 
 
-def test_rules_are_read_as_they_are_typed() -> None:
+def test_rule_sets_are_parsed() -> None:
     texts = [
         "calm:intervals=20, allowed-lag=500",
         "min_distance=30,minimum_complete=.5",
@@ -39,7 +39,7 @@ def test_rules_are_read_as_they_are_typed() -> None:
         (["a:intervals=5", "a:"], "--rules: two sets are called 'a'; give them names, as in calm:intervals=20"),
     ],
 )
-def test_what_is_no_rule_is_refused_with_what_there_is(texts: list[str], said: str) -> None:
+def test_an_invalid_rule_is_refused_with_the_valid_ones(texts: list[str], said: str) -> None:
     with pytest.raises(ValueError, match="--rules") as refused:
         read_rule_sets(texts)
     assert str(refused.value) == said

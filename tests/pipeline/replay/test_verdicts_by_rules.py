@@ -39,14 +39,14 @@ class PartitionHistory(NamedTuple):
 def verdicts_by_model(
     stream: PartitionHistory, rules: RuleSet, span: VerdictTimes, *, expire_group: int = EXPIRE
 ) -> dict[int, Status]:
-    """The verdict at each moment at which Burrow would know the partition."""
+    """Return the verdict at each moment at which Burrow would know the partition."""
     storage = Storage(intervals=rules.intervals, min_distance=rules.min_distance, expire_group=expire_group)
     waiting: list[Commit | LogEnd] = sorted([*stream.ends, *stream.commits], key=itemgetter(0))
     verdicts: dict[int, Status] = {}
     for now in range(span.first, span.last + 1, span.every):
         while waiting and waiting[0][0] <= now * 1000:
             _tell(storage, waiting.pop(0))
-        # Asked by itself, a group would be forgotten: that is the business of who cuts streams into segments.
+        # Keep the group from expiring here: the code that splits streams into segments handles expiry.
         for group in storage.groups():
             storage._groups[group].last_commit_ms = NEVER_MS
             for tracked in storage.fetch(group, now) or ():
@@ -68,7 +68,7 @@ def _tell(storage: Storage, happened: Commit | LogEnd) -> None:
 def verdicts_by_arrays(
     streams: Sequence[PartitionHistory], rule_sets: Sequence[RuleSet], span: VerdictTimes, *, expire_group: int = EXPIRE
 ) -> list[list[dict[int, Status]]]:
-    """The same by `evaluate`, all streams and sets of rules at once: a list for each set, of a dict for each stream."""
+    """Return the verdicts of `evaluate` for all streams and rule sets: one list per set, with one dict per stream."""
     ends, segments = _ends(streams), Segments(np.arange(len(streams)), np.full(len(streams), NEVER_MS))
     kept = stored(_commits(streams), ends, segments, expire_group)
     verdicts = evaluate(kept, ends, segments, rule_sets, span)
@@ -119,7 +119,7 @@ def test_a_window_gets_burrows_verdict(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", named(CASES["storage_cases"]))
-def test_of_a_window_is_known_what_burrows_holds(case: dict[str, Any]) -> None:
+def test_a_window_has_the_same_commits_as_burrows(case: dict[str, Any]) -> None:
     rows = [(0, at, row["order"], row["offset"], row["timestamp"]) for at, row in enumerate(case["commits"])]
     commits = CommitArrays(*np.array([(*row, case["brokerOffset"]) for row in rows]).T)
     at, min_distance = np.array([len(rows) - 1]), case["min_distance_seconds"]
@@ -129,7 +129,7 @@ def test_of_a_window_is_known_what_burrows_holds(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    # The log ends, of which a replay is made, do not say that a topic is gone; they end.
+    # The log ends that a replay reads do not show a deleted topic; they just stop.
     "case",
     named([case for case in CASES["group_cases"] if "then" not in case]),
 )
@@ -163,7 +163,7 @@ rule_sets = st.builds(
 
 @st.composite
 def commits(draw: st.DrawFn) -> list[Commit]:
-    """In order or not, with timestamps of when they were seen or of any time."""
+    """Draw commits in any order, with the timestamps at which they were seen or any others."""
     seen = sorted(draw(st.lists(times, min_size=1, max_size=25)))
     orders = range(len(seen)) if draw(st.booleans()) else draw(st.permutations([n // 2 for n in range(len(seen))]))
     stamps = draw(st.lists(timestamps, min_size=len(seen), max_size=len(seen))) if draw(st.booleans()) else seen

@@ -53,7 +53,7 @@ def _minute(group: str, at_s: int, seconds: float | None, lag: int | None, statu
 
 def _lag_minute() -> Rows:
     return [
-        # behind for twenty minutes, and furthest for two of them
+        # behind for twenty minutes, and farthest for two of them
         *(
             _minute("orders", hour_at(0, 12) + 60 * n, 900.0 if n in {7, 9} else 90.0, 5_000 + n, "ERR")
             for n in range(20)
@@ -121,7 +121,7 @@ def _skew_minute() -> Rows:
     return [
         *(minute(hour_at(0, 12) + 60 * n, 3, "hot_partition") for n in range(6)),
         *(minute(hour_at(0, 12) + 60 * n, 2, None) for n in range(6, 10)),
-        # the group was well: whatever is worst then is nothing
+        # the group was OK, so its worst partition does not count
         *(minute(hour_at(1) + 60 * n, 7, "slow_owner") for n in range(20)),
         minute(hour_at(0), None, None, share=None),
         _of("idle", topic="idle.v1", minute=_iso(hour_at(1)), gini=0.0, coverage=1.0),
@@ -142,12 +142,12 @@ def _rates_minute() -> Rows:
 
     return [
         *five(hour_at(0, 12), [(10, 10), (10, 10)]),
-        # catches up: 60 a second is what it can
+        # catches up: 60 per second is its capacity
         *five(hour_at(0, 13), [(20, 30), (20, 30)]),
         *five(hour_at(1, 13), [(25, 25), (25, 25)]),
-        # half of the partitions are not known: no rate of the topic
+        # half of the partitions are unknown, so the topic has no rate
         *five(hour_at(1, 14), [(90, 90)]),
-        # too short to be kept up
+        # too short to count as sustained
         minute(hour_at(1, 15), "orders.v1", 0, 500, 900),
         minute(hour_at(1, 15), "orders.v1", 1, 500, 900),
         # never under pressure
@@ -178,7 +178,7 @@ def _day_of(row: dict[str, Any]) -> str:
 
 @pytest.fixture(scope="module")
 def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """The first two days of the week, and what the tables have around them."""
+    """Write the first two days of the week, and the days around them."""
     made = Tables(str(tmp_path_factory.mktemp("tables")))
     for name, told in _told().items():
         lines = [row | {"day": _day_of(row)} for row in told]
@@ -196,7 +196,7 @@ def found(spark: "SparkSession", tables: Tables) -> Findings:
     return find(spark, tables, DayRange(MONDAY, TUESDAY))
 
 
-def test_a_report_says_what_its_days_are_and_what_they_are_compared_with(found: Findings) -> None:
+def test_a_report_names_its_days_and_the_days_that_they_are_compared_with(found: Findings) -> None:
     assert found.period == DayRange(MONDAY, TUESDAY)
     assert (found.heard_from_s, found.heard_until_s) == (hour_at(0), hour_at(1, 23.5) + 60)
     assert (found.target_seconds, found.objective, found.groups) == (60.0, 0.99, 3)
@@ -233,7 +233,7 @@ def test_groups_are_ranked_by_lag_in_time_then_by_messages(found: Findings) -> N
     ]
 
 
-def test_incidents_are_those_of_any_moment_of_the_days_the_longest_first(found: Findings) -> None:
+def test_incidents_that_overlap_the_days_are_listed_longest_first(found: Findings) -> None:
     def told(incident_id: str, began: int, ended: int | None, by: str | None) -> Incident:
         return make_incident(began, ended, incident_id=incident_id, ended_by=by, peak_lag=9, events=3)
 
@@ -260,14 +260,14 @@ def test_incidents_too_short_to_be_shown_are_counted(spark: "SparkSession", monk
     assert [row.incident_id for row in aggregates.longest(is_open, now_s).collect()] == ["open"]
 
 
-def test_hours_are_told_of_groups_that_were_not_ok(found: Findings) -> None:
+def test_hours_are_listed_for_groups_that_were_not_ok(found: Findings) -> None:
     assert found.hours == [
         Hours("prod", "orders", ok=12 * 3_600, warn=3_600, err=2 * 3_600),
         Hours("prod", "mail", ok=0, warn=1_800, err=0),
     ]
 
 
-def test_a_partition_is_hot_in_the_minutes_in_which_its_group_was_in_trouble(found: Findings) -> None:
+def test_a_partition_is_hot_only_in_minutes_in_which_its_group_was_not_ok(found: Findings) -> None:
     assert found.skewed == [
         Skewed("prod", "orders", "orders.v1", 10, 0.75, pytest.approx(0.6), 3, "owner-3", "hot_partition")  # type: ignore[arg-type]
     ]
@@ -281,19 +281,19 @@ def test_capacity_is_the_best_rate_under_pressure_against_the_peak_of_each_day(f
     assert found.rates_watched == AnsweredTopics(topics=2, answered=1)
 
 
-def test_budgets_are_told_of_groups_that_spent_any(found: Findings) -> None:
+def test_budgets_are_listed_for_groups_that_spent_some(found: Findings) -> None:
     assert found.budgets == [
         Budget("prod", "orders", 2_000, 20, 20.0, 1.0, "orders.v1/3", [DayBurn(MONDAY, 2.0), DayBurn(TUESDAY, 0.0)])
     ]
 
 
-def test_without_being_asked_the_newest_seven_days_are_reported(spark: "SparkSession", tables: Tables) -> None:
+def test_the_newest_seven_days_are_reported_by_default(spark: "SparkSession", tables: Tables) -> None:
     assert period_of(spark, tables, None, None) == DayRange(TUESDAY - dt.timedelta(days=6), TUESDAY)
     assert period_of(spark, tables, MONDAY, None) == DayRange(MONDAY, TUESDAY)
     assert period_of(spark, tables, None, MONDAY) == DayRange(MONDAY - dt.timedelta(days=6), MONDAY)
 
 
-def test_days_that_the_tables_do_not_have_are_a_sentence(spark: "SparkSession", tables: Tables) -> None:
+def test_days_without_tables_give_one_sentence(spark: "SparkSession", tables: Tables) -> None:
     with pytest.raises(NothingToReportError) as refused:
         period_of(spark, tables, WEEK.last, WEEK.last)
     assert str(refused.value) == (

@@ -33,7 +33,7 @@ _VOID = {"meta", "br", "hr", "img", "input", "link"}
 
 
 class _Reader(HTMLParser):
-    """Every element, its text, and whether each one that begins ends."""
+    """A parser that collects every element with its text, and checks that each element is closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def test_every_chart_has_a_title_and_a_description() -> None:
         assert tag != "svg" or attrs.get("role") == "img" or "aria-hidden" in attrs or attrs.keys() & {"viewbox", "x"}
 
 
-def test_what_the_week_was_like_can_be_read() -> None:
+def test_the_page_has_the_findings_of_the_week() -> None:
     text = _text(make_findings())
     for said in (
         "Consumer lag · 16 to 22 November 2026, times in UTC",
@@ -119,7 +119,7 @@ def test_open_incidents_are_counted_that_are_not_among_the_longest() -> None:
     assert "600 incidents, 7 still open" in _text(findings)
 
 
-def test_sections_without_rows_say_why() -> None:
+def test_sections_without_rows_give_the_reason() -> None:
     text = _text(quiet_week())
     for said in (
         "Nothing: no incident is open, budgets hold, and no consumer is short of capacity.",
@@ -141,7 +141,7 @@ def test_sections_without_rows_say_why() -> None:
 
 @settings(max_examples=25)
 @given(st.text(min_size=1, max_size=40))
-def test_a_name_stays_text_whatever_it_is_made_of(text: str) -> None:
+def test_any_name_stays_text(text: str) -> None:
     _assert_harmless(text)
 
 
@@ -168,7 +168,7 @@ def _assert_harmless(text: str) -> None:
     ]
 
 
-def test_the_headline_is_told_as_plain_text_too() -> None:
+def test_the_headline_is_available_as_plain_text() -> None:
     lag = make_findings().lags[0]._replace(consumer="<b>&")
     assert page(make_findings(lags=[lag]), made_at=MADE_AT).headline.startswith(
         "<b>& of prod was furthest behind, 1 h 6 min"
@@ -196,7 +196,7 @@ def test_the_headline_compares_with_the_days_before(days: list[int], before: lis
     )
 
 
-def test_where_lag_in_time_is_not_known_the_status_is_compared() -> None:
+def test_the_status_is_compared_if_lag_in_seconds_is_unknown() -> None:
     days = [day._replace(measured=0, within=0) for day in _days([288, 0])]
     told = words.compared(quiet_week()._replace(days=days))
     assert told == words.LagTrend(0.0, 0.1, "the last day was", "the days before it", "not OK")
@@ -218,18 +218,18 @@ def _days(beyond: list[int]) -> list[DayTotal]:
         ((2026, 11, 16), (2026, 11, 16), "16 November 2026"),
     ],
 )
-def test_a_period_is_said_as_people_say_it(first: tuple[int, int, int], last: tuple[int, int, int], said: str) -> None:
+def test_a_period_is_written_in_words(first: tuple[int, int, int], last: tuple[int, int, int], said: str) -> None:
     assert words.period_said(DayRange(dt.date(*first), dt.date(*last))) == said
 
 
 # ---- What to do next ----
 
 
-def test_a_quiet_week_asks_for_nothing() -> None:
+def test_a_quiet_week_has_no_next_steps() -> None:
     assert _steps() == []
 
 
-def test_an_open_incident_is_looked_at_first() -> None:
+def test_an_open_incident_is_the_first_next_step() -> None:
     assert _steps(open_incidents=[make_incident(hour_at(6, 20), None, group="it's")]) == [
         (
             "err: Look at it's of prod now. Its incident of Sun 22 Nov 20:00 UTC is still open, after 4 h. "
@@ -238,7 +238,7 @@ def test_an_open_incident_is_looked_at_first() -> None:
     ]
 
 
-def test_of_each_rule_three_are_told_and_the_others_counted() -> None:
+def test_each_rule_lists_three_steps_and_counts_the_others() -> None:
     told = _steps(open_incidents=[make_incident(hour_at(6, hour), None) for hour in range(5)])
     assert len(told) == 3
     assert told[-1].endswith("So it is with 2 more, below.")
@@ -256,14 +256,16 @@ def _peaks(*rates: float) -> list[DayPeak]:
         ((70.0, 120.0), "err: … 120 /s. That is more than it can: such peaks become lag."),
     ],
 )
-def test_a_consumer_whose_margin_shrinks_needs_help_before_it_is_gone(peaks: tuple[float, ...], said: str) -> None:
+def test_a_consumer_with_a_shrinking_margin_is_reported_before_the_margin_is_gone(
+    peaks: tuple[float, ...], said: str
+) -> None:
     (step,) = _steps(capacities=[Capacity("prod", "orders", "t", 100.0, _peaks(*peaks))])
     kind, why = said.split(" … ")
     assert step.startswith(f"{kind} Give orders of prod more consumers, or faster ones. At best it took 100 /s of t")
     assert step.endswith(why)
 
 
-def test_a_consumer_with_room_is_left_alone() -> None:
+def test_a_consumer_with_enough_margin_is_not_reported() -> None:
     assert _steps(capacities=[Capacity("prod", "orders", "t", 100.0, _peaks(80.0, 70.0, 60.0))]) == []
 
 
@@ -282,7 +284,7 @@ def test_uneven_lag_names_the_key_or_the_consumer_to_look_at(cause: str | None, 
     assert _steps(skewed=[Skewed("prod", "orders", "t", 120, 0.8, 0.7, 3, "o-1", cause)]) == [f"warn: {said}"]
 
 
-def test_a_budget_that_is_gone_is_said_in_minutes() -> None:
+def test_a_spent_budget_is_reported_in_minutes() -> None:
     def budget(spent: float) -> Budget:
         return Budget("prod", "orders", 10_000, round(100 * spent), 100.0, spent, None, [])
 
@@ -294,12 +296,12 @@ def test_a_budget_that_is_gone_is_said_in_minutes() -> None:
     ]
 
 
-def test_short_incidents_that_keep_coming_are_a_matter_of_settings() -> None:
+def test_frequent_short_incidents_lead_to_a_change_of_settings() -> None:
     (step,) = _steps(flapping=[Flapping("prod", "orders", 12, 360.0)])
     assert step.startswith("other: Quieten orders of prod. It had 12 incidents, half of them shorter than 6 min.")
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_data_are_reported() -> None:
     days = [DayTotal(day, 1, 100, 100, 10, 10) for day in WEEK.dates if day.day != 18]
     told = _steps(days=days, quarantined=Quarantined(2, 40), incident_totals=IncidentTotals(1, 0, 1))
     assert [step.partition(". ")[2] for step in told] == [
@@ -326,7 +328,7 @@ def test_what_is_missing_is_said() -> None:
         (30, "Mon 16 Sat 21 Thu 26 Tue 1 Sun 6 Fri 11"),
     ],
 )
-def test_an_axis_has_a_handful_of_marks(days: int, said: str) -> None:
+def test_an_axis_has_a_few_ticks(days: int, said: str) -> None:
     period = DayRange(MONDAY, MONDAY + dt.timedelta(days=days - 1))
     assert " ".join(tick.text for tick in svg_charts.ticks(period)) == said
 
@@ -335,7 +337,7 @@ def test_an_axis_has_a_handful_of_marks(days: int, said: str) -> None:
     st.integers(-40 * 86_400, 40 * 86_400),
     st.none() | st.integers(0, 40 * 86_400),
 )
-def test_an_incident_never_leaves_the_chart(began: int, lasted: int | None) -> None:
+def test_an_incident_stays_within_the_chart(began: int, lasted: int | None) -> None:
     one = make_incident(WEEK.start_s + began, None if lasted is None else WEEK.start_s + began + lasted)
     (span,) = svg_charts.spans([one], quiet_week())
     assert span.at >= 0
@@ -343,7 +345,7 @@ def test_an_incident_never_leaves_the_chart(began: int, lasted: int | None) -> N
     assert span.at + span.width <= 100.001
 
 
-def test_a_curve_is_broken_where_nothing_is_known() -> None:
+def test_a_curve_has_a_gap_at_unknown_values() -> None:
     hour, day = 3_600, DayRange(MONDAY, MONDAY)
     told = [(0, 0.0), (1, 50.0), (2, None), (3, 100.0), (5, 25.0)]
     points = [LagPoint(day.start_s + n * hour, seconds) for n, seconds in told]
@@ -354,7 +356,7 @@ def test_a_curve_is_broken_where_nothing_is_known() -> None:
     ]
 
 
-def test_shares_of_statuses_fill_the_bar() -> None:
+def test_the_shares_of_all_statuses_fill_the_bar() -> None:
     bars = svg_charts.share_bars(Hours("prod", "orders", ok=50, warn=20, err=10), 100)
     assert [(bar.kind, bar.at, bar.width) for bar in bars] == [
         ("err", 0.0, 10.0),
@@ -364,7 +366,7 @@ def test_shares_of_statuses_fill_the_bar() -> None:
     ]
 
 
-def test_a_burn_rate_of_one_is_half_the_height_and_an_unmeasured_day_is_left_out() -> None:
+def test_a_burn_rate_of_one_has_half_the_height_and_an_unmeasured_day_is_left_out() -> None:
     days = [DayBurn(day, rate) for day, rate in zip(WEEK.dates, (0.0, 0.5, 1.0, 9.0, None), strict=False)]
     budget = Budget("prod", "orders", 1, 1, 1.0, 1.0, None, days)
     assert [(bar.kind, bar.height) for bar in svg_charts.burn_bars(budget, WEEK)] == [

@@ -13,7 +13,7 @@ Posted = list[tuple[str, str | None, str]]
 
 @contextmanager
 def _webhook(*statuses: int) -> Iterator[tuple[str, Posted]]:
-    """An address, and what was posted there: path, type and body."""
+    """Serve a webhook; yield its URL and the posts to it, each with path, type and body."""
     answers, posted = iter(statuses), Posted()
 
     class Handler(BaseHTTPRequestHandler):
@@ -25,7 +25,7 @@ def _webhook(*statuses: int) -> Iterator[tuple[str, Posted]]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
         yield f"http://127.0.0.1:{port}", posted
@@ -38,7 +38,7 @@ def test_a_line_is_written_at_once() -> None:
     assert stream.getvalue() == '{"state":"stale"}\n'
 
 
-def test_a_line_is_posted_and_what_is_no_success_is_undelivered() -> None:
+def test_a_line_is_posted_and_counts_as_undelivered_without_a_success_answer() -> None:
     with _webhook(204, 500, 302) as (url, posted):
         deliver = to_webhook(f"{url}/hooks/s3cret")
         deliver('{"group":"größe"}')
@@ -53,6 +53,6 @@ def test_a_line_is_posted_and_what_is_no_success_is_undelivered() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "hooks.example/x", "ftp://hooks.example/x", "http:///x"])
-def test_what_is_no_address_is_refused_without_being_told(url: str) -> None:
+def test_an_invalid_url_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ValueError, match=r"^--webhook is no http:// or https:// address$"):
         to_webhook(url)

@@ -1,4 +1,4 @@
-"""The stream of alerts, over tables as the job that lands offsets writes them."""
+"""The alert job reads tables in the layout of the offsets job."""
 
 import datetime as dt
 import json
@@ -21,11 +21,11 @@ from support.pipeline.offset_rows import write_batch
 from support.pipeline.row_times import second_at
 from support.pipeline.stale_partition_cases import CASES, STALE_AFTER, Case, Commit, ObservedEnd, commit_rows, end_rows
 
-pytestmark = pytest.mark.timeout(300)  # the first query of a JVM on a busy machine
+pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
 
 
 def _deliver(spark: SparkSession, tables: Tables, deliver: Callable[[str], None]) -> DeliverySummary:
-    """A process of its own, which knows the checkpoint and no more: what is there, in one batch."""
+    """Run a new process, which knows only the checkpoint, for one batch of all rows."""
     told: list[DeliverySummary] = []
     length, since = dt.timedelta(seconds=STALE_AFTER), second_at(0).date()
     job = StaleAlerts(spark, tables, tables.checkpoint("stale"), length, since, deliver, told.append)
@@ -34,7 +34,7 @@ def _deliver(spark: SparkSession, tables: Tables, deliver: Callable[[str], None]
     return only
 
 
-def test_tables_without_commits_are_told_of_and_waited_for_but_not_by_one_look(
+def test_missing_commits_are_reported_and_awaited_except_in_a_single_run(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tables, said = Tables(str(tmp_path)), f"{tmp_path} has no commits: karrot pipeline offsets reads them"
@@ -46,7 +46,7 @@ def test_tables_without_commits_are_told_of_and_waited_for_but_not_by_one_look(
     say_if_empty(spark, tables, once=True)
 
 
-def test_each_alert_is_given_once_and_cleared_once_across_restarts(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_alert_fires_once_and_clears_once_across_restarts(spark: SparkSession, tmp_path: Path) -> None:
     tables, lines = Tables(str(tmp_path)), list[dict[str, Any]]()
     known = [case._replace(commits=[each for each in case.commits if each.at <= 600]) for case in CASES]
     write_batch(spark, tables, "b-0", "commits", commit_rows(known, until=600))
@@ -59,7 +59,7 @@ def test_each_alert_is_given_once_and_cleared_once_across_restarts(spark: SparkS
 
     with pytest.raises(StreamingQueryException):
         _deliver(spark, tables, dies_at_the_third)
-    # The batch is repeated, its lines are not reckoned anew: those that wait are delivered, from the first.
+    # The batch is repeated but its lines are not computed again: the waiting lines are delivered, from the first.
     given = list[dict[str, Any]]()
     stale = {case.name: case.stale for case in CASES if case.stale}
     assert _deliver(spark, tables, lambda line: given.append(json.loads(line))) == DeliverySummary(delivered=len(stale))
@@ -83,7 +83,7 @@ def test_each_alert_is_given_once_and_cleared_once_across_restarts(spark: SparkS
         "looked_at": "2026-11-20T00:10:00.000Z",
     }
 
-    # One goes on, and the same files come again under other names: only that one is told, once the webhook takes it.
+    # One partition moves, and the same files come again with other names: only its line is sent, after the outage.
     moved = [Case("stands while the log moves", [Commit(615, 610)], [ObservedEnd(630, 630)], None)]
     write_batch(spark, tables, "b-1", "commits", [*commit_rows(moved), *commit_rows(known, until=600)])
     write_batch(spark, tables, "b-1", "ends", end_rows(moved))

@@ -1,4 +1,4 @@
-"""The rule of what is stale, batch by batch, against its definition said plainly over all that is known."""
+"""The rule of stale partitions, applied batch by batch, agrees with its definition over all data."""
 
 import itertools
 import json
@@ -33,7 +33,7 @@ _CLUSTER = "c"
 
 
 def _stale(commits: Sequence[Commit], looks: Sequence[ObservedEnd]) -> ExpectedStale | None:
-    """The definition, of commits and looks in order."""
+    """Apply the definition to commits and log ends in order."""
     if not commits or not looks or commits[-1].offset is None:
         return None
     offset, seen = commits[-1].offset, looks[-1]
@@ -47,7 +47,7 @@ def _stale(commits: Sequence[Commit], looks: Sequence[ObservedEnd]) -> ExpectedS
 def _batch(
     name: str, commits: Iterable[tuple[int, Commit]], looks: Iterable[ObservedEnd]
 ) -> tuple[dict[GroupPartition, BatchCommits], Any]:
-    """What Spark makes of a batch: the newest record, and the first of those in a row that say the same."""
+    """Reduce a batch as Spark does: the newest record, and the first record of its run of equal offsets."""
     records = sorted((RecordPosition(round(each.at * 1_000), number), each.offset) for number, each in commits)
     told: dict[GroupPartition, BatchCommits] = {}
     if records:
@@ -62,7 +62,7 @@ def _batch(
 
 
 class Rig:
-    """A watch that is restarted after every batch; what it told so far."""
+    """A stale rule that restarts after every batch, with its alerts so far."""
 
     def __init__(self) -> None:
         self.state = StaleState()
@@ -71,7 +71,7 @@ class Rig:
     def take(
         self, batch: int, commits: dict[GroupPartition, BatchCommits], looks: dict[ClusterPartition, list[LogEnd]]
     ) -> list[tuple[Any, ...]]:
-        """Returns state, group and offset of what is told."""
+        """Apply a batch; return state, group and offset of each alert."""
         watch = StaleWatch(_LENGTH, msgspec.json.decode(msgspec.json.encode(self.state), type=StaleState))
         lines = [json.loads(line) for line in watch.take(batch, commits, looks)]
         assert watch.take(batch, commits, looks) == []
@@ -80,7 +80,7 @@ class Rig:
         return [(line["state"], line["group"], line["current_offset"]) for line in lines]
 
     def since(self) -> list[str]:
-        """Since when those stand whose alert stands. None is given twice, none cleared that was not given."""
+        """Return the start of each active alert. No alert may fire twice or clear without having fired."""
         standing: dict[str, str] = {}
         for line in self.lines:
             if line["state"] == "stale":
@@ -96,7 +96,7 @@ def _since(stale: ExpectedStale | None) -> list[str]:
 
 
 def _pieces(rig: Rig, case: Case, cuts: Sequence[float], *, again: bool) -> None:
-    """All that a case says up to `EVALUATED_AT`, batch by batch, with a group beside it that never stops to commit."""
+    """Feed a case up to `EVALUATED_AT` in batches, with another group that never stops committing."""
     commits = [(number, each) for number, each in enumerate(case.commits) if each.at <= EVALUATED_AT]
     bounds = [-1.0, *sorted(cuts), EVALUATED_AT]
     for batch, (after, until) in enumerate(itertools.pairwise(bounds)):
@@ -106,7 +106,7 @@ def _pieces(rig: Rig, case: Case, cuts: Sequence[float], *, again: bool) -> None
         rig.take(batch, told | beat, looks)
 
 
-def test_every_case_is_told_however_it_arrives() -> None:
+def test_every_case_gives_its_alert_for_any_split_into_batches() -> None:
     for cuts in ([], [300.0], [float(at) for at in range(0, 600, 30)], [485.0, 486.0]):
         for again in (False, True):
             for case in CASES:
@@ -121,7 +121,7 @@ _LOOKS = st.lists(st.builds(ObservedEnd, _TIMES, st.integers(0, 4)), max_size=12
 
 
 @given(_COMMITS, _LOOKS, st.lists(_TIMES, max_size=5, unique=True), st.booleans())
-def test_batches_and_restarts_change_nothing(
+def test_batches_and_restarts_do_not_change_the_alerts(
     commits: list[Commit],
     looks: list[ObservedEnd],
     cuts: list[float],
@@ -134,7 +134,7 @@ def test_batches_and_restarts_change_nothing(
     assert rig.since() == _since(_stale(commits, looks))
 
 
-def test_the_definition_holds_the_cases() -> None:
+def test_the_definition_agrees_with_the_cases() -> None:
     for case in CASES:
         known = (
             [each for each in case.commits if each.at <= EVALUATED_AT],
@@ -143,7 +143,7 @@ def test_the_definition_holds_the_cases() -> None:
         assert _stale(*known) == case.stale, case.name
 
 
-def test_an_alert_is_cleared_when_the_offset_moves_or_is_taken_back_or_there_is_nothing_to_read() -> None:
+def test_an_alert_clears_when_the_offset_moves_or_is_deleted_or_no_message_is_unread() -> None:
     grows = [ObservedEnd(at, 100 + at) for at in range(0, 301, 30)]
     for moved, told in ((Commit(310, 51), 51), (Commit(310, None), None)):
         rig = Rig()
@@ -151,25 +151,25 @@ def test_an_alert_is_cleared_when_the_offset_moves_or_is_taken_back_or_there_is_
         assert rig.take(1, *_batch("g", [(1, Commit(305, 50))], [ObservedEnd(330, 430)])) == []
         assert rig.take(2, *_batch("g", [(2, moved)], [])) == [("cleared", "g", told)]
         assert [line["id"] for line in rig.lines] == [rig.lines[0]["id"]] * 2
-        # What was compacted comes again as another file.
+        # A compacted batch comes again as another file.
         again, looks = _batch("g", [(0, Commit(10, 50))], [ObservedEnd(360, 460)])
         assert rig.take(3, again | _batch("beat", [(3, Commit(360, 1))], [])[0], looks) == []
 
     rig = Rig()
     assert rig.take(0, *_batch("g", [(0, Commit(10, 50))], grows)) == [("stale", "g", 50)]
-    assert rig.take(1, *_batch("g", [], [ObservedEnd(330, 0)])) == [("cleared", "g", 50)]  # the topic was made anew
+    assert rig.take(1, *_batch("g", [], [ObservedEnd(330, 0)])) == [("cleared", "g", 50)]  # the topic was recreated
 
 
-def test_while_the_reader_catches_up_nobody_becomes_stale() -> None:
+def test_no_partition_becomes_stale_while_the_offsets_job_catches_up() -> None:
     rig = Rig()
     rig.take(0, *_batch("g", [(0, Commit(10, 5))], [ObservedEnd(10, 9)]))
-    # For an hour nobody read: looks are there again at once, commits come bit by bit.
+    # The offsets job was down for an hour: log ends are there again at once, commits arrive in parts.
     assert rig.take(1, *_batch("g", [], [ObservedEnd(3_600, 900)])) == []
     assert rig.take(2, *_batch("g", [(1, Commit(1_800, 400))], [ObservedEnd(3_630, 905)])) == []
     assert rig.take(3, *_batch("g", [(2, Commit(3_640, 900))], [ObservedEnd(3_660, 910)])) == []
     assert rig.take(4, *_batch("g", [], [ObservedEnd(3_760, 950)])) == [("stale", "g", 900)]
 
-    # Where no commits come at all for as long, there are none.
+    # If no commits arrive for that long, then there are none.
     rig = Rig()
     rig.take(0, *_batch("g", [(0, Commit(10, 5))], [ObservedEnd(10, 9)]))
     looks = ([ObservedEnd(at, 900)] for at in (3_600, 3_630, 3_719, 3_720))
@@ -181,7 +181,7 @@ def test_while_the_reader_catches_up_nobody_becomes_stale() -> None:
     ]
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_kept_state_is_bounded() -> None:
     rig = Rig()
     for batch in range(200):
         rig.take(batch, *_batch("g", [(batch, Commit(batch, batch))], [ObservedEnd(batch, batch)]))

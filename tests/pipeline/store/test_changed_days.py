@@ -8,36 +8,36 @@ from karrot.pipeline.store.tables import changed_days, digest
 _DAYS = [dt.date(2026, 11, day) for day in (19, 20, 21)]
 
 
-def test_a_day_is_derived_again_when_its_files_differ_and_when_they_are_gone() -> None:
+def test_a_day_is_derived_again_if_its_files_differ_or_are_gone() -> None:
     note = Note("rules", {_DAYS[0]: Derived("aa"), _DAYS[1]: Derived("bb")})
     assert changed_days(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "rules") == []
     assert changed_days(note, {_DAYS[0]: "aa", _DAYS[1]: "cc", _DAYS[2]: "dd"}, "rules") == _DAYS[1:]
     assert changed_days(note, {_DAYS[0]: "aa"}, "rules") == [_DAYS[1]]
 
 
-def test_a_day_that_was_not_finished_is_derived_again_also_if_its_files_are_gone() -> None:
+def test_an_unfinished_day_is_derived_again_even_if_its_files_are_gone() -> None:
     note = Note("rules", {_DAYS[0]: Derived("aa")}, {_DAYS[1]: Derived("bb"), _DAYS[2]: Derived("cc")})
     assert changed_days(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "rules") == _DAYS[1:]
     assert changed_days(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "other rules") == _DAYS
 
 
-def test_other_rules_are_another_history() -> None:
+def test_other_rules_cause_all_days_to_be_derived_again() -> None:
     note = Note("rules", {_DAYS[0]: Derived("aa")})
     assert changed_days(note, {_DAYS[0]: "aa", _DAYS[1]: "bb"}, "other rules") == _DAYS[:2]
 
 
-def test_the_digest_of_files_depends_on_their_names_alone() -> None:
+def test_the_digest_of_files_depends_only_on_their_names() -> None:
     assert digest(["events/a", "partitions/b"]) == digest(["partitions/b", "events/a"])
     assert digest(["events/a"]) != digest(["events/b"])
 
 
-def test_rules_that_differ_in_any_digit_are_told_apart() -> None:
+def test_rules_that_differ_in_any_digit_have_different_digests() -> None:
     strict = [DeriveRules(objective=Objective(1_000_000.0, share)) for share in (0.9999999, 0.99999995)]
     late = [DeriveRules(objective=Objective(target, 0.99)) for target in (1_000_000.0, 1_000_001.0)]
     assert len({str(rules) for rules in [*strict, *late]}) == 4
 
 
-def test_intervals_differ_as_far_as_a_verdict_lasts() -> None:
+def test_changed_days_affect_others_as_far_as_a_verdict_lasts() -> None:
     month = [dt.date(2026, 11, day) for day in range(1, 31)]
 
     def days(*numbers: int) -> set[dt.date]:

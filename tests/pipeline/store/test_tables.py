@@ -32,8 +32,8 @@ def test_a_derived_day_is_one_sorted_file_that_replaces_the_old_one(spark: Spark
     assert [row.consumer for row in tables.read(spark, "status_intervals").collect()] == ["a", "m", "z"]
 
 
-def test_a_day_that_became_empty_goes_and_other_days_stay(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(tmp_path.as_uri())  # by Hadoop's file system, as for s3a://
+def test_an_empty_day_is_removed_and_other_days_stay(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(tmp_path.as_uri())  # through Hadoop's file system, as for s3a://
     for day in (_DAY, _NEXT):
         _replace(tables, spark, day, "a")
     _replace(tables, spark, _DAY)
@@ -43,7 +43,7 @@ def test_a_day_that_became_empty_goes_and_other_days_stay(spark: SparkSession, t
     assert tables.read(spark, "incidents").count() == 0
 
 
-def test_where_a_path_is_one_of_the_clusters_it_is_looked_for_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_path_of_the_clusters_file_system_is_looked_up_there(spark: SparkSession, tmp_path: Path) -> None:
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("fs.defaultFS", "viewfs://cluster/")
     hadoop.set("fs.viewfs.mounttable.cluster.link./lag", tmp_path.as_uri())
@@ -57,7 +57,7 @@ def test_where_a_path_is_one_of_the_clusters_it_is_looked_for_there(spark: Spark
         hadoop.unset("fs.viewfs.mounttable.cluster.link./lag")
 
 
-def test_a_file_without_a_byte_is_damage_and_not_a_day_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_file_counts_as_damage_and_not_as_a_day_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(str(tmp_path / "the tables"))
     _replace(tables, spark, _DAY, "a")
     assert sound(tables.read(spark, "status_intervals")).count() == 1

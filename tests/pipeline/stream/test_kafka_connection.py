@@ -16,7 +16,7 @@ sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule require
 """
 
 
-def test_a_file_for_kafkas_own_tools_is_handed_to_the_connector(tmp_path: Path) -> None:
+def test_a_file_for_kafkas_own_tools_is_passed_to_the_connector(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(_FILE)
     brokers = KafkaConnection.of(["one:9092", "two:9092"], file)
@@ -39,7 +39,7 @@ def test_a_file_for_kafkas_own_tools_is_handed_to_the_connector(tmp_path: Path) 
         ("=hunter2", "there is a line without a name"),
     ],
 )
-def test_what_java_would_not_understand_is_said_without_its_value(text: str, said: str, tmp_path: Path) -> None:
+def test_a_property_that_java_does_not_know_is_reported_without_its_value(text: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(text)
     with pytest.raises(PropertiesError, match=said) as refused:
@@ -47,12 +47,12 @@ def test_what_java_would_not_understand_is_said_without_its_value(text: str, sai
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PropertiesError, match="cannot be read: No such file"):
         KafkaConnection.of(["one:9092"], tmp_path / "none")
 
 
-def test_a_topic_is_begun_at_an_end_or_at_a_moment() -> None:
+def test_a_topic_is_read_from_its_start_its_end_or_a_moment() -> None:
     assert StartingOffsets("latest").options == {"startingOffsets": "latest"}
     ms = {"startingTimestamp": "1795262400000", "startingOffsetsByTimestampStrategy": "latest"}
     assert [

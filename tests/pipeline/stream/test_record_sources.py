@@ -9,7 +9,7 @@ _CHECKPOINT = {
 }
 
 
-def test_a_batch_goes_from_where_the_one_before_ended_and_the_first_from_where_the_stream_began() -> None:
+def test_a_batch_starts_at_the_end_of_the_one_before_and_the_first_at_the_start_of_the_stream() -> None:
     assert ranges_of_batch(_CHECKPOINT.get, 0, "topic") == {0: OffsetRange(5, 9), 1: OffsetRange(0, 0)}
     assert ranges_of_batch(_CHECKPOINT.get, 1, "topic") == {
         0: OffsetRange(9, 20),
@@ -24,29 +24,23 @@ def test_a_batch_goes_from_where_the_one_before_ended_and_the_first_from_where_t
     ("passed", "log_start", "first_read", "offsets", "gone"),
     [
         (OffsetRange(10, 20), 0, 10, 10, 0),
-        (OffsetRange(10, 20), 10, 14, 10, 0),  # the four before are compacted away
+        (OffsetRange(10, 20), 10, 14, 10, 0),  # the four records before are compacted away
         (OffsetRange(10, 20), 15, 15, 10, 5),
-        (
-            OffsetRange(10, 20),
-            15,
-            12,
-            10,
-            2,
-        ),  # the log began to move when two were lost, and went on once the rest was read
+        (OffsetRange(10, 20), 15, 12, 10, 2),  # the read began at 12, and the log start moved on to 15 later
         (OffsetRange(10, 20), 15, None, 10, 5),
         (OffsetRange(10, 20), 30, None, 10, 10),
         (OffsetRange(10, 10), 30, None, 0, 0),
-        (OffsetRange(50, 8), 0, None, 8, 8),  # the topic was made anew: what it has by now is passed over
+        (OffsetRange(50, 8), 0, None, 8, 8),  # the topic was recreated: its records so far are skipped
         (OffsetRange(50, 8), 3, None, 5, 5),
     ],
 )
-def test_what_lies_before_the_logs_start_and_was_not_read_is_lost(
+def test_unread_records_before_the_log_start_count_as_lost(
     passed: OffsetRange, log_start: int, first_read: int | None, offsets: int, gone: int
 ) -> None:
     assert passed.offsets(log_start) == offsets
     assert passed.lost(log_start, first_read) == gone
 
 
-def test_a_partition_whose_start_is_not_known_has_lost_nothing_that_is_known() -> None:
+def test_a_partition_with_an_unknown_log_start_has_no_known_losses() -> None:
     ranges = {0: OffsetRange(0, 10), 1: OffsetRange(0, 10)}
     assert lost_offsets(ranges, {1: 4, 9: 100}, {0: 5}) == 4
