@@ -13,7 +13,7 @@ from karrot.render.athena_and_druid import Athena, athena
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_statements_are_athenas_and_have_the_columns_of_the_pipelines_tables() -> None:
+def test_the_statements_are_valid_in_athena_and_have_the_columns_of_the_pipelines_tables() -> None:
     text = athena(Athena(location="s3://lag/tables/", database="lag", days=30))
     database, *tables = (each for each in sqlglot.parse(text, dialect="athena") if each is not None)
     assert (database.args["kind"], database.this.name) == ("DATABASE", "lag")
@@ -32,13 +32,15 @@ def test_the_statements_are_athenas_and_have_the_columns_of_the_pipelines_tables
         assert (location.this.name, partition.this.expressions[0].name) == (f"s3://lag/tables/{name}/", "day")
 
 
-def test_the_columns_are_those_that_make_docs_would_write() -> None:
+def test_the_columns_equal_the_output_of_make_docs() -> None:
     spec = importlib.util.spec_from_file_location("tools_athena", ROOT / "tools" / "athena.py")
     assert spec is not None
     assert spec.loader is not None
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
-    assert (ROOT / "templates" / "athena" / "columns.yaml").read_text() == tool.text(), "make docs writes it anew"
+    assert (ROOT / "templates" / "athena" / "columns.yaml").read_text() == tool.text(), (
+        "run make docs to write it again"
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_the_columns_are_those_that_make_docs_would_write() -> None:
         (["--location", "s3://lag", "--days", "0"], "--days is 0: it must be a whole number from 1 to 36500"),
     ],
 )
-def test_what_athena_would_not_take_is_a_sentence(given: list[str], sentence: str) -> None:
+def test_an_option_that_athena_would_refuse_gives_one_sentence(given: list[str], sentence: str) -> None:
     result = CliRunner().invoke(main, ["render", "athena", *given])
     assert result.exit_code == 2
     assert result.stderr.startswith(f"karrot: {sentence}")

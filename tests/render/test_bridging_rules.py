@@ -1,4 +1,4 @@
-"""The rules between Karrot's series and other tools', as files; ``tests/e2e/test_migrating.py`` runs them."""
+"""The files of bridging rules between Karrot's series and other tools'. ``tests/e2e/test_migrating.py`` runs them."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from support.prometheus.promtool import parse_rules, promtool, selected_metrics
 MIGRATING = Path(__file__).resolve().parents[2] / "docs" / "migrating.md"
 
 
-def test_promtool_finds_no_fault_in_any_of_them(tmp_path: Path) -> None:
+def test_promtool_finds_no_fault_in_any_bridging_rules(tmp_path: Path) -> None:
     files = []
     for tool in BRIDGED_TOOLS:
         for as_karrot in (False, True):
@@ -23,12 +23,12 @@ def test_promtool_finds_no_fault_in_any_of_them(tmp_path: Path) -> None:
     assert len(re.findall(r"SUCCESS: [1-9]\d* rules", said)) == len(files)
 
 
-def test_every_tool_that_has_rules_can_be_asked_for() -> None:
+def test_every_tool_that_has_rules_can_be_chosen() -> None:
     assert sorted(path.stem for path in (templates_dir() / "prometheus" / "bridges").iterdir()) == list(BRIDGED_TOOLS)
 
 
 @pytest.mark.parametrize("tool", BRIDGED_TOOLS)
-def test_a_bridge_leads_from_one_side_to_the_other_and_never_reads_what_a_bridge_made(tool: str) -> None:
+def test_a_bridging_rule_leads_to_the_other_side_and_never_reads_bridged_series(tool: str) -> None:
     for as_karrot, source in ((False, "karrot"), (True, tool)):
         rules = list(parse_rules(bridging_rules(tool, as_karrot=as_karrot)))
         assert len({rule["record"] for rule in rules}) == len(rules)
@@ -44,7 +44,7 @@ def test_a_bridge_leads_from_one_side_to_the_other_and_never_reads_what_a_bridge
 
 
 @pytest.mark.parametrize("tool", BRIDGED_TOOLS)
-def test_the_guide_names_every_series_that_is_bridged_and_the_commands_that_print_the_rules(tool: str) -> None:
+def test_the_guide_names_every_bridged_series_and_the_commands_that_print_the_rules(tool: str) -> None:
     guide = MIGRATING.read_text(encoding="utf-8")
     assert f"karrot render bridging-rules {tool}" in guide
     for as_karrot in (False, True):

@@ -1,4 +1,4 @@
-"""What other programs are given to read."""
+"""The rendered notifier section of burrow.toml and its template."""
 
 import tomllib
 from typing import Any
@@ -35,14 +35,14 @@ def test_burrow_gets_a_complete_notifier() -> None:
     }
 
 
-def test_every_line_that_is_not_obvious_says_why() -> None:
+def test_every_line_that_is_not_obvious_has_a_reason() -> None:
     text = burrow_config("http://karrot:5000", "burrow")
     for key in ("send-close", "threshold", "interval", "send-interval", "timeout", "group-denylist", "Idempotency-Key"):
         (line,) = [line for line in text.splitlines() if line.startswith(f"{key} = ")]
         assert "  # " in line, key
 
 
-def test_a_user_comes_with_the_place_for_the_password() -> None:
+def test_a_user_is_rendered_with_a_line_for_the_password() -> None:
     text = burrow_config("http://karrot:5000", "burrow")
     assert notifier(text)["username"] == "burrow"
     assert "password" not in notifier(text)
@@ -50,16 +50,16 @@ def test_a_user_comes_with_the_place_for_the_password() -> None:
     assert "Bearer" not in text
 
 
-def test_without_a_user_the_place_of_a_token_is_shown() -> None:
+def test_without_a_user_the_line_for_a_token_is_shown() -> None:
     assert '# Authorization = "Bearer ..."' in burrow_config("http://karrot:5000")
 
 
-def test_https_shows_where_a_private_authority_goes() -> None:
+def test_https_shows_the_line_for_a_private_certificate_authority() -> None:
     assert "extra-ca" in burrow_config("https://karrot")
     assert "extra-ca" not in burrow_config("http://karrot")
 
 
-def test_the_template_file_is_the_one_line_that_karrot_reads_and_the_text_says_how_to_write_it() -> None:
+def test_the_template_file_is_one_line_and_the_text_says_how_to_write_it() -> None:
     assert burrow_template() == '{"Event": {{ jsonencoder . }}}\n'
     assert f"#      echo '{burrow_template().strip()}' > /etc/burrow/karrot.tmpl\n" in burrow_config("http://karrot")
 
@@ -74,7 +74,7 @@ def test_the_template_file_is_the_one_line_that_karrot_reads_and_the_text_says_h
         ("http://[::1]:5000", "http://[::1]:5000/burrow"),
     ],
 )
-def test_burrow_posts_below_the_address(url: str, address: str) -> None:
+def test_burrow_posts_to_a_path_below_the_url(url: str, address: str) -> None:
     assert webhook(url) == address
 
 
@@ -89,14 +89,14 @@ def test_burrow_posts_below_the_address(url: str, address: str) -> None:
         "http://k?x",
     ],
 )
-def test_an_address_that_is_more_than_one_is_refused_and_its_password_not_echoed(url: str) -> None:
+def test_a_url_with_extra_parts_is_refused_without_showing_its_password(url: str) -> None:
     with pytest.raises(ValueError, match=r"^the address is .*: it must be an http:// or https:// address") as caught:
         burrow_config(url)
     assert "hunter2" not in str(caught.value)
 
 
 @given(st.text())
-def test_any_user_is_written_as_itself_or_refused(user: str) -> None:
+def test_any_user_is_written_unchanged_or_refused(user: str) -> None:
     try:
         text = burrow_config("http://karrot", user)
     except ValueError as error:
@@ -105,5 +105,5 @@ def test_any_user_is_written_as_itself_or_refused(user: str) -> None:
         assert notifier(text)["username"] == user
 
 
-def test_the_templates_are_found() -> None:
+def test_the_templates_exist() -> None:
     assert (templates_dir() / "burrow" / "notifier.toml.j2").is_file()

@@ -1,4 +1,4 @@
-"""CloudFormation's own rules, by cfn-lint: errors, warnings and advice."""
+"""The rendered templates pass CloudFormation's own rules in cfn-lint: errors, warnings and advice."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def test_every_template_is_valid(tmp_path: Path) -> None:
     texts |= {name: service(asked) for name, asked in SERVICES.items()}
     for name, text in texts.items():
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
-    # One process for all: most of its time is its start. -c I: what it only advises counts too.
+    # One process checks all files, because most of its time is its start. -c I: advice counts too.
     program = Path(sys.executable).with_name("cfn-lint")
     command = [str(program), "-c", "I", "-r", "eu-west-1", "--", *map(str, sorted(tmp_path.iterdir()))]
     told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)

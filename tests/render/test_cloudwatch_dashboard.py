@@ -1,4 +1,4 @@
-"""The picture of a lag and of those who work on it."""
+"""The CloudWatch dashboard of a lag and of the tasks that work on it."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ def widgets(**changes: Any) -> list[dict[str, Any]]:
     return [each["properties"] for each in read["widgets"]]
 
 
-def test_the_lag_stands_against_the_tasks_that_run() -> None:
+def test_the_dashboard_shows_the_lag_with_the_running_tasks() -> None:
     lag, age, heartbeat = widgets(max_tasks=12, max_lag_seconds=60)
     assert lag["metrics"] == [
         [*("Karrot", "Lag", "Cluster", "prod-eu", "ConsumerGroup", "orders"), {"stat": "Maximum", "label": "lag"}],
@@ -33,7 +33,7 @@ def test_the_lag_stands_against_the_tasks_that_run() -> None:
     assert {each["region"] for each in (lag, age, heartbeat)} == {"eu-west-1"}
 
 
-def test_instances_of_a_group_are_counted_too() -> None:
+def test_instances_of_an_auto_scaling_group_are_counted_too() -> None:
     lag, *_ = widgets(asg_name="work ers")
     assert lag["metrics"][1][:4] == ["AWS/AutoScaling", "GroupInServiceInstances", "AutoScalingGroupName", "work ers"]
     assert "annotations" not in lag
@@ -41,7 +41,7 @@ def test_instances_of_a_group_are_counted_too() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.text())
-def test_any_group_is_shown_under_the_name_it_is_published_with(group: str) -> None:
+def test_any_group_is_shown_under_its_published_name(group: str) -> None:
     try:
         lag, *_ = widgets(group=group)
     except ValueError as error:
@@ -61,7 +61,7 @@ def test_any_group_is_shown_under_the_name_it_is_published_with(group: str) -> N
         ({"max_lag_seconds": 0.0}, "--max-lag-seconds is 0.0: it must be a number above 0"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(changes: dict[str, Any], sentence: str) -> None:
+def test_invalid_options_of_a_dashboard_are_refused(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=r"^(--|either)") as caught:
         widgets(**changes)
     assert str(caught.value).startswith(sentence)

@@ -12,7 +12,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["render", "druid", *arguments])
 
 
-def test_druid_takes_in_the_json_topic_and_is_asked_for_offsets_by_minute_newest_first() -> None:
+def test_druid_ingests_the_json_topic_and_the_query_lists_offsets_by_minute_newest_first() -> None:
     name = 'super-streamer "漢"\\'
     text = run(*BROKERS, "--group", name).stdout
     spec, end = json.JSONDecoder().raw_decode(text)
@@ -55,7 +55,7 @@ def test_druid_takes_in_the_json_topic_and_is_asked_for_offsets_by_minute_newest
         ([*BROKERS, "--interval", "24h"], "--interval is '24h': it must be as 2026-11-20/2026-11-21"),
     ],
 )
-def test_what_druid_would_not_take_is_a_sentence(given: list[str], sentence: str) -> None:
+def test_an_option_that_druid_would_refuse_gives_one_sentence(given: list[str], sentence: str) -> None:
     result = run("--group", "g", *given)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"karrot: {sentence}")

@@ -1,4 +1,4 @@
-"""What a recipe consists of, and that it does no harm while nobody watches."""
+"""The parts of a scaling recipe, which change nothing while lag metrics are missing."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def watched(alarm: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def expression_of(queries: list[dict[str, Any]]) -> tuple[str, dict[str, tuple[str, str, str]]]:
-    """The expression, and of each of its names namespace, metric and statistic."""
+    """Return the expression, and the namespace, metric and statistic of each of its names."""
     [text] = [query["Expression"] for query in queries if query["ReturnData"]]
     stats = {query["Id"]: query["MetricStat"] for query in queries if not query["ReturnData"]}
     return text, {
@@ -67,7 +67,7 @@ def test_target_tracking_holds_the_age_of_the_lag_without_metric_math() -> None:
     }
 
 
-def test_step_scaling_adds_more_the_higher_the_lag_and_takes_one_away_after_a_quiet_quarter_of_an_hour() -> None:
+def test_step_scaling_adds_more_for_a_higher_lag_and_removes_one_after_a_quiet_quarter_of_an_hour() -> None:
     found = stack("ecs-step-seconds")
     out = found["LagHighPolicy"]["Properties"]["StepScalingPolicyConfiguration"]
     assert out == {
@@ -108,12 +108,12 @@ def test_step_scaling_adds_more_the_higher_the_lag_and_takes_one_away_after_a_qu
     assert low["AlarmActions"] == [{"Ref": "LagLowPolicy"}]
 
 
-def test_the_last_task_goes_only_when_nothing_is_left_to_read() -> None:
+def test_the_last_task_is_removed_only_when_no_message_is_unread() -> None:
     assert alarms("ecs-step-messages")["LagLowAlarm"]["Threshold"] == 0
     assert alarms("ecs-step-fast")["LagLowAlarm"]["Threshold"] == 2500
 
 
-def test_high_resolution_looks_every_ten_seconds_and_says_what_karrot_needs_for_it() -> None:
+def test_high_resolution_is_evaluated_every_ten_seconds_and_names_the_setting_of_karrot() -> None:
     fast = alarms("ecs-step-fast")
     assert watched(fast["LagHighAlarm"], "Period", "EvaluationPeriods", "DatapointsToAlarm") == {
         "Period": 10,
@@ -130,7 +130,7 @@ def test_high_resolution_looks_every_ten_seconds_and_says_what_karrot_needs_for_
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_no_alarm_that_scales_takes_silence_for_an_answer(name: str) -> None:
+def test_no_scaling_alarm_treats_missing_data_as_a_value(name: str) -> None:
     others = {"HeartbeatAlarm": "breaching", "LagLowAlarm": "notBreaching"}
     for key, alarm in alarms(name).items():
         assert alarm["TreatMissingData"] == others.get(key, "missing")
@@ -139,13 +139,13 @@ def test_no_alarm_that_scales_takes_silence_for_an_answer(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_no_statistic_doubles_with_two_publishers(name: str) -> None:
+def test_two_publishers_do_not_double_any_statistic(name: str) -> None:
     statistics = [alarm["Statistic"] for alarm in alarms(name).values() if "Statistic" in alarm]
     assert set(statistics) == {"Maximum"}
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_what_is_printed_names_the_metrics_that_must_be_switched_on(name: str) -> None:
+def test_the_output_names_the_metrics_that_must_be_enabled(name: str) -> None:
     for output in ("cloudformation", "terraform"):
         text = autoscaling(RECIPES[name], output)
         [line] = [each for each in text.splitlines() if each.startswith("#   KARROT_CLOUDWATCH_METRICS")]
@@ -153,7 +153,7 @@ def test_what_is_printed_names_the_metrics_that_must_be_switched_on(name: str) -
         assert told == {metric for metric in ("Lag", "LagSeconds") if f'"{metric}"' in text}
 
 
-def test_somebody_is_told_of_a_silent_monitor_and_of_the_most_tasks_if_there_is_somebody() -> None:
+def test_a_topic_is_notified_of_a_silent_monitor_and_of_the_maximum_of_tasks() -> None:
     for key in ("HeartbeatAlarm", "MaxCapacityAlarm"):
         alarm = alarms("ecs-step-seconds")[key]
         assert (alarm["AlarmActions"], alarm["OKActions"]) == ([TOPIC], [TOPIC])
@@ -176,12 +176,12 @@ def test_somebody_is_told_of_a_silent_monitor_and_of_the_most_tasks_if_there_is_
     }
 
 
-def test_what_all_groups_of_a_cluster_share_can_be_left_out() -> None:
+def test_the_resources_that_groups_of_a_cluster_share_can_be_left_out() -> None:
     assert not {"HeartbeatAlarm", "PublishPolicy"} & set(stack("ecs-tracking-backlog"))
     assert "Outputs" not in render_cloudformation(RECIPES["ecs-tracking-backlog"])
 
 
-def test_karrot_may_publish_in_its_own_namespace_and_nothing_else() -> None:
+def test_karrot_may_only_publish_in_its_own_namespace() -> None:
     asked = make_scaling(recipe="step", max_lag=1, namespace="Lag/Of#Ours")
     assert render_cloudformation(asked)["Resources"]["PublishPolicy"]["Properties"]["PolicyDocument"] == {
         "Version": "2012-10-17",
@@ -196,7 +196,7 @@ def test_karrot_may_publish_in_its_own_namespace_and_nothing_else() -> None:
     }
 
 
-def test_a_group_of_instances_has_its_warm_up_and_keeps_its_own_bounds() -> None:
+def test_an_auto_scaling_group_has_a_warm_up_and_keeps_its_own_limits() -> None:
     found = stack("asg-step-seconds")
     assert "ScalableTarget" not in found
     assert found["LagHighPolicy"]["Properties"] == {
@@ -236,7 +236,7 @@ def evaluated(text: str, gaps: Gaps, **series: float | None) -> float | None:
     return value
 
 
-def test_the_backlog_per_task_is_the_lag_over_those_who_run() -> None:
+def test_the_backlog_per_task_is_the_lag_divided_by_the_running_tasks() -> None:
     text, names = tracked("ecs-tracking-backlog")
     assert names == BACKLOG_ECS
     assert tracked("asg-tracking-backlog") == (text, BACKLOG_ASG)
@@ -245,7 +245,7 @@ def test_the_backlog_per_task_is_the_lag_over_those_who_run() -> None:
         assert evaluated(text, gaps, lag=0.0, points=2.0, running=3.0) == 0
 
 
-def test_a_silent_monitor_leaves_no_backlog_whichever_way_a_missing_value_is_read() -> None:
+def test_a_silent_monitor_gives_no_backlog_for_either_reading_of_missing_values() -> None:
     text, _ = tracked("ecs-tracking-backlog")
     plain, filled = "lag / running", "lag / FILL(running, 1)"
     silent: dict[str, float | None] = {"lag": None, "points": None, "running": 3.0}
@@ -284,7 +284,7 @@ AGE = ("Karrot", "LagSeconds", "Maximum")
         ),
     ],
 )
-def test_from_zero_holds_its_measure_at_the_target_while_nothing_runs(
+def test_from_zero_holds_its_measure_at_the_target_while_no_task_runs(
     name: str, expected: str, names: dict[str, tuple[str, str, str]]
 ) -> None:
     text, found = tracked(name)
@@ -301,7 +301,7 @@ def test_from_zero_holds_its_measure_at_the_target_while_nothing_runs(
         assert evaluated(text, gaps, running=None, **known) == (target if name.startswith("ecs") else None)
 
 
-def test_the_held_measure_is_the_very_target_however_it_is_written() -> None:
+def test_the_held_measure_equals_the_target_in_every_notation() -> None:
     for seconds in (0.1 + 0.2, 1e12, 90.25):
         asked = make_scaling(recipe="from-zero", max_lag_seconds=seconds)
         policy = render_cloudformation(asked)["Resources"]["LagTracking"]["Properties"]
@@ -311,7 +311,7 @@ def test_the_held_measure_is_the_very_target_however_it_is_written() -> None:
         assert held == configuration["TargetValue"]
 
 
-def test_the_lag_stands_where_if_drops_a_missing_value_and_not_where_it_has_0_for_it() -> None:
+def test_the_lag_is_used_where_if_drops_a_missing_value_and_not_where_if_reads_0() -> None:
     silent: dict[str, float | None] = {"running": 3.0, "lag": None}
     text, _ = tracked("ecs-zero-seconds")
     assert evaluated(text, Gaps.ZERO, **silent) is None
@@ -322,7 +322,7 @@ def unread(name: str) -> tuple[str, dict[str, tuple[str, str, str]]]:
     return expression_of(alarms(name)["WakeUpAlarm"]["Metrics"])
 
 
-def test_from_zero_starts_exactly_one() -> None:
+def test_from_zero_starts_exactly_one_task() -> None:
     found = stack("ecs-zero-backlog")
     assert found["ScalableTarget"]["Properties"]["MinCapacity"] == 0
     assert found["WakeUpPolicy"]["Properties"]["StepScalingPolicyConfiguration"] == {
@@ -340,7 +340,7 @@ def test_from_zero_starts_exactly_one() -> None:
 
 
 @pytest.mark.parametrize("gaps", Gaps)
-def test_a_service_is_woken_up_only_when_nothing_ran_in_the_whole_range(gaps: Gaps) -> None:
+def test_a_service_is_woken_up_only_if_no_task_ran_in_the_whole_range(gaps: Gaps) -> None:
     text, names = unread("ecs-zero-seconds")
     assert names == {
         "lag": ("Karrot", "Lag", "Maximum"),
@@ -356,7 +356,7 @@ def test_a_service_is_woken_up_only_when_nothing_ran_in_the_whole_range(gaps: Ga
 
 
 @pytest.mark.parametrize("gaps", Gaps)
-def test_a_group_is_woken_up_only_when_its_count_is_known_to_be_zero(gaps: Gaps) -> None:
+def test_an_auto_scaling_group_is_woken_up_only_if_its_count_is_known_to_be_zero(gaps: Gaps) -> None:
     text, names = unread("asg-zero-seconds")
     assert names["counted"] == ("AWS/AutoScaling", "GroupInServiceInstances", "SampleCount")
     assert evaluated(text, gaps, lag=5.0, running=0.0, counted=1.0) == 5
@@ -396,7 +396,7 @@ ODD = [
 
 @pytest.mark.parametrize("output", ["cloudformation", "terraform"])
 @pytest.mark.parametrize("name", ODD)
-def test_an_odd_name_arrives_as_the_reporter_publishes_it(name: str, output: str) -> None:
+def test_an_unusual_name_is_rendered_as_the_reporter_publishes_it(name: str, output: str) -> None:
     assert dimensions(make_scaling(recipe="step", max_lag=1, burrow_cluster=name, group=name), output) == [
         {"Name": "Cluster", "Value": dimension_value(name).text},
         {"Name": "ConsumerGroup", "Value": dimension_value(name).text},
@@ -405,7 +405,7 @@ def test_an_odd_name_arrives_as_the_reporter_publishes_it(name: str, output: str
 
 @settings(deadline=None, max_examples=10)
 @given(st.text(), st.sampled_from(["cloudformation", "terraform"]))
-def test_any_name_arrives_as_the_reporter_publishes_it(name: str, output: str) -> None:
+def test_any_name_is_rendered_as_the_reporter_publishes_it(name: str, output: str) -> None:
     value = dimensions(make_scaling(recipe="step", max_lag=1, group=name), output)[1]["Value"]
     assert value == dimension_value(name).text
     assert dimension_value(name).cut or decoded(value) == name

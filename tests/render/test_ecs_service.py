@@ -1,4 +1,4 @@
-"""Karrot and Burrow as services of ECS."""
+"""The rendered ECS services of Karrot and Burrow."""
 
 import os
 import re
@@ -48,19 +48,19 @@ def test_karrot_runs_once_and_is_replaced_by_stopping_it_first() -> None:
     assert "# What a task that is replaced loses, and why that is little." in service(asked())
 
 
-def test_karrot_s_container_is_asked_for_its_health_and_has_time_to_send_what_is_due() -> None:
+def test_karrot_s_container_has_a_health_check_and_time_to_send_its_last_data() -> None:
     told = container(resources(), "KarrotTask")
     assert (told["EntryPoint"], told["Command"]) == (["karrot"], ["serve"])
     assert told["HealthCheck"]["Command"] == ["CMD", "karrot", "healthcheck"]
     assert told["StopTimeout"] == 30
 
 
-def test_karrot_would_start_with_the_settings_it_is_given() -> None:
+def test_karrot_would_start_with_the_rendered_settings() -> None:
     told = container(resources(metrics="Lag,LagSeconds", namespace="Ours"), "KarrotTask")["Environment"]
     region = told.pop("AWS_REGION")
     assert region == {"Ref": "AWS::Region"}
     settings, warnings = load(told)
-    [warning] = warnings  # the security group alone keeps others away
+    [warning] = warnings  # only the security group keeps other machines out
     assert warning.startswith("KARROT_BIND is 0.0.0.0:5000: anyone who reaches this port can post events and read")
     assert settings.reporters == ("prometheus", "cloudwatch")
     assert settings.cloudwatch_metrics == ("Lag", "LagSeconds")
@@ -68,7 +68,7 @@ def test_karrot_would_start_with_the_settings_it_is_given() -> None:
     assert settings.expected_clusters == ("prod-eu",)
 
 
-def test_karrot_may_publish_in_its_namespace_and_nothing_else() -> None:
+def test_karrot_may_only_publish_in_its_namespace() -> None:
     found = resources(namespace="Ours")
     [policy] = found["KarrotTaskRole"]["Policies"]
     assert policy["PolicyDocument"]["Statement"] == [
@@ -91,7 +91,7 @@ def test_burrow_finds_karrot_by_its_name() -> None:
     assert read["notifier"]["karrot"]["url-open"] == "http://karrot.lag.internal:5000/burrow"
 
 
-def test_burrow_s_configuration_is_whole() -> None:
+def test_burrow_s_configuration_is_complete() -> None:
     told = container(resources(**BURROW), "BurrowTask")["Environment"]
     read = tomllib.loads(told["CONFIGURATION"])
     notifier = burrow_config("http://karrot.monitoring.internal:5000", template_path="/tmp/burrow/karrot.tmpl")
@@ -102,7 +102,7 @@ def test_burrow_s_configuration_is_whole() -> None:
     assert told["EVENT_TEMPLATE"] == burrow_template()
 
 
-def test_without_burrow_there_is_nothing_of_it_but_the_way_in() -> None:
+def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
     found = resources()
     assert not [name for name in found if name.startswith("Burrow")]
     [rule] = found["KarrotSecurityGroup"]["SecurityGroupIngress"]
@@ -133,7 +133,7 @@ def test_without_burrow_there_is_nothing_of_it_but_the_way_in() -> None:
         ),
     ],
 )
-def test_what_cannot_run_is_refused(changes: dict[str, Any], sentence: str) -> None:
+def test_invalid_options_of_a_service_are_refused(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=r"^--") as caught:
         asked(**changes)
     assert str(caught.value).startswith(sentence)
@@ -141,21 +141,21 @@ def test_what_cannot_run_is_refused(changes: dict[str, Any], sentence: str) -> N
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST_FILE = 51_200
-"""Bytes that CloudFormation takes as the body of a template, without a bucket."""
+"""The largest template body in bytes that CloudFormation accepts without a bucket."""
 
 
 def required(template: str) -> set[str]:
-    """The parameters for which somebody has to give a value."""
+    """Return the parameters without a default value."""
     return {name for name, each in yaml.safe_load(template)["Parameters"].items() if "Default" not in each}
 
 
 def given(command: list[str]) -> set[str]:
-    """The parameters that a command gives a value for: they are its last arguments."""
+    """Return the parameters that a command sets; they are its last arguments."""
     return {each.partition("=")[0] for each in command[command.index("--parameter-overrides") + 1 :]}
 
 
 @pytest.mark.parametrize("changes", [{}, BURROW], ids=["karrot", "karrot and Burrow"])
-def test_the_template_says_how_to_deploy_it_with_every_parameter_that_it_needs(changes: dict[str, str]) -> None:
+def test_the_template_has_the_deploy_command_with_every_required_parameter(changes: dict[str, str]) -> None:
     template = service(asked(**changes))
     [command] = re.findall(r"^#   (aws cloudformation deploy .*\\\n#.*)$", template, re.MULTILINE)
     words = shlex.split(command.replace("\\\n#", ""))
@@ -164,7 +164,7 @@ def test_the_template_says_how_to_deploy_it_with_every_parameter_that_it_needs(c
     assert len(template.encode()) < LARGEST_FILE
 
 
-def test_the_documented_commands_push_the_image_and_deploy_the_template_that_runs_it(tmp_path: Path) -> None:
+def test_the_documented_commands_push_the_image_and_deploy_its_template(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "autoscaling.md").read_text(encoding="utf-8")
     [block] = [each for each in re.findall(r"^```shell\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "ecr" in each]
     calls = tmp_path / "calls"

@@ -1,4 +1,4 @@
-"""The Grafana dashboards as files: the rules of grafana/dashboard-linter, and what people would stumble over."""
+"""The files of the Grafana dashboards keep the rules of grafana/dashboard-linter and some rules of our own."""
 
 import json
 import re
@@ -30,12 +30,12 @@ boards = pytest.mark.parametrize("board", DASHBOARDS.values(), ids=DASHBOARDS)
 
 
 def queries(board: Json) -> list[str]:
-    """Every query of a board, with each variable replaced."""
+    """Return every query of a dashboard, with each variable replaced."""
     own = [target["expr"] for panel, _ in panels(board) for target in panel["targets"]]
     return [substitute_variables(expr, board) for expr in (*own, *(each["expr"] for each in annotations(board)))]
 
 
-def test_there_are_three_boards_that_know_each_other_by_a_tag() -> None:
+def test_there_are_three_dashboards_that_link_to_each_other_by_a_tag() -> None:
     assert set(RENDERED) == set(DASHBOARDS)
     for name, board in DASHBOARDS.items():
         assert board["uid"] == f"karrot-{name}"
@@ -48,7 +48,7 @@ def test_there_are_three_boards_that_know_each_other_by_a_tag() -> None:
 
 
 @boards
-def test_a_board_is_not_editable_and_finds_its_data_source_by_a_variable(board: Json) -> None:
+def test_a_dashboard_is_not_editable_and_finds_its_data_source_by_a_variable(board: Json) -> None:
     assert board["editable"] is False
     source = variables(board)["datasource"]
     assert (source["type"], source["query"], source["label"]) == ("datasource", "prometheus", "Data source")
@@ -59,7 +59,7 @@ def test_a_board_is_not_editable_and_finds_its_data_source_by_a_variable(board: 
 
 
 @boards
-def test_a_variable_is_read_anew_with_the_time_that_is_shown_from_a_metric_that_exists(board: Json) -> None:
+def test_a_variable_is_read_from_an_existing_metric_whenever_the_time_range_changes(board: Json) -> None:
     for each in variables(board).values():
         if each["type"] == "query":
             assert (each["refresh"], each["datasource"]) == (2, SOURCE)
@@ -69,7 +69,7 @@ def test_a_variable_is_read_anew_with_the_time_that_is_shown_from_a_metric_that_
 
 
 @boards
-def test_a_query_asks_only_for_metrics_and_labels_that_there_are(board: Json) -> None:
+def test_a_query_uses_only_existing_metrics_and_labels(board: Json) -> None:
     known = EXPORTED_METRICS | OF_PROMETHEUS
     for query in queries(board):
         for metric, labels in selected_metrics(query):
@@ -77,7 +77,7 @@ def test_a_query_asks_only_for_metrics_and_labels_that_there_are(board: Json) ->
             assert labels <= known[metric] | OF_THE_TARGET, query
 
 
-def test_every_metric_of_karrot_is_on_a_board() -> None:
+def test_every_metric_of_karrot_is_on_a_dashboard() -> None:
     shown = {
         metric for board in DASHBOARDS.values() for query in queries(board) for metric, _ in selected_metrics(query)
     }
@@ -85,14 +85,14 @@ def test_every_metric_of_karrot_is_on_a_board() -> None:
     assert EXPORTED_METRICS.keys() - shown == NOT_ON_A_BOARD | histogram
 
 
-def test_a_counter_is_only_seen_as_a_rate_or_an_increase_and_a_rate_over_its_own_interval() -> None:
+def test_a_counter_is_shown_only_as_an_increase_or_as_a_rate_over_the_panels_interval() -> None:
     for _, panel, expr in QUERIES:
         counters = len(re.findall(r"\w+_(?:total|bucket)\{", expr))
         assert len(re.findall(r"(?:rate|increase)\(\w+_(?:total|bucket)\{", expr)) == counters, panel["title"]
         assert re.findall(r"\brate\([^\[]*\[(.*?)\]", expr) == ["$__rate_interval"] * expr.count("rate(")
 
 
-def test_what_is_about_groups_is_one_series_per_group_however_many_scrape_it() -> None:
+def test_a_panel_about_groups_has_one_series_per_group_for_any_number_of_scrapes() -> None:
     for name, panel, expr in QUERIES:
         selected = re.findall(r"(\w+)\{([^}]*)\}", expr)
         if name == "itself":
@@ -105,7 +105,7 @@ def test_what_is_about_groups_is_one_series_per_group_however_many_scrape_it() -
             assert re.search(r"\b(max|sum) by \(", expr), panel["title"]
 
 
-def test_a_panel_says_what_it_is_in_which_unit_and_what_to_make_of_it() -> None:
+def test_a_panel_has_a_title_a_unit_and_a_description() -> None:
     for _, panel in PANELS:
         assert panel["type"] in {"stat", "timeseries", "state-timeline", "table"}
         assert panel["title"]
@@ -113,7 +113,7 @@ def test_a_panel_says_what_it_is_in_which_unit_and_what_to_make_of_it() -> None:
         assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
 
 
-def test_each_series_has_a_name_of_its_own() -> None:
+def test_each_series_has_its_own_name() -> None:
     for _, panel in PANELS:
         if panel["type"] in {"timeseries", "state-timeline"}:
             names = [target["legendFormat"] for target in panel["targets"]]
@@ -121,7 +121,7 @@ def test_each_series_has_a_name_of_its_own() -> None:
             assert len(set(names)) == len(names)
 
 
-def test_a_number_or_a_table_is_asked_for_now_and_a_chart_leaves_its_gaps() -> None:
+def test_a_number_or_a_table_queries_the_present_and_a_chart_keeps_its_gaps() -> None:
     for _, panel in PANELS:
         now = panel["type"] in {"stat", "table"}
         assert {(target["instant"], target["range"]) for target in panel["targets"]} == {(now, not now)}
@@ -130,7 +130,7 @@ def test_a_number_or_a_table_is_asked_for_now_and_a_chart_leaves_its_gaps() -> N
 
 
 @boards
-def test_panels_have_numbers_of_their_own_and_no_two_are_in_one_place(board: Json) -> None:
+def test_panels_have_unique_ids_and_do_not_overlap(board: Json) -> None:
     rows = [each for each in board["panels"] if each["type"] == "row"]
     numbered = [*board["panels"], *(inner for row in rows for inner in row["panels"])]
     assert sorted(each["id"] for each in numbered) == list(range(1, len(numbered) + 1))
@@ -139,7 +139,7 @@ def test_panels_have_numbers_of_their_own_and_no_two_are_in_one_place(board: Jso
         assert [pair for pair in combinations(together, 2) if _meet(*(each["gridPos"] for each in pair))] == []
 
 
-def test_a_link_leads_to_a_board_with_the_group_s_whole_name() -> None:
+def test_a_link_leads_to_a_dashboard_with_the_group_s_full_name() -> None:
     links = re.findall(r'"url": "(/d/[^"]+)"', json.dumps(DASHBOARDS))
     assert len(links) >= 3
     for link in links:
@@ -149,7 +149,7 @@ def test_a_link_leads_to_a_board_with_the_group_s_whole_name() -> None:
         assert {"cluster", "consumer"} <= variables(target).keys()
 
 
-def test_a_table_names_and_places_every_column_that_its_queries_give() -> None:
+def test_a_table_names_and_orders_every_column_of_its_queries() -> None:
     tables = [panel for _, panel in PANELS if panel["type"] == "table"]
     assert len(tables) == 1
     for panel in tables:
@@ -165,20 +165,20 @@ def test_a_table_names_and_places_every_column_that_its_queries_give() -> None:
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_a_board_is_printed_as_it_is_or_with_a_link_to_karrot_s_own_page(name: str) -> None:
+def test_a_dashboard_is_printed_unchanged_or_with_a_link_to_karrot_s_own_page(name: str) -> None:
     linked: dict[str, Any] = json.loads(grafana_dashboard(name, "https://karrot.example.org/karrot/"))
     assert json.loads(grafana_dashboard(name)) == DASHBOARDS[name]
     assert linked["links"][-1]["url"].startswith("https://karrot.example.org/karrot/")
     assert linked | {"links": linked["links"][:-1]} == DASHBOARDS[name]
 
 
-def test_what_is_no_address_is_refused() -> None:
+def test_an_invalid_url_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^--external-url is 'wiki': it must be an http:// or "):
         grafana_dashboard("group", "wiki")
 
 
 @boards
-def test_the_queries_are_promql(board: Json) -> None:
+def test_the_queries_are_valid_promql(board: Json) -> None:
     for query in queries(board):
         promql_parser.parse(query)
 

@@ -1,4 +1,4 @@
-"""A value stays a value in every format."""
+"""A template writes any value so that every format reads it back unchanged."""
 
 import json
 import tomllib
@@ -32,18 +32,18 @@ HOSTILE = [
 
 
 @given(st.text())
-def test_any_text_comes_back_from_yaml(text: str) -> None:
+def test_any_text_is_read_back_from_yaml(text: str) -> None:
     assert yaml.safe_load(f"a: {jinja_templates.yaml(text)}") == {"a": text}
 
 
 @given(st.text())
-def test_any_text_comes_back_from_toml(text: str) -> None:
+def test_any_text_is_read_back_from_toml(text: str) -> None:
     assert tomllib.loads(f"a = {jinja_templates.toml(text)}") == {"a": text}
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.text())
-def test_any_text_comes_back_from_terraform_and_holds_no_template(text: str) -> None:
+def test_any_text_is_read_back_from_terraform_and_holds_no_template(text: str) -> None:
     written = jinja_templates.hcl(text)
     assert parse_literal(written) == text
     assert "${" not in written
@@ -51,19 +51,19 @@ def test_any_text_comes_back_from_terraform_and_holds_no_template(text: str) -> 
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_means_something_in_a_format_means_nothing_in_a_value(text: str) -> None:
+def test_special_characters_of_a_format_are_escaped_in_a_value(text: str) -> None:
     assert yaml.safe_load(jinja_templates.yaml(text)) == text
     assert parse_literal(jinja_templates.hcl(text)) == text
     assert tomllib.loads(f"a = {jinja_templates.toml(text)}") == {"a": text}
 
 
 @given(st.one_of(st.integers(-(10**15) + 1, 10**15 - 1), st.sampled_from([0.5, 1e12, 6000.25, 1e-6])))
-def test_a_number_is_written_as_it_is(number: float) -> None:
+def test_a_number_is_written_without_quotes(number: float) -> None:
     assert json.loads(jinja_templates.yaml(number)) == number
     assert jinja_templates.hcl(number) == jinja_templates.yaml(number)
 
 
-def test_neighbouring_attributes_are_aligned_and_blocks_keep_apart() -> None:
+def test_adjacent_attributes_are_aligned_and_blocks_are_separated() -> None:
     assert jinja_templates.aligned("a = 1\nlong = 2\nb = {\n  c = 3\n  dd = 4\n}\ne = 5\n\nff = 6\n") == (
         "a    = 1\nlong = 2\nb = {\n  c  = 3\n  dd = 4\n}\ne = 5\n\nff = 6\n"
     )

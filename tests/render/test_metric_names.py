@@ -6,7 +6,7 @@ from karrot.render.metric_names import CloudWatchNames, cloudwatch_queries
 from karrot.reporters.prometheus.group_metrics import promql_queries
 
 
-def test_a_group_is_named_as_prometheus_and_cloudwatch_have_it() -> None:
+def test_a_group_has_its_names_of_prometheus_and_cloudwatch() -> None:
     names = CloudWatchNames("Karrot", ("Lag",), ("dimensions", "legacy"))
     found = [*promql_queries("prod-eu", "orders-svc"), *cloudwatch_queries("prod-eu", "orders-svc", names)]
     assert [tuple(each) for each in found] == [
@@ -19,7 +19,7 @@ def test_a_group_is_named_as_prometheus_and_cloudwatch_have_it() -> None:
     ]
 
 
-def test_an_odd_name_stays_a_query_in_which_everything_can_be_seen() -> None:
+def test_a_query_for_an_unusual_name_has_only_visible_characters() -> None:
     name = 'a"b\\c\nd\u202e\0 ünï'
     names = CloudWatchNames("Karrot", ("Lag",), ("dimensions",))
     for each in [*promql_queries(name, name), *cloudwatch_queries(name, name, names)]:

@@ -1,4 +1,4 @@
-"""The stack that `karrot simulate` runs is the one that the rendered template deploys."""
+"""`karrot simulate` runs the same stack that the rendered template deploys."""
 
 import pytest
 
@@ -20,7 +20,7 @@ COOLDOWNS = {
 @pytest.mark.parametrize("gaps", Gaps)
 @pytest.mark.parametrize("scale_in", ScaleIn)
 @pytest.mark.parametrize("asked", [*RECIPES.values(), *COOLDOWNS.values()], ids=[*RECIPES, *COOLDOWNS])
-def test_the_template_says_what_is_simulated(asked: Scaling, scale_in: ScaleIn, gaps: Gaps) -> None:
+def test_the_template_describes_the_simulated_stack(asked: Scaling, scale_in: ScaleIn, gaps: Gaps) -> None:
     limits = None if asked.on_ecs else (asked.least, asked.max_tasks)
     template = parse_stack(render_cloudformation(asked), limits=limits, gaps=gaps, scale_in=scale_in)
     simulated = stack_of(asked, gaps=gaps, scale_in=scale_in)

@@ -1,4 +1,4 @@
-"""The rules as files: what they say, what they link to and which metrics they need."""
+"""The files of the Prometheus rules: their texts, their links and their metrics."""
 
 import re
 from pathlib import Path
@@ -28,14 +28,14 @@ def test_promtool_finds_no_fault_in_either_file(tmp_path: Path) -> None:
     assert re.findall(r"SUCCESS: (\d+) rules", said) == [str(len(ALERTS))] * 2 + [str(len(RECORDINGS))]
 
 
-def test_a_rule_asks_only_for_metrics_and_labels_that_karrot_exports() -> None:
+def test_a_rule_uses_only_metrics_and_labels_that_karrot_exports() -> None:
     for name, rule in (ALERTS | RECORDINGS).items():
         for metric, labels in selected_metrics(rule["expr"]):
             assert metric in EXPORTED_METRICS, f"{name} asks for {metric}"
             assert labels <= EXPORTED_METRICS[metric] | OF_THE_TARGET, f"{name} asks {metric} for {labels}"
 
 
-def test_an_alert_says_everything_that_people_and_alertmanager_look_for() -> None:
+def test_an_alert_has_all_labels_and_annotations_for_people_and_alertmanager() -> None:
     for name, rule in ALERTS.items():
         assert re.fullmatch(r"Karrot([A-Z][a-z]+)+", name)
         assert rule["labels"].keys() == {"severity"}
@@ -45,7 +45,7 @@ def test_an_alert_says_everything_that_people_and_alertmanager_look_for() -> Non
         assert rule["annotations"]["description"].endswith(".")
 
 
-def test_an_alert_on_a_group_links_to_the_group_s_page_and_only_a_missing_karrot_to_none() -> None:
+def test_every_alert_links_to_a_page_except_the_one_on_a_missing_karrot() -> None:
     page = "/group?cluster={{ $labels.cluster | urlquery }}&consumer={{ $labels.consumer | urlquery }}"
     for name, rule in ALERTS.items():
         link = rule["annotations"].get("karrot_url")
@@ -54,14 +54,14 @@ def test_an_alert_on_a_group_links_to_the_group_s_page_and_only_a_missing_karrot
         assert (link == f"https://karrot.example.org{page}") == about_a_group
 
 
-def test_addresses_that_are_not_known_leave_no_link() -> None:
+def test_an_unknown_url_leaves_no_link() -> None:
     bare = {rule["alert"]: rule for rule in parse_rules(alert_rules(RuleValues()))}
     for name, rule in bare.items():
         assert rule["annotations"].keys() == {"summary", "description"}
         assert {**rule, "annotations": None} == {**ALERTS[name], "annotations": None}
 
 
-def test_a_recording_is_named_by_its_level_its_metric_and_its_operation() -> None:
+def test_a_recording_rule_is_named_by_its_level_its_metric_and_its_operation() -> None:
     for name, rule in RECORDINGS.items():
         level, _, operation = re.fullmatch(r"(\w+):(karrot_\w+):(\w+)", name, re.ASCII).groups()  # type: ignore[union-attr]
         inner = {label for _, labels in selected_metrics(rule["expr"]) for label in labels}
@@ -69,7 +69,7 @@ def test_a_recording_is_named_by_its_level_its_metric_and_its_operation() -> Non
         assert re.fullmatch(r"(max|min|sum|count|deriv|ratio|increase)(\d+[mh])?", operation)
 
 
-def test_every_threshold_is_used_explained_and_can_be_set() -> None:
+def test_every_threshold_is_used_and_explained_and_can_be_set() -> None:
     source = (templates_dir() / "prometheus" / "thresholds.yaml").read_text(encoding="utf-8")
     rules = (templates_dir() / "prometheus" / "alerts.yaml").read_text(encoding="utf-8")
     assert set(re.findall(r"<<(\w+)>>", rules)) == {*thresholds(), "runbookUrl", "externalUrl"}
@@ -80,7 +80,7 @@ def test_every_threshold_is_used_explained_and_can_be_set() -> None:
         assert text.count(other) == rules.count(f"<<{name}>>") > 0
 
 
-def test_no_name_is_left_for_prometheus_to_stumble_over() -> None:
+def test_no_placeholder_is_left_in_the_rules() -> None:
     for text in (alert_rules(FULL), alert_rules(RuleValues()), recording_rules()):
         assert "<<" not in text
         assert ">>" not in text
@@ -98,12 +98,12 @@ def test_no_name_is_left_for_prometheus_to_stumble_over() -> None:
         ({"runbook_url": "wiki"}, "--runbook-url is 'wiki': it must be an http:// or https:// address"),
     ],
 )
-def test_what_no_rules_can_be_made_of_is_refused_with_a_sentence(asked: dict[str, str], problem: str) -> None:
+def test_invalid_options_of_rules_are_refused_with_one_sentence(asked: dict[str, str], problem: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(problem)):
         RuleValues(**asked)  # type: ignore[arg-type]
 
 
-def test_every_alert_has_a_runbook_that_ends_with_what_to_do_and_there_is_no_other() -> None:
+def test_every_alert_has_a_runbook_that_ends_with_the_remedy_and_there_are_no_others() -> None:
     assert {path.stem for path in RUNBOOKS.glob("*.md")} == set(ALERTS)
     for name in ALERTS:
         page = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
@@ -116,7 +116,7 @@ def test_an_installed_karrot_has_the_runbook_of_every_alert() -> None:
     assert {path.name for path in runbooks_dir().iterdir()} == {f"{name}.md" for name in ALERTS}
 
 
-def test_the_queries_of_the_runbooks_ask_for_what_karrot_exports() -> None:
+def test_the_queries_of_the_runbooks_use_only_metrics_that_karrot_exports() -> None:
     for path in RUNBOOKS.glob("*.md"):
         for query in re.findall(r"^```promql\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
             for metric, labels in selected_metrics(query):
@@ -124,7 +124,7 @@ def test_the_queries_of_the_runbooks_ask_for_what_karrot_exports() -> None:
                 assert labels <= EXPORTED_METRICS.get(metric, set()) | OF_THE_TARGET
 
 
-def test_the_table_of_alerts_is_what_the_rules_say() -> None:
+def test_the_table_of_alerts_matches_the_rules() -> None:
     page = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| \[(Karrot\w+)\]\(runbooks/(Karrot\w+)\.md\) \| (\w+) \|", page, re.MULTILINE)
     assert rows == [(name, name, rule["labels"]["severity"]) for name, rule in ALERTS.items()]
@@ -133,7 +133,7 @@ def test_the_table_of_alerts_is_what_the_rules_say() -> None:
     assert re.findall(r"^\| `(\w+:\w+:\w+)` \|", page, re.MULTILINE) == list(RECORDINGS)
 
 
-def test_the_sources_are_yaml_as_they_stand_and_queries_once_filled() -> None:
+def test_the_sources_are_valid_yaml_and_give_valid_queries_once_filled_in() -> None:
     for name in ("alerts.yaml", "recordings.yaml", "thresholds.yaml"):
         yaml.safe_load((templates_dir() / "prometheus" / name).read_text(encoding="utf-8"))
     for rule in (ALERTS | RECORDINGS).values():

@@ -1,4 +1,4 @@
-"""What the rules make of series: tables of cases, through Prometheus' own tool."""
+"""The rules give the expected alerts and series for tables of cases in Prometheus' own tool."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -18,7 +18,7 @@ ALERTS = {rule["alert"]: rule for rule in parse_rules(RULES)}
 
 
 def test_every_alert_fires_when_it_should_and_is_silent_when_it_should_not(tmp_path: Path) -> None:
-    # A file of each alert alone: else every case would evaluate all of them, minute by minute.
+    # Each alert has its own file; otherwise every case would evaluate all alerts, minute by minute.
     files = []
     for name, rule in ALERTS.items():
         tests = [_alert_test(case) for case in _table("alerts.yaml") if case["alert"] == name]
@@ -26,13 +26,13 @@ def test_every_alert_fires_when_it_should_and_is_silent_when_it_should_not(tmp_p
     promtool("test", "rules", *files)
 
 
-def test_the_table_has_a_firing_and_a_silent_case_of_every_alert() -> None:
+def test_the_table_has_a_firing_and_a_silent_case_for_every_alert() -> None:
     cases = _table("alerts.yaml")
     assert {case["alert"] for case in cases if "fires" in case} == set(ALERTS)
     assert {case["alert"] for case in cases if "fires" not in case} == set(ALERTS)
 
 
-def test_every_recording_rule_gives_what_it_should(tmp_path: Path) -> None:
+def test_every_recording_rule_gives_the_expected_series(tmp_path: Path) -> None:
     table = _table("recordings.yaml")
     assert list(table["expected"]) == [rule["record"] for rule in parse_rules(recording_rules())]
     queries = [_query_test(name, samples) for name, samples in table["expected"].items()]
@@ -46,7 +46,7 @@ def _table(name: str) -> Any:
 
 
 def _written_test(directory: Path, name: str, rules: list[Rule], tests: list[dict[str, Any]]) -> Path:
-    """The test file, beside the file of the rules that it names."""
+    """Write the test file next to the rules file that it names."""
     of_rules, of_tests = directory / f"{name}.yml", directory / f"{name}-test.yml"
     of_rules.write_text(yaml.safe_dump({"groups": [{"name": name, "rules": rules}]}), encoding="utf-8")
     test = {"rule_files": [of_rules.name], "evaluation_interval": "1m", "tests": tests}
@@ -55,7 +55,7 @@ def _written_test(directory: Path, name: str, rules: list[Rule], tests: list[dic
 
 
 def _alert_test(case: Mapping[str, Any]) -> dict[str, Any]:
-    """A case as promtool has it: of a firing one exactly one alert, with all its labels and annotations."""
+    """Return a case in promtool's form; a firing case expects exactly one alert, with all labels and annotations."""
     rule = ALERTS[case["alert"]]
     expected = [_alert(case, rule)] if "fires" in case else []
     return {

@@ -1,4 +1,4 @@
-"""The examples that scale consumers on Kubernetes."""
+"""The KEDA and HPA examples scale consumers on Kubernetes."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ LABELS = {metric.name: set(metric.labels) for metric in telemetry.METRICS}
 ORDERS = 'cluster="prod-eu", consumer="orders-svc"'
 
 
-def test_each_query_gives_one_value_whatever_scraped_it_and_none_where_no_lag_is_known(tmp_path: Path) -> None:
+def test_each_query_gives_one_value_for_any_scrape_job_and_none_for_an_unknown_lag(tmp_path: Path) -> None:
     scraped = [
         f'{metric}{{{ORDERS}, instance="{instance}"}} {values}'
         for metric in ("karrot_consumer_scalable_lag", "karrot_consumer_lag_seconds")
@@ -36,21 +36,21 @@ def test_each_query_gives_one_value_whatever_scraped_it_and_none_where_no_lag_is
     promtool("test", "rules", file)
 
 
-def test_the_queries_ask_for_what_karrot_exports() -> None:
+def test_the_queries_use_only_metrics_that_karrot_exports() -> None:
     for query in scaling_queries().values():
         for metric, labels in selected_metrics(query):
             assert labels <= LABELS[metric]
 
 
 @pytest.mark.parametrize("name", KEDA)
-def test_keda_holds_the_number_of_replicas_while_no_lag_is_known(name: str) -> None:
+def test_keda_keeps_the_number_of_replicas_while_the_lag_is_unknown(name: str) -> None:
     scaled = example(f"keda/{name}")
     assert (scaled["apiVersion"], scaled["kind"]) == ("keda.sh/v1alpha1", "ScaledObject")
     [trigger] = scaled["spec"]["triggers"]
     assert trigger["type"] == "prometheus"
     assert trigger["metadata"]["ignoreNullValues"] == "false"
-    assert all(isinstance(value, str) for value in trigger["metadata"].values())  # KEDA takes nothing else
-    # Only an average over replicas can fall back on a number of them.
+    assert all(isinstance(value, str) for value in trigger["metadata"].values())  # KEDA accepts no other value
+    # KEDA can fall back on a number of replicas only with an average over replicas.
     assert "fallback" not in scaled["spec"] or trigger["metricType"] == "AverageValue"
 
 
@@ -60,5 +60,5 @@ def test_keda_never_scales_to_zero(name: str) -> None:
     assert 1 <= spec["minReplicaCount"] < spec["maxReplicaCount"]
 
 
-def test_the_autoscaler_is_one_that_kubernetes_knows() -> None:
+def test_the_autoscaler_is_valid_for_kubernetes() -> None:
     kubernetes_validate.validate(example("hpa/hpa.yaml"), kubernetes_validate.latest_version(), strict=True)

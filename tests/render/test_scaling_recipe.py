@@ -1,4 +1,4 @@
-"""What no recipe can be made of is refused with a sentence."""
+"""Invalid options of a scaling recipe are refused with one sentence."""
 
 from typing import Any
 
@@ -115,13 +115,13 @@ GROUP = {"target": "asg", "asg_name": "workers"}
         ({**SECONDS, "wake_up_lag": 5}, ["--wake-up-lag goes with --recipe from-zero"]),
     ],
 )
-def test_what_cannot_work_is_refused_with_what_would(changes: dict[str, Any], sentences: list[str]) -> None:
+def test_invalid_options_are_refused_with_valid_ones(changes: dict[str, Any], sentences: list[str]) -> None:
     with pytest.raises(ValueError, match=r"^--") as caught:
         make_scaling(**changes)
     assert str(caught.value).splitlines() == sentences
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_wrong_options_are_reported_at_once() -> None:
     with pytest.raises(ValueError, match=r"^--") as caught:
         make_scaling(recipe="step", max_lag=-1, service="", namespace="", max_tasks=0)
     assert len(str(caught.value).splitlines()) == 4

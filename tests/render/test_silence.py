@@ -1,4 +1,4 @@
-"""Each recipe, as it is rendered, in front of a monitor that falls silent. The alarms are a model's, not AWS's."""
+"""Each rendered recipe stops scaling when the monitor falls silent. The alarms are a model's, not AWS's."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 MINUTE = 60
 RANGE = 18 * MINUTE
-"""What the alarms of target tracking look back at to scale in: 15 points and a little more, real ones before missing
-ones. Until then the last low points count."""
+"""The evaluation range of the alarms that scale in for target tracking: 15 points and a few more, because real points
+count before missing ones. Until then the last low points count."""
 
 
 class Service:
-    """Runs what the stack wants; CloudWatch has its own points of it, and Karrot's as long as Karrot lives."""
+    """Runs the tasks that the stack asks for; CloudWatch has AWS's own points, and Karrot's while Karrot lives."""
 
     def __init__(self, asked: Scaling, gaps: Gaps, expression: str | None = None) -> None:
         limits = None if asked.on_ecs else (asked.least, asked.max_tasks)
@@ -37,7 +37,7 @@ class Service:
         self.now = 0
 
     def runs(self, minutes: int, lag: float | None) -> None:
-        """Time goes on; a lag of ``None`` is a Karrot that publishes nothing."""
+        """Let time pass; a lag of ``None`` means that Karrot publishes nothing."""
         for _ in range(minutes * 6):
             self.now += 10
             for metric in self.stack.metrics:
@@ -59,7 +59,7 @@ class Service:
 @pytest.mark.parametrize("gaps", Gaps)
 @pytest.mark.parametrize("lag", [0.0, 1e9])
 @pytest.mark.parametrize("name", RECIPES)
-def test_once_the_range_of_its_alarms_has_passed_silence_scales_nothing(name: str, lag: float, gaps: Gaps) -> None:
+def test_silence_scales_nothing_once_the_evaluation_range_has_passed(name: str, lag: float, gaps: Gaps) -> None:
     service = Service(RECIPES[name], gaps)
     service.runs(3, lag)
     silent_since = service.now
@@ -70,7 +70,7 @@ def test_once_the_range_of_its_alarms_has_passed_silence_scales_nothing(name: st
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if "-step-" in name])
-def test_a_few_low_points_before_the_silence_take_nothing_away(name: str) -> None:
+def test_a_few_low_points_before_the_silence_remove_no_task(name: str) -> None:
     service = Service(RECIPES[name], Gaps.ZERO)
     service.runs(10, 0.0)
     service.runs(60, None)
@@ -78,7 +78,7 @@ def test_a_few_low_points_before_the_silence_take_nothing_away(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_burst_scales_out_and_quiet_scales_in_again(name: str) -> None:
+def test_a_burst_scales_out_and_a_quiet_time_scales_in_again(name: str) -> None:
     service = Service(RECIPES[name], Gaps.ZERO)
     service.runs(20, 1e9)
     assert service.tasks == 12
@@ -88,7 +88,7 @@ def test_a_burst_scales_out_and_quiet_scales_in_again(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if "-zero-" in name])
 @pytest.mark.parametrize("gaps", Gaps)
-def test_what_sleeps_is_woken_up_by_what_is_unread_and_by_that_alone(name: str, gaps: Gaps) -> None:
+def test_only_unread_messages_wake_up_a_service_at_zero(name: str, gaps: Gaps) -> None:
     service = Service(RECIPES[name], gaps)
     service.tasks = 0
     service.runs(15, 0.0)
@@ -107,10 +107,10 @@ def test_what_sleeps_is_woken_up_by_what_is_unread_and_by_that_alone(name: str, 
         (None, (3, 10)),
     ],
 )
-def test_what_an_outage_of_the_monitor_does_to_metric_math(
+def test_metric_math_gives_the_documented_values_in_an_outage_of_the_monitor(
     expression: str | None, read_as_zero: tuple[int, int]
 ) -> None:
-    """The table of docs/autoscaling.md: both readings of a missing value, two lags, the rendered expression last."""
+    """Check the table of docs/autoscaling.md: both readings of a missing value, two lags, the rendered one last."""
     asked = make_scaling(recipe="target-tracking", target_lag_per_task=6000)
     left: dict[Gaps, list[int]] = {}
     for gaps in Gaps:

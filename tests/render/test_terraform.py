@@ -1,4 +1,4 @@
-"""Terraform says what CloudFormation says."""
+"""The Terraform files describe the same resources as the CloudFormation templates."""
 
 import pytest
 
@@ -8,14 +8,14 @@ from support.autoscaling.terraform_to_cloudformation import cloudformation_resou
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_each_resource_has_every_attribute_of_its_counterpart_and_no_other(name: str) -> None:
+def test_each_resource_has_exactly_the_attributes_of_its_counterpart(name: str) -> None:
     assert (
         cloudformation_resources(autoscaling(RECIPES[name], "terraform"))
         == render_cloudformation(RECIPES[name])["Resources"]
     )
 
 
-def test_the_policy_to_attach_is_an_output_of_both() -> None:
+def test_the_policy_to_attach_is_an_output_in_both() -> None:
     [output] = parse_terraform(autoscaling(make_scaling(recipe="step", max_lag=1), "terraform"))["output"]
     assert output["karrot_prod_orders-worker_publish_policy_arn"]["value"] == {
         "Ref": "aws_iam_policy.karrot_prod_orders-worker_PublishPolicy.arn"
@@ -44,7 +44,7 @@ def test_resources_of_several_services_can_share_a_folder() -> None:
     assert len(labels) == len(set(labels))
 
 
-def test_attributes_stand_below_each_other_as_terraform_fmt_has_them() -> None:
+def test_attributes_are_aligned_as_by_terraform_fmt() -> None:
     text = autoscaling(make_scaling(recipe="step", max_lag=1), "terraform")
     assert (
         '  alarm_description = "The lag is too high"\n'

@@ -1,4 +1,4 @@
-"""The shipped rules and the examples' queries in a real Prometheus that scrapes a running Karrot."""
+"""The shipped rules and the examples' queries work in a real Prometheus that scrapes a running Karrot."""
 
 import re
 import subprocess
@@ -26,14 +26,14 @@ pytestmark = [
 
 
 def in_a_hurry(**changed: str) -> tuple[str, str]:
-    """Both files with seconds for the minutes and hours of their windows and waits."""
+    """Return both rules files with seconds instead of minutes and hours."""
     brief = {"errorFor": "1s", "lagGrowthFor": "1s", "catchUpFor": "1s", "partitionStoppedFor": "1s"} | changed
     alerts = re.sub(r"\bfor: \w+", "for: 1s", alert_rules(RuleValues(changed=brief, external_url=KARROT)))
     return tuple(re.sub(r"\[\w+:1m\]", "[30s:1s]", text) for text in (alerts, recording_rules()))  # type: ignore[return-value]
 
 
 def unhealthy(prometheus: Prometheus) -> list[str]:
-    """The rules that were not evaluated, or not well."""
+    """Return the rules that were not evaluated, or failed."""
     return [f"{rule['name']}: {rule.get('lastError')}" for rule in prometheus.rules() if rule["health"] != "ok"]
 
 
@@ -53,7 +53,7 @@ def demo_port(tmp_path: Path) -> Iterator[int]:
         demo.terminate()
 
 
-def test_the_demo_s_trouble_fires_the_alerts_on_groups_and_none_on_burrow_or_karrot(
+def test_the_demo_s_incidents_fire_the_alerts_on_groups_and_none_on_burrow_or_karrot(
     demo_port: int, tmp_path: Path
 ) -> None:
     rules = in_a_hurry(lagSeconds="3", lagGrowth="0.01", incidentsPerHour="0")
@@ -78,7 +78,7 @@ def test_the_demo_s_trouble_fires_the_alerts_on_groups_and_none_on_burrow_or_kar
                 assert prometheus.query(rule["name"]), f"{rule['name']} has no series"
 
 
-def test_a_cluster_never_heard_and_refused_events_are_told_and_scaling_sees_the_lag(tmp_path: Path) -> None:
+def test_an_unheard_cluster_and_refused_events_fire_alerts_and_scaling_sees_the_lag(tmp_path: Path) -> None:
     with (
         Service(tmp_path / "data", expected_clusters="dr") as service,
         Prometheus(BINARY, tmp_path / "prometheus", service.port, rules=in_a_hurry(rejectedEvents="0")) as prometheus,
