@@ -13,7 +13,7 @@ from prometheus_client.core import Metric as ClientMetric
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-from prometheus_client.registry import Collector  # noqa: TC002 - beside what it is used with
+from prometheus_client.registry import Collector  # noqa: TC002 - next to the import that it is used with
 
 from karrot import __version__
 from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
@@ -41,7 +41,7 @@ RECORDED = (
     "karrot_v1.9.5_open_ok_maxlag_null.json",
     "karrot_v1.9.5_err_stop.json",
 )
-"""Bodies of several groups; of those that share one, the later is the newest."""
+"""Bodies of several groups; the later of two bodies of one group is the newest."""
 
 Labels = frozenset[tuple[str, str]]
 Samples = dict[tuple[str, Labels], float]
@@ -83,7 +83,7 @@ def exposition(log: EventLog, accept: str = "", names: Sequence[str] = (), **set
 
 
 def read(families: Iterable[ClientMetric]) -> Samples:
-    """The samples by name and labels; two of one series are an error."""
+    """Return the samples by name and labels; two samples of one series are an error."""
     samples: Samples = {}
     for family in families:
         for sample in family.samples:
@@ -106,7 +106,7 @@ def labels(**values: str) -> Labels:
 
 
 def one_version(text: str) -> str:
-    """The exposition with the versions of this machine replaced."""
+    """Return the exposition with this machine's versions replaced."""
     return text.replace(__version__, "VERSION").replace(platform.python_version(), "PYTHON")
 
 
@@ -114,7 +114,7 @@ ORDERS = labels(cluster="prod-eu", consumer="orders-svc")
 
 
 @pytest.mark.parametrize(("accept", "golden"), [("", "recorded.prom"), (OPENMETRICS, "recorded.openmetrics.prom")])
-def test_recorded_bodies_give_this_exposition(
+def test_recorded_bodies_give_the_recorded_exposition(
     log: MemoryEventLog, clock: ManualClock, accept: str, golden: str
 ) -> None:
     tell_recorded(log, clock)
@@ -125,7 +125,7 @@ def test_recorded_bodies_give_this_exposition(
     assert one_version(exposition(log, accept, **chosen)) == (GOLDEN / golden).read_text(encoding="utf-8")
 
 
-def test_it_is_a_pull_reporter(log: MemoryEventLog) -> None:
+def test_prometheus_is_a_pull_reporter(log: MemoryEventLog) -> None:
     assert isinstance(build(make_context("prometheus", log=log)), PullReporter)
 
 
@@ -146,13 +146,13 @@ def test_every_declared_metric_is_exported_in_the_order_of_the_register(log: Mem
     assert re.findall(r"# TYPE (\S+)", text) == [metric.name for metric in METRICS]
 
 
-def test_nothing_carries_a_timestamp_and_nothing_is_of_a_worker_process(log: MemoryEventLog) -> None:
+def test_no_sample_has_a_timestamp_or_is_about_a_worker_process(log: MemoryEventLog) -> None:
     tell(log)
     for line in exposition(log).splitlines():
         assert line.startswith(("# HELP karrot_", "# TYPE karrot_")) or re.fullmatch(r"karrot_\S+({.*})? \S+", line)
 
 
-def test_a_verdict_becomes_the_samples_of_its_group(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_a_verdict_gives_the_samples_of_its_group(log: MemoryEventLog, clock: ManualClock) -> None:
     tell(log, observed_at_ms=clock.wall_ms())
     samples = {
         (name, dict(where).get("status")): value for (name, where), value in scraped(log).items() if where >= ORDERS
@@ -181,7 +181,7 @@ def test_a_verdict_becomes_the_samples_of_its_group(log: MemoryEventLog, clock: 
     }
 
 
-def test_what_is_not_known_has_no_sample(log: MemoryEventLog) -> None:
+def test_an_unknown_value_has_no_sample(log: MemoryEventLog) -> None:
     tell(
         log,
         status_text="PUZZLED",
@@ -200,14 +200,14 @@ def test_what_is_not_known_has_no_sample(log: MemoryEventLog) -> None:
     }
 
 
-def test_zero_lag_is_zero(log: MemoryEventLog) -> None:
+def test_a_lag_of_zero_is_exported_as_zero(log: MemoryEventLog) -> None:
     tell(log, status_text="OK", total_lag=0, max_lag=make_partition(status_text="OK", current_lag=0), partitions=())
     samples = scraped(log)
     for name in ("lag", "max_lag", "scalable_lag", "lag_seconds", "catch_up_seconds"):
         assert of(samples, f"karrot_consumer_{name}") == {ORDERS: 0}
 
 
-def test_a_silent_group_leaves(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_a_silent_group_is_removed(log: MemoryEventLog, clock: ManualClock) -> None:
     tell(log, consumer="silent")
     clock.advance(200_000)
     tell(log)
@@ -217,7 +217,7 @@ def test_a_silent_group_leaves(log: MemoryEventLog, clock: ManualClock) -> None:
     assert of(samples, "karrot_consumers") == {labels(): 1}
 
 
-def test_the_largest_number_of_burrow_is_exact(log: MemoryEventLog) -> None:
+def test_the_largest_number_of_burrow_is_exported_without_rounding(log: MemoryEventLog) -> None:
     tell(log, total_lag=2**64 - 1)
     assert f'karrot_consumer_lag{{cluster="prod-eu",consumer="orders-svc"}} {2**64 - 1}\n' in exposition(log)
 
@@ -238,7 +238,7 @@ def test_any_name_becomes_a_label_value(name: str, value: str) -> None:
     assert label_value(name) == value
 
 
-def test_where_two_names_meet_the_newest_wins_and_it_is_counted(log: MemoryEventLog) -> None:
+def test_the_newest_of_two_equal_label_values_wins_and_the_collision_is_counted(log: MemoryEventLog) -> None:
     tell(log, consumer="a\ufffdb", total_lag=1, partitions=())
     tell(log, consumer="a\0b", total_lag=2, partitions=())
     samples = scraped(log)
@@ -254,12 +254,12 @@ def test_excluded_groups_are_not_exported(log: MemoryEventLog) -> None:
     assert set(found) == {labels(cluster="prod-eu", consumer="console")}
 
 
-def test_an_expression_that_cannot_be_read_is_refused(log: MemoryEventLog) -> None:
+def test_an_invalid_expression_is_refused(log: MemoryEventLog) -> None:
     with pytest.raises(ValueError, match=r"^exclude_consumers is not a regular expression: .*"):
         build(make_context("prometheus", {"exclude_consumers": "("}, log=log))
 
 
-def test_burrows_own_group_is_kept_apart_even_if_excluded(log: MemoryEventLog) -> None:
+def test_burrows_own_group_has_its_own_metrics_even_if_excluded(log: MemoryEventLog) -> None:
     own = make_partition(topic="__consumer_offsets", current_lag=7)
     tell(log, consumer="burrow-a", total_lag=9, max_lag=own)
     tell(log, consumer="burrow-b", total_lag=5, max_lag=own)
@@ -269,7 +269,7 @@ def test_burrows_own_group_is_kept_apart_even_if_excluded(log: MemoryEventLog) -
     assert of(samples, "karrot_consumer_lag") == {labels(cluster="prod-eu", consumer="burrow-dashboards"): 3}
 
 
-def test_a_cluster_is_heard_by_webhook_alone_and_an_expected_one_is_zero_until_then(log: MemoryEventLog) -> None:
+def test_a_cluster_is_heard_only_by_webhooks_and_an_expected_one_is_zero_until_then(log: MemoryEventLog) -> None:
     tell(log, cluster="prod-eu")
     tell(log, cluster="watched", source=Source.KAFKA)
     assert of(scraped(log, expected_clusters="Prod-EU, dr,"), "karrot_last_event_timestamp_seconds") == {
@@ -278,14 +278,14 @@ def test_a_cluster_is_heard_by_webhook_alone_and_an_expected_one_is_zero_until_t
     }
 
 
-def test_hostile_cluster_names_are_label_values_too(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_hostile_cluster_names_become_label_values(log: MemoryEventLog, clock: ManualClock) -> None:
     tell(log, cluster="a\0")
     clock.advance(1_000)
     tell(log, cluster="a\ufffd")
     assert of(scraped(log), "karrot_last_event_timestamp_seconds") == {labels(cluster="a\ufffd"): 1_746_950_406}
 
 
-def test_a_webhook_gives_the_partitions_it_lists_and_the_worst_but_no_topics(log: MemoryEventLog) -> None:
+def test_a_webhook_gives_its_listed_partitions_and_the_worst_one_but_no_topics(log: MemoryEventLog) -> None:
     stopped = make_partition(partition=3, status_text="STOP", current_lag=5)
     odd = make_partition(partition=4, status_text="ODD", current_lag=None)
     tell(log, partitions=(stopped, odd), max_lag=make_partition(partition=1, status_text="OK", current_lag=50))
@@ -310,7 +310,7 @@ def test_a_source_that_lists_all_partitions_gives_topics_too(log: MemoryEventLog
     assert of(samples, "karrot_partition_lag") == {}
 
 
-def test_partitions_are_not_exported_unless_asked_for(log: MemoryEventLog) -> None:
+def test_partitions_are_not_exported_by_default(log: MemoryEventLog) -> None:
     tell(log)
     assert "karrot_partition" not in exposition(log)
     assert "karrot_consumer_topic" not in exposition(log)
@@ -326,7 +326,7 @@ def test_the_histogram_is_cumulative(log: MemoryEventLog) -> None:
     assert of(samples, "karrot_event_handling_seconds_count") == {labels(): 4}
 
 
-def test_counters_come_from_the_log_and_only_as_declared(log: MemoryEventLog) -> None:
+def test_only_declared_counters_are_read_from_the_log(log: MemoryEventLog) -> None:
     log.count("karrot_reporter_failures_total", 3, reporter="cloudwatch", reason="Throttling")
     log.count("karrot_reporter_failures_total", 1, reporter="cloudwatch")
     log.count("karrot_somebody_total", 9)
@@ -336,7 +336,9 @@ def test_counters_come_from_the_log_and_only_as_declared(log: MemoryEventLog) ->
     assert "karrot_somebody" not in exposition(log)
 
 
-def test_a_reporters_backlog_is_what_it_has_not_had_yet(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_a_reporters_backlog_is_the_number_of_events_that_it_has_not_handled(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
     seqs = []
     for _ in range(3):
         seqs.append(tell(log))
@@ -360,14 +362,14 @@ class UnreadableLog(MemoryEventLog):
         raise LogUnavailableError(f"no page of {limit} after {after}")
 
 
-def test_a_log_that_cannot_be_read_still_says_so(clock: ManualClock) -> None:
+def test_an_unreadable_log_is_exported_as_unreadable(clock: ManualClock) -> None:
     assert {name: value for (name, _), value in scraped(UnreadableLog(clock)).items()} == {
         "karrot_build_info": 1,
         "karrot_log_writable": 0,
     }
 
 
-def test_a_log_that_cannot_be_written_is_read_on(log: MemoryEventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_written_is_still_read(log: MemoryEventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     tell(log)
     monkeypatch.setattr(log, "writable", lambda: "disk full")
     samples = scraped(log)
@@ -375,7 +377,7 @@ def test_a_log_that_cannot_be_written_is_read_on(log: MemoryEventLog, monkeypatc
     assert of(samples, "karrot_consumer_lag") == {ORDERS: 11_020}
 
 
-def test_names_choose_samples(log: MemoryEventLog) -> None:
+def test_the_name_parameter_selects_samples(log: MemoryEventLog) -> None:
     tell(log)
     chosen = ["karrot_consumer_max_lag", "karrot_event_handling_seconds_sum", "karrot_log_events", "no_such"]
     assert exposition(log, names=chosen) == (
@@ -420,7 +422,7 @@ def test_the_format_is_negotiated(log: MemoryEventLog, accept: str, content_type
 
 
 class Stranger:
-    """Somebody else's collector."""
+    """A collector of another package."""
 
     def collect(self) -> Iterator[ClientMetric]:
         yield GaugeMetricFamily("queue_size", "Waiting.", value=3)
@@ -435,7 +437,7 @@ class Failing:
         raise ZeroDivisionError
 
 
-def test_strangers_collectors_are_exported_beside(log: MemoryEventLog) -> None:
+def test_collectors_of_other_packages_are_exported_too(log: MemoryEventLog) -> None:
     for accept, parse in (("", parse_text), (OPENMETRICS, openmetrics)):
         _, pieces = render({"prometheus": collector(log), "stranger": Stranger()}, accept)
         samples = read(parse(b"".join(pieces).decode()))
@@ -444,7 +446,7 @@ def test_strangers_collectors_are_exported_beside(log: MemoryEventLog) -> None:
         assert of(samples, "karrot_consumers") == {labels(): 0}
 
 
-def test_names_choose_strangers_samples_too() -> None:
+def test_the_name_parameter_selects_samples_of_other_packages_too() -> None:
     _, pieces = render({"stranger": Stranger()}, names=["jobs_total"])
     assert b"".join(pieces) == b'# HELP jobs_total Done.\n# TYPE jobs_total counter\njobs_total{kind="mail"} 5.0\n'
 
@@ -488,7 +490,7 @@ HOSTILE = st.text(st.characters(codec="utf-8") | st.sampled_from('\\"\n\r\0\u202
     st.lists(event_strategy(), max_size=4),
     st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE), max_size=4),
 )
-def test_the_text_says_what_the_clients_own_would(events: list[LagEvent], names: list[tuple[str, str, str]]) -> None:
+def test_the_text_equals_that_of_the_official_client(events: list[LagEvent], names: list[tuple[str, str, str]]) -> None:
     clock = ManualClock()
     log = MemoryEventLog(clock)
     for event in events:
@@ -513,7 +515,7 @@ def test_registering_does_not_collect(clock: ManualClock) -> None:
     assert registry.get_sample_value("karrot_log_writable") == 0
 
 
-def test_a_count_is_written_alike_whether_the_log_keeps_whole_numbers_or_not(log: MemoryEventLog) -> None:
+def test_a_count_is_written_the_same_for_integers_and_floats_in_the_log(log: MemoryEventLog) -> None:
     log.count("karrot_events_accepted_total", 2.0, source="webhook")
     log.count("karrot_events_accepted_total", 1, source="rest")
     EVENT_HANDLING_SECONDS.observe(log.count, 1.0)

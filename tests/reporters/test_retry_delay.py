@@ -1,4 +1,4 @@
-"""When a destination is asked again."""
+"""The delay before the next attempt to reach a destination."""
 
 from random import Random
 
@@ -6,7 +6,7 @@ from karrot.reporters.retry_delay import Backoff, Retry
 from support.manual_clock import ManualClock
 
 
-def test_waits_double_from_a_second_to_a_minute_until_it_goes_well() -> None:
+def test_delays_double_from_a_second_to_a_minute_until_a_success() -> None:
     clock = ManualClock()
     retry = Retry(clock.boot_ms)
     assert (retry.is_waiting, retry.due_in()) == (False, 0.0)
@@ -22,14 +22,14 @@ def test_waits_double_from_a_second_to_a_minute_until_it_goes_well() -> None:
     assert (retry.is_waiting, retry.due_in()) == (False, 0.0)
 
 
-def test_years_of_failures_overflow_nothing() -> None:
+def test_years_of_failures_cause_no_overflow() -> None:
     retry = Retry(ManualClock().boot_ms)
     for _ in range(5_000):
         retry.failed()
     assert retry.due_in() == 60
 
 
-def test_a_spread_wait_is_between_half_of_the_doubled_one_and_the_whole() -> None:
+def test_a_random_delay_is_between_half_of_the_doubled_one_and_the_whole() -> None:
     waits = [Backoff(1, 60).spread_seconds(failures, Random(failures)) for failures in (1, 2, 3, 4, 10, 10_000)]
     for wait, whole in zip(waits, (1, 2, 4, 8, 60, 60), strict=True):
         assert whole / 2 <= wait <= whole

@@ -9,7 +9,7 @@ from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
 
-def test_it_writes_a_line_of_json_per_event() -> None:
+def test_stdout_gets_one_line_of_json_per_event() -> None:
     clock = ManualClock()
     log = MemoryEventLog(clock)
     append_event(log, total_lag=2**64 - 1)
@@ -33,5 +33,5 @@ def test_it_writes_a_line_of_json_per_event() -> None:
     assert json.loads(second)["total_lag"] is None
 
 
-def test_it_is_a_push_reporter() -> None:
+def test_stdout_is_a_push_reporter() -> None:
     assert isinstance(build(make_context("stdout")), PushReporter)

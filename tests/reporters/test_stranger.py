@@ -1,4 +1,4 @@
-"""A reporter of a package that Karrot knows nothing of: the example in examples/reporter."""
+"""A reporter of another package works: the example in examples/reporter."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def build(context):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which the example is installed as a user would install it."""
+    """Return a folder with the example, installed as a user would install it."""
     target = tmp_path_factory.mktemp("site")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     from_here = ["--no-index", "--no-deps", "--no-build-isolation"]
@@ -48,7 +48,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def with_broken(installed: Path, tmp_path: Path) -> str:
-    """A PYTHONPATH that also has a package whose reporter always fails."""
+    """Return a PYTHONPATH that also has a package whose reporter always fails."""
     site = tmp_path / "broken"
     info = site / "karrot_broken-1.dist-info"
     info.mkdir(parents=True)
@@ -70,7 +70,7 @@ def lines_expected() -> list[list[str]]:
 
 
 def lines_in(file: Path) -> list[list[str]]:
-    """The lines without the ids of the events."""
+    """Return the lines without the ids of the events."""
     return [line.split()[1:] for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
@@ -81,21 +81,21 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def service(installed: Path, tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    """A service with the example's reporter, which writes to ``file``; not started yet."""
+    """Yield a service, not started yet, with the example's reporter, which writes to ``file``."""
     monkeypatch.setenv("PYTHONPATH", str(installed))
     service = Service(tmp_path / "data", reporters="prometheus,textfile", textfile_path=str(file))
     yield service
     service.kill()
 
 
-def test_a_strangers_reporter_gets_every_event_in_the_order_of_the_log(service: Service, file: Path) -> None:
+def test_the_example_reporter_gets_every_event_in_the_order_of_the_log(service: Service, file: Path) -> None:
     service.start()
     assert [service.post(recorded_body(name)).status for name in BODIES] == [202] * len(BODIES)
     wait_for(lambda: service.metric("karrot_reporter_events_count_total", reporter="textfile") == len(BODIES))
     assert lines_in(file) == lines_expected()
 
 
-def test_after_a_restart_it_goes_on_where_it_was(service: Service, file: Path) -> None:
+def test_the_example_reporter_continues_at_its_cursor_after_a_restart(service: Service, file: Path) -> None:
     for name in BODIES[:2]:
         service.start()
         service.post(recorded_body(name))
@@ -104,7 +104,7 @@ def test_after_a_restart_it_goes_on_where_it_was(service: Service, file: Path) -
     assert lines_in(file) == lines_expected()[:2]
 
 
-def test_a_reporter_that_fails_stops_no_other(
+def test_a_failing_reporter_does_not_stop_others(
     service: Service, file: Path, with_broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", with_broken)
@@ -118,7 +118,7 @@ def test_a_reporter_that_fails_stops_no_other(
     assert lines_in(file) == lines_expected()
 
 
-def test_a_setting_that_it_misses_stops_the_start_and_is_named(service: Service) -> None:
+def test_a_missing_setting_of_the_reporter_stops_the_start_and_is_named(service: Service) -> None:
     del service.settings["textfile_path"]
     service.start(wait=False)
     assert service.process is not None

@@ -8,7 +8,7 @@ from karrot.settings.options import Settings
 from karrot.wiring import reporter_settings
 
 
-def test_the_defaults_are_those_of_the_settings_and_lie_in_the_data_directory() -> None:
+def test_the_defaults_match_the_settings_and_are_in_the_data_directory() -> None:
     settings = Settings(data_dir=Path("/var/lib/karrot"))
     assert Options.read(reporter_settings(settings, "archive")) == Options(Path("/var/lib/karrot/archive"))
 
@@ -22,7 +22,7 @@ def test_the_defaults_are_those_of_the_settings_and_lie_in_the_data_directory() 
         ("s3://lag/teams/karrot_1/", Bucket("lag", "teams/karrot_1"), "s3://lag/teams/karrot_1"),
     ],
 )
-def test_a_place_is_a_folder_or_a_bucket_with_a_prefix(text: str, place: Path | Bucket, shown: str) -> None:
+def test_a_location_is_a_folder_or_a_bucket_with_a_prefix(text: str, place: Path | Bucket, shown: str) -> None:
     settings = load({"KARROT_REPORTERS": "archive", "KARROT_ARCHIVE_DIR": text}).settings
     read = Options.read(reporter_settings(settings, "archive")).place
     assert (read, str(read)) == (place, shown)
@@ -31,6 +31,6 @@ def test_a_place_is_a_folder_or_a_bucket_with_a_prefix(text: str, place: Path | 
 @pytest.mark.parametrize(
     "text", ["s3://", "s3://Lag", "s3://lag//x", "s3://lag/a b", "gs://lag/x", "http://lag", "a\0b"]
 )
-def test_any_other_place_is_refused(text: str) -> None:
+def test_any_other_location_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"it must be a path, or s3://bucket/prefix$"):
         Options.read({"dir": text})

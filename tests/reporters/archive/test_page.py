@@ -1,4 +1,4 @@
-"""What the page about the archive says is what the code does."""
+"""The page about the archive describes the code."""
 
 import re
 from pathlib import Path
@@ -10,17 +10,17 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs" / "archive.md").read_text(e
 
 
 def keys(heading: str) -> tuple[str, ...]:
-    """The first column of the table with this heading."""
+    """Return the first column of the table with this heading."""
     table = PAGE.partition(f"| {heading} | type |")[2].partition("\n\n")[0]
     return tuple(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
 
 
-def test_the_line_has_the_keys_of_the_page_in_that_order() -> None:
+def test_a_line_has_the_keys_of_the_page_in_that_order() -> None:
     assert keys("key") == EventLine.__struct_fields__
     assert keys("of a partition") == PartitionLine.__struct_fields__
 
 
-def test_the_name_on_the_page_is_one() -> None:
+def test_the_name_on_the_page_is_a_valid_segment_name() -> None:
     (path,) = re.findall(r"^archive/(day=\S+)$", PAGE, re.MULTILINE)
     name = SegmentName.parse(path)
     assert name is not None

@@ -1,4 +1,4 @@
-"""The reporter over a log and a real folder, fed as delivery feeds it, under a clock set by hand."""
+"""The archive reporter writes a log to a real folder, fed as by delivery, with a clock that the test sets."""
 
 import json
 from dataclasses import replace
@@ -37,7 +37,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def run(feed: PacedFeed) -> None:
-    """Until there is nothing to do now: a step may make room for the next."""
+    """Run steps until none has work, because one step may make room for the next."""
     while feed.step() == 0 or feed.step() == 0:
         pass
 
@@ -74,7 +74,7 @@ def test_a_segment_is_written_when_its_first_event_has_waited_long_enough(
 
 
 class Surprising(MemoryEventLog):
-    """A log that hands on a body that is not UTF-8 for its second event."""
+    """A log whose second event has a body that is not UTF-8."""
 
     def read(self, after: int, limit: int = READ_LIMIT) -> list[StoredEvent | Damaged]:
         found = super().read(after, limit)
@@ -83,7 +83,7 @@ class Surprising(MemoryEventLog):
         ]
 
 
-def test_an_event_that_nobody_foresaw_is_counted_and_keeps_none_back(clock: ManualClock, archive: Path) -> None:
+def test_an_unexpected_event_is_counted_and_does_not_block_others(clock: ManualClock, archive: Path) -> None:
     log = Surprising(clock)
     feed = archive_feed(log, clock, archive)
     for _ in range(3):
@@ -112,11 +112,11 @@ def test_a_segment_is_cut_at_the_end_of_its_hour(log: MemoryEventLog, clock: Man
     assert [name.path.rpartition("/")[0] for name in segment_names(archive)] == ["day=2027-01-15/hour=08"]
 
 
-def test_an_event_of_the_next_hour_begins_a_segment(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+def test_an_event_of_the_next_hour_starts_a_segment(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     append_event(log)
     clock.advance(HOUR_MS)
     append_event(log)
-    clock.jump(-HOUR_MS)  # what comes after the clock was set back stays with what came before
+    clock.jump(-HOUR_MS)  # events after the clock was set back stay in the segment of the events before
     append_event(log)
     feed = archive_feed(log, clock, archive)
     run(feed)
@@ -125,7 +125,7 @@ def test_an_event_of_the_next_hour_begins_a_segment(log: MemoryEventLog, clock: 
     assert found == [("hour=08", 1, 1), ("hour=09", 2, 3)]
 
 
-def test_a_segment_is_cut_before_it_is_too_large_and_none_is_left_small(
+def test_a_segment_is_cut_before_it_is_too_large_and_none_stays_small(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
     for _ in range(20):
@@ -140,7 +140,7 @@ def test_a_segment_is_cut_before_it_is_too_large_and_none_is_left_small(
     assert seqs(archive) == list(range(1, 21))
 
 
-def test_the_end_writes_what_there_is(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+def test_the_end_writes_the_waiting_events(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     feed = archive_feed(log, clock, archive)
     append_event(log)
     run(feed)
@@ -158,7 +158,7 @@ def test_a_crash_between_the_rename_and_the_move_of_the_cursor_writes_nothing_tw
     append_event(log)
     run(feed)
     clock.advance(60_000)
-    feed.reporter.send()  # the feed never hears of it
+    feed.reporter.send()  # the feed never learns about it
     feed.reporter.close()
     assert log.cursor("archive") == Cursor(log.log_id, 0)
 
@@ -172,12 +172,12 @@ def test_a_crash_between_the_rename_and_the_move_of_the_cursor_writes_nothing_tw
     assert seqs(archive) == [1, 2, 3]
 
 
-def test_a_cursor_ahead_of_the_archive_stands(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+def test_a_cursor_ahead_of_the_archive_is_kept(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     feed = archive_feed(log, clock, archive)
     append_event(log)
     run(feed)
     feed.close()
-    (archive / segment_names(archive)[0].path).unlink()  # somebody moved it away
+    (archive / segment_names(archive)[0].path).unlink()  # an operator moved the folder away
     append_event(log)
     successor = archive_feed(log, clock, archive)
     run(successor)
@@ -185,7 +185,7 @@ def test_a_cursor_ahead_of_the_archive_stands(log: MemoryEventLog, clock: Manual
     assert ranges(archive) == [(2, 2)]
 
 
-def test_a_log_that_was_replaced_begins_anew_beside_what_there_is(
+def test_a_replaced_log_starts_again_next_to_the_existing_segments(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
     feed = archive_feed(log, clock, archive)
@@ -220,7 +220,7 @@ def test_two_processes_never_write_at_once(log: MemoryEventLog, clock: ManualClo
     assert ranges(archive) == [(1, 1), (2, 2)]
 
 
-def test_a_place_that_cannot_be_used_holds_the_cursor_and_is_tried_ever_more_seldom(
+def test_an_unusable_location_holds_the_cursor_and_is_tried_less_and_less_often(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
     archive.write_text("not a folder")
@@ -253,7 +253,7 @@ def test_an_outage_leaves_the_events_in_the_log_once_enough_segments_wait(
     for _ in range(1200):
         append_event(log)
     run(feed)
-    assert feed.position == Cursor(log.log_id, 500)  # of 1,200
+    assert feed.position == Cursor(log.log_id, 500)  # of 1,200 events
     assert log.cursor("archive") == Cursor(log.log_id, 0)
     blocked.unlink()
     clock.advance(60_000)
@@ -263,7 +263,7 @@ def test_an_outage_leaves_the_events_in_the_log_once_enough_segments_wait(
     assert len({name.first for name in segment_names(archive)}) == len(segment_names(archive))
 
 
-def test_old_segments_go_and_are_counted(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+def test_old_segments_are_deleted_and_counted(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     feed = archive_feed(log, clock, archive, retention="2h")
     for _ in range(5):
         append_event(log)
@@ -290,7 +290,9 @@ def test_a_clock_that_jumps_ahead_costs_no_segment(log: MemoryEventLog, clock: M
     assert seqs(archive) == [1, 2]
 
 
-def test_the_oldest_segments_go_when_all_are_too_large(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+def test_the_oldest_segments_are_deleted_if_all_together_are_too_large(
+    log: MemoryEventLog, clock: ManualClock, archive: Path
+) -> None:
     strange = archive / "day=2020-01-01" / "hour=00" / "notes.txt"
     strange.parent.mkdir(parents=True)
     strange.write_text("a" * 3_000_000)
@@ -308,7 +310,7 @@ def test_the_oldest_segments_go_when_all_are_too_large(log: MemoryEventLog, cloc
     assert counted(log, "karrot_reporter_archive_segments_total") == {"written": 1, "over_size": 1}
 
 
-def test_the_page_of_the_reporter_says_what_there_is(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+def test_the_page_of_the_reporter_describes_the_archive(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     append_event(log)
     feed = archive_feed(log, clock, archive)
     run(feed)
@@ -332,7 +334,7 @@ def test_the_page_of_the_reporter_says_what_there_is(log: MemoryEventLog, clock:
 @given(
     st.lists(st.sampled_from(["append", "append", "step", "wait", "hour", "set back", "crash", "restart"]), max_size=25)
 )
-def test_whatever_happens_every_event_is_in_one_segment_of_its_hour_or_a_later_one(happenings: list[str]) -> None:
+def test_every_event_is_always_in_one_segment_of_its_hour_or_a_later_one(happenings: list[str]) -> None:
     clock = ManualClock()
     log = MemoryEventLog(clock)
     with TemporaryDirectory() as name:
@@ -351,7 +353,7 @@ def test_whatever_happens_every_event_is_in_one_segment_of_its_hour_or_a_later_o
                 case "set back":
                     clock.jump(-HOUR_MS)
                 case "crash":
-                    feed.reporter.send()  # the segments are there, the cursor is not
+                    feed.reporter.send()  # the segments are written, the cursor is not
                     feed.reporter.close()
                     feed = archive_feed(log, clock, archive, segment_bytes="8KiB")
                 case _:

@@ -11,7 +11,7 @@ MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31, 23), timezon
 LOG_IDS = st.text("0123456789abcdef", min_size=32, max_size=32)
 
 
-def test_a_name_says_when_and_what() -> None:
+def test_a_name_has_the_time_and_the_events() -> None:
     name = SegmentName(ArchiveHour.at(1_795_272_998_676), "9f3c", 1, 500, 498)
     assert name.path == "day=2026-11-21/hour=14/9f3c-1-500-498.jsonl.gz"
 
@@ -45,5 +45,5 @@ def test_folders_sort_by_time(one: datetime, other: datetime) -> None:
         "old/day=2026-11-21/hour=14/9f3c-1-500-498.jsonl.gz",
     ],
 )
-def test_any_other_file_is_none_of_ours(path: str) -> None:
+def test_any_other_file_is_not_a_segment(path: str) -> None:
     assert SegmentName.parse(path) is None

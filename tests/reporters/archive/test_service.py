@@ -1,4 +1,4 @@
-"""The archive of a real service: killed at any moment, and on a disk that is full."""
+"""The archive of a real service survives kills at any moment and a full disk."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def volume(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-def test_what_was_acknowledged_is_archived_once_however_often_the_service_is_killed(tmp_path: Path) -> None:
+def test_acknowledged_events_are_archived_once_however_often_the_service_is_killed(tmp_path: Path) -> None:
     archive = tmp_path / "data" / "archive"
     acknowledged: set[str] = set()
     service = Service(
@@ -48,7 +48,9 @@ def test_what_was_acknowledged_is_archived_once_however_often_the_service_is_kil
         acknowledged |= set(load.acknowledged)
     with service:
         wait_for(lambda: len(service.workers()) == 2)
-        os.kill(service.workers()[0], signal.SIGKILL)  # one of the two leads; if it was this one, the other takes over
+        os.kill(
+            service.workers()[0], signal.SIGKILL
+        )  # one of the two workers leads; if it was this one, the other takes over
         wait_for(lambda: service.metric("karrot_reporter_backlog_events", reporter="archive") == 0)
         assert str(archive) in service.get("/reporters/archive", {"Accept": "text/html"}).body.decode()
         assert service.stop() == 0
@@ -59,7 +61,7 @@ def test_what_was_acknowledged_is_archived_once_however_often_the_service_is_kil
     assert acknowledged <= {line.consumer for line in lines}
 
 
-def test_a_full_disk_is_trouble_and_no_loss(volume: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_loses_no_event(volume: Path, tmp_path: Path) -> None:
     filler = volume / "filler"
     filler.write_bytes(bytes(900 << 10))
     (tmp_path / "data").mkdir()

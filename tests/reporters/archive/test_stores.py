@@ -1,4 +1,4 @@
-"""What every place for segments must do: a folder, and a bucket of a real S3 client against moto's server."""
+"""The contract of a segment store, run for a folder and for a bucket with a real S3 client and moto's server."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -26,7 +26,7 @@ OTHER = SegmentName(TEN, "77aa", 1, 1, 1)
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[Any]:
-    """moto's server, and a client to look into it."""
+    """Start moto's server, and return a client for it."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -42,7 +42,7 @@ def s3() -> Iterator[Any]:
 
 @pytest.fixture
 def bucket(s3: Any, request: pytest.FixtureRequest) -> Bucket:
-    """A bucket that nobody else uses."""
+    """Create a bucket for one test."""
     bucket = Bucket(f"lag-{abs(hash(request.node.name)):x}", "teams/karrot")
     s3.create_bucket(Bucket=bucket.name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     return bucket
@@ -59,7 +59,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SegmentSto
     store.close()
 
 
-def test_what_was_put_is_found_and_what_is_removed_is_not(store: SegmentStore) -> None:
+def test_a_stored_segment_is_found_and_a_removed_one_is_not(store: SegmentStore) -> None:
     assert list(store.open()) == []
     for name, data in ((FIRST, b"first"), (SECOND, b"second!"), (OTHER, b"other")):
         store.put(name, data)
@@ -77,7 +77,7 @@ def test_a_name_is_never_written_twice(store: SegmentStore) -> None:
     assert list(store.open()) == [StoredSegment(FIRST, 5)]
 
 
-def test_a_folder_passes_over_strange_names_and_clears_away_what_is_half_written(tmp_path: Path) -> None:
+def test_a_folder_ignores_other_names_and_removes_partial_files(tmp_path: Path) -> None:
     folder = tmp_path / NINE.folder
     folder.mkdir(parents=True)
     half, strange, dotted = folder / f".{FIRST.file}.part", folder / "notes.txt", folder / ".notes.part"
@@ -95,7 +95,7 @@ def test_a_folder_passes_over_strange_names_and_clears_away_what_is_half_written
     )
 
 
-def test_a_bucket_holds_what_the_log_held_under_the_same_names(s3: Any, bucket: Bucket) -> None:
+def test_a_bucket_has_the_events_of_the_log_under_the_same_names(s3: Any, bucket: Bucket) -> None:
     clock = ManualClock()
     log = MemoryEventLog(clock)
     append_event(log, consumer="a")
@@ -111,7 +111,7 @@ def test_a_bucket_holds_what_the_log_held_under_the_same_names(s3: Any, bucket: 
     assert [(line.seq, line.consumer) for line in segment_lines(body)] == [(1, "a"), (2, "b")]
 
     append_event(log, consumer="c")
-    successor = archive_feed(log, clock, str(bucket))  # whose cursor knows nothing of it
+    successor = archive_feed(log, clock, str(bucket))  # the cursor does not have this segment
     successor.step()
     successor.step()
     successor.close()
@@ -136,7 +136,7 @@ def test_a_bucket_holds_what_the_log_held_under_the_same_names(s3: Any, bucket: 
     ],
 )
 @pytest.mark.usefixtures("s3")
-def test_why_a_bucket_cannot_be_used_is_told(
+def test_an_unusable_bucket_is_reported_with_the_reason(
     bucket: Bucket, environ: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))

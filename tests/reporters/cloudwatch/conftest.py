@@ -1,4 +1,4 @@
-"""AWS as far as a test may see it: a fake on loopback, and none of this machine's own AWS configuration."""
+"""Fixtures of a fake AWS on loopback, without this machine's own AWS configuration."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ def fake() -> Iterator[FakeAws]:
 
 @pytest.fixture
 def bare_environ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mapping[str, str]:
-    """Nothing tells of AWS, and nobody is asked."""
+    """Set up an environment without any AWS configuration or agent."""
     for name in list(os.environ):
         if name.upper().startswith(_NOT_OURS):
             monkeypatch.delenv(name)
@@ -33,7 +33,7 @@ def bare_environ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mapping[str
 
 @pytest.fixture
 def environ(bare_environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws) -> Mapping[str, str]:
-    """Region, credentials and an endpoint: the fake's."""
+    """Set up an environment with the fake's Region, credentials and endpoint."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url)
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDTEST")

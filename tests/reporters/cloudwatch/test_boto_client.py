@@ -1,4 +1,4 @@
-"""The client that Karrot opens: what is pinned, what is left to boto3, and as whom it signs."""
+"""The boto3 client that Karrot opens: its fixed settings, boto3's own settings, and its credentials."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ ROLE = "arn:aws:iam::123456789012:role/karrot"
 
 
 def put(environ: Mapping[str, str], options: Options | None = None, *, times: int = 1) -> None:
-    """So many data through one client."""
+    """Send this number of data through one client."""
     with closing(open_client(options or Options(), environ)) as client:
         for _ in range(times):
             client.put_metric_data(Namespace="Karrot", MetricData=[make_datum().wire()])
@@ -36,7 +36,7 @@ def keys(fake: FakeAws) -> list[str]:
     return [call.access_key for call in fake.calls]
 
 
-def test_time_limits_and_attempts_are_karrots_whatever_the_environment_says(
+def test_time_limits_and_attempts_are_karrots_for_any_environment(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "9")
@@ -50,7 +50,7 @@ def test_time_limits_and_attempts_are_karrots_whatever_the_environment_says(
     assert [call.status for call in fake.calls] == [503, 503]
 
 
-def test_a_passing_failure_is_tried_once_more_within_a_call(environ: Mapping[str, str], fake: FakeAws) -> None:
+def test_a_temporary_failure_is_retried_once_within_a_call(environ: Mapping[str, str], fake: FakeAws) -> None:
     fake.script(aws.INTERNAL_ERROR)
     put(environ)
     assert [call.status for call in fake.calls] == [500, 200]
@@ -61,7 +61,7 @@ def test_requests_are_signed_for_the_region_that_was_found(environ: Mapping[str,
     assert [(call.region, call.access_key) for call in fake.calls] == [("eu-west-1", "AKIDTEST")]
 
 
-def test_a_task_of_ecs_publishes_in_its_own_region(
+def test_an_ecs_task_publishes_in_its_own_region(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws
 ) -> None:
     monkeypatch.delenv("AWS_REGION")
@@ -70,7 +70,7 @@ def test_a_task_of_ecs_publishes_in_its_own_region(
     assert [call.region for call in fake.calls] == ["eu-west-1"]
 
 
-def test_a_profiles_region_is_the_last_that_is_looked_at(
+def test_a_profiles_region_is_read_last(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AWS_REGION")
@@ -106,7 +106,7 @@ def test_endpoints_are_left_to_boto3(
 # --- roles ---
 
 
-def test_a_role_is_assumed_with_the_own_credentials(environ: Mapping[str, str], fake: FakeAws) -> None:
+def test_a_role_is_assumed_with_karrots_own_credentials(environ: Mapping[str, str], fake: FakeAws) -> None:
     put(environ, Options(iam_role=ROLE), times=2)
     (assumed,) = fake.assumed
     assert (assumed.role_arn, assumed.session, assumed.by_access_key, assumed.region) == (
@@ -118,7 +118,7 @@ def test_a_role_is_assumed_with_the_own_credentials(environ: Mapping[str, str], 
     assert keys(fake) == [assumed.access_key, assumed.access_key]
 
 
-def test_a_role_is_assumed_again_before_it_expires_by_the_same_client(
+def test_the_same_client_assumes_a_role_again_before_it_expires(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FakeAws(clock_ms=lambda: NOW_MS, credential_seconds=300) as fake:
@@ -142,13 +142,15 @@ def test_a_role_can_be_assumed_by_a_web_identity(
     assert keys(fake) == [karrot.access_key]
 
 
-def test_a_role_needs_own_credentials(environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_needs_credentials_that_may_assume_it(
+    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     with pytest.raises(NoCredentialsError):
         open_client(Options(iam_role=ROLE), environ)
 
 
-def test_a_role_that_may_not_be_assumed_is_a_matter_of_permission(environ: Mapping[str, str], fake: FakeAws) -> None:
+def test_a_role_that_may_not_be_assumed_is_a_permission_fault(environ: Mapping[str, str], fake: FakeAws) -> None:
     fake.sts_faults.stand(aws.ACCESS_DENIED)
     with pytest.raises(ClientError) as caught:
         put(environ, Options(iam_role=ROLE))
@@ -158,7 +160,7 @@ def test_a_role_that_may_not_be_assumed_is_a_matter_of_permission(environ: Mappi
     assert verdict.text.startswith("AssumeRole was answered 403 AccessDenied")
 
 
-def test_the_credentials_of_a_container_just_work(
+def test_the_credentials_of_a_container_work(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, fake: FakeAws
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -167,7 +169,7 @@ def test_the_credentials_of_a_container_just_work(
     assert keys(fake) == fake.issued
 
 
-def test_botocore_is_loaded_with_the_first_client_only() -> None:
+def test_botocore_is_imported_only_with_the_first_client() -> None:
     code = (
         "import sys, karrot.reporters.cloudwatch.sender, karrot.reporters.cloudwatch.boto_client\n"
         "sys.exit('botocore' in sys.modules or 'boto3' in sys.modules)"

@@ -1,4 +1,4 @@
-"""``KARROT_COMPAT=2019``: whoever scales by the first Karrot's metrics finds them where they were."""
+"""``KARROT_COMPAT=2019`` publishes the metrics of the first Karrot under their old names."""
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def rig(fake: ScriptedCloudWatch, clock: ManualClock) -> CloudWatchRig:
 
 
 def as_the_first_karrot_sent(body: bytes) -> dict[str, object]:
-    """A datum of its requests for an event: the group is the metric, the total lag its value; nothing else."""
+    """Return the first Karrot's datum for an event: only the group as the metric and the total lag as its value."""
     event = json.loads(body)["Event"]
     return {"MetricName": event["Group"], "Value": float(event["Result"]["totallag"])}
 
@@ -51,7 +51,7 @@ def take(log: EventLog, body: bytes, clock: ManualClock) -> None:
 @pytest.mark.parametrize(
     "name", ["karrot_v1.9.5_warn.json", "karrot_v1.9.5_err_stop.json", "karrot_v1.9.5_group_dots_spaces_slashes.json"]
 )
-def test_an_event_becomes_the_datum_that_the_first_karrot_sent(rig: CloudWatchRig, name: str) -> None:
+def test_an_event_gives_the_same_datum_as_in_the_first_karrot(rig: CloudWatchRig, name: str) -> None:
     body = recorded_body(name)
     take(rig.log, body, rig.clock)
     rig.run(3)
@@ -61,10 +61,10 @@ def test_an_event_becomes_the_datum_that_the_first_karrot_sent(rig: CloudWatchRi
     assert {(each.id.namespace, each.id.dimensions, each.unit) for each in rig.fake.accepted} == {(NAMESPACE, (), None)}
 
 
-def test_the_recorded_conversation_ends_at_the_values_that_the_first_karrot_would_have_sent_last(
+def test_the_recorded_conversation_ends_with_the_last_values_of_the_first_karrot(
     rig: CloudWatchRig,
 ) -> None:
-    # Burrow's own group aside, which the first Karrot sent too and by which nobody scales.
+    # Without Burrow's own group: the first Karrot sent it too, but it is of no use for scaling.
     last: dict[str, float] = {}
     began = recorded_posts()[0][0]
     for at, body in recorded_posts():

@@ -21,7 +21,7 @@ LAG, DIMENSIONS = [GroupMetricName.LAG], [Layout.DIMENSIONS]
         (10_000, 3_000.00, (438.00, 219.00), (8.76, 4.38)),
     ],
 )
-def test_a_metric_per_group_costs_what_the_price_list_says(
+def test_a_metric_per_group_has_the_price_of_the_price_list(
     groups: int, metrics: float, calls_of_20: tuple[float, float], calls_of_1000: tuple[float, float]
 ) -> None:
     for data_per_call, costs in ((20, calls_of_20), (1000, calls_of_1000)):
@@ -63,7 +63,7 @@ def test_alarms_cost_more_in_high_resolution() -> None:
     assert made.alarms_usd == made.total_usd == pytest.approx(0.80)
 
 
-def test_an_estimate_is_told_in_sentences() -> None:
+def test_an_estimate_is_printed_as_sentences() -> None:
     assert monthly_estimate(1000, LAG, 1, 30, DIMENSIONS, alarms=1).sentences() == (
         "1,001 metrics of 1,000 consumer groups: at most 300.30 USD",
         "175,200 calls of PutMetricData: at most 1.75 USD",
@@ -79,7 +79,7 @@ def test_another_group_never_costs_less(groups: int, clusters: int, interval_s: 
     assert 0 <= one.total_usd < more.total_usd
 
 
-def test_the_bill_counts_the_groups_that_are_wanted_and_says_who_is_left_out() -> None:
+def test_the_bill_counts_the_included_groups_and_names_the_number_left_out() -> None:
     groups = [GroupKey(cluster, f"g{number}") for cluster in ("a", "b") for number in range(3)]
     options = Options(
         max_groups=4, exclude=re.compile("g0"), metrics=(GroupMetricName.LAG, GroupMetricName.LAG_SECONDS)
@@ -90,5 +90,5 @@ def test_the_bill_counts_the_groups_that_are_wanted_and_says_who_is_left_out() -
     )
 
 
-def test_the_bill_of_an_empty_log_is_the_price_of_one() -> None:
+def test_the_bill_of_an_empty_log_is_the_price_of_one_group() -> None:
     assert bill([], Options()) == ("no group is in the log yet; each metric of a group costs up to 0.30 USD a month",)

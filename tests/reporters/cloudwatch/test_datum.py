@@ -31,7 +31,7 @@ def _dimensions(count: int) -> tuple[tuple[str, str], ...]:
     return tuple((f"Name{number}", "value") for number in range(count))
 
 
-def test_a_datum_is_what_boto3_takes() -> None:
+def test_a_datum_has_the_form_of_boto3() -> None:
     assert make_datum(resolution=1).wire() == {
         "MetricName": "Lag",
         "Dimensions": [{"Name": "Cluster", "Value": "prod-eu"}, {"Name": "ConsumerGroup", "Value": "orders-svc"}],
@@ -67,14 +67,14 @@ def test_the_key_is_the_metric_with_its_dimensions() -> None:
 
 @settings(deadline=None)
 @given(st.lists(datum_strategy(), max_size=4), st.sampled_from(["Karrot", "a/b:c#" * 40]))
-def test_the_size_bounds_what_boto3_really_sends_by_a_few_bytes(data: list[Datum], namespace: str) -> None:
+def test_the_size_is_an_upper_bound_within_a_few_bytes_of_boto3s_request(data: list[Datum], namespace: str) -> None:
     bound = envelope(namespace) + sum(datum.size() for datum in data)
     sent = len(request_body(namespace, data))
-    # The separator after the last datum, and ".0" of each time that is a whole second: 3 % of the smallest datum.
+    # The difference is the separator after the last datum and ".0" of each whole second: 3 % of the smallest datum.
     assert sent <= bound <= sent + 2 + 2 * len(data)
 
 
-# --- what CloudWatch refuses ---
+# --- data that CloudWatch refuses ---
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_size_bounds_what_boto3_really_sends_by_a_few_bytes(data: list[Datum
         ({"timestamp_ms": 8_000_000_000_000_000_000}, "too_new"),
     ],
 )
-def test_what_cloudwatch_refuses_is_refused_for_a_stable_reason(overrides: dict[str, Any], reason: str) -> None:
+def test_a_datum_that_cloudwatch_would_refuse_has_a_stable_reason(overrides: dict[str, Any], reason: str) -> None:
     assert why_refused(make_datum(**overrides), NOW_MS) == reason
 
 
@@ -131,7 +131,7 @@ def test_what_cloudwatch_refuses_is_refused_for_a_stable_reason(overrides: dict[
         {"timestamp_ms": NOW_MS + HOUR_MS},
     ],
 )
-def test_what_cloudwatch_takes_is_not_refused(overrides: dict[str, Any]) -> None:
+def test_a_datum_that_cloudwatch_accepts_is_not_refused(overrides: dict[str, Any]) -> None:
     assert why_refused(make_datum(**overrides), NOW_MS) is None
 
 
@@ -151,7 +151,7 @@ def test_no_valid_datum_is_refused(datum: Datum) -> None:
         resolution=st.integers(),
     )
 )
-def test_any_datum_is_taken_or_has_one_reason(datum: Datum) -> None:
+def test_any_datum_is_accepted_or_has_one_reason(datum: Datum) -> None:
     assert why_refused(datum, NOW_MS) in {None, *Reason}
 
 
@@ -159,7 +159,7 @@ def test_the_reasons_are_stable() -> None:
     assert list(Reason) == ["metric_name", "dimension", "value", "unit", "resolution", "too_old", "too_new"]
 
 
-def test_the_limits_are_those_of_the_service_model() -> None:
+def test_the_limits_match_the_service_model() -> None:
     shapes = service_model()
     assert frozenset(shapes["StandardUnit"]["enum"]) == UNITS
     assert shapes["Dimensions"]["max"] == MAX_DIMENSIONS
@@ -169,7 +169,7 @@ def test_the_limits_are_those_of_the_service_model() -> None:
     assert shapes["StorageResolution"]["min"] == min(RESOLUTIONS)
 
 
-def test_the_service_model_asks_nothing_of_a_datum_that_the_rules_do_not_know() -> None:
+def test_the_rules_cover_every_constraint_of_the_service_model() -> None:
     shapes = service_model()
     assert shapes["MetricDatum"]["required"] == ["MetricName"]
     of_a_datum = ("MetricDatum", "MetricName", "DatapointValue", "StandardUnit", "StorageResolution", "Timestamp")
@@ -207,14 +207,16 @@ def test_large_data_are_split_by_their_bytes() -> None:
     assert all(len(request_body("Karrot", batch)) <= MAX_BYTES for batch in made)
 
 
-def test_a_datum_that_fills_a_request_goes_alone() -> None:
+def test_a_datum_that_fills_a_request_is_sent_alone() -> None:
     huge = make_datum(dimensions=(("Name", "x" * 2 * MAX_BYTES),))
     assert list(batches([make_datum(), huge, make_datum()], "Karrot")) == [[make_datum()], [huge], [make_datum()]]
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.tuples(datum_strategy(), st.integers(1, 800)), max_size=3), st.sampled_from(["Karrot", "n" * 255]))
-def test_no_batch_exceeds_a_limit_and_none_could_be_spared(repeated: list[tuple[Datum, int]], namespace: str) -> None:
+def test_no_batch_exceeds_a_limit_and_no_batch_is_unnecessary(
+    repeated: list[tuple[Datum, int]], namespace: str
+) -> None:
     data = [datum for datum, times in repeated for _ in range(times)]
     made = list(batches(data, namespace))
     assert [datum for batch in made for datum in batch] == data

@@ -49,18 +49,18 @@ def test_every_metric_has_its_unit() -> None:
     )
 
 
-def test_the_first_karrot_sent_the_lag_under_the_name_of_the_group_and_nothing_else() -> None:
+def test_the_legacy_layout_has_only_the_lag_under_the_name_of_the_group() -> None:
     legacy = Datum("orders-svc", (), 11_020.0, None, AT_MS)
     assert of({"layout": "legacy"}).data == of({"layout": "legacy", "metrics": "Status"}).data == (legacy,)
 
 
-def test_both_layouts_are_sent_side_by_side() -> None:
+def test_both_layouts_can_be_sent_together() -> None:
     legacy = Datum("orders-svc", (), 11_020.0, None, AT_MS)
     both = of({"layout": "legacy,dimensions", "metrics": "Status"})
     assert both.data == (datum("Status", 2.0, "None"), legacy, HEARTBEAT)
 
 
-def test_high_resolution_is_of_all_that_is_sent() -> None:
+def test_high_resolution_applies_to_all_data() -> None:
     assert {each.resolution for each in of({"resolution": "1", "layout": "legacy,dimensions"}).data} == {1}
 
 
@@ -68,7 +68,7 @@ def test_a_lag_of_zero_is_sent_as_zero() -> None:
     assert of(total_lag=0, status_text="OK", incident_id=None).group == (datum("Lag", 0.0, "Count"),)
 
 
-def test_what_is_not_known_is_not_sent_and_counted() -> None:
+def test_unknown_values_are_counted_and_not_sent() -> None:
     nothing = of({"metrics": ALL}, total_lag=None, max_lag=None)
     assert nothing.group == (datum("Status", 2.0, "None"),)
     assert nothing.held == {"unknown": 4}
@@ -79,13 +79,13 @@ def test_an_unknown_lag_is_counted_once_in_both_layouts() -> None:
     assert of({"layout": "legacy,dimensions"}, total_lag=None).held == {"unknown": 1}
 
 
-def test_a_deleted_group_sends_nothing_and_leaves() -> None:
+def test_a_deleted_group_gives_no_data_and_is_removed() -> None:
     gone = of({"metrics": ALL}, status_text="NOTFOUND", incident_id=None, source=Source.REST, total_lag=3)
     assert gone == Mapped(GroupKey("prod-eu", "orders-svc"), gone=True)
 
 
 @pytest.mark.parametrize("status", ["STOP", "REWIND", "FINE", ""])
-def test_a_status_that_no_group_has_is_not_sent_while_the_lag_is(status: str) -> None:
+def test_an_invalid_status_is_not_sent_but_the_lag_is(status: str) -> None:
     odd = of({"metrics": "Lag,Status"}, status_text=status)
     assert odd.group == (datum("Lag", 11_020.0, "Count"),)
     assert odd.held == {"unknown": 1}
@@ -97,11 +97,11 @@ def test_the_status_is_burrows_code(status: str, code: float) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"exclude": "^orders"}, {"include": "payments"}])
-def test_a_group_that_is_not_wanted_sends_only_the_heartbeat_and_is_not_counted(settings: dict[str, str]) -> None:
+def test_an_excluded_group_gives_only_the_heartbeat_and_is_not_counted(settings: dict[str, str]) -> None:
     assert of(settings, total_lag=None) == Mapped(GroupKey("prod-eu", "orders-svc"), heartbeat=HEARTBEAT)
 
 
-def test_burrows_own_group_sends_only_the_heartbeat() -> None:
+def test_burrows_own_group_gives_only_the_heartbeat() -> None:
     own: dict[str, Any] = {"consumer": "burrow-prod", "max_lag": make_partition(topic="__consumer_offsets")}
     assert of(**own).data == (HEARTBEAT,)
     assert of(**own | {"consumer": "my-burrow-prod"}).group
@@ -109,7 +109,7 @@ def test_burrows_own_group_sends_only_the_heartbeat() -> None:
 
 
 @pytest.mark.parametrize("source", [Source.REST, Source.KAFKA])
-def test_only_burrows_own_word_is_a_heartbeat(source: Source) -> None:
+def test_only_a_webhook_gives_a_heartbeat(source: Source) -> None:
     assert of(source=source).data == (datum("Lag", 11_020.0, "Count"),)
 
 
@@ -117,7 +117,7 @@ def test_only_burrows_own_word_is_a_heartbeat(source: Source) -> None:
     ("least", "complete", "held"),
     [("0", 0.0, {}), ("0.5", 0.5, {}), ("0.5", None, {}), ("0.5", 0.4, {"incomplete": 2})],
 )
-def test_values_that_are_not_complete_enough_are_held_back_and_counted(
+def test_values_below_the_minimum_of_completeness_are_held_back_and_counted(
     least: str, complete: float | None, held: dict[str, int]
 ) -> None:
     made = of({"min_complete": least, "metrics": "Lag,Status"}, complete=complete)
@@ -126,12 +126,12 @@ def test_values_that_are_not_complete_enough_are_held_back_and_counted(
     assert made.heartbeat == HEARTBEAT
 
 
-def test_of_an_incomplete_event_unknown_values_are_counted_apart() -> None:
+def test_unknown_values_of_an_incomplete_event_are_counted_separately() -> None:
     made = of({"min_complete": "0.5", "metrics": "Lag,Status"}, complete=0.1, total_lag=None)
     assert made.held == {"incomplete": 1, "unknown": 1}
 
 
-def test_names_are_encoded_and_cuts_are_counted_where_they_are_used() -> None:
+def test_names_are_encoded_and_cut_names_are_counted_if_they_are_used() -> None:
     names: dict[str, Any] = {"cluster": "", "consumer": "grüppe" * 50}
     both = of({"layout": "dimensions,legacy"}, **names)
     lag, legacy = both.group
@@ -143,7 +143,7 @@ def test_names_are_encoded_and_cuts_are_counted_where_they_are_used() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(name for name, told in expected_events().items() if told["http_status"] == 202))
-def test_a_recorded_body_of_burrow_becomes_its_numbers(name: str) -> None:
+def test_a_recorded_body_of_burrow_gives_its_numbers(name: str) -> None:
     told = expected_events()[name]
     made = mapped(parse_webhook(recorded_body(name), observed_at_ms=AT_MS), layout="legacy,dimensions")
     cluster, group = ("Cluster", told["cluster"]), ("ConsumerGroup", dimension_value(told["group"]).text)
@@ -158,7 +158,7 @@ def test_a_recorded_body_of_burrow_becomes_its_numbers(name: str) -> None:
 
 
 @given(event_strategy(), st.sampled_from(["0", "0.7"]))
-def test_whatever_an_event_holds_cloudwatch_takes_what_becomes_of_it(event: LagEvent, least: str) -> None:
+def test_cloudwatch_accepts_the_data_of_any_event(event: LagEvent, least: str) -> None:
     made = mapped(event, metrics=ALL, layout="legacy,dimensions", min_complete=least)
     assert {why_refused(each, event.observed_at_ms) for each in made.data} <= {None}
     assert all(math.isfinite(each.value) and each.value >= 0 for each in made.data)

@@ -1,4 +1,4 @@
-"""Every way in which AWS, the network or the configuration fail, as boto3 itself raises it."""
+"""Every failure of AWS, the network or the configuration that boto3 raises becomes a fault with its kind."""
 
 import os
 import socket
@@ -37,13 +37,13 @@ ROLE = "arn:aws:iam::123456789012:role/karrot"
 def raised_by(act: Callable[[], object]) -> Exception:
     try:
         act()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at
+    except Exception as error:  # noqa: BLE001 - the test checks every error
         return error
     raise AssertionError("nothing was raised")
 
 
 def put() -> None:
-    """One datum through a client as Karrot opens it."""
+    """Send one datum through Karrot's own client."""
     with closing(open_client(Options(), os.environ)) as client:
         client.put_metric_data(Namespace="Karrot", MetricData=[make_datum().wire()])
 
@@ -54,7 +54,7 @@ def _session() -> boto3.Session:
 
 
 def put_once(url: str, *, seconds: float = 5, **members: Any) -> None:
-    """One datum in one attempt, and with little time if told so."""
+    """Send one datum in one attempt, with a short timeout on request."""
     retries: Any = {"mode": "standard", "total_max_attempts": 1}
     config = Config(retries=retries, read_timeout=seconds, connect_timeout=seconds)
     with closing(_session().client("cloudwatch", endpoint_url=url, config=config)) as client:
@@ -96,7 +96,7 @@ FAULTS: dict[str, tuple[Refuse, FaultKind]] = {
 
 
 @pytest.mark.parametrize(("refusal", "kind"), FAULTS.values(), ids=FAULTS.keys())
-def test_an_answer_that_is_not_about_the_data_is_a_fault(
+def test_an_error_that_is_not_about_the_data_is_a_fault(
     fake: ScriptedCloudWatch, refusal: Refuse, kind: FaultKind
 ) -> None:
     fake.stand(refusal)
@@ -131,7 +131,7 @@ REJECTIONS: dict[str, tuple[Refuse, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize(("refusal", "members"), REJECTIONS.values(), ids=REJECTIONS.keys())
-def test_an_answer_about_the_data_says_which_from_zero(
+def test_an_error_about_the_data_names_them_by_index_from_zero(
     fake: ScriptedCloudWatch, refusal: Refuse, members: tuple[int, ...]
 ) -> None:
     fake.stand(refusal)
@@ -141,9 +141,7 @@ def test_an_answer_about_the_data_says_which_from_zero(
 
 
 @pytest.mark.parametrize("code", ["SomethingNewException", "NotAuthorized", "MalformedHttpRequestException"])
-def test_a_400_that_is_not_known_to_be_about_the_data_is_a_fault_and_costs_none(
-    fake: ScriptedCloudWatch, code: str
-) -> None:
+def test_an_unknown_400_is_a_fault_and_refuses_no_datum(fake: ScriptedCloudWatch, code: str) -> None:
     fake.stand(refuse(400, code, "bad"))
     verdict = classify(raised_by(lambda: put_once(fake.url)))
     assert isinstance(verdict, Fault)
@@ -151,7 +149,7 @@ def test_a_400_that_is_not_known_to_be_about_the_data_is_a_fault_and_costs_none(
 
 
 @pytest.mark.parametrize("refusal", [aws.TOO_LARGE, Refuse(413, "", "", "")], ids=["named", "without a body"])
-def test_413_is_about_the_size(fake: ScriptedCloudWatch, refusal: Refuse) -> None:
+def test_a_413_means_that_the_request_is_too_large(fake: ScriptedCloudWatch, refusal: Refuse) -> None:
     fake.stand(refusal)
     assert isinstance(classify(raised_by(lambda: put_once(fake.url))), TooLarge)
 
@@ -179,7 +177,7 @@ def test_an_error_in_xml_is_understood_too() -> None:
 
 @contextmanager
 def full_backlog() -> Iterator[str]:
-    """An address whose connections are neither accepted nor refused."""
+    """Yield an address that neither accepts nor refuses connections."""
     with ExitStack() as stack:
         server = stack.enter_context(socket.socket())
         server.bind(("127.0.0.1", 0))
@@ -233,7 +231,7 @@ def test_a_proxy_that_is_down_is_unavailability(monkeypatch: pytest.MonkeyPatch)
     assert is_unavailable(error, boto.ProxyConnectionError)
 
 
-# --- credentials, Region and endpoint: what is configured, what boto3 raises, what it is ---
+# --- credentials, Region and endpoint: the configuration, boto3's error and its kind ---
 
 WEB_IDENTITY = {"AWS_ROLE_ARN": ROLE, "AWS_WEB_IDENTITY_TOKEN_FILE": "{tmp}/token"}
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDTEST", "AWS_SECRET_ACCESS_KEY": "secret"}
@@ -308,7 +306,7 @@ CONFIGURED: dict[str, Row] = {
 
 @pytest.mark.parametrize("row", CONFIGURED.values(), ids=CONFIGURED.keys())
 @pytest.mark.usefixtures("bare_environ")
-def test_what_is_configured_wrongly_is_a_fault_of_its_kind(
+def test_a_wrong_configuration_is_a_fault_of_its_kind(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fake: ScriptedCloudWatch, row: Row
 ) -> None:
     names, files, expected, kind = row
@@ -325,7 +323,7 @@ def test_what_is_configured_wrongly_is_a_fault_of_its_kind(
 
 
 @pytest.mark.usefixtures("bare_environ")
-def test_what_a_credential_process_printed_is_not_repeated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_output_of_a_credential_process_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     (tmp_path / "config").write_text('[default]\ncredential_process = sh -c "echo hunter2 >&2; exit 1"\n')
     error = raised_by(put)
@@ -336,7 +334,7 @@ def test_what_a_credential_process_printed_is_not_repeated(monkeypatch: pytest.M
     assert "hunter2" not in verdict.text
 
 
-def test_what_nobody_expected_is_named_by_its_type() -> None:
+def test_an_unexpected_error_is_named_by_its_type() -> None:
     assert classify(KeyError("AccessKeyId")) == Fault(K.UNEXPECTED, "KeyError: 'AccessKeyId'")
 
 
@@ -354,11 +352,11 @@ def test_what_nobody_expected_is_named_by_its_type() -> None:
         ("x " * 400, "x " * 149 + "x…"),
     ],
 )
-def test_texts_are_shown_without_secrets(text: str, shown: str) -> None:
+def test_error_texts_are_shown_without_secrets(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
 
 
-def test_the_data_of_these_tests_are_good(environ: Mapping[str, str], fake: ScriptedCloudWatch) -> None:
+def test_the_data_of_these_tests_are_valid(environ: Mapping[str, str], fake: ScriptedCloudWatch) -> None:
     assert environ["AWS_ENDPOINT_URL"] == fake.url
     put()
     assert [datum.timestamp_ms for datum in fake.accepted] == [NOW_MS]

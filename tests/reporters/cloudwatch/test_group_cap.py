@@ -24,7 +24,7 @@ def _full(*consumers: str, at_ms: int = 0) -> Membership:
     return membership
 
 
-def test_the_first_groups_are_inside_and_stay_there() -> None:
+def test_the_first_groups_are_inside_the_cap_and_stay_there() -> None:
     membership = _full("a", "b")
     assert not membership.admits(_key("c"), 1)
     assert membership.admits(_key("a"), 2)
@@ -32,7 +32,7 @@ def test_the_first_groups_are_inside_and_stay_there() -> None:
     assert (membership.inside, membership.outside) == (2, 1)
 
 
-def test_groups_of_one_name_in_two_clusters_are_two() -> None:
+def test_groups_with_one_name_in_two_clusters_count_as_two() -> None:
     membership = _full("a")
     assert not membership.admits(_key("a", "us"), 0)
 
@@ -45,7 +45,7 @@ def test_a_deleted_group_frees_its_place_at_once() -> None:
     assert not membership.admits(_key("a"), 0)
 
 
-def test_a_group_outside_that_gets_in_or_is_deleted_is_outside_no_more() -> None:
+def test_a_group_that_gets_inside_or_is_deleted_no_longer_counts_as_outside() -> None:
     membership = _full("a")
     for consumer in ("b", "c"):
         membership.admits(_key(consumer), 0)
@@ -56,13 +56,15 @@ def test_a_group_outside_that_gets_in_or_is_deleted_is_outside_no_more() -> None
     assert membership.outside == 0
 
 
-def test_silence_alone_costs_no_group_its_place() -> None:
+def test_silence_alone_does_not_remove_a_group() -> None:
     membership = _full("a")
     assert membership.admits(_key("a"), 30 * DAY_MS)
 
 
 @pytest.mark.parametrize("hours_into_quarter", [0, 3, 5.99])
-def test_a_place_goes_to_another_after_a_day_of_silence_and_six_hours_at_most(hours_into_quarter: float) -> None:
+def test_a_silent_group_is_replaced_after_a_day_of_silence_and_six_more_hours_at_most(
+    hours_into_quarter: float,
+) -> None:
     heard_ms = int(hours_into_quarter * HOUR_MS)
     within, after = _full("a", at_ms=heard_ms), _full("a", at_ms=heard_ms)
     assert not within.admits(_key("b"), heard_ms + DAY_MS)
@@ -70,14 +72,14 @@ def test_a_place_goes_to_another_after_a_day_of_silence_and_six_hours_at_most(ho
     assert not after.admits(_key("a"), heard_ms + DAY_MS + 6 * HOUR_MS)
 
 
-def test_the_place_of_the_longest_silent_group_goes_first() -> None:
+def test_the_longest_silent_group_is_replaced_first() -> None:
     membership = _full("a", "b", "c")
     membership.admits(_key("a"), 12 * HOUR_MS)
     membership.admits(_key("c"), 3 * DAY_MS)
     assert [membership.admits(_key(name), 3 * DAY_MS) for name in ("d", "a", "b", "c")] == [True, True, False, True]
 
 
-def test_groups_outside_that_fell_silent_are_not_counted() -> None:
+def test_silent_groups_outside_the_cap_are_not_counted() -> None:
     membership = _full("a")
     membership.admits(_key("b"), 0)
     membership.admits(_key("c"), DAY_MS)
@@ -85,7 +87,7 @@ def test_groups_outside_that_fell_silent_are_not_counted() -> None:
     assert membership.outside == 1
 
 
-def test_a_crowd_outside_is_counted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_groups_outside_the_cap_are_counted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "OUTSIDE_BOUND", 100)
     membership = _full("a")
     for number in range(1000):
@@ -93,24 +95,24 @@ def test_a_crowd_outside_is_counted_up_to_a_bound(monkeypatch: pytest.MonkeyPatc
     assert membership.outside == len(membership._outside) == 100
 
 
-def test_a_restart_swaps_no_groups() -> None:
+def test_a_restart_does_not_replace_groups() -> None:
     options = Options(max_groups=2)
     before = _full("b", "ä/c", at_ms=HOUR_MS)
     after = Membership.restore(before.dump(), options)
     assert [after.admits(_key(name), HOUR_MS) for name in ("a", "ä/c", "b")] == [False, True, True]
 
 
-def test_a_restart_does_not_prolong_a_silence_that_was_there_before() -> None:
+def test_a_restart_does_not_extend_an_earlier_silence() -> None:
     after = Membership.restore(_full("a").dump(), Options(max_groups=1))
     assert after.admits(_key("b"), 30 * HOUR_MS)
 
 
-def test_nothing_kept_is_an_empty_membership() -> None:
+def test_a_missing_dump_is_an_empty_membership() -> None:
     membership = Membership.restore(None, Options())
     assert (membership.inside, membership.outside, membership.changed) == (0, 0, False)
 
 
-def test_a_dump_is_small_and_the_same_for_the_same_groups() -> None:
+def test_a_dump_is_small_and_equal_for_equal_groups() -> None:
     one, other = Membership(Options()), Membership(Options())
     keys = [_key("b"), _key("a"), _key("c", "ap")]
     assert all(
@@ -120,7 +122,7 @@ def test_a_dump_is_small_and_the_same_for_the_same_groups() -> None:
     assert dump == other.dump() == b'{"ap":{"c":2},"eu":{"a":2,"b":2}}'
 
 
-def test_a_change_stays_one_until_the_dump_is_kept() -> None:
+def test_a_change_is_pending_until_its_dump_is_stored() -> None:
     membership = _full("a", "b")
     assert membership.changed
     membership.dump()
@@ -137,7 +139,7 @@ def test_a_change_stays_one_until_the_dump_is_kept() -> None:
     assert membership.dump() == b'{"eu":{"b":0}}'
 
 
-def test_a_lower_cap_keeps_those_that_were_heard_last() -> None:
+def test_a_lower_cap_keeps_the_most_recently_heard_groups() -> None:
     before = _full("a", "b", "c")
     before.admits(_key("b"), 7 * HOUR_MS)
     after = Membership.restore(before.dump(), Options(max_groups=1))
@@ -146,7 +148,7 @@ def test_a_lower_cap_keeps_those_that_were_heard_last() -> None:
     assert after.dump() == b'{"eu":{"b":1}}'
 
 
-def test_groups_that_are_no_longer_wanted_free_their_places() -> None:
+def test_groups_that_are_no_longer_included_free_their_places() -> None:
     options = Options.read({"max_groups": "2", "exclude": "test"})
     after = Membership.restore(_full("a-test", "b").dump(), options)
     assert after.inside == 1
@@ -154,7 +156,7 @@ def test_groups_that_are_no_longer_wanted_free_their_places() -> None:
 
 
 @pytest.mark.parametrize("dump", [b"{", b"[]", b'{"eu":["a"]}', b'{"eu":{"a":"1"}}', b"\xff"])
-def test_what_is_no_dump_is_a_sentence(dump: bytes) -> None:
+def test_an_unreadable_dump_gives_one_sentence(dump: bytes) -> None:
     with pytest.raises(ValueError, match="groups inside the cap cannot be read"):
         Membership.restore(dump, Options())
 
@@ -165,7 +167,7 @@ _STEP = st.tuples(
 
 
 @given(st.lists(_STEP, max_size=60), st.integers(1, 4))
-def test_no_group_loses_its_place_within_a_day_whatever_happens(steps: list[tuple[str, int, str]], cap: int) -> None:
+def test_no_group_loses_its_place_within_a_day(steps: list[tuple[str, int, str]], cap: int) -> None:
     options = Options(max_groups=cap)
     membership = Membership(options)
     inside: dict[str, int] = {}
@@ -187,13 +189,13 @@ def test_no_group_loses_its_place_within_a_day_whatever_happens(steps: list[tupl
         assert membership.inside == len(inside) <= cap
 
 
-def test_a_name_that_two_clusters_have_is_taken_over_each_time() -> None:
+def test_a_name_in_two_clusters_is_taken_over_each_time() -> None:
     names = LegacyNames()
     heard = [("orders", "eu"), ("orders", "eu"), ("orders", "us"), ("orders", "us"), ("orders", "eu"), ("bills", "us")]
     assert [names.taken_over(name, cluster) for name, cluster in heard] == [False, False, True, False, True, False]
 
 
-def test_the_names_heard_longest_ago_are_forgotten() -> None:
+def test_the_least_recently_heard_names_are_forgotten() -> None:
     names = LegacyNames(bound=2)
     for name in ("a", "b", "a", "c"):
         names.taken_over(name, "eu")

@@ -1,6 +1,6 @@
-"""The round trip with moto: requests that are really signed, by a key whose policy really allows them.
+"""Requests to moto are really signed and checked, with a key whose policy really allows them.
 
-moto's limits are not AWS's: those are the strict fake's (`karrot.demo.cloudwatch`).
+moto does not check AWS's limits; the strict fake does (`karrot.demo.cloudwatch`).
 """
 
 import json
@@ -17,7 +17,11 @@ from karrot.reporters.cloudwatch.faults import FaultKind
 from karrot.reporters.cloudwatch.options import Options
 from support.reporters.cloudwatch_sender_rig import SenderRig, lag_data
 
-PUBLISH = {"Effect": "Allow", "Action": "monitoring:PutMetricData", "Resource": "*"}  # moto's name; AWS: cloudwatch:
+PUBLISH = {
+    "Effect": "Allow",
+    "Action": "monitoring:PutMetricData",
+    "Resource": "*",
+}  # moto's name; AWS calls it cloudwatch:
 ASSUME = {"Effect": "Allow", "Action": "sts:AssumeRole", "Resource": "*"}
 
 
@@ -34,7 +38,7 @@ def policy(*statements: Mapping[str, str]) -> str:
 
 
 def sign_as_a_user(monkeypatch: pytest.MonkeyPatch, *statements: Mapping[str, str]) -> None:
-    """The environment's credentials become those of a user with such a policy."""
+    """Set the credentials of the environment to those of a user with this policy."""
     iam = boto3.client("iam", region_name="eu-west-1")
     iam.create_user(UserName="karrot")
     iam.put_user_policy(UserName="karrot", PolicyName="karrot", PolicyDocument=policy(*statements))
@@ -54,7 +58,7 @@ def role_that_may_publish() -> str:
 
 
 def maximum(datum: Datum) -> list[tuple[datetime, float, str]]:
-    """The points of the datum's metric, as an alarm's statistic sees them."""
+    """Return the points of the datum's metric by an alarm's statistic."""
     at = datetime.fromtimestamp(datum.timestamp_ms / 1000, UTC)
     answer = boto3.client("cloudwatch", region_name="eu-west-1").get_metric_statistics(
         Namespace="Karrot",
@@ -68,7 +72,7 @@ def maximum(datum: Datum) -> list[tuple[datetime, float, str]]:
     return [(point["Timestamp"], point["Maximum"], point["Unit"]) for point in answer["Datapoints"]]
 
 
-def test_what_is_sent_can_be_read(moto: Mapping[str, str]) -> None:
+def test_sent_data_can_be_read_back(moto: Mapping[str, str]) -> None:
     data = lag_data(1500)
     world = SenderRig(moto)
     with world.sender() as sender:
@@ -77,7 +81,7 @@ def test_what_is_sent_can_be_read(moto: Mapping[str, str]) -> None:
     assert maximum(data[1234]) == [(datetime.fromtimestamp(data[1234].timestamp_ms / 1000, UTC), 1234.0, "Count")]
 
 
-# The first calls, of the arrangement, are not checked; from then on signatures and policies are.
+# The first calls set up the test and are not checked; from then on signatures and policies are checked.
 
 
 @set_initial_no_auth_action_count(3)
@@ -112,7 +116,7 @@ def test_a_policy_without_put_metric_data_is_a_permission_fault(
 
 
 @set_initial_no_auth_action_count(5)
-def test_a_role_publishes_what_its_user_may_not(moto: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_may_publish_though_its_user_may_not(moto: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     role = role_that_may_publish()
     sign_as_a_user(monkeypatch, ASSUME)
     with SenderRig(moto, Options(iam_role=role)).sender() as sender:

@@ -37,11 +37,11 @@ def test_a_name_becomes_printable_ascii(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["100%", "a%41", "%", "50%-off %zz", "x" * 255])
-def test_a_metric_that_the_first_karrot_could_send_keeps_its_name(name: str) -> None:
+def test_a_metric_that_the_first_karrot_could_send_has_the_same_name(name: str) -> None:
     assert metric_name(name) == Encoded(name, cut=False)
 
 
-def test_a_percent_sign_is_encoded_in_a_dimension_and_in_a_metric_that_reads_like_another_one_encoded() -> None:
+def test_a_percent_sign_is_encoded_in_a_dimension_and_in_an_ambiguous_metric_name() -> None:
     assert dimension_value("100%").text == "100%25"
     assert metric_name("gr%C3%BCppe").text == "gr%25C3%25BCppe"
 
@@ -56,29 +56,29 @@ def test_a_name_that_is_too_long_is_cut_and_ends_in_its_hash(encode: Callable[[s
     assert longer.text != other.text
 
 
-def test_the_hash_is_the_head_of_the_sha_256_of_the_whole_name() -> None:
+def test_the_hash_is_the_start_of_the_sha_256_of_the_whole_name() -> None:
     assert metric_name("x" * 256).text == "x" * 246 + "~85e62acd"
 
 
-def test_a_cut_leaves_no_part_of_an_escape() -> None:
+def test_a_cut_does_not_split_an_escape() -> None:
     for shift in range(3):
         text = metric_name("x" * shift + "%" * 300).text
         assert set(text[shift:-9].split("%25")) == {""}
 
 
-def test_a_name_that_looks_as_if_it_was_cut_is_not_taken_for_the_longer_one() -> None:
+def test_a_name_that_looks_like_a_cut_one_differs_from_the_longer_one() -> None:
     cut = metric_name("x" * 300)
     forged = metric_name(cut.text)
     assert forged.cut
     assert forged.text != cut.text
 
 
-def test_a_lone_surrogate_costs_nothing() -> None:
+def test_a_lone_surrogate_can_be_encoded() -> None:
     assert decoded(dimension_value("a\ud800").text) == "a\ud800"
 
 
 @given(NAME)
-def test_what_was_not_cut_can_be_read_back(name: str) -> None:
+def test_a_name_that_was_not_cut_can_be_decoded(name: str) -> None:
     dimension, metric = dimension_value(name), metric_name(name)
     assert dimension.cut or decoded(dimension.text) == name
     assert metric.cut or decoded_metric(metric.text) == name
@@ -90,20 +90,20 @@ def test_no_short_name_is_cut(name: str) -> None:
 
 
 @given(NAME, NAME)
-def test_two_names_are_never_one(one: str, other: str) -> None:
+def test_two_names_are_never_encoded_the_same(one: str, other: str) -> None:
     for encode in (dimension_value, metric_name):
         assert (one == other) == (encode(one).text == encode(other).text)
 
 
 @given(NAME)
-def test_what_a_name_becomes_is_a_name_of_its_own(name: str) -> None:
+def test_a_changed_name_changes_again_when_it_is_encoded_again(name: str) -> None:
     for encode in (dimension_value, metric_name):
         text = encode(name).text
         assert (text == name) == (encode(text).text == text)
 
 
 @given(NAME)
-def test_cloudwatch_takes_every_name(name: str) -> None:
+def test_cloudwatch_accepts_every_encoded_name(name: str) -> None:
     value = dimension_value(name).text
     datum = make_datum(metric=metric_name(name).text, dimensions=(("Cluster", value), ("ConsumerGroup", value)))
     assert why_refused(datum, NOW_MS) is None

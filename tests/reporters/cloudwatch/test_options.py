@@ -8,7 +8,7 @@ from karrot.settings.options import OPTIONS
 from support.reporters.cloudwatch_datum import service_model
 
 
-def test_nothing_told_is_the_defaults() -> None:
+def test_no_settings_give_the_defaults() -> None:
     assert Options.read({}) == Options.read({"include": "", "iam_role": " "}) == Options()
 
 
@@ -16,7 +16,7 @@ def test_names_of_the_services_other_settings_have_no_effect() -> None:
     assert Options.read({"log": "nonsense", "retention": "nonsense", "cloudwatch_ttl": "nonsense"}) == Options()
 
 
-def test_the_defaults_are_those_of_the_settings() -> None:
+def test_the_defaults_match_the_settings() -> None:
     texts = {
         option.attribute.removeprefix("cloudwatch_"): option.default
         for option in OPTIONS
@@ -25,7 +25,7 @@ def test_the_defaults_are_those_of_the_settings() -> None:
     assert Options.read(texts) == Options()
 
 
-def test_every_setting_can_be_told() -> None:
+def test_every_setting_can_be_given() -> None:
     told = {
         "namespace": "Kafka/Lag",
         "interval": "60s",
@@ -56,7 +56,7 @@ def test_every_setting_can_be_told() -> None:
     )
 
 
-def test_a_value_lives_two_intervals_at_least() -> None:
+def test_a_value_is_valid_for_at_least_two_intervals() -> None:
     assert Options.read({"interval": "10m"}).ttl_s == 1200
 
 
@@ -76,19 +76,19 @@ def test_a_value_lives_two_intervals_at_least() -> None:
         ("compat", "2020"),
     ],
 )
-def test_nonsense_is_a_sentence_that_names_the_setting(name: str, text: str) -> None:
+def test_an_invalid_value_gives_one_sentence_with_the_setting(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=f"^{name} is {re.escape(repr(text))}: it must be "):
         Options.read({name: text})
 
 
 @pytest.mark.parametrize("namespace", ["Karrot", "GumGum/Kafka/Burrow/ConsumerLag", "a.b-c_d/e#f:g", "x" * 255])
-def test_a_namespace_that_cloudwatch_takes_is_taken(namespace: str) -> None:
+def test_a_namespace_that_cloudwatch_accepts_is_accepted(namespace: str) -> None:
     assert Options.read({"namespace": namespace}).namespace == namespace
     assert re.fullmatch(service_model()["Namespace"]["pattern"], namespace)
 
 
 @pytest.mark.parametrize("namespace", [":a", "AWS/ECS", "a b", "é", "x" * 256])
-def test_a_namespace_that_cloudwatch_refuses_is_refused_with_a_sentence(namespace: str) -> None:
+def test_a_namespace_that_cloudwatch_refuses_gives_one_sentence(namespace: str) -> None:
     with pytest.raises(ValueError, match=r"^namespace is "):
         Options.read({"namespace": namespace})
 
@@ -109,12 +109,12 @@ def test_a_namespace_is_not_empty_and_has_no_line_break(namespace: str) -> None:
         ("prod", "test", ["prod-orders"]),
     ],
 )
-def test_include_is_asked_first_and_then_exclude(include: str, exclude: str, wanted: list[str]) -> None:
+def test_include_is_applied_first_and_then_exclude(include: str, exclude: str, wanted: list[str]) -> None:
     options = Options.read({"include": include, "exclude": exclude})
     assert [name for name in ("prod-orders", "prod-test", "dev-orders") if options.wants(name)] == wanted
 
 
-def test_no_length_of_a_name_holds_up_an_expression() -> None:
+def test_a_long_name_does_not_slow_an_expression() -> None:
     options = Options(exclude=re.compile(".*-canary$"))
     assert options.wants("x" * 1_000_000)
     assert not options.wants("x" * 500 + "-canary")

@@ -15,7 +15,7 @@ COMPAT = Options(default_region="us-east-1")
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[str]:
-    """An agent that says the same to everybody; one that says nothing keeps the connection open."""
+    """Serve an agent that gives every request the same answer; without an answer it keeps the connection open."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         done = threading.Event()
 
@@ -51,7 +51,7 @@ def http(body: bytes, status: bytes = b"200 OK") -> bytes:
         ({}, Options(), None, None),
     ],
 )
-def test_the_first_that_tells_a_region_is_believed(
+def test_the_first_source_that_has_a_region_is_used(
     environ: Mapping[str, str], options: Options, profile: str | None, region: str | None
 ) -> None:
     assert find_region(options, environ, profile) == region
@@ -62,16 +62,16 @@ def test_an_ecs_task_is_in_the_region_of_its_arn(fake: FakeAws) -> None:
     assert find_region(Options(), environ, "eu-west-3") == "eu-west-1"
 
 
-def test_the_first_karrot_s_region_is_believed_before_the_task(fake: FakeAws) -> None:
+def test_the_first_karrot_s_setting_wins_over_the_task(fake: FakeAws) -> None:
     assert find_region(COMPAT, {"ECS_CONTAINER_METADATA_URI_V4": fake.task_metadata_url}, "eu-west-3") == "us-east-1"
 
 
-def test_the_environment_is_believed_before_the_task_without_asking_it() -> None:
+def test_the_environment_wins_and_the_task_is_not_asked() -> None:
     environ = {"AWS_REGION": "eu-west-2", "ECS_CONTAINER_METADATA_URI_V4": "http://127.0.0.1:1/never"}
     assert find_region(COMPAT, environ, None) == "eu-west-2"
 
 
-def test_a_proxy_is_not_asked_for_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_task_metadata_are_read_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with FakeAws(clock_ms=lambda: NOW_MS, region="ap-south-1") as fake:
         assert find_region(Options(), {"ECS_CONTAINER_METADATA_URI_V4": fake.task_metadata_url}, None) == "ap-south-1"
@@ -91,11 +91,11 @@ def test_a_proxy_is_not_asked_for_the_task(monkeypatch: pytest.MonkeyPatch) -> N
         (b"", "eu-west-3"),  # within a second
     ],
 )
-def test_an_agent_that_says_nothing_useful_leaves_the_profile_s(answer: bytes, region: str) -> None:
+def test_an_agent_without_a_region_leaves_the_profile_s_region(answer: bytes, region: str) -> None:
     with answering(answer) as address:
         assert find_region(Options(), {"ECS_CONTAINER_METADATA_URI_V4": address}, "eu-west-3") == region
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/v4/gone", "file:///etc", "nonsense", "", "http://[bad"])
-def test_an_address_where_no_agent_is_leaves_the_profile_s(address: str) -> None:
+def test_an_address_without_an_agent_leaves_the_profile_s_region(address: str) -> None:
     assert find_region(Options(), {"ECS_CONTAINER_METADATA_URI_V4": address}, "eu-west-3") == "eu-west-3"

@@ -1,4 +1,4 @@
-"""Which data of a rejected batch are refused, and in how many calls they are found."""
+"""The search for the bad data of a rejected batch finds them in few calls."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ NAMINGS: dict[str, Naming] = {
 
 
 def run(batch: list[Datum], poison: set[Datum], naming: Naming, most: int) -> tuple[list[Datum], list[Datum], int]:
-    """Delivered, refused and calls against a CloudWatch that takes at most so many data and no poison."""
+    """Return delivered, refused and calls for a CloudWatch that accepts at most this number of data and no bad one."""
     calls = 0
     bad_values = {datum.value for datum in poison}
 
@@ -46,7 +46,7 @@ def run(batch: list[Datum], poison: set[Datum], naming: Naming, most: int) -> tu
     st.sampled_from(sorted(NAMINGS)),
     st.integers(1, 40),
 )
-def test_the_bad_ones_are_refused_and_all_others_delivered_however_they_are_named(
+def test_bad_data_are_refused_and_all_others_delivered_for_any_error_message(
     bad: set[int], naming: str, most: int
 ) -> None:
     batch = lag_data(40)
@@ -57,19 +57,19 @@ def test_the_bad_ones_are_refused_and_all_others_delivered_however_they_are_name
 
 
 @pytest.mark.parametrize("naming", sorted(NAMINGS))
-def test_one_bad_datum_among_a_thousand_is_found_in_twenty_calls_wherever_it_is(naming: str) -> None:
+def test_one_bad_datum_among_a_thousand_is_found_in_twenty_calls_at_any_position(naming: str) -> None:
     batch = lag_data(1000)
     extra = [run(batch, {datum}, NAMINGS[naming], 1000)[2] - 1 for datum in batch]
     assert max(extra) <= (20 if "counted" not in naming else 22)
 
 
-def test_named_members_take_two_calls_however_many_they_are() -> None:
+def test_any_number_of_named_members_takes_two_calls() -> None:
     batch = lag_data(1000)
     delivered, refused, calls = run(batch, set(batch[::100]), NAMINGS["all"], 1000)
     assert (len(delivered), refused, calls) == (990, batch[::100], 3)
 
 
-def test_after_a_fault_what_is_not_settled_is_kept_in_order() -> None:
+def test_undecided_data_are_kept_in_order_after_a_fault() -> None:
     batch = lag_data(8)
     parts: list[list[Datum]] = []
     answers: list[Verdict | None] = [Rejected("bad"), None, Fault(FaultKind.UNAVAILABLE, "gone")]
@@ -80,5 +80,5 @@ def test_after_a_fault_what_is_not_settled_is_kept_in_order() -> None:
 
     flush = Flush(call)
     flush.settle(batch)
-    assert parts == [batch, batch[:4], batch[4:6]]  # the other half is known to be bad, so it is not sent as a whole
+    assert parts == [batch, batch[:4], batch[4:6]]  # the other half must be bad, so it is not sent as a whole
     assert (flush.delivered, flush.kept) == (batch[:4], batch[4:])

@@ -35,7 +35,7 @@ def rig(fake: ScriptedCloudWatch, clock: ManualClock) -> CloudWatchRig:
     return CloudWatchRig(fake, clock)
 
 
-def test_the_newest_lag_of_a_group_is_sent_with_the_time_at_which_it_was_observed(rig: CloudWatchRig) -> None:
+def test_the_newest_lag_of_a_group_is_sent_with_its_observation_time(rig: CloudWatchRig) -> None:
     rig.tell(total_lag=5)
     rig.clock.advance(500)
     observed = rig.clock.wall
@@ -45,7 +45,7 @@ def test_the_newest_lag_of_a_group_is_sent_with_the_time_at_which_it_was_observe
     assert [call.data for call in rig.fake.calls] == [2]
 
 
-def test_a_cluster_that_was_heard_has_a_heartbeat_in_that_flush_and_none_in_the_next(rig: CloudWatchRig) -> None:
+def test_a_cluster_has_a_heartbeat_only_in_the_flush_after_an_event(rig: CloudWatchRig) -> None:
     rig.tell(consumer="a")
     rig.clock.advance(100)
     heard = rig.clock.wall
@@ -55,7 +55,7 @@ def test_a_cluster_that_was_heard_has_a_heartbeat_in_that_flush_and_none_in_the_
     assert [(point.timestamp_ms, point.value) for point in beats] == [(heard, 1.0)]
 
 
-def test_zero_is_sent_when_an_event_says_zero_and_never_again_by_itself(rig: CloudWatchRig) -> None:
+def test_zero_is_sent_once_for_an_event_with_zero_and_not_repeated(rig: CloudWatchRig) -> None:
     observed = rig.clock.wall
     rig.tell(total_lag=0, status_text="OK", incident_id=None)
     rig.run(120)
@@ -78,7 +78,7 @@ def test_an_older_observation_does_not_replace_a_newer_one(rig: CloudWatchRig) -
     assert rig.points() == [(newest, 7.0)]
 
 
-def test_flushes_keep_their_rate_whatever_they_take_so_that_every_minute_has_a_value(rig: CloudWatchRig) -> None:
+def test_flushes_keep_their_rate_however_long_they_take(rig: CloudWatchRig) -> None:
     began = rig.clock.wall
     for second in range(1800):
         rig.tell(total_lag=second)
@@ -88,7 +88,7 @@ def test_flushes_keep_their_rate_whatever_they_take_so_that_every_minute_has_a_v
     assert {(at - began) // 60_000 for at, _ in rig.points()} == set(range(30))
 
 
-def test_the_cursor_stands_below_what_is_owed_and_moves_once_it_is_sent(rig: CloudWatchRig) -> None:
+def test_the_cursor_stays_below_owed_events_and_moves_once_they_are_sent(rig: CloudWatchRig) -> None:
     rig.tell()
     rig.run(5)
     assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 1)
@@ -98,14 +98,14 @@ def test_the_cursor_stands_below_what_is_owed_and_moves_once_it_is_sent(rig: Clo
     rig.run(30)
     rig.tell(consumer="a", total_lag=2)
     rig.run(30)
-    assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 2)  # b's event owes; a's first was superseded
+    assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 2)  # b's event is owed; a's first one was replaced
     rig.fake.clear()
     rig.run(30)
     assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 4)
     assert [value for _, value in rig.points(consumer="a")] == [2.0]
 
 
-def test_a_process_that_takes_over_sends_what_the_one_before_owed(rig: CloudWatchRig) -> None:
+def test_a_new_process_sends_the_data_that_the_one_before_owed(rig: CloudWatchRig) -> None:
     rig.fake.stand(INTERNAL_ERROR)
     rig.tell(consumer="a")
     rig.run(10)
@@ -115,7 +115,7 @@ def test_a_process_that_takes_over_sends_what_the_one_before_owed(rig: CloudWatc
     assert len(rig.points(consumer="a")) == 1
 
 
-def test_a_crash_between_the_call_and_the_cursor_sends_a_datum_twice_never_zero_times(rig: CloudWatchRig) -> None:
+def test_a_crash_between_the_call_and_the_cursor_sends_a_datum_twice_and_loses_none(rig: CloudWatchRig) -> None:
     rig.tell()
     rig.feed.reporter.take(stored_events(rig.log))
     assert rig.feed.reporter.send().trouble is None
@@ -144,7 +144,7 @@ def test_after_an_outage_the_newest_value_of_every_group_arrives_within_an_inter
     assert rig.dropped() == {"expired": 1.0}
 
 
-def test_an_outage_owes_as_many_data_as_there_are_metrics_however_long_it_is(rig: CloudWatchRig) -> None:
+def test_a_long_outage_owes_at_most_one_datum_per_metric(rig: CloudWatchRig) -> None:
     rig.fake.stand(UNAVAILABLE)
     for second in range(600):
         rig.tell(total_lag=second)
@@ -155,7 +155,7 @@ def test_an_outage_owes_as_many_data_as_there_are_metrics_however_long_it_is(rig
     assert [call.data for call in rig.fake.calls] == [2]
 
 
-def test_a_fault_is_said_and_counted_and_recovery_too(rig: CloudWatchRig) -> None:
+def test_a_fault_and_its_recovery_are_logged_and_counted(rig: CloudWatchRig) -> None:
     rig.tell()
     rig.fake.stand(ACCESS_DENIED)
     rig.run(5)
@@ -171,7 +171,7 @@ def test_a_fault_is_said_and_counted_and_recovery_too(rig: CloudWatchRig) -> Non
     assert len(rig.points()) == 1
 
 
-def test_throttling_is_backed_off_from_and_lost_nothing(rig: CloudWatchRig) -> None:
+def test_throttling_causes_a_longer_wait_and_loses_no_datum(rig: CloudWatchRig) -> None:
     rig.tell(total_lag=3)
     rig.fake.script(*[THROTTLING] * 6)
     rig.run(30)
@@ -179,14 +179,14 @@ def test_throttling_is_backed_off_from_and_lost_nothing(rig: CloudWatchRig) -> N
     assert rig.counted("karrot_reporter_failures_total", "reason") == {"throttled": 3}
 
 
-def test_before_the_first_call_nothing_is_claimed(rig: CloudWatchRig) -> None:
+def test_no_state_is_reported_before_the_first_call(rig: CloudWatchRig) -> None:
     rig.run(60)
     assert rig.fake.calls == []
     (state,) = rig.log.reporters()
     assert (state.state, state.last_success_ms) == ("idle", None)
 
 
-def test_a_fault_is_not_forgotten_when_the_value_that_met_it_is_too_old_to_send(rig: CloudWatchRig) -> None:
+def test_a_fault_is_still_reported_when_its_value_is_too_old_to_send(rig: CloudWatchRig) -> None:
     rig.tell()
     rig.fake.stand(ACCESS_DENIED)
     rig.run(300)
@@ -194,7 +194,7 @@ def test_a_fault_is_not_forgotten_when_the_value_that_met_it_is_too_old_to_send(
     assert rig.dropped() == {"expired": 2}
 
 
-def test_a_400_that_is_about_the_caller_costs_no_value(rig: CloudWatchRig) -> None:
+def test_a_400_about_the_caller_loses_no_value(rig: CloudWatchRig) -> None:
     rig.fake.stand(Refuse(400, "NotAuthorized", "NotAuthorized", "You do not have permission to perform this action."))
     for number in range(30):
         rig.tell(consumer=f"g{number}")
@@ -206,7 +206,7 @@ def test_a_400_that_is_about_the_caller_costs_no_value(rig: CloudWatchRig) -> No
     assert all(len(rig.points(consumer=f"g{number}")) == 1 for number in range(30))
 
 
-def test_a_group_called_heartbeat_is_a_group_like_any_other(fake: ScriptedCloudWatch, clock: ManualClock) -> None:
+def test_a_group_called_heartbeat_is_treated_like_any_other(fake: ScriptedCloudWatch, clock: ManualClock) -> None:
     rig = CloudWatchRig(fake, clock, {"layout": "legacy"})
     rig.tell(consumer="Heartbeat", total_lag=9)
     rig.run(5)
@@ -214,7 +214,7 @@ def test_a_group_called_heartbeat_is_a_group_like_any_other(fake: ScriptedCloudW
     assert rig.log.reporters()[0].state == "ok"
 
 
-def test_a_log_that_replaced_another_keeps_who_is_inside_the_cap(fake: ScriptedCloudWatch, clock: ManualClock) -> None:
+def test_a_replaced_log_keeps_the_groups_inside_the_cap(fake: ScriptedCloudWatch, clock: ManualClock) -> None:
     rig = CloudWatchRig(fake, clock, {"max_groups": "1"})
     rig.tell(consumer="a")
     rig.run(5)
@@ -229,7 +229,7 @@ def test_a_log_that_replaced_another_keeps_who_is_inside_the_cap(fake: ScriptedC
     assert rig.points(consumer="newcomer") == []
 
 
-def test_forged_clusters_do_not_run_up_a_bill(rig: CloudWatchRig) -> None:
+def test_forged_clusters_do_not_raise_the_bill(rig: CloudWatchRig) -> None:
     for number in range(150):
         rig.tell(cluster=f"c{number}", consumer="g")
     rig.run(5)
@@ -261,7 +261,7 @@ def test_a_deleted_group_leaves_its_place(fake: ScriptedCloudWatch, clock: Manua
     assert len(rig.points(consumer="b")) == 1
 
 
-def test_a_note_that_cannot_be_read_costs_the_choice_and_nothing_else(rig: CloudWatchRig) -> None:
+def test_an_unreadable_note_loses_only_the_choice_of_groups(rig: CloudWatchRig) -> None:
     rig.log.remember("cloudwatch", "inside", b"\xff")
     rig.restart()
     rig.tell()
@@ -269,7 +269,7 @@ def test_a_note_that_cannot_be_read_costs_the_choice_and_nothing_else(rig: Cloud
     assert len(rig.points()) == 1
 
 
-def test_a_value_that_cloudwatch_would_refuse_is_set_aside_and_its_neighbours_go(rig: CloudWatchRig) -> None:
+def test_a_value_that_cloudwatch_would_refuse_is_dropped_and_the_others_are_sent(rig: CloudWatchRig) -> None:
     ahead = rig.clock.wall + 3 * 3_600_000
     rig.tell(consumer="ahead", observed_at_ms=ahead, source=Source.KAFKA)
     rig.tell(consumer="fine")
@@ -285,7 +285,7 @@ def test_a_value_that_cloudwatch_would_refuse_is_set_aside_and_its_neighbours_go
     assert rig.dropped() == {"too_new": 1}
 
 
-def test_a_value_that_cloudwatch_refuses_after_all_is_set_aside_with_its_words(rig: CloudWatchRig) -> None:
+def test_a_value_that_cloudwatch_does_refuse_is_dropped_with_the_error_text(rig: CloudWatchRig) -> None:
     rig.fake.poison("bad")
     rig.tell(consumer="bad")
     rig.tell(consumer="good")
@@ -296,7 +296,7 @@ def test_a_value_that_cloudwatch_refuses_after_all_is_set_aside_with_its_words(r
     assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 2)
 
 
-def test_of_each_metric_the_newest_refusal_is_shown(rig: CloudWatchRig) -> None:
+def test_the_newest_refusal_of_each_metric_is_shown(rig: CloudWatchRig) -> None:
     rig.fake.poison("bad", "worse")
     for _ in range(2):
         rig.tell(consumer="bad")
@@ -310,7 +310,7 @@ def test_of_each_metric_the_newest_refusal_is_shown(rig: CloudWatchRig) -> None:
     assert {each.at_ms for each in refused} == {rig.report().at_ms}
 
 
-def test_the_report_says_what_was_sent_and_what_it_costs(rig: CloudWatchRig) -> None:
+def test_the_report_shows_the_sent_data_and_their_price(rig: CloudWatchRig) -> None:
     observed = rig.clock.wall
     rig.tell(total_lag=12)
     rig.run(5)
@@ -324,7 +324,7 @@ def test_the_report_says_what_was_sent_and_what_it_costs(rig: CloudWatchRig) -> 
     assert "together at most" in facts["estimate"]
 
 
-def test_groups_of_one_name_in_two_clusters_are_counted_in_the_legacy_layout(
+def test_groups_with_one_name_in_two_clusters_are_counted_in_the_legacy_layout(
     fake: ScriptedCloudWatch, clock: ManualClock
 ) -> None:
     rig = CloudWatchRig(fake, clock, {"layout": "legacy"})
@@ -344,7 +344,7 @@ def test_both_layouts_can_be_sent_at_once(fake: ScriptedCloudWatch, clock: Manua
     assert [value for _, value in rig.points()] == [4.0]
 
 
-def test_closing_sends_what_is_due_and_hangs_up(rig: CloudWatchRig) -> None:
+def test_closing_sends_due_data_and_closes_the_client(rig: CloudWatchRig) -> None:
     rig.run(5)
     rig.tell(total_lag=8)
     rig.feed.close()
@@ -352,7 +352,7 @@ def test_closing_sends_what_is_due_and_hangs_up(rig: CloudWatchRig) -> None:
     assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 1)
 
 
-def test_a_missing_region_fails_this_reporter_and_says_so(
+def test_a_missing_region_makes_the_reporter_fail_with_the_reason(
     fake: ScriptedCloudWatch, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_REGION")
@@ -364,7 +364,7 @@ def test_a_missing_region_fails_this_reporter_and_says_so(
     assert rig.counted("karrot_reporter_failures_total", "reason") == {"region": 1}
 
 
-def test_an_event_that_is_not_understood_is_counted_and_its_neighbours_go(
+def test_an_unreadable_event_is_counted_and_the_others_are_sent(
     rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def misreading(each: StoredEvent, options: Options) -> Mapped:

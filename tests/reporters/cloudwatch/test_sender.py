@@ -1,4 +1,4 @@
-"""A flush against the strict fake: who is delivered, who is refused, who is kept, and in how many calls."""
+"""The sender delivers, refuses or keeps each datum of a flush to the strict fake, in a known number of calls."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -34,7 +34,7 @@ def sender(world: SenderRig) -> Iterator[Sender]:
 def picky(
     request: pytest.FixtureRequest, environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FakeAws]:
-    """A fake that names bad members, and one that does not."""
+    """Run a test with a fake that names bad members, and with one that does not."""
     with FakeAws(clock_ms=lambda: NOW_MS, names_members=request.param) as fake:
         monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url)
         assert environ["AWS_ENDPOINT_URL"] == fake.url
@@ -42,7 +42,7 @@ def picky(
 
 
 def whole(outcome: SendOutcome, data: Sequence[Datum]) -> SendOutcome:
-    """The outcome, after a look that each datum is in it once."""
+    """Return the outcome after checking that each datum is in it once."""
     found = [*outcome.delivered, *(refusal.datum for refusal in outcome.refused), *outcome.kept]
     assert sorted(datum.value for datum in found) == sorted(datum.value for datum in data)
     return outcome
@@ -53,7 +53,7 @@ def groups(*numbers: int) -> list[str]:
 
 
 def counts(outcome: SendOutcome) -> tuple[int, int, int, int]:
-    """Delivered, refused, kept, calls."""
+    """Return the numbers of delivered, refused and kept data and of calls."""
     return len(outcome.delivered), len(outcome.refused), len(outcome.kept), outcome.calls
 
 
@@ -61,10 +61,10 @@ def kind(outcome: SendOutcome) -> FaultKind | None:
     return outcome.fault.kind if outcome.fault else None
 
 
-# --- when all is well ---
+# --- without errors ---
 
 
-def test_data_arrive_as_they_are_in_calls_of_a_thousand(world: SenderRig, sender: Sender, fake: FakeAws) -> None:
+def test_data_arrive_unchanged_in_calls_of_a_thousand(world: SenderRig, sender: Sender, fake: FakeAws) -> None:
     data = lag_data(2001)
     outcome = whole(sender.send(data), data)
     assert outcome == SendOutcome(tuple(data), (), (), 3, None)
@@ -81,12 +81,12 @@ def test_one_client_serves_all_sends(world: SenderRig, sender: Sender) -> None:
     assert world.opened == 1
 
 
-def test_nothing_to_send_opens_nothing(world: SenderRig, sender: Sender) -> None:
+def test_an_empty_send_opens_no_client(world: SenderRig, sender: Sender) -> None:
     assert sender.send([]) == SendOutcome((), (), (), 0, None)
     assert world.opened == 0
 
 
-def test_ten_calls_go_at_once_and_then_ten_a_second(world: SenderRig, sender: Sender) -> None:
+def test_ten_calls_are_sent_at_once_and_then_ten_per_second(world: SenderRig, sender: Sender) -> None:
     for _ in range(10):
         sender.send(lag_data(1))
     assert world.slept_s == 0
@@ -99,9 +99,7 @@ def test_ten_calls_go_at_once_and_then_ten_a_second(world: SenderRig, sender: Se
 
 
 @pytest.mark.parametrize("bad", [[0], [499], [999], [3, 700], [3, 4], list(range(0, 1000, 100)), list(range(10))])
-def test_bad_data_are_refused_and_all_their_neighbours_delivered(
-    picky: FakeAws, sender: Sender, bad: list[int]
-) -> None:
+def test_bad_data_are_refused_and_all_others_delivered(picky: FakeAws, sender: Sender, bad: list[int]) -> None:
     data = lag_data(1000)
     picky.poison(*groups(*bad))
     outcome = whole(sender.send(data), data)
@@ -113,14 +111,14 @@ def test_bad_data_are_refused_and_all_their_neighbours_delivered(
     assert outcome.calls <= 1 + 20 * len(bad)
 
 
-def test_those_refused_before_go_apart_and_cost_their_neighbours_nothing(picky: FakeAws, sender: Sender) -> None:
+def test_previously_refused_data_are_sent_separately_and_do_not_affect_others(picky: FakeAws, sender: Sender) -> None:
     data = lag_data(1000)
     picky.poison(*groups(17))
     sender.send(data)
     assert counts(whole(sender.send(data), data)) == (999, 1, 0, 2)
 
 
-def test_those_that_are_good_again_go_with_the_others_again(picky: FakeAws, sender: Sender) -> None:
+def test_data_that_are_valid_again_are_sent_with_the_others_again(picky: FakeAws, sender: Sender) -> None:
     picky.poison(*groups(2))
     sender.send(lag_data(10))
     picky.clear()
@@ -128,7 +126,7 @@ def test_those_that_are_good_again_go_with_the_others_again(picky: FakeAws, send
     assert counts(sender.send(lag_data(10))) == (10, 0, 0, 1)
 
 
-def test_where_all_are_bad_the_search_is_given_up_and_other_batches_are_sent(
+def test_a_batch_of_only_bad_data_is_given_up_and_other_batches_are_sent(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, sender: Sender
 ) -> None:
     data = lag_data(1500)
@@ -145,19 +143,19 @@ def test_where_all_are_bad_the_search_is_given_up_and_other_batches_are_sent(
         assert counts(sender.send(data))[3] <= 163
 
 
-def test_where_all_are_bad_and_named_one_call_tells(fake: FakeAws, sender: Sender) -> None:
+def test_a_batch_of_only_bad_and_named_data_takes_one_call(fake: FakeAws, sender: Sender) -> None:
     fake.poison("prod")
     assert counts(sender.send(lag_data(1000))) == (0, 1000, 0, 1)
 
 
-def test_a_value_of_a_wrong_type_is_refused_like_any_other(sender: Sender) -> None:
-    data = [*lag_data(5), make_datum(value="many")]  # a bug of ours, found by boto3
+def test_a_value_of_a_wrong_type_is_refused_like_other_bad_data(sender: Sender) -> None:
+    data = [*lag_data(5), make_datum(value="many")]  # such a value would be a bug in Karrot; boto3 finds it
     outcome = sender.send(data)
     assert [refusal.datum for refusal in outcome.refused] == data[5:]
     assert (len(outcome.delivered), outcome.fault) == (5, None)
 
 
-def test_what_is_too_large_is_halved(fake: FakeAws, sender: Sender) -> None:
+def test_a_too_large_request_is_halved(fake: FakeAws, sender: Sender) -> None:
     fake.script(aws.TOO_LARGE, aws.TOO_LARGE)
     assert counts(sender.send(lag_data(100))) == (100, 0, 0, 5)
     assert [call.data for call in fake.calls] == [100, 50, 25, 25, 50]
@@ -175,7 +173,7 @@ def test_a_single_datum_that_is_too_large_is_refused(fake: FakeAws, sender: Send
 
 def test_a_fault_stops_the_send_and_keeps_the_rest(world: SenderRig, sender: Sender, fake: FakeAws) -> None:
     data = lag_data(3000)
-    fake.script(None, aws.THROTTLING, aws.THROTTLING)  # boto3 asks twice
+    fake.script(None, aws.THROTTLING, aws.THROTTLING)  # boto3 tries twice
     outcome = whole(sender.send(data), data)
     assert outcome.delivered == tuple(data[:1000])
     assert outcome.kept == tuple(data[1000:])
@@ -184,7 +182,7 @@ def test_a_fault_stops_the_send_and_keeps_the_rest(world: SenderRig, sender: Sen
     assert counts(sender.send(outcome.kept)) == (2000, 0, 0, 2)
 
 
-def test_a_fault_during_a_search_keeps_what_is_not_settled(
+def test_a_fault_during_a_search_keeps_the_undecided_data(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, sender: Sender
 ) -> None:
     data = lag_data(8)
@@ -199,9 +197,7 @@ def test_a_fault_during_a_search_keeps_what_is_not_settled(
     assert kind(outcome) is FaultKind.UNAVAILABLE
 
 
-def test_an_answer_that_is_lost_keeps_the_data_which_may_arrive_twice(
-    world: SenderRig, sender: Sender, fake: FakeAws
-) -> None:
+def test_a_lost_answer_keeps_the_data_which_may_arrive_twice(world: SenderRig, sender: Sender, fake: FakeAws) -> None:
     data = lag_data(1)
     fake.script(aws.RESET_AFTER_KEEPING, aws.RESET_AFTER_KEEPING)
     outcome = sender.send(data)
@@ -220,7 +216,7 @@ def test_an_outage_keeps_the_client(world: SenderRig, sender: Sender, fake: Fake
     assert world.opened == 1
 
 
-def test_a_denial_is_seen_to_end(world: SenderRig, sender: Sender, fake: FakeAws) -> None:
+def test_the_end_of_a_denial_is_noticed(world: SenderRig, sender: Sender, fake: FakeAws) -> None:
     fake.stand(aws.ACCESS_DENIED)
     outcome = sender.send(lag_data(1))
     assert (len(outcome.kept), outcome.calls, kind(outcome)) == (1, 1, FaultKind.PERMISSION)
@@ -229,17 +225,17 @@ def test_a_denial_is_seen_to_end(world: SenderRig, sender: Sender, fake: FakeAws
     assert world.opened == 2
 
 
-def test_what_nobody_expected_is_a_fault_and_raises_nothing() -> None:
+def test_an_unexpected_error_is_a_fault_and_is_not_raised() -> None:
     def fail() -> NoReturn:
-        raise RuntimeError("nobody expected this")
+        raise RuntimeError("an unexpected error")
 
     sender = Sender(fail, "Karrot", count=print, pause=print, monotonic=float)
-    fault = Fault(FaultKind.UNEXPECTED, "RuntimeError: nobody expected this")
+    fault = Fault(FaultKind.UNEXPECTED, "RuntimeError: an unexpected error")
     assert sender.send(lag_data(2)) == SendOutcome((), (), tuple(lag_data(2)), 0, fault)
     sender.close()
 
 
-def test_after_closing_a_send_opens_a_client_again(world: SenderRig, sender: Sender) -> None:
+def test_a_send_after_closing_opens_a_new_client(world: SenderRig, sender: Sender) -> None:
     sender.send(lag_data(1))
     sender.close()
     sender.close()
@@ -247,7 +243,7 @@ def test_after_closing_a_send_opens_a_client_again(world: SenderRig, sender: Sen
     assert world.opened == 2
 
 
-# --- credentials that go and come back ---
+# --- credentials that disappear and return ---
 
 
 def write_credentials(tmp_path: Path, key: str) -> None:
@@ -263,7 +259,7 @@ def without_keys(environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("without_keys")
-def test_a_credentials_file_that_is_rewritten_in_time_is_seen_within_the_send(
+def test_a_credentials_file_that_is_rewritten_in_time_is_read_within_the_send(
     world: SenderRig, sender: Sender, fake: FakeAws, tmp_path: Path
 ) -> None:
     write_credentials(tmp_path, "AKIDOLD")
@@ -277,7 +273,7 @@ def test_a_credentials_file_that_is_rewritten_in_time_is_seen_within_the_send(
 
 
 @pytest.mark.usefixtures("without_keys")
-def test_a_credentials_file_that_is_rewritten_late_is_seen_by_the_next_send(
+def test_a_credentials_file_that_is_rewritten_late_is_read_by_the_next_send(
     sender: Sender, fake: FakeAws, tmp_path: Path
 ) -> None:
     write_credentials(tmp_path, "AKIDOLD")
@@ -286,23 +282,23 @@ def test_a_credentials_file_that_is_rewritten_late_is_seen_by_the_next_send(
     assert (counts(outcome), kind(outcome)) == (
         (0, 0, 1, 1),
         FaultKind.CREDENTIALS,
-    )  # the client was new: once is enough
+    )  # the client was new, so one attempt is enough
     write_credentials(tmp_path, "AKIDNEW")
     assert counts(sender.send(lag_data(1))) == (1, 0, 0, 1)
 
 
 @pytest.mark.usefixtures("without_keys")
-def test_keys_that_appear_are_seen_by_the_next_send(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_keys_are_read_by_the_next_send(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = sender.send(lag_data(1))
     assert (counts(outcome), kind(outcome)) == ((0, 0, 1, 1), FaultKind.CREDENTIALS)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDNEW")
-    assert kind(sender.send(lag_data(1))) is FaultKind.CREDENTIALS  # half of a pair
+    assert kind(sender.send(lag_data(1))) is FaultKind.CREDENTIALS  # only one of the two keys
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     assert sender.send(lag_data(1)).delivered
 
 
 @pytest.mark.usefixtures("without_keys")
-def test_a_token_file_that_is_missing_is_seen_when_it_comes(
+def test_a_missing_token_file_is_read_once_it_exists(
     sender: Sender, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AWS_ROLE_ARN", ROLE)
@@ -316,7 +312,7 @@ def test_a_token_file_that_is_missing_is_seen_when_it_comes(
 
 
 @pytest.mark.usefixtures("without_keys")
-def test_a_containers_endpoint_that_is_down_is_seen_when_it_comes(
+def test_a_containers_endpoint_that_was_down_is_used_once_it_answers(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = FakeAws(clock_ms=lambda: NOW_MS)
@@ -337,9 +333,7 @@ def test_a_role_whose_session_was_revoked_is_assumed_again(environ: Mapping[str,
     assert len(fake.assumed) == 2
 
 
-def test_a_region_that_is_missing_is_seen_when_it_comes(
-    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_region_is_read_once_it_is_set(environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     world = SenderRig(environ)
     monkeypatch.delenv("AWS_REGION")
     with world.sender() as sender:
@@ -350,7 +344,7 @@ def test_a_region_that_is_missing_is_seen_when_it_comes(
         assert sender.send(lag_data(1)).delivered
 
 
-def test_a_standing_credentials_fault_costs_a_call_or_two_a_send(
+def test_a_lasting_credentials_fault_takes_one_or_two_calls_per_send(
     world: SenderRig, sender: Sender, fake: FakeAws
 ) -> None:
     sender.send(lag_data(1))

@@ -1,4 +1,4 @@
-"""The real client against librdkafka's own mock brokers, and against none."""
+"""The real client writes to librdkafka's own mock brokers, or reports that none answers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def bootstrap() -> Iterator[str]:
         yield address
 
 
-def test_each_message_is_told_where_it_lies_and_a_key_keeps_its_partition(bootstrap: str) -> None:
+def test_each_message_gets_its_partition_and_offset_and_a_key_keeps_its_partition(bootstrap: str) -> None:
     topic = KafkaTopic(Options(tuple(bootstrap.split(",")), "placed"))
     sent = [Message(f'["prod","{number % 5}"]'.encode(), f"{number}".encode()) for number in range(40)]
     outcomes = topic.send(sent)
@@ -33,7 +33,7 @@ def test_each_message_is_told_where_it_lies_and_a_key_keeps_its_partition(bootst
     assert of_one == [b"3", b"8", b"13", b"18", b"23", b"28", b"33", b"38"]
 
 
-def test_a_message_that_is_too_large_is_refused_alone_and_for_good(bootstrap: str) -> None:
+def test_only_a_too_large_message_is_refused_for_good(bootstrap: str) -> None:
     topic = KafkaTopic(Options((bootstrap,), "sized"))
     first, large, last = topic.send([Message(b"a", b"1"), Message(b"b", bytes(TOO_LARGE)), Message(b"c", b"3")])
     topic.close()
@@ -43,14 +43,14 @@ def test_a_message_that_is_too_large_is_refused_alone_and_for_good(bootstrap: st
     assert isinstance(last, Written)
 
 
-def test_brokers_that_are_away_are_told_as_the_client_saw_them() -> None:
+def test_unreachable_brokers_are_reported_with_the_clients_error() -> None:
     topic = KafkaTopic(Options(("127.0.0.1:1",)), timeout_s=1)
     (outcome,) = topic.send([Message(b"a", b"1")])
     topic.close()
     assert isinstance(outcome, Failed)
     assert (outcome.reason, outcome.is_final) == ("_transport", False)
     assert "Connect to ipv4#127.0.0.1:1 failed" in outcome.text
-    assert " in state " not in outcome.text  # nothing that differs each time
+    assert " in state " not in outcome.text  # no part of it differs each time
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,9 @@ def test_brokers_that_are_away_are_told_as_the_client_saw_them() -> None:
         ("no.such.property=hunter22", 'No such configuration property: "no.such.property"'),
     ],
 )
-def test_properties_that_the_client_refuses_are_told_without_their_values(tmp_path: Path, text: str, said: str) -> None:
+def test_properties_that_the_client_refuses_are_reported_without_their_values(
+    tmp_path: Path, text: str, said: str
+) -> None:
     file = tmp_path / "client.properties"
     file.write_text(text)
     with pytest.raises(NoTopic, match=said) as raised:
@@ -69,7 +71,7 @@ def test_properties_that_the_client_refuses_are_told_without_their_values(tmp_pa
     assert "hunter22" not in str(raised.value)
 
 
-def test_what_the_file_says_of_acknowledgements_is_not_heeded(tmp_path: Path) -> None:
+def test_the_files_setting_of_acknowledgements_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("acks=0\nenable.idempotence=false\ndelivery.timeout.ms=1\nclient.id=mine\nlinger.ms=0")
     options = Options(("127.0.0.1:1",), properties=file)

@@ -1,4 +1,4 @@
-"""What the reporter owes, sends again, gives up and says, whatever the brokers answer."""
+"""The kafka reporter owes, repeats, drops and reports events correctly for any answers of the brokers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ LARGE = Failed("msg_size_too_large", "too large", is_final=True)
 
 @dataclass
 class Brokers:
-    """Answers by turns; then takes everything, in one partition. ``kept`` is what they have."""
+    """Brokers that give scripted answers and then accept everything, in one partition; ``kept`` has their messages."""
 
     answers: list[list[Failed | None]] = field(default_factory=list)
     kept: list[Message] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Brokers:
 
 @dataclass
 class Rig:
-    """A reporter over brokers and a log."""
+    """A reporter with brokers and a log."""
 
     brokers: Brokers = field(default_factory=Brokers)
     clock: ManualClock = field(default_factory=ManualClock)
@@ -90,7 +90,7 @@ def rig() -> Rig:
     return Rig()
 
 
-def test_an_event_is_its_line_under_its_cluster_and_group(rig: Rig) -> None:
+def test_an_event_is_written_as_its_line_with_cluster_and_group_as_the_key(rig: Rig) -> None:
     (event,) = rig.events('grüppe"/,')
     rig.reporter.take([event])
     assert rig.reporter.send() == Sending(1)
@@ -106,7 +106,7 @@ def test_an_event_is_its_line_under_its_cluster_and_group(rig: Rig) -> None:
     )
 
 
-def test_while_the_brokers_are_away_events_are_owed_and_the_rest_waits_in_the_log(rig: Rig) -> None:
+def test_while_the_brokers_are_down_some_events_are_owed_and_the_rest_waits_in_the_log(rig: Rig) -> None:
     rig.brokers.answers = [[AWAY, AWAY], [AWAY, AWAY]]
     rig.reporter.take(rig.events("a", "b"))
     assert (rig.reporter.due_in(), rig.reporter.full()) == (0, True)
@@ -118,12 +118,12 @@ def test_while_the_brokers_are_away_events_are_owed_and_the_rest_waits_in_the_lo
     assert rig.report is None
     assert rig.reporter.send() == Sending(1)
     assert (rig.written(), rig.reporter.owed(rig.log.log_id), rig.reporter.full()) == ([1, 2], None, False)
-    assert (rig.brokers.opened, rig.brokers.closed) == (3, 2)  # a client that failed is made anew
+    assert (rig.brokers.opened, rig.brokers.closed) == (3, 2)  # a client that failed is replaced by a new one
     assert rig.reporter.due_in() > 0
     assert rig.reporter.send() == Sending(0)
 
 
-def test_what_will_never_be_taken_is_counted_and_stays_in_sight(rig: Rig) -> None:
+def test_a_message_that_can_never_be_written_is_counted_and_stays_visible(rig: Rig) -> None:
     rig.brokers.answers = [[None, LARGE, None]]
     events = rig.events("a", "large", "b")
     rig.reporter.take(events)
@@ -139,7 +139,7 @@ def test_what_will_never_be_taken_is_counted_and_stays_in_sight(rig: Rig) -> Non
     assert rig.dropped("too_large") == 1
 
 
-def test_an_event_that_nobody_foresaw_is_counted_and_in_sight_and_keeps_none_back(rig: Rig) -> None:
+def test_an_unexpected_event_is_counted_and_visible_and_does_not_block_others(rig: Rig) -> None:
     first, second, third = rig.events("a", "b", "c")
     odd = replace(second, body=b"\xff")
     rig.reporter.take([first, odd, third])
@@ -155,7 +155,7 @@ def test_an_event_that_nobody_foresaw_is_counted_and_in_sight_and_keeps_none_bac
     assert rig.report.refused == (refused,)
 
 
-def test_properties_that_do_not_do_are_trouble_until_they_do(rig: Rig) -> None:
+def test_invalid_properties_are_reported_until_they_are_valid(rig: Rig) -> None:
     def refuse() -> TopicWriter:
         raise NoTopic("properties", "security.protocol is none")
 
@@ -170,7 +170,7 @@ ANSWERS = st.lists(st.lists(st.sampled_from([None, None, AWAY, LARGE]), max_size
 
 
 @given(GROUPS, ANSWERS)
-def test_whatever_fails_each_event_is_written_or_refused_and_a_groups_last_record_is_its_newest(
+def test_each_event_is_written_or_refused_and_the_last_record_of_a_group_is_its_newest(
     groups: list[str], answers: list[list[Failed | None]]
 ) -> None:
     rig = Rig(Brokers([*answers]))
@@ -187,7 +187,7 @@ def test_whatever_fails_each_event_is_written_or_refused_and_a_groups_last_recor
             assert [seq for seq in written if seq in of_group][-1] == of_group[-1]
 
 
-def test_it_is_a_paced_and_bounded_reporter_that_needs_brokers_and_a_file_it_can_read(tmp_path: Path) -> None:
+def test_the_reporter_is_paced_and_bounded_and_needs_brokers_and_a_readable_file(tmp_path: Path) -> None:
     settings = {"bootstrap": "a:9092, b:9092", "topic": "", "properties": ""}
     made = build(make_context("kafka", settings))
     assert isinstance(made, PacedReporter)

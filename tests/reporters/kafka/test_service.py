@@ -1,4 +1,4 @@
-"""The reporter in a real service, killed at any moment, against librdkafka's own mock brokers."""
+"""The kafka reporter in a real service that is killed at any moment writes to librdkafka's own mock brokers."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from support.waiting import wait_for
 TOPIC = "karrot.events"
 
 
-def test_what_was_acknowledged_is_on_the_topic_however_often_the_service_is_killed(tmp_path: Path) -> None:
+def test_acknowledged_events_are_on_the_topic_however_often_the_service_is_killed(tmp_path: Path) -> None:
     with mock_brokers() as bootstrap:
         service = Service(tmp_path / "data", reporters="prometheus,kafka", kafka_bootstrap=bootstrap)
 
@@ -27,7 +27,7 @@ def test_what_was_acknowledged_is_on_the_topic_however_often_the_service_is_kill
             wait_for(lambda: len(service.workers()) == 2)
             os.kill(
                 service.workers()[0], signal.SIGKILL
-            )  # one of the two leads; if it was this one, the other does now
+            )  # one of the two workers leads; if it was this one, the other leads now
             wait_for(lambda: service.metric("karrot_reporter_backlog_events", reporter="kafka") == 0)
             shown = service.get("/reporters/kafka", {"Accept": "text/html"}).body.decode()
             assert service.stop() == 0
