@@ -8,7 +8,7 @@ PATIENCE_S = 1.0
 
 
 class Loop:
-    """Serves and refuses by writing it down, at a time of its own; a connection here is its number."""
+    """A fake loop with its own time that records served and refused connections; a connection is a number."""
 
     def __init__(self, *, takes_s: float = 0.0) -> None:
         self.now = 100.0
@@ -33,14 +33,14 @@ class Loop:
             self.turns.give()
 
 
-def test_the_oldest_has_the_first_turn() -> None:
+def test_the_oldest_connection_is_served_first() -> None:
     loop = Loop()
     loop.join(1, 2, 3)
     loop.turns.give()
     assert (loop.served, loop.refused) == ([1, 2, 3], [])
 
 
-def test_turns_are_given_for_a_while_so_that_others_can_join() -> None:
+def test_connections_are_served_for_a_limited_time_so_that_others_can_join() -> None:
     loop = Loop(takes_s=0.004)
     loop.join(*range(10))
     loop.turns.give()
@@ -48,7 +48,7 @@ def test_turns_are_given_for_a_while_so_that_others_can_join() -> None:
     assert loop.turns
 
 
-def test_who_has_waited_too_long_is_refused_and_the_next_is_served() -> None:
+def test_a_connection_that_waited_too_long_is_refused_and_the_next_is_served() -> None:
     loop = Loop()
     loop.join(1)
     loop.now += PATIENCE_S + 0.01
@@ -57,11 +57,11 @@ def test_who_has_waited_too_long_is_refused_and_the_next_is_served() -> None:
     assert (loop.served, loop.refused) == ([2], [1])
 
 
-def test_who_would_wait_too_long_is_refused_at_once() -> None:
+def test_a_connection_that_would_wait_too_long_is_refused_at_once() -> None:
     loop = Loop(takes_s=1 / 128)
     loop.join(*range(2000))
     loop.give_all()
-    assert len(loop.served) == 129  # how long each takes is learnt
+    assert len(loop.served) == 129  # the queue learns how long each takes
     loop.served.clear()
     loop.refused.clear()
     loop.join(*range(2000))
@@ -71,14 +71,14 @@ def test_who_would_wait_too_long_is_refused_at_once() -> None:
     assert len(loop.served) > 100
 
 
-def test_a_herd_that_can_be_served_in_time_is_served_whole() -> None:
+def test_many_connections_at_once_are_all_served_if_there_is_time() -> None:
     loop = Loop(takes_s=0.0004)
     loop.join(*range(2000))
     loop.give_all()
     assert (loop.served, loop.refused) == (list(range(2000)), [])
 
 
-def test_slow_turns_of_long_ago_are_forgotten() -> None:
+def test_old_slow_requests_are_forgotten() -> None:
     loop = Loop(takes_s=0.01)
     loop.join(*range(100))
     loop.give_all()
@@ -91,7 +91,7 @@ def test_slow_turns_of_long_ago_are_forgotten() -> None:
     assert loop.refused == []
 
 
-def test_no_more_wait_than_there_are_connections_for() -> None:
+def test_no_more_connections_wait_than_are_allowed() -> None:
     loop = Loop(takes_s=0.0)
     for _ in range(20):
         loop.join(*range(1000))

@@ -22,7 +22,7 @@ ENDLESS = resource.RLIM_INFINITY
         ((64, 64), 1, (64, 64)),
     ],
 )
-def test_a_worker_holds_no_more_connections_than_it_may_open_files(
+def test_a_worker_has_at_most_as_many_connections_as_its_limit_of_open_files(
     monkeypatch: pytest.MonkeyPatch, limits: Limits, connections: int, after: Limits
 ) -> None:
     now = [limits]
@@ -33,7 +33,7 @@ def test_a_worker_holds_no_more_connections_than_it_may_open_files(
 
 
 class Nothing:
-    """A plan of defaults alone."""
+    """A plan with only defaults."""
 
     def options(self) -> dict[str, Any]:
         return {}
@@ -45,7 +45,7 @@ class Nothing:
         raise NotImplementedError
 
 
-def test_a_script_name_of_the_environment_makes_no_request_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_name_in_the_environment_does_not_break_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCRIPT_NAME", "/karrot")
     assert gunicorn.Server(Nothing()).cfg.forwarder_headers == []
     assert "SCRIPT_NAME" not in os.environ

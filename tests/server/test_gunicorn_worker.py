@@ -1,4 +1,4 @@
-"""The worker's promise: no client, however slow, keeps an honest one waiting."""
+"""The worker never makes an honest client wait for a slow one."""
 
 import os
 import select
@@ -32,7 +32,7 @@ OPENINGS = {
 SLOW_CLIENTS = 200
 HONEST = 30
 LONGEST_WAIT_S = 3.0
-FEW = 8  # connections that were there before, and are on their way out
+FEW = 8  # earlier connections that are about to close
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def connect(service: Service) -> socket.socket:
 
 
 def read_all(client: socket.socket) -> bytes:
-    """Everything until the server closes."""
+    """Read everything until the server closes."""
     data = b""
     while chunk := client.recv(65536):
         data += chunk
@@ -55,7 +55,7 @@ def read_all(client: socket.socket) -> bytes:
 
 
 def read_answer(client: socket.socket) -> bytes:
-    """One answer with a Content-Length."""
+    """Read one answer with a Content-Length."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += client.recv(65536)
@@ -76,14 +76,14 @@ def test_a_request_in_single_bytes_is_understood(service: Service) -> None:
         assert read_answer(client).startswith(b"HTTP/1.1 202")
 
 
-def test_a_connection_is_kept_for_the_next_request(service: Service) -> None:
+def test_a_connection_is_reused_for_the_next_request(service: Service) -> None:
     with connect(service) as client:
         for _ in range(3):
             client.sendall(HEAD + WARN)
             assert read_answer(client).startswith(b"HTTP/1.1 202")
 
 
-def test_who_is_refused_is_told_that_the_connection_ends(service: Service) -> None:
+def test_a_refused_client_is_informed_that_the_connection_closes(service: Service) -> None:
     with connect(service) as client:
         client.sendall(HEAD + b"x" * len(WARN))
         said = read_all(client)
@@ -91,7 +91,7 @@ def test_who_is_refused_is_told_that_the_connection_ends(service: Service) -> No
     assert b"connection: close" in said.lower()
 
 
-def test_requests_sent_in_one_piece_are_answered_in_turn(service: Service) -> None:
+def test_requests_sent_in_one_piece_are_answered_in_order(service: Service) -> None:
     with connect(service) as client:
         client.sendall((HEAD + WARN) * 2 + b"GET /healthz HTTP/1.1\r\nHost: k\r\nConnection: close\r\n\r\n")
         said = read_all(client)
@@ -99,7 +99,7 @@ def test_requests_sent_in_one_piece_are_answered_in_turn(service: Service) -> No
     assert said.count(b"HTTP/1.1 200") == 1
 
 
-def test_half_of_a_next_request_waits_without_a_thread(service: Service) -> None:
+def test_half_of_a_second_request_waits_without_a_thread(service: Service) -> None:
     with connect(service) as client:
         client.sendall(HEAD + WARN + HEAD[:20])
         assert read_answer(client).startswith(b"HTTP/1.1 202")
@@ -109,7 +109,7 @@ def test_half_of_a_next_request_waits_without_a_thread(service: Service) -> None
 
 @contextmanager
 def slow_clients(service: Service, kinds: list[str]) -> Iterator[list[socket.socket]]:
-    """One client of each of these kinds, all connected at once."""
+    """Connect one client of each of these kinds, all at once."""
     before, over = held(service), Event()
     clients = [connect(service) for _ in kinds]
     trickling = [client for client, kind in zip(clients, kinds, strict=True) if kind == BYTE_A_SECOND]
@@ -130,7 +130,7 @@ def slow_clients(service: Service, kinds: list[str]) -> Iterator[list[socket.soc
 
 
 def held(service: Service) -> int:
-    """Descriptors of the worker."""
+    """Return the number of the worker's open descriptors."""
     (worker,) = service.workers()
     return sum(1 for _ in Path(f"/proc/{worker}/fd").iterdir())
 
@@ -138,7 +138,7 @@ def held(service: Service) -> int:
 def send_a_byte_a_second(clients: list[socket.socket], over: Event) -> None:
     for byte in WARN:
         for client in clients:
-            with suppress(OSError):  # it was told 408
+            with suppress(OSError):  # it got a 408
                 client.send(bytes([byte]))
         if over.wait(1):
             return
@@ -152,7 +152,7 @@ def long_answers(service: Service) -> None:
 
 @pytest.mark.usefixtures("long_answers")
 @pytest.mark.parametrize("kinds", [*([kind] for kind in OPENINGS), list(OPENINGS)], ids=" + ".join)
-def test_two_hundred_slow_clients_keep_no_event_waiting(service: Service, kinds: list[str]) -> None:
+def test_two_hundred_slow_clients_delay_no_event(service: Service, kinds: list[str]) -> None:
     took: list[float] = []
     with slow_clients(service, kinds * (SLOW_CLIENTS // len(kinds))) as clients:
         while len(took) < HONEST or not are_answered(clients):
@@ -172,15 +172,15 @@ def are_answered(clients: list[socket.socket]) -> bool:
     return len(poll.poll(0)) == len(clients)
 
 
-def test_connections_that_say_nothing_are_closed(service: Service) -> None:
+def test_silent_connections_are_closed(service: Service) -> None:
     with connect(service) as client:
         assert read_all(client) == b""
 
 
-def test_the_first_event_after_a_quiet_time_is_taken(service: Service) -> None:
+def test_the_first_event_after_a_quiet_time_is_accepted(service: Service) -> None:
     for _ in range(3):
         with connect(service) as idle:
-            assert read_all(idle) == b""  # closed after a second in which nothing else happened
+            assert read_all(idle) == b""  # closed after an idle second
         assert service.post(WARN).status == 202
 
 
@@ -190,13 +190,13 @@ def test_a_refusal_by_the_headers_does_not_wait_for_the_body(service: Service) -
         assert read_all(client).startswith(b"HTTP/1.1 413")
 
 
-def test_a_refused_client_that_goes_on_sending_still_gets_its_answer(service: Service) -> None:
+def test_a_refused_client_that_keeps_sending_still_gets_its_answer(service: Service) -> None:
     with connect(service) as client:
         client.sendall(b"POST /burrow HTTP/1.1\r\nHost: k\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 40_000)
         assert read_all(client).startswith(b"HTTP/1.1 413")
 
 
-def test_who_asks_before_sending_is_told_to_continue(service: Service) -> None:
+def test_a_client_that_expects_100_continue_gets_it(service: Service) -> None:
     with connect(service) as client:
         client.sendall(HEAD[:-2] + b"Expect: 100-continue\r\n\r\n")
         assert client.recv(65536).startswith(b"HTTP/1.1 100 Continue")
@@ -217,13 +217,13 @@ def test_who_asks_before_sending_is_told_to_continue(service: Service) -> None:
     ],
     ids=["no request", "two hosts", "two lengths", "length and chunks", "long path", "many headers", "endless header"],
 )
-def test_what_is_not_http_is_refused(service: Service, request_bytes: bytes, status: bytes) -> None:
+def test_a_request_that_is_not_http_is_refused(service: Service, request_bytes: bytes, status: bytes) -> None:
     with connect(service) as client:
         client.sendall(request_bytes)
         assert read_all(client).startswith(b"HTTP/1.1 " + status)
 
 
-def test_a_herd_on_new_connections_is_taken_whole_where_the_machine_has_time_for_it(service: Service) -> None:
+def test_many_new_connections_at_once_are_all_accepted_if_the_machine_has_time(service: Service) -> None:
     (worker,) = service.workers()
     before_s = waited_for_a_processor(worker)
     with ThreadPoolExecutor(100) as pool:
@@ -235,7 +235,7 @@ def test_a_herd_on_new_connections_is_taken_whole_where_the_machine_has_time_for
 
 
 def waited_for_a_processor(pid: int) -> float:
-    """Seconds that all threads of a process were ready to run while other programs ran."""
+    """Return the seconds for which threads of a process were ready to run while other programs ran."""
     return sum(int(task.read_text().split()[1]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
@@ -248,11 +248,11 @@ OVERLOADED = (
 )
 
 
-def test_who_would_have_no_turn_is_refused_and_not_stored_and_the_health_check_is_answered(tmp_path: Path) -> None:
+def test_an_event_without_a_chance_is_refused_and_not_stored_and_health_checks_are_answered(tmp_path: Path) -> None:
     answers: dict[str, bytes] = {}
     refused: set[str] = set()
     with Service(tmp_path / "data", workers="1", threads="2") as service:
-        while not refused:  # a busy machine may let the worker run for longer than it should
+        while not refused:  # on a busy machine the worker may run longer than intended
             answers |= answers_of_a_starved_worker(service, range(len(answers), len(answers) + STARVED_EVENTS))
             refused = {name for name, answer in answers.items() if answer == OVERLOADED}
         taken = {name for name, answer in answers.items() if answer.startswith(b"HTTP/1.1 202")}
@@ -266,7 +266,7 @@ def test_who_would_have_no_turn_is_refused_and_not_stored_and_the_health_check_i
 
 
 def answers_of_a_starved_worker(service: Service, numbers: range) -> dict[str, bytes]:
-    """What each event is answered, by its group; all are posted at once."""
+    """Post all events at once; return the answer to each by its group."""
     with ExitStack() as stack:
         clients = {number: stack.enter_context(connect(service)) for number in numbers}
         with starved(*service.workers()):
@@ -283,7 +283,7 @@ def numbered(number: int) -> bytes:
 
 @contextmanager
 def starved(worker: int) -> Iterator[None]:
-    """A worker that runs for three hundredths of the time."""
+    """Start a worker that may run for only 3 % of the time."""
     over = Event()
 
     def starve() -> None:
@@ -318,7 +318,7 @@ def tls_service(tmp_path: Path) -> Iterator[tuple[Service, ssl.SSLContext]]:
         service.kill()
 
 
-def test_https_with_slow_handshakes_beside_it(tmp_path: Path) -> None:
+def test_https_requests_are_answered_during_slow_handshakes(tmp_path: Path) -> None:
     with tls_service(tmp_path) as (service, context):
         mute = [connect(service) for _ in range(10)]
         with context.wrap_socket(connect(service), server_hostname="localhost") as secure:
@@ -349,7 +349,7 @@ def test_wrong_credentials_are_refused_before_the_body(tmp_path: Path) -> None:
     "target", [b"/burrow", b"/%62urrow", b"http://karrot/burrow", b"//burrow", b"/burrow/?x=1"], ids=bytes.decode
 )
 @pytest.mark.parametrize("expect", [b"", b"Expect: 100-continue\r\n"], ids=["", "expect"])
-def test_no_spelling_of_a_request_gets_a_thread_before_its_body(service: Service, target: bytes, expect: bytes) -> None:
+def test_no_notation_of_a_request_gets_a_thread_before_its_body(service: Service, target: bytes, expect: bytes) -> None:
     start = b"POST %b HTTP/1.1\r\nHost: k\r\n%bContent-Length: 500\r\n\r\n" % (target, expect)
     slow = [connect(service) for _ in range(30)]
     for client in slow:
@@ -361,7 +361,7 @@ def test_no_spelling_of_a_request_gets_a_thread_before_its_body(service: Service
         client.close()
 
 
-def test_an_idle_connection_to_the_tls_port_harms_nobody(tmp_path: Path) -> None:
+def test_an_idle_connection_to_the_tls_port_does_not_affect_others(tmp_path: Path) -> None:
     with tls_service(tmp_path) as (service, context):
         first = service.workers()
         idle = [connect(service) for _ in range(5)]
@@ -376,7 +376,7 @@ def test_an_idle_connection_to_the_tls_port_harms_nobody(tmp_path: Path) -> None
             client.close()
 
 
-def test_many_large_bodies_at_once_are_taken_or_refused_and_small_ones_go_on(service: Service) -> None:
+def test_many_large_bodies_at_once_are_accepted_or_refused_and_small_ones_continue(service: Service) -> None:
     filler = b'"Extras":{"filler":"' + b"x" * 7_000_000 + b'"}'
     large = WARN.replace(b'"Extras":{"key1":"value1","key2":"value2"}', filler)
     assert len(large) > 7_000_000
@@ -384,4 +384,4 @@ def test_many_large_bodies_at_once_are_taken_or_refused_and_small_ones_go_on(ser
         answers = [pool.submit(service.post, large) for _ in range(10)]
         assert {service.post(WARN).status for _ in range(10)} == {202}
         assert {answer.result().status for answer in answers} <= {202, 503}
-    wait_for(lambda: service.post(large).status == 202)  # the last of them may still be on their way out
+    wait_for(lambda: service.post(large).status == 202)  # the last of them may not have closed yet
