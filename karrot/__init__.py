@@ -1,4 +1,4 @@
-"""Karrot: Burrow's verdicts on Kafka consumer groups, kept and handed on."""
+"""Karrot stores Burrow's verdicts on Kafka consumer groups and passes them on to other systems."""
 
 from importlib.metadata import version
 

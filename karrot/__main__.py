@@ -1,4 +1,4 @@
-"""``python -m karrot`` is ``karrot``."""
+"""Runs the command ``karrot`` when you type ``python -m karrot``."""
 
 from karrot.cli import main
 

@@ -1,4 +1,4 @@
-"""Gives the time: by the wall clock, by a clock that cannot be set, and by the event log's, made of both."""
+"""Reads the clocks: the wall clock, the boot clock, and the event log's own clock, which is derived from both."""
 
 import time
 import uuid
@@ -9,24 +9,24 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
-    """What Karrot needs to know of time."""
+    """The clock that Karrot reads: a wall clock and a boot clock."""
 
     @property
     def boot_id(self) -> str:
-        """Names the span in which ``boot_ms`` values may be compared."""
+        """The id of this boot. Compare ``boot_ms`` values only if they have the same id."""
 
     def wall_ms(self) -> int:
-        """Epoch milliseconds, UTC; may jump."""
+        """Epoch milliseconds, UTC. The value can jump when somebody sets the clock."""
 
     def boot_ms(self) -> int:
-        """Milliseconds since some moment of this boot; never goes back, goes on during sleep where it can."""
+        """Milliseconds since a fixed time in this boot. It never goes back, and counts sleep if the system can."""
 
 
 class SystemClock:
     """The machine's clocks.
 
-    Where the system does not name its boots (no ``/proc``), every start of the service counts as one; the parent
-    makes the clock, its workers inherit it.
+    Without ``/proc`` a boot has no id. Then every start of the service counts as a boot: the parent process creates the
+    clock, and its workers inherit it.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class SystemClock:
 
 
 class Anchor(NamedTuple):
-    """One moment on all three clocks. It is stored with each commit and read at the next start."""
+    """The same moment on all three clocks. It is stored with each commit and read at the next start."""
 
     boot_id: str
     boot_ms: int
@@ -57,7 +57,7 @@ class Anchor(NamedTuple):
 
 
 class LogTime:
-    """The event log's own clock: the ages of events stay right when the system clock is set.
+    """The event log's own clock. The ages of events stay correct when the system clock is set.
 
     It advances with the boot clock within one boot, and by max(0, wall-clock difference) from one boot to the next.
     """
@@ -73,10 +73,10 @@ class LogTime:
         self._base = log_ms - clock.boot_ms()
 
     def now(self) -> int:
-        """Milliseconds; close to the epoch's, as long as the wall clock was right."""
+        """Milliseconds. They are close to epoch milliseconds if the wall clock was always correct."""
         return self._base + self._clock.boot_ms()
 
     def anchor(self) -> Anchor:
-        """This moment on all three clocks, to be stored."""
+        """The current time on all three clocks, to be stored."""
         boot_ms = self._clock.boot_ms()
         return Anchor(self._clock.boot_id, boot_ms, self._clock.wall_ms(), self._base + boot_ms)

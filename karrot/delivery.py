@@ -1,7 +1,7 @@
-"""Hand the events of the log to the reporters, one thread for each, and keep the log within its bounds.
+"""Hands the events of the log to the reporters, in one thread per reporter, and keeps the log within its bounds.
 
-The worker that leads does it. No reporter waits for another. A cursor moves after its report: after a crash a reporter
-gets one batch again, and never misses one.
+Only the leader does this. No reporter waits for another one. A cursor moves after the report: after a crash a reporter
+gets one batch twice, and never misses one.
 """
 
 import threading
@@ -32,14 +32,14 @@ _POLL_S = 0.2
 _LEAD_S = 0.5
 _HOUSEKEEPING_S = 5.0
 _JOIN_S = 6.0
-"""How long the end waits for reports under way; the whole service has ten seconds."""
+"""How long the shutdown waits for reports that are in progress. The whole service has ten seconds to stop."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class Feed(ABC):
-    """Hands a reporter the next events and saves its place. A thread calls ``step`` again and again, then ``close``."""
+    """Hands a reporter the next events and saves its cursor. A thread calls ``step`` repeatedly, then ``close``."""
 
     name: str
     log: EventLog
@@ -49,13 +49,13 @@ class Feed(ABC):
     state: ReporterState | None = field(default=None, init=False)
 
     def step(self) -> float:
-        """Hand on the next events, if any; return how many seconds to wait before the next step."""
+        """Hand over the next events, if any. Returns how many seconds to wait before the next step."""
         try:
             return self._step(self._resume())
         except (LogUnavailableError, OverloadedError) as error:
             return self._failed("log", error)
         except Exception as error:  # noqa: BLE001 - the outermost loop: a thread that ends here delivers nothing more
-            _log.exception("delivery failed in a way nobody expected", reporter=self.name)
+            _log.exception("delivery failed unexpectedly", reporter=self.name)
             return self._failed("unexpected", error)
 
     @abstractmethod
@@ -66,21 +66,21 @@ class Feed(ABC):
     def _step(self, state: ReporterState) -> float: ...
 
     def _resume(self) -> ReporterState:
-        """The state as kept; without a place where the log was replaced meanwhile."""
+        """The saved state; without a cursor if the log was replaced since."""
         if self.state is None:
             self.state = reporter_state(self.log, self.name)
-            self.log.save_reporter(self.state)  # a reporter that has had nothing yet is shown as behind
+            self.log.save_reporter(self.state)  # so a reporter that has had no event yet shows its backlog
         if self.state.cursor is not None and self.state.cursor.log_id != self.log.log_id:
             self.state = replace(self.state, cursor=None)
         return self.state
 
     def _place(self, cursor: Cursor | None) -> Cursor:
-        """The cursor, or the one before the oldest event that the log has."""
+        """The cursor; if there is none, the position just before the oldest event of the log."""
         return cursor or Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1))
 
     def _whole(self, cursor: Cursor, found: Sequence[StoredEvent | Damaged]) -> list[StoredEvent]:
-        """The events that can be handed on; the others are counted."""
-        # Sequence numbers have no gaps but those that pruning leaves.
+        """The events that are not damaged. Damaged and pruned events are counted."""
+        # Only pruning leaves gaps between sequence numbers.
         if pruned := found[0].seq - cursor.seq - 1:
             self.log.count(telemetry.REPORTER_DROPPED.name, pruned, reporter=self.name, reason="retention")
         whole = [event for event in found if isinstance(event, StoredEvent)]
@@ -100,12 +100,12 @@ class Feed(ABC):
 
 @dataclass(slots=True)
 class PushFeed(Feed):
-    """Hands the events on as they come; the cursor moves after each report, and a failed one is repeated."""
+    """Hands over the events as they arrive. The cursor moves after each report; a failed report is repeated."""
 
     reporter: PushReporter
 
     def close(self) -> None:
-        """After the last report."""
+        """Close the reporter, after the last report."""
         self.reporter.close()
 
     def _step(self, state: ReporterState) -> float:
@@ -116,8 +116,8 @@ class PushFeed(Feed):
         events = self._whole(cursor, found)
         try:
             self.reporter.report(events)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger's code, and the outermost loop around it
-            _log.exception("a reporter failed; it will be handed the same events again", reporter=self.name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - third-party code, and the outermost loop around it
+            _log.exception("a reporter failed; it will get the same events again", reporter=self.name)
             return self._failed(type(error).__name__, error)
         self.failures = 0
         self.log.count(telemetry.REPORTER_EVENTS.name, len(events), reporter=self.name)
@@ -128,18 +128,18 @@ class PushFeed(Feed):
 
 @dataclass(slots=True)
 class PacedFeed(Feed):
-    """Hands the events on as they come and has the reporter send when it is due.
+    """Hands over the events as they arrive, and makes the reporter send when a send is due.
 
-    The cursor stands one below the oldest event that still owes a send, so that the next leader reads from there.
+    The cursor stays one below the oldest event that is not sent yet, so the next leader reads from there.
     """
 
     reporter: PacedReporter
     position: Cursor | None = field(default=None, init=False)
     logged_trouble: str | None = field(default=None, init=False)
-    """The trouble that was logged last and still lasts."""
+    """The reason of the last logged trouble, while that trouble lasts."""
 
     def close(self) -> None:
-        """Read what is new, send it if it can still be done, and say how far that came."""
+        """Take the new events, send them if that is still possible, and save the cursor."""
         try:
             state = self._resume()
             while self._take(state):
@@ -147,7 +147,7 @@ class PacedFeed(Feed):
             self._send(state)
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("the last values were not sent", reporter=self.name, reason=str(error))
-        except Exception:  # noqa: BLE001 - the end of the service must not depend on one reporter
+        except Exception:  # noqa: BLE001 - one reporter must not prevent the service from stopping
             _log.exception("the last values were not sent", reporter=self.name)
             self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason="unexpected")
         finally:
@@ -160,7 +160,7 @@ class PacedFeed(Feed):
         return 0.0 if took else min(_POLL_S, max(0.0, self.reporter.due_in()))
 
     def _take(self, state: ReporterState) -> int:
-        """Hand on the next page, if there is room for it; return how many rows it had."""
+        """Hand over the next page, if the reporter has room for it. Returns how many rows it had."""
         if self.position is None or self.position.log_id != self.log.log_id:
             self.position = self._place(state.cursor)
         if isinstance(self.reporter, Bounded) and self.reporter.full():
@@ -182,7 +182,7 @@ class PacedFeed(Feed):
                 _log.info("a reporter can send again", reporter=self.name)
             self.failures, self.logged_trouble = 0, None
             state = state.well(self.clock.wall_ms())
-        # Without a call nothing new is known.
+        # If there was no call, the state stays as it was.
         cursor = self.position
         if cursor is not None and (owed := self.reporter.owed(cursor.log_id)) is not None:
             cursor = Cursor(cursor.log_id, min(cursor.seq, owed - 1))
@@ -199,10 +199,10 @@ class PacedFeed(Feed):
 
 
 class Delivery:
-    """Takes the lead when it is free, then feeds the reporters and keeps the log in bounds until stopped.
+    """Takes the lead when it is free, then feeds the reporters and keeps the log within its bounds until stopped.
 
-    ``random`` spreads the attempts of reporters that fail. ``alongside`` is what else the leading worker does: each
-    has a thread of its own and returns when the event that it is given is set.
+    ``random`` spreads the retries of failed reporters. ``alongside`` are the other tasks of the leader: each runs in
+    its own thread, and returns when the event that it gets as its argument is set.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Delivery:
     ) -> None:
         self._log = log
         self._alongside = alongside
-        jitter = random or Random()  # noqa: S311 - it only spreads attempts
+        jitter = random or Random()  # noqa: S311 - it only spreads retries
         self._feeds: list[Feed] = [
             PacedFeed(name, log, clock, jitter, each)
             if isinstance(each, PacedReporter)
@@ -226,11 +226,11 @@ class Delivery:
         self._thread = threading.Thread(target=self._run, name="karrot-delivery", daemon=True)
 
     def start(self) -> None:
-        """Begin to wait for the lead."""
+        """Start to wait for the lead."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the reports under way, give up the lead and close the reporters."""
+        """Finish the reports that are in progress, give up the lead and close the reporters."""
         self._stop.set()
         self._thread.join(_JOIN_S)
 
@@ -247,15 +247,15 @@ class Delivery:
         for thread in threads:
             thread.start()
         while not self._stop.is_set():
-            try:  # count groups that fell silent, delete events that are too old
+            try:  # count groups that became silent, delete events that are too old
                 if expired := self._log.expire():
                     self._log.count(telemetry.CONSUMERS_EXPIRED.name, expired)
                 self._log.prune()
             except (LogUnavailableError, OverloadedError) as error:
-                _log.warning("housekeeping has to wait", reason=str(error))
+                _log.warning("housekeeping failed and will be tried again", reason=str(error))
                 self._count_failure("overloaded" if isinstance(error, OverloadedError) else "log_unavailable")
             except Exception:  # noqa: BLE001 - the outermost loop of the leader
-                _log.exception("housekeeping failed in a way nobody expected")
+                _log.exception("housekeeping failed unexpectedly")
                 self._count_failure("unexpected")
             self._stop.wait(_HOUSEKEEPING_S)
         for thread in threads:

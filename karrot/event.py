@@ -1,7 +1,7 @@
-"""Defines the vocabulary once: the event with its partitions, commits, log ends, verdicts, incidents, time ranges.
+"""Defines the shared types: lag event, partition, commit, log end, status, incident and time range.
 
-Frozen, no I/O, standard library only. Offsets, lags and counts are messages; times are epoch milliseconds.
-``None`` always means "not told" and is never a number.
+All types are immutable, do no I/O and need only the standard library. Offsets, lags and counts are in messages. Times
+are epoch milliseconds. ``None`` always means "not known"; it never stands for a number.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 
 class Status(IntEnum):
-    """Burrow's verdicts and their numbers (``core/protocol/evaluator.go``).
+    """Burrow's statuses and their numbers (``core/protocol/evaluator.go``).
 
-    A consumer group has NOTFOUND to ERR; a partition has OK, WARN, STOP, STALL or REWIND.
+    A consumer group has NOTFOUND, OK, WARN or ERR. A partition has OK, WARN, STOP, STALL or REWIND.
     """
 
     NOTFOUND = 0
@@ -26,7 +26,7 @@ class Status(IntEnum):
 
 
 class Kind(Enum):
-    """What an event says about the incident of its group, read from the content alone."""
+    """What an event means for the incident of its group. It follows from the content of the event alone."""
 
     OBSERVATION = "observation"
     INCIDENT = "incident"
@@ -36,7 +36,7 @@ class Kind(Enum):
 
 
 class Source(Enum):
-    """Who told: Burrow's notifier, Burrow's REST API, or Kafka itself."""
+    """Where an event came from: Burrow's notifier, Burrow's REST API, or Kafka itself."""
 
     WEBHOOK = "webhook"
     REST = "rest"
@@ -88,12 +88,12 @@ class Incident(NamedTuple):
 
     @property
     def key(self) -> GroupKey:
-        """The group that it is of."""
+        """The group that the incident belongs to."""
         return GroupKey(self.cluster, self.group)
 
 
 class OffsetCommit(NamedTuple):
-    """One record of ``__consumer_offsets`` at its time; ``offset`` is ``None`` where the group took the offset back."""
+    """One record of ``__consumer_offsets`` with its time; ``offset`` is ``None`` for a tombstone."""
 
     place: ClusterPartition
     group: str
@@ -107,17 +107,17 @@ class OffsetCommit(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """The log end offset of a partition at a moment. Log ends of a partition sort by time."""
+    """The log end offset of a partition at one time. Log ends of the same partition sort by time."""
 
     at_ms: int
     offset: int
 
 
 class OffsetSample(NamedTuple):
-    """One commit as Burrow stored it, with the lag that it measured.
+    """One commit as Burrow stored it, with the lag that Burrow measured.
 
-    ``lag`` is frozen at the time Burrow observed the commit; ``None`` where it was stored out of order.
-    ``timestamp_ms`` is any 64-bit number: Burrow misreads some commits of Kafka 4.1 (values near 8e18).
+    ``lag`` is the lag when Burrow observed the commit; it is ``None`` if Burrow stored the commit out of order.
+    ``timestamp_ms`` can be any 64-bit number: Burrow misreads some commits of Kafka 4.1 (values near 8e18).
     """
 
     offset: int
@@ -127,7 +127,7 @@ class OffsetSample(NamedTuple):
 
 
 class PartitionLag(NamedTuple):
-    """One partition of a group: its oldest and newest stored commit and its lag at evaluation."""
+    """One partition of a group: its oldest and newest stored commit, and its lag when Burrow evaluated the group."""
 
     topic: str
     partition: int
@@ -146,17 +146,17 @@ class PartitionLag(NamedTuple):
 
     @property
     def log_end_offset(self) -> int | None:
-        """What Burrow counts the lag from. Where the commit is ahead of what it last saw there, the commit."""
+        """The log end offset from which Burrow counted the lag; the committed offset if that was ahead of it."""
         return None if self.end is None or self.current_lag is None else self.end.offset + self.current_lag
 
 
 class LagEvent(NamedTuple):
     """One verdict on one consumer group.
 
-    ``partitions`` holds what the source listed: a webhook lists only those worse than OK, REST ``/lag`` and Kafka
-    list all. ``max_lag`` is the partition with the largest current lag, listed or not. ``total_lag`` covers all
-    partitions. ``observed_at_ms`` is when the verdict was taken (receipt of a webhook, start of a REST request,
-    the poll of Kafka).
+    ``partitions`` are the partitions that the source listed: a webhook lists only those worse than OK; REST ``/lag``
+    and Kafka list all. ``max_lag`` is the partition with the largest current lag, listed or not. ``total_lag`` covers
+    all partitions. ``observed_at_ms`` is the time of the verdict: when the webhook was received, when the REST request
+    started, or when Kafka was polled.
     """
 
     cluster: str
@@ -180,10 +180,10 @@ class LagEvent(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """The kind by content: the URL and the method that carried the event say nothing reliable.
+        """The kind, from the content: the URL and the HTTP method of the request are not reliable.
 
-        Burrow's REST API answers NOTFOUND for a group it does not know (any more), so that is how a deletion is
-        written down.
+        Burrow's REST API answers NOTFOUND for a group that it does not know (any more), so an event with NOTFOUND
+        stands for a deletion.
         """
         kinds = _KIND_BY_STATUS if self.incident_id is None else _KIND_WITHIN_INCIDENT
         return kinds.get(self.status_text, Kind.UNKNOWN)
@@ -191,18 +191,19 @@ class LagEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """From ``start`` up to, not including, ``end``. Raises `ValueError` unless it begins before it ends."""
+    """The time from ``start`` up to, but not including, ``end``. Raises `ValueError` unless ``start`` is earlier."""
 
     start: datetime
     end: datetime
 
     def __post_init__(self) -> None:
         if self.start >= self.end:
-            raise ValueError(f"from {self.start:%Y-%m-%d %H:%M:%S} to {self.end:%Y-%m-%d %H:%M:%S} there is no time")
+            times = f"{self.start:%Y-%m-%d %H:%M:%S} to {self.end:%Y-%m-%d %H:%M:%S}"
+            raise ValueError(f"the time range {times} is empty: its end must be after its start")
 
     @property
     def days(self) -> "DayRange":
-        """The days (UTC) that it has a part of."""
+        """The days (UTC) that contain a part of the range."""
         last = self.end.astimezone(UTC) - timedelta(microseconds=1)
         return DayRange(self.start.astimezone(UTC).date(), last.date())
 
@@ -215,31 +216,31 @@ class DayRange(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many days it has."""
+        """The number of days."""
         return (self.last - self.first).days + 1
 
     @property
     def dates(self) -> list[date]:
-        """Each of its days."""
+        """Every day, in order."""
         return [self.first + timedelta(days=number) for number in range(self.length)]
 
     def has(self, day: date) -> bool:
-        """Whether it is one of its days."""
+        """Whether the range contains the day."""
         return self.first <= day <= self.last
 
     @property
     def start_s(self) -> int:
-        """Its first midnight, in seconds since 1970."""
+        """The midnight at which the range starts, in seconds since 1970."""
         return _midnight_s(self.first)
 
     @property
     def end_s(self) -> int:
-        """The midnight that ends it, in seconds since 1970."""
+        """The midnight at which the range ends, in seconds since 1970."""
         return _midnight_s(self.last + timedelta(days=1))
 
     @property
     def before(self) -> "DayRange":
-        """As many days just before it."""
+        """The range of the same length that ends just before this one starts."""
         return DayRange(self.first - timedelta(days=self.length), self.first - timedelta(days=1))
 
 
@@ -261,10 +262,10 @@ _BURROW_TOPIC = "__consumer_offsets"
 
 
 def has_burrow_name(consumer: str) -> bool:
-    """Whether a group has a name of Burrow's own groups: ``burrow-<consumer section>`` (since v1.3.0)."""
+    """Whether a group is named like Burrow's own groups: ``burrow-<consumer section>`` (since Burrow v1.3.0)."""
     return consumer.startswith(_BURROW_GROUPS)
 
 
 def is_burrow_itself(consumer: str, max_lag_topic: str | None) -> bool:
-    """Whether a group is Burrow's own, which reads everybody's offsets and says nothing of anybody's service."""
+    """Whether a group is Burrow's own: it reads all committed offsets, and its lag is not the lag of a service."""
     return has_burrow_name(consumer) and max_lag_topic == _BURROW_TOPIC

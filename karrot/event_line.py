@@ -1,12 +1,12 @@
-"""Writes one event as one line of JSON, which the archive keeps and the pipeline reads.
+"""Encodes one event as one line of JSON and decodes it. The archive stores these lines; the pipeline reads them.
 
 ```
 {"v":1,"event_id":"9f…-1","log_id":"9f…","seq":1,"received_at_ms":1795272998676, … ,"body":"…"}
 ```
 
-Every key is there in every line, in the order of the fields below; what is not known is ``null``. The numbers are those
-that the service shows, computed by the same code, so that readers need not compute them again; ``body`` is the text
-that was received, byte for byte.
+Every line has every key, in the order of the fields below. A value that is not known is ``null``. The numbers are the
+same as those that the service shows, computed by the same code, so readers need not compute them again. ``body`` is
+the text that was received, byte for byte.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -21,14 +21,14 @@ from karrot.eventlog.group_state import summarize
 from karrot.signals import Signals
 
 VERSION: Literal[1] = 1
-"""The version of the format: it changes when a key goes or means something else. Keys may be added at the end."""
+"""The version of the format. It changes when a key is removed or changes its meaning. Keys may be added at the end."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class PartitionLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One partition. Lags and offsets are messages; ``start`` is the oldest stored commit, ``end`` the newest."""
+    """One partition. Lags and offsets count messages; ``start`` is the oldest stored commit, ``end`` the newest."""
 
     topic: str
     partition: int
@@ -46,10 +46,10 @@ class PartitionLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class EventLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One event. Moments are epoch milliseconds, lags messages (up to 2^64 - 1), rates messages a second.
+    """One event. Times are epoch milliseconds, lags are messages (up to 2^64 - 1), rates are messages per second.
 
-    ``bad_partitions`` counts the listed partitions that are WARN, STOP, STALL or REWIND; ``max_partition`` is the one
-    with the largest lag, listed in ``partitions`` or not. A deleted group has no lag.
+    ``bad_partitions`` counts the listed partitions that are WARN, STOP, STALL or REWIND. ``max_partition`` is the
+    partition with the largest lag, listed in ``partitions`` or not. A deleted group has no lag.
     """
 
     v: Literal[1] = VERSION
@@ -80,8 +80,8 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
     body: str
 
 
-class MalformedLine(ValueError):  # noqa: N818 (names what the writer did, not a failure of ours)
-    """A line that is not of this format and version; the text says where."""
+class MalformedLine(ValueError):  # noqa: N818 (the name describes the line, not an error of Karrot)
+    """A line does not have this format and version; the text says where."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -89,12 +89,12 @@ _decode = msgspec.json.Decoder(EventLine).decode
 
 
 def encode(stored: StoredEvent) -> bytes:
-    """The line of an event, its end included. JSON escapes every line feed inside."""
+    """The line of an event, with the line feed at its end. JSON escapes every line feed inside."""
     return _encode(line_of(stored)) + b"\n"
 
 
 def decode(line: bytes) -> EventLine:
-    """Read a line back. Raises `MalformedLine`."""
+    """Decode a line. Raises `MalformedLine`."""
     try:
         return _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -102,7 +102,7 @@ def decode(line: bytes) -> EventLine:
 
 
 def line_of(stored: StoredEvent) -> EventLine:
-    """What the line of an event says."""
+    """The values in the line of an event."""
     event, began = stored.event, stored.event.incident_start
     summary = summarize(event, stored.received_at_ms)
     signals = Signals() if summary.kind is Kind.DELETED else summary.signals
@@ -136,10 +136,10 @@ def line_of(stored: StoredEvent) -> EventLine:
 
 
 def event_of(line: EventLine) -> StoredEvent:
-    """The event that a line was written of, from its body.
+    """The event of a line, parsed from the line's body.
 
-    The log's own time is not in the line; the time of receipt stands for it. Raises `MalformedLine` for a body that is
-    none of Burrow's.
+    The line does not have the log's own time, so the time of receipt is used instead. Raises `MalformedLine` for a body
+    that Burrow did not make.
     """
     try:
         event = parse_stored(line.body.encode(), observed_at_ms=line.observed_at_ms, source=line.source)

@@ -1,4 +1,4 @@
-"""Stores events in the log: bodies that Burrow posts, and what resync and watch observe. There is no other way in."""
+"""Stores every event in the log: the bodies that Burrow posts, and the verdicts of resync and watch."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from karrot.event import Kind, LagEvent, Source
 from karrot.eventlog.base import Appended, EventLog, PendingAppend, Reject
 
 KEPT_BYTES = 4096
-"""How much of a refused body is kept."""
+"""The number of bytes that are kept of a refused body."""
 
 
 class Intake:
-    """Parses, appends and counts; what it refuses is kept in the log's bounded table of rejects."""
+    """Parses, appends and counts events. It keeps refused bodies in the log's bounded table of rejects."""
 
     def __init__(
         self,
@@ -33,9 +33,10 @@ class Intake:
         self._stopwatch = stopwatch
 
     def begin(self, body: bytes) -> PendingAppend:
-        """Take one webhook body without waiting for the disk: nothing is acknowledged before `PendingAppend.wait`.
+        """Take one webhook body without waiting for the disk. The event is stored once `PendingAppend.wait` returns.
 
-        Raises `MalformedPayload` for a body that is refused (already counted and kept), and what `Events.begin` raises.
+        Raises `MalformedPayload` for a refused body, after counting and keeping it. Also raises what `Events.begin`
+        raises.
         """
         started = self._stopwatch()
         try:
@@ -46,13 +47,13 @@ class Intake:
         return CountedAppend(self._log.begin(event, body), partial(self._count_webhook, event.kind, started))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended:
-        """Take an event that resync or watch observed ``age_ms`` ago, by a clock that cannot be set."""
+        """Take an event that resync or watch observed ``age_ms`` ago. Measure the age with the boot clock."""
         return self._count(self._log.append(event, to_wire(event), age_ms=age_ms))
 
     def refuse(self, code: str, detail: str, body: bytes = b"") -> None:
-        """Count a refusal and keep the head of what was refused, if any. Never blocks, never raises."""
+        """Count a refusal, and keep the first bytes of the body if there is one. Never blocks, never raises."""
         self._log.count(telemetry.EVENTS_REJECTED.name, code=code)
-        if not body:  # refused by its headers: there is nothing to look at, and it must not push out what there is
+        if not body:  # refused by its headers: an empty reject would show nothing and displace one that has a body
             return
         self._log.reject(
             Reject(
@@ -71,7 +72,7 @@ class Intake:
         return appended
 
     def _count(self, appended: Appended) -> Appended:
-        for reporter in self._pull_reporters:  # what is in the log is in their next answer
+        for reporter in self._pull_reporters:  # their next answer includes every event in the log
             self._log.count(telemetry.REPORTER_EVENTS.name, reporter=reporter)
         if not appended.tracked:
             self._log.count(telemetry.SERIES_DROPPED.name)
@@ -79,17 +80,17 @@ class Intake:
 
 
 class CountedAppend(NamedTuple):
-    """The `PendingAppend` of a webhook's event, which `wait` counts once it is stored."""
+    """The `PendingAppend` of a webhook's event. `wait` counts the event once it is stored."""
 
     pending: PendingAppend
     counted: Callable[[Appended], Appended]
 
     def wait(self) -> Appended:
-        """The outcome, now counted. Raises what `PendingAppend.wait` raises."""
+        """Wait for the outcome and count the event. Raises what `PendingAppend.wait` raises."""
         return self.counted(self.pending.wait())
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Run ``call`` once when `wait` would not block: in any thread, or at once."""
+        """Run ``call`` once as soon as `wait` would not block: in any thread, or immediately."""
         self.pending.when_done(call)
 
     def withdraw(self) -> bool:

@@ -1,4 +1,4 @@
-"""Makes the filters of the HTML templates, of the service's pages and of the report: numbers, times, names and code."""
+"""Provides the filters of the HTML templates: they format numbers, times, names and code on pages and in the report."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 def dash_if_unknown(words: Callable[[T], str]) -> Callable[[T | None], str]:
-    """The same words, and a dash for ``None``: a zero would be a claim."""
+    """A filter that formats like ``words`` and shows a dash for ``None``, because a zero would be a wrong value."""
     return lambda value: NOT_KNOWN if value is None else words(value)
 
 
 def marked(sentence: str) -> Markup:
-    """A sentence in which the text between backticks is shown as code."""
+    """The sentence as HTML, with the text between backticks shown as code."""
     parts = enumerate(sentence.split("`"))
     return Markup().join(Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in parts)
 

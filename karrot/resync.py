@@ -1,4 +1,4 @@
-"""Read every group from Burrow's REST API now and then, for what a webhook lost and for which groups are deleted."""
+"""Reads every group from Burrow's REST API at intervals, to replace lost webhooks and to find deleted groups."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,9 @@ from karrot.known_problems import RESYNC
 _AT_ONCE = 4
 _PER_SECOND = 100.0
 _GIVES_UP_AFTER = 20
-"""Groups in a row without an answer: ten thousand of them would take hours, and a Burrow that hangs no good."""
+"""A pass ends after this many groups in a row without an answer.
+
+Ten thousand timeouts would take hours and only add load to a Burrow that hangs."""
 
 _MISSING_MS = 60_000
 
@@ -28,17 +30,17 @@ _log = structlog.get_logger(__name__)
 
 
 class _Missing(NamedTuple):
-    """Since when (boot clock) a group was not listed, and when (log time) it was heard last before."""
+    """A group that Burrow does not list: since when (boot clock), and its last verdict before that (log time)."""
 
     heard_ms: int
     since_ms: int
 
 
 class Resync:
-    """Asks Burrow for every group, at once and then every ``interval_s``, in the worker that leads.
+    """Asks Burrow for every group, at the start and then every ``interval_s`` seconds, in the leader.
 
-    A Burrow with many groups is not hurt: few questions at once, and not many in a second. What it answers goes into
-    the log as observed when the question was asked, so a newer webhook wins.
+    The load on Burrow is bounded: at most 4 requests at a time and 100 per second. An answer is stored with the time of
+    its request as its time of observation, so a newer webhook wins.
     """
 
     def __init__(self, burrow: Burrow, intake: Intake, log: EventLog, clock: Clock, *, interval_s: float) -> None:
@@ -51,20 +53,20 @@ class Resync:
         self._unanswered = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Until told to stop."""
+        """Make one pass per interval until ``stop`` is set."""
         while not stop.is_set():
             self.once(stop)
             stop.wait(self._interval_s)
         self._burrow.close()
 
     def once(self, stop: threading.Event) -> None:
-        """One pass. Never raises: what goes wrong is counted and kept as the state of the resync."""
+        """Make one pass. Never raises: a failure is counted and saved as the state of the resync."""
         try:
             failed = self._pass(stop)
         except (BurrowError, LogUnavailableError, OverloadedError) as error:
             failed = str(error)
         except Exception as error:  # noqa: BLE001 - the outermost loop of its thread
-            _log.exception("the resynchronisation failed in a way nobody expected")
+            _log.exception("the resync failed unexpectedly")
             failed = f"{type(error).__name__}: {error}"
         if stop.is_set():
             return
@@ -72,44 +74,44 @@ class Resync:
         with suppress(LogUnavailableError, OverloadedError):
             kept, now_ms = reporter_state(self._log, RESYNC), self._clock.wall_ms()
             if failed is not None:
-                _log.warning("Burrow's REST API could not be read whole", reason=failed)
+                _log.warning("Burrow's REST API could not be read completely", reason=failed)
             self._log.save_reporter(kept.well(now_ms) if failed is None else kept.failing(failed, now_ms))
 
     def _pass(self, stop: threading.Event) -> str | None:
-        """Every group of every cluster; the last thing that went wrong, if any."""
+        """Read every group of every cluster. Returns the last error, if any."""
         self._unanswered = 0
         try:
             ready = self._burrow.ready()
-        except UnknownCall:  # one before v1.3.5 cannot say that it has started: no group is deleted on its word
+        except UnknownCall:  # Burrow before v1.3.5 does not report that it is ready: do not infer deletions from it
             ready = False
         failed: str | None = None
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-resync") as pool:
             for cluster in self._burrow.clusters():
                 try:
                     failed = self._read(pool, stop, cluster, ready=ready) or failed
-                except NotFound as error:  # gone since the list was made
+                except NotFound as error:  # removed since the list was made
                     failed = str(error)
         return failed
 
     def _read(self, pool: ThreadPoolExecutor, stop: threading.Event, cluster: str, *, ready: bool) -> str | None:
-        """Every group of a cluster; the last thing that went wrong, if any."""
+        """Read every group of a cluster. Returns the last error, if any."""
         listed = self._burrow.consumers(cluster)
         failed: str | None = None
         for error in pool.map(partial(self._ask, stop, cluster), listed):
             failed = error or failed
         if ready and listed and not stop.is_set():
-            self._tell_deleted(cluster, set(listed))
+            self._log_deleted(cluster, set(listed))
         return failed
 
     def _ask(self, stop: threading.Event, cluster: str, consumer: str) -> str | None:
-        """Ask for a group unless told to stop or nobody answered lately; return what may go better another time."""
+        """Read one group, unless the pass ends or Burrow stopped answering. Returns an error that a retry may mend."""
         if self._unanswered >= _GIVES_UP_AFTER or stop.wait(_AT_ONCE / _PER_SECOND):
             return None
         asked_ms = self._clock.boot_ms()
         try:
             event = self._burrow.lag(cluster, consumer)
             self._intake.accept(event, age_ms=self._clock.boot_ms() - asked_ms)
-        except (NotFound, Unaddressable) as error:  # gone since the list was made; or no URL can name it
+        except (NotFound, Unaddressable) as error:  # removed since the list was made, or no URL can name the group
             self._counted("not_found" if isinstance(error, NotFound) else "unaddressable")
             return None
         except (BurrowError, LogUnavailableError, OverloadedError) as error:
@@ -120,8 +122,8 @@ class Resync:
         self._counted("taken")
         return None
 
-    def _tell_deleted(self, cluster: str, listed: set[str]) -> None:
-        """Log the end of the groups that two lists did not hold, a while apart, and that nobody heard of since."""
+    def _log_deleted(self, cluster: str, listed: set[str]) -> None:
+        """Store a deletion for each group that is missing from two lists, a minute apart, with no event in between."""
         now_ms = self._clock.boot_ms()
         live = takewhile(lambda each: each.key.cluster == cluster, groups(self._log, after=GroupKey(cluster, "")))
         here = {state.key: state.log_time_ms for state in live if state.key.consumer not in listed}

@@ -1,8 +1,9 @@
-"""Computes what one event says of its group besides the lag: `signals_of` gives `Signals`. Pure.
+"""Computes the signals of one event: scalable lag, produce and consume rate, lag in seconds, catch-up time. Pure.
 
-An event carries three glimpses of the log end offset of its max-lag partition: with the oldest stored commit, with the
-newest, and at evaluation. Each is as old as Burrow's last look at the broker (``offset-refresh``, 10 s by default), so
-every rate is an average and every time has a floor of about one refresh; ``docs/signals.md`` has the measured errors.
+An event has three samples of the log end offset of its max-lag partition: with the oldest stored commit, with the
+newest, and at evaluation. Each sample is as old as Burrow's last request to the broker (``offset-refresh``, 10 s by
+default). So every rate is an average, and no time is more precise than about one refresh. ``docs/signals.md`` has the
+measured errors.
 """
 
 from itertools import pairwise
@@ -18,10 +19,10 @@ _NOT_SCALABLE = frozenset({Status.STOP, Status.STALL, Status.REWIND})
 
 
 class Signals(NamedTuple):
-    """Numbers derived from one event. ``None`` is "not known", never zero.
+    """Numbers derived from one event. ``None`` means "not known", never zero.
 
-    Rates (messages per second, to a millionth) and times (to a millisecond, as they come in) are those of the max-lag
-    partition, ``scalable_lag`` is of the whole group.
+    Rates (messages per second, rounded to a millionth) and times (rounded to a millisecond, the precision of the input)
+    belong to the max-lag partition; ``scalable_lag`` belongs to the whole group.
     """
 
     scalable_lag: int | None = None
@@ -33,7 +34,7 @@ class Signals(NamedTuple):
 
 
 def signals_of(event: LagEvent) -> Signals:
-    """The signals of one event. Takes whatever an event may hold: what cannot be known from it is ``None``."""
+    """The signals of one event. It accepts every event; a signal that the event does not determine is ``None``."""
     if event.status is Status.NOTFOUND:
         return Signals()
     scalable_lag = _scalable_lag(event)
@@ -56,7 +57,7 @@ def signals_of(event: LagEvent) -> Signals:
 
 
 def _scalable_lag(event: LagEvent) -> int | None:
-    """The total lag less that of partitions which more consumers would not help."""
+    """The total lag minus the lag of the partitions that more consumers would not help."""
     if event.total_lag is None:
         return None
     stuck = [partition.current_lag or 0 for partition in event.partitions if partition.status in _NOT_SCALABLE]
@@ -64,10 +65,10 @@ def _scalable_lag(event: LagEvent) -> int | None:
 
 
 def _heads(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
-    """The glimpses of the log end, oldest first; none if they contradict each other (the topic was created again)."""
+    """The samples of the log end, oldest first; none if they contradict each other (the topic was created again)."""
     heads = [head for commit in (partition.start, partition.end) if commit and (head := _head_at(commit))]
     present = _present_head(partition, now_ms)
-    # A receiver's clock may be a little behind Burrow's: then the two commits have to do.
+    # The receiver's clock may be a little behind Burrow's. Then only the two commits are used.
     if present and (not heads or present.at_ms > heads[-1].at_ms):
         heads.append(present)
     for older, newer in pairwise(heads):
@@ -77,7 +78,7 @@ def _heads(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
 
 
 def _head_at(commit: OffsetSample) -> LogEnd | None:
-    """Where the log ended when Burrow read the commit: its lag is of that moment, not of the commit's timestamp."""
+    """The log end when Burrow read the commit. The lag belongs to that time, not to the commit's timestamp."""
     at_ms = commit.timestamp_ms if commit.observed_at_ms is None else commit.observed_at_ms
     lag = commit.lag
     if lag is None or lag < 0 or not _is_time(at_ms):
@@ -93,7 +94,7 @@ def _present_head(partition: PartitionLag, now_ms: int) -> LogEnd | None:
 
 
 def _produce_rate(heads: list[LogEnd]) -> float | None:
-    """The growth of the log from the first glimpse to the last."""
+    """The growth of the log per second from the first sample to the last."""
     if not heads or heads[0].at_ms == heads[-1].at_ms:
         return None
     first, last = heads[0], heads[-1]
@@ -101,9 +102,9 @@ def _produce_rate(heads: list[LogEnd]) -> float | None:
 
 
 def _consume_rate(partition: PartitionLag, now_ms: int) -> float | None:
-    """Committed messages over the time between the commits; 0 for STOP, unknown once the commits are old.
+    """Committed messages divided by the time between the commits; 0 for STOP, unknown once the commits are old.
 
-    Old is what Burrow calls stopped: nothing was committed for longer than the window spans.
+    They are old by Burrow's rule for STOP: the group has not committed for longer than the window spans.
     """
     if partition.status is Status.STOP:
         return 0.0
@@ -119,7 +120,7 @@ def _consume_rate(partition: PartitionLag, now_ms: int) -> float | None:
 def _lag_seconds(
     partition: PartitionLag, heads: list[LogEnd], produce_rate: float | None, now_ms: int
 ) -> tuple[float | None, bool]:
-    """How long ago the log ended at the newest commit, and whether that lies before the first glimpse."""
+    """How long ago the log end was at the newest committed offset, and whether that was before the first sample."""
     if partition.current_lag == 0:
         return 0.0, False
     if partition.current_lag is None or partition.end is None or not heads or not _is_time(now_ms):
@@ -134,7 +135,7 @@ def _lag_seconds(
 
 
 def _time_of(offset: int, heads: list[LogEnd]) -> float:
-    """When the log grew beyond an offset that is not below the first glimpse: the last moment it ended there."""
+    """The time when the log grew beyond an offset. The offset must not be below the first sample."""
     for older, newer in pairwise(heads):
         if older.offset <= offset < newer.offset:
             share = (offset - older.offset) / (newer.offset - older.offset)
@@ -143,13 +144,13 @@ def _time_of(offset: int, heads: list[LogEnd]) -> float:
 
 
 def _age(age_ms: float) -> float | None:
-    """Seconds; below zero by less than a refresh is two clocks that differ, more is nonsense."""
+    """The age in seconds. Below zero by less than a refresh (the clocks differ) is 0; further below is unknown."""
     seconds = age_ms / 1000
     return _within(max(0.0, seconds) if seconds > -_REFRESH_SECONDS else seconds, _MAX_SECONDS)
 
 
 def _catch_up_seconds(lag: int | None, produce_rate: float | None, consume_rate: float | None) -> float | None:
-    """Time until the lag is gone if both rates stay; ``None`` while the consumer is not the faster one."""
+    """Seconds until the lag is zero if both rates stay the same; ``None`` unless the consumer is faster."""
     if lag == 0:
         return 0.0
     if lag is None or produce_rate is None or consume_rate is None or consume_rate <= produce_rate:

@@ -1,7 +1,7 @@
-"""Defines the event log: what every store of it keeps and does, and how it can fail.
+"""Defines the interface of the event log: its values, its methods and its exceptions.
 
-The log is the truth: every worker appends to it and reads from it. What another worker must be able to show is kept
-nowhere else.
+Every worker appends to the log and reads from it. Everything that all workers must be able to show is kept in the log
+and nowhere else.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,31 +14,31 @@ from karrot.event import GroupKey, Kind, LagEvent, Source, Status, is_burrow_its
 from karrot.signals import Signals
 
 READ_LIMIT = 500
-"""The most rows that one read returns. A read that takes long keeps SQLite's write-ahead log from being reset."""
+"""The maximum number of rows of one read. A long read prevents SQLite from resetting its write-ahead log."""
 
 TURN_SHARE = 0.75
-"""The share of its patience that an append waits for its turn; the rest is for the disk. So an append whose turn came
-is answered in time, unless the disk is slow."""
+"""The share of its patience that an append waits for its turn. The rest is for the disk, so an append that gets its
+turn is answered in time unless the disk is slow."""
 
 _LONGEST_ERROR = 500
 _PASSED_OVER = 50
-"""How many damaged events are skipped in search of a whole one."""
+"""How many damaged events a search for the oldest undamaged event skips."""
 
 
 class LogUnavailableError(Exception):
-    """The log cannot be written or read; the message says why. Nothing of the call was stored."""
+    """The log cannot be written or read; the message says why. The call stored nothing."""
 
 
 class UnconfirmedError(LogUnavailableError):
-    """The disk has not answered in time. The only failure after which the call may still be stored."""
+    """The disk has not answered in time. This is the only failure after which the data may still be stored."""
 
 
 class OverloadedError(Exception):
-    """The call waited for its turn until its time was over. Nothing of it was or will be stored."""
+    """The call waited too long for its turn. It stored nothing, and nothing will be stored later."""
 
 
 class Appended(NamedTuple):
-    """The outcome of an append. ``tracked`` is false for a group beyond the bound: logged, but with no state."""
+    """The outcome of an append. ``tracked`` is false if there are too many groups: then only the event is stored."""
 
     seq: int
     tracked: bool
@@ -48,7 +48,7 @@ class PendingAppend(Protocol):
     """An append that may not be stored yet."""
 
     def wait(self) -> Appended:
-        """The outcome, once it is known. Raises what `Events.append` raises."""
+        """Wait for the outcome and return it. Raises what `Events.append` raises."""
 
     def when_done(self, call: Callable[[], object]) -> None:
         """Run ``call`` once when the outcome is known: in any thread, or at once if it is known already."""
@@ -58,7 +58,7 @@ class PendingAppend(Protocol):
 
 
 class Cursor(NamedTuple):
-    """How far a reader has got: it has handled everything up to and including ``seq`` of the log ``log_id``."""
+    """A reader's position: it has handled every event up to and including ``seq`` of the log ``log_id``."""
 
     log_id: str
     seq: int
@@ -66,7 +66,7 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """One event as the log keeps it; ``body`` is the exact JSON text received (or its wire form)."""
+    """One event as the log stores it; ``body`` is the exact JSON text received (or the event as Burrow writes it)."""
 
     log_id: str
     seq: int
@@ -77,12 +77,12 @@ class StoredEvent:
 
     @property
     def event_id(self) -> str:
-        """``<log_id>-<seq>``: unique even when a database is replaced."""
+        """``<log_id>-<seq>``: unique even after the database was replaced."""
         return f"{self.log_id}-{self.seq}"
 
 
 class StoredBody(NamedTuple):
-    """One event as the log keeps it, not decoded: for readers that need little of many events."""
+    """One event as the log stores it, not decoded: for readers that need a small part of many events."""
 
     seq: int
     received_at_ms: int
@@ -100,7 +100,7 @@ class Damaged:
 
 
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The newest event of a group, with its signals and without its partitions: all that an exporter needs.
+    """The newest event of a group, with its signals and without its partitions. An exporter needs nothing else.
 
     Stored as one value per group; fields may only be added at the end, with a default.
     """
@@ -126,7 +126,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class IncidentState(NamedTuple):
-    """What the log knows of a group's incidents: ``open_id``, if one is open, and the newest ids, oldest first."""
+    """A group's incidents: the id and start of the open one, if any, their total, and the newest ids, oldest first."""
 
     open_id: str | None = None
     since_ms: int | None = None
@@ -135,7 +135,7 @@ class IncidentState(NamedTuple):
 
 
 class GroupState(msgspec.Struct, frozen=True, gc=False):
-    """A group as of its newest event (newest by observation, not by arrival)."""
+    """The state of a group after its newest event (newest by time of observation, not by arrival)."""
 
     key: GroupKey
     seq: int
@@ -145,7 +145,7 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_of_burrow(self) -> bool:
-        """Whether it is Burrow's own group: see `karrot.event.is_burrow_itself`."""
+        """Whether the group is Burrow's own: see `karrot.event.is_burrow_itself`."""
         return is_burrow_itself(self.key.consumer, self.summary.max_lag_topic)
 
 
@@ -158,7 +158,7 @@ class Changed(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """A counter's value, summed over all workers since the log began."""
+    """A counter's value, summed over all workers since the log was created."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
@@ -167,7 +167,7 @@ class Counter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A body that was refused: its first 4 KiB, the stable code and the sentence the client got."""
+    """A refused body: its first 4 KiB, the stable code, and the sentence that the client received."""
 
     received_at_ms: int
     code: str
@@ -192,13 +192,13 @@ class ReporterState:
         return replace(self, state="ok", last_success_ms=now_ms)
 
     def failing(self, error: str, now_ms: int) -> "ReporterState":
-        """The state after a failure, with the beginning of the error."""
+        """The state after a failure, with the first 500 characters of the error."""
         return replace(self, state="failing", last_error=error[:_LONGEST_ERROR], last_error_ms=now_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class LogSize:
-    """How much the log holds, its write-ahead log included. An empty log has 0 as ``first_seq`` and ``last_seq``."""
+    """The size of the log, write-ahead log included. In an empty log ``first_seq`` and ``last_seq`` are 0."""
 
     events: int
     bytes: int
@@ -209,7 +209,7 @@ class LogSize:
 
 
 class Log(Protocol):
-    """What every reader may ask of the log as a whole. Part of the roles below."""
+    """The methods that every role below shares: they describe the log as a whole."""
 
     @property
     def log_id(self) -> str:
@@ -219,123 +219,123 @@ class Log(Protocol):
         """The log's own time: it advances with the boot clock and ignores changes of the wall clock."""
 
     def size(self) -> LogSize:
-        """How much the log holds."""
+        """The size of the log."""
 
 
 class Events(Log, Protocol):
     """The events, in the order in which they were stored."""
 
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
-        """Store an event durably, count it and bring its group up to date: `begin`, and wait.
+        """Store an event durably, count it and update its group. Same as `begin` followed by a wait.
 
-        ``age_ms`` is how long ago the event was observed, by a clock that cannot be set: an event older than the
-        group's newest is logged but does not change the group.
+        ``age_ms`` is how long ago the event was observed, measured by the boot clock. An event older than the group's
+        newest is stored but does not change the group.
         """
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
-        """Start an append without waiting for it. A refusal that is known now is raised now."""
+        """Start an append without waiting for it. Raises at once if the log already knows that it cannot store it."""
 
     def writable(self) -> str | None:
-        """``None`` if this process's last commit succeeded, else why it failed."""
+        """``None`` if the last commit of this process succeeded; otherwise the reason why it failed."""
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
-        """The events after sequence number ``after``, oldest first, at most ``limit`` (and `READ_LIMIT`)."""
+        """The events after sequence number ``after``, oldest first; at most ``limit``, and at most `READ_LIMIT`."""
 
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
         """The newest events of one group, newest first."""
 
     def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
-        """The newest events of one group after number ``after``, not decoded, newest first; fewer if they are large."""
+        """The newest events of a group after ``after``, not decoded, newest first; fewer if they are large."""
 
     def event(self, seq: int) -> StoredEvent | None:
-        """One event, if it is still kept and not damaged."""
+        """One event, if it is still stored and not damaged."""
 
     def prune(self) -> int:
-        """Delete the events above the limits of age and size; return how many."""
+        """Delete the events beyond the limits of age and size. Returns how many."""
 
 
 class Groups(Log, Protocol):
     """The newest state of every group."""
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of the groups that have not expired and are not deleted, ordered by key, after ``after``."""
+        """A page of the live groups (not expired, not deleted) after ``after``, ordered by key."""
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
-        """A page of the groups whose last event is after number ``after``, expired or not, ordered by that event."""
+        """A page of the groups whose last event is after ``after``, ordered by that event. Includes expired groups."""
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One group, unless it has expired or is deleted."""
 
     def heard(self) -> Mapping[str, int]:
-        """When each cluster's Burrow was last heard by webhook (epoch ms). Never expires."""
+        """When each cluster's Burrow last sent a webhook (epoch milliseconds). Never expires."""
 
     def expire(self) -> int:
-        """Mark the groups that fell silent since the last call; return how many."""
+        """Mark the groups that became silent since the last call. Returns how many."""
 
 
 class ReporterNotes(Log, Protocol):
-    """What each reporter saves for the next worker that leads: its cursor, its state and its notes."""
+    """What each reporter saves for the next leader: its cursor, its state and its notes."""
 
     def cursor(self, reporter: str) -> Cursor | None:
         """A reporter's cursor in this log; ``None`` if it has none."""
 
     def save_reporter(self, state: ReporterState) -> None:
-        """Keep a reporter's cursor and state."""
+        """Save a reporter's cursor and state."""
 
     def reporters(self) -> Sequence[ReporterState]:
         """The saved state of every reporter, ordered by name."""
 
     def recall(self, reporter: str, name: str) -> bytes | None:
-        """The value that a reporter saved last under a name."""
+        """The value that a reporter saved under a name; ``None`` if it saved none."""
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
-        """Save a reporter's value under a name, in place of the one before."""
+        """Save a reporter's value under a name. It replaces the previous value."""
 
 
 class EventLog(Events, Groups, ReporterNotes, Protocol):
-    """A store with all three roles, the counters of all workers, the refused bodies, and the lead.
+    """The whole event log: all three roles, the counters of all workers, the refused bodies, and the lead.
 
-    A reader that needs one role asks for that role alone. One process leads at a time.
+    Code that needs one role takes that role's type as its parameter. One process leads at a time.
 
-    Safe to use from several threads and, where it is a file, from several processes. Every method that writes raises
-    `LogUnavailableError` if the storage refuses, `UnconfirmedError` if it does not answer, and `OverloadedError` if its
-    turn did not come in time.
+    A log is safe to use from several threads; a log in a file also from several processes. Every method that writes
+    raises `LogUnavailableError` if the storage refuses the write, `UnconfirmedError` if the storage does not answer,
+    and `OverloadedError` if the write did not get its turn in time.
     """
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit."""
 
     def counters(self) -> Sequence[Counter]:
-        """Every shared counter, including what this process has not committed yet."""
+        """Every shared counter, including increments of this process that are not committed yet."""
 
     def reject(self, reject: Reject) -> None:
-        """Keep a refused body. Never blocks and never raises; above the limit the oldest are dropped."""
+        """Keep a refused body. Never blocks and never raises. Beyond the limit the oldest bodies are dropped."""
 
     def rejects(self, limit: int = 50) -> Sequence[Reject]:
         """The newest refused bodies, newest first."""
 
     def flush(self) -> None:
-        """Commit the counters and rejects that wait in memory."""
+        """Commit the counters and rejects that are still in memory."""
 
     def lead(self) -> bool:
-        """Whether the caller's process leads. Takes the lead if no process has it."""
+        """Take the lead if no process has it. Returns whether this process leads."""
 
     def resign(self) -> None:
-        """Give up the lead, if held."""
+        """Give up the lead, if this process has it."""
 
     def close(self) -> None:
         """Stop writing and release every file."""
 
 
 class Backlog(NamedTuple):
-    """The events that a reporter has not handled yet; ``age_s`` is the oldest one's age, ``None`` if unknown."""
+    """The events that a reporter has not handled yet; ``age_s`` is the age of the oldest, ``None`` if unknown."""
 
     events: int
     age_s: float | None
 
 
 def backlog(log: Events, state: ReporterState, size: LogSize) -> Backlog:
-    """How far a push reporter is behind. A reporter without a cursor in this log still has all of it to do."""
+    """How far a push reporter is behind. The backlog of a reporter without a cursor in this log is the whole log."""
     done = state.cursor.seq if state.cursor and state.cursor.log_id == log.log_id else 0
     done = max(done, size.first_seq - 1)
     waiting = max(0, size.last_seq - done)
@@ -347,12 +347,12 @@ def backlog(log: Events, state: ReporterState, size: LogSize) -> Backlog:
 
 
 def reporter_state(log: ReporterNotes, name: str) -> ReporterState:
-    """The saved state of a reporter; a first one if none was saved."""
+    """The saved state of a reporter; a new, idle state if none was saved."""
     return next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
 
 
 def groups(log: Groups, after: GroupKey | None = None) -> Iterator[GroupState]:
-    """Every live group of a log after ``after``, read in pages."""
+    """Every live group of a log after ``after``. Reads the log page by page."""
     page = log.latest(after=after)
     while page:
         yield from page

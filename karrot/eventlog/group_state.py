@@ -1,8 +1,8 @@
-"""Computes the state of a group after one more event: its newest event in short, and its incident. Pure.
+"""Computes the state of a group after one more event: the summary of its newest event, and its incident. Pure.
 
-Burrow gives an incident one id from the first verdict worse than OK to the first OK. It never repeats a lost close,
-forgets ids in a failover and reports some incidents only by their end. So the log has its own rule: the first event
-with a new id opens an incident; its close, another id, an observation or a deletion ends it.
+Burrow gives an incident one id, from the first verdict worse than OK to the first OK. Burrow never repeats a lost
+close, forgets ids in a failover, and reports some incidents only by their close. So the log has its own rule: the first
+event with a new id opens an incident; its close, another id, an observation or a deletion ends it.
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 """The order of ``EventSummary.bad``."""
 
 _FUTURE_MS = 86_400_000
-"""A commit further ahead than this was misread (Burrow v1.9.5 reads some of Kafka 4.1's near 8e18)."""
+"""A commit time further in the future was misread (Burrow v1.9.5 reads some commits of Kafka 4.1 as near 8e18)."""
 
 REMEMBERED = 8
-"""How many ids of a group are remembered, so that late events neither reopen an incident nor count it again."""
+"""How many incident ids of a group are kept, so that a late event neither reopens an incident nor counts it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """An event on its way into the log, with everything that can be computed before its turn comes.
+    """An event that is not stored yet, with everything that can be computed before its transaction.
 
-    ``log_time_ms`` is the log's time at arrival; ``observed_log_ms`` the log's time when the event was observed.
+    ``log_time_ms`` is the log time of its arrival; ``observed_log_ms`` is the log time of its observation.
     """
 
     key: GroupKey
@@ -46,8 +46,8 @@ class Arrival:
 class GroupRow(NamedTuple):
     """A group as a log stores it.
 
-    ``seq`` is its newest event by observation, ``last_seq`` by arrival; ``log_time_ms`` is when the newest was
-    observed. ``expired`` says that the group fell silent and was counted as expired.
+    ``seq`` is its newest event by time of observation, ``last_seq`` by arrival. ``log_time_ms`` is when the newest
+    event was observed. ``expired`` says that the group became silent and was counted as expired.
     """
 
     seq: int
@@ -64,7 +64,7 @@ class GroupRow(NamedTuple):
 
 
 def arrival(event: LagEvent, body: bytes, *, received_at_ms: int, log_time_ms: int, age_ms: int) -> Arrival:
-    """Prepare an event that was observed ``age_ms`` before ``log_time_ms``."""
+    """The arrival of an event that was observed ``age_ms`` before ``log_time_ms``."""
     return Arrival(
         key=GroupKey(event.cluster, event.consumer),
         event=event,
@@ -77,7 +77,7 @@ def arrival(event: LagEvent, body: bytes, *, received_at_ms: int, log_time_ms: i
 
 
 def after(row: GroupRow | None, seq: int, arrived: Arrival) -> GroupRow:
-    """The group once the event numbered ``seq`` is in the log."""
+    """The group after the event with sequence number ``seq`` is stored."""
     if row is not None and arrived.observed_log_ms < row.log_time_ms:
         return row._replace(last_seq=seq)
     before = IncidentState() if row is None else row.incident
@@ -97,12 +97,12 @@ def state_of(key: GroupKey, row: GroupRow) -> GroupState:
 
 
 def changed(key: GroupKey, row: GroupRow) -> Changed:
-    """The group as readers see it who ask for changes."""
+    """The group as readers of `Groups.changed` see it."""
     return Changed(row.last_seq, key, None if row.gone else state_of(key, row))
 
 
 def summarize(event: LagEvent, received_at_ms: int) -> EventSummary:
-    """The summary of an event: all that an exporter needs of it."""
+    """The summary of an event: everything that an exporter needs from it."""
     known = event.status is not Status.NOTFOUND
     largest = event.max_lag if known else None
     statuses = [partition.status for partition in event.partitions]
@@ -132,17 +132,17 @@ def _last_commit_ms(event: LagEvent) -> int | None:
 
 
 def incident_after(incident: IncidentState, event: LagEvent) -> IncidentState:
-    """The group's incident once ``event`` is its newest.
+    """The group's incident after ``event``, its newest.
 
-    A verdict without an id (Burrow's REST API, Kafka) attaches to the open incident. An incident that fell silent
-    resumes with its id: it is the same one, and it was counted.
+    A verdict without an id (from Burrow's REST API or from Kafka) belongs to the open incident. If a group became
+    silent during an incident and the same id comes again, it is the same incident and is not counted again.
     """
     match event.kind:
         case Kind.OBSERVATION | Kind.DELETED:
             return _ended(incident)
         case Kind.CLOSE:
-            # The group is well now, whatever the id. A new id is counted: of an incident below the notifier's threshold
-            # Burrow sends only the close.
+            # The group is OK now, whatever the id. A new id is counted: if an incident stays below the notifier's
+            # threshold, Burrow sends only its close.
             return _ended(_opened(incident, event, str(event.incident_id)))
         case Kind.INCIDENT if event.incident_id is not None:
             return _opened(incident, event, event.incident_id)

@@ -1,4 +1,4 @@
-"""Makes file locks between processes (``flock``). A lock ends with the process that holds it, however that ends."""
+"""Provides file locks between processes (``flock``). A lock ends when its process ends, for whatever reason."""
 
 import fcntl
 import os
@@ -11,10 +11,11 @@ _POLL_S = 0.05
 
 
 class FileLock:
-    """One lock file, which the constructor opens.
+    """One lock file. The constructor opens it.
 
-    The lock belongs to the open file, which a forked child shares with its parent. Open a lock before the fork to pass
-    it on (``dir.lock``), and after the fork to exclude the other workers (``commit.lock``, ``leader.lock``).
+    The lock belongs to the open file, and a forked child shares the open file with its parent. Open a lock before the
+    fork to share it with the workers (``dir.lock``). Open it after the fork to exclude the other workers
+    (``commit.lock``, ``leader.lock``).
     """
 
     def __init__(self, path: Path) -> None:
@@ -27,12 +28,12 @@ class FileLock:
         return self._held
 
     def acquire(self) -> None:
-        """Wait for the lock, however long it takes."""
+        """Wait for the lock without a time limit, and take it."""
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         self._held = True
 
     def try_acquire(self, wait_s: float = 0.0) -> bool:
-        """Take the lock if it is free, or becomes free within ``wait_s``."""
+        """Take the lock if it is free or becomes free within ``wait_s``. Returns whether this object holds it."""
         deadline = time.monotonic() + wait_s
         while not self._held:
             try:
@@ -50,7 +51,7 @@ class FileLock:
         self._held = False
 
     def close(self) -> None:
-        """Close the file, which releases the lock unless a child shares it."""
+        """Close the file. This releases the lock unless a child process shares the open file."""
         os.close(self._fd)
         self._held = False
 

@@ -1,4 +1,4 @@
-"""Keeps the event log in memory: for one worker, for tests, or to write nothing to disk. It ends with the process."""
+"""Implements the event log in memory, for one worker or for tests. The log is gone when the process ends."""
 
 from karrot.clock import Clock
 from karrot.eventlog.sqlite.connections import MemoryFile
@@ -7,7 +7,7 @@ from karrot.eventlog.sqlite.writer import InlineWriter
 
 
 class MemoryEventLog(SqlEventLog):
-    """The event log over a database in memory. It has no thread and no file, and need not be closed.
+    """The event log in a database in memory. It has no thread and no file, and you need not close it.
 
     ``bounds`` are those of `karrot.eventlog.sqlite.store.Limits`.
     """
@@ -23,8 +23,8 @@ class MemoryEventLog(SqlEventLog):
         return True
 
     def resign(self) -> None:
-        """Nothing to do: there is no other process."""
+        """Do nothing: there is no other process."""
 
     def close(self) -> None:
-        """Forget everything."""
+        """Close the database. The log is gone."""
         self._file.close()

@@ -1,4 +1,4 @@
-"""Holds what `watch` saw of a group besides Burrow's verdict: its state, members, rebalances and lost messages."""
+"""Stores what `watch` saw of each group besides its verdict: state, members, rebalances and lost messages."""
 
 import msgspec
 
@@ -8,16 +8,17 @@ from karrot.known_problems import WATCH
 NOTE = "groups"
 UNKNOWN_STATE = "Unknown"
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead", UNKNOWN_STATE)
-"""A group's states under the names that Kafka's own tools show. The client library has no name for the states that
-only groups of the new protocol have (Assigning, Reconciling): they are Unknown."""
+"""A group's states, under the names that Kafka's own tools show. The client library has no names for the two states of
+the new group protocol (Assigning, Reconciling), so these are Unknown."""
 
 
 class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
-    """One group at the last poll. ``None`` is "not known".
+    """One group at the last poll. ``None`` means "not known".
 
-    ``messages_lost`` were deleted before they were read; ``retention_margin`` is how many messages the log start is
-    away from the oldest unread one, in the partition where that is least; ``None`` also if nothing is unread.
-    ``rebalances`` is counted since the group was first watched. Fields may only be added at the end, with a default.
+    ``messages_lost`` counts messages that were deleted before the group read them. ``retention_margin`` is the number
+    of messages between the log start and the oldest unread message, in the partition where it is smallest; it is also
+    ``None`` if no message is unread. ``rebalances`` is counted since the group was first watched. Fields may only be
+    added at the end, with a default.
     """
 
     consumer: str
@@ -30,7 +31,10 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):
-    """A cluster's last poll, at ``log_time_ms``, shown for ``good_for_ms``; ``polled_at_ms`` is 0 without answers."""
+    """A cluster's last poll. It is shown for ``good_for_ms`` after ``log_time_ms``.
+
+    ``polled_at_ms`` is 0 as long as Kafka has never answered.
+    """
 
     cluster: str
     polled_at_ms: int
@@ -49,11 +53,11 @@ def keep(log: ReporterNotes, watched: WatchedCluster) -> None:
 
 
 def read(log: ReporterNotes) -> WatchedCluster | None:
-    """The last poll, if there is one that this version can read. Raises `LogUnavailableError`."""
+    """The last saved poll; ``None`` if there is none that this version can read. Raises `LogUnavailableError`."""
     kept = log.recall(WATCH, NOTE)
     if kept is None:
         return None
     try:
         return _DECODER.decode(kept)
-    except msgspec.DecodeError:  # of another version: the next poll replaces it
+    except msgspec.DecodeError:  # written by another version: the next poll replaces it
         return None

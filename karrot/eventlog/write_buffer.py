@@ -9,21 +9,24 @@ from typing import NamedTuple
 from karrot.eventlog.base import Counter, Reject
 
 KEPT_REJECTS = 1000
-"""How many refused bodies are kept, in memory and in a log; the oldest are dropped."""
+"""How many refused bodies are kept, in memory and in a log. Beyond that the oldest are dropped."""
 
 CounterKey = tuple[str, tuple[tuple[str, str], ...]]
 """A counter's name and its labels, sorted."""
 
 
 class PendingWrites(NamedTuple):
-    """What one commit takes out of the buffer."""
+    """The counter increments and rejects that one commit takes out of the buffer."""
 
     counts: dict[CounterKey, float]
     rejects: list[Reject]
 
 
 class HighWater:
-    """Lets no shown counter fall: during a commit counts are in neither buffer nor log, and a fall reads as a reset."""
+    """Keeps shown counters from decreasing.
+
+    During a commit some increments are in neither buffer nor log. Prometheus would take a smaller value for a reset.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +34,7 @@ class HighWater:
         self._shown: dict[CounterKey, float] = {}
 
     def raised(self, log_id: str, sums: Mapping[CounterKey, float]) -> dict[CounterKey, float]:
-        """The sums, each at least as high as it was; another log starts from its own sums."""
+        """The sums, each at least as high as shown before. For another log the sums start again."""
         with self._lock:
             if log_id != self._log_id:
                 self._log_id, self._shown = log_id, {}
@@ -54,12 +57,12 @@ class WriteBuffer:
             self._counts[key] += by  # type: ignore[assignment]  # typeshed: a Counter counts in int
 
     def reject(self, reject: Reject) -> None:
-        """Keep a refused body; above the limit the oldest is dropped."""
+        """Keep a refused body. Beyond the limit the oldest one is dropped."""
         with self._lock:
             self._rejects.append(reject)
 
     def take(self) -> PendingWrites:
-        """Take out everything that waits; the caller commits it or gives it `back`."""
+        """Take everything out of the buffer. The caller commits it or returns it with `back`."""
         with self._lock:
             taken = PendingWrites(dict(self._counts), list(self._rejects))
             self._counts.clear()
@@ -67,7 +70,7 @@ class WriteBuffer:
         return taken
 
     def back(self, pending: PendingWrites) -> None:
-        """Put back what could not be committed; it waits for the next commit."""
+        """Put back what could not be committed, for the next commit."""
         with self._lock:
             for key, by in pending.counts.items():
                 self._counts[key] += by  # type: ignore[assignment]
@@ -76,12 +79,12 @@ class WriteBuffer:
             self._rejects.extend([*pending.rejects, *later])
 
     def counters(self) -> list[Counter]:
-        """The increments that wait, as counters."""
+        """The increments in the buffer, as counters."""
         with self._lock:
             return [Counter(name, labels, value) for (name, labels), value in self._counts.items()]
 
     def rejects(self) -> list[Reject]:
-        """The refused bodies that wait, oldest first."""
+        """The refused bodies in the buffer, oldest first."""
         with self._lock:
             return list(self._rejects)
 

@@ -1,1 +1,1 @@
-"""The HTTP server: a gunicorn worker with its own connections, admission and deadlines."""
+"""The HTTP server: a gunicorn worker class with its own connections, admission queue and deadlines."""

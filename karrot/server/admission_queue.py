@@ -1,4 +1,4 @@
-"""Queues requests that carry events, oldest first, and refuses those that waited too long for their turn."""
+"""Queues the requests that carry events, oldest first, and refuses requests that waited too long for their turn."""
 
 import time
 from collections import deque
@@ -8,19 +8,20 @@ from karrot.server.connection import Connection
 from karrot.server.request_head import RequestHead
 
 _SLICE_S = 0.01
-"""How long others are served before the loop looks for new ones: nobody knows how long those have been waiting."""
+"""How long the queue serves requests before the event loop reads new ones, which may have waited for some time."""
 
 _MOST = 3072
 _FIRST_GUESS = (0.01, 40.0)
-"""Seconds that so many turns took. Too few are better than too many: who does not get his turn is refused later."""
+"""The assumed measurement at the start: 40 turns took 0.01 s. A time that is too short is better than one that is too
+long: a request that does not get its turn is still refused later."""
 
 _REMEMBERED = 1000
 
 
 class AdmissionQueue:
-    """Serves events in slices of time; refuses whoever has waited ``patience_s``, or would, as far as can be foreseen.
+    """Serves events in slices of time. Refuses a request that has waited ``patience_s``, or that probably would.
 
-    ``serve(conn, head, since)`` takes some hundred microseconds, ``refuse(conn, head)`` a fraction of it.
+    ``serve(conn, head, since)`` takes some hundred microseconds, ``refuse(conn, head)`` a fraction of that.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class AdmissionQueue:
         return bool(self._waiting)
 
     def join(self, conn: Connection, head: RequestHead, since: float) -> None:
-        """Wait for a turn; the request has been here ``since``, by the clock."""
+        """Queue a request that arrived at ``since`` (by the clock), or refuse it at once."""
         ahead = len(self._waiting)
         if ahead >= _MOST or ahead * self._took_s > self._patience_s * self._turns:
             self._refuse(conn, head)
@@ -50,7 +51,7 @@ class AdmissionQueue:
             self._waiting.append((conn, head, since))
 
     def give(self) -> None:
-        """Serve those whose turn it is, for one slice of time."""
+        """Serve the oldest requests for one slice of time."""
         started = now = self._clock()
         served = 0
         while self._waiting and now - started < _SLICE_S:

@@ -1,4 +1,4 @@
-"""One connection as the worker's event loop sees it: what arrives, the answers that need no thread, and its close."""
+"""One client connection in the worker's event loop: it reads, sends answers without a thread, and closes."""
 
 import contextlib
 import selectors
@@ -19,7 +19,7 @@ _LINGER_BYTES = 32 << 20
 
 
 class Refusal(NamedTuple):
-    """An answer that needs no thread: a code of `karrot.known_problems.CODES` under a status line."""
+    """An error answer that needs no thread: a status line and a code of `karrot.known_problems.CODES`."""
 
     status: str
     code: str
@@ -38,15 +38,15 @@ class Refusal(NamedTuple):
 
 
 OVERLOADED = Refusal("503 Service Unavailable", "overloaded", "The request waited too long for its turn")
-TOO_MUCH = Refusal("431 Request Header Fields Too Large", "bad_request", "The headers have no end in sight")
+TOO_MUCH = Refusal("431 Request Header Fields Too Large", "bad_request", "The request headers are longer than 64 KiB")
 LOG_UNAVAILABLE = Refusal("503 Service Unavailable", "log_unavailable", "The event log cannot be used")
 UNCONFIRMED = Refusal("503 Service Unavailable", "unconfirmed", "The disk did not answer in time")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-TIMED_OUT = Refusal("408 Request Timeout", "incomplete_body", "The request did not arrive whole in time")
+TIMED_OUT = Refusal("408 Request Timeout", "incomplete_body", "The request did not arrive completely in time")
 
 
 class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
-    """A connection, with the request that is arriving on it and the moment it has to be here."""
+    """A connection, with the request that is arriving on it and the deadline of that request."""
 
     sock: Any
     parser: Any
@@ -64,7 +64,7 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
             self.sock = tls.wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
 
     def receive(self) -> bytes | None:
-        """What has come; ``b""`` at the end of the stream, ``None`` if nothing has come yet."""
+        """The bytes that have arrived; ``b""`` at the end of the stream, ``None`` if no bytes have arrived yet."""
         try:
             if not self.handshaken:
                 self.sock.do_handshake()
@@ -77,7 +77,10 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         return data
 
     def send(self, data: bytes) -> bool:
-        """Whether all of it is on its way. It fits into any socket's buffer, unless the client reads nothing at all."""
+        """Send the data without blocking. Returns whether the socket took all of it.
+
+        An answer fits into any socket's buffer, unless the client reads nothing at all.
+        """
         try:
             self.sock.setblocking(False)
             return not data or self.sock.send(data) == len(data)
@@ -85,7 +88,7 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
             return False
 
     def hand_over(self, patience_s: float) -> None:
-        """Give what has come to gunicorn's parser; from here on a thread works on it."""
+        """Give the received bytes to gunicorn's parser. Call it before the request is served."""
         self.sock.settimeout(patience_s)
         if self.parser is None:
             self.parser = http.get_parser(self.cfg, self.sock, self.client)
@@ -96,9 +99,9 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
 
 
 class LingeringClose:
-    """Closes a connection for writing and reads on for a moment: a close with bytes unread would destroy the answer.
+    """Closes a connection for writing and reads on for 2 s: a close with unread bytes would destroy the answer.
 
-    Nobody waits meanwhile: the event loop's ``poller`` brings the bytes. ``close`` ends a connection for good.
+    No thread waits for this: the event loop's ``poller`` reports the bytes. ``close`` closes a connection completely.
     """
 
     def __init__(self, poller: selectors.BaseSelector, close: Callable[[Connection], None]) -> None:
@@ -110,7 +113,7 @@ class LingeringClose:
         return bool(self._until)
 
     def part(self, conn: Connection) -> None:
-        """Begin; one that has sent a request and nothing after it, never finished its handshake, or is broken, ends."""
+        """Start a lingering close. Close at once if nothing is unread, TLS never finished, or the socket is broken."""
         if conn.arriving.nothing_follows or not (conn.handshaken and _shut(conn.sock)):
             self._close(conn)
             return
@@ -119,12 +122,12 @@ class LingeringClose:
         self._discard(conn)
 
     def expire(self, now: float) -> None:
-        """End those that have had their time."""
+        """Close the connections that have lingered long enough."""
         for conn in [conn for conn, until in self._until.items() if until <= now]:
             self._end(conn)
 
     def drop(self, sock: Any) -> None:
-        """End the connection over a socket, if it is one of these."""
+        """Close the lingering connection on a socket, if there is one."""
         for conn in [conn for conn in self._until if conn.sock is sock]:
             self._end(conn)
 
@@ -144,7 +147,7 @@ class LingeringClose:
 
 
 def _shut(sock: Any) -> bool:
-    """Close for writing; false if there is nothing to close any more."""
+    """Close the socket for writing. Returns false if it is already closed or broken."""
     try:
         sock.setblocking(False)
         sock.shutdown(socket.SHUT_WR)

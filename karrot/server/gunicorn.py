@@ -1,7 +1,7 @@
-"""Starts gunicorn from inside Karrot: one parent that holds the settings, workers that each build the service.
+"""Starts gunicorn inside Karrot: one parent process that has the settings, and workers that each build the service.
 
-SIGHUP reads the settings again: new workers start with the new ones while the old finish; where they are wrong, the
-old ones stay. SIGTERM and SIGINT drain.
+SIGHUP reads the settings again: new workers start with the new settings while the old workers finish. If the new
+settings are wrong, the old ones stay. On SIGTERM and SIGINT the server finishes open requests and stops.
 """
 
 import logging
@@ -24,7 +24,7 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the workers' heartbeat files; 
 
 
 class ServedService(Protocol):
-    """What a worker builds after the fork."""
+    """The service that a worker builds after the fork."""
 
     @property
     def wsgi(self) -> Callable[..., Any]:
@@ -32,30 +32,30 @@ class ServedService(Protocol):
 
     @property
     def patience(self) -> Patience:
-        """How long clients are waited for."""
+        """How long the worker waits for clients."""
 
     def close(self) -> None:
         """Stop threads and release files; called once, when the worker ends."""
 
 
 class ServerPlan(Protocol):
-    """What the parent knows: how to build the service, and what gunicorn has to be told."""
+    """What the parent process knows: how to build the service, and gunicorn's options."""
 
     def options(self) -> Mapping[str, Any]:
-        """What gunicorn has to know: bind, workers, threads, certfile, keyfile."""
+        """The options for gunicorn: bind, workers, threads, certfile, keyfile."""
 
     def reload(self) -> None:
-        """Read the settings again; keep the old ones, and say so, where the new ones are wrong."""
+        """Read the settings again. If they are wrong, keep the old ones and log that."""
 
     def build(self) -> ServedService:
         """Build the service. Called in each worker, after the fork."""
 
 
 class PlainLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """gunicorn's messages through the logging that is set up already, not handlers of its own."""
+    """Passes gunicorn's messages to the logging that Karrot has set up, without gunicorn's own handlers."""
 
-    def setup(self, cfg: Any) -> None:  # noqa: ARG002 - gunicorn calls it so
-        """Let both loggers hand their records on."""
+    def setup(self, cfg: Any) -> None:  # noqa: ARG002 - gunicorn calls it with this argument
+        """Make both loggers propagate their records."""
         self.loglevel = logging.getLogger().level
         for log in (self.error_log, self.access_log):
             log.handlers.clear()
@@ -63,7 +63,7 @@ class PlainLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
             log.propagate = True
 
     def access(self, resp: Any, req: Any, environ: Any, request_time: Any) -> None:
-        """No line per request: thousands a second would say what the metrics say."""
+        """Log nothing: thousands of lines per second would only repeat the metrics."""
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
@@ -76,23 +76,23 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
     @property
     def patience(self) -> Patience:
-        """For the worker's event loop."""
+        """How long the worker's event loop waits for clients."""
         if self._service is None:
             self._service = self._plan.build()
         return self._service.patience
 
     def load_config(self) -> None:
-        """Tell gunicorn what the plan says, and what never changes."""
-        # gunicorn reads it with each request, and answers 500 to every path that does not begin like it.
+        """Set gunicorn's options: those of the plan, and those that never change."""
+        # gunicorn reads SCRIPT_NAME with each request, and answers 500 to every path that does not start with it.
         os.environ.pop("SCRIPT_NAME", None)
         options = {
             "worker_class": Worker,
             "logger_class": PlainLogger,
-            "keepalive": _KEEP_ALIVE_S,  # longer than Burrow's interval: closing an idle connection loses its next POST
+            "keepalive": _KEEP_ALIVE_S,  # longer than Burrow's interval: closing an idle connection loses the next POST
             "graceful_timeout": _GRACE_S,
             "worker_connections": _connections(),
             "control_socket_disable": True,
-            "forwarder_headers": "",  # where Karrot is reached is a setting, not what a client says
+            "forwarder_headers": "",  # Karrot's public URL is a setting; headers from clients do not change it
             "worker_tmp_dir": str(_SHARED_MEMORY) if _SHARED_MEMORY.is_dir() else None,
             "worker_exit": lambda _server, worker: worker.app.close(),
             "proc_name": "karrot",
@@ -108,21 +108,21 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         return self._service.wsgi
 
     def reload(self) -> None:
-        """SIGHUP, in the parent."""
+        """Read the settings again, on SIGHUP in the parent process."""
         self._plan.reload()
         self.load_default_config()
         self.load_config()
 
     def close(self) -> None:
-        """End of a worker."""
+        """Close the service, when a worker ends."""
         if self._service is not None:
             self._service.close()
 
 
 def _connections() -> int:
-    """How many connections a worker may hold: beyond its open files, accepting would fail again and again.
+    """How many connections a worker may have. Beyond its limit of open files, every accept would fail.
 
-    Many systems allow 1,024 by default and more to whoever asks, so this asks.
+    Many systems allow 1,024 open files by default and more on request, so this function raises the limit first.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _CONNECTIONS + _OTHER_FILES

@@ -1,10 +1,11 @@
-"""Extends gunicorn's threaded worker: no thread waits for a client to send, and events need no thread.
+"""Extends gunicorn's threaded worker: no thread waits for a client to send its request, and events need no thread.
 
-gunicorn hands a connection to a thread at its first byte, so as many half requests as there are threads stop a worker
-(measured: 8 of them against 2 workers of 4 threads). Here the event loop collects a request until it is whole, within
-the time for headers and for the body. An event it serves itself, when it is its turn: the application hands it to the
-log's writer, and the answer is sent when the writer has committed it. Everything else is queued for a thread. What has
-waited for too long is answered 503 by the loop. Whoever reads slowly shares a pool of threads with other readers.
+gunicorn gives a connection to a thread at its first byte, so one incomplete request per thread blocks a whole worker
+(measured: 8 of them block 2 workers with 4 threads each). Here the event loop reads a request until it is complete,
+within one time limit for headers and one for the body. The loop itself serves events, oldest first: the application
+hands the event to the log's writer, and the loop sends the answer when the writer has committed the event. All other
+requests are queued for a thread. The loop answers 503 to a request that waited too long. Pages, the API and scrapes
+have their own pool of threads, so a client that reads slowly delays only these.
 """
 
 import contextlib
@@ -43,14 +44,14 @@ _DRAIN_S = 0.05
 _SWITCH_S = 0.0002
 _COLLECT = (5000, 50, 10)
 _SHARE = TURN_SHARE - 0.05
-"""How much of its patience an event waits to be served. A commit has to take it within `TURN_SHARE`."""
+"""The share of its patience that an event waits to be served. A commit must take the event within `TURN_SHARE`."""
 
 
 class Patience(NamedTuple):
-    """How long whom is waited for, in seconds.
+    """How long the worker waits, in seconds: for headers, for a body, and for a request's turn or thread.
 
-    ``admits`` says whether a request's body is worth waiting for; ``refused(head, code, detail)`` is told of each
-    request that was answered without a thread.
+    ``admits`` returns whether to wait for a request's body. ``refused(head, code, detail)`` is called for each request
+    that the loop refuses without a thread.
     """
 
     headers_s: float
@@ -61,9 +62,9 @@ class Patience(NamedTuple):
 
 
 class ThreadPool(Generic[T]):
-    """``threads`` threads that call ``work`` with each item, in the order of submission. ``work`` must not raise.
+    """A pool of ``threads`` threads that call ``work`` with each item, in the order of submission.
 
-    The standard library's pool adds futures and their locks, which cost a fifth.
+    ``work`` must not raise. The standard library's pool is a fifth slower because of its futures and their locks.
     """
 
     def __init__(self, threads: int, work: Callable[[T], None], name: str) -> None:
@@ -76,7 +77,7 @@ class ThreadPool(Generic[T]):
             thread.start()
 
     def submit(self, item: T) -> None:
-        """Have an item worked on; never blocks."""
+        """Queue an item for a thread. Never blocks."""
         self._items.put(item)
 
     def shutdown(self, *, wait: bool = True) -> None:
@@ -92,12 +93,12 @@ class ThreadPool(Generic[T]):
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
-    """Takes the place of ``gthread``. The application gives its `Patience` as ``app.patience``."""
+    """The worker class that replaces ``gthread``. The application has its `Patience` as ``app.patience``."""
 
     alive: bool
 
     def init_process(self) -> None:
-        """Make what the loop needs; it starts at the end of this."""
+        """Create what the loop needs, then start the loop."""
         self.patience: Patience = self.app.patience
         self.tls = ssl_context(self.cfg) if self.cfg.is_ssl else None
         self.readers: ThreadPool[Connection] = ThreadPool(max(2, self.cfg.threads // 4), self._serve, "reader")
@@ -112,7 +113,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         super().init_process()
 
     def run(self) -> None:
-        """The loop; the poller and the application are there by now."""
+        """Run the loop. The poller and the application exist by now."""
         _put_events_first()
         self.lingering = LingeringClose(self.poller, self._close)
         self.reading = RequestReading(
@@ -125,14 +126,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         super().run()
 
     def get_thread_pool(self) -> "ThreadPool[Connection]":
-        """The threads for large events, and for whoever asks whether the service is well."""
+        """The threads for large events and for health checks."""
         return ThreadPool(self.cfg.threads, self._serve, "quick")
 
     def accept(self, listener: Any) -> None:
-        """Take the connections that are there; no thread hears of them yet.
+        """Accept waiting connections. No thread works on them yet.
 
-        A worker takes few at once and leaves the others their share. Where that leaves some waiting it takes more and
-        more: how long they have waited out there nobody knows.
+        A worker accepts 2 connections at a time, so that the other workers get their share. While more are waiting it
+        takes four times as many each time, up to 512: waiting connections may have waited for an unknown time.
         """
         for _ in range(min(self.at_once, self.worker_connections - self.nr_conns)):
             try:
@@ -153,45 +154,49 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.reading.begin(conn)
 
     def enqueue_req(self, conn: Connection) -> None:
-        """Begin with the next request of a connection, some of which may be here already."""
+        """Start to read the next request of a connection. Part of it may have been read already."""
         self.reading.begin(conn, conn.parser.unreader.take_buffered())
 
     def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
-        """A kept-alive connection speaks again."""
+        """Start to read the next request of a kept-alive connection."""
         self.poller.unregister(client)
         self.keepalived_conns.remove(conn)
         self.reading.begin(conn)
 
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
-        """Wait for events, and keep the deadlines that gunicorn does not know."""
+        """Wait for events, handle them, and enforce the deadlines that gunicorn does not know."""
         timed = self.reading or self.queued or self.lingering or self.pending
-        asked = time.monotonic()
+        select_began = time.monotonic()
         if timed:
             timeout = min(timeout, _TICK_S)
         events = self.poller.select(0 if self.admission else timeout)
         now = time.monotonic()
-        # What comes while the loop sleeps wakes it. What came while it worked did so after it had looked last.
-        self.since = now if now - asked > _ASLEEP_S else self.turn_began
+        # A request that arrives while the loop sleeps wakes it: it arrived now. A request that arrived while the loop
+        # worked may have arrived as early as the start of the last turn.
+        self.since = now if now - select_began > _ASLEEP_S else self.turn_began
         self.turn_began = now
         for key, _ in events:
             try:
                 key.data(key.fileobj)
             except Exception:
-                # The outermost loop: what goes wrong with one connection must not end the worker with all the others.
+                # The outermost loop: an error on one connection must not end the worker and all other connections.
                 self.log.exception("an event on a connection could not be handled")
                 if isinstance(key.fileobj, socket.socket) and key.fileobj not in self.sockets:
                     self._drop(key.fileobj)
-            self.pending.settle()  # a turn can be long: who waits for the disk need not wait for the end of it
+            self.pending.settle()  # a turn can be long: answer stored events before its end
         self.admission.give()
         self._keep_deadlines(time.monotonic())
 
     def is_parent_alive(self) -> bool:
-        """Whether gunicorn's parent is there. An orphan says goodbye on every connection, or it would live on them."""
+        """Whether gunicorn's parent process exists. Without it the worker closes every connection after its answer.
+
+        Otherwise kept-alive connections would keep an orphaned worker alive.
+        """
         self.alive = bool(super().is_parent_alive()) and self.alive
         return self.alive
 
     def handle(self, conn: Connection) -> bool:
-        """Serve one request, in a thread; say whether the connection can be used again."""
+        """Serve one request, in a thread. Returns whether the connection can be used again."""
         req = None
         try:
             req = next(conn.parser)
@@ -213,13 +218,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         sock.close()
 
     def _serve(self, conn: Connection) -> None:
-        """Work on a connection, in a thread, unless the loop has answered it meanwhile: one of both takes it."""
+        """Serve a connection's request in a thread, unless the loop has refused it already."""
         if self.queued.pop(conn, None) is None:
             return
         self._finish(conn, WsgiAnswer(b"", self.handle(conn)))
 
     def _serve_here(self, conn: Connection, head: RequestHead, since: float) -> None:
-        """Serve an event in the loop; its answer waits for the writer."""
+        """Serve an event in the loop. Its answer waits until the writer has committed the event."""
         self.pending.settle()
         kept = inline_wsgi.HeldAnswer(conn.sock)
         try:
@@ -234,7 +239,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             self.pending.hold(conn, head, answer, answer.pending, since=since)
 
     def _finish(self, conn: Connection, answer: WsgiAnswer) -> None:
-        """An answer is final: from a thread, or from the loop, which gets to it in its next turn."""
+        """Queue a final answer, from a thread or from the loop. The loop sends it in its next turn."""
         self.served.append((conn, answer))
         self._wake()
 
@@ -244,7 +249,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             self.method_queue.defer(self._finish_served)
 
     def _finish_served(self) -> None:
-        # The flag falls before the queues are emptied: what is appended from now on wakes the loop again.
+        # Clear the flag before emptying the queues: an answer that is appended from now on wakes the loop again.
         self.woken = False
         self.pending.settle()
         while self.served:
@@ -260,7 +265,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             self._keep(conn)
 
     def _keep(self, conn: Connection) -> None:
-        """Wait for the next request without a thread; a stopping worker waits only for one that is on its way."""
+        """Wait for the next request without a thread. A stopping worker waits only for a request already on its way."""
         conn.sock.setblocking(False)
         conn.set_timeout()
         if not self.alive:
@@ -269,7 +274,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_client_socket_readable, conn))
 
     def _dispatch(self, conn: Connection, head: RequestHead) -> None:
-        """A request is whole: it waits for its turn, or for a thread."""
+        """Queue a complete request: an event for its turn, any other request for a thread."""
         if head.path == _WEBHOOK and not conn.large_bytes:
             self.admission.join(conn, head, self.since)
             return
@@ -300,10 +305,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
 
 
 def _put_events_first() -> None:
-    """Let pages and scrapes keep the interpreter from the loop for moments only: an event needs it dozens of times.
+    """Configure Python so that threads for pages and scrapes block the event loop only briefly.
 
-    Whoever computes gives it away after the switch interval, a collection of garbage only when it has looked at all
-    that it looks at: what the application is made of stays, and what a scrape makes of every group is soon gone.
+    An event needs the interpreter dozens of times. A computing thread gives up the interpreter after the switch
+    interval, but a garbage collection gives it up only at its end. So the objects of the application are frozen out of
+    collections, and collections are rarer: most objects that a scrape creates for each group are soon freed anyway.
     """
     sys.setswitchinterval(_SWITCH_S)
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Serves an event in the event loop, without a thread, and holds its answer until the log's writer has it on disk."""
+"""Serves an event in the event loop, without a thread, and holds back its answer until the event is on disk."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,15 +12,15 @@ from karrot.server.connection import LOG_UNAVAILABLE, OVERLOADED, UNCONFIRMED, C
 from karrot.server.request_head import RequestHead
 
 DEFERS = "karrot.defers"
-"""In the WSGI environment of a server that sends the answer only once the event under `PENDING` is stored, and 503 if
-it cannot be: so that no thread waits for the disk."""
+"""The key in the WSGI environment that says: this server sends the answer only after the event under `PENDING` is
+stored, and 503 if the event cannot be stored. So no thread has to wait for the disk."""
 
 PENDING = "karrot.pending"
-"""Where such a server finds the `PendingAppend`."""
+"""The key in the WSGI environment under which the application puts the `PendingAppend`."""
 
 
 class WsgiAnswer(NamedTuple):
-    """The bytes of an answer, whether the connection can be used again, and the append that it depends on, if any."""
+    """An answer: its bytes, whether the connection can be used again, and the append that it depends on, if any."""
 
     data: bytes
     reusable: bool
@@ -28,14 +28,14 @@ class WsgiAnswer(NamedTuple):
 
 
 class HeldAnswer:
-    """Stands in for the socket: what gunicorn sends is kept, because it may not be true yet."""
+    """Replaces the socket: it keeps what gunicorn sends, because the event may not be stored yet."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
         self.data = bytearray()
 
     def sendall(self, data: bytes) -> None:
-        """Keep what would be sent."""
+        """Keep the data instead of sending it."""
         self.data += data
 
     send = sendall
@@ -45,9 +45,9 @@ class HeldAnswer:
 
 
 def serve(conn: Connection, application: Callable[..., Any], kept: HeldAnswer, *, alive: bool) -> WsgiAnswer:
-    """Run the application on a request whose body is here, or that is refused without it.
+    """Run the application on a request that is complete, or that is refused without its body.
 
-    Raises what gunicorn's parser raises for a request that is none.
+    Raises what gunicorn's parser raises for bytes that are not a valid request.
     """
     request = next(conn.parser)
     response, environ = wsgi.create(request, kept, conn.client, conn.server, conn.cfg)
@@ -55,7 +55,7 @@ def serve(conn: Connection, application: Callable[..., Any], kept: HeldAnswer, *
     environ[DEFERS] = True
     body = application(environ, response.start_response)
     pending: PendingAppend | None = environ.get(PENDING)
-    # Only an accepted event was certainly read to its end; whoever is refused is told to come on a new connection.
+    # Only the body of an accepted event was certainly read to its end. After any other answer the connection closes.
     if pending is None or not alive:
         response.force_close()
     try:
@@ -77,11 +77,11 @@ class _Event(NamedTuple):
 
 
 class PendingAnswers:
-    """Sends an answer when its event is stored, or says instead that it is not, or that nobody knows, in time.
+    """Sends the answer when its event is stored; sends a refusal if the event is not stored in time, or may not be.
 
-    ``stored(conn, answer)`` and ``refused(conn, head, refusal, detail)`` are called in the event loop, once per event;
-    ``wake`` from any thread when `settle` has something to do. An event has ``patience_s``, `TURN_SHARE` of it for its
-    turn: whoever waits longer than that for a commit to take the event withdraws it.
+    ``stored(conn, answer)`` and ``refused(conn, head, refusal, detail)`` are called in the event loop, once per event.
+    ``wake`` is called from any thread when `settle` has something to do. An event has ``patience_s``, and the share
+    `TURN_SHARE` of that for its turn: an event that no commit has taken by then is withdrawn.
     """
 
     def __init__(
@@ -105,17 +105,17 @@ class PendingAnswers:
     def hold(
         self, conn: Connection, head: RequestHead, answer: WsgiAnswer, pending: PendingAppend, *, since: float
     ) -> None:
-        """Keep an answer until its event is stored; the request has been here ``since``, by the monotonic clock."""
+        """Keep an answer until its event is stored. The request arrived at ``since``, by the monotonic clock."""
         turn_until = since + self._patience_s * TURN_SHARE
         self._events[conn] = _Event(head, answer, pending, turn_until, since + self._patience_s)
         pending.when_done(partial(self._on_done, conn))
 
     def settle(self) -> None:
-        """Answer those whose outcome is known."""
+        """Send the answers of all events whose outcome is known."""
         while self._done:
             conn = self._done.popleft()
             event = self._events.pop(conn, None)
-            if event is None:  # it was given up
+            if event is None:  # its time was over and it was refused
                 continue
             try:
                 event.pending.wait()
@@ -129,7 +129,7 @@ class PendingAnswers:
                 self._stored(conn, event.answer)
 
     def expire(self, now: float) -> None:
-        """Give up those that have had their time."""
+        """Refuse the events whose time is over."""
         for conn, event in list(self._events.items()):
             if event.turn_until <= now and event.pending.withdraw():
                 self._give_up(conn, event, OVERLOADED)
@@ -137,7 +137,7 @@ class PendingAnswers:
                 self._give_up(conn, event, UNCONFIRMED)
 
     def _on_done(self, conn: Connection) -> None:
-        """The writer is done with an event: in its thread, or in this one if it was quicker."""
+        """Queue a finished event. The writer's thread calls this, or this thread if the writer is done already."""
         self._done.append(conn)
         self._wake()
 

@@ -1,7 +1,6 @@
-"""Parses a request while it arrives, enough to know when it is complete. Pure.
+"""Parses an arriving request just enough to know when it is complete. Pure.
 
-What is understood here decides only when a request is handed over; gunicorn's parser reads the same bytes again and
-judges them.
+This decides only when a request is handed over. gunicorn's parser parses the same bytes again and validates them.
 """
 
 import re
@@ -9,14 +8,14 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 HEAD_LIMIT = 64 << 10
-"""Bytes after which headers without an end are refused."""
+"""The maximum size of the headers in bytes. Longer headers are refused."""
 
 _END = b"\r\n\r\n"
 _FIELDS = re.compile(rb"\r\n(content-length|authorization|expect)[ \t]*:([^\r\n]*)", re.IGNORECASE)
 
 
 class RequestHead(NamedTuple):
-    """What the headers say of the body. ``length`` is ``None`` where they give none that can be understood.
+    """The request line and the headers that matter. ``length`` is ``None`` without a valid Content-Length.
 
     ``path`` is decoded and has no slash at its end.
     """
@@ -29,7 +28,7 @@ class RequestHead(NamedTuple):
 
 
 class ArrivingRequest:
-    """The bytes of one request that have come so far."""
+    """The bytes of one request that have arrived so far."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -40,7 +39,7 @@ class ArrivingRequest:
         return len(self._bytes)
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         searched = max(0, len(self._bytes) - len(_END) + 1)
         self._bytes += data
         if self.head is None and (end := self._bytes.find(_END, searched)) >= 0:
@@ -49,28 +48,28 @@ class ArrivingRequest:
 
     @property
     def head_is_endless(self) -> bool:
-        """Whether no end of the headers is in sight within `HEAD_LIMIT`."""
+        """Whether the headers are longer than `HEAD_LIMIT`."""
         return self.head is None and len(self._bytes) > HEAD_LIMIT
 
     @property
     def body_is_whole(self) -> bool:
-        """Whether the body that the headers announce is here."""
+        """Whether the body has arrived completely, by its Content-Length."""
         return self.head is not None and len(self._bytes) - self._body_starts >= (self.head.length or 0)
 
     @property
     def nothing_follows(self) -> bool:
-        """Whether a body of a known length is here, and nothing after it."""
+        """Whether a body of known length has arrived completely, with no bytes after it."""
         return self.head is not None and len(self._bytes) - self._body_starts == self.head.length
 
     def go_on(self) -> None:
-        """The client was told to send its body: whoever reads the headers next need not tell it again."""
+        """Remove the ``Expect`` header: the client got its 100 Continue, and gunicorn must not send a second one."""
         head, body = self._bytes[: self._body_starts - len(_END)], self._bytes[self._body_starts :]
         lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"expect:")]
         self._bytes = bytearray(b"\r\n".join(lines) + _END + body)
         self._body_starts = len(self._bytes) - len(body)
 
     def take(self) -> bytes:
-        """Everything that came."""
+        """All bytes that arrived."""
         return bytes(self._bytes)
 
 
@@ -88,7 +87,7 @@ def _head(raw: bytes) -> RequestHead:
 
 
 def _path(target: str) -> str:
-    """The path as the application routes it, however it is written: a proxy sends the whole address."""
+    """The path as the application routes it. The target may also be a whole URL, as a proxy sends it."""
     scheme, separator, rest = target.partition("://")
     path = f"/{rest.partition('/')[2]}" if separator and scheme.isalpha() else target
     return "/" + unquote(path.partition("?")[0]).strip("/")

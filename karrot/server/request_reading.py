@@ -1,4 +1,4 @@
-"""Reads arriving requests in the event loop until they are complete, each within its deadline."""
+"""Reads requests from connections in the event loop until they are complete, each within its deadline."""
 
 import selectors
 import time
@@ -11,11 +11,11 @@ from karrot.server.request_head import RequestHead
 _LARGE = 64 << 10
 _LARGE_TOGETHER = 32 << 20
 _CHUNKS_A_TURN = 4
-"""One that sends much must not keep the others waiting until it has sent it all."""
+"""How many chunks are read from one connection in a turn, so that a large request does not delay the others."""
 
 
 class ReadingCallbacks(NamedTuple):
-    """How collecting a request ends: ``whole(conn, head)``, ``refused(conn, head, refusal)`` or ``gone(conn)``."""
+    """Called when reading a request ends: ``whole(conn, head)``, ``refused(conn, head, refusal)`` or ``gone(conn)``."""
 
     whole: Callable[[Connection, RequestHead], object]
     refused: Callable[[Connection, RequestHead | None, Refusal], object]
@@ -23,10 +23,10 @@ class ReadingCallbacks(NamedTuple):
 
 
 class RequestReading:
-    """Reads what clients send; no thread hears of them before a request is whole, or not worth waiting for.
+    """Reads what clients send, and hands over a request when it is complete or when its body is not needed.
 
-    ``admits`` says whether the body that a head announces is worth waiting for. Large requests share a budget until
-    they are answered; small ones are bounded by the number of connections.
+    ``admits(head)`` returns whether to wait for the body. Large requests share a budget of bytes until they are
+    answered; small requests are bounded by the number of connections.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RequestReading:
         return bool(self._here)
 
     def begin(self, conn: Connection, data: bytes = b"") -> None:
-        """Wait for the next request of a connection, some of which may be here already."""
+        """Start to read the next request of a connection. ``data`` is what was already read of it."""
         conn.sock.setblocking(False)
         conn.deadline = time.monotonic() + self._headers_s
         self._here.add(conn)
@@ -61,22 +61,22 @@ class RequestReading:
             self._poller.register(conn.sock, selectors.EVENT_READ, lambda _sock: self._read(conn))
 
     def expire(self, now: float) -> None:
-        """Refuse those that have had their time."""
+        """Refuse the requests whose deadline has passed."""
         for conn in [conn for conn in self._here if conn.deadline <= now]:
             self._refuse(conn, TIMED_OUT)
 
     def drop(self, sock: object) -> None:
-        """End the connection over a socket that is no longer polled, if it is one of these."""
+        """End the connection on a socket that is no longer polled, if a request is being read from it."""
         for conn in [conn for conn in self._here if conn.sock is sock]:
             self._here.discard(conn)
             self._ends.gone(conn)
 
     def answered(self, conn: Connection) -> None:
-        """The request is answered: its bytes are free."""
+        """Release the budget of an answered request."""
         self._account(conn, 0)
 
     def _read(self, conn: Connection) -> bool:
-        """Take what has come; say whether the request is still arriving."""
+        """Read the bytes that have arrived. Returns whether the request is still incomplete."""
         for _ in range(_CHUNKS_A_TURN):
             data = conn.receive()
             if data is None:
@@ -100,7 +100,7 @@ class RequestReading:
         conn.large_bytes = large
 
     def _advance(self, conn: Connection) -> bool:
-        """Hand the request over if it is here; say whether it is still arriving."""
+        """Hand the request over if it is complete. Returns whether it is still incomplete."""
         if conn.large_bytes and self._large_bytes > _LARGE_TOGETHER:
             return self._refuse(conn, OVERLOADED)
         head = conn.arriving.head
@@ -125,7 +125,7 @@ class RequestReading:
         self._leave(conn)
         if len(conn.arriving):
             self._ends.refused(conn, conn.arriving.head, refusal)
-        else:  # it has said nothing, so it is told nothing
+        else:  # the client sent nothing, so it gets no answer
             self._ends.gone(conn)
         return False
 

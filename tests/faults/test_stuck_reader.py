@@ -44,7 +44,7 @@ def test_a_stuck_reader_is_reported_and_its_disk_space_is_freed_afterwards(tmp_p
             assert service.metric("karrot_log_wal_bytes") == grown
             told = [line for line in service.said.read_text().splitlines() if "cannot be emptied" in line]
             assert told
-            assert all("a program holds a read transaction on it open" in line for line in told)
+            assert all("a program has an open read transaction on it" in line for line in told)
             assert len(told) <= len(service.workers())
             assert service.metric("karrot_consumer_lag", consumer="g11") == 11_020
         for number in range(4):

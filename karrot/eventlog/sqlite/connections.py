@@ -1,6 +1,6 @@
-"""Holds a process's connections to the log: to the SQLite file, or to a database in memory.
+"""Owns a process's SQLite connections to the log: to the file, or to a database in memory.
 
-Those to the file are opened again if it is damaged or replaced. A checkpoint copies its write-ahead log into it.
+Opens the file again if it was damaged or replaced. A checkpoint copies its write-ahead log into the file.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ class LogFile:
     """The connections to ``events.db``.
 
     `follow` and `replace` are called with ``commit.lock`` held; `reading` at any time, from any thread.
-    ``on_replaced(path, reason)`` is called when a damaged file was set aside. ``wal_frames`` is the number of pages in
-    the write-ahead log after the last commit.
+    ``on_replaced(path, reason)`` is called after a damaged file was renamed and a new one created. ``wal_frames`` is
+    the number of pages in the write-ahead log after the last commit.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class LogFile:
         )
 
     def distrust(self) -> None:
-        """Open the file again before the next commit: after an I/O error the connection's view may be wrong."""
+        """Open the file again before the next commit: after an I/O error the connection may be wrong about it."""
         self._broken = True
 
     def follow(self) -> None:
-        """Make sure that the write connection has the files open that have these names now, and that they are sound."""
+        """Ensure that the write connection uses the files that have these names now, and that they are not damaged."""
         if self._broken or _identity(self.path) != self._opened:
             self.connection.close()
             self._open()
@@ -72,7 +72,7 @@ class LogFile:
                 self.replace(reason)
 
     def replace(self, reason: str) -> None:
-        """Set the damaged file aside and go on with a new one, in the same log time."""
+        """Rename the damaged file and continue with a new one. The log time continues too."""
         self.connection.close()
         aside = datadir.set_aside(self._directory, self._clock)
         self._open()
@@ -80,7 +80,7 @@ class LogFile:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """A connection for one short read; `LogUnavailableError` if the file cannot be read."""
+        """A connection for one short read. Raises `LogUnavailableError` if the file cannot be read."""
         try:
             identity, connection = self._reader()
             yield connection
@@ -101,7 +101,7 @@ class LogFile:
         return 0
 
     def close(self) -> None:
-        """Close every connection; the last one of all processes merges the write-ahead log."""
+        """Close every connection. The last process to close merges the write-ahead log into the file."""
         with contextlib.suppress(queue.Empty):
             while True:
                 self._idle.get_nowait()[1].close()
@@ -113,16 +113,16 @@ class LogFile:
         self._opened, self._opened_wal = _identity(self.path), _identity(self._wal)
         self._broken = False
         self.wal_frames = 0
-        self.connection.set_wal_hook(self._note_frames)  # in place of SQLite's, which checkpoints within the commit
+        self.connection.set_wal_hook(self._note_frames)  # replaces SQLite's hook, which checkpoints within the commit
 
     def _note_frames(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
         self.wal_frames = frames
         return apsw.SQLITE_OK
 
     def _rescue_wal(self) -> None:
-        """The write-ahead log was removed: merge it while it is still open here, before its data is lost."""
-        _log.error("the write-ahead log was removed under a running service; merging what is still open")
-        # The first worker to notice merges it for all; what the others have open is stale from then on.
+        """Merge a deleted write-ahead log while it is still open in this process, before its data is lost."""
+        _log.error("the write-ahead log was deleted while the service runs; merging the copy that is still open")
+        # The first worker to notice merges it for all workers. From then on the other workers' open files are stale.
         with contextlib.suppress(apsw.IOError):
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self.connection.close()
@@ -142,10 +142,10 @@ class LogFile:
 class Checkpointer:
     """Copies the write-ahead log into the database file (a checkpoint), under ``commit.lock``.
 
-    It does so after clients have their answers: by default SQLite does it within a commit, so that everyone who waits
-    for the commit waits for two more flushes. Warns if the write-ahead log grows nevertheless.
+    It runs after clients have their answers. By default SQLite does a checkpoint within a commit, so every client of
+    that commit would wait for two more flushes. Logs a warning if the write-ahead log grows nevertheless.
 
-    Used by the writer thread alone. ``seconds`` is a clock that only goes forward.
+    Only the writer thread uses it. ``seconds`` is a clock that never goes back.
     """
 
     def __init__(self, file: LogFile, lock: FileLock, *, seconds: Callable[[], float] = time.monotonic) -> None:
@@ -155,7 +155,7 @@ class Checkpointer:
         self._quiet_until = seconds()
 
     def run(self) -> None:
-        """Checkpoint if the write-ahead log is long enough. If that fails nothing is lost: the next one catches up."""
+        """Run a checkpoint if the write-ahead log is long enough. A failure loses nothing: the next one catches up."""
         if self._file.wal_frames < _FRAMES:
             return
         with self._lock:
@@ -165,26 +165,26 @@ class Checkpointer:
                 return
             self._quiet_until = self._seconds() + _TELL_EVERY_S
             _log.warning(
-                "the write-ahead log has %d MiB and cannot be emptied: %s (`fuser -v %s` names who has the file open)",
+                "the write-ahead log has %d MiB and cannot be emptied: %s (`fuser -v %s` shows who has the file open)",
                 self._file.wal_bytes() >> 20,
                 left,
                 self._file.path,
             )
 
     def _checkpoint(self) -> str | None:
-        """Checkpoint; return why part of the write-ahead log is left, if any is."""
+        """Run a checkpoint. Returns why part of the write-ahead log is left, or ``None`` if nothing is left."""
         try:
             self._file.follow()
             frames, done = self._file.connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
         except (apsw.Error, OSError) as error:
             return f"a checkpoint failed: {type(error).__name__}: {error}"
-        return "a program holds a read transaction on it open" if done < frames else None
+        return "a program has an open read transaction on it" if done < frames else None
 
 
 class MemoryFile:
-    """Stands in for `LogFile` where the log is in memory: one connection, which threads use in turn.
+    """Replaces `LogFile` for a log in memory: one connection, which the threads use one at a time.
 
-    ``lock`` is held around each read and each commit, so that no read sees half a commit.
+    ``lock`` is held during each read and each commit, so no read sees half a commit.
     """
 
     def __init__(self, clock: Clock, *, max_bytes: int) -> None:
@@ -195,10 +195,10 @@ class MemoryFile:
         self.log_id: str = self.connection.execute("SELECT log_id FROM log").get
 
     def follow(self) -> None:
-        """Nothing to do: no other program can replace the log."""
+        """Do nothing: no other program can replace a log in memory."""
 
     def distrust(self) -> None:
-        """Nothing to do: the log cannot be opened again."""
+        """Do nothing: a log in memory cannot be opened again."""
 
     def replace(self, reason: str) -> None:
         """Raise `LogUnavailableError`: there is no file to set aside."""
@@ -214,11 +214,11 @@ class MemoryFile:
                 raise LogUnavailableError(f"the event log cannot be read: {error}") from error
 
     def wal_bytes(self) -> int:
-        """None: there is no write-ahead log."""
+        """0: there is no write-ahead log."""
         return 0
 
     def close(self) -> None:
-        """Forget everything."""
+        """Close the connection. The log is gone."""
         with self.lock:
             self.connection.close()
 

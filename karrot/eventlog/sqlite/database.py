@@ -1,4 +1,4 @@
-"""Opens the SQLite file with the settings of a durable commit, and creates, migrates and checks its schema."""
+"""Opens the SQLite file with settings for durable commits, and creates, migrates and checks its schema."""
 
 import uuid
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from karrot.clock import Anchor
 from karrot.eventlog.base import LogUnavailableError
 
 APPLICATION_ID = 0x4B415252
-"""``KARR``, in the file's header: it tells our file from one of another program."""
+"""``KARR`` in the file's header: it distinguishes Karrot's file from that of another program."""
 
 WAL_LIMIT = 64 << 20
-"""Bytes that the write-ahead log keeps on disk once a checkpoint has emptied it."""
+"""The size in bytes to which a checkpoint truncates the emptied write-ahead log."""
 
 _BUSY_MS = 2000
 _MOST_AT_ONCE = 64 << 20
-"""More bytes than one transaction needs: a worker admits half as much in large bodies, plus a group of small ones."""
+"""More bytes than one transaction needs. A worker admits half of this in large bodies, plus a group of small ones."""
 
 _VERSION_1 = """
 CREATE TABLE log (
@@ -73,25 +73,25 @@ CREATE TABLE notes (
 ) WITHOUT ROWID;
 """
 
-# Beyond KARROT_MAX_CONSUMERS each commit looks for a group to forget: with 50,000 of them, a scan took 20 ms.
+# Beyond KARROT_MAX_CONSUMERS each commit searches for a group to forget. With 50,000 groups a scan took 20 ms.
 _VERSION_3 = "CREATE INDEX forgettable ON groups (log_time_ms) WHERE expired OR gone;"
 
-# Readers ask every two seconds what changed. Without the index that scans every group: 2.5 ms for 10,000 of them.
+# Readers query every two seconds which groups changed. Without this index SQLite scans every group: 2.5 ms for 10,000.
 _VERSION_4 = "CREATE INDEX told ON groups (last_seq);"
 
 MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
-"""``MIGRATIONS[n]`` takes a file from version n to n + 1. Append to them; never change one."""
+"""``MIGRATIONS[n]`` migrates a file from version n to n + 1. Append new ones; never change an existing one."""
 
 
 class DamagedDatabaseError(Exception):
-    """The file is not, or no longer, a log of ours. The message says what is wrong."""
+    """The file is not a log of Karrot, or it is damaged. The message says what is wrong."""
 
 
 def connect(path: Path, *, max_bytes: int, create: bool = False) -> apsw.Connection:
-    """Open the file with the settings that a durable commit needs.
+    """Open the file with the settings that durable commits need.
 
-    ``synchronous=FULL`` flushes every commit; ``max_page_count`` stops the file below the volume's end, because on a
-    full disk SQLite cannot even delete.
+    ``synchronous=FULL`` flushes every commit. ``max_page_count`` limits the file so that it does not fill the volume:
+    on a full volume SQLite cannot even delete rows.
     """
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = apsw.Connection(str(path), flags=flags)
@@ -113,15 +113,15 @@ def connect_reader(path: Path) -> apsw.Connection:
 
 
 def create_or_migrate(connection: apsw.Connection, anchor: Anchor, migrations: Sequence[str] = MIGRATIONS) -> int:
-    """Migrate the schema; return the version before, which is 0 for a new file.
+    """Migrate the schema. Returns the version before the migration, which is 0 for a new file.
 
-    Raises `LogUnavailableError` for a file of a newer Karrot.
+    Raises `LogUnavailableError` for a file from a newer Karrot.
     """
     before: int = connection.pragma("user_version")
     if before > len(migrations):
         raise LogUnavailableError(
-            f"the event log has schema version {before}, this Karrot knows up to {len(migrations)}: "
-            "start the newer one again, or move the data directory away"
+            f"the event log has schema version {before}, but this Karrot supports versions up to {len(migrations)}: "
+            "start the newer Karrot again, or move the data directory away"
         )
     with connection:
         for script in migrations[before:]:
@@ -134,7 +134,7 @@ def create_or_migrate(connection: apsw.Connection, anchor: Anchor, migrations: S
 
 
 def check(connection: apsw.Connection) -> None:
-    """Raise `DamagedDatabaseError` unless the file is a whole log of ours, or new and empty."""
+    """Raise `DamagedDatabaseError` unless the file is an undamaged log of Karrot, or new and empty."""
     application_id = connection.pragma("application_id")
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
     if application_id == 0 and tables == 0:
@@ -153,6 +153,6 @@ def used_bytes(connection: apsw.Connection) -> int:
 
 
 def near_its_cap(connection: apsw.Connection) -> bool:
-    """Whether a write may have found no room because of ``max_bytes``; if not, the volume is full."""
+    """Whether a write may have failed because of ``max_bytes``. If not, the volume is full."""
     cap = connection.pragma("max_page_count") * connection.pragma("page_size")
     return bool(used_bytes(connection) > cap - min(_MOST_AT_ONCE, cap // 2))

@@ -1,10 +1,10 @@
 """Prepares the data directory: locks it for one service, then checks, recovers and migrates the log in it.
 
 ``dir.lock``    held by the service, inherited by its workers
-``commit.lock`` held around each commit, by whichever worker commits
-``leader.lock`` held by the worker that leads
-``events.db``   the log; ``events.db.corrupt-<time>`` is a damaged one that was set aside
-``log-id``      the id of the log that should be there: without it an emptied file would look like a new one
+``commit.lock`` held during each commit, by the worker that commits
+``leader.lock`` held by the leader
+``events.db``   the log; ``events.db.corrupt-<time>`` is a damaged log that Karrot renamed
+``log-id``      the id of the log that belongs here; without it an emptied file would be taken for a new one
 """
 
 import logging
@@ -36,16 +36,16 @@ _LOCAL = ("fuse.fuse-overlayfs",)
 
 
 class Replaced(NamedTuple):
-    """A damaged file that `prepare` set aside: where it is now, and what was wrong with it."""
+    """A damaged file that `prepare` renamed: its new path, and what was wrong with it."""
 
     path: Path
     reason: str
 
 
 def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
-    """Lock the directory for this service; workers inherit the lock.
+    """Lock the directory for this service. Workers inherit the lock.
 
-    Waits for the orphans of a parent that died; then raises `LogUnavailableError`.
+    Waits ``wait_s`` for orphaned workers of a dead parent process to end, then raises `LogUnavailableError`.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -61,10 +61,10 @@ def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
 def prepare(
     directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Path("/proc/self/mounts")
 ) -> Replaced | None:
-    """Recover, check and migrate the log, and close it again: nothing of SQLite may be open across a fork.
+    """Recover, check and migrate the log, then close it again: no SQLite connection may be open during a fork.
 
-    A damaged file is set aside and a new log begun. Raises `LogUnavailableError` on a network file system, for an
-    SQLite that can corrupt the file, for a file of a newer Karrot and where nothing can be written.
+    Renames a damaged file and creates a new log. Raises `LogUnavailableError` on a network file system, for an SQLite
+    version that can corrupt the file, for a file from a newer Karrot, and if the directory is not writable.
     """
     _refuse_old_sqlite(tuple(int(part) for part in apsw.sqlite_lib_version().split(".")))
     _refuse_network_filesystem(directory, mounts)
@@ -76,13 +76,14 @@ def prepare(
         return Replaced(aside, str(error))
     except apsw.Error as error:
         free = shutil.disk_usage(directory).free
-        full = f" (the volume is full: {free} bytes are free)" if free < _FULL_BYTES else ""  # to SQLite an I/O error
+        # SQLite reports a full volume as an I/O error.
+        full = f" (the volume is full: {free} bytes are free)" if free < _FULL_BYTES else ""
         raise LogUnavailableError(f"cannot open the event log in {directory}: {error}{full}") from error
     return None
 
 
 def set_aside(directory: Path, clock: Clock) -> Path:
-    """Move a damaged log, with its write-ahead log, out of the way; return where it is now."""
+    """Rename a damaged log and its write-ahead log. Returns the new path of the log."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock.wall_ms() / 1000))
     aside = directory / f"{DATABASE}.corrupt-{stamp}"
     for tail in ("", "-wal", "-shm"):
@@ -94,16 +95,16 @@ def set_aside(directory: Path, clock: Clock) -> Path:
 
 
 def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
-    """Open the log, creating or migrating it, and note its id.
+    """Open the log, create or migrate it if necessary, and write its id to ``log-id``.
 
-    A new log starts its counter of replaced logs with the number of files set aside, plus one if a log vanished.
+    In a new log the counter of replaced logs starts with the number of renamed files, plus one if a log is missing.
     """
     connection = database.connect(directory / DATABASE, max_bytes=max_bytes, create=True)
     before = database.create_or_migrate(connection, anchor)
     marker = directory / _MARKER
     replaced = len(list(directory.glob(f"{DATABASE}.corrupt-*Z"))) + marker.exists()
     if before == 0 and replaced:
-        _log.error("a new event log begins: the one before it is damaged or gone")
+        _log.error("created a new event log: the previous one is damaged or missing")
         labels = rows.labels_text(())
         connection.execute("INSERT INTO counters VALUES (?, ?, ?)", (telemetry.LOG_REPLACED.name, labels, replaced))
     log_id = connection.execute("SELECT log_id FROM log").get
@@ -113,9 +114,9 @@ def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connectio
 
 
 def known_groups(directory: Path) -> list[GroupKey]:
-    """Every group in the log of a directory that was not deleted; none if there is no log that can be read.
+    """Every group in the log of a directory, without deleted groups; none if there is no readable log.
 
-    Another process may have the log open: nothing is written or locked.
+    It writes nothing and locks nothing, so another process may have the log open.
     """
     path = directory / DATABASE
     if not path.is_file():
@@ -147,7 +148,7 @@ def _refuse_old_sqlite(version: tuple[int, ...]) -> None:
         return
     raise LogUnavailableError(
         f"SQLite {'.'.join(map(str, version))} can corrupt a log that several workers write "
-        f"(its WAL-reset bug); install apsw with SQLite {'.'.join(map(str, newest))} or newer"
+        f"(its WAL-reset bug): install apsw with SQLite {'.'.join(map(str, newest))} or newer"
     )
 
 
@@ -155,13 +156,13 @@ def _refuse_network_filesystem(directory: Path, mounts: Path) -> None:
     kind = _filesystem(directory, mounts)
     if kind.startswith(_NETWORK) and kind not in _LOCAL:
         raise LogUnavailableError(
-            f"the data directory {directory} is on {kind}: SQLite's locks do not hold on a network file system; "
-            "use a local or block volume"
+            f"the data directory {directory} is on {kind}: SQLite's locks do not work on a network file system. "
+            "Use a local or block volume"
         )
 
 
 def _filesystem(directory: Path, mounts: Path) -> str:
-    """The type of the file system that holds ``directory``, "" where the system does not say."""
+    """The type of the file system that contains ``directory``; "" if ``/proc/self/mounts`` does not exist."""
     if not mounts.exists():
         return ""
     real = os.path.realpath(directory)

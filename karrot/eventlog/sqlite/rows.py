@@ -1,4 +1,4 @@
-"""Converts the log's values to SQLite rows and back; each event and each group has a checksum."""
+"""Converts the log's values to SQLite rows and back, with a checksum for each event and each group."""
 
 import zlib
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from karrot.eventlog.group_state import Arrival, GroupRow
 
 Row = Sequence[Any]
 
-# Texts and bodies are read as bytes: SQLite's binding cannot return a row at all if a text in it is damaged.
+# Text and bodies are read as bytes: apsw cannot return a row at all if a text in it is damaged.
 EVENT_COLUMNS = "seq, received_at_ms, observed_at_ms, log_time_ms, CAST(source AS BLOB), crc, CAST(body AS BLOB)"
 GROUP_COLUMNS = (
     "CAST(cluster AS BLOB), CAST(consumer AS BLOB), seq, last_seq, log_time_ms, expired, crc, CAST(state AS BLOB)"
@@ -36,7 +36,7 @@ _decode_reporter = msgspec.msgpack.Decoder(tuple[str, str | None, int | None, in
 
 
 def event_row(arrived: Arrival, previous: int | None) -> Row:
-    """The columns of ``events`` after ``seq``."""
+    """The values of the columns of ``events`` after ``seq``."""
     facts = (
         arrived.received_at_ms,
         arrived.event.observed_at_ms,
@@ -47,7 +47,7 @@ def event_row(arrived: Arrival, previous: int | None) -> Row:
 
 
 def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
-    """One row of `EVENT_COLUMNS`; `Damaged` if its checksum is wrong or its body cannot be decoded."""
+    """The event in a row of `EVENT_COLUMNS`; `Damaged` if its checksum is wrong or its body cannot be decoded."""
     unread = stored_body(row)
     if unread is None:
         return Damaged(log_id, row[0])
@@ -59,25 +59,25 @@ def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
 
 
 def stored_body(row: Row) -> StoredBody | None:
-    """One row of `EVENT_COLUMNS`, not decoded; ``None`` if its checksum is wrong or its source is unknown."""
+    """The event in a row of `EVENT_COLUMNS`, not decoded; ``None`` if checksum is wrong or source unknown."""
     seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, body = row
     if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body):
         return None
     try:
         return StoredBody(seq, received_at_ms, observed_at_ms, Source(source.decode()), body)
-    except ValueError:  # of a newer Karrot
+    except ValueError:  # a source that only a newer Karrot knows
         return None
 
 
 def group_row(key: GroupKey, row: GroupRow) -> Row:
-    """The columns of ``groups``."""
+    """The values of the columns of ``groups``."""
     state = _encode((row.incident, row.summary))
     crc = _checksum((key.cluster.encode(), key.consumer.encode(), row.seq, row.last_seq, row.log_time_ms), state)
     return (*key, row.seq, row.last_seq, row.log_time_ms, row.expired, row.gone, crc, state)
 
 
 def group_of(row: Row) -> tuple[GroupKey, GroupRow] | None:
-    """One row of `GROUP_COLUMNS`; ``None`` if its checksum is wrong."""
+    """The group in a row of `GROUP_COLUMNS`; ``None`` if its checksum is wrong."""
     cluster, consumer, seq, last_seq, log_time_ms, expired, crc, state = row
     if crc != _checksum((cluster, consumer, seq, last_seq, log_time_ms), state):
         return None
@@ -87,31 +87,31 @@ def group_of(row: Row) -> tuple[GroupKey, GroupRow] | None:
 
 
 def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
-    """A counter's labels as one key."""
+    """A counter's labels as JSON text, the key of its row."""
     return msgspec.json.encode(labels).decode()
 
 
 def counter_of(row: Row) -> Counter:
-    """One row of ``counters``."""
+    """The counter in a row of ``counters``."""
     name, labels, value = row
     return Counter(name, msgspec.json.decode(labels, type=tuple[tuple[str, str], ...]), value)
 
 
 def reporter_row(state: ReporterState) -> Row:
-    """The columns of ``reporters``."""
+    """The values of the columns of ``reporters``."""
     log_id, seq = state.cursor or (None, None)
-    told = (state.state, state.last_error, state.last_error_ms, state.last_success_ms)
-    return (state.name, log_id, seq, _encode(told))
+    outcome = (state.state, state.last_error, state.last_error_ms, state.last_success_ms)
+    return (state.name, log_id, seq, _encode(outcome))
 
 
 def reporter_of(row: Row) -> ReporterState:
-    """One row of ``reporters``."""
-    name, log_id, seq, told = row
-    return ReporterState(name, None if log_id is None else Cursor(log_id, seq), *_decode_reporter(told))
+    """The reporter state in a row of ``reporters``."""
+    name, log_id, seq, outcome = row
+    return ReporterState(name, None if log_id is None else Cursor(log_id, seq), *_decode_reporter(outcome))
 
 
 def reject_of(row: Row) -> Reject:
-    """One row of received_at_ms, code, detail, source, body."""
+    """The reject in a row of received_at_ms, code, detail, source, body."""
     received_at_ms, code, detail, source, body = row
     return Reject(received_at_ms, code, detail, Source(source), body)
 

@@ -1,8 +1,8 @@
-"""Implements the event log over SQLite: over one file that all workers of a machine share, or in memory.
+"""Implements the event log on SQLite: in one file that all workers of a machine share, or in memory.
 
-Over a file each worker has one writer thread and a few reading connections. Every transaction runs under
-``commit.lock`` and is flushed to disk before its result is known to anyone. Open the log after the fork: threads and
-connections do not survive it.
+For a file, each worker has one writer thread and a few reading connections. Every transaction runs under
+``commit.lock`` and is flushed to disk before any caller gets its result. Open the log after the fork: threads and
+connections do not survive a fork.
 """
 
 import contextlib
@@ -48,10 +48,11 @@ _FIRST = GroupKey("", "")
 
 
 class Limits(NamedTuple):
-    """What bounds a log.
+    """The limits of a log.
 
-    ``stale_after_ms`` is the silence after which a group is no longer shown, ``retention_ms`` the age at which an event
-    is deleted, ``max_bytes`` bounds the database (the oldest events are dropped first), ``max_consumers`` the groups.
+    A group is no longer shown after ``stale_after_ms`` without an event. An event is deleted at the age
+    ``retention_ms``. ``max_bytes`` limits the size of the database: the oldest events are dropped first.
+    ``max_consumers`` limits the number of groups.
     """
 
     stale_after_ms: int = 300_000
@@ -61,9 +62,9 @@ class Limits(NamedTuple):
 
 
 class SqlEventLog:
-    """The `EventLog` protocol over a database, except for leadership. Subclasses set the writer.
+    """Implements the `EventLog` protocol on a database, except the lead. Subclasses set the writer.
 
-    ``lock`` is held around each commit.
+    ``lock`` is held during each commit.
     """
 
     _writer: Writer | InlineWriter
@@ -84,11 +85,11 @@ class SqlEventLog:
 
     @property
     def log_id(self) -> str:
-        """The random id of the log that this process writes to now; another one after a damaged file was replaced."""
+        """The random id of the log that this process writes to now. It changes when a damaged file is replaced."""
         return self._file.log_id
 
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
-        """Store an event durably and bring its group up to date."""
+        """Store an event durably and update its group."""
         return self.begin(event, body, age_ms=age_ms).wait()
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Job[Appended]:
@@ -99,7 +100,7 @@ class SqlEventLog:
         return self._writer.begin(lambda transaction: transaction.append(arrived))
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
-        """The events after ``after``, oldest first; fewer than ``limit`` where they are large."""
+        """The events after ``after``, oldest first; fewer than ``limit`` if they are large."""
         sql = f"SELECT {rows.EVENT_COLUMNS} FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
         with self._file.reading() as connection:
             log_id = self.log_id
@@ -107,7 +108,7 @@ class SqlEventLog:
         return [rows.stored_event(log_id, row) for row in found]
 
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
-        """The newest events of one group, newest first; each row has the number of the group's event before it."""
+        """The newest events of one group, newest first. Each row has the number of the group's previous event."""
         return self._whole(self._chain(key, limit))
 
     def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
@@ -130,13 +131,13 @@ class SqlEventLog:
         return found
 
     def event(self, seq: int) -> StoredEvent | None:
-        """One event, if it is still kept and not damaged."""
+        """One event, if it is still stored and not damaged."""
         with self._file.reading() as connection:
             row = connection.execute(f"SELECT {rows.EVENT_COLUMNS} FROM events WHERE seq = ?", (seq,)).fetchone()
         return next(iter(self._whole([row] if row else [])), None)
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of live groups by key; a group whose row is damaged is left out until its next event."""
+        """A page of live groups, ordered by key. A group whose row is damaged is left out until its next event."""
         beyond = ">=" if after is None else ">"
         sql = (
             f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE (cluster, consumer) {beyond} (?, ?) "
@@ -167,19 +168,19 @@ class SqlEventLog:
         return None if whole is None else state_of(*whole)
 
     def heard(self) -> Mapping[str, int]:
-        """When each cluster was last heard by webhook."""
+        """When each cluster last sent a webhook."""
         with self._file.reading() as connection:
             found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
         return {str(cluster): int(at_ms) for cluster, at_ms in found}  # type: ignore[arg-type]
 
     def cursor(self, reporter: str) -> Cursor | None:
-        """A reporter's cursor; ``None`` also for a cursor in a log that was replaced."""
+        """A reporter's cursor; ``None`` if it has none, or if its cursor belongs to a log that was replaced."""
         with self._file.reading() as connection:
             row = connection.execute("SELECT log_id, seq FROM reporters WHERE name = ?", (reporter,)).fetchone()
         return None if row is None or row[0] != self.log_id else Cursor(*row)
 
     def save_reporter(self, state: ReporterState) -> None:
-        """Keep a reporter's cursor and state."""
+        """Save a reporter's cursor and state."""
         self._writer.submit(lambda transaction: transaction.save_reporter(state))
 
     def reporters(self) -> Sequence[ReporterState]:
@@ -189,7 +190,7 @@ class SqlEventLog:
         return [rows.reporter_of(row) for row in found]
 
     def recall(self, reporter: str, name: str) -> bytes | None:
-        """The value that a reporter saved last under a name."""
+        """The value that a reporter saved under a name."""
         with self._file.reading() as connection:
             note = "SELECT value FROM notes WHERE reporter = ? AND name = ?"
             found: bytes | None = connection.execute(note, (reporter, name)).get
@@ -204,7 +205,7 @@ class SqlEventLog:
         self._buffer.count(name, by, labels)
 
     def counters(self) -> Sequence[Counter]:
-        """Every shared counter, including what waits in this process."""
+        """Every shared counter, including increments that this process has not committed yet."""
         with self._file.reading() as connection:
             kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
         sums = {(name, labels): value for name, labels, value in map(rows.counter_of, kept)}
@@ -218,7 +219,7 @@ class SqlEventLog:
         self._buffer.reject(reject)
 
     def rejects(self, limit: int = 50) -> Sequence[Reject]:
-        """The newest refused bodies: those that wait in this process, then those in the file."""
+        """The newest refused bodies: first those not committed by this process yet, then those in the file."""
         waiting = self._buffer.rejects()[::-1][:limit]
         sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
         with self._file.reading() as connection:
@@ -226,7 +227,7 @@ class SqlEventLog:
         return [*waiting, *map(rows.reject_of, kept)]
 
     def expire(self) -> int:
-        """Mark and count the groups that fell silent."""
+        """Mark and count the groups that became silent."""
         before_ms = self._oldest_live()
         sql = "SELECT 1 FROM groups WHERE NOT expired AND NOT gone AND log_time_ms < ? LIMIT 1"
         with self._file.reading() as connection:
@@ -235,7 +236,7 @@ class SqlEventLog:
         return self._writer.submit(lambda transaction: transaction.expire(before_ms))
 
     def prune(self) -> int:
-        """Delete what is beyond age or size, a few hundred events in a transaction."""
+        """Delete the events beyond the limits of age and size, a few hundred in each transaction."""
         before_ms = self.log_time_ms() - self._limits.retention_ms
         most_bytes = self._limits.max_bytes * _NEARLY_FULL
 
@@ -248,10 +249,10 @@ class SqlEventLog:
         )
 
     def size(self) -> LogSize:
-        """How much there is; bytes are those in use in the file, and the write-ahead log."""
+        """The size of the log. ``bytes`` are the bytes in use in the file plus those of the write-ahead log."""
         with self._file.reading() as connection:
             events, groups = connection.execute("SELECT events, groups FROM log").get
-            # Not both in one SELECT: SQLite finds either at an end of the table, and reads all of it for the two.
+            # Two subqueries: each reads one end of the table. One SELECT with min and max would scan the whole table.
             first, last = connection.execute("SELECT (SELECT min(seq) FROM events), (SELECT max(seq) FROM events)").get
             used = used_bytes(connection)
         wal = self._file.wal_bytes()
@@ -262,11 +263,11 @@ class SqlEventLog:
         return self._file.time.now()
 
     def writable(self) -> str | None:
-        """Why this process's last commit failed, if it did."""
+        """The reason why the last commit of this process failed; ``None`` if it succeeded."""
         return self._committer.trouble
 
     def flush(self) -> None:
-        """Commit what waits in memory."""
+        """Commit the counters and rejects that are still in memory."""
         self._writer.submit(lambda _transaction: None)
 
     def _oldest_live(self) -> int:
@@ -290,7 +291,7 @@ class SqlEventLog:
 class SqliteEventLog(SqlEventLog):
     """The event log in a prepared directory. ``bounds`` are those of `Limits`.
 
-    A write waits ``patience_s`` at most: `TURN_SHARE` of it for its turn.
+    A write waits at most ``patience_s``, and at most the share `TURN_SHARE` of that for its turn.
     """
 
     _writer: Writer
@@ -318,7 +319,7 @@ class SqliteEventLog(SqlEventLog):
         )
 
     def lead(self) -> bool:
-        """Whether this process holds ``leader.lock``; takes it if it is free."""
+        """Take ``leader.lock`` if it is free. Returns whether this process holds it."""
         return self._leader_lock.try_acquire()
 
     def resign(self) -> None:
@@ -327,7 +328,7 @@ class SqliteEventLog(SqlEventLog):
             self._leader_lock.release()
 
     def close(self) -> None:
-        """Commit what waits, and release everything. The last process to close merges the write-ahead log."""
+        """Commit the waiting writes and release everything. The last process to close merges the write-ahead log."""
         with contextlib.suppress(LogUnavailableError, OverloadedError):
             self.flush()
         self._writer.stop()
@@ -339,7 +340,7 @@ class SqliteEventLog(SqlEventLog):
 
 
 def _bounded(found: Iterator[rows.Row]) -> Iterator[rows.Row]:
-    """Rows until their bodies make up `_READ_BYTES`; at least one."""
+    """Rows until their bodies together reach `_READ_BYTES`; at least one row."""
     total = 0
     for row in found:
         yield row

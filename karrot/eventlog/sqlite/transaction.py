@@ -1,4 +1,4 @@
-"""Writes events, groups, counters and notes in one transaction. One thread at a time uses it, under a lock."""
+"""Writes events, groups, counters and notes to SQLite in one transaction, under a lock."""
 
 from collections import Counter
 
@@ -23,7 +23,7 @@ _ADD_COUNTER = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET 
 
 
 class Transaction:
-    """An open transaction: created after BEGIN, `settle`d before COMMIT."""
+    """An open transaction. Create it after BEGIN and call `settle` before COMMIT."""
 
     def __init__(self, connection: apsw.Connection, *, max_consumers: int) -> None:
         self._connection = connection
@@ -34,7 +34,7 @@ class Transaction:
         self._nothing_to_evict = False
 
     def append(self, arrived: Arrival) -> Appended:
-        """Log an event and bring its group up to date, unless there are too many groups."""
+        """Store an event, and update its group unless there are too many groups."""
         tracked, row = self._group(arrived.key)
         previous = None if row is None else row.last_seq
         self._connection.execute(
@@ -56,7 +56,7 @@ class Transaction:
         return Appended(seq, tracked=True)
 
     def save_reporter(self, state: ReporterState) -> None:
-        """Keep a reporter's cursor and state."""
+        """Save a reporter's cursor and state."""
         self._connection.execute("INSERT OR REPLACE INTO reporters VALUES (?, ?, ?, ?)", rows.reporter_row(state))
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
@@ -64,20 +64,20 @@ class Transaction:
         self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (reporter, name, value))
 
     def expire(self, before_ms: int) -> int:
-        """Mark the groups last observed before ``before_ms``; return how many."""
+        """Mark the groups that were last observed before ``before_ms``. Returns how many."""
         self._connection.execute(
             "UPDATE groups SET expired = 1 WHERE NOT expired AND NOT gone AND log_time_ms < ?", (before_ms,)
         )
         return self._connection.changes()
 
     def prune_older(self, before_ms: int) -> int:
-        """Delete some of the events logged before ``before_ms``, oldest first; return how many."""
+        """Delete up to 500 of the events stored before ``before_ms``, oldest first. Returns how many."""
         oldest = self._connection.execute(f"SELECT seq, log_time_ms FROM events ORDER BY seq LIMIT {_PRUNED_AT_ONCE}")
         last = max((seq for seq, log_time_ms in oldest if log_time_ms < before_ms), default=0)
         return self._delete_up_to(last)
 
     def prune_oldest(self) -> int:
-        """Delete the oldest twentieth of the events, at most a few hundred; return how many."""
+        """Delete the oldest twentieth of the events, at most 500. Returns how many."""
         some = max(1, min(_PRUNED_AT_ONCE, self._events // 20))
         last = self._connection.execute(
             "SELECT max(seq) FROM (SELECT seq FROM events ORDER BY seq LIMIT ?)", (some,)
@@ -85,7 +85,7 @@ class Transaction:
         return self._delete_up_to(last or 0)
 
     def settle(self, pending: PendingWrites, anchor: Anchor) -> None:
-        """Write what every commit includes: counters, rejects, the clusters heard, and the time."""
+        """Write what every commit includes: counters, rejects, when each cluster was heard, and the log time."""
         for (name, labels), by in (*pending.counts.items(), *self._counts.items()):
             self._connection.execute(_ADD_COUNTER, (name, rows.labels_text(labels), by))
         if pending.rejects:
@@ -104,7 +104,7 @@ class Transaction:
         )
 
     def _group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
-        """Whether the group is tracked, and its row; no row if that is damaged, and the event then starts a new one."""
+        """Whether the group is tracked, and its row. A damaged row counts as missing: the next event replaces it."""
         found = self._connection.execute(
             f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE cluster = ? AND consumer = ?", key
         ).fetchone()
@@ -116,7 +116,8 @@ class Transaction:
         return True, None if whole is None else whole[1]
 
     def _evict(self) -> bool:
-        # Once in a transaction at most: under a flood of new names this must not become a scan per event.
+        # After an eviction that freed nothing, do not try again in this transaction: a flood of new names must not
+        # cause one scan per event.
         if self._nothing_to_evict:
             return False
         self._connection.execute(FORGET)
@@ -126,7 +127,7 @@ class Transaction:
         return evicted > 0
 
     def _add(self, metric: telemetry.Metric, by: int, **labels: str) -> None:
-        """Count in this same transaction, so that the counter never differs from what it counts."""
+        """Add to a counter in this transaction, so that the counter always matches the rows that it counts."""
         self._counts[metric.name, tuple(sorted(labels.items()))] += by
 
     def _hear(self, cluster: str, at_ms: int) -> None:

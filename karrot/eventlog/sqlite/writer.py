@@ -1,8 +1,8 @@
-"""Commits waiting writes in groups, in a thread under ``commit.lock``, and recovers where SQLite refuses them.
+"""Commits waiting writes in groups, in a thread under ``commit.lock``, and recovers if SQLite refuses a commit.
 
-SQLite's own busy handler starves under several writers (5 s measured), and two connections that commit and checkpoint
-at the same time can corrupt a database before 3.51.3. One lock around commit and checkpoint prevents both. Everything
-that arrived during one commit shares the flush of the next.
+With several writers, SQLite's own busy handler lets one of them starve (5 s measured). Before SQLite 3.51.3, two
+connections that commit and checkpoint at the same time can corrupt a database. One lock for commits and checkpoints
+prevents both. All writes that arrive during one commit share the flush of the next commit.
 """
 
 import contextlib
@@ -27,19 +27,19 @@ T = TypeVar("T")
 _GROUP = 256
 _TICK_S = 1.0
 _GATHER_S = 0.001
-"""How long a commit waits for more jobs if the one before had several: under load most of the cost is per commit."""
+"""How long a commit waits for more jobs if the commit before had several. Under load most of the cost is per commit."""
 
 _ATTEMPTS = 50
-"""How often the oldest events are dropped before the newest are refused."""
+"""How many times the oldest events are dropped before the newest are refused."""
 
 _log = logging.getLogger(__name__)
 
 
 class Job(Generic[T]):
-    """One piece of work for a transaction, for which the caller of `Writer.begin` can wait. An append is one.
+    """One piece of work for a transaction, such as an append. The caller of `Writer.begin` can wait for it.
 
-    ``stored`` is set once a transaction that did the work is durable. ``cancel(job)`` takes the job out of the queue
-    and says whether it was there; a job that is in no queue cannot be cancelled.
+    ``stored`` is set once the transaction with the work is durable. ``cancel(job)`` removes the job from the queue and
+    returns whether it was there. A job that is in no queue cannot be cancelled.
     """
 
     __slots__ = ("_calls", "_cancel", "_finished", "_patience_s", "error", "result", "stored", "work")
@@ -61,13 +61,13 @@ class Job(Generic[T]):
         self._calls: deque[Callable[[], object]] = deque()
 
     def finish(self, error: Exception | None = None) -> None:
-        """Run the calls that wait, as the outcome is known. A stored job has no error, whatever failed after it."""
+        """Set the outcome and run the waiting calls. A stored job has no error, even if something failed after it."""
         self.error = None if self.stored else self.error or error
         self._finished = True
         self._call()
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Run ``call`` once, in the thread that finishes the job, or at once if the job is finished."""
+        """Run ``call`` once: in the thread that finishes the job, or immediately if the job is finished."""
         self._calls.append(call)
         if self._finished:
             self._call()
@@ -77,10 +77,10 @@ class Job(Generic[T]):
         return self._cancel(self)
 
     def wait(self) -> T:
-        """The result of the work, once that is durable.
+        """Wait until the work is durable and return its result.
 
-        Raises `OverloadedError` if no transaction took the job in time (and none will), `LogUnavailableError` if the
-        transaction failed, `UnconfirmedError` if it was not done by then.
+        Raises `OverloadedError` if no transaction took the job in time (and none will take it), `LogUnavailableError`
+        if the transaction failed, and `UnconfirmedError` if the transaction did not end in time.
         """
         turn_s = self._patience_s * TURN_SHARE
         gate = threading.Lock()  # a bare lock: an Event costs twice as much
@@ -96,7 +96,8 @@ class Job(Generic[T]):
         return self.result
 
     def _call(self) -> None:
-        # Both sides write before they look, and taking from a deque is atomic: each call runs, and runs once.
+        # `finish` sets the flag before it calls this; `when_done` appends before it reads the flag. Taking from a deque
+        # is atomic. So each call runs exactly once.
         while self._calls:
             try:
                 call = self._calls.popleft()
@@ -109,7 +110,7 @@ Take = Callable[[], Sequence[Job[Any]]]
 
 
 class Committer:
-    """Commits groups of jobs under a lock, for the writer. ``trouble`` says why the last commit failed, if it did."""
+    """Commits groups of jobs under a lock, for the writer. ``trouble`` is why the last commit failed, or ``None``."""
 
     def __init__(
         self,
@@ -126,9 +127,9 @@ class Committer:
         self.trouble: str | None = None
 
     def commit(self, take: Take) -> None:
-        """Run the jobs that ``take`` gives in one durable transaction. Raises `LogUnavailableError` if that fails.
+        """Run the jobs that ``take`` returns in one durable transaction. Raises `LogUnavailableError` if that fails.
 
-        ``take`` is called as late as possible: a job that was taken can no longer be answered "nothing was stored".
+        ``take`` is called as late as possible: once a job is taken, the answer "nothing was stored" is impossible.
         """
         with self._lock:
             try:
@@ -136,7 +137,8 @@ class Committer:
                 try:
                     self._transact(take)
                 except apsw.FullError:
-                    # Dropping events makes room below the log's own cap; on a full volume it would only lose them.
+                    # Dropping events helps only if the log reached its own limit. On a full volume it would lose them
+                    # for nothing.
                     if not near_its_cap(self._file.connection):
                         raise
                     self._transact_with_room(take)
@@ -144,16 +146,16 @@ class Committer:
                     self._file.replace(str(error))
                     self._transact(take)
                 except (TypeError, ValueError, OverflowError):
-                    # One job holds a value that cannot be written; the others can be.
+                    # One job has a value that cannot be written. Write the other jobs.
                     for job in take():
                         try:
                             self._transact(partial(list, [job]))
                         except (TypeError, ValueError, OverflowError) as error:
-                            _log.exception("a write was refused for what it holds")
+                            _log.exception("a write has a value that cannot be stored")
                             job.error = LogUnavailableError(f"cannot be written: {error}")
             except (apsw.Error, OSError) as error:
                 raise self._refused(f"{type(error).__name__}: {error}") from error
-            except LogUnavailableError as error:  # the file cannot be opened again, or there is none to replace
+            except LogUnavailableError as error:  # the file cannot be opened again, or a log in memory is damaged
                 raise self._refused(str(error)) from error
             self.trouble = None
 
@@ -183,7 +185,7 @@ class Committer:
             job.stored = True
 
     def _transact_with_room(self, take: Take) -> None:
-        """Drop the oldest events until the newest fit; raise what SQLite says if they never do."""
+        """Drop the oldest events until the new ones fit. Raises SQLite's error if they never fit."""
         for _ in range(_ATTEMPTS):
             self._transact(lambda: [Job(Transaction.prune_oldest)])
             with contextlib.suppress(apsw.FullError):
@@ -194,10 +196,10 @@ class Committer:
 class Writer:
     """Runs jobs in groups through ``commit(take)``.
 
-    ``commit`` runs the jobs that ``take()`` gives, the same ones however often it asks. It returns when each is durable
-    or has an error of its own; or it raises `LogUnavailableError`, and what is not ``stored`` by then never is.
-    ``afterwards`` runs after every waiting call has its outcome, so no call waits for it. ``idle_work`` says whether a
-    commit without jobs is worth it (counters that wait).
+    ``commit`` runs the jobs that ``take()`` returns; ``take()`` returns the same jobs on every call. ``commit`` returns
+    when each job is durable or has its own error. Or it raises `LogUnavailableError`; then a job that is not ``stored``
+    yet will never be stored. ``afterwards`` runs after every waiting call has its outcome, so no call waits for it.
+    ``idle_work`` returns whether a commit without jobs is useful, because counters wait in memory.
     """
 
     def __init__(
@@ -219,7 +221,7 @@ class Writer:
         self._thread.start()
 
     def begin(self, work: Callable[[Transaction], T]) -> Job[T]:
-        """Queue ``work`` for the next transaction. Raises `LogUnavailableError` once the writer is stopped."""
+        """Queue ``work`` for the next transaction. Raises `LogUnavailableError` after the writer was stopped."""
         job = Job(work, cancel=self._remove, patience_s=self._patience_s)
         with self._wake:
             if self._stopping:
@@ -229,11 +231,11 @@ class Writer:
         return job
 
     def submit(self, work: Callable[[Transaction], T]) -> T:
-        """Run ``work`` in the next transaction and return its result once that is durable. Raises as `Job.wait`."""
+        """Run ``work`` in the next transaction and return its result once it is durable. Raises as `Job.wait`."""
         return self.begin(work).wait()
 
     def stop(self) -> None:
-        """Commit what waits, then end the thread."""
+        """Commit the waiting jobs, then end the thread."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -266,13 +268,13 @@ class Writer:
             except LogUnavailableError as error:
                 self._finish(self._take(taken), error)
             except Exception as error:  # noqa: BLE001 - the outermost loop: without it every later append hangs
-                _log.exception("a commit failed in a way nobody expected")
+                _log.exception("a commit failed unexpectedly")
                 self._finish(self._take(taken), LogUnavailableError(f"unexpected: {error}"))
-                time.sleep(_TICK_S)  # whatever it was, it will not be better at once
+                time.sleep(_TICK_S)  # an unknown fault will not pass at once
             company = len(taken) > 1
 
     def _take(self, taken: list[Job[Any]]) -> list[Job[Any]]:
-        """The jobs that wait, the same ones on every call. A job that was taken can no longer be withdrawn."""
+        """The waiting jobs; the same jobs on every call. A job that was taken can no longer be withdrawn."""
         if not taken:
             with self._wake:
                 while self._waiting and len(taken) < _GROUP:
@@ -285,13 +287,13 @@ class Writer:
 
 
 class InlineWriter:
-    """Commits each piece of work at once, in the thread of its caller: in memory there is no disk to wait for."""
+    """Commits each piece of work immediately, in the caller's thread: a log in memory never waits for a disk."""
 
     def __init__(self, commit: Callable[[Take], None]) -> None:
         self._commit = commit
 
     def begin(self, work: Callable[[Transaction], T]) -> Job[T]:
-        """Do the work; the job that comes back is finished."""
+        """Do the work. The returned job is finished."""
         job = Job(work)
         try:
             self._commit(lambda: [job])

@@ -103,7 +103,7 @@ def test_a_file_of_a_newer_karrot_is_refused(tmp_path: Path, clock: ManualClock)
     filled(tmp_path, clock)
     with apsw.Connection(str(tmp_path / "events.db")) as file:
         file.execute("PRAGMA user_version=99")
-    with pytest.raises(LogUnavailableError, match="schema version 99, this Karrot knows up to"):
+    with pytest.raises(LogUnavailableError, match="schema version 99, but this Karrot supports"):
         prepare(tmp_path, clock)
 
 

@@ -136,8 +136,8 @@ def test_a_write_ahead_log_that_cannot_be_emptied_is_logged_once_a_minute(
         checkpointer.run()
     told = [record.getMessage() for record in caplog.records]
     path = parts.file.path
-    sentence = "the write-ahead log has {} MiB and cannot be emptied: a program holds a read transaction on it open"
-    advice = f" (`fuser -v {path}` names who has the file open)"
+    sentence = "the write-ahead log has {} MiB and cannot be emptied: a program has an open read transaction on it"
+    advice = f" (`fuser -v {path}` shows who has the file open)"
     assert told == [sentence.format(size) + advice for size in (68, 120)]
     reader.close()
     checkpointer.run()
