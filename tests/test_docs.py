@@ -45,6 +45,13 @@ def test_every_link_between_the_pages_leads_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_the_index_links_each_page_once() -> None:
+    linked = re.findall(r"\]\(([^)#]+)\)", (DOCS / "index.md").read_text(encoding="utf-8"))
+    pages = {path.name for path in DOCS.glob("*.md")} - {"index.md"} | {f"reference/{name}" for name in PAGES}
+    assert len(linked) == len(set(linked))
+    assert pages | {"runbooks", "decisions/README.md"} <= set(linked)
+
+
 def test_every_test_and_benchmark_that_a_page_names_is_there() -> None:
     for page in DOCS.rglob("*.md"):
         text = page.read_text(encoding="utf-8")

@@ -138,6 +138,16 @@ def test_each_derived_table_is_made_in_the_module_of_its_name() -> None:
     assert DERIVED.keys() - made == {"verdict_runs"}  # status_intervals are made of them, in its module
 
 
+def test_each_built_in_reporter_is_in_its_contract_and_in_the_readme() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    entry_points = project["project"]["entry-points"]["karrot.reporters"]
+    contracts = project["tool"]["importlinter"]["contracts"]
+    [modules] = [each["modules"] for each in contracts if each["name"] == "Reporters are independent of each other"]
+    assert sorted(target.partition(":")[0] for target in entry_points.values()) == sorted(modules)
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Reporters\n")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(entry_points)
+
+
 def test_each_name_that_a_docstring_refers_to_is_there() -> None:
     missing = []
     for path in PACKAGE.rglob("*.py"):
