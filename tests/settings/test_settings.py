@@ -1,4 +1,4 @@
-"""From defaults, a file, the environment and the command line to settings that hold together."""
+"""Settings are read from defaults, a file, the environment and the command line, and checked together."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ OFFER = ("prometheus", "stdout", "pager-duty")
 
 
 LOCAL = {"KARROT_BIND": "127.0.0.1:5000"}
-"""An address that no other machine reaches: no warning about missing passwords."""
+"""An address that no other machine reaches, so that no warning about missing passwords appears."""
 
 
 def loaded(environ: Mapping[str, str], **more: object) -> Loaded:
@@ -41,7 +41,7 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
-def test_without_anything_the_defaults_hold() -> None:
+def test_the_defaults_apply_without_any_source() -> None:
     assert load({}, available=OFFER).settings == Settings()
     assert Settings().bind == Address("0.0.0.0", 5000)
     assert Settings().retention == 86400
@@ -81,7 +81,7 @@ _SET_TO_POST = "KARROT_BURROW_TOKEN (or KARROT_BURROW_USERNAME and KARROT_BURROW
         ),
     ],
 )
-def test_a_port_that_others_reach_without_a_password_is_warned_about(
+def test_a_port_that_others_reach_without_a_password_gives_a_warning(
     given: Mapping[str, str], allows: str, way_out: str
 ) -> None:
     warning = f"KARROT_BIND is {allows} without a password; set {way_out}"
@@ -104,18 +104,18 @@ def test_a_port_that_others_reach_without_a_password_is_warned_about(
         {"KARROT_API_TOKEN": "a", "KARROT_BURROW_USERNAME": "u", "KARROT_BURROW_PASSWORD": "p"},
     ],
 )
-def test_a_port_that_is_local_or_asks_for_passwords_is_not_warned_about(given: Mapping[str, str]) -> None:
+def test_a_local_port_or_one_with_passwords_gives_no_warning(given: Mapping[str, str]) -> None:
     assert load(given, available=OFFER).warnings == ()
 
 
-def test_every_option_is_described_and_its_default_is_what_its_text_says() -> None:
+def test_every_option_is_described_and_its_default_matches_its_text() -> None:
     for option in OPTIONS:
         assert re.fullmatch(r"[A-Z].*\.", option.sentence), option.name
         value = getattr(Settings(), option.attribute)
         assert not value if not option.default else value == option.kind.read(option.default)
 
 
-def test_the_last_source_wins(config: Path) -> None:
+def test_the_last_source_of_a_setting_wins(config: Path) -> None:
     config.write_text('log = "ERROR"\nworkers = 3\nbind = "127.0.0.1:1"\nthreads = 5\n')
     settings, warnings = loaded(
         {"KARROT_WORKERS": "4", "KARROT_BIND": "127.0.0.1:2", "KARROT_THREADS": ""},
@@ -153,20 +153,20 @@ def test_a_file_may_hold_a_table_and_toml_s_own_types(config: Path) -> None:
         ("workers = 0", "workers in {file} is '0': it must be a whole number from 1 to 64"),
     ],
 )
-def test_a_file_that_cannot_be_meant_is_refused_by_name(config: Path, content: str, problem: str) -> None:
+def test_an_invalid_file_is_refused_by_name(config: Path, content: str, problem: str) -> None:
     config.write_bytes(content.encode("latin-1"))
     (sentence,) = problems({}, config=config)
     assert problem.format(file=config) in sentence
     assert str(config) in sentence
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
     sentence = f"the configuration file {missing} cannot be read: No such file or directory"
     assert problems({}, config=missing) == (sentence,)
 
 
-def test_all_wrong_values_are_named_at_once_with_what_is_allowed() -> None:
+def test_all_wrong_values_are_named_at_once_with_the_allowed_values() -> None:
     assert problems(
         {
             "KARROT_WORKERS": "many",
@@ -188,11 +188,11 @@ def test_all_wrong_values_are_named_at_once_with_what_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("text", ["prometheus,stdout", " prometheus , stdout, ", "prometheus,stdout,prometheus,"])
-def test_spaces_and_a_trailing_comma_between_reporters_are_forgiven(text: str) -> None:
+def test_spaces_and_a_trailing_comma_between_reporters_are_accepted(text: str) -> None:
     assert loaded({"KARROT_REPORTERS": text}).settings.reporters == ("prometheus", "stdout")
 
 
-def test_a_reporter_that_nobody_provides_is_refused_with_what_there_is() -> None:
+def test_an_unknown_reporter_is_refused_with_the_available_ones() -> None:
     assert problems({"KARROT_REPORTERS": "prometheus,promethius"}) == (
         (
             "KARROT_REPORTERS names promethius, which no installed package provides; "
@@ -201,7 +201,7 @@ def test_a_reporter_that_nobody_provides_is_refused_with_what_there_is() -> None
     )
 
 
-def test_the_installed_reporters_are_available_unless_told() -> None:
+def test_the_installed_reporters_are_available_by_default() -> None:
     assert load({"KARROT_REPORTERS": "stdout"}).settings.reporters == ("stdout",)
 
 
@@ -213,7 +213,7 @@ def test_the_first_karrot_s_defaults_are_turned_on_together() -> None:
     assert settings.cloudwatch_max_groups == 1_000_000
 
 
-def test_what_is_set_wins_over_the_first_karrot_s_defaults() -> None:
+def test_a_given_setting_wins_over_the_first_karrot_s_defaults() -> None:
     given = {"KARROT_COMPAT": "2019", "KARROT_CLOUDWATCH_NAMESPACE": "Mine", "KARROT_CLOUDWATCH_LAYOUT": "dimensions"}
     settings = cloudwatch(given).settings
     assert (settings.cloudwatch_namespace, settings.cloudwatch_layout) == ("Mine", ("dimensions",))
@@ -232,7 +232,7 @@ def test_the_first_karrot_s_defaults_without_its_cloudwatch_reporter_stop_the_st
     ("name", "text"),
     [("KARROT_IAM_ROLE", "arn:aws:iam::123456789012:role/karrot"), ("KARROT_CLOUDWATCH_NAMESPACE", "Mine")],
 )
-def test_settings_of_cloudwatch_while_it_is_off_stop_the_start_and_name_both_ways_out(name: str, text: str) -> None:
+def test_settings_of_cloudwatch_while_it_is_off_stop_the_start_and_name_both_fixes(name: str, text: str) -> None:
     assert problems({name: text}) == (
         (
             f"{name}: set, but the cloudwatch reporter is off, so CloudWatch would get no metrics; add "
@@ -276,24 +276,24 @@ def test_a_cloudwatch_reporter_that_is_on_gets_all_of_its_settings_as_texts() ->
         ("MAX_GROUPS", "0", "a whole number from 1 to 1000000"),
     ],
 )
-def test_a_wrong_value_for_cloudwatch_is_refused_with_what_is_allowed(name: str, text: str, allowed: str) -> None:
+def test_a_wrong_value_for_cloudwatch_is_refused_with_the_allowed_values(name: str, text: str, allowed: str) -> None:
     with pytest.raises(SettingsError) as refused:
         cloudwatch({"KARROT_REPORTERS": "cloudwatch", f"KARROT_CLOUDWATCH_{name}": text})
     assert refused.value.problems == (f"KARROT_CLOUDWATCH_{name} is {text!r}: it must be {allowed}",)
 
 
-def test_a_role_is_given_as_an_arn() -> None:
+def test_a_role_must_be_an_arn() -> None:
     with pytest.raises(SettingsError, match="KARROT_IAM_ROLE is 'karrot': it must be the ARN of a role"):
         cloudwatch({"KARROT_REPORTERS": "cloudwatch", "KARROT_IAM_ROLE": "karrot"})
 
 
-def test_values_that_would_be_too_old_when_their_turn_comes_are_warned_about() -> None:
+def test_values_that_would_be_too_old_at_their_flush_give_a_warning() -> None:
     given = {"KARROT_REPORTERS": "cloudwatch", "KARROT_CLOUDWATCH_TTL": "59", "KARROT_CLOUDWATCH_INTERVAL": "30"}
     (warning,) = cloudwatch(given).warnings
     assert warning.startswith("KARROT_CLOUDWATCH_TTL is 59s, less than two intervals")
 
 
-def test_an_interval_that_leaves_alarms_without_data_and_an_unknown_name_are_warned_about() -> None:
+def test_an_interval_that_leaves_alarms_without_data_and_an_unknown_name_give_warnings() -> None:
     given = {
         "KARROT_REPORTERS": "cloudwatch",
         "KARROT_CLOUDWATCH_INTERVAL": "120",
@@ -333,7 +333,7 @@ def test_the_kafka_reporter_needs_brokers_and_its_settings_need_it() -> None:
     assert told == {"bootstrap": "a:1,b:2", "topic": "karrot.events", "properties": ""}
 
 
-def test_an_archive_that_would_keep_nothing_is_refused(tmp_path: Path) -> None:
+def test_an_archive_that_would_keep_no_segment_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     given = {
@@ -357,7 +357,7 @@ def test_an_archive_that_would_keep_nothing_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_settings_of_an_archive_that_is_off_are_warned_about() -> None:
+def test_settings_of_an_archive_that_is_off_give_a_warning() -> None:
     assert loaded({"KARROT_ARCHIVE_DIR": "s3://lag/karrot/", "KARROT_ARCHIVE_RETENTION": "90d"}).warnings == (
         (
             "KARROT_ARCHIVE_DIR, KARROT_ARCHIVE_RETENTION: set, but archive is not in KARROT_REPORTERS, "
@@ -366,7 +366,7 @@ def test_settings_of_an_archive_that_is_off_are_warned_about() -> None:
     )
 
 
-def test_a_resynchronisation_that_is_rarer_than_groups_expire_is_refused() -> None:
+def test_a_resync_interval_that_is_too_long_for_the_stale_time_is_refused() -> None:
     given = {"KARROT_BURROW_URL": "http://burrow:8000", "KARROT_RESYNC_INTERVAL": "200", "KARROT_STALE_AFTER": "300"}
     assert problems(given) == (
         (
@@ -376,7 +376,7 @@ def test_a_resynchronisation_that_is_rarer_than_groups_expire_is_refused() -> No
     )
 
 
-def test_an_unknown_name_is_warned_about_without_its_value_and_with_what_may_be_meant() -> None:
+def test_an_unknown_name_gives_a_warning_without_its_value_and_with_a_suggestion() -> None:
     warnings = loaded(
         {"KARROT_API_TOKN": "hunter2", "KARROT_XYZZY": "hunter2", "KARROT_STDOUT_FORMAT": "hunter2"}
     ).warnings
@@ -387,7 +387,7 @@ def test_an_unknown_name_is_warned_about_without_its_value_and_with_what_may_be_
     )
 
 
-def test_an_unknown_name_is_told_with_what_is_wrong_as_it_may_be_the_reason() -> None:
+def test_an_unknown_name_is_reported_with_errors_because_it_may_be_the_cause() -> None:
     assert problems({"KARROT_METRICS_AUTH": "true", "KARROT_API_TOKN": "hunter2"}) == (
         "KARROT_METRICS_AUTH needs KARROT_API_TOKEN: set both, or remove KARROT_METRICS_AUTH",
         "KARROT_API_TOKN is not a setting of Karrot: it has no effect; did you mean KARROT_API_TOKEN?",
@@ -407,7 +407,7 @@ def test_names_that_kubernetes_injects_are_ignored() -> None:
     assert loaded(injected) == loaded({})
 
 
-def test_a_stranger_s_reporter_reads_its_own_settings_and_its_secrets_from_files(tmp_path: Path) -> None:
+def test_a_reporter_of_another_package_reads_its_own_settings_and_its_secrets_from_files(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("hunter2\n")
     settings, warnings = loaded(
         {
@@ -424,13 +424,13 @@ def test_a_stranger_s_reporter_reads_its_own_settings_and_its_secrets_from_files
 
 
 @pytest.mark.parametrize("content", ["hunter2", "hunter2\n", "hunter2\r\n"])
-def test_a_secret_comes_from_a_file_less_one_line_end(tmp_path: Path, content: str) -> None:
+def test_a_secret_is_read_from_a_file_without_its_last_newline(tmp_path: Path, content: str) -> None:
     (tmp_path / "token").write_bytes(content.encode())
     settings = loaded({"KARROT_API_TOKEN_FILE": str(tmp_path / "token")}).settings
     assert settings.api_token == Secret("hunter2")
 
 
-def test_a_secret_s_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_an_unusable_secret_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "binary").write_bytes(b"\xff")
     (tmp_path / "large").write_bytes(b"x" * 70_000)
@@ -443,9 +443,7 @@ def test_a_secret_s_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         assert problems({"KARROT_API_TOKEN_FILE": str(tmp_path / name)}) == (f"KARROT_API_TOKEN_FILE {why}",)
 
 
-def test_a_secret_s_file_in_the_environment_wins_over_a_secret_in_the_configuration(
-    config: Path, tmp_path: Path
-) -> None:
+def test_a_secret_file_in_the_environment_wins_over_a_secret_in_the_configuration(config: Path, tmp_path: Path) -> None:
     config.write_text('api_token = "old"\n')
     (tmp_path / "token").write_text("new")
     environ = {"KARROT_API_TOKEN_FILE": str(tmp_path / "token")}
@@ -457,11 +455,11 @@ def test_a_secret_given_twice_in_one_place_is_refused() -> None:
     assert problems(environ) == ("KARROT_API_TOKEN and KARROT_API_TOKEN_FILE are both set: keep one",)
 
 
-def test_an_empty_secret_is_refused_because_nobody_wants_one() -> None:
+def test_an_empty_secret_is_refused() -> None:
     assert problems({"KARROT_API_TOKEN": ""}) == ("KARROT_API_TOKEN is set but empty: give it a value or remove it",)
 
 
-def test_only_what_is_secret_may_come_from_a_file() -> None:
+def test_only_a_secret_may_come_from_a_file() -> None:
     assert loaded({"KARROT_LOG_FILE": "/dev/null"}).warnings == (
         "KARROT_LOG_FILE is not a setting of Karrot: it has no effect; did you mean KARROT_LOG?",
     )
@@ -495,13 +493,13 @@ def test_values_that_contradict_each_other_are_refused(environ: dict[str, str], 
     assert sentence.partition(": set both, or remove ")[0] == problem
 
 
-def test_clusters_that_burrow_cannot_name_are_doubted() -> None:
+def test_clusters_that_burrow_cannot_name_give_a_warning() -> None:
     assert loaded({"KARROT_EXPECTED_CLUSTERS": "prod,Test"}).warnings == (
         "KARROT_EXPECTED_CLUSTERS has Test: Burrow writes cluster names in lower case, so write test",
     )
 
 
-def test_a_configuration_with_a_secret_that_others_can_read_is_warned_about_with_its_mode(config: Path) -> None:
+def test_a_readable_configuration_with_a_secret_gives_a_warning_with_its_mode(config: Path) -> None:
     config.write_text('api_token = "hunter2"\n')
     assert loaded({}, config=config).warnings == ()
     config.chmod(0o644)
@@ -512,7 +510,7 @@ def test_a_configuration_with_a_secret_that_others_can_read_is_warned_about_with
     assert loaded({}, config=config).warnings == ()
 
 
-def test_a_secret_is_neither_shown_nor_echoed() -> None:
+def test_a_secret_is_never_shown() -> None:
     environ = {"KARROT_BURROW_USERNAME": "u", "KARROT_BURROW_PASSWORD": "hunter2", "KARROT_API_TOKEN": "hunter2"}
     settings = loaded(environ).settings
     assert "hunter2" not in f"{settings} {effective(settings)}"
@@ -520,7 +518,7 @@ def test_a_secret_is_neither_shown_nor_echoed() -> None:
     assert not any("hunter2" in problem for problem in problems({**environ, "KARROT_LOG": "x"}))
 
 
-def test_the_effective_settings_have_every_name_and_read_back_as_themselves() -> None:
+def test_the_effective_settings_have_every_name_and_can_be_read_back() -> None:
     changed = {"KARROT_RETENTION": "90m", "KARROT_EXCLUDE_CONSUMERS": "^test-", "KARROT_BIND": "[::]:1"}
     shown = effective(loaded(changed).settings)
     assert list(shown) == [option.name for option in OPTIONS]
@@ -529,7 +527,7 @@ def test_the_effective_settings_have_every_name_and_read_back_as_themselves() ->
 
 
 @given(st.dictionaries(st.sampled_from([option.name for option in OPTIONS]), st.text(max_size=12), max_size=4))
-def test_any_texts_are_settings_or_one_settings_error(environ: dict[str, str]) -> None:
+def test_any_texts_give_settings_or_one_settings_error(environ: dict[str, str]) -> None:
     try:
         settings = loaded(environ).settings
     except SettingsError:
@@ -537,12 +535,12 @@ def test_any_texts_are_settings_or_one_settings_error(environ: dict[str, str]) -
     assert effective(settings).keys() >= environ.keys()
 
 
-def test_what_a_reload_cannot_change_is_named() -> None:
+def test_settings_that_a_reload_cannot_change_are_named() -> None:
     old = Settings()
     new = loaded({"KARROT_BIND": ":1", "KARROT_DATA_DIR": "/x", "KARROT_LOG": "DEBUG"}).settings
     assert needs_restart(old, new) == ("KARROT_BIND", "KARROT_DATA_DIR")
     assert needs_restart(old, old) == ()
 
 
-def test_the_environment_of_others_is_not_looked_at() -> None:
+def test_variables_of_other_programs_are_ignored() -> None:
     assert sources.from_environment({"PATH": "x", "MY_KARROT_LOG": "x"}) == {}

@@ -1,4 +1,4 @@
-"""Texts into values and back."""
+"""The types of settings parse texts to values and format values as texts."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def test_a_duration_is_seconds_or_has_a_unit(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "m", "-5m", "5 minutes", "1h30m", "0", "1.5", "9" * 30, "٣s", "5M", "1e3"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (its message is not for users)
         span.read(text)
 
@@ -38,23 +38,23 @@ def test_a_size_is_bytes_or_has_a_binary_unit(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["8MB", "8M", "1.5GiB", "0", "-1", "MiB", "65TiB"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_an_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         amount.read(text)
 
 
 @given(st.integers(1, 3650 * 86400))
-def test_a_duration_is_shown_as_it_can_be_read(seconds: int) -> None:
+def test_a_shown_duration_can_be_parsed(seconds: int) -> None:
     assert span.read(span.show(seconds)) == seconds
 
 
 @given(st.integers(1, 2**46))
-def test_a_size_is_shown_as_it_can_be_read(size: int) -> None:
+def test_a_shown_size_can_be_parsed(size: int) -> None:
     assert amount.read(amount.show(size)) == size
 
 
 @given(st.integers(100, 60_000))
-def test_a_timeout_is_shown_as_it_can_be_read(milliseconds: int) -> None:
+def test_a_shown_timeout_can_be_parsed(milliseconds: int) -> None:
     seconds = short.read(f"{milliseconds}ms")
     assert seconds == pytest.approx(milliseconds / 1000)
     assert short.read(short.show(seconds)) == seconds
@@ -62,7 +62,7 @@ def test_a_timeout_is_shown_as_it_can_be_read(milliseconds: int) -> None:
 
 @pytest.mark.parametrize("option", [each for each in OPTIONS if not each.is_secret], ids=lambda each: each.name)
 @given(text=st.text(max_size=30))
-def test_any_text_is_a_value_or_a_value_error(option: Option, text: str) -> None:
+def test_any_text_gives_a_value_or_a_value_error(option: Option, text: str) -> None:
     kind = option.kind
     try:
         value = kind.read(text)
@@ -86,19 +86,19 @@ def test_an_address_is_host_and_port(text: str, address: Address, shown: str) ->
 
 
 @pytest.mark.parametrize("text", ["(", "a{99999999999}", "[[a]"])
-def test_what_is_no_regular_expression_or_soon_another_one_is_refused(text: str) -> None:
+def test_an_invalid_or_deprecated_regular_expression_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         types.pattern.read(text)
 
 
 @pytest.mark.parametrize("text", ["5000", "host", "host:", "host:65536", "::1:5000", "[host]:1", "a b:1", "http://h:1"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         types.address.read(text)
 
 
 @pytest.mark.parametrize("text", ["http://karrot:5000", "https://k.example/a/b", "http://[::1]:5000"])
-def test_a_plain_address_of_the_web_is_taken_without_its_last_slash(text: str) -> None:
+def test_a_plain_url_is_accepted_without_its_last_slash(text: str) -> None:
     assert types.url.read(text + "/") == text
 
 
@@ -120,12 +120,12 @@ def test_a_plain_address_of_the_web_is_taken_without_its_last_slash(text: str) -
         "http://a b",
     ],
 )
-def test_an_address_that_could_mean_more_than_an_address_is_refused(text: str) -> None:
+def test_a_url_with_extra_parts_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         types.url.read(text)
 
 
-def test_a_secret_never_shows_itself() -> None:
+def test_a_secret_is_never_shown() -> None:
     secret = Secret("hunter2")
     assert secret.reveal() == "hunter2"
     assert "hunter2" not in f"{secret} {secret!r} {[secret]}"
@@ -133,13 +133,13 @@ def test_a_secret_never_shows_itself() -> None:
     assert hash(secret) == hash(Secret("hunter2"))
 
 
-def test_a_wrong_value_is_quoted_short_on_one_line_and_without_a_password() -> None:
+def test_a_wrong_value_is_quoted_on_one_short_line_without_a_password() -> None:
     assert types.quoted("a\nb\x1b") == r"'a\nb\x1b'"
     assert types.quoted("postgresql://karrot:p@ss@db/x") == "'postgresql://***@db/x'"
     assert types.quoted("x" * 1000) == f"'{'x' * 80}...'"
 
 
-def test_checking_says_what_is_wrong_and_what_is_allowed() -> None:
+def test_an_error_has_the_wrong_value_and_the_allowed_values() -> None:
     with pytest.raises(ValueError, match=r"^--speed is 'fast': it must be a whole number from 1 to 9$"):
         types.checked(types.whole(1, 9), "--speed", "fast")
 
@@ -163,12 +163,12 @@ def test_a_path_may_start_at_home() -> None:
         "s3a:/" + 300 * "x",
     ],
 )
-def test_tables_at_a_url_are_no_folder_of_this_machine(text: str) -> None:
+def test_tables_at_a_url_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^KARROT_TABLES_DIR is '.+': it must be a local folder\. .+: copy or mount"):
         types.checked(types.tables, "KARROT_TABLES_DIR", text)
 
 
-def test_tables_lie_in_a_folder_whose_name_looks_like_a_url_if_there_is_one(
+def test_tables_may_be_in_an_existing_folder_whose_name_looks_like_a_url(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -176,7 +176,7 @@ def test_tables_lie_in_a_folder_whose_name_looks_like_a_url_if_there_is_one(
     assert [types.tables.read(text) for text in ("x:y/t", "./s3a:/lag")] == [Path("x:y/t"), Path("s3a:/lag")]
 
 
-def test_tables_lie_in_any_local_folder() -> None:
+def test_tables_may_be_in_any_local_folder() -> None:
     assert [types.tables.read(text) for text in ("~/t", "/a b/s3a:/c", "t")] == [
         Path.home() / "t",
         Path("/a b/s3a:/c"),
