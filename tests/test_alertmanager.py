@@ -1,4 +1,4 @@
-"""The example for Alertmanager, judged by Alertmanager itself."""
+"""A real Alertmanager accepts the example configuration and routes alerts as documented."""
 
 import json
 import re
@@ -31,7 +31,7 @@ GROUP_PAGE = f"{KARROT}/group?cluster=prod-eu&consumer=orders"
 
 
 def fired(name: str, value: str = "42", **labels: str) -> dict[str, Any]:
-    """An alert as Prometheus makes it of our rule; of its templates only labels are filled in as Prometheus would."""
+    """Return an alert as Prometheus makes it from our rule; only the labels in its templates are filled in."""
     rule = ALERTS[name]
 
     def filled(text: str) -> str:
@@ -46,7 +46,7 @@ def fired(name: str, value: str = "42", **labels: str) -> dict[str, Any]:
 
 
 def matches(matchers: list[str], name: str) -> bool:
-    """Whether matchers on ``alertname`` alone select an alert."""
+    """Return whether matchers, which may only use ``alertname``, select an alert."""
     for matcher in matchers:
         found = re.fullmatch(r'alertname(=~|!=|=)"(.*)"', matcher)
         assert found is not None, matcher
@@ -56,7 +56,7 @@ def matches(matchers: list[str], name: str) -> bool:
     return True
 
 
-def test_alertmanager_takes_the_configuration_and_its_templates() -> None:
+def test_alertmanager_accepts_the_configuration_and_its_templates() -> None:
     said = amtool("check-config", CONFIG)
     assert " - 4 receivers" in said
     assert " - 1 templates" in said
@@ -86,7 +86,7 @@ def test_alertmanager_takes_the_configuration_and_its_templates() -> None:
         ({"alertname": "NodeDown", "severity": "critical"}, "others"),
     ],
 )
-def test_an_alert_goes_where_the_readme_promises(labels: dict[str, str], receivers: str) -> None:
+def test_an_alert_goes_to_the_receiver_in_the_readme(labels: dict[str, str], receivers: str) -> None:
     told = [f"{name}={value}" for name, value in labels.items()]
     assert amtool("config", "routes", "test", f"--config.file={CONFIG}", *told).strip() == receivers
 
@@ -111,7 +111,7 @@ def test_an_inhibition_names_alerts_that_exist_and_none_mutes_itself() -> None:
             assert name in ALERTS, name
 
 
-def test_the_table_of_the_documentation_says_what_mutes_what() -> None:
+def test_the_table_of_the_documentation_lists_the_inhibitions() -> None:
     rules = yaml.safe_load(CONFIG.read_text())["inhibit_rules"]
     page = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
     section = page.partition("## Less noise\n")[2].partition("\n## ")[0]
@@ -130,7 +130,7 @@ def test_secrets_are_in_files_that_the_readme_names() -> None:
 
 
 class Sink:
-    """Slack and PagerDuty in one: keeps what is posted, by the last part of the path."""
+    """A server for both Slack and PagerDuty that keeps posted bodies, by the last part of the path."""
 
     def __init__(self) -> None:
         self._posted: list[tuple[str, dict[str, Any]]] = []
@@ -157,14 +157,14 @@ def sinking() -> Iterator[tuple[Sink, str]]:
             self.wfile.write(b"{}" if self.path.endswith("/enqueue") else b"ok")
 
         def log_message(self, *_arguments: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with serve_in_thread(HTTPServer(("127.0.0.1", 0), Handler)) as port:
         yield sink, f"http://127.0.0.1:{port}"
 
 
 def configured(directory: Path, sink_url: str) -> Path:
-    """The example with addresses and secrets of this test, and without its patience."""
+    """Return the example with the URLs and secrets of this test, and with short waits."""
     (directory / "slack-url").write_text(f"{sink_url}/slack")
     (directory / "slack-url-payments").write_text(f"{sink_url}/slack-payments")
     (directory / "pagerduty-key").write_text("a-routing-key")
@@ -178,7 +178,7 @@ def configured(directory: Path, sink_url: str) -> Path:
 
 
 @pytest.mark.e2e
-def test_one_incident_is_one_message_in_slack_and_one_page_with_links_to_karrot_and_the_runbook(tmp_path: Path) -> None:
+def test_one_incident_gives_one_slack_message_and_one_page_with_links_to_karrot_and_the_runbook(tmp_path: Path) -> None:
     error, lost = fired("KarrotConsumerError", **ORDERS), fired("KarrotMessagesLost", value="1.2k", **ORDERS)
     symptom = fired("KarrotPartitionStopped", status="STALL", **ORDERS)
     with sinking() as (sink, url), alertmanager(configured(tmp_path, url), tmp_path / "server") as server:
@@ -232,7 +232,7 @@ def test_one_incident_is_one_message_in_slack_and_one_page_with_links_to_karrot_
 
 
 @pytest.mark.e2e
-def test_without_karrot_one_alert_speaks_and_a_name_made_of_markup_calls_nobody(tmp_path: Path) -> None:
+def test_a_missing_karrot_gives_one_alert_and_a_name_with_markup_mentions_no_channel(tmp_path: Path) -> None:
     absent = fired("KarrotAbsent")
     hostile = fired("KarrotConsumerFlapping", cluster="prod-eu", consumer="<!channel> & co")
     silent = fired("KarrotBurrowSilent", cluster="prod-eu")

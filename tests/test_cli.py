@@ -1,4 +1,4 @@
-"""The commands as somebody types them."""
+"""The commands on the command line."""
 
 import os
 import shlex
@@ -30,7 +30,7 @@ def test_the_program_and_the_module_are_the_same() -> None:
     [["version"], ["--version"], ["--help"], ["render", "--help"], ["render", "alert-rules"], ["check-config"]],
     ids=" ".join,
 )
-def test_a_full_disk_is_a_sentence(arguments: list[str]) -> None:
+def test_a_full_disk_gives_one_sentence(arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "karrot", *arguments], stdout=full, stderr=subprocess.PIPE, check=False
@@ -39,7 +39,7 @@ def test_a_full_disk_is_a_sentence(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["render", "alert-rules"]], ids=" ".join)
-def test_a_reader_that_left_is_no_error_message(arguments: list[str]) -> None:
+def test_a_closed_pipe_gives_no_error_message(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as broken:
@@ -49,7 +49,7 @@ def test_a_reader_that_left_is_no_error_message(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_no_standard_output_is_no_error() -> None:
+def test_a_missing_standard_output_is_not_an_error() -> None:
     command = f"{shlex.quote(sys.executable)} -m karrot version >&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -59,7 +59,7 @@ def test_no_standard_output_is_no_error() -> None:
     ("command", "code"),
     [("nosuch", 2), ("render --nosuch", 2), ("check-config", 2), ("healthcheck --config /nowhere/x.toml", 2)],
 )
-def test_an_exit_code_does_not_depend_on_who_reads_standard_error(command: str, code: int) -> None:
+def test_an_exit_code_does_not_depend_on_a_reader_of_standard_error(command: str, code: int) -> None:
     environment = {**os.environ, "KARROT_BIND": "x"}
     arguments = [sys.executable, "-m", "karrot", *command.split()]
     reading, writing = os.pipe()
@@ -99,7 +99,7 @@ def test_serve_runs_without_a_standard_output(tmp_path: Path) -> None:
     assert (service.returncode, said) == (0, b"")
 
 
-def test_a_karrot_that_is_still_packed_is_a_sentence(tmp_path: Path) -> None:
+def test_a_karrot_in_an_archive_gives_one_sentence(tmp_path: Path) -> None:
     packed = tmp_path / "karrot.whl"
     package = Path(karrot.__file__).parent
     with ZipFile(packed, "w") as archive:
@@ -118,13 +118,13 @@ def test_a_karrot_that_is_still_packed_is_a_sentence(tmp_path: Path) -> None:
         )
 
 
-def test_help_loads_nothing_heavy() -> None:
+def test_help_imports_no_large_module() -> None:
     script = "import sys, karrot.cli; list(karrot.cli.main.commands.values()); print(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", script], text=True).split())
     assert not loaded & {"flask", "apsw", "jinja2", "structlog", "boto3", "karrot.settings.loading", "karrot.wiring"}
 
 
-def test_a_command_imports_nothing_of_the_others() -> None:
+def test_a_command_imports_no_other_command() -> None:
     script = "import sys, karrot.cli; karrot.cli.main.commands['serve']; print(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", script], text=True).split())
     assert {name for name in loaded if name.startswith("karrot.cli.")} == {
@@ -146,7 +146,7 @@ def test_the_list_of_commands_fits_a_terminal_of_eighty_columns() -> None:
     assert "..." not in result.stdout.partition("Commands:")[2]
 
 
-def test_an_address_that_is_none_is_refused_in_one_line() -> None:
+def test_an_invalid_address_is_refused_in_one_line() -> None:
     for command in ("burrow-config", "send-sample", "healthcheck"):
         result = run_karrot(command, "--url", "karrot:5000")
         assert (result.exit_code, result.stdout) == (2, "")

@@ -11,7 +11,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def test_a_new_log_begins_at_the_wall_clock_and_ignores_it_from_then_on(clock: ManualClock) -> None:
+def test_a_new_log_starts_at_the_wall_clock_and_ignores_it_from_then_on(clock: ManualClock) -> None:
     time = LogTime(clock, None)
     begun = time.now()
     assert begun == clock.wall
@@ -27,7 +27,7 @@ def test_within_one_boot_the_boot_clock_counts(clock: ManualClock) -> None:
     assert LogTime(clock, anchor).now() == anchor.log_ms + 10_000
 
 
-def test_from_boot_to_boot_the_wall_clock_counts_if_it_went_forward(clock: ManualClock) -> None:
+def test_between_boots_the_wall_clock_counts_if_it_went_forward(clock: ManualClock) -> None:
     anchor = LogTime(clock, None).anchor()
     clock.reboot(down_ms=45_000)
     assert LogTime(clock, anchor).now() == anchor.log_ms + 45_000

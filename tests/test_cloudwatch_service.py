@@ -1,4 +1,4 @@
-"""The cloudwatch reporter in the real service: worker processes, signals and real time, against the strict fake."""
+"""The cloudwatch reporter in the real service, with processes, signals and real time, sends to the strict fake."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
-_END_WITHIN_S = 15  # 10 are promised; on a busy machine the processes take their time to end
+_END_WITHIN_S = 15  # the promise is 10 seconds; on a busy machine the processes need longer to end
 
 
 @pytest.fixture
@@ -45,14 +45,14 @@ def cloudwatch(service: Service) -> Any:
 
 
 def leader(service: Service) -> int:
-    """The worker that holds the lock of the lead."""
+    """Return the process id of the leader, which holds the lock."""
     inode = (service.directory / "leader.lock").stat().st_ino
     held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     (pid,) = [int(lock[4]) for lock in held if lock[5].endswith(f":{inode}")]
     return pid
 
 
-def test_what_burrow_posts_is_in_cloudwatch_a_second_later(fake: ScriptedCloudWatch, tmp_path: Path) -> None:
+def test_a_posted_event_is_in_cloudwatch_a_second_later(fake: ScriptedCloudWatch, tmp_path: Path) -> None:
     with publishing(tmp_path) as service:
         before_ms = SystemClock().wall_ms()
         for number in range(20):
@@ -70,7 +70,7 @@ def test_what_burrow_posts_is_in_cloudwatch_a_second_later(fake: ScriptedCloudWa
     assert {call.status for call in fake.calls} == {200}
 
 
-def test_a_leader_killed_between_the_call_and_its_cursor_may_send_a_datum_twice_and_never_not_at_all(
+def test_a_leader_killed_between_call_and_cursor_may_send_a_datum_twice_but_loses_none(
     fake: ScriptedCloudWatch, tmp_path: Path
 ) -> None:
     with publishing(tmp_path) as service:
@@ -86,7 +86,7 @@ def test_a_leader_killed_between_the_call_and_its_cursor_may_send_a_datum_twice_
     assert len(set(points(fake, "kept"))) == 1
 
 
-def test_sigterm_sends_what_is_owed(fake: ScriptedCloudWatch, tmp_path: Path) -> None:
+def test_sigterm_sends_owed_data(fake: ScriptedCloudWatch, tmp_path: Path) -> None:
     with publishing(tmp_path, cloudwatch_interval="120") as service:
         post(service, "first")
         wait_for(lambda: bool(points(fake, "first")))
@@ -108,7 +108,9 @@ def test_sigterm_ends_within_ten_seconds_while_cloudwatch_hangs_and_the_next_sta
         wait_for(lambda: bool(points(fake, "a")))
 
 
-def test_refused_credentials_are_told_and_turn_nobody_away(fake: ScriptedCloudWatch, tmp_path: Path) -> None:
+def test_refused_credentials_are_reported_and_events_are_still_accepted(
+    fake: ScriptedCloudWatch, tmp_path: Path
+) -> None:
     fake.stand(UNRECOGNIZED_CLIENT)
     with publishing(tmp_path) as service:
         post(service, "a")

@@ -1,4 +1,4 @@
-"""The files for docker compose, as far as they can be judged without starting the images of others."""
+"""The files for docker compose are valid, as far as that can be checked without starting other projects' images."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def services() -> dict[str, dict[str, Any]]:
     return named
 
 
-def test_compose_takes_the_file() -> None:
+def test_compose_accepts_the_file() -> None:
     assert_matches_schema("compose-spec", DIRECTORY / "compose.yaml")
 
 
@@ -46,13 +46,13 @@ def test_the_profiles_are_complete(services: dict[str, dict[str, Any]]) -> None:
             assert set(each["profiles"]) <= set(services[needed]["profiles"]), f"{name} needs {needed}"
 
 
-def test_whoever_is_waited_for_to_be_healthy_says_when_he_is(services: dict[str, dict[str, Any]]) -> None:
+def test_a_service_that_others_wait_for_has_a_health_check(services: dict[str, dict[str, Any]]) -> None:
     for each in services.values():
         for needed, how in each.get("depends_on", {}).items():
             assert how["condition"] != "service_healthy" or "healthcheck" in services[needed], needed
 
 
-def test_what_is_mounted_is_there(services: dict[str, dict[str, Any]]) -> None:
+def test_every_mounted_path_exists(services: dict[str, dict[str, Any]]) -> None:
     sources = {volume.split(":")[0] for each in services.values() for volume in each.get("volumes", ())}
     files = {source for source in sources if source.startswith(".")}
     assert {source for source in files if not (DIRECTORY / source).exists()} == set()
@@ -64,7 +64,7 @@ def test_only_this_machine_reaches_the_ports(services: dict[str, dict[str, Any]]
     assert sorted(ports) == [f"127.0.0.1:{port}:{port}" for port in (3000, 5000, 9090)]
 
 
-def test_karrot_runs_as_a_pod_would_and_knows_its_settings(services: dict[str, dict[str, Any]]) -> None:
+def test_karrot_runs_like_a_pod_and_knows_its_settings(services: dict[str, dict[str, Any]]) -> None:
     ours = [each for each in services.values() if each["image"] == "${KARROT_IMAGE:-karrot}"]
     assert len(ours) == 5
     for each in ours:
@@ -73,7 +73,7 @@ def test_karrot_runs_as_a_pod_would_and_knows_its_settings(services: dict[str, d
     assert services["karrot"]["environment"].keys() <= {option.name for option in OPTIONS}
 
 
-def test_prometheus_takes_its_configuration_with_the_rules(tmp_path: Path) -> None:
+def test_prometheus_accepts_its_configuration_with_the_rules(tmp_path: Path) -> None:
     shutil.copy(DIRECTORY / "prometheus" / "prometheus.yml", tmp_path)
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "alerts.yaml").write_text(alert_rules(RuleValues(external_url="http://localhost:5000")))
@@ -81,7 +81,7 @@ def test_prometheus_takes_its_configuration_with_the_rules(tmp_path: Path) -> No
     assert "2 rule files found" in promtool("check", "config", tmp_path / "prometheus.yml")
 
 
-def test_rules_and_dashboards_are_written_by_commands_that_there_are(services: dict[str, dict[str, Any]]) -> None:
+def test_rules_and_dashboards_are_written_by_existing_commands(services: dict[str, dict[str, Any]]) -> None:
     [script] = services["rules"]["command"]
     for command, kind in re.findall(r"^karrot (.*?) > /data/\w+\.(\w+)$", script, re.MULTILINE):
         printed = CliRunner().invoke(main, command.split(), catch_exceptions=False)
@@ -90,7 +90,7 @@ def test_rules_and_dashboards_are_written_by_commands_that_there_are(services: d
     assert script.count("karrot render") == 5
 
 
-def test_grafana_opens_with_a_dashboard_that_is_written(services: dict[str, dict[str, Any]]) -> None:
+def test_grafana_opens_with_one_of_the_written_dashboards(services: dict[str, dict[str, Any]]) -> None:
     [script], grafana = services["rules"]["command"], services["grafana"]
     home = grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     provider = yaml.safe_load((DIRECTORY / "grafana/provisioning/dashboards/karrot.yaml").read_text())["providers"][0]
@@ -107,7 +107,7 @@ def test_burrow_gets_the_notifier_and_the_template_that_karrot_prints() -> None:
     assert config["cluster"]["compose"]["servers"] == config["consumer"]["compose"]["servers"] == ["kafka:9092"]
 
 
-def test_the_simulated_burrow_fills_a_karrot(tmp_path: Path) -> None:
+def test_the_simulated_burrow_posts_to_a_karrot(tmp_path: Path) -> None:
     with Service(tmp_path / "data", workers="1") as service:
         command = [sys.executable, str(DIRECTORY / "fake_burrow.py"), f"http://127.0.0.1:{service.port}/burrow"]
         with subprocess.Popen([*command, "--groups", "6", "--speed", "20"], stdout=subprocess.DEVNULL) as burrow:

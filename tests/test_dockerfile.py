@@ -1,4 +1,4 @@
-"""What is to be seen of the image without building it; ``make image`` builds it."""
+"""The Dockerfile keeps its rules, as far as that shows without a build; ``make image`` builds it."""
 
 import re
 import subprocess
@@ -12,32 +12,32 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 STAGES = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
 
 
-def test_hadolint_has_nothing_to_say() -> None:
+def test_hadolint_finds_nothing() -> None:
     done = subprocess.run(
         [Path(sys.executable).with_name("hadolint"), ROOT / "Dockerfile"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_every_base_is_the_one_argument() -> None:
+def test_every_stage_uses_the_base_from_one_argument() -> None:
     bases = set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)) - STAGES.keys()
     assert bases == {"${PYTHON_IMAGE}"}
     assert re.search(r"^ARG PYTHON_IMAGE=\S+:\S+$", DOCKERFILE.split("FROM")[0], re.MULTILINE)
 
 
-def test_the_service_is_built_where_no_target_is_named() -> None:
+def test_the_service_is_the_default_target() -> None:
     assert DOCKERFILE.rstrip().splitlines()[-1] == "FROM service"
 
 
 @pytest.mark.parametrize("requirements", ["uv", "build", "image", "pipeline", "spark-build"])
-def test_what_is_installed_is_pinned_by_hash(requirements: str) -> None:
+def test_every_requirement_is_pinned_by_hash(requirements: str) -> None:
     pinned = (ROOT / "requirements" / f"{requirements}.txt").read_text()
     packages = re.findall(r"^[\w.-]+==\S+.*\\\n    --hash=sha256:[0-9a-f]{64}", pinned, re.MULTILINE)
     assert len(packages) == len(re.findall(r"^[\w.-]+==", pinned, re.MULTILINE)) > 0
     assert f"{requirements}.txt" in STAGES["tools"] + STAGES["service-environment"] + STAGES["pipeline-environment"]
 
 
-def test_nothing_is_installed_unpinned() -> None:
+def test_no_package_is_installed_unpinned() -> None:
     for install in re.findall(r"(?:pip|uv pip) install\b.*?(?=&&|\n\n|\Z)", DOCKERFILE, re.DOTALL):
         assert "--require-hashes" in install or "--offline --no-deps" in install, install
 
@@ -48,7 +48,7 @@ def test_the_images_have_the_same_versions_as_the_tests() -> None:
         assert _versions(requirements).items() <= tested.items(), requirements
 
 
-def test_only_what_is_named_enters_the_build() -> None:
+def test_only_named_files_enter_the_build() -> None:
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0] == "*"
     allowed = {line.removeprefix("!") for line in lines if line.startswith("!")}

@@ -1,4 +1,4 @@
-"""The reference says what the code does."""
+"""The pages of the documentation match the code."""
 
 import importlib.util
 import re
@@ -29,9 +29,9 @@ def reference() -> ModuleType:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_of_the_reference_is_what_the_code_gives(page: str, reference: ModuleType) -> None:
+def test_a_page_of_the_reference_equals_the_generated_one(page: str, reference: ModuleType) -> None:
     written = (DOCS / "reference" / page).read_text(encoding="utf-8")
-    assert written == reference.pages()[page], "make docs writes it anew"
+    assert written == reference.pages()[page], "run make docs to write it again"
 
 
 def test_the_reference_has_no_other_pages(reference: ModuleType) -> None:
@@ -39,7 +39,7 @@ def test_the_reference_has_no_other_pages(reference: ModuleType) -> None:
     assert sorted(path.name for path in (DOCS / "reference").iterdir()) == sorted(PAGES)
 
 
-def test_every_link_between_the_pages_leads_somewhere() -> None:
+def test_every_link_between_pages_leads_to_a_file() -> None:
     for page in DOCS.rglob("*.md"):
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
@@ -52,25 +52,25 @@ def test_the_index_links_each_page_once() -> None:
     assert pages | {"runbooks", "decisions/README.md"} <= set(linked)
 
 
-def test_every_test_and_benchmark_that_a_page_names_is_there() -> None:
+def test_every_test_and_benchmark_that_a_page_names_exists() -> None:
     for page in DOCS.rglob("*.md"):
         text = page.read_text(encoding="utf-8")
-        moved = dict(re.findall(r"^\| `(\S+)` \| `(\S+)` \|$", text, re.MULTILINE))  # a decision's paths of its time
+        moved = dict(re.findall(r"^\| `(\S+)` \| `(\S+)` \|$", text, re.MULTILINE))  # a decision's old paths and their new ones
         for named in re.findall(r"\b(?:tests|benchmarks)/[\w/]+\.py", text):
             assert (ROOT / moved.get(named, named)).exists(), f"{page.name} names {named}"
 
 
-def test_the_sample_of_a_configuration_is_accepted_as_it_stands(tmp_path: Path) -> None:
+def test_the_sample_of_a_configuration_is_accepted(tmp_path: Path) -> None:
     page = (DOCS / "operations.md").read_text(encoding="utf-8")
     [sample] = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     file = tmp_path / "karrot.toml"
     file.write_text(sample, encoding="utf-8")
-    passwords = {"KARROT_API_TOKEN": "a", "KARROT_BURROW_TOKEN": "b"}  # not in the file: a warning would name them
+    passwords = {"KARROT_API_TOKEN": "a", "KARROT_BURROW_TOKEN": "b"}  # not in the file, because that would give a warning
     settings, warnings = load(passwords, config=file)
     assert (settings.retention, warnings) == (7 * 86_400, ())
 
 
-def test_every_reason_for_which_cloudwatch_gets_less_is_explained() -> None:
+def test_every_reason_for_missing_cloudwatch_data_is_explained() -> None:
     page = (DOCS / "cloudwatch.md").read_text(encoding="utf-8")
     told = set(re.findall(r"`(\w+)`", page))
     counted_by_the_reporter = {"over_cap", "expired", "name_collision", "rejected", "too_large"}

@@ -18,7 +18,7 @@ def stored(event: LagEvent, body: bytes | None = None) -> StoredEvent:
     return StoredEvent(LOG_ID, 7, 1_746_950_405_120, 1_746_950_405_120, to_wire(event) if body is None else body, event)
 
 
-def test_the_line_of_a_recorded_body() -> None:
+def test_a_recorded_body_gives_the_documented_line() -> None:
     body = recorded_body("karrot_v1.9.5_warn.json")
     line = encode(stored(parse_webhook(body, observed_at_ms=1_746_950_405_000), body))
     assert line.endswith(b"\n")
@@ -80,7 +80,7 @@ def test_a_deleted_group_has_no_lag() -> None:
 
 
 @given(event_strategy())
-def test_any_event_comes_back_from_its_line(event: LagEvent) -> None:
+def test_any_event_can_be_read_back_from_its_line(event: LagEvent) -> None:
     before = stored(event)
     line = decode(encode(before))
     assert line == line_of(before)
@@ -111,7 +111,7 @@ def test_any_other_line_is_refused_with_the_reason(line: bytes, why: str) -> Non
     assert str(caught.value) == why
 
 
-def test_a_line_whose_body_is_none_of_burrows_is_refused() -> None:
+def test_a_line_whose_body_is_not_from_burrow_is_refused() -> None:
     line = msgspec.structs.replace(line_of(stored(make_event())), body="{}")
     with pytest.raises(MalformedLine, match="Event"):
         event_of(line)

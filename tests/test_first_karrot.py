@@ -1,4 +1,4 @@
-"""What was wrong with the first Karrot (1.x) is not wrong with this one: a test for each fault."""
+"""The faults of the first Karrot (1.x) are not in this one; each fault has a test."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ RETENTION_MS = 600_000
 def told(
     lag: int = 11_020, *, cluster: str = "prod-eu", consumer: str = "orders-svc", status: str | None = None
 ) -> bytes:
-    """A verdict WARN as recorded, but for this."""
+    """Return the recorded WARN with these changes."""
     body = WARN.replace(b'"totallag":11020', b'"totallag":%d' % lag)
     body = body.replace(b'"prod-eu"', b'"%s"' % cluster.encode()).replace(b'"orders-svc"', b'"%s"' % consumer.encode())
     return body if status is None else body.replace(b'"WARN","complete"', b'"%s","complete"' % status.encode(), 1)
@@ -83,11 +83,11 @@ def samples(client: FlaskClient, name: str = "karrot_consumer_lag") -> list[tupl
         ("GET", "/nowhere", b"", 404),
     ],
 )
-def test_an_error_is_not_answered_200(website: Website, method: str, path: str, body: bytes, status: int) -> None:
+def test_an_error_is_not_answered_with_200(website: Website, method: str, path: str, body: bytes, status: int) -> None:
     assert website.client.open(path, method=method, data=body).status_code == status
 
 
-def test_an_event_that_cannot_be_stored_is_not_answered_200(tmp_path: Path, clock: ManualClock) -> None:
+def test_an_event_that_cannot_be_stored_is_not_answered_with_200(tmp_path: Path, clock: ManualClock) -> None:
     log = open_log(tmp_path, clock)
     client = make_website(log=log, clock=clock).client
     log.close()
@@ -120,7 +120,7 @@ def test_there_is_one_series_per_group_whichever_worker_answers(tmp_path: Path, 
     assert shown == [[({"cluster": "prod-eu", "consumer": "orders-svc"}, 3.0)]] * 2
 
 
-def test_the_series_of_a_group_that_fell_silent_end(website: Website, clock: ManualClock) -> None:
+def test_the_series_of_a_silent_group_end(website: Website, clock: ManualClock) -> None:
     post(website, told())
     clock.advance(STALE_MS)
     assert len(samples(website.client)) == 1
@@ -135,7 +135,7 @@ def test_the_series_of_a_deleted_group_end_at_once(website: Website) -> None:
     assert '"orders-svc"' not in website.client.get("/metrics").text
 
 
-def test_equal_names_on_two_clusters_are_two_groups(website: Website) -> None:
+def test_equal_names_on_two_clusters_count_as_two_groups(website: Website) -> None:
     post(website, told(1, cluster="eu"))
     post(website, told(2, cluster="us"))
     assert samples(website.client) == [
@@ -144,7 +144,7 @@ def test_equal_names_on_two_clusters_are_two_groups(website: Website) -> None:
     ]
 
 
-def test_a_close_that_comes_as_delete_is_taken_with_its_body(website: Website) -> None:
+def test_a_close_sent_with_delete_is_accepted_with_its_body(website: Website) -> None:
     assert website.client.delete("/burrow", data=told(5, status="OK")).status_code == 202
     assert samples(website.client) == [({"cluster": "prod-eu", "consumer": "orders-svc"}, 5.0)]
 
@@ -165,7 +165,7 @@ def test_an_event_is_counted_once(log: SqliteEventLog, clock: ManualClock) -> No
 
 
 class Remembering:
-    """A destination that works."""
+    """A destination that keeps its events."""
 
     def __init__(self) -> None:
         self.seen: list[int | None] = []
@@ -174,11 +174,11 @@ class Remembering:
         self.seen += [each.event.total_lag for each in events]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 class Slow(Remembering):
-    """A destination that does not answer until it is released."""
+    """A destination whose report does not return until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class Slow(Remembering):
 
 
 class Failing(Remembering):
-    """A destination that fails in its own way until it is mended."""
+    """A destination that raises a given error until it is repaired."""
 
     def __init__(self, failure: Callable[[], BaseException]) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class Failing(Remembering):
         super().report(events)
 
 
-def test_a_slow_reporter_keeps_no_request_and_no_other_reporter_waiting(website: Website, clock: ManualClock) -> None:
+def test_a_slow_reporter_delays_no_request_and_no_other_reporter(website: Website, clock: ManualClock) -> None:
     slow, other = Slow(), Remembering()
     delivery = Delivery(website.log, {"slow": slow, "other": other}, clock)
     delivery.start()
@@ -225,7 +225,7 @@ def test_a_slow_reporter_keeps_no_request_and_no_other_reporter_waiting(website:
 
 
 @pytest.mark.parametrize("failure", [lambda: ConnectionError("no route"), lambda: SystemExit(1)], ids=["raise", "exit"])
-def test_a_failing_reporter_ends_nothing_and_misses_nothing(
+def test_a_failing_reporter_stops_no_other_part_and_misses_no_event(
     website: Website, clock: ManualClock, failure: Callable[[], BaseException]
 ) -> None:
     failing, other = Failing(failure), Remembering()
@@ -242,10 +242,10 @@ def test_a_failing_reporter_ends_nothing_and_misses_nothing(
         delivery.stop()
 
 
-def test_a_restart_loses_nothing_and_needs_no_next_event(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_restart_loses_no_event_and_needs_no_next_event(tmp_path: Path, clock: ManualClock) -> None:
     with closing(open_log(tmp_path, clock)) as log:
         before = make_website(log=log, clock=clock)
-        for lag in range(25):  # more than the 20 of which the first Karrot flushed, and fewer than two of them
+        for lag in range(25):  # more than the first Karrot's batch of 20 and less than two batches
             assert post(before, told(lag, consumer=f"g{lag}")) == 202
         shown = samples(before.client)
     destination = Remembering()
@@ -275,7 +275,7 @@ def test_config_shows_no_secret_and_is_closed_with_a_token(tmp_path: Path, clock
     assert "canary" not in "".join(answer.text for answer in answers)
 
 
-def test_no_key_is_fixed_in_the_code(website: Website) -> None:
+def test_no_key_is_hard_coded(website: Website) -> None:
     assert website.client.application.secret_key is None
 
 
@@ -299,6 +299,6 @@ print(threading.active_count(), logging.root.handlers, structlog.is_configured()
 """
 
 
-def test_to_import_any_of_it_does_nothing(tmp_path: Path) -> None:
+def test_importing_any_module_has_no_side_effect(tmp_path: Path) -> None:
     seen = subprocess.check_output([sys.executable, "-P", "-c", LOOK], cwd=tmp_path, text=True)
     assert seen == "1 [] False [] [] False\n"

@@ -15,7 +15,7 @@ from support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
 IN, OUT = 26, 12
-"""How many files an event is walked through at most until it is answered, and how many more until it is scraped."""
+"""The maximum of files that an event passes through until it is answered, and of further files until it is scraped."""
 
 PROFILE = """
 import os, sys, threading
@@ -29,7 +29,7 @@ def profile(frame, event, _argument):
     code = frame.f_code
     if event != "call" or code.co_name == "<module>" or not code.co_filename.startswith(root):
         return
-    # What the delivery does now and then belongs to no request.
+    # The periodic work of the delivery thread belongs to no request.
     if (thread := threading.current_thread().name) == "karrot-delivery":
         return
     with open(flag) as file:
@@ -58,7 +58,7 @@ def test_an_event_passes_through_the_files_that_the_architecture_names(
     way_in, way_out = (_files(part) for part in section.split("\nThe way out "))
     body = recorded_body("karrot_v1.9.5_err_stop.json")
     with Service(tmp_path / "data", workers="1") as service:
-        for _ in range(3):  # what a service does for its first requests alone is no part of the way
+        for _ in range(3):  # work that a service does only for its first requests does not count
             assert service.get("/metrics").status == 200
             assert service.post(body).status == 202
         flag.write_text("in")

@@ -1,4 +1,4 @@
-"""The folder listing is the architecture: names say what a module makes, and no name is used for two things."""
+"""The names and sizes of modules keep the rules of the house; for example, no name means two things."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 ONE_OF_A_KIND = {
     "base": "the contract of a folder's kind: of a reporter, of the event log",
-    "errors": "what can go wrong in a package, for those who use it",
+    "errors": "the errors of a package, for its users",
     "incidents": "a table, a command and a query for the same thing",
     "job": "a Spark job next to the transforms that it runs",
     "options": "the options of each reporter, of the service, of the commands",
@@ -67,7 +67,7 @@ def test_no_name_of_a_module_means_two_things() -> None:
     known = commands(main, set())
     found = defaultdict(list)
     for path in modules():
-        # A command's module has the command's name, whatever it calls.
+        # A command's module has the command's name, also if another module has it.
         if not ("cli" in path.parts and path.stem in known):
             found[path.stem].append(str(path.relative_to(PACKAGE)))
     assert {stem: paths for stem, paths in found.items() if len(paths) > 1 and stem not in ONE_OF_A_KIND} == {}
@@ -90,32 +90,31 @@ def test_no_name_of_a_class_means_two_things() -> None:
     assert {name: paths for name, paths in found.items() if len(paths) > 1 and name not in SEVERAL_CLASSES} == {}
 
 
-def test_a_folder_can_be_taken_in_at_a_glance() -> None:
+def test_no_folder_has_too_many_modules() -> None:
     count: dict[str, int] = defaultdict(int)
     for path in modules():
         count[str(path.parent.relative_to(PACKAGE))] += 1
     assert {folder: number for folder, number in count.items() if number > MOST_MODULES} == {}
 
 
-def test_only_a_package_says_what_it_exports() -> None:
+def test_only_a_package_lists_its_exports() -> None:
     assert [str(path) for path in modules() if "\n__all__" in path.read_text(encoding="utf-8")] == []
 
 
-def test_a_module_can_be_read_in_one_go() -> None:
+def test_no_module_is_too_long() -> None:
     lengths = {str(path.relative_to(PACKAGE)): len(path.read_text("utf-8").splitlines()) for path in modules()}
     assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
 
 
-def test_a_function_of_one_statement_and_one_caller_is_written_where_it_is_called() -> None:
+def test_a_function_with_one_statement_and_one_caller_is_inlined() -> None:
     found = {f"{path.relative_to(PACKAGE)}:{name}" for path in modules() for name in _fragments(path)}
     assert found == KEPT_FRAGMENTS.keys()
 
 
 def _fragments(path: Path) -> Iterator[str]:
-    """The private functions of a module that are one simple statement, called in one place and not passed on.
+    """Yield the private functions of a module with one simple statement that are called in one place and not passed on.
 
-    A loop, a match or a try that returns from within is a thought of its own: written where it is called, it would
-    need a flag.
+    A loop, a match or a try that returns from within does not count, because inlined it would need a flag.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     uses = Counter(_name_of(node) for node in ast.walk(tree))
@@ -135,7 +134,7 @@ def _name_of(node: ast.AST) -> str | None:
 
 def test_each_derived_table_is_made_in_the_module_of_its_name() -> None:
     made = {path.stem for path in (PACKAGE / "pipeline" / "derive").glob("*.py")}
-    assert DERIVED.keys() - made == {"verdict_runs"}  # status_intervals are made of them, in its module
+    assert DERIVED.keys() - made == {"verdict_runs"}  # the module of status_intervals makes it, because the intervals are made of the runs
 
 
 def test_each_built_in_reporter_is_in_its_contract_and_in_the_readme() -> None:
@@ -148,7 +147,7 @@ def test_each_built_in_reporter_is_in_its_contract_and_in_the_readme() -> None:
     assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(entry_points)
 
 
-def test_each_name_that_a_docstring_refers_to_is_there() -> None:
+def test_each_name_that_a_docstring_refers_to_exists() -> None:
     missing = []
     for path in PACKAGE.rglob("*.py"):
         for reference in re.findall(r"`(karrot(?:\.\w+)+)`", path.read_text(encoding="utf-8")):
@@ -159,7 +158,7 @@ def test_each_name_that_a_docstring_refers_to_is_there() -> None:
 
 
 def _longest_module(names: list[str]) -> tuple[Path, list[str]]:
-    """The file of the longest part of a dotted name that is a module, and the rest of the name."""
+    """Return the file of the longest part of a dotted name that is a module, and the rest of the name."""
     for length in range(len(names), 0, -1):
         place = ROOT.joinpath(*names[:length])
         for file in (place.with_suffix(".py"), place / "__init__.py"):
@@ -168,7 +167,7 @@ def _longest_module(names: list[str]) -> tuple[Path, list[str]]:
     raise AssertionError(f"{names[0]} is not a package here")
 
 
-def test_each_file_that_the_architecture_names_is_there() -> None:
+def test_each_file_that_the_architecture_names_exists() -> None:
     named = set(re.findall(r"`(karrot/[\w/]+\.py)`", ARCHITECTURE))
     assert len(named) > 20
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
@@ -183,7 +182,7 @@ def test_each_file_that_the_architecture_names_is_there() -> None:
         ("karrot/demo/", "The demo's arrows point down"),
     ],
 )
-def test_the_layers_of_the_architecture_are_those_of_the_contracts(folder: str, contract: str) -> None:
+def test_the_layers_of_the_architecture_match_the_import_contracts(folder: str, contract: str) -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]

@@ -1,4 +1,4 @@
-"""The built wheel, installed by its name into an environment of its own, alone and next to a package called karrot."""
+"""The built wheel works in a new environment, alone and next to another project's package called karrot."""
 
 import os
 import re
@@ -17,20 +17,20 @@ from karrot.installed_distribution import intruder
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
-# Each test installs packages into an environment of its own, which may be Spark.
+# Each test installs packages into a new environment; one of the packages may be Spark.
 pytestmark = pytest.mark.timeout(900)
 
 REMEDY = "run pip uninstall karrot karrot-burrow, then pip install karrot-burrow"
 
 
 class Environment(NamedTuple):
-    """An environment that had nothing installed, and where its wheels are."""
+    """A new, empty environment, and the directory of the wheels for it."""
 
     directory: Path
     wheels: Path
 
     def pip(self, *arguments: str) -> None:
-        """Change what is installed; our own wheels are found without an index."""
+        """Run pip; it finds our own wheels without an index."""
         found = ["--find-links", str(self.wheels), "--constraints", str(ROOT / "requirements" / "all.txt")]
         more = found if arguments[0] == "install" else []
         command = [str(BIN / "uv"), "pip", *arguments, "--python", str(self.directory), *more]
@@ -38,7 +38,7 @@ class Environment(NamedTuple):
         assert done.returncode == 0, done.stderr
 
     def karrot(self, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
-        """Run the command that is installed in it."""
+        """Run the karrot command of the environment."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("KARROT_", "PYTHON"))}
         command = [str(self.directory / "bin" / "karrot"), *arguments]
         return subprocess.run(
@@ -48,7 +48,7 @@ class Environment(NamedTuple):
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Karrot's wheel, the same as an older Karrot had it, and a package of another project."""
+    """Build Karrot's wheel, the same under the name of an older Karrot, and a package of another project."""
     directory = tmp_path_factory.mktemp("wheels")
     subprocess.run([BIN / "hatchling", "build", "-t", "wheel", "-d", directory], cwd=ROOT, check=True)
     [ours] = directory.glob("*.whl")
@@ -93,7 +93,7 @@ def environment(wheels: Path, tmp_path: Path) -> Iterator[Environment]:
     shutil.rmtree(directory)  # pyspark alone has 400 MB
 
 
-def test_a_message_names_the_extra_that_is_missing_and_nothing_more_is_needed(environment: Environment) -> None:
+def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: Environment) -> None:
     environment.pip("install", "karrot-burrow")
     day = environment.directory / "tables" / "lag_minute" / "day=2026-01-01"
     day.mkdir(parents=True)
@@ -114,16 +114,14 @@ def test_a_message_names_the_extra_that_is_missing_and_nothing_more_is_needed(en
         assert re.findall(r"pip install '(.+?)'", missing.stderr) == [f"karrot-burrow[{extra}]"]
     for extra in ("history", "spark", "kafka"):
         environment.pip("install", f"karrot-burrow[{extra}]")
-    for _, run in needy:  # and not the one that would watch until it is stopped
+    for _, run in needy:  # without the command that would watch until it is stopped
         assert "pip install" not in run().stderr
 
 
 @pytest.mark.parametrize(
     "order", [("karrot==0.1.1", "karrot-burrow"), ("karrot-burrow", "karrot==0.1.1")], ids=" then ".join
 )
-def test_a_package_of_another_project_is_refused_with_the_way_out(
-    environment: Environment, order: tuple[str, str]
-) -> None:
+def test_a_package_of_another_project_is_refused_with_the_fix(environment: Environment, order: tuple[str, str]) -> None:
     for each in order:
         environment.pip("install", each)
     [site] = environment.directory.glob("lib/python3*/site-packages")
@@ -140,7 +138,9 @@ def test_a_package_of_another_project_is_refused_with_the_way_out(
 @pytest.mark.parametrize(
     "order", [("karrot==1.9", "karrot-burrow"), ("karrot-burrow", "karrot==1.9")], ids=" then ".join
 )
-def test_an_older_karrot_next_to_it_does_no_harm_and_is_named(environment: Environment, order: tuple[str, str]) -> None:
+def test_an_older_karrot_next_to_this_one_does_no_harm_and_is_named(
+    environment: Environment, order: tuple[str, str]
+) -> None:
     for each in order:
         environment.pip("install", each)
     works = environment.karrot("version")
@@ -152,7 +152,7 @@ def test_an_older_karrot_next_to_it_does_no_harm_and_is_named(environment: Envir
     follow_the_remedy(environment)
 
 
-def test_what_the_other_project_removed_of_karrot_is_named_with_the_way_out(environment: Environment) -> None:
+def test_files_of_karrot_that_the_other_project_removed_are_named_with_the_fix(environment: Environment) -> None:
     environment.pip("install", "karrot-burrow", "--link-mode", "symlink")
     assert environment.karrot("version").returncode == 0
     environment.pip("install", "karrot==0.1.1", "--link-mode", "symlink")
@@ -203,7 +203,7 @@ ANOTHER, OLDER = "another project", "an older Karrot"
         ),
     ],
 )
-def test_only_a_distribution_that_owns_files_of_the_package_and_can_be_uninstalled_is_an_intruder(
+def test_only_a_removable_distribution_with_files_of_the_package_counts_as_another_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, files: dict[str, str], what: str | None
 ) -> None:
     _installed(tmp_path, folder, files)
@@ -224,7 +224,7 @@ def test_another_project_is_found_behind_other_distributions_and_links(
     (site / "karrot").rename(cache)
     (site / "karrot").symlink_to(cache)
     (tmp_path / "link").symlink_to(site)
-    for each in (tmp_path / "link", elsewhere):  # the one in front is elsewhere
+    for each in (tmp_path / "link", elsewhere):  # the first one is in another directory
         monkeypatch.syspath_prepend(each)
     for package in (site / "karrot", tmp_path / "link" / "karrot"):
         found = intruder(package)
@@ -239,7 +239,7 @@ def _installed(site: Path, folder: str, files: dict[str, str]) -> None:
         (site / folder / name).write_text(content)
 
 
-def test_nothing_tells_people_to_install_the_other_project() -> None:
+def test_no_file_recommends_installing_the_other_project() -> None:
     told = re.compile(r"pip install (?:-\S+ )*['\"]?karrot(?!-burrow)|(?<![\w-])karrot\[[a-z]")
     places = ["README.md", "CONTRIBUTING.md", "Makefile", "Dockerfile"]
     folders = ["karrot", "docs", "templates", "helm", "examples", "tools"]

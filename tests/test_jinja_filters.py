@@ -7,11 +7,11 @@ from karrot.jinja_filters import FILTERS, marked
 
 
 @pytest.mark.parametrize("name", ["count", "duration", "rate", "percent", "moment"])
-def test_the_unknown_is_a_dash_that_says_so(name: str) -> None:
+def test_an_unknown_value_is_a_dash_with_an_explanation(name: str) -> None:
     assert str(FILTERS[name](None)) == '<span class="quiet" title="not known">–</span>'  # noqa: RUF001
 
 
-def test_what_is_known_is_told_and_escaped() -> None:
+def test_a_known_value_is_shown_and_escaped() -> None:
     environment = jinja2.Environment(autoescape=True)
     environment.filters.update(FILTERS)
     page = environment.from_string("{{ 0 | count }} {{ none | duration }} {{ at | moment }} {{ '<b>' | visible }}")
@@ -20,5 +20,5 @@ def test_what_is_known_is_told_and_escaped() -> None:
     )
 
 
-def test_what_stands_between_backticks_is_code_and_nothing_is_markup() -> None:
+def test_text_between_backticks_is_code_and_no_text_is_markup() -> None:
     assert marked("`path` names <it>; `a<b`.") == "<code>path</code> names &lt;it&gt;; <code>a&lt;b</code>."

@@ -1,4 +1,4 @@
-"""Problems, alerts and runbooks name each other."""
+"""Known problems, alerts and runbooks refer to each other."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ ONLY_PROMETHEUS_SEES = {
     "KarrotMessagesLost": "watch exports it, no page shows it",
     "KarrotRetentionRisk": "predicts by two hours of samples",
 }
-"""Alerts on what neither a page nor the doctor reports, and why."""
+"""Alerts on problems that neither a page nor the doctor reports, and the reasons."""
 
 
 def test_every_known_problem_has_the_runbook_of_an_alert() -> None:
@@ -32,7 +32,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     assert {path.stem for path in runbooks_dir().glob("*.md")} == ALERTS
 
 
-def test_every_runbook_that_a_file_names_is_there() -> None:
+def test_every_runbook_that_a_file_names_exists() -> None:
     named = {
         (name, str(path.relative_to(ROOT)))
         for folder in ("karrot", "templates", "docs", "tools", "examples", "helm")

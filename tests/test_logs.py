@@ -1,4 +1,4 @@
-"""What a log line looks like, whoever writes it."""
+"""A log line has the same form for every logger."""
 
 import io
 import json
@@ -48,7 +48,7 @@ def test_a_line_is_json_with_time_level_logger_and_event_first() -> None:
     }
 
 
-def test_the_standard_library_s_records_take_the_same_road() -> None:
+def test_the_standard_library_s_records_have_the_same_form() -> None:
     stream = io.StringIO()
     logs.configure("INFO", stream)
     logging.getLogger("gunicorn.error").info("Listening at: %s", "http://127.0.0.1:5000")
@@ -57,7 +57,7 @@ def test_the_standard_library_s_records_take_the_same_road() -> None:
     assert line["event"] == "Listening at: http://127.0.0.1:5000"
 
 
-def test_what_is_below_the_level_is_not_logged() -> None:
+def test_a_record_below_the_level_is_not_logged() -> None:
     stream = io.StringIO()
     logs.configure("WARNING", stream)
     structlog.get_logger("a").info("quiet")
@@ -65,7 +65,7 @@ def test_what_is_below_the_level_is_not_logged() -> None:
     assert stream.getvalue() == ""
 
 
-def test_configuring_again_changes_level_and_stream_and_doubles_nothing() -> None:
+def test_configuring_again_changes_level_and_stream_and_duplicates_no_line() -> None:
     before, after = io.StringIO(), io.StringIO()
     log = structlog.get_logger("karrot")
     logs.configure("ERROR", before)
@@ -76,7 +76,7 @@ def test_configuring_again_changes_level_and_stream_and_doubles_nothing() -> Non
     assert [line["event"] for line in lines(after)] == ["heard"]
 
 
-def test_long_values_are_cut_whatever_they_are() -> None:
+def test_long_values_of_any_type_are_cut() -> None:
     stream = io.StringIO()
     logs.configure("INFO", stream)
     structlog.get_logger("a").info(
@@ -111,7 +111,7 @@ def test_an_exception_is_one_field_of_one_line() -> None:
         logging.getLogger("b").exception("failed")
     ours, theirs = lines(stream)
     assert ours["exception"] == theirs["exception"]
-    assert re.search(r"ZeroDivisionError: .*\bby zero$", ours["exception"])  # Python 3.14 words it in another way
+    assert re.search(r"ZeroDivisionError: .*\bby zero$", ours["exception"])  # Python 3.14 has another text
 
 
 def test_a_terminal_gets_readable_lines() -> None:
@@ -124,7 +124,7 @@ def test_a_terminal_gets_readable_lines() -> None:
         json.loads(stream.getvalue())
 
 
-def test_no_name_can_command_a_terminal() -> None:
+def test_no_name_can_control_a_terminal() -> None:
     stream = io.StringIO()
     logs.configure("INFO", stream, console=True)
     structlog.get_logger("a").info("seen", consumer="\x1b[2J\nkarrot is fine")

@@ -1,4 +1,4 @@
-"""The Makefile removes no environment that it did not make itself."""
+"""The Makefile removes only environments that it made itself."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ def a_link(tree: Path) -> None:
     (tree / ".venv").symlink_to("elsewhere")
 
 
-def somebody_s_environment(tree: Path) -> None:
+def users_environment(tree: Path) -> None:
     (tree / ".venv" / "bin").mkdir(parents=True)
 
 
@@ -25,8 +25,10 @@ def make(tree: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make (Debian: apt-get install make)")
-@pytest.mark.parametrize("existing", [a_link, somebody_s_environment])
-def test_an_environment_of_somebody_else_is_refused_and_kept(tmp_path: Path, existing: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("existing", [a_link, users_environment])
+def test_an_environment_that_make_did_not_create_is_refused_and_kept(
+    tmp_path: Path, existing: Callable[[Path], None]
+) -> None:
     tree = tmp_path / "a clone"
     tree.mkdir()
     existing(tree)
@@ -38,7 +40,7 @@ def test_an_environment_of_somebody_else_is_refused_and_kept(tmp_path: Path, exi
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make (Debian: apt-get install make)")
-def test_an_environment_that_was_not_finished_is_made_again(tmp_path: Path) -> None:
+def test_an_unfinished_environment_is_made_again(tmp_path: Path) -> None:
     (tmp_path / ".venv" / "stamps").mkdir(parents=True)
     (tmp_path / ".venv" / "half").write_text("made")
     made = make(tmp_path, ".venv/stamps/environment", "PYTHON=python3")

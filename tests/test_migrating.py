@@ -1,4 +1,4 @@
-"""The guide for those who come from another tool: what stands in it works."""
+"""The examples in the migration guide work."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^ *```{language}\n(.*?)^ *```$", GUIDE, re.MULTILINE | re.DOTALL)
 
 
-def test_the_reporter_that_was_a_subclass_writes_what_it_is_handed(tmp_path: Path) -> None:
+def test_the_converted_reporter_writes_its_events(tmp_path: Path) -> None:
     [source] = blocks("python")
     names: dict[str, Any] = {}
     exec(source, names)
@@ -28,7 +28,7 @@ def test_the_reporter_that_was_a_subclass_writes_what_it_is_handed(tmp_path: Pat
     assert (tmp_path / "lines.txt").read_text() == said
 
 
-def test_the_queries_are_promql() -> None:
+def test_the_queries_are_valid_promql() -> None:
     inline = re.findall(r"`((?:(?:max|sum) by \([^`]*\) \(|\w+\(\w+\[|karrot_\w+\{\w+=)[^`]*)`", GUIDE)
     assert len(inline) > 5
     for query in (*blocks("promql"), *inline):

@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""The commands and outputs in the README are correct."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl (Debian: apt-get install curl)")
-def test_the_posted_event_gives_the_metrics_that_are_shown(tmp_path: Path) -> None:
+def test_the_posted_event_gives_the_shown_metrics(tmp_path: Path) -> None:
     [commands] = [block for block in blocks("shell") if "curl -sS" in block]
     [shown] = blocks("text")
     with Service(tmp_path / "data") as service:
@@ -29,7 +29,7 @@ def test_the_posted_event_gives_the_metrics_that_are_shown(tmp_path: Path) -> No
     assert ran.stdout == shown
 
 
-def test_the_commands_and_targets_it_names_exist() -> None:
+def test_the_commands_and_targets_in_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     commands = {word for block in blocks("shell") for word in re.findall(r"^karrot (\S+)", block, re.MULTILINE)}
     targets = {word for block in blocks("shell") for word in re.findall(r"^make (\S+)", block, re.MULTILINE)}
@@ -38,7 +38,7 @@ def test_the_commands_and_targets_it_names_exist() -> None:
     assert targets == {word for word in targets if re.search(rf"^{word}:", makefile, re.MULTILINE)}
 
 
-def test_its_links_lead_somewhere() -> None:
+def test_the_links_in_the_readme_lead_to_files() -> None:
     for page in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
         text = (ROOT / page).read_text(encoding="utf-8")
         missing = [link for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text) if not (ROOT / link).exists()]

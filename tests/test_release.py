@@ -1,4 +1,4 @@
-"""One version, and distributions that hold what they should."""
+"""All files have one version, and the distributions have the right files."""
 
 import importlib.util
 import re
@@ -33,7 +33,7 @@ def release() -> ModuleType:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """What a release is judged by, as version 2.1.0 would have it."""
+    """Write the files that a release is checked by, as in version 2.1.0."""
     (tmp_path / CHART).parent.mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text('[project]\nversion = "2.1.0"\n')
     (tmp_path / CHART).write_text("name: karrot\nappVersion: 2.1.0\nkeywords: []\n")
@@ -44,7 +44,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_there_is_one_version(release: ModuleType) -> None:
+def test_all_files_have_one_version(release: ModuleType) -> None:
     number = release.version(ROOT)
     assert number == karrot.__version__ == yaml.safe_load((ROOT / CHART).read_text())["appVersion"]
     base = re.match(r"\d+\.\d+\.\d+", number)
@@ -54,16 +54,16 @@ def test_there_is_one_version(release: ModuleType) -> None:
     assert base[0] in heading[0]
 
 
-def test_the_present_version_could_be_tagged(release: ModuleType) -> None:
+def test_the_current_version_could_be_tagged(release: ModuleType) -> None:
     assert release.problems(ROOT, f"v{karrot.__version__}") == []
 
 
-def test_a_tag_that_agrees_with_everything_is_a_release(release: ModuleType, tree: Path) -> None:
+def test_a_tag_that_agrees_with_all_files_is_a_release(release: ModuleType, tree: Path) -> None:
     assert release.problems(tree, "v2.1.0") == []
     assert release.notes((tree / "CHANGELOG.md").read_text(), "2.1.0") == "- New."
 
 
-def test_every_disagreement_is_told_at_once(release: ModuleType, tree: Path) -> None:
+def test_all_disagreements_are_reported_at_once(release: ModuleType, tree: Path) -> None:
     (tree / "pyproject.toml").write_text('[project]\nversion = "2.2.0"\n')
     assert release.problems(tree, "v2.1.0") == [
         "the tag is v2.1.0, but pyproject.toml says 2.2.0: tag v2.2.0, or change the version",
@@ -73,11 +73,11 @@ def test_every_disagreement_is_told_at_once(release: ModuleType, tree: Path) -> 
 
 
 @pytest.mark.parametrize(("number", "expected"), [("2.1.0", False), ("2.1.0a1", True), ("2.1.0rc2", True)])
-def test_only_three_numbers_are_final(release: ModuleType, number: str, *, expected: bool) -> None:
+def test_only_a_version_of_three_numbers_is_final(release: ModuleType, number: str, *, expected: bool) -> None:
     assert release.is_prerelease(number) is expected
 
 
-def test_a_prerelease_tells_what_is_not_released_yet(release: ModuleType, tree: Path) -> None:
+def test_the_notes_of_a_prerelease_are_the_unreleased_changes(release: ModuleType, tree: Path) -> None:
     assert release.notes((tree / "CHANGELOG.md").read_text(), "2.2.0b1") == "- Soon."
 
 
@@ -85,7 +85,7 @@ def test_the_sdist_builds_the_same_wheel_as_the_tree(tmp_path: Path) -> None:
     _build(ROOT, tmp_path / "tree", "-t", "sdist", "-t", "wheel")
     [sdist] = (tmp_path / "tree").glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        safely: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.2 has none
+        safely: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.2 does not have it
         archive.extractall(tmp_path, **safely)
     _build(tmp_path / sdist.name.removesuffix(".tar.gz"), tmp_path / "sdist", "-t", "wheel")
     [ours], [theirs] = ((tmp_path / place).glob("*.whl") for place in ("tree", "sdist"))

@@ -1,4 +1,4 @@
-"""The second road, over the REST API of a fake Burrow on the test's own clock."""
+"""Resync reads groups from the REST API of a fake Burrow, on the test's own clock."""
 
 import threading
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ CLUSTERS = ("prod-eu", "prod-us")
 
 
 class Unhurried(threading.Event):
-    """A service that does not stop, and for which no time passes."""
+    """A service that does not stop and whose waits take no time."""
 
     def wait(self, timeout: float | None = None) -> bool:
         return super().wait(0) if timeout is not None else super().wait()
@@ -79,7 +79,7 @@ def heard(log: MemoryEventLog, consumer: str, cluster: str = "prod-eu", **more: 
     Intake(log, ManualClock()).accept(event)
 
 
-def test_every_group_that_burrow_lists_comes_in_with_all_its_partitions(
+def test_every_group_that_burrow_lists_is_stored_with_all_its_partitions(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow
 ) -> None:
     once(resync, clock, after_s=30)
@@ -94,7 +94,7 @@ def test_every_group_that_burrow_lists_comes_in_with_all_its_partitions(
     assert counted(log, "karrot_resync_groups_total") == {"taken": len(listed)}
 
 
-def test_it_feeds_neither_the_dead_man_nor_the_count_of_webhooks(
+def test_resync_changes_neither_the_dead_man_metric_nor_the_count_of_webhooks(
     resync: Resync, log: MemoryEventLog, clock: ManualClock
 ) -> None:
     once(resync, clock)
@@ -103,7 +103,7 @@ def test_it_feeds_neither_the_dead_man_nor_the_count_of_webhooks(
     assert dict(accepted.labels) == {"source": "rest"}
 
 
-def test_a_newer_webhook_wins_over_an_answer_that_was_asked_for_before(
+def test_a_newer_webhook_wins_over_an_answer_to_an_earlier_request(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = burrow.consumers("prod-eu")[0]
@@ -122,7 +122,7 @@ def test_a_newer_webhook_wins_over_an_answer_that_was_asked_for_before(
     assert known(log)[GroupKey("prod-eu", group)].summary.total_lag == 777_777
 
 
-def test_a_group_that_two_lists_a_minute_apart_do_not_hold_is_deleted_and_its_incident_closed(
+def test_a_group_that_two_lists_a_minute_apart_lack_is_deleted_and_its_incident_closed(
     resync: Resync, log: MemoryEventLog, clock: ManualClock
 ) -> None:
     heard(log, "gone")
@@ -146,7 +146,7 @@ def test_a_group_that_was_heard_in_between_is_not_deleted(
     assert GroupKey("prod-eu", "elsewhere") in known(log)
 
 
-def test_a_group_that_is_listed_again_in_between_begins_anew(
+def test_a_group_that_is_listed_again_in_between_is_kept(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard(log, "flickering")
@@ -159,7 +159,7 @@ def test_a_group_that_is_listed_again_in_between_begins_anew(
     assert GroupKey("prod-eu", "flickering") in known(log)
 
 
-def test_a_burrow_that_has_just_started_deletes_nobody(
+def test_a_just_started_burrow_causes_no_deletion(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, world: FakeBurrow
 ) -> None:
     once(resync, clock, after_s=30)
@@ -171,7 +171,7 @@ def test_a_burrow_that_has_just_started_deletes_nobody(
     assert "deleted" not in counted(log, "karrot_resync_groups_total")
 
 
-def test_a_burrow_too_old_to_say_whether_it_has_started_is_read_and_deletes_nobody(
+def test_a_burrow_without_a_readiness_call_is_read_and_causes_no_deletion(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown() -> bool:
@@ -185,16 +185,14 @@ def test_a_burrow_too_old_to_say_whether_it_has_started_is_read_and_deletes_nobo
     assert counted(log, "karrot_resync_runs_total") == {"ok": 3}
 
 
-def test_groups_of_a_cluster_that_this_burrow_does_not_watch_are_left_alone(
-    resync: Resync, log: MemoryEventLog, clock: ManualClock
-) -> None:
+def test_groups_of_other_clusters_are_not_changed(resync: Resync, log: MemoryEventLog, clock: ManualClock) -> None:
     heard(log, "orders", cluster="another")
     for _ in range(3):
         once(resync, clock, after_s=61)
     assert GroupKey("another", "orders") in known(log)
 
 
-def test_a_burrow_that_is_away_is_said_and_counted_and_changes_nothing_else(
+def test_an_unreachable_burrow_is_logged_and_counted_and_changes_no_group(
     log: MemoryEventLog, clock: ManualClock
 ) -> None:
     heard(log, "orders")
@@ -207,7 +205,7 @@ def test_a_burrow_that_is_away_is_said_and_counted_and_changes_nothing_else(
     assert set(known(log)) == {GroupKey("prod-eu", "orders")}
 
 
-def test_a_burrow_that_lists_thousands_and_answers_for_none_is_left_alone_until_the_next_pass(
+def test_a_burrow_that_lists_thousands_and_answers_for_none_is_not_asked_again_until_the_next_pass(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -223,7 +221,7 @@ def test_a_burrow_that_lists_thousands_and_answers_for_none_is_left_alone_until_
     assert log.reporters()[0].last_error == "http://burrow: no answer within 5 s"
 
 
-def test_a_cluster_that_goes_between_the_list_and_its_turn_keeps_no_other_from_being_read(
+def test_a_cluster_that_disappears_after_the_list_does_not_stop_the_others(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(burrow, "clusters", lambda: ("gone", *CLUSTERS))
@@ -232,7 +230,7 @@ def test_a_cluster_that_goes_between_the_list_and_its_turn_keeps_no_other_from_b
     assert "gone" in str(log.reporters()[0].last_error)
 
 
-def test_a_name_that_no_url_can_hold_is_counted_and_its_neighbours_come_in(
+def test_a_name_that_no_url_can_hold_is_counted_and_the_others_are_stored(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lists = burrow.consumers
@@ -242,7 +240,7 @@ def test_a_name_that_no_url_can_hold_is_counted_and_its_neighbours_come_in(
     assert counted(log, "karrot_resync_runs_total") == {"ok": 1}
 
 
-def test_a_log_that_cannot_be_written_is_said_and_the_next_pass_goes_on(
+def test_a_log_that_cannot_be_written_is_reported_and_the_next_pass_continues(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -256,7 +254,7 @@ def test_a_log_that_cannot_be_written_is_said_and_the_next_pass_goes_on(
     assert log.reporters()[0].state == "ok"
 
 
-def test_it_runs_at_once_and_again_after_the_interval_until_it_is_told_to_stop(
+def test_resync_runs_at_once_and_after_each_interval_until_it_is_stopped(
     burrow: Burrow, log: MemoryEventLog, clock: ManualClock
 ) -> None:
     class Twice(threading.Event):

@@ -1,4 +1,4 @@
-"""The whole service as processes: what was acknowledged is there, whoever is killed."""
+"""The whole service, as processes, keeps every acknowledged event whichever process is killed."""
 
 import os
 import re
@@ -22,7 +22,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
-def test_the_recorded_conversation_tells_its_story(service: Service) -> None:
+def test_the_recorded_conversation_gives_the_expected_metrics(service: Service) -> None:
     story = []
     for _, body in recorded_posts():
         assert service.post(body).status == 202
@@ -46,14 +46,14 @@ def test_the_recorded_conversation_tells_its_story(service: Service) -> None:
     wait_for(lambda: service.metric("karrot_events_accepted_total", source="webhook") == 40)
 
 
-def test_every_worker_shows_the_same(service: Service) -> None:
+def test_every_worker_shows_the_same_data(service: Service) -> None:
     for number in range(20):
         assert service.post(warn_body(f"g{number}")).status == 202
         assert service.metric("karrot_consumer_lag", consumer=f"g{number}") == 11_020
     wait_for(lambda: {service.metric("karrot_events_accepted_total", source="webhook") for _ in range(6)} == {20})
 
 
-def test_a_killed_worker_loses_nothing_and_another_leads(tmp_path: Path) -> None:
+def test_a_killed_worker_loses_no_event_and_another_leads(tmp_path: Path) -> None:
     with Service(tmp_path / "data", reporters="prometheus,stdout") as service:
         with PostingThreads(service) as load:
             for _ in range(4):
@@ -64,7 +64,7 @@ def test_a_killed_worker_loses_nothing_and_another_leads(tmp_path: Path) -> None
         wait_for(lambda: set(load.acknowledged) <= set(re.findall(r'"consumer":"([^"]+)"', service.said.read_text())))
 
 
-def test_a_killed_service_has_what_it_acknowledged(tmp_path: Path) -> None:
+def test_a_killed_service_keeps_acknowledged_events(tmp_path: Path) -> None:
     service = Service(tmp_path / "data")
     service.start()
     try:
@@ -93,14 +93,14 @@ def test_a_killed_parent_leaves_orphans_that_its_successor_waits_for(service: Se
     assert_nothing_is_lost(service, load)
 
 
-def test_sigterm_under_load_ends_well(service: Service) -> None:
+def test_sigterm_under_load_ends_cleanly(service: Service) -> None:
     with PostingThreads(service) as load:
         load.reach(100)
         assert service.stop() == 0
     assert_nothing_is_lost(service, load)
 
 
-def test_a_reload_loses_nothing_and_brings_new_settings(tmp_path: Path) -> None:
+def test_a_reload_loses_no_event_and_applies_new_settings(tmp_path: Path) -> None:
     config = tmp_path / "karrot.toml"
     config.write_text('exclude_consumers = "^nobody$"\n')
     with Service(tmp_path / "data", arguments=("--config", str(config))) as service, PostingThreads(service) as load:
@@ -131,7 +131,7 @@ def test_a_bad_reload_keeps_the_old_settings(tmp_path: Path) -> None:
     assert "many" in problem
 
 
-def test_a_second_service_on_the_same_directory_says_why_it_does_not_start(service: Service) -> None:
+def test_a_second_service_on_the_same_directory_fails_with_the_reason(service: Service) -> None:
     second = Service(service.directory)
     second.start(wait=False)
     assert second.process is not None
@@ -139,7 +139,7 @@ def test_a_second_service_on_the_same_directory_says_why_it_does_not_start(servi
     assert "is in use by another Karrot" in second.said.read_text()
 
 
-def test_a_port_that_is_taken_is_told_in_one_line(service: Service, tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_in_one_line(service: Service, tmp_path: Path) -> None:
     second = Service(tmp_path / "other", workers="1")
     second.port = service.port
     second.start(wait=False)
@@ -151,7 +151,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(service: Service, tmp_path: Pa
     )
 
 
-def test_a_certificate_that_is_none_is_refused_at_the_start_and_at_a_reload(tmp_path: Path) -> None:
+def test_an_invalid_certificate_is_refused_at_the_start_and_at_a_reload(tmp_path: Path) -> None:
     junk = tmp_path / "junk.pem"
     junk.write_text("junk")
     config = tmp_path / "karrot.toml"
@@ -176,7 +176,7 @@ def test_a_memory_log_needs_no_directory(tmp_path: Path) -> None:
         assert not service.directory.exists()
 
 
-def test_a_start_that_cannot_succeed_ends_with_a_sentence(tmp_path: Path) -> None:
+def test_a_failed_start_ends_with_one_sentence(tmp_path: Path) -> None:
     service = Service(tmp_path / "data", exclude_consumers="(", workers="1")
     service.start(wait=False)
     assert service.process is not None

@@ -15,13 +15,13 @@ TEN_YEARS = 10 * 365 * 86_400
 
 
 def sample(ago: float, offset: int, lag: int | None = None, *, seen_ago: float | None = None) -> OffsetSample:
-    """A commit ``ago`` seconds before the evaluation."""
+    """Return a commit ``ago`` seconds before the evaluation."""
     seen_ms = None if seen_ago is None else NOW_MS - int(seen_ago * 1000)
     return OffsetSample(offset, NOW_MS - int(ago * 1000), lag, seen_ms)
 
 
 def falling_behind(**overrides: object) -> LagEvent:
-    """10 messages a second are written and 4 read; the log ended at 10,000 a hundred seconds ago."""
+    """Return an event: 10 messages per second are written and 4 read; the log end was 10,000 a hundred seconds ago."""
     partition = make_partition(
         status_text="WARN",
         start=sample(100, 9_500, 500),
@@ -56,7 +56,7 @@ def test_a_lag_that_grew_since_the_newest_commit_is_interpolated_up_to_the_evalu
     assert signals.lag_seconds == 20.0
 
 
-def test_an_idle_stretch_counts_from_its_end() -> None:
+def test_an_idle_time_counts_from_its_end() -> None:
     signals = of(start=sample(100, 10_000, 0), end=sample(20, 10_000, 0), current_lag=200)
     assert signals.lag_seconds == 20.0
 
@@ -66,13 +66,13 @@ def test_a_faster_consumer_catches_up() -> None:
     assert (signals.produce_rate, signals.consume_rate, signals.catch_up_seconds) == (10.0, 60.0, 24.0)
 
 
-def test_no_lag_is_zero_seconds_and_nothing_to_catch_up() -> None:
+def test_no_lag_means_zero_seconds_and_no_catch_up_time() -> None:
     signals = of(start=sample(100, 9_000, 0), end=sample(20, 9_800, 0), current_lag=0)
     assert (signals.lag_seconds, signals.lag_seconds_extrapolated, signals.catch_up_seconds) == (0.0, False, 0.0)
 
 
-def test_the_log_end_is_taken_when_burrow_saw_the_commit_not_when_it_was_made() -> None:
-    # After a restart Burrow reads old commits and sets them against the log end of now.
+def test_the_log_end_has_the_time_at_which_burrow_saw_the_commit() -> None:
+    # After a restart Burrow reads old commits and compares them with the current log end.
     assert of(
         start=sample(3_600, 9_500, 500, seen_ago=100), end=sample(3_500, 9_820, 980, seen_ago=20)
     ) == of()._replace(consume_rate=None)
@@ -88,7 +88,7 @@ def test_the_log_end_is_taken_when_burrow_saw_the_commit_not_when_it_was_made() 
     ],
     ids=["no commits", "no lags", "one commit", "no width"],
 )
-def test_what_is_not_told_is_not_known(overrides: dict[str, object], known: dict[str, float]) -> None:
+def test_missing_fields_give_unknown_signals(overrides: dict[str, object], known: dict[str, float]) -> None:
     assert of(**overrides) == Signals(scalable_lag=11_020, **known)  # type: ignore[arg-type]
 
 
@@ -97,12 +97,12 @@ def test_an_idle_producer_leaves_an_older_lag_unknown() -> None:
     assert (signals.produce_rate, signals.lag_seconds, signals.catch_up_seconds) == (0.0, None, 45.0)
 
 
-def test_a_log_end_that_went_back_tells_nothing_of_time() -> None:
+def test_a_log_end_that_went_back_gives_no_lag_in_seconds() -> None:
     signals = of(start=sample(100, 9_500, 500), end=sample(20, 9_600, 100), current_lag=100)
     assert (signals.produce_rate, signals.lag_seconds) == (None, None)
 
 
-def test_commits_in_the_wrong_order_tell_nothing_of_time() -> None:
+def test_commits_in_the_wrong_order_give_no_lag_in_seconds() -> None:
     signals = of(start=sample(20, 9_500, 500), end=sample(100, 9_820, 980))
     assert (signals.produce_rate, signals.consume_rate, signals.lag_seconds) == (None, None, None)
 
@@ -111,15 +111,15 @@ def test_a_rewound_consumer_has_no_consume_rate() -> None:
     assert of(start=sample(100, 9_500, 500), end=sample(20, 9_000, 1_800), current_lag=2_000).consume_rate is None
 
 
-def test_a_stopped_consumer_consumes_nothing_now() -> None:
+def test_a_stopped_consumer_has_a_consume_rate_of_zero() -> None:
     assert of(status_text="STOP").consume_rate == 0.0
 
 
-def test_commits_older_than_their_window_do_not_tell_the_rate_of_now() -> None:
+def test_commits_older_than_their_window_do_not_give_the_current_rate() -> None:
     assert of(status_text="OK", start=sample(300, 9_500, 500), end=sample(200, 9_900, 1_100)).consume_rate is None
 
 
-def test_misread_timestamps_of_kafka_4_1_are_no_times() -> None:
+def test_misread_timestamps_of_kafka_4_1_are_not_used() -> None:
     misread = OffsetSample(9_820, 7_850_000_000_000_000_000, 980)
     assert of(end=misread) == of()._replace(consume_rate=None)
     assert of(start=misread, end=misread) == Signals(scalable_lag=11_020)
@@ -135,7 +135,7 @@ def test_a_clock_far_behind_burrows_gives_no_age() -> None:
     assert of(start=sample(-100, 9_000, 1_000), end=sample(-200, 10_020, 0), current_lag=5).lag_seconds is None
 
 
-def test_ten_years_are_the_limit() -> None:
+def test_a_lag_in_seconds_is_at_most_ten_years() -> None:
     slow = of(start=sample(100, 0, 10_000), end=sample(20, 1, 10_000), current_lag=10_000)
     assert (slow.lag_seconds, slow.lag_seconds_extrapolated, slow.catch_up_seconds) == (1_000_000.0, True, 4_000_000.0)
     slow = of(start=sample(100, 0, 10**7), end=sample(20, 1, 10**7), current_lag=10**7)
@@ -159,14 +159,14 @@ def test_a_group_that_burrow_does_not_know_has_no_signals() -> None:
     assert signals_of(make_event(status_text="NOTFOUND", total_lag=0)) == Signals()
 
 
-def test_the_recorded_stop_says_how_long_it_has_stood() -> None:
+def test_the_recorded_stop_has_its_lag_in_seconds() -> None:
     event = parse_webhook(recorded_body("karrot_v1.9.5_err_stop.json"), observed_at_ms=1_746_950_405_000)
     assert signals_of(event) == Signals(
         scalable_lag=52, produce_rate=26.272059, consume_rate=0.0, lag_seconds=1009.924, catch_up_seconds=None
     )
 
 
-def test_a_real_burrow_tells_how_a_group_falls_behind_and_recovers() -> None:
+def test_the_signals_of_a_real_burrow_show_a_group_that_falls_behind_and_recovers() -> None:
     events = [parse_webhook(body, observed_at_ms=int(at * 1000)) for at, body in recorded_posts()]
     signals = [signals_of(event) for event in events if event.consumer == "skewed-consumer-group"]
     assert [(each.scalable_lag, each.lag_seconds, each.catch_up_seconds) for each in signals[:5]] == [
@@ -179,7 +179,7 @@ def test_a_real_burrow_tells_how_a_group_falls_behind_and_recovers() -> None:
 
 
 @given(event_strategy())
-def test_no_event_gives_a_number_that_is_none(event: LagEvent) -> None:
+def test_no_event_gives_a_nan_or_infinity(event: LagEvent) -> None:
     signals = signals_of(event)
     numbers = [signals.produce_rate, signals.consume_rate, signals.lag_seconds, signals.catch_up_seconds]
     assert all(number is None or (math.isfinite(number) and number >= 0) for number in numbers)
@@ -198,6 +198,6 @@ def test_the_mean_error_is_within_a_tenth_from_5_messages_a_second(produce_rate:
     assert errors.known == 1.0
 
 
-def test_a_partition_without_anything_is_no_error() -> None:
+def test_a_partition_without_data_causes_no_error() -> None:
     empty = PartitionLag("orders", 0, "OK", None)
     assert signals_of(make_event(max_lag=empty, partitions=(), total_lag=0)) == Signals(scalable_lag=0)

@@ -27,11 +27,11 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_only_counters_with_one_label_know_its_values_beforehand(metric: Metric) -> None:
+def test_only_counters_with_one_label_declare_its_values(metric: Metric) -> None:
     assert not metric.known or (metric.kind == "counter" and len(metric.labels) == 1)
 
 
-def test_every_source_and_every_code_of_a_parser_is_known_beforehand() -> None:
+def test_every_source_and_every_code_of_a_parser_is_declared() -> None:
     assert set(telemetry.EVENTS_ACCEPTED.known) == {source.value for source in Source}
     assert set(telemetry.EVENTS_REJECTED.known) >= set(get_args(Code))
 

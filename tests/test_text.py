@@ -23,7 +23,7 @@ from karrot import text as human
         (1e30, "over 100 years"),
     ],
 )
-def test_durations_are_told_in_their_two_largest_units(seconds: float, text: str) -> None:
+def test_durations_are_written_in_their_two_largest_units(seconds: float, text: str) -> None:
     assert human.duration(seconds) == text
 
 
@@ -60,7 +60,7 @@ def test_only_one_is_singular() -> None:
     assert [human.counted_at_start(n, "topic") for n in (1, 1234)] == ["One topic", "1,234 topics"]
 
 
-def test_of_many_names_the_first_three_are_told() -> None:
+def test_the_first_three_of_many_names_are_listed() -> None:
     assert (human.some(["a"]), human.some(["a", "b", "c"]), human.some([*"abcde"])) == (
         "a",
         "a, b, c",
@@ -68,19 +68,19 @@ def test_of_many_names_the_first_three_are_told() -> None:
     )
 
 
-def test_rates_have_a_decimal_where_it_says_something() -> None:
+def test_rates_have_a_decimal_only_if_it_is_significant() -> None:
     assert (human.rate(0.25), human.rate(9.16), human.rate(1234.5)) == ("0.2 /s", "9.2 /s", "1,234 /s")
 
 
-def test_shares_are_percent() -> None:
+def test_shares_are_written_in_percent() -> None:
     assert (human.percent(1.0), human.percent(0.6666667), human.percent(0)) == ("100 %", "66.7 %", "0 %")
 
 
-def test_a_moment_names_its_zone() -> None:
+def test_a_time_is_written_with_its_zone() -> None:
     assert human.moment(datetime(2026, 11, 21, 16, 4, 5, 999, tzinfo=UTC)) == "2026-11-21 16:04:05 UTC"
 
 
-def test_a_moment_in_a_table_has_no_zone() -> None:
+def test_a_time_in_a_table_has_no_zone() -> None:
     when = datetime(2026, 11, 21, 16, 4, 5, 999, tzinfo=UTC)
     assert (human.to_second(when), human.to_minute(when)) == ("2026-11-21 16:04:05", "2026-11-21 16:04")
 
@@ -109,7 +109,7 @@ def test_a_time_in_json_is_iso_8601_in_utc() -> None:
         ("x" * 300, "x" * 256 + "…"),
     ],
 )
-def test_everything_in_a_name_can_be_seen(name: str, text: str) -> None:
+def test_every_character_of_a_name_is_visible(name: str, text: str) -> None:
     assert human.visible(name) == text
 
 
@@ -121,7 +121,7 @@ def test_a_shown_name_is_printable_and_bounded(name: str) -> None:
     assert len(shown) <= 257 * len("\\u{10ffff}")
 
 
-def test_beside_an_axis_numbers_and_durations_are_short() -> None:
+def test_numbers_and_durations_at_an_axis_are_short() -> None:
     assert [human.short_count(n) for n in (0, 950, 12_000, 2.5e6, 2**64)] == ["0", "950", "12k", "2.5M", "18.45E"]
     assert [human.short_duration(n) for n in (5, 90, 7200, 86_400_000)] == ["5 s", "1.5 min", "2 h", "1000 d"]
 

@@ -20,11 +20,11 @@ from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 MOST_IMPORTED = 115
-"""Modules and packages of Karrot, of which a service with the default settings may import no more."""
+"""The maximum number of Karrot's modules and packages that a service with default settings may import."""
 
 
 class Closing:
-    """A destination that remembers whether it was closed."""
+    """A destination that records whether it was closed."""
 
     closed = 0
 
@@ -111,13 +111,13 @@ def test_prometheus_shares_the_settings_of_the_service() -> None:
     assert options.excludes("test-1")
 
 
-def test_a_group_is_named_as_in_cloudwatch_only_where_it_is_sent_there() -> None:
+def test_a_group_has_its_cloudwatch_name_only_if_it_is_sent_there() -> None:
     assert {each.where for each in wiring._queries(settings(), "prod-eu", "orders-svc")} == {"PromQL"}
     found = wiring._queries(settings(reporters="prometheus,cloudwatch"), "prod-eu", "orders-svc")
     assert tuple(found[-1]) == ("CloudWatch", '["Karrot", "Lag", "Cluster", "prod-eu", "ConsumerGroup", "orders-svc"]')
 
 
-def test_the_worker_that_leads_does_what_is_switched_on(tmp_path: Path) -> None:
+def test_the_leader_runs_the_enabled_tasks(tmp_path: Path) -> None:
     def states() -> dict[str, str]:
         return {name: each["state"] for name, each in service.get("/readyz").json["components"].items()}
 
@@ -125,7 +125,7 @@ def test_the_worker_that_leads_does_what_is_switched_on(tmp_path: Path) -> None:
         wait_for(lambda: states() == {"log": "ok", "reporter prometheus": "idle", "resync": "failing"}, 30)
 
 
-def test_two_threads_that_ask_for_the_past_share_one_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_threads_that_ask_for_the_history_share_one_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[object] = []
 
     class SlowHistory:
@@ -144,10 +144,12 @@ def test_two_threads_that_ask_for_the_past_share_one_reader(tmp_path: Path, monk
     assert len(built) == 1
 
 
-def test_a_service_imports_only_what_its_settings_switch_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts all names of modules and packages, ``karrot`` too, that the parent or any of its workers imports.
+def test_a_service_imports_only_the_modules_that_its_settings_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Count all modules and packages, including ``karrot``, that the parent or a worker imports.
 
-    That is from the start until the service has taken an event, shown its pages and answered a scrape.
+    The count runs from the start until the service has stored an event, shown its pages and answered a scrape.
     """
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # Python writes a line for each import
     with Service(tmp_path / "data") as service:

@@ -1,4 +1,4 @@
-"""The workflows are valid, safe, and pin what they use."""
+"""The workflows are valid and safe, and pin their actions."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 
 
-def test_github_takes_them() -> None:
+def test_the_workflows_match_githubs_schema() -> None:
     assert len(FILES) == 2
     assert_matches_schema("github-workflows", *FILES)
 
@@ -34,14 +34,14 @@ def test_actionlint_finds_nothing_wrong() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_every_action_is_pinned_by_its_commit_and_says_its_version() -> None:
+def test_every_action_is_pinned_by_its_commit_and_names_its_version() -> None:
     used = [line for path in FILES for line in re.findall(r"uses: (?!\./)(.*)", path.read_text())]
     assert len(used) > 5
     assert [line for line in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
-    assert len({line.split("@")[0] for line in used}) == len(set(used)), "one version of each action"
+    assert len({line.split("@")[0] for line in used}) == len(set(used)), "each action must have one version"
 
 
-def test_no_permission_is_taken_for_granted() -> None:
+def test_every_job_declares_its_permissions() -> None:
     for path in FILES:
         workflow: dict[str, Any] = yaml.safe_load(path.read_text())
         assert workflow["permissions"] == {}
@@ -49,7 +49,7 @@ def test_no_permission_is_taken_for_granted() -> None:
             assert "permissions" in job, name
 
 
-def test_what_is_checked_before_a_merge_is_checked_before_a_release() -> None:
+def test_a_release_has_all_checks_of_a_merge() -> None:
     release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())["jobs"]
     assert release["ci"]["uses"] == "./.github/workflows/ci.yaml"
     for publishing in ("images", "charts"):
