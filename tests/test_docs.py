@@ -55,7 +55,9 @@ def test_the_index_links_each_page_once() -> None:
 def test_every_test_and_benchmark_that_a_page_names_exists() -> None:
     for page in DOCS.rglob("*.md"):
         text = page.read_text(encoding="utf-8")
-        moved = dict(re.findall(r"^\| `(\S+)` \| `(\S+)` \|$", text, re.MULTILINE))  # a decision's old paths and their new ones
+        moved = dict(
+            re.findall(r"^\| `(\S+)` \| `(\S+)` \|$", text, re.MULTILINE)
+        )  # a decision's old paths and their new ones
         for named in re.findall(r"\b(?:tests|benchmarks)/[\w/]+\.py", text):
             assert (ROOT / moved.get(named, named)).exists(), f"{page.name} names {named}"
 
@@ -65,7 +67,10 @@ def test_the_sample_of_a_configuration_is_accepted(tmp_path: Path) -> None:
     [sample] = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     file = tmp_path / "karrot.toml"
     file.write_text(sample, encoding="utf-8")
-    passwords = {"KARROT_API_TOKEN": "a", "KARROT_BURROW_TOKEN": "b"}  # not in the file, because that would give a warning
+    passwords = {
+        "KARROT_API_TOKEN": "a",
+        "KARROT_BURROW_TOKEN": "b",
+    }  # not in the file, because that would give a warning
     settings, warnings = load(passwords, config=file)
     assert (settings.retention, warnings) == (7 * 86_400, ())
 

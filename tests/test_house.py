@@ -134,7 +134,9 @@ def _name_of(node: ast.AST) -> str | None:
 
 def test_each_derived_table_is_made_in_the_module_of_its_name() -> None:
     made = {path.stem for path in (PACKAGE / "pipeline" / "derive").glob("*.py")}
-    assert DERIVED.keys() - made == {"verdict_runs"}  # the module of status_intervals makes it, because the intervals are made of the runs
+    assert DERIVED.keys() - made == {
+        "verdict_runs"
+    }  # the module of status_intervals makes it, because the intervals are made of the runs
 
 
 def test_each_built_in_reporter_is_in_its_contract_and_in_the_readme() -> None:
