@@ -1,4 +1,4 @@
-"""Burrow's model and the watch over one and the same simulated history: where they agree, and where they do not.
+"""Burrow's model and the watch give the same verdicts for one simulated history, except for known differences.
 
 Burrow's model sees every commit at its time, with log ends ten seconds apart. The watch sees what the Admin API shows
 every ten seconds. Both rings span a hundred seconds (Burrow's by ``min-distance``).
@@ -26,11 +26,11 @@ WARM_S = 120
 SEEDS = range(4)
 
 Verdicts = Counter[tuple[str, str]]
-"""How often Burrow said the one and the watch, at the same moment, the other; ``-`` is nothing."""
+"""How often Burrow gave the first status and the watch, at the same moment, the second; ``-`` is no verdict."""
 
 
 class Newest:
-    """A sink that has what came last."""
+    """A sink that keeps the last outcome."""
 
     status = "-"
 
@@ -42,7 +42,7 @@ class Newest:
 
 
 def lived_by(behaviour: Behaviour, seed: int) -> ConsumerGroup:
-    """A group of six partitions; its phases last six times as long as in the demo, so that rings fill."""
+    """Return a group of six partitions with phases six times as long as in the demo, so that rings fill."""
     slow = Behaviour(
         tuple(phase._replace(seconds=6 * phase.seconds) for phase in behaviour.phases),
         behaviour.afflicts,
@@ -82,12 +82,12 @@ def over_all_seeds(behaviour: Behaviour) -> Verdicts:
 
 
 @pytest.mark.parametrize("name", ["healthy", "spiky"])
-def test_a_group_that_keeps_up_is_never_blamed(name: str) -> None:
+def test_a_group_that_keeps_up_is_always_ok(name: str) -> None:
     assert set(over_all_seeds(BEHAVIOURS[name])) == {("OK", "OK")}
 
 
 @pytest.mark.parametrize("name", ["stalled", "stopped", "rewinding", "skewed"])
-def test_what_burrow_calls_an_error_is_one_here_but_for_a_poll_or_two_at_the_ends(name: str) -> None:
+def test_burrows_errors_are_errors_of_the_watch_except_for_a_poll_or_two_at_the_ends(name: str) -> None:
     verdicts = over_all_seeds(BEHAVIOURS[name])
     same = sum(times for (burrow, watch), times in verdicts.items() if burrow == watch)
     assert same / verdicts.total() > 0.96
@@ -95,26 +95,26 @@ def test_what_burrow_calls_an_error_is_one_here_but_for_a_poll_or_two_at_the_end
         assert verdicts["ERR", "ERR"] > 5 * (verdicts["ERR", "OK"] + verdicts["OK", "ERR"])
 
 
-def test_a_slowly_growing_lag_is_seen_at_least_as_often_as_by_burrow() -> None:
-    """Burrow's log ends are up to ten seconds old when a commit comes: in its ring the lag jumps, here it grows."""
+def test_a_slowly_growing_lag_is_reported_at_least_as_often_as_by_burrow() -> None:
+    """Burrow's log ends are up to ten seconds old at a commit, so the lag in its ring jumps; here the lag grows."""
     verdicts = over_all_seeds(BEHAVIOURS["slowly falling behind"])
     assert verdicts["WARN", "OK"] <= verdicts["WARN", "WARN"] / 10
     assert verdicts["WARN", "WARN"] + verdicts["OK", "WARN"] > 100
     assert not {"ERR"} & {said for pair in verdicts for said in pair}
 
 
-def test_a_group_that_commits_more_seldom_than_a_ring_of_polls_is_called_stalled_only_here() -> None:
-    """Its members are seen to stand still; Burrow's ring holds ten commits, however long they took."""
+def test_a_group_that_commits_less_often_than_a_ring_lasts_is_stalled_only_for_the_watch() -> None:
+    """The watch sees the group's offsets stand still; Burrow's ring has ten commits over any time."""
     patient = ConsumerGroup(
         "g", [SimulatedTopic("t", [20.0], [10_000_000])], Behaviour((Phase(HOUR_S),)), Random(1), commit_every=300.0
     )
     verdicts = compared(patient)
     assert verdicts["OK", "ERR"] > 100
-    second_commit = (330 - WARM_S) // POLL_S + 1  # until then Burrow has one commit, and calls that STOP
+    second_commit = (330 - WARM_S) // POLL_S + 1  # until then Burrow has one commit, and reports STOP
     assert sum(times for (burrow, _), times in verdicts.items() if burrow == "ERR") <= second_commit
 
 
-def test_a_deleted_group_is_told_a_minute_after_burrow_forgets_it_in_silence() -> None:
+def test_a_deleted_group_is_reported_a_minute_after_burrow_silently_forgets_it() -> None:
     verdicts = over_all_seeds(BEHAVIOURS["deleted"])
     assert verdicts["-", "NOTFOUND"] >= len(SEEDS)
     assert verdicts["-", "-"] > 100

@@ -1,4 +1,4 @@
-"""One look at a cluster, without a history."""
+"""A single poll of a cluster, without a history."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def shown(event: LagEvent) -> list[tuple[str, int, int | None, str]]:
     return [(each.topic, each.partition, each.current_lag, each.owner) for each in event.partitions]
 
 
-def test_lags_members_and_what_retention_took_are_known_at_once_but_no_verdict() -> None:
+def test_lags_members_and_losses_by_retention_are_known_at_once_but_verdicts_are_not() -> None:
     snapshot = ClusterReader("prod", kafka()).read(now_ms=7)
     billing, idle = snapshot.lags
     assert (billing.consumer, billing.status_text, billing.total_lag, billing.observed_at_ms) == ("billing", "", 70, 7)
@@ -45,7 +45,7 @@ def test_a_sum_is_unknown_while_one_of_its_parts_is() -> None:
     assert billing.max_lag == billing.partitions[0]
 
 
-def test_only_the_groups_that_are_named_are_asked_about() -> None:
+def test_only_the_named_groups_are_requested() -> None:
     simulated = kafka()
     snapshot = ClusterReader("prod", simulated).read(0, ["billing", "nobody"])
     assert set(simulated.asked) == {"billing"}
@@ -53,7 +53,7 @@ def test_only_the_groups_that_are_named_are_asked_about() -> None:
     assert snapshot.failures == {"nobody": Failure("group_id_not_found", "Kafka lists no such group")}
 
 
-def test_a_group_that_cannot_be_read_costs_the_others_nothing() -> None:
+def test_an_unreadable_group_does_not_affect_the_others() -> None:
     simulated = kafka()
     simulated.failures["idle"] = simulated.undescribed["billing"] = DENIED
     snapshot = ClusterReader("prod", simulated).read(0)
@@ -62,7 +62,7 @@ def test_a_group_that_cannot_be_read_costs_the_others_nothing() -> None:
     assert snapshot.healths["billing"] == GroupHealth("billing", "Stable", None, None, 0, 10, 0)
 
 
-def test_rebalances_are_counted_from_the_second_look_on() -> None:
+def test_rebalances_are_counted_from_the_second_poll_on() -> None:
     simulated = kafka()
     cluster_reader = ClusterReader("prod", simulated)
     assert not cluster_reader.read(0).counts_rebalances
@@ -72,6 +72,6 @@ def test_rebalances_are_counted_from_the_second_look_on() -> None:
     assert (snapshot.healths["billing"].rebalances, snapshot.healths["idle"].rebalances) == (1, 0)
 
 
-def test_a_cluster_that_is_away_is_an_error() -> None:
+def test_an_unreachable_cluster_is_an_error() -> None:
     with pytest.raises(ClusterError, match="all brokers are down"):
         ClusterReader("prod", InMemoryKafka(down=ClusterError("_all_brokers_down", "all brokers are down"))).read(0)

@@ -1,4 +1,4 @@
-"""The real client against librdkafka's own mock brokers, which know topics and commits but no lists of groups."""
+"""The real client reads librdkafka's own mock brokers, which have topics and commits but no lists of groups."""
 
 import sys
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """Two mock brokers with a topic of four partitions that hold 10, 11, 12 and 13 messages."""
+    """Start two mock brokers with a topic of four partitions that hold 10, 11, 12 and 13 messages."""
     host = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "ignored"})
     brokers = host.list_topics(timeout=10).brokers
     address = ",".join(f"{each.host}:{each.port}" for each in brokers.values())
@@ -30,12 +30,12 @@ def bootstrap() -> Iterator[str]:
     host.flush(0)
 
 
-def test_a_group_that_nobody_knows_has_committed_nothing(bootstrap: str) -> None:
-    """The mock answers with nothing when asked for all of a group: real offsets are asked of a real broker."""
+def test_an_unknown_group_has_no_commits(bootstrap: str) -> None:
+    """The mock has no answer for all offsets of a group; a test with a real broker covers those."""
     assert KafkaCluster({"bootstrap.servers": bootstrap}).committed(["nobody"]) == {"nobody": {}}
 
 
-def test_log_ends_and_starts_come_for_all_partitions_at_once(bootstrap: str) -> None:
+def test_log_ends_and_starts_of_all_partitions_are_read_at_once(bootstrap: str) -> None:
     cluster = KafkaCluster({"bootstrap.servers": bootstrap})
     places = [TopicPartition("orders", number) for number in range(4)]
     assert cluster.log_ends(places) == {TopicPartition("orders", number): 10 + number for number in range(4)}
@@ -43,12 +43,12 @@ def test_log_ends_and_starts_come_for_all_partitions_at_once(bootstrap: str) -> 
     assert cluster.log_ends([]) == {}
 
 
-def test_a_cluster_that_is_not_there_is_an_error_that_says_why() -> None:
+def test_a_missing_cluster_is_an_error_with_the_reason() -> None:
     cluster = KafkaCluster({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1)
     with pytest.raises(ClusterError) as raised:
         cluster.groups()
     assert raised.value.reason.startswith("_")
-    assert " in state " not in str(raised.value)  # nothing that differs each time
+    assert " in state " not in str(raised.value)  # no part of it differs each time
     found = cluster.committed(["g"])["g"]
     assert isinstance(found, Failure)
 
@@ -58,7 +58,9 @@ def test_kafkas_name_of_an_error_is_the_reason() -> None:
     assert denied == Failure("group_authorization_failed", "Broker: Group authorization failed")
 
 
-def test_without_the_client_library_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_library_gives_one_sentence_with_the_command_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(NotConnected) as raised:
         connect(["kafka:9092"])
@@ -72,7 +74,7 @@ def test_without_the_client_library_one_sentence_says_how_to_get_it(monkeypatch:
         ("security.protocol=hunter2", 'Invalid value "***" for configuration property "security.protocol"'),
     ],
 )
-def test_wrong_properties_are_told_with_their_file_and_without_values(tmp_path: Path, text: str, said: str) -> None:
+def test_wrong_properties_are_reported_with_their_file_and_without_values(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "client.properties"
     file.write_text(text)
     with pytest.raises(NotConnected) as raised:
@@ -80,19 +82,19 @@ def test_wrong_properties_are_told_with_their_file_and_without_values(tmp_path: 
     assert str(raised.value) == f"{file}: {said}"
 
 
-def test_the_client_has_the_calls_that_are_made() -> None:
+def test_the_client_has_the_calls_that_watch_makes() -> None:
     for call in ("list_consumer_groups", "describe_consumer_groups", "list_consumer_group_offsets", "list_offsets"):
         assert callable(getattr(AdminClient, call))
 
 
-def test_a_partition_that_does_not_exist_is_told_apart(bootstrap: str) -> None:
+def test_a_partition_that_does_not_exist_has_its_own_error(bootstrap: str) -> None:
     cluster = KafkaCluster({"bootstrap.servers": bootstrap})
     found = cluster.log_ends([TopicPartition("orders", 0), TopicPartition("orders", 77)])
     assert found[TopicPartition("orders", 0)] == 10
     assert found[TopicPartition("orders", 77)] == Failure("unknown_topic_or_part", "there is no such partition")
 
 
-def test_groups_whose_coordinator_is_down_do_not_hold_up_the_poll_for_ever() -> None:
+def test_groups_with_an_unavailable_coordinator_do_not_block_the_poll_forever() -> None:
     moments = iter([0.0, *[1.0] * 2, *[100.0] * 1000])
     cluster = KafkaCluster({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1, seconds=lambda: next(moments))
     found = cluster.committed([f"g{number:03}" for number in range(300)])

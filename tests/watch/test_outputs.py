@@ -1,4 +1,4 @@
-"""Where a poll's outcome goes."""
+"""The outputs of a poll: the log, the metrics page and posts to another Karrot."""
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
@@ -60,14 +60,14 @@ def samples(log: MemoryEventLog, *names: str, **settings: str) -> list[str]:
     return [line for line in scraped(log, **settings) if line.startswith(names)]
 
 
-def test_events_are_in_the_log_as_kafkas(sink: IntakeSink, log: MemoryEventLog) -> None:
+def test_events_are_in_the_log_with_kafka_as_their_source(sink: IntakeSink, log: MemoryEventLog) -> None:
     sink.send(outcome(WELL, *(BAD._replace(consumer=f"g{number}") for number in range(30))), no_age)
     assert len(log.latest()) == 31
     state = log.group(GroupKey("prod", "g"))
     assert state is not None
     assert (state.summary.source, state.summary.total_lag) == (Source.KAFKA, 7)
     assert ("karrot_events_accepted_total", (("source", "kafka"),), 31) in log.counters()
-    assert log.heard() == {}  # the dead-man metric is Burrow's alone
+    assert log.heard() == {}  # only Burrow's webhooks set the dead-man metric
 
 
 def test_a_deletion_ends_the_series_at_once(sink: IntakeSink, log: MemoryEventLog) -> None:
@@ -85,7 +85,7 @@ def test_an_older_poll_changes_nothing(sink: IntakeSink, log: MemoryEventLog, cl
     assert state.summary.kind is Kind.INCIDENT
 
 
-def test_what_only_kafka_knows_is_on_the_metrics_page(sink: IntakeSink, log: MemoryEventLog) -> None:
+def test_values_that_only_kafka_has_are_on_the_metrics_page(sink: IntakeSink, log: MemoryEventLog) -> None:
     sink.send(outcome(WELL, groups=(HEALTH,)), no_age)
     names = (
         *(f"karrot_consumer_{name}{{" for name in ("group_state", "members", "coordinator_id", "rebalances_total")),
@@ -109,7 +109,7 @@ def test_what_only_kafka_knows_is_on_the_metrics_page(sink: IntakeSink, log: Mem
     ]
 
 
-def test_a_cluster_that_never_answered_is_told_and_one_that_did_keeps_its_time(
+def test_a_cluster_that_never_answered_is_exported_and_one_that_did_keeps_its_time(
     sink: IntakeSink, log: MemoryEventLog
 ) -> None:
     def polls() -> list[str]:
@@ -124,16 +124,14 @@ def test_a_cluster_that_never_answered_is_told_and_one_that_did_keeps_its_time(
     assert polls() == answered
 
 
-def test_what_is_not_known_has_no_sample(sink: IntakeSink, log: MemoryEventLog) -> None:
+def test_an_unknown_value_has_no_sample(sink: IntakeSink, log: MemoryEventLog) -> None:
     unknown = GroupHealth("g", "Unknown", None, None, 0, None, None)
     sink.send(outcome(groups=(unknown,)), no_age)
     shown = samples(log, "karrot_consumer_members", "karrot_consumer_messages", "karrot_consumer_retention")
     assert shown == []
 
 
-def test_a_poll_too_long_ago_shows_no_group_any_more_but_when_it_was(
-    sink: IntakeSink, log: MemoryEventLog, clock: ManualClock
-) -> None:
+def test_an_old_poll_shows_its_time_but_no_group(sink: IntakeSink, log: MemoryEventLog, clock: ManualClock) -> None:
     sink.send(outcome(groups=(HEALTH,)), no_age)
     clock.advance(300_000)
     assert samples(log, "karrot_consumer_members")
@@ -142,13 +140,13 @@ def test_a_poll_too_long_ago_shows_no_group_any_more_but_when_it_was(
     assert samples(log, "karrot_watch_last_poll")
 
 
-def test_excluded_groups_are_not_exported_and_without_watch_nothing_is(sink: IntakeSink, log: MemoryEventLog) -> None:
+def test_excluded_groups_are_not_exported_and_without_watch_no_metric_is(sink: IntakeSink, log: MemoryEventLog) -> None:
     sink.send(outcome(groups=(HEALTH,)), no_age)
     assert not samples(log, "karrot_consumer_members", exclude_consumers="^g$")
     assert not [line for line in scraped(log, watch="false") if "karrot_consumer_members" in line]
 
 
-def test_a_note_of_another_version_is_no_reason_to_fail(log: MemoryEventLog) -> None:
+def test_a_note_of_another_version_is_ignored(log: MemoryEventLog) -> None:
     log.remember("watch", "groups", b"\xc1")
     assert not samples(log, "karrot_consumer_members", "karrot_watch_last")
 
@@ -160,7 +158,7 @@ class Refusing(MemoryEventLog):
         raise LogUnavailableError("disk full")
 
 
-def test_a_log_that_cannot_be_written_is_said_once_for_a_poll(clock: ManualClock) -> None:
+def test_a_log_that_cannot_be_written_is_logged_once_per_poll(clock: ManualClock) -> None:
     log = Refusing(clock)
     sink = IntakeSink("prod", Intake(log, clock), log, good_for_ms=300_000)
     with structlog.testing.capture_logs() as logs:
@@ -171,7 +169,7 @@ def test_a_log_that_cannot_be_written_is_said_once_for_a_poll(clock: ManualClock
     sink.close()
 
 
-def test_the_watch_is_known_by_its_last_poll(log: MemoryEventLog, clock: ManualClock) -> None:
+def test_the_state_of_the_watch_is_that_of_its_last_poll(log: MemoryEventLog, clock: ManualClock) -> None:
     save_poll_state(log, clock, "no broker answers")
     [state] = log.reporters()
     assert (state.name, state.state, state.last_error, state.last_success_ms) == (
@@ -186,7 +184,7 @@ def test_the_watch_is_known_by_its_last_poll(log: MemoryEventLog, clock: ManualC
 
 
 class Taking(BaseHTTPRequestHandler):
-    """Takes everything, on kept connections, and remembers it."""
+    """A handler that accepts and keeps every post, on reused connections."""
 
     protocol_version = "HTTP/1.1"
     taken: ClassVar[list[tuple[str, dict[str, str], bytes]]] = []
@@ -202,7 +200,7 @@ class Taking(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-def test_an_event_is_posted_as_burrow_posts_it() -> None:
+def test_an_event_is_posted_in_burrows_form() -> None:
     with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Taking)) as port:
         sink = PostSink(f"http://127.0.0.1:{port}/burrow", {"Authorization": "Bearer t"})
         sink.send(outcome(BAD), no_age)
@@ -213,7 +211,7 @@ def test_an_event_is_posted_as_burrow_posts_it() -> None:
     assert parse_stored(body, observed_at_ms=BAD.observed_at_ms, source=Source.KAFKA) == BAD
 
 
-def test_a_refused_post_is_said_when_that_begins_and_ends() -> None:
+def test_refused_posts_are_logged_when_they_begin_and_end() -> None:
     refused, accepted = http_response(b"", "401 Unauthorized"), http_response(ACCEPTED, "202 Accepted")
     with scripted_server(refused, refused, accepted, accepted) as (url, _), structlog.testing.capture_logs() as logs:
         sink = PostSink(f"{url}/burrow", {})
@@ -226,7 +224,7 @@ def test_a_refused_post_is_said_when_that_begins_and_ends() -> None:
     ]
 
 
-def test_nobody_there_is_said_and_nothing_is_raised() -> None:
+def test_an_unreachable_url_is_logged_and_raises_no_error() -> None:
     with structlog.testing.capture_logs() as logs:
         sink = PostSink("http://127.0.0.1:1/burrow", {})
         sink.send(outcome(BAD, BAD._replace(consumer="h")), no_age)

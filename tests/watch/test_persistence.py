@@ -1,4 +1,4 @@
-"""What is kept comes back as it was, or not at all."""
+"""The stored state of the watch is read back unchanged or not at all."""
 
 import stat
 from pathlib import Path
@@ -30,7 +30,7 @@ def lived(polls: list[tuple[int, int, bool]]) -> Memory:
 
 @settings(deadline=None)
 @given(POLLS)
-def test_rings_come_back_as_they_were(polls: list[tuple[int, int, bool]]) -> None:
+def test_rings_are_read_back_unchanged(polls: list[tuple[int, int, bool]]) -> None:
     memory = lived(polls)
     if polls:
         memory.incidents.open["g"] = OpenIncident("an id", NOW)
@@ -52,19 +52,19 @@ def test_rings_come_back_as_they_were(polls: list[tuple[int, int, bool]]) -> Non
         pytest.param(dump(lived([(1, 2, True)] * 3), "prod", NOW), "prod", NOW + 8 * 86_400_000, id="too long ago"),
     ],
 )
-def test_what_does_not_fit_is_not_used_and_said(value: bytes, cluster: str, at_ms: int) -> None:
+def test_a_state_that_does_not_fit_is_reported_and_not_used(value: bytes, cluster: str, at_ms: int) -> None:
     with structlog.testing.capture_logs() as logs:
         assert load(value, cluster, at_ms).rings.groups == {}
     assert [line["log_level"] for line in logs] == ["warning"]
 
 
-def test_nothing_kept_is_no_reason_to_speak() -> None:
+def test_a_missing_state_is_not_reported() -> None:
     with structlog.testing.capture_logs() as logs:
         assert load(None, "prod", NOW).rings.groups == {}
     assert logs == []
 
 
-def test_a_file_is_its_owners_alone_and_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_a_file_is_readable_only_by_its_owner_and_replaced_as_a_whole(tmp_path: Path) -> None:
     keeper = FileKeeper(tmp_path / "state")
     assert keeper.recall() is None
     keeper.remember(b"one")
@@ -74,14 +74,14 @@ def test_a_file_is_its_owners_alone_and_replaced_as_a_whole(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
-def test_a_note_is_of_one_cluster() -> None:
+def test_a_note_belongs_to_one_cluster() -> None:
     log = MemoryEventLog(ManualClock())
     NoteKeeper(log, "prod").remember(b"one")
     assert NoteKeeper(log, "prod").recall() == b"one"
     assert NoteKeeper(log, "dr").recall() is None
 
 
-def test_who_keeps_nothing_has_nothing() -> None:
+def test_a_watch_without_a_store_reads_no_state() -> None:
     keeper = NoKeeper()
     keeper.remember(b"one")
     assert keeper.recall() is None

@@ -1,4 +1,4 @@
-"""Polls of a simulated cluster: what falls when, under which id, and what survives."""
+"""Polls of a simulated cluster give the right verdicts at the right time, with ids that survive a restart."""
 
 import re
 from collections import Counter
@@ -28,7 +28,7 @@ def cannot_answer(_about: object) -> NoReturn:
 
 
 class Collected:
-    """A sink that remembers."""
+    """A sink that keeps the outcomes."""
 
     def __init__(self) -> None:
         self.outcomes: list[PollOutcome] = []
@@ -43,7 +43,7 @@ class Collected:
 
 
 class Rig:
-    """A watcher of a cluster with one topic, ten seconds from poll to poll."""
+    """A watcher of a cluster with one topic and ten seconds between polls."""
 
     def __init__(self, keeper: Keeper | None = None, exclude: str | None = None) -> None:
         self.kafka = InMemoryKafka(ends={A: 1000, B: 1000})
@@ -54,7 +54,7 @@ class Rig:
         self.restart()
 
     def restart(self) -> None:
-        """Another process over the same cluster; what the old one kept is there."""
+        """Start another process on the same cluster, with the stored state of the old one."""
         self.collected = Collected()
         self.reports: list[str | None] = []
         self.watcher = Watcher(
@@ -73,7 +73,7 @@ class Rig:
         self.counted[labels["reason"]] += int(by)
 
     def poll(self, times: int = 1, *, reads: int = 0, writes: int = 0) -> list[LagEvent]:
-        """Poll so often; before each, so much is read and written. Returns the last poll's events."""
+        """Poll this many times; write and read this many messages before each. Return the last poll's events."""
         events: list[LagEvent] = []
         for _ in range(times):
             self.clock.advance(10_000)
@@ -97,14 +97,14 @@ def rig() -> Rig:
     return Rig()
 
 
-def test_no_verdict_falls_below_half_a_ring(rig: Rig) -> None:
+def test_no_verdict_is_given_below_half_a_ring(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     assert rig.poll(5, reads=5, writes=10) == []
     [event] = rig.poll(reads=5, writes=10)
     assert (event.status_text, event.total_lag) == ("WARN", 130)
 
 
-def test_a_verdict_lists_every_partition_and_says_who_and_when(rig: Rig) -> None:
+def test_a_verdict_lists_every_partition_with_owner_and_time(rig: Rig) -> None:
     rig.kafka.put("g", {A: 1000, B: 980}, make_member(A, B, host="/10.1.2.3", name="reader"))
     rig.poll(5)
     [event] = rig.poll()
@@ -120,7 +120,7 @@ def test_a_verdict_lists_every_partition_and_says_who_and_when(rig: Rig) -> None
     assert dict(event.extras) == {"state": "Stable", "members": "1", "coordinator": "1"}
 
 
-def test_a_consumer_that_stopped_but_is_still_a_member_is_seen_to_stand_still(rig: Rig) -> None:
+def test_a_stopped_consumer_that_is_still_a_member_is_stalled(rig: Rig) -> None:
     rig.kafka.put("g", {A: 1000}, make_member(A))
     rig.poll(12, reads=10, writes=10)
     events = [rig.poll(writes=10) for _ in range(14)]
@@ -131,7 +131,7 @@ def test_a_consumer_that_stopped_but_is_still_a_member_is_seen_to_stand_still(ri
     assert [each.status_text for each in event.partitions] == ["STALL"]
 
 
-def test_a_group_whose_members_are_gone_is_stopped_when_it_was_silent_for_longer_than_its_ring(rig: Rig) -> None:
+def test_a_group_without_members_is_stopped_after_a_silence_longer_than_its_ring(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(12, reads=10, writes=10)
     rig.kafka.put("g", rig.kafka.offsets["g"])
@@ -140,14 +140,14 @@ def test_a_group_whose_members_are_gone_is_stopped_when_it_was_silent_for_longer
     assert [each.status_text for each in events[-1].partitions] == ["STOP"]
 
 
-def test_a_group_that_nobody_reads_since_before_the_watch_is_stopped_after_a_ring(rig: Rig) -> None:
+def test_a_group_without_members_since_before_the_watch_is_stopped_after_a_ring(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900})
     assert rig.poll(11) == []
     [event] = rig.poll()
     assert (event.status_text, event.total_lag, event.partitions[0].status_text) == ("ERR", 100, "STOP")
 
 
-def test_a_partition_that_may_not_be_judged_yet_does_no_harm_to_its_group(rig: Rig) -> None:
+def test_a_partition_without_a_verdict_yet_does_not_affect_its_group(rig: Rig) -> None:
     rig.kafka.put("g", {A: 1000}, make_member(A))
     rig.poll(12, reads=10, writes=10)
     rig.kafka.offsets["g"][B] = 5
@@ -195,7 +195,7 @@ def test_rings_and_incidents_survive_a_restart(tmp_path: Path) -> None:
     assert before.kind is Kind.INCIDENT
     rig.watcher.close()
     rig.restart()
-    assert rig.poll() == []  # what moved meanwhile is not known yet
+    assert rig.poll() == []  # the commits during the restart are not known yet
     [after] = rig.poll()
     assert after.status_text == "ERR"
     assert (after.incident_id, after.incident_start) == (before.incident_id, before.incident_start)
@@ -203,7 +203,7 @@ def test_rings_and_incidents_survive_a_restart(tmp_path: Path) -> None:
     assert after.partitions[0].complete == 0.6
 
 
-def test_an_incident_is_kept_before_it_is_told_so_that_even_a_kill_does_not_change_its_id(tmp_path: Path) -> None:
+def test_an_incident_is_stored_before_it_is_sent_so_that_a_kill_does_not_change_its_id(tmp_path: Path) -> None:
     rig = Rig(FileKeeper(tmp_path / "state"))
     rig.kafka.put("g", {A: 900}, make_member(A))
     [before] = rig.poll(6)
@@ -212,14 +212,14 @@ def test_an_incident_is_kept_before_it_is_told_so_that_even_a_kill_does_not_chan
     assert after.incident_id == before.incident_id
 
 
-def test_a_memory_that_cannot_be_kept_costs_no_verdict(tmp_path: Path) -> None:
+def test_a_state_that_cannot_be_stored_loses_no_verdict(tmp_path: Path) -> None:
     rig = Rig(FileKeeper(tmp_path / "nowhere" / "state"))
     rig.kafka.put("g", {A: 900}, make_member(A))
     assert [event.status_text for event in rig.poll(6)] == ["ERR"]
     assert rig.counted["memory"] >= 1
 
 
-def test_a_deleted_group_is_told_once_when_no_list_had_it_for_a_minute_and_its_coordinator_says_so(rig: Rig) -> None:
+def test_a_deleted_group_is_reported_once_after_a_minute_without_it_and_its_coordinators_word(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.kafka.put("other", {A: 1000}, make_member(A))
     rig.poll(6)
@@ -232,7 +232,7 @@ def test_a_deleted_group_is_told_once_when_no_list_had_it_for_a_minute_and_its_c
     assert "g" not in rig.health()
 
 
-def test_a_group_deleted_between_its_listing_and_the_reading_of_its_offsets_is_told_as_deleted(rig: Rig) -> None:
+def test_a_group_deleted_after_it_was_listed_is_reported_as_deleted(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.put("g", {}, state="Dead")
@@ -291,7 +291,7 @@ def test_a_close_is_not_lost_if_the_coordinator_of_another_group_does_not_answer
     assert (event.consumer, event.kind) == ("g", Kind.CLOSE)
 
 
-def test_a_group_without_a_verdict_is_not_told_as_deleted(rig: Rig) -> None:
+def test_a_group_without_a_verdict_is_not_reported_as_deleted(rig: Rig) -> None:
     rig.kafka.put("g", {}, make_member(A))
     rig.poll(6)
     rig.kafka.delete("g")
@@ -299,7 +299,7 @@ def test_a_group_without_a_verdict_is_not_told_as_deleted(rig: Rig) -> None:
     assert rig.all_events() == []
 
 
-def test_a_group_that_a_list_forgot_is_not_gone(rig: Rig) -> None:
+def test_a_group_that_one_list_lacks_is_not_deleted(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.unlisted = {"g"}
@@ -309,7 +309,7 @@ def test_a_group_that_a_list_forgot_is_not_gone(rig: Rig) -> None:
     assert [event.status_text for event in rig.poll()] == ["ERR"]
 
 
-def test_lists_that_are_not_complete_delete_nobody(rig: Rig) -> None:
+def test_incomplete_lists_cause_no_deletion(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.delete("g")
@@ -318,7 +318,7 @@ def test_lists_that_are_not_complete_delete_nobody(rig: Rig) -> None:
     assert Kind.DELETED not in {event.kind for event in rig.all_events()}
 
 
-def test_a_group_made_anew_is_a_new_one(rig: Rig) -> None:
+def test_a_recreated_group_is_a_new_one(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.delete("g")
@@ -327,7 +327,7 @@ def test_a_group_made_anew_is_a_new_one(rig: Rig) -> None:
     assert rig.poll() == []
 
 
-def test_a_group_that_may_not_be_read_is_named_and_counted_and_costs_the_others_nothing(rig: Rig) -> None:
+def test_a_group_without_authorization_is_named_and_counted_and_does_not_affect_others(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.kafka.put("secret", {A: 1000}, make_member(A))
     rig.kafka.failures["secret"] = rig.kafka.undescribed["secret"] = DENIED
@@ -341,7 +341,7 @@ def test_a_group_that_may_not_be_read_is_named_and_counted_and_costs_the_others_
     assert rig.health()["secret"] == GroupHealth("secret", "Stable", None, None, 0, None, None)
 
 
-def test_no_old_lag_is_told_as_a_new_one(rig: Rig) -> None:
+def test_an_old_lag_is_not_reported_as_a_new_one(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.failures["g"] = Failure("request_timed_out", "too slow")
@@ -352,7 +352,7 @@ def test_no_old_lag_is_told_as_a_new_one(rig: Rig) -> None:
     assert [(line["event"], line["what"]) for line in logs] == [("can be watched again", "group g")]
 
 
-def test_a_group_that_is_not_described_has_members_if_its_state_says_so(rig: Rig) -> None:
+def test_the_state_of_a_group_without_a_description_shows_whether_it_has_members(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.kafka.undescribed["g"] = DENIED
     [event] = rig.poll(6)
@@ -360,7 +360,7 @@ def test_a_group_that_is_not_described_has_members_if_its_state_says_so(rig: Rig
     assert dict(event.extras) == {"state": "Stable"}
 
 
-def test_a_topic_that_is_gone_is_no_part_of_the_verdict(rig: Rig) -> None:
+def test_a_deleted_topic_is_not_part_of_the_verdict(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900, B: 1000}, make_member(A, B))
     rig.poll(6)
     rig.kafka.failures[A] = Failure("unknown_topic_or_part", "gone")
@@ -370,7 +370,7 @@ def test_a_topic_that_is_gone_is_no_part_of_the_verdict(rig: Rig) -> None:
     assert not rig.counted
 
 
-def test_a_partition_without_a_leader_keeps_its_last_log_end_and_is_told(rig: Rig) -> None:
+def test_a_partition_without_a_leader_keeps_its_last_log_end_and_is_reported(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.failures[A] = Failure("leader_not_available", "no leader")
@@ -379,7 +379,7 @@ def test_a_partition_without_a_leader_keeps_its_last_log_end_and_is_told(rig: Ri
     assert rig.counted == {"leader_not_available": 1}
 
 
-def test_a_cluster_that_does_not_answer_is_told_once_and_watched_again_when_it_does(rig: Rig) -> None:
+def test_a_cluster_that_does_not_answer_is_reported_once_and_watched_again_when_it_answers(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.kafka.down = ClusterError("_transport", "Local: Broker transport failure")
@@ -392,7 +392,7 @@ def test_a_cluster_that_does_not_answer_is_told_once_and_watched_again_when_it_d
     assert rig.reports[-4:] == ["Local: Broker transport failure"] * 3 + [None]
 
 
-def test_the_same_trouble_in_other_words_is_not_told_again(rig: Rig) -> None:
+def test_the_same_problem_with_another_text_is_not_reported_again(rig: Rig) -> None:
     with structlog.testing.capture_logs() as logs:
         for broker in ("kafka-1", "kafka-2", "kafka-1"):
             rig.kafka.down = ClusterError("_timed_out", f"Local: Timed out (the last trouble with a broker: {broker})")
@@ -402,7 +402,7 @@ def test_the_same_trouble_in_other_words_is_not_told_again(rig: Rig) -> None:
     assert [line["reason"] for line in logs] == ["_timed_out", "_authentication"]
 
 
-def test_excluded_groups_are_not_even_asked_about() -> None:
+def test_excluded_groups_are_not_requested() -> None:
     rig = Rig(exclude="^console-")
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.kafka.put("console-consumer-1", {A: 900}, make_member(A))
@@ -411,7 +411,7 @@ def test_excluded_groups_are_not_even_asked_about() -> None:
     assert set(rig.health()) == {"g"}
 
 
-def test_a_group_excluded_since_the_last_start_is_forgotten_not_deleted(tmp_path: Path) -> None:
+def test_a_group_excluded_since_the_last_start_is_forgotten_and_not_reported_as_deleted(tmp_path: Path) -> None:
     rig = Rig(FileKeeper(tmp_path / "state"))
     rig.kafka.put("console-consumer-1", {A: 900}, make_member(A))
     rig.poll(6)
@@ -422,7 +422,7 @@ def test_a_group_excluded_since_the_last_start_is_forgotten_not_deleted(tmp_path
     assert rig.all_events("console-consumer-1") == []
 
 
-def test_what_only_kafka_knows_of_a_group_is_told_beside_its_verdict(rig: Rig) -> None:
+def test_values_that_only_kafka_has_are_returned_with_the_verdict(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900, B: 950}, make_member(A), make_member(B, host="/10.0.0.2"))
     rig.kafka.starts = {A: 920, B: 910}
     rig.poll()
@@ -435,14 +435,14 @@ def test_the_next_poll_is_an_interval_after_the_start_of_this_one(rig: Rig) -> N
     assert rig.watcher.step() == 10.0
 
 
-def test_at_the_end_everything_is_closed(rig: Rig) -> None:
+def test_the_end_closes_all_sinks_and_clients(rig: Rig) -> None:
     rig.poll()
     rig.watcher.close()
     assert rig.collected.is_closed
     assert rig.kafka.is_closed
 
 
-def test_a_name_of_any_kind_is_a_group(rig: Rig) -> None:
+def test_any_name_can_be_a_group(rig: Rig) -> None:
     names: list[Any] = ["", "a/b", "früh 🥕", "x" * 1000, 'q"\\\n']
     for name in names:
         rig.kafka.put(name, {A: 900}, make_member(A))

@@ -1,4 +1,4 @@
-"""Rebalances that polls can see, and what retention takes."""
+"""Polls count rebalances, and the messages that retention deletes before they are read."""
 
 import pytest
 
@@ -57,7 +57,7 @@ def test_rebalances_are_counted(descriptions: list[Description], rebalances: int
         pytest.param({A: 50}, {}, {A: 90}, RetentionMargin(None, None), id="nothing is known"),
     ],
 )
-def test_what_retention_takes(
+def test_messages_that_retention_deletes_unread_are_counted(
     committed: dict[TopicPartition, int],
     starts: dict[TopicPartition, int],
     ends: dict[TopicPartition, int],

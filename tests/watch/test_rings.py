@@ -1,4 +1,4 @@
-"""When a sample is taken, what its lag is, and when a verdict may fall."""
+"""A ring takes samples with a lag, and has a verdict once it has enough samples."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_an_offset_that_moved_is_a_sample_at_the_time_of_the_poll(polls: Polls) 
     assert [(each.offset, each.timestamp_ms) for each in polls.samples()] == [(5, NOW + 10_000), (8, NOW + 20_000)]
 
 
-def test_the_lag_of_a_sample_is_against_the_log_end_of_the_poll_before_as_burrow_knew_it(polls: Polls) -> None:
+def test_the_lag_of_a_sample_uses_the_log_end_of_the_poll_before_as_in_burrow(polls: Polls) -> None:
     polls.see({A: 5}, {A: 9})
     polls.see({A: 8}, {A: 20})
     polls.see({A: 25}, {A: 30})
@@ -50,7 +50,7 @@ def test_the_lag_of_a_sample_is_against_the_log_end_of_the_poll_before_as_burrow
     ]
 
 
-def test_an_offset_that_stands_still_is_a_sample_only_if_somebody_could_move_it(polls: Polls) -> None:
+def test_an_unchanged_offset_is_a_sample_only_if_the_group_has_members(polls: Polls) -> None:
     for _ in range(3):
         polls.see({A: 5}, {A: 9}, members=False)
     assert len(polls.samples()) == 1
@@ -65,7 +65,7 @@ def test_a_rewind_is_a_sample(polls: Polls) -> None:
     assert [each.offset for each in polls.samples()] == [5, 2]
 
 
-def test_a_partition_may_be_judged_from_half_a_ring_on(polls: Polls) -> None:
+def test_a_partition_has_a_verdict_from_half_a_ring_on(polls: Polls) -> None:
     for _ in range(5):
         polls.see({A: 5}, {A: 9})
         assert polls.rings.unjudged("g") == {A}
@@ -73,7 +73,7 @@ def test_a_partition_may_be_judged_from_half_a_ring_on(polls: Polls) -> None:
     assert polls.rings.unjudged("g") == set()
 
 
-def test_where_nothing_moves_and_nobody_reads_it_may_be_judged_after_a_whole_ring_of_polls(polls: Polls) -> None:
+def test_an_idle_partition_without_a_member_has_a_verdict_after_a_whole_ring_of_polls(polls: Polls) -> None:
     for _ in range(11):
         polls.see({A: 5}, {A: 9}, members=False)
         assert polls.rings.unjudged("g") == {A}
@@ -81,14 +81,14 @@ def test_where_nothing_moves_and_nobody_reads_it_may_be_judged_after_a_whole_rin
     assert polls.rings.unjudged("g") == set()
 
 
-def test_who_may_be_judged_may_be_judged_on_when_it_moves_again(polls: Polls) -> None:
+def test_a_partition_with_a_verdict_keeps_having_one_when_it_moves_again(polls: Polls) -> None:
     for _ in range(12):
         polls.see({A: 5}, {A: 9}, members=False)
     polls.see({A: 6}, {A: 9}, members=False)
     assert polls.rings.unjudged("g") == set()
 
 
-def test_what_is_committed_no_more_is_forgotten(polls: Polls) -> None:
+def test_a_partition_without_a_committed_offset_is_forgotten(polls: Polls) -> None:
     polls.see({A: 5, B: 5}, {A: 9, B: 9})
     polls.see({A: 5, B: 5}, {A: 9, B: 9})
     polls.see({B: 6}, {A: 9, B: 9})
@@ -97,14 +97,14 @@ def test_what_is_committed_no_more_is_forgotten(polls: Polls) -> None:
     assert set(polls.rings.ends) == {B}
 
 
-def test_nothing_is_taken_where_no_log_end_was_known_before(polls: Polls) -> None:
+def test_no_sample_is_taken_before_a_log_end_is_known(polls: Polls) -> None:
     polls.see({A: 5, B: 5}, {A: 9})
     assert list(polls.rings.tracked("g", (), ())) == []
     polls.see({A: 5, B: 5}, {A: 9, B: 9})
     assert [each.partition for each in polls.rings.tracked("g", (), ())] == [0]
 
 
-def test_a_log_end_that_could_not_be_read_is_the_last_one_known(polls: Polls) -> None:
+def test_an_unreadable_log_end_is_replaced_by_the_last_known_one(polls: Polls) -> None:
     polls.see({A: 5}, {A: 9})
     polls.see({A: 6}, {})
     polls.see({A: 8}, {})
@@ -113,7 +113,7 @@ def test_a_log_end_that_could_not_be_read_is_the_last_one_known(polls: Polls) ->
     assert [each.lag for each in polls.samples()] == [3, 1]
 
 
-def test_a_partition_carries_the_name_of_the_member_that_reads_it(polls: Polls) -> None:
+def test_a_partition_has_the_name_of_its_member(polls: Polls) -> None:
     polls.see({A: 5, B: 5}, {A: 9, B: 9})
     polls.see({A: 5, B: 5}, {A: 9, B: 9})
     reading = [make_member(B, host="/10.1.2.3", name="reader")]

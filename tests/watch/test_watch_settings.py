@@ -1,4 +1,4 @@
-"""`watch` among the settings of the service."""
+"""The settings of `watch` in the service are checked."""
 
 import sys
 from pathlib import Path
@@ -31,14 +31,14 @@ def refused(**more: str) -> str:
     return str(raised.value)
 
 
-def test_two_settings_are_enough() -> None:
+def test_two_settings_enable_watch() -> None:
     settings, warnings = load(WATCHED, available=("prometheus",))
     assert settings.watch_bootstrap == ("kafka-1:9092", "kafka-2:9092")
     assert (settings.watch_cluster, settings.watch_interval, warnings) == ("prod", 10, ())
     assert problems(settings) == ()
 
 
-def test_one_without_the_other_is_refused() -> None:
+def test_one_of_the_two_settings_alone_is_refused() -> None:
     with pytest.raises(SettingsError, match="KARROT_WATCH_BOOTSTRAP needs KARROT_WATCH_CLUSTER"):
         load({"KARROT_WATCH_BOOTSTRAP": "kafka:9092"}, available=("prometheus",))
     with pytest.raises(SettingsError, match="KARROT_WATCH_CLUSTER needs KARROT_WATCH_BOOTSTRAP"):
@@ -53,7 +53,7 @@ def test_an_address_without_a_port_is_refused() -> None:
     assert "HOST:PORT, several separated by commas" in refused(KARROT_WATCH_BOOTSTRAP="kafka")
 
 
-def test_properties_that_are_not_there_or_wrong_are_told_before_the_start(tmp_path: Path) -> None:
+def test_missing_or_wrong_properties_are_reported_before_the_start(tmp_path: Path) -> None:
     assert "KARROT_WATCH_PROPERTIES names" in refused(KARROT_WATCH_PROPERTIES=str(tmp_path / "nowhere"))
     file = tmp_path / "client.properties"
     file.write_text("sasl.nosuch=hunter2")
@@ -61,12 +61,12 @@ def test_properties_that_are_not_there_or_wrong_are_told_before_the_start(tmp_pa
     assert problems(settings) == (f'KARROT_WATCH_BOOTSTRAP: {file}: No such configuration property: "sasl.nosuch"',)
 
 
-def test_a_service_without_the_client_library_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_library_is_reported_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     [problem] = problems(load(WATCHED, available=("prometheus",)).settings)
     assert problem == "KARROT_WATCH_BOOTSTRAP: watching Kafka needs confluent-kafka: pip install 'karrot-burrow[kafka]'"
 
 
-def test_who_watches_nothing_needs_no_client_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_without_watch_needs_no_client_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     assert problems(load({}, available=("prometheus",)).settings) == ()

@@ -21,7 +21,7 @@ def as_password(token: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", READ)
-def test_readers_show_the_token_as_bearer_or_as_password(path: str) -> None:
+def test_readers_send_the_token_as_bearer_or_as_password(path: str) -> None:
     client = make_website(api_token=TOKEN).client
     refused = client.get(path)
     assert refused.status_code == 401
@@ -36,7 +36,7 @@ def test_readers_show_the_token_as_bearer_or_as_password(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", READ)
-def test_without_a_token_everybody_reads(path: str) -> None:
+def test_everybody_can_read_without_a_token(path: str) -> None:
     assert make_website().client.get(path).status_code in (200, 404)
 
 
@@ -45,7 +45,7 @@ def test_probes_never_need_a_token(path: str) -> None:
     assert make_website(api_token=TOKEN, metrics_auth=True).client.get(path).status_code == 200
 
 
-def test_metrics_need_the_token_only_if_told() -> None:
+def test_metrics_need_the_token_only_if_the_setting_is_on() -> None:
     assert make_website(api_token=TOKEN).client.get("/metrics").status_code == 200
     guarded = make_website(api_token=TOKEN, metrics_auth=True).client
     assert guarded.get("/metrics").status_code == 401
@@ -60,7 +60,7 @@ def test_the_token_of_readers_does_not_open_the_webhook() -> None:
     assert client.get("/api/v1/groups", headers=bearer("tok")).status_code == 401
 
 
-def test_an_empty_secret_is_no_secret() -> None:
+def test_an_empty_secret_counts_as_none() -> None:
     credentials = Credentials(username="", password="", token="")
     assert (credentials.basic, credentials.bearer) == ((), ())
 

@@ -9,12 +9,12 @@ class Full(MemoryEventLog):
         return "the disk is full"
 
 
-def test_the_process_is_alive_whatever_its_log_says() -> None:
+def test_the_process_is_alive_even_if_its_log_fails() -> None:
     response = make_website(log=Full(ManualClock())).client.get("/healthz")
     assert (response.status_code, response.json) == (200, {"status": "alive"})
 
 
-def test_the_heartbeat_is_that_of_the_first_karrot() -> None:
+def test_the_heartbeat_has_the_form_of_the_first_karrot() -> None:
     response = make_website().client.get("/heartbeat")
     assert (response.status_code, response.json) == (
         200,
@@ -48,7 +48,7 @@ def test_a_log_that_cannot_be_written_is_not_ready() -> None:
     assert response.json["components"]["log"] == {"state": "failing", "detail": "the disk is full"}
 
 
-def test_what_else_the_leader_does_is_a_component_too() -> None:
+def test_the_leaders_other_tasks_are_components_too() -> None:
     website = make_website(reporters=(), duties=("resync",))
     assert website.client.get("/readyz").json == {
         "status": "ready",

@@ -11,7 +11,7 @@ HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 BODY = recorded_body("karrot_v1.9.5_err_stop.json")
 
 
-def test_the_settings_are_shown_as_they_were() -> None:
+def test_the_settings_are_shown_in_the_old_form() -> None:
     response = make_website().client.get("/config")
     assert response.json == {
         "status": "success",
@@ -26,7 +26,7 @@ def test_reporters_are_listed_by_name_with_or_without_a_slash() -> None:
         assert (response.status_code, response.json) == (200, {"reporters": ["prometheus", "stdout"]})
 
 
-def test_a_reporter_shows_the_last_event_it_had() -> None:
+def test_a_reporter_shows_its_last_event() -> None:
     website = make_website()
     website.client.post("/burrow", data=BODY)
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_warn.json"))
@@ -37,14 +37,14 @@ def test_a_reporter_shows_the_last_event_it_had() -> None:
     assert prometheus["prometheus"]["last_event"]["Result"]["status"] == "WARN"
 
 
-def test_a_reporter_without_an_event_shows_nulls_and_an_unknown_one_nothing() -> None:
+def test_a_reporter_without_an_event_shows_nulls_and_an_unknown_one_is_empty() -> None:
     client = make_website().client
     nothing = {"last_event_timestamp": None, "last_event": None}
     assert client.get("/reporters/stdout").json == {"reporters": [{"stdout": nothing}]}
     assert client.get("/reporters/carrier-pigeon").json == {"reporters": []}
 
 
-def test_browsers_get_pages_of_them() -> None:
+def test_browsers_get_html_pages() -> None:
     website = make_website()
     website.client.post("/burrow", data=BODY)
     error = "<b>no</b> room"
@@ -59,7 +59,7 @@ def test_browsers_get_pages_of_them() -> None:
     assert website.client.get("/reporters/carrier-pigeon", headers=HTML).status_code == 404
 
 
-def test_a_reporter_s_page_shows_what_it_sent_and_refused_in_its_own_words() -> None:
+def test_a_reporter_s_page_shows_sent_and_refused_data_in_the_reporter_s_own_words() -> None:
     website = make_website(reporters=("cloudwatch",))
     report = Report(
         at_ms=1_800_000_000_000,

@@ -35,7 +35,7 @@ def test_a_posted_event_can_be_scraped_as_text() -> None:
     assert lags(parse_text(response.text)) == LAG
 
 
-def test_openmetrics_is_had_for_the_asking() -> None:
+def test_openmetrics_is_sent_if_the_client_accepts_it() -> None:
     accept = "application/openmetrics-text; version=1.0.0"
     response = with_a_group().client.get("/metrics/", headers={"Accept": accept})
     assert response.content_type.startswith(accept)
@@ -43,7 +43,7 @@ def test_openmetrics_is_had_for_the_asking() -> None:
     assert lags(parse_openmetrics(response.text)) == LAG  # type: ignore[no-untyped-call]
 
 
-def test_gzip_is_used_where_it_is_taken() -> None:
+def test_gzip_is_used_if_the_client_accepts_it() -> None:
     client = with_a_group().client
     squeezed = client.get("/metrics", headers={"Accept-Encoding": "gzip, deflate"})
     assert squeezed.headers["Content-Encoding"] == "gzip"
@@ -52,19 +52,19 @@ def test_gzip_is_used_where_it_is_taken() -> None:
     assert "Content-Encoding" not in plain.headers
 
 
-def test_only_the_metrics_named_are_given() -> None:
+def test_only_the_named_metrics_are_sent() -> None:
     response = with_a_group().client.get("/metrics?name[]=karrot_consumer_lag&name[]=karrot_consumer_max_lag")
     names = {sample.name for family in parse_text(response.text) for sample in family.samples}
     assert names == {"karrot_consumer_lag", "karrot_consumer_max_lag"}
 
 
-def test_bytes_in_one_piece_serve_as_well() -> None:
+def test_an_exposition_in_one_piece_is_sent_the_same() -> None:
     website = make_website(render_metrics=lambda _accept, _names: ("text/plain", b"up 1\n"))
     assert website.client.get("/metrics").data == b"up 1\n"
     assert gzip.decompress(website.client.get("/metrics", headers={"Accept-Encoding": "gzip"}).data) == b"up 1\n"
 
 
-def test_a_log_that_cannot_be_read_is_503_not_half_an_answer() -> None:
+def test_an_unreadable_log_gives_503_and_not_half_an_answer() -> None:
     def failing(_accept: str, _names: object) -> tuple[str, Iterator[bytes]]:
         def pieces() -> Iterator[bytes]:
             raise LogUnavailableError("the disk is gone")

@@ -25,7 +25,7 @@ HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\0"
 
 
 class Page(HTMLParser):
-    """What a browser would read: elements, attributes and the text of table rows."""
+    """A parser that collects elements, attributes and the text of table rows."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def rows(website: Website, **query: Any) -> list[str]:
     return Page(read(website, **query)).rows[1:]
 
 
-def test_with_no_group_the_page_says_what_to_paste_with_this_host_filled_in() -> None:
+def test_without_a_group_the_page_shows_the_configuration_to_paste_with_this_host() -> None:
     website = make_website()
     text = website.client.get("/", base_url="http://karrot.example:8080").text
     assert "[notifier.karrot]" in text
@@ -75,7 +75,7 @@ def test_with_no_group_the_page_says_what_to_paste_with_this_host_filled_in() ->
     assert "curl -i http://karrot.example:8080/burrow -d &#39;{&#34;Event&#34;" in text
 
 
-def test_the_curl_line_posts_an_event_that_is_taken() -> None:
+def test_the_curl_line_posts_an_event_that_is_accepted() -> None:
     website = make_website()
     sample = re.search(r"-d &#39;(.*)&#39;", read(website))
     assert sample is not None
@@ -84,7 +84,7 @@ def test_the_curl_line_posts_an_event_that_is_taken() -> None:
     assert rows(website) == ["OK first-group try 42 – – – 0 s ago"]  # noqa: RUF001
 
 
-def test_an_address_given_from_outside_wins_and_the_curl_line_shows_no_secret() -> None:
+def test_an_external_url_wins_and_the_curl_line_shows_no_secret() -> None:
     website = make_website(
         external_url="https://karrot.example/", credentials=Credentials(username="burrow", password="canary")
     )
@@ -93,7 +93,7 @@ def test_an_address_given_from_outside_wins_and_the_curl_line_shows_no_secret() 
     assert "canary" not in text
 
 
-def test_below_a_path_every_link_bears_it_whether_the_proxy_takes_it_away_or_not() -> None:
+def test_every_link_has_the_url_prefix_whether_the_proxy_strips_it_or_not() -> None:
     website = take(make_website(external_url="https://tools.example/karrot/"), make_event())
     text = read(website)
     assert read(website, "/karrot/") == read(website, "/karrot") == text
@@ -106,7 +106,7 @@ def test_below_a_path_every_link_bears_it_whether_the_proxy_takes_it_away_or_not
     assert website.client.post("/karrot/burrow", data=b"{}").status_code == 400
 
 
-def test_a_prefix_that_a_client_chooses_changes_nothing() -> None:
+def test_a_prefix_from_a_client_is_ignored() -> None:
     website = take(make_website(), make_event())
     said = website.client.get("/", headers={"X-Forwarded-Prefix": "/evil", "Script-Name": "/evil"}).text
     assert "evil" not in said
@@ -114,7 +114,7 @@ def test_a_prefix_that_a_client_chooses_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("host", ["", "a b", "'; rm -rf /", "<script>", '"', "x" * 3000, "[::1]:5000", "\xff"])
-def test_a_hostile_host_spoils_nothing(host: str) -> None:
+def test_a_hostile_host_header_does_no_harm(host: str) -> None:
     response = make_website().client.get("/", headers={"Host": host, "Accept": "text/html"})
     assert response.status_code in (200, 400)
     assert "<script>" not in response.text
@@ -123,7 +123,7 @@ def test_a_hostile_host_spoils_nothing(host: str) -> None:
         assert "[notifier.karrot]" in response.text
 
 
-def test_groups_are_listed_the_worst_first() -> None:
+def test_groups_are_listed_worst_first() -> None:
     website = take(
         make_website(),
         make_event(consumer="well", status_text="OK", total_lag=10**9, incident_id=None),
@@ -143,7 +143,7 @@ def test_groups_are_listed_the_worst_first() -> None:
     ]
 
 
-def test_a_row_tells_what_an_operator_asks() -> None:
+def test_a_row_has_the_values_that_an_operator_needs() -> None:
     website = make_website()
     website.clock.wall = 1_746_950_422_304
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
@@ -155,7 +155,7 @@ def test_a_row_tells_what_an_operator_asks() -> None:
     assert 'Burrow of <bdi class="name">prod-eu</bdi> heard 2 min 10 s ago' in read(website)
 
 
-def test_a_burrow_that_fell_silent_is_pointed_out_while_others_talk() -> None:
+def test_a_silent_burrow_is_shown_while_others_still_post() -> None:
     website = make_website()
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
     website.clock.advance(400_000)
@@ -163,7 +163,7 @@ def test_a_burrow_that_fell_silent_is_pointed_out_while_others_talk() -> None:
     assert "</bdi> silent for 6 min 40 s" in read(website)
 
 
-def test_burrow_s_own_groups_are_told_of_apart() -> None:
+def test_burrow_s_own_groups_are_shown_separately() -> None:
     own = make_partition(topic="__consumer_offsets")
     website = take(
         make_website(),
@@ -184,7 +184,7 @@ def test_burrow_s_own_groups_are_told_of_apart() -> None:
     assert "own, and behind." in text
 
 
-def test_where_columns_have_no_heads_the_form_has_the_order_and_readers_the_table() -> None:
+def test_without_column_heads_the_form_has_the_order_and_screen_readers_the_table() -> None:
     website = take(make_website(), make_event())
     text = read(website, sort="-lag", status="ERR")
     assert '<option value="-lag" selected>By lag, reversed</option>' in text
@@ -195,7 +195,7 @@ def test_where_columns_have_no_heads_the_form_has_the_order_and_readers_the_tabl
     assert (roles.count("columnheader"), roles.count("rowheader"), roles.count("cell")) == (10, 1, 9)
 
 
-def test_of_a_group_that_fell_silent_the_page_says_what_was() -> None:
+def test_the_page_of_a_silent_group_shows_its_last_values() -> None:
     website = make_website()
     for lag in (100, 20_000, 40_000):
         website.clock.advance(5000)
@@ -213,7 +213,7 @@ def test_of_a_group_that_fell_silent_the_page_says_what_was() -> None:
     assert " now<" not in old
 
 
-def test_a_printed_page_says_when_it_was_so() -> None:
+def test_a_printed_page_has_its_time() -> None:
     website = take(make_website(), make_event())
     assert re.search(r'class="printed" data-live>As of\s+<time', read(website))
 
@@ -231,13 +231,13 @@ def test_the_page_filters_and_counts() -> None:
     assert website.client.get("/?status=BAD").status_code == 400
 
 
-def test_whoever_looks_first_finds_the_templates_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_templates_are_compiled_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
     website = take(make_website(), make_event())
     monkeypatch.delattr("jinja2.Environment.compile")
     assert len(rows(website)) == 1
 
 
-def test_a_long_list_comes_in_pages() -> None:
+def test_a_long_list_is_split_into_pages() -> None:
     website = take(make_website(), *(make_event(consumer=f"g{n:04}", total_lag=n) for n in range(PAGE_SIZE + 5)))
     assert len(rows(website)) == PAGE_SIZE
     assert [row.split()[1] for row in rows(website, page=2)] == ["g0004", "g0003", "g0002", "g0001", "g0000"]
@@ -248,7 +248,7 @@ def test_a_long_list_comes_in_pages() -> None:
         assert website.client.get("/", query_string={"page": page}).status_code == 400
 
 
-def test_from_the_middle_of_a_long_list_both_ends_are_a_step_away() -> None:
+def test_a_page_in_the_middle_of_a_long_list_links_to_both_ends() -> None:
     website = take(make_website(), *(make_event(consumer=f"g{n:04}", total_lag=n) for n in range(3 * PAGE_SIZE + 1)))
 
     def jumps(page: int) -> list[tuple[str, str]]:
@@ -261,7 +261,7 @@ def test_from_the_middle_of_a_long_list_both_ends_are_a_step_away() -> None:
     assert jumps(4) == [("", "First")]
 
 
-def test_a_group_has_a_page_of_its_own() -> None:
+def test_a_group_has_its_own_page() -> None:
     website = make_website()
     for _, body in recorded_posts():
         website.client.post("/burrow", data=body)
@@ -272,7 +272,7 @@ def test_a_group_has_a_page_of_its_own() -> None:
     assert "Recent events" in text
 
 
-def test_the_partition_that_lags_most_is_shown_even_if_it_is_well() -> None:
+def test_the_partition_with_the_largest_lag_is_shown_even_if_it_is_ok() -> None:
     worst = make_partition(partition=7, status_text="OK", current_lag=99_999)
     website = take(make_website(), make_event(max_lag=worst))
     text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
@@ -282,7 +282,7 @@ def test_the_partition_that_lags_most_is_shown_even_if_it_is_well() -> None:
     )
 
 
-def test_thousands_of_partitions_are_cut_and_said_so() -> None:
+def test_thousands_of_partitions_are_cut_with_a_note() -> None:
     website = make_website()
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_partitions_2000.json"))
     (state,) = website.log.latest()
@@ -291,13 +291,13 @@ def test_thousands_of_partitions_are_cut_and_said_so() -> None:
     assert len(text) < 300_000
 
 
-def test_a_group_that_is_not_there_is_a_page_that_says_so() -> None:
+def test_an_unknown_group_has_a_page_that_reports_it() -> None:
     response = make_website().client.get("/group?cluster=a&consumer=b", headers={"Accept": "text/html"})
     assert response.status_code == 404
     assert "No live consumer group has this name" in response.text
 
 
-def test_hostile_names_are_text_and_nothing_else() -> None:
+def test_hostile_names_are_only_text() -> None:
     hostile = make_partition(topic=HOSTILE, owner=HOSTILE, client_id=HOSTILE, status_text=HOSTILE)
     website = take(
         make_website(),
@@ -337,7 +337,7 @@ def test_any_name_leads_from_the_list_to_its_group(shared: Website, name: str) -
     assert [website.client.get(link).status_code for link in links] == [200]
 
 
-def test_what_was_refused_is_shown_with_why_and_what_to_do() -> None:
+def test_rejects_are_shown_with_the_reason_and_the_remedy() -> None:
     website = make_website()
     assert "No refused request is kept." in read(website, "/rejects")
     website.client.post("/burrow", data=HOSTILE.encode())
@@ -350,7 +350,7 @@ def test_what_was_refused_is_shown_with_why_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/reporters", "/rejects", "/nothing"])
-def test_a_page_takes_nothing_from_elsewhere_and_nothing_inline(path: str) -> None:
+def test_a_page_loads_no_external_and_no_inline_resources(path: str) -> None:
     website = take(make_website(), make_event())
     page = Page(website.client.get(path, headers={"Accept": "text/html"}).text)
     assert "style" not in page.tags
@@ -362,7 +362,7 @@ def test_a_page_takes_nothing_from_elsewhere_and_nothing_inline(path: str) -> No
             assert value.startswith(("/", "#")), value
 
 
-def test_static_files_are_kept_for_ever_under_names_of_their_content() -> None:
+def test_static_files_are_cached_forever_under_content_hashes() -> None:
     client = make_website().client
     text = client.get("/").text
     paths = set(re.findall(r'"(/static/[^"]+)"', text))
@@ -376,7 +376,7 @@ def test_static_files_are_kept_for_ever_under_names_of_their_content() -> None:
         assert (again.status_code, again.data) == (304, b"")
 
 
-def test_a_burrow_whose_groups_have_all_gone_is_no_new_karrot() -> None:
+def test_a_burrow_without_groups_does_not_look_like_a_new_karrot() -> None:
     website = take(make_website(), make_event())
     website.clock.advance(400_000)
     text = read(website)
@@ -385,12 +385,12 @@ def test_a_burrow_whose_groups_have_all_gone_is_no_new_karrot() -> None:
     assert "[notifier.karrot]" not in text
 
 
-def test_a_cluster_that_is_expected_and_was_never_heard_is_pointed_out() -> None:
+def test_an_expected_cluster_that_was_never_heard_is_shown() -> None:
     website = take(make_website(expected_clusters=["prod-eu", "prod-us"]), make_event())
     assert "Burrow was never heard (prod-us)" in read(website)
 
 
-def test_what_is_wrong_with_karrot_stands_above_the_groups() -> None:
+def test_problems_of_karrot_are_shown_above_the_groups() -> None:
     website = take(make_website(max_consumers=12), *(make_event(consumer=f"g{n}") for n in range(12)))
     for name in ("default_post_v1.9.5_warn.json", *["oneline_v1.9.5_warn.json"] * 10):
         website.client.post("/burrow", data=recorded_body(name))
@@ -409,7 +409,7 @@ def test_what_is_wrong_with_karrot_stands_above_the_groups() -> None:
     assert "refused in the last" not in read(website)
 
 
-def test_the_list_sorts_by_a_column_of_the_address() -> None:
+def test_the_list_sorts_by_a_column_in_the_url() -> None:
     website = take(
         make_website(),
         make_event(consumer="b", status_text="OK", total_lag=9, incident_id=None),
@@ -422,7 +422,7 @@ def test_the_list_sorts_by_a_column_of_the_address() -> None:
     assert website.client.get("/?sort=size").status_code == 400
 
 
-def test_a_page_goes_out_squeezed_to_whoever_takes_it() -> None:
+def test_a_page_is_compressed_if_the_client_accepts_it() -> None:
     website = take(make_website(), *(make_event(consumer=f"group-{n}") for n in range(20)))
     plain = website.client.get("/", headers={"Accept": "text/html"})
     squeezed = website.client.get("/", headers={"Accept": "text/html", "Accept-Encoding": "gzip"})
@@ -432,7 +432,7 @@ def test_a_page_goes_out_squeezed_to_whoever_takes_it() -> None:
     assert len(squeezed.data) * 4 < len(plain.data)
 
 
-def test_the_page_of_a_group_shows_its_last_weeks_where_there_are_tables() -> None:
+def test_the_page_of_a_group_shows_its_last_weeks_if_there_are_tables() -> None:
     end = datetime(2026, 11, 22, tzinfo=UTC)
     hours = tuple(HistoryHour(end - timedelta(hours=n), 1000.0 * n, 60.0 * n, 1 + n % 3) for n in range(72, 0, -1))
     began, ended = end - timedelta(hours=9), end - timedelta(hours=7)
@@ -454,7 +454,7 @@ def test_the_page_of_a_group_shows_its_last_weeks_where_there_are_tables() -> No
     assert len(asked) == 2
 
 
-def test_the_page_of_a_group_names_the_days_whose_incidents_are_not_known() -> None:
+def test_the_page_of_a_group_names_the_days_with_unknown_incidents() -> None:
     end = datetime(2026, 11, 22, tzinfo=UTC)
     hours = tuple(HistoryHour(end - timedelta(hours=n), 1000.0 * n, 60.0 * n, 1) for n in range(72, 0, -1))
     missing = [
@@ -474,13 +474,13 @@ def test_the_page_of_a_group_names_the_days_whose_incidents_are_not_known() -> N
     assert "2026-11-18, 2026-11-20 and some days after that: on these days" in told(*missing, *missing)
 
 
-def test_tables_that_cannot_be_read_are_said_so() -> None:
+def test_unreadable_tables_are_reported() -> None:
     website = take(make_website(past=lambda _cluster, _consumer: "lag_minute is <damaged>"), make_event())
     text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
     assert "The tables could not be read: lag_minute is &lt;damaged&gt;" in text
 
 
-def test_a_karrot_that_polls_kafka_waits_for_kafka_and_says_why_it_fails() -> None:
+def test_a_karrot_that_polls_kafka_waits_for_kafka_and_shows_why_it_fails() -> None:
     website = make_website(duties=("watch",))
     page = read(website)
     assert "<h1>Waiting for Kafka</h1>" in page
@@ -504,7 +504,7 @@ def test_home_page_reporters_page_and_api_use_one_word_for_the_state_of_a_report
     assert [row.split()[:2] for row in listed] == [[state, name] for name, state in states.items()]
 
 
-def test_the_reporters_page_tells_errors_in_full_and_what_was_refused() -> None:
+def test_the_reporters_page_shows_full_errors_and_refused_data() -> None:
     website = make_website(reporters=("cloudwatch",))
     error = "AccessDenied: " + "x" * 400
     website.log.save_reporter(ReporterState("cloudwatch", None, "failing", error, website.clock.wall))

@@ -30,7 +30,7 @@ def test_every_code_has_a_status_a_title_and_a_remedy() -> None:
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/burrow/x", "/api/v2", "/static/nothing.css"])
-def test_an_unknown_path_is_a_problem_and_never_a_redirect(path: str) -> None:
+def test_an_unknown_path_gives_a_problem_and_never_a_redirect(path: str) -> None:
     client = make_website().client
     for method in ("GET", "POST"):
         response = client.open(path, method=method)
@@ -42,7 +42,7 @@ def test_an_unknown_path_is_a_problem_and_never_a_redirect(path: str) -> None:
         assert response.json["detail"]
 
 
-def test_a_doubled_slash_is_no_redirect_either() -> None:
+def test_a_double_slash_gives_no_redirect_either() -> None:
     client = make_website().client
     event = recorded_body("karrot_v1.9.5_warn.json")
     assert client.post("/", data=event, environ_overrides={"PATH_INFO": "//burrow"}).status_code == 202
@@ -57,7 +57,7 @@ def test_a_browser_gets_a_small_page_instead() -> None:
     assert CODES["not_found"].title in response.text
 
 
-def test_the_page_says_what_is_wrong_and_where_in_words_for_people() -> None:
+def test_the_page_names_the_wrong_parameter_in_plain_words() -> None:
     page = make_website().client.get("/?page=x", headers=HTML)
     assert page.status_code == 400
     assert "page is a whole number from 1." in page.text
@@ -67,14 +67,14 @@ def test_the_page_says_what_is_wrong_and_where_in_words_for_people() -> None:
     assert "`" not in page.text
 
 
-def test_the_api_and_the_webhook_answer_browsers_as_programs() -> None:
+def test_the_api_and_the_webhook_answer_browsers_like_programs() -> None:
     client = make_website().client
     for path in ("/api/v1/nothing", "/api/v1/group", "/burrow"):
         assert client.get(path, headers=HTML).content_type == "application/problem+json"
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/api/v1/groups", "/metrics", "/reporters"])
-def test_a_wrong_method_is_told_which_are_right(path: str) -> None:
+def test_a_wrong_method_gets_the_allowed_ones(path: str) -> None:
     response = make_website().client.post(path)
     assert response.status_code == 405
     assert response.headers["Allow"] == "GET, HEAD, OPTIONS"
@@ -83,7 +83,7 @@ def test_a_wrong_method_is_told_which_are_right(path: str) -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, HTML])
-def test_the_unexpected_is_logged_once_and_tells_nothing(headers: dict[str, str]) -> None:
+def test_an_unexpected_error_is_logged_once_and_shows_no_details(headers: dict[str, str]) -> None:
     client = make_website(log=Unreadable(ManualClock())).client
     with capture_logs() as logs:
         response = client.get("/api/v1/groups" if not headers else "/", headers=headers)
@@ -95,7 +95,7 @@ def test_the_unexpected_is_logged_once_and_tells_nothing(headers: dict[str, str]
     assert entry["exc_info"] is True
 
 
-def test_a_log_that_cannot_be_read_is_503() -> None:
+def test_an_unreadable_log_gives_503() -> None:
     log = Unreadable(ManualClock())
     log.error = LogUnavailableError("the disk is gone")
     response = make_website(log=log).client.get("/api/v1/groups")
@@ -106,7 +106,7 @@ def test_a_log_that_cannot_be_read_is_503() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/burrow", "/metrics", "/api/v1/groups", "/nothing", "/healthz"])
-def test_every_answer_carries_the_security_headers(path: str) -> None:
+def test_every_answer_has_the_security_headers(path: str) -> None:
     headers = make_website().client.get(path).headers
     assert headers["Content-Security-Policy"].startswith("default-src 'self';")
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
@@ -116,7 +116,7 @@ def test_every_answer_carries_the_security_headers(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/readyz", "/metrics", "/api/v1/groups", "/reporters"])
-def test_head_is_get_without_a_body(path: str) -> None:
+def test_head_answers_like_get_without_a_body(path: str) -> None:
     response = make_website().client.head(path)
     assert response.status_code == 200
     assert response.data == b""

@@ -44,7 +44,7 @@ def test_an_event_is_accepted_once_it_is_stored(method: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(expected_events()))
-def test_every_recorded_body_is_answered_as_its_index_says(name: str) -> None:
+def test_every_recorded_body_gets_the_answer_in_its_index(name: str) -> None:
     website = make_website()
     response = website.client.post("/burrow", data=recorded_body(name))
     kind = expected_events()[name].get("kind")
@@ -57,13 +57,13 @@ def test_every_recorded_body_is_answered_as_its_index_says(name: str) -> None:
         assert response.status_code == 202, kind
 
 
-def test_the_content_type_is_not_judged() -> None:
+def test_the_content_type_is_ignored() -> None:
     response = make_website().client.post("/burrow", data=ERR_STOP, content_type="text/x-burrow")
     assert response.status_code == 202
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PATCH"])
-def test_other_methods_are_told_what_the_address_is_for(method: str) -> None:
+def test_other_methods_get_an_explanation_of_the_url(method: str) -> None:
     response = make_website().client.open("/burrow", method=method)
     assert response.status_code == 405
     assert {"POST", "PUT", "DELETE"} <= set(response.headers["Allow"].split(", "))
@@ -74,7 +74,7 @@ def test_other_methods_are_told_what_the_address_is_for(method: str) -> None:
 
 
 class Unread(io.BytesIO):
-    """A body that must not be touched."""
+    """A body that must not be read."""
 
     def read(self, *_args: Any) -> bytes:
         raise AssertionError("the body was read")
@@ -101,7 +101,7 @@ SECRETS = Credentials(
         {"Authorization": "bearer old-tok"},
     ],
 )
-def test_present_and_previous_secrets_open_the_webhook(headers: dict[str, str]) -> None:
+def test_current_and_previous_secrets_open_the_webhook(headers: dict[str, str]) -> None:
     website = make_website(credentials=SECRETS)
     assert website.client.post("/burrow", data=ERR_STOP, headers=headers).status_code == 202
 
@@ -124,7 +124,7 @@ def test_present_and_previous_secrets_open_the_webhook(headers: dict[str, str]) 
         "Digest username=burrow",
     ],
 )
-def test_anything_else_is_401_before_the_body_is_read(authorization: str | None) -> None:
+def test_any_other_credentials_give_401_before_the_body_is_read(authorization: str | None) -> None:
     website = make_website(credentials=SECRETS)
     response = post_unread(website, {} if authorization is None else {"Authorization": authorization})
     assert response.status_code == 401
@@ -148,7 +148,7 @@ def test_anything_else_is_401_before_the_body_is_read(authorization: str | None)
         ({}, 10**30, "too_large"),
     ],
 )
-def test_limits_come_before_the_body(headers: dict[str, str], length: int | None, code: str) -> None:
+def test_limits_are_checked_before_the_body_is_read(headers: dict[str, str], length: int | None, code: str) -> None:
     website = make_website()
     response = post_unread(website, headers, length)
     assert (response.status_code, response.json["code"]) == (CODES[code].status, code)
@@ -157,13 +157,13 @@ def test_limits_come_before_the_body(headers: dict[str, str], length: int | None
     assert rejected(website) == {code: 1}
 
 
-def test_an_empty_body_is_no_json() -> None:
+def test_an_empty_body_is_refused_as_invalid_json() -> None:
     response = make_website().client.post("/burrow", environ_overrides={"CONTENT_LENGTH": "0"})
     assert response.json is not None
     assert (response.status_code, response.json["code"]) == (400, "invalid_json")
 
 
-def test_the_content_encoding_identity_is_none() -> None:
+def test_the_content_encoding_identity_is_accepted() -> None:
     response = make_website().client.post("/burrow", data=ERR_STOP, headers={"Content-Encoding": "Identity"})
     assert response.status_code == 202
 
@@ -186,7 +186,7 @@ def test_no_byte_beyond_the_length_is_read() -> None:
     assert stream.read() == b"GET /next"
 
 
-def test_a_body_that_takes_too_long_is_given_up() -> None:
+def test_a_body_that_takes_too_long_is_refused() -> None:
     website = make_website(body_timeout=4.0)
 
     class Drip(io.BytesIO):
@@ -201,7 +201,7 @@ def test_a_body_that_takes_too_long_is_given_up() -> None:
     assert f"5 of {len(ERR_STOP)} bytes" in response.json["detail"]
 
 
-def test_a_connection_that_breaks_stores_nothing() -> None:
+def test_a_broken_connection_stores_no_event() -> None:
     class Broken(io.BytesIO):
         def read(self, *_args: Any) -> bytes:
             raise ConnectionResetError
@@ -213,7 +213,7 @@ def test_a_connection_that_breaks_stores_nothing() -> None:
     assert website.log.size().events == 0
 
 
-def test_large_bodies_take_turns_and_give_up_waiting() -> None:
+def test_large_bodies_are_read_in_turn_and_refused_after_a_wait() -> None:
     website = make_website(large_body_wait=0.01)
     large = ERR_STOP + b" " * LARGE_BODY
     with website.context.large_bodies:
@@ -234,7 +234,7 @@ def test_large_bodies_take_turns_and_give_up_waiting() -> None:
         (UnconfirmedError("the disk does not answer"), "unconfirmed"),
     ],
 )
-def test_what_cannot_be_stored_is_503(error: Exception, code: str) -> None:
+def test_an_event_that_cannot_be_stored_gets_503(error: Exception, code: str) -> None:
     class Failing(MemoryEventLog):
         def begin(self, *_args: Any, **_kwargs: Any) -> NoReturn:
             raise error
@@ -254,10 +254,10 @@ def test_what_cannot_be_stored_is_503(error: Exception, code: str) -> None:
     assert rejected(failing) == {code: 1}
 
 
-def test_a_fault_of_ours_is_counted_and_its_body_kept() -> None:
+def test_an_internal_error_is_counted_and_its_body_kept() -> None:
     class Faulty(MemoryEventLog):
         def begin(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-            raise ZeroDivisionError("nobody expected this")
+            raise ZeroDivisionError("an unexpected error")
 
     faulty = make_website(log=Faulty(ManualClock()))
     response = faulty.client.post("/burrow", data=ERR_STOP)
@@ -266,10 +266,10 @@ def test_a_fault_of_ours_is_counted_and_its_body_kept() -> None:
     assert response.json["code"] == "internal_error"
     assert rejected(faulty) == {"internal_error": 1}
     (kept,) = faulty.log.rejects()
-    assert (kept.detail, kept.body) == ("ZeroDivisionError: nobody expected this", ERR_STOP[:4096])
+    assert (kept.detail, kept.body) == ("ZeroDivisionError: an unexpected error", ERR_STOP[:4096])
 
 
-def test_a_refused_body_is_counted_once_and_told_with_its_path() -> None:
+def test_a_refused_body_is_counted_once_and_logged_with_its_path() -> None:
     website = make_website()
     body = json.loads(ERR_STOP)
     body["Event"]["Result"]["totallag"] = "many"
@@ -282,7 +282,7 @@ def test_a_refused_body_is_counted_once_and_told_with_its_path() -> None:
     assert len(website.log.rejects()) == 1
 
 
-def test_a_close_is_taken_by_its_content_whatever_the_method() -> None:
+def test_a_close_is_recognized_by_its_content_for_any_method() -> None:
     website = make_website()
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_close.json"))
     (state,) = website.log.latest()
@@ -320,7 +320,7 @@ def guarded() -> Website:
 
 @given(body=st.binary(min_size=1) | JSON_VALUES.map(lambda value: json.dumps(value).encode()) | ALMOST_EVENTS)
 @settings(max_examples=150, deadline=None)
-def test_no_body_is_a_fault_of_ours(shared: Website, body: bytes) -> None:
+def test_no_body_causes_an_internal_error(shared: Website, body: bytes) -> None:
     response = shared.client.post("/burrow", data=body)
     assert response.status_code in (202, 400)
     if response.status_code == 400:
@@ -331,7 +331,7 @@ def test_no_body_is_a_fault_of_ours(shared: Website, body: bytes) -> None:
 
 @given(group=st.text(), cluster=st.text(min_size=1))
 @settings(max_examples=100, deadline=None)
-def test_what_was_accepted_can_be_shown_everywhere(shared: Website, group: str, cluster: str) -> None:
+def test_an_accepted_event_can_be_shown_everywhere(shared: Website, group: str, cluster: str) -> None:
     website = shared
     website.forget()
     body = json.loads(ERR_STOP)
@@ -349,7 +349,7 @@ def test_what_was_accepted_can_be_shown_everywhere(shared: Website, group: str, 
 
 @given(authorization=st.text(st.characters(max_codepoint=255, exclude_characters="\r\n\0")))
 @settings(max_examples=100, deadline=None)
-def test_no_header_is_a_fault_of_ours(guarded: Website, authorization: str) -> None:
+def test_no_header_causes_an_internal_error(guarded: Website, authorization: str) -> None:
     response = post_unread(guarded, {"Authorization": authorization})
     assert response.status_code == 401
 
@@ -362,7 +362,7 @@ def test_no_header_is_a_fault_of_ours(guarded: Website, authorization: str) -> N
         ("karrot_v1.9.5_close.json", "close"),
     ],
 )
-def test_events_are_counted_by_kind_so_that_a_burrow_without_healthy_ones_is_seen(recording: str, kind: str) -> None:
+def test_events_are_counted_by_kind_so_that_a_missing_ok_is_noticed(recording: str, kind: str) -> None:
     website = make_website()
     website.client.post("/burrow", data=recorded_body(recording))
     counted = {counter.labels: counter.value for counter in website.log.counters() if "webhook_events" in counter.name}

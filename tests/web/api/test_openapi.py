@@ -42,7 +42,7 @@ def test_every_operation_has_its_own_name(described: dict[str, Any]) -> None:
     assert len(names) == len(set(names))
 
 
-def test_every_code_is_told_somewhere_or_general(described: dict[str, Any]) -> None:
+def test_every_code_is_described_at_an_operation_or_in_general(described: dict[str, Any]) -> None:
     told = " ".join(
         answer["description"]
         for operations in described["paths"].values()
@@ -70,7 +70,7 @@ def test_every_code_is_told_somewhere_or_general(described: dict[str, Any]) -> N
         ("/openapi.json", 200),
     ],
 )
-def test_answers_are_as_described(described: dict[str, Any], path: str, status: int) -> None:
+def test_answers_match_their_description(described: dict[str, Any], path: str, status: int) -> None:
     website = make_website()
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
     website.client.post("/burrow", data=b"not an event")

@@ -32,7 +32,7 @@ def get(website: Website, path: str, **query: Any) -> Any:
     return json.loads(response.data)
 
 
-def test_a_group_is_told_in_full() -> None:
+def test_a_group_has_all_fields() -> None:
     website = make_website()
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
     answer = get(website, "/api/v1/groups")
@@ -62,7 +62,7 @@ def test_a_group_is_told_in_full() -> None:
     assert signals <= group.keys()
 
 
-def test_numbers_are_exact_and_the_unknown_is_null() -> None:
+def test_numbers_are_not_rounded_and_unknown_values_are_null() -> None:
     website = take(make_website(), make_event(total_lag=2**64 - 1, max_lag=None, partitions=(), complete=None))
     (group,) = get(website, "/api/v1/groups")["groups"]
     assert group["lag"] == 18446744073709551615
@@ -71,7 +71,7 @@ def test_numbers_are_exact_and_the_unknown_is_null() -> None:
     assert group["complete"] is None
 
 
-def test_pages_follow_each_other_whatever_the_names() -> None:
+def test_pages_follow_each_other_for_any_names() -> None:
     keys = sorted(
         (cluster, consumer) for cluster in ("a", "ü/…", "z") for consumer in ("", "\0", "g/h?i#", "名前", "x" * 999)
     )
@@ -100,7 +100,7 @@ def test_groups_are_filtered_by_cluster_status_and_text() -> None:
     assert len(get(website, "/api/v1/groups", cluster="", status="", q="")["groups"]) == 3
 
 
-def test_a_filtered_page_ends_where_its_last_match_is() -> None:
+def test_a_filtered_page_ends_at_its_last_match() -> None:
     website = take(make_website(), *(make_event(consumer=name) for name in ("a1", "b", "a2", "c", "a3")))
     first = get(website, "/api/v1/groups", q="a", limit=2, cluster="prod-eu")
     assert [name for _, name in names(first)] == ["a1", "a2"]
@@ -123,7 +123,7 @@ def test_a_wrong_parameter_is_named(name: str, value: str) -> None:
     assert (response.json["code"], response.json["path"]) == ("invalid_field", name)
 
 
-def test_one_group_comes_with_its_partitions_and_its_past() -> None:
+def test_a_single_group_has_its_partitions_and_its_history() -> None:
     website = make_website()
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_warn.json"))
     website.clock.advance(30_000)
@@ -161,13 +161,13 @@ def test_one_group_comes_with_its_partitions_and_its_past() -> None:
     assert answer["events"][0]["bad_partitions"] == 1
 
 
-def test_an_event_that_lists_every_partition_says_so() -> None:
+def test_an_event_that_lists_every_partition_is_marked() -> None:
     website = take(make_website(), make_event(source=Source.REST))
     answer = get(website, "/api/v1/group", cluster="prod-eu", consumer="orders-svc")
     assert answer["all_partitions_listed"] is True
 
 
-def test_a_time_that_no_calendar_holds_is_told_as_its_number_alone() -> None:
+def test_a_time_outside_the_calendar_is_given_only_as_a_number() -> None:
     misread = OffsetSample(1, 7_850_000_000_000_000_000, None)
     website = take(make_website(), make_event(max_lag=make_partition(end=misread)))
     answer = get(website, "/api/v1/group", cluster="prod-eu", consumer="orders-svc")
@@ -191,7 +191,7 @@ def test_an_unknown_or_silent_group_is_not_found() -> None:
         assert (response.status_code, response.json["code"]) == (404, "not_found")
 
 
-def test_reporters_are_told_with_what_waits_for_them() -> None:
+def test_reporters_are_listed_with_their_backlog() -> None:
     website = make_website(reporters=("prometheus", "stdout", "cloudwatch"))
     log = website.log
     for _ in range(3):
@@ -271,7 +271,7 @@ def shared() -> Website:
 
 @given(event=event_strategy())
 @settings(max_examples=150, deadline=None)
-def test_any_event_can_be_told(shared: Website, event: LagEvent) -> None:
+def test_any_event_can_be_returned(shared: Website, event: LagEvent) -> None:
     website = shared
     website.forget()
     website.log.append(event, to_wire(event))
@@ -283,13 +283,13 @@ def test_any_event_can_be_told(shared: Website, event: LagEvent) -> None:
 
 @given(query=st.dictionaries(st.sampled_from(["cluster", "status", "q", "limit", "after", "page"]), st.text()))
 @settings(max_examples=200, deadline=None)
-def test_no_query_is_a_fault_of_ours(shared: Website, query: dict[str, str]) -> None:
+def test_no_query_causes_an_internal_error(shared: Website, query: dict[str, str]) -> None:
     website = take(shared, make_event())
     for path in ("/api/v1/groups", "/"):
         assert website.client.get(path, query_string=query).status_code in (200, 400)
 
 
-def test_names_too_long_for_an_address_do_not_end_the_pages() -> None:
+def test_names_too_long_for_a_url_do_not_end_the_pages() -> None:
     website = make_website()
     long = ["a", *(("b" * 30_000) + tail for tail in ("", "1", "2", "3")), "b" * 300, "c"]
     for consumer in long:
@@ -304,7 +304,7 @@ def test_names_too_long_for_an_address_do_not_end_the_pages() -> None:
     assert found == sorted(long)
 
 
-def test_what_was_refused_is_told_with_the_beginning_of_its_body() -> None:
+def test_rejects_have_the_beginning_of_their_body() -> None:
     website = make_website()
     website.client.post("/burrow", data=b'{"events": []}')
     website.client.post("/burrow", data=b"\xff{")

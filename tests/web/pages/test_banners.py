@@ -8,7 +8,7 @@ def wrong(seen: BannerInputs) -> list[str]:
     return [banner.wrong for banner in banners(seen)]
 
 
-def test_when_all_is_well_there_is_nothing_to_say() -> None:
+def test_a_healthy_karrot_has_no_banner() -> None:
     heard = [Heard("prod-eu", 3.0, silent=False)]
     assert wrong(BannerInputs(heard=heard, kinds={"observation": 1, "incident": 99}, groups=3, max_groups=10)) == []
 
@@ -87,7 +87,7 @@ def test_when_all_is_well_there_is_nothing_to_say() -> None:
         ),
     ],
 )
-def test_each_trouble_is_told_with_its_remedy_and_runbook(
+def test_each_problem_has_a_banner_with_its_remedy_and_runbook(
     seen: BannerInputs, sentence: str, remedy: str, runbook: str
 ) -> None:
     (banner,) = banners(seen)
@@ -96,7 +96,7 @@ def test_each_trouble_is_told_with_its_remedy_and_runbook(
     assert banner.runbook == runbook
 
 
-def test_few_verdicts_say_nothing_of_the_threshold() -> None:
+def test_few_verdicts_give_no_banner_about_the_threshold() -> None:
     assert wrong(BannerInputs(kinds={"incident": 9})) == []
 
 

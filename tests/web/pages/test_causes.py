@@ -18,7 +18,7 @@ def told(*, total_lag: int = 40_000, count: int = 12, **partition: object) -> Ca
     return found
 
 
-def test_a_group_that_is_well_has_no_cause() -> None:
+def test_a_healthy_group_has_no_cause() -> None:
     assert cause(state(make_event(status_text="OK")), None) is None
 
 
@@ -30,14 +30,14 @@ def test_a_group_that_is_well_has_no_cause() -> None:
         ("REWIND", "1 of 12 went back", "a commit was below the one before", "KarrotConsumerError"),
     ],
 )
-def test_what_burrow_found_on_partitions_is_said_in_words(status: str, brief: str, part: str, runbook: str) -> None:
+def test_burrows_findings_on_partitions_are_explained(status: str, brief: str, part: str, runbook: str) -> None:
     found = told(status_text=status)
     assert (found.brief, found.runbook) == (brief, runbook)
     assert part in found.sentence
     assert found.look
 
 
-def test_an_error_whose_partition_is_not_listed_is_not_called_slow() -> None:
+def test_an_error_without_its_partition_is_not_called_slow() -> None:
     found = cause(state(make_event(status_text="ERR", max_lag=None, partitions=())), None)
     assert found is not None
     assert (found.brief, found.runbook) == ("partition not listed", "KarrotConsumerError")
@@ -45,7 +45,7 @@ def test_an_error_whose_partition_is_not_listed_is_not_called_slow() -> None:
     assert "consumers" not in found.look
 
 
-def test_a_group_that_is_only_slow_is_told_with_its_rates() -> None:
+def test_a_slow_group_is_shown_with_its_rates() -> None:
     found = told()
     assert (found.brief, found.runbook) == ("1 of 12 too slow", "KarrotConsumerLagGrowing")
     assert found.sentence == (
@@ -53,20 +53,20 @@ def test_a_group_that_is_only_slow_is_told_with_its_rates() -> None:
     )
 
 
-def test_lag_that_lies_on_one_partition_is_a_cause_of_its_own() -> None:
+def test_a_lag_on_one_partition_is_a_separate_cause() -> None:
     found = told(total_lag=11_000, current_lag=10_440)
     assert (found.brief, found.runbook) == ("95 % on one partition", "KarrotConsumerLagGrowing")
     assert "more consumers would not help" in found.look
     assert told(total_lag=11_000, current_lag=10_440, count=1).brief == "1 of 1 too slow"
 
 
-def test_burrow_itself_is_told_apart() -> None:
+def test_burrows_own_group_has_its_own_cause() -> None:
     worst = make_partition(topic="__consumer_offsets")
     found = cause(state(make_event(consumer="burrow-prod", max_lag=worst)), None)
     assert found is not None
     assert (found.brief, found.runbook) == ("Burrow itself is behind", "KarrotBurrowLagging")
 
 
-def test_a_status_that_nobody_knows_is_said_so() -> None:
+def test_an_unknown_status_is_named_as_unknown() -> None:
     found = cause(state(make_event(status_text="ODD\u202e")), None)
     assert found == Cause("", "Burrow is not known to say ODD\\u{202e}.")

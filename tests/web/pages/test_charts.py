@@ -9,7 +9,7 @@ _VALUE = st.none() | st.integers(0, 2**64 - 1)
 Points = list[tuple[float, int | None]]
 
 
-def test_a_sparkline_stands_on_zero_and_ends_at_the_newest_value() -> None:
+def test_a_sparkline_starts_at_zero_height_and_ends_at_the_newest_value() -> None:
     drawn = spark([0, 50, 100])
     assert drawn is not None
     assert drawn.line == "2.5,19.5 48,11 93.5,2.5"
@@ -18,7 +18,7 @@ def test_a_sparkline_stands_on_zero_and_ends_at_the_newest_value() -> None:
     assert spark([7]) is None
 
 
-def test_ticks_are_round_moments_in_utc() -> None:
+def test_ticks_are_round_times_in_utc() -> None:
     assert frame(1_795_316_400, 1_795_316_400 + 100).ticks[:2] == [Tick(0.0, "03:00:00"), Tick(20.0, "03:00:20")]
     assert [tick.text for tick in frame(1_795_316_400, 1_795_316_400 + 3600).ticks][:2] == ["03:00", "03:10"]
     assert frame(1_795_219_200, 1_795_219_200 + 30 * 86_400).ticks[0].text == "23 Nov"
@@ -35,7 +35,7 @@ def test_a_curve_reaches_up_to_a_round_value() -> None:
     assert [tick.text for tick in delays.ticks] == ["30 min", "1 h", "1.5 h"]
 
 
-def test_where_nothing_was_heard_the_line_is_broken() -> None:
+def test_a_line_has_a_gap_where_no_event_was_received() -> None:
     points = [(0.0, 1), (10.0, 2), (20.0, None), (30.0, 3), (40.0, 4), (400.0, 5), (410.0, 5)]
     drawn = chart(points, frame(0, 410), in_time=False)
     assert drawn is not None
@@ -43,7 +43,7 @@ def test_where_nothing_was_heard_the_line_is_broken() -> None:
     assert chart([(0, None)], frame(0, 1), in_time=False) is None
 
 
-def test_equal_neighbours_are_one_band() -> None:
+def test_equal_adjacent_values_form_one_band() -> None:
     found = bands([Band(0, 10, "OK"), Band(10, 20, "OK"), Band(20, 60, "ERR"), Band(60, 100, "OK")], frame(0, 100))
     assert [(span.at, span.width, span.kind) for span in found] == [(0, 20, "OK"), (20, 40, "ERR"), (60, 40, "OK")]
     assert found[1].title == "ERR 00:00:20 to 00:01:00"
@@ -51,7 +51,7 @@ def test_equal_neighbours_are_one_band() -> None:
 
 @settings(max_examples=50)
 @given(points=st.lists(st.tuples(_MOMENT, _VALUE), min_size=1, max_size=20), in_time=st.booleans())
-def test_whatever_was_told_can_be_drawn_inside_its_place(points: Points, *, in_time: bool) -> None:
+def test_any_values_can_be_drawn_inside_the_chart(points: Points, *, in_time: bool) -> None:
     points.sort(key=lambda point: point[0])
     within = frame(points[0][0], points[-1][0])
     assert len(within.ticks) <= 8

@@ -1,4 +1,4 @@
-"""Long work is done in short bursts, and nothing of it is lost."""
+"""Long work is done in short bursts with pauses, and gives all of its results."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from karrot.web.pages.gil_yielding import gently
 
 
 class Day:
-    """A clock that work and sleep move on; ``rests`` says after how much work each rest came, in seconds."""
+    """A clock that work and sleep advance; ``rests`` has the seconds of work before each pause."""
 
     def __init__(self) -> None:
         self.now = self.woke = 0.0
@@ -24,7 +24,7 @@ class Day:
         self.now = self.woke = self.now + seconds
 
 
-def test_nobody_rests_after_little_work() -> None:
+def test_a_little_work_has_no_pause() -> None:
     day = Day()
     assert list(gently(day.work(0.00001, 5), clock=lambda: day.now, sleep=day.sleep)) == [0, 1, 2, 3, 4]
     assert day.rests == []
@@ -37,7 +37,7 @@ def test_long_work_is_done_in_bursts_and_in_order() -> None:
     assert max(day.rests) == pytest.approx(0.00012, abs=0.00003)
 
 
-def test_a_portion_that_is_a_burst_of_its_own_is_followed_by_a_rest() -> None:
+def test_an_item_as_long_as_a_burst_is_followed_by_a_pause() -> None:
     day = Day()
     assert list(gently(day.work(0.002, 3), clock=lambda: day.now, sleep=day.sleep)) == [0, 1, 2]
     assert day.rests == pytest.approx([0.002] * 3)

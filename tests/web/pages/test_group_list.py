@@ -30,7 +30,7 @@ def ranked() -> RankedGroups:
         ("incident", "cAb"),
     ],
 )
-def test_groups_sort_by_column_either_way_and_the_unknown_comes_last(
+def test_groups_sort_by_column_in_both_directions_with_unknown_values_last(
     ranked: RankedGroups, text: str, names: str
 ) -> None:
     order = Order.read(text)
@@ -42,10 +42,10 @@ def test_groups_sort_by_column_either_way_and_the_unknown_comes_last(
     assert found.worst.key.consumer == "c"
 
 
-def test_what_is_no_column_is_no_order() -> None:
+def test_an_unknown_column_is_not_a_sort_order() -> None:
     assert Order.read("size") is None
     assert Order.read("--lag") is None
 
 
-def test_of_groups_that_are_well_none_is_the_worst(ranked: RankedGroups) -> None:
+def test_healthy_groups_have_no_worst_one(ranked: RankedGroups) -> None:
     assert overview(ranked, GroupFilter(text="b"), page=1, size=10).worst is None

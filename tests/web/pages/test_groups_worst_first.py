@@ -26,7 +26,7 @@ STATES = st.tuples(st.sampled_from(["OK", "WARN", "ERR", "ODD"]), st.none() | st
 
 @settings(max_examples=50)
 @given(st.lists(st.dictionaries(NAMES, STATES, max_size=40), max_size=6))
-def test_what_changed_a_little_at_a_time_stands_as_if_it_was_sorted_at_once(
+def test_a_list_with_small_changes_has_the_same_order_as_a_sorted_one(
     told: list[dict[str, tuple[str, int | None] | None]],
 ) -> None:
     ranking = Ranking()
@@ -39,7 +39,7 @@ def test_what_changed_a_little_at_a_time_stands_as_if_it_was_sorted_at_once(
     assert {each.key: each for each in ranking.states()} == known
 
 
-def test_burrow_s_own_groups_are_counted_apart_and_those_behind_named_the_worst_first() -> None:
+def test_burrow_s_own_groups_are_counted_separately_and_lagging_ones_are_named_worst_first() -> None:
     topic = make_partition(topic="__consumer_offsets")
     own = [state(f"burrow-{name}", status, 1, max_lag=topic) for name, status in (("a", "WARN"), ("b", "ERR"))]
     ranked = rank([*own, state("burrow-c", "OK", 0, max_lag=topic), state("burrow-s rival", "WARN", 1)])
@@ -48,7 +48,7 @@ def test_burrow_s_own_groups_are_counted_apart_and_those_behind_named_the_worst_
     assert ranked.burrow_behind == ["b", "a"]
 
 
-def test_the_groups_are_read_again_only_when_reading_has_paid_off() -> None:
+def test_the_groups_are_read_again_only_after_a_time_in_proportion_to_the_reading_time() -> None:
     clock = SlowClock()
     log = MemoryEventLog(ManualClock())
     intake = Intake(log, ManualClock())
@@ -61,7 +61,7 @@ def test_the_groups_are_read_again_only_when_reading_has_paid_off() -> None:
     assert len(live.ranked().worst_first) == 2
 
 
-def test_groups_that_cost_nothing_to_read_are_those_of_the_log() -> None:
+def test_groups_that_are_read_quickly_are_always_current() -> None:
     website = make_website()
     live = LiveGroups(website.log, website.clock, stale_after_ms=300_000)
 

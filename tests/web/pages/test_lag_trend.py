@@ -28,7 +28,7 @@ def trail(*lags: int, every_ms: int = 1000) -> list[Mark]:
     return marks(website.log, KEY, 100)
 
 
-def test_marks_say_of_an_event_what_the_whole_event_says() -> None:
+def test_a_point_has_the_same_values_as_its_event() -> None:
     website = make_website()
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
     state = website.log.latest()[0]
@@ -48,7 +48,7 @@ def test_marks_say_of_an_event_what_the_whole_event_says() -> None:
     )
 
 
-def test_a_trail_grows_by_what_is_new_and_is_bounded() -> None:
+def test_a_trail_grows_by_new_events_and_is_bounded() -> None:
     website = make_website()
     trails = Trails(length=3)
     tell(website, 1, 2)
@@ -57,7 +57,7 @@ def test_a_trail_grows_by_what_is_new_and_is_bounded() -> None:
     assert [mark.lag for mark in trails.of(website.log, known(website))] == [2, 3, 4]
 
 
-def test_a_group_without_news_is_not_read_again() -> None:
+def test_a_group_without_new_events_is_not_read_again() -> None:
     website = make_website()
     trails = Trails()
     tell(website, 1, 2)
@@ -65,7 +65,7 @@ def test_a_group_without_news_is_not_read_again() -> None:
     assert trails.of(website.log, known(website)) is first
 
 
-def test_only_so_many_groups_are_remembered() -> None:
+def test_the_number_of_remembered_groups_is_bounded() -> None:
     website = make_website()
     trails = Trails(groups=1)
     tell(website, 1)

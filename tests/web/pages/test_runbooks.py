@@ -1,4 +1,4 @@
-"""The runbooks as pages, and the links that lead to them."""
+"""Karrot serves the runbooks as pages, and other pages link to them."""
 
 import re
 import shutil
@@ -32,7 +32,7 @@ def article(page: str) -> str:
 
 
 def linked(page: str) -> list[str]:
-    """The runbooks that the main part of a page links to."""
+    """Return the runbooks that the main part of a page links to."""
     return re.findall(r'href="/runbooks/(\w+)"', page.partition("<main")[2])
 
 
@@ -52,7 +52,7 @@ def test_the_index_has_every_alert_in_the_order_of_the_rules() -> None:
     assert "{{" not in page
 
 
-def test_links_between_runbooks_stay_here_and_others_lead_to_the_documentation() -> None:
+def test_links_between_runbooks_stay_in_karrot_and_others_lead_to_the_documentation() -> None:
     website = make_website()
     targets = {
         target
@@ -67,7 +67,7 @@ def test_links_between_runbooks_stay_here_and_others_lead_to_the_documentation()
     assert [document for document in documents if not (DOCS / document).is_file()] == []
 
 
-def test_what_markdown_would_pass_on_is_not_passed_on(tmp_path: Path) -> None:
+def test_unsafe_html_and_links_in_markdown_are_not_rendered(tmp_path: Path) -> None:
     shutil.copytree(runbooks_dir(), tmp_path / "runbooks")
     hostile = (
         "# KarrotAbsent\n\n<script>alert(1)</script> [x](javascript:alert(1)) `{{ 7*7 }}`\n\n| a |\n| --- |\n| b |\n"
@@ -79,20 +79,20 @@ def test_what_markdown_would_pass_on_is_not_passed_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["KarrotNothing", "..%2Falerts", "KarrotAbsent.txt", "karrotabsent"])
-def test_a_runbook_that_is_none_is_not_found_and_the_page_leads_to_the_index(name: str) -> None:
+def test_an_unknown_runbook_is_not_found_and_the_page_links_to_the_index(name: str) -> None:
     answer = make_website().client.get(f"/runbooks/{name}", headers=HTML)
     assert answer.status_code == 404
     assert 'href="/runbooks"' in answer.text
 
 
-def test_readers_of_runbooks_show_the_token_where_one_is_set() -> None:
+def test_runbooks_need_the_token_if_one_is_set() -> None:
     client = make_website(api_token="read-me").client
     for path in ("/runbooks", "/runbooks/KarrotAbsent"):
         assert client.get(path).status_code == 401
         assert client.get(path, headers={"Authorization": "Bearer read-me"}).status_code == 200
 
 
-def test_below_a_path_the_links_of_a_runbook_bear_it() -> None:
+def test_the_links_of_a_runbook_have_the_url_prefix() -> None:
     website = make_website(external_url="https://tools.example/karrot")
     for path in ("/runbooks", "/runbooks/KarrotBurrowSilent"):
         page = read(website, f"/karrot{path}")
@@ -120,13 +120,13 @@ def test_the_worst_group_and_its_page_link_the_runbook_of_the_cause() -> None:
     assert linked(read(website, group)) == ["KarrotConsumerVanished", "KarrotPartitionStopped"]
 
 
-def test_a_group_that_is_well_has_no_runbook() -> None:
+def test_a_healthy_group_has_no_runbook() -> None:
     website = make_website()
     website.context.intake.accept(make_event(status_text="OK", partitions=(), incident_id=None))
     assert linked(read(website, "/")) == linked(read(website, "/group?cluster=prod-eu&consumer=orders-svc")) == []
 
 
-def test_a_reporter_that_fails_links_its_runbook_wherever_its_error_is_shown() -> None:
+def test_the_error_of_a_failing_reporter_links_to_its_runbook_everywhere() -> None:
     website = make_website(reporters=("prometheus", "cloudwatch"))
     website.log.save_reporter(ReporterState("cloudwatch", None, "failing", "AccessDenied", 0, None))
     for path in ("/", "/reporters", "/reporters/cloudwatch"):
@@ -136,11 +136,11 @@ def test_a_reporter_that_fails_links_its_runbook_wherever_its_error_is_shown() -
     assert linked(read(website, "/reporters/cloudwatch")) == []
 
 
-def test_the_page_of_what_was_refused_links_its_runbook() -> None:
+def test_the_page_of_rejects_links_to_its_runbook() -> None:
     website = make_website()
     website.client.post("/burrow", data=b"not an event")
     assert linked(read(website, "/rejects")) == ["KarrotRejectingEvents"]
 
 
-def test_runbooks_are_not_read_before_somebody_asks() -> None:
+def test_runbooks_are_read_only_at_the_first_request() -> None:
     assert make_website(runbooks=templates_dir() / "nowhere").client.get("/healthz").status_code == 200

@@ -5,7 +5,7 @@ from support.manual_clock import ManualClock, SlowClock
 
 
 class Maker:
-    """Makes "page 1", then "page 2"."""
+    """A function that returns "page 1", then "page 2"."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -15,7 +15,7 @@ class Maker:
         return f"page {self.made}"
 
 
-def test_a_throttled_value_is_shown_again_for_as_long_as_its_making_has_earned() -> None:
+def test_a_throttled_value_is_reused_for_a_time_in_proportion_to_its_cost() -> None:
     clock, make = SlowClock(), Maker()
     cache: ThrottledCache[str, str] = ThrottledCache(clock)
     assert [cache.get("/", make), cache.get("/", make), cache.get("/?page=2", make)] == ["page 1", "page 1", "page 2"]
@@ -23,12 +23,12 @@ def test_a_throttled_value_is_shown_again_for_as_long_as_its_making_has_earned()
     assert cache.get("/", make) == "page 3"
 
 
-def test_a_throttled_value_that_costs_nothing_is_always_made_again() -> None:
+def test_a_throttled_value_without_cost_is_always_made_again() -> None:
     cache, make = ThrottledCache[str, str](ManualClock()), Maker()
     assert [cache.get("/", make), cache.get("/", make)] == ["page 1", "page 2"]
 
 
-def test_a_value_is_good_for_its_time_and_no_longer() -> None:
+def test_a_value_is_reused_for_its_time_and_no_longer() -> None:
     clock, make = ManualClock(), Maker()
     cache: TtlCache[str, str] = TtlCache(clock, size=10, ttl_ms=lambda _took: 60_000)
     assert cache.get("a", make) == "page 1"
@@ -38,7 +38,7 @@ def test_a_value_is_good_for_its_time_and_no_longer() -> None:
     assert cache.get("a", make) == "page 2"
 
 
-def test_what_could_not_be_made_is_not_kept() -> None:
+def test_a_failure_is_not_cached() -> None:
     cache: TtlCache[str, str] = TtlCache(ManualClock(), size=10, ttl_ms=lambda _took: 60_000)
 
     def fail() -> str:
@@ -49,13 +49,13 @@ def test_what_could_not_be_made_is_not_kept() -> None:
     assert cache.get("a", Maker()) == "page 1"
 
 
-def test_the_value_that_was_made_longest_ago_goes_first() -> None:
+def test_the_oldest_value_is_dropped_first() -> None:
     clock, make = ManualClock(), Maker()
     cache: TtlCache[str, str] = TtlCache(clock, size=2, ttl_ms=lambda _took: 60_000)
     assert [cache.get(key, make) for key in "abcbca"] == ["page 1", "page 2", "page 3", "page 2", "page 3", "page 4"]
 
 
-def test_a_new_version_is_made_of_the_value_of_the_earlier_one() -> None:
+def test_a_new_version_is_made_from_the_earlier_value() -> None:
     cache: VersionedCache[str, tuple[int, ...]] = VersionedCache()
     assert cache.get("a", 1, lambda before: (*(before or ()), 1)) == (1,)
     assert cache.get("a", 1, lambda before: (*(before or ()), 2)) == (1,)
