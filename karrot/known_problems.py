@@ -107,8 +107,8 @@ CODES: dict[str, Code] = {
     "invalid_field": Code(
         400,
         "A field has a wrong type or value",
-        "Compare the field or parameter in `path` with /openapi.json. If Burrow sent the body, please report a bug with "
-        "the body.",
+        "Compare the field or parameter in `path` with /openapi.json. If Burrow sent the body, please report a bug "
+        "with the body.",
     ),
     "invalid_text": Code(
         400,

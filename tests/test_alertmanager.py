@@ -203,7 +203,7 @@ def test_one_incident_gives_one_slack_message_and_one_page_with_links_to_karrot_
         "footer": f"since {datetime.fromisoformat(error['startsAt']):%Y-%m-%d %H:%M UTC}",
         "text": (
             "*Consumer group orders on prod-eu is in error*\n"
-            "Burrow judges orders on prod-eu as ERR, for 5m or longer. "
+            "Burrow has judged orders on prod-eu as ERR for 5m or longer. "
             "At least one partition is stopped, stalled or rewound.\n"
             f"<{slack_page}|Open in Karrot>  <{KARROT}/runbooks/KarrotConsumerError.md|Runbook>\n"
             "*Consumer group orders on prod-eu has lost messages*\n"
