@@ -1,4 +1,4 @@
-"""Builds the Flask application: `create_app` joins the routes with the ready-made objects that they work on."""
+"""Builds the Flask application: `create_app` connects the routes with the `WebContext` that they work on."""
 
 from collections.abc import Callable, Iterable
 from types import CodeType
@@ -25,21 +25,21 @@ _HEADERS = {
         "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",  # the names of groups are in the addresses of their pages
+    "Referrer-Policy": "no-referrer",  # the URL of a group's page contains its name
     "Cache-Control": "no-store",
 }
 
 _FIRST_TEMPLATES = ("base.html", "parts.html", "groups.html")
-"""What the first page needs. To compile it takes a tenth of a second, in which no event would get its turn."""
+"""The templates of the first page. Compiling them at the first request would delay events by a tenth of a second."""
 
 _compiled: dict[tuple[str, str], CodeType | None] = {}
 
 
 class PrefixMiddleware:
-    """WSGI middleware for an external URL with a path: links include it, requests with or without it work.
+    """WSGI middleware for an external URL with a path: links include the path, requests with or without it work.
 
-    The proxy in front may take the path away or leave it. It comes from the settings alone: a header of the request
-    would let one reader put links of his own into the pages of others.
+    The proxy in front may remove the path or keep it. The path comes only from the settings. If it came from a request
+    header, one reader could put links into the pages of other readers.
     """
 
     def __init__(self, external_url: str, application: webhook.Application) -> None:
@@ -47,7 +47,7 @@ class PrefixMiddleware:
         self._application = application
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Pass the request on with its prefix where WSGI expects it: in ``SCRIPT_NAME``."""
+        """Move the prefix to ``SCRIPT_NAME``, where WSGI expects it, and pass the request on."""
         environ["SCRIPT_NAME"] = self._prefix
         path = environ["PATH_INFO"]
         if self._prefix and (path == self._prefix or path.startswith(f"{self._prefix}/")):
@@ -56,7 +56,7 @@ class PrefixMiddleware:
 
 
 class _CompiledTemplates(jinja2.BytecodeCache):
-    """Code by a template's place and content, for every application of the process: tests make hundreds."""
+    """Compiled templates by key and content, shared by all applications of a process: tests make hundreds of them."""
 
     def load_bytecode(self, bucket: Bucket) -> None:
         bucket.code = _compiled.get((bucket.key, bucket.checksum))
@@ -66,10 +66,10 @@ class _CompiledTemplates(jinja2.BytecodeCache):
 
 
 def create_app(context: WebContext) -> Flask:
-    """The WSGI application over its context. Reads the templates and starts nothing."""
+    """The WSGI application for a context. Reads the templates, and starts no thread or server."""
     app = Flask(__name__, static_folder=None, template_folder=context.templates / "web")
-    app.url_map.strict_slashes = False  # a trailing slash is no other address ...
-    app.url_map.merge_slashes = False  # ... and nothing here redirects: Burrow would repeat a POST as GET
+    app.url_map.strict_slashes = False  # a URL with a trailing slash is the same route
+    app.url_map.merge_slashes = False  # never redirect: Burrow would repeat a POST as GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     app.extensions[EXTENSION] = context
     app.extensions[page_caches.EXTENSION] = page_caches.PageCaches.over(context)

@@ -1,4 +1,4 @@
-"""Checks the Authorization header: who may post events, and who may read. WSGI hands it over as Latin-1."""
+"""Checks the Authorization header of requests that post events or read. WSGI passes it as Latin-1."""
 
 import binascii
 import hmac
@@ -10,14 +10,14 @@ from karrot.web.context import Credentials, web_context
 from karrot.web.problems import Problem
 
 _LONGEST = 8192
-"""No header of ours is longer; what is longer is not decoded."""
+"""Karrot's own headers are shorter. A longer one is not decoded."""
 
 _BASIC = 'Basic realm="karrot", charset="UTF-8"'
 _BEARER = 'Bearer realm="karrot"'
 
 
 def may_post(credentials: Credentials, authorization: str) -> bool:
-    """Whether a request with this Authorization header may post; without credentials every one may."""
+    """Whether a request with this Authorization header may post; if no credentials are set, every request may."""
     if not credentials.basic and not credentials.bearer:
         return True
     scheme, shown = _shown(authorization)
@@ -25,7 +25,7 @@ def may_post(credentials: Credentials, authorization: str) -> bool:
 
 
 def may_read(token: str | None, authorization: str) -> bool:
-    """Whether a request may read: the token as Bearer, or as Basic password, because a browser can send no Bearer."""
+    """Whether a request may read. The token may be a Bearer token or a Basic password: browsers cannot send Bearer."""
     if not token:
         return True
     scheme, shown = _shown(authorization)
@@ -40,14 +40,14 @@ def burrow_challenges(credentials: Credentials) -> tuple[str, ...]:
 
 
 def require_reader() -> None:
-    """End the current request with 401 unless it shows the API token, where one is set."""
+    """End the current request with 401 if an API token is set and the request does not have it."""
     if not may_read(web_context().api_token, request.headers.get("Authorization", "")):
         challenges = [("WWW-Authenticate", value) for value in (_BASIC, _BEARER)]
         raise Problem("unauthorized", "The API token is missing or wrong.", headers=challenges)
 
 
 def _shown(header: str) -> tuple[str, bytes]:
-    """The scheme in lower case and the secret part; empty if there is none that can be understood."""
+    """The scheme in lower case and the secret part; both are empty or the secret is, if they cannot be decoded."""
     scheme, _, rest = header.partition(" ")
     if len(header) > _LONGEST:
         return "", b""
@@ -64,11 +64,11 @@ def _shown(header: str) -> tuple[str, bytes]:
 
 
 def _bytes(text: str) -> bytes:
-    # WSGI hands headers over as Latin-1, whatever their bytes mean.
+    # WSGI passes headers as Latin-1, whatever their encoding is.
     return text.encode("latin-1", "replace")
 
 
 def _any_equal(shown: bytes, candidates: Iterable[bytes]) -> bool:
-    # Every candidate is compared in full: the time taken tells nothing about which one was close.
+    # Compare with every candidate in full, so that the time does not show which one was close.
     equal = [hmac.compare_digest(shown, candidate) for candidate in candidates]
     return any(equal)

@@ -1,4 +1,4 @@
-"""Holds the ready objects that the web application works on, and finds them again in every request."""
+"""Holds the objects that the routes work on in one `WebContext`, and finds it again in every request."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from karrot.history import HourlyHistory
 
 EXTENSION = "karrot"
-"""Where a `WebContext` sits among the extensions of its Flask application."""
+"""The key of the `WebContext` in the Flask application's ``extensions``."""
 
 RenderMetrics = Callable[[str, Sequence[str]], tuple[str, Iterable[bytes] | bytes]]
 """``(Accept header, name[] values) -> (content type, exposition)``."""
 
 
 AskPast: TypeAlias = "Callable[[str, str], HourlyHistory | str | None]"
-"""``(cluster, consumer) -> last weeks``; a sentence where the tables cannot be read, ``None`` where there are none."""
+"""``(cluster, consumer) -> last weeks``; an error message if the tables cannot be read, ``None`` without tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What Burrow may show at ``/burrow``; the previous secret is valid too, so that one can be rotated."""
+    """The credentials that ``/burrow`` accepts. The previous secret is also valid, so that you can rotate it."""
 
     username: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -50,14 +50,14 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebContext:
-    """Everything the routes read or call.
+    """The objects and settings that the routes read or call.
 
-    ``max_body`` is in bytes, ``body_timeout`` and ``large_body_wait`` in seconds. ``effective_settings`` has its
-    secrets redacted already. ``burrow_config`` makes the ``[notifier.karrot]`` section for the URL of ``/burrow``.
-    ``templates`` is the folder that holds ``web/`` and ``prometheus/``, ``runbooks`` that of the runbooks. ``duties``
-    name what else the leading worker does, with a state in the log. ``expected_clusters`` must send events,
-    ``max_consumers`` bounds the groups. ``queries`` gives the names of a group elsewhere, as pairs of where and text,
-    and ``past`` its last weeks.
+    ``max_body`` is in bytes, ``body_timeout`` and ``large_body_wait`` in seconds. ``effective_settings`` returns the
+    settings with redacted secrets. ``burrow_config`` makes the ``[notifier.karrot]`` section for the URL of
+    ``/burrow``. ``templates`` is the folder with ``web/`` and ``prometheus/``, ``runbooks`` the folder of the
+    runbooks. ``duties`` are the leader's other tasks (resync, watch), which have a state in the log.
+    ``expected_clusters`` must send events. ``max_consumers`` limits the groups. ``queries`` gives a group's queries in
+    other systems, as pairs of system and text, and ``past`` gives the group's last weeks.
     """
 
     intake: Intake

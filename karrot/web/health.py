@@ -1,4 +1,4 @@
-"""Serves ``/healthz``, ``/readyz`` and ``/heartbeat``: whether Karrot is alive and ready, without authentication."""
+"""Serves ``/healthz``, ``/readyz`` and ``/heartbeat`` without authentication: whether Karrot is alive and ready."""
 
 from datetime import UTC, datetime
 
@@ -11,21 +11,21 @@ routes = Blueprint("health", __name__)
 
 
 class Component(msgspec.Struct, omit_defaults=True):
-    """One part of Karrot. ``state`` is ``ok``, ``idle`` or ``failing``; ``detail`` says why, where it may be told."""
+    """One part of Karrot. ``state`` is ``ok``, ``idle`` or ``failing``; ``detail``, if present, is the reason."""
 
     state: str
     detail: str | None = None
 
 
 class Readiness(msgspec.Struct):
-    """Whether events can be stored, and how each component does."""
+    """Whether Karrot can store events, and the state of each component."""
 
     status: str
     components: dict[str, Component]
 
 
 class Heartbeat(msgspec.Struct):
-    """The first Karrot's sign of life."""
+    """The body of ``/heartbeat``, as the first Karrot wrote it."""
 
     status: str
     msg: str
@@ -34,13 +34,13 @@ class Heartbeat(msgspec.Struct):
 
 @routes.get("/healthz")
 def alive() -> Response:
-    """The process answers."""
+    """Always 200: the process answers."""
     return Response(b'{"status":"alive"}', content_type="application/json")
 
 
 @routes.get("/heartbeat")
 def heartbeat() -> Response:
-    """Kept from the first Karrot, word for word."""
+    """The same answer as in the first Karrot."""
     now = datetime.fromtimestamp(web_context().clock.wall_ms() / 1000, UTC)
     beat = Heartbeat("success", "Burrow-reporter is healthy", now)
     return Response(msgspec.json.encode(beat), content_type="application/json")
@@ -48,7 +48,7 @@ def heartbeat() -> Response:
 
 @routes.get("/readyz")
 def ready() -> Response:
-    """503 only if the log cannot be written: a destination that is down is no reason to turn Burrow away."""
+    """503 only if the log is not writable: Karrot must take Burrow's events even if a destination is down."""
     fault = web_context().log.writable()
     readiness = Readiness("ready" if fault is None else "not ready", _components(fault))
     status = 200 if fault is None else 503
@@ -58,7 +58,7 @@ def ready() -> Response:
 def _components(fault: str | None) -> dict[str, Component]:
     log = Component("ok") if fault is None else Component("failing", fault)
     states = {} if fault else {state.name: state.state for state in web_context().log.reporters()}
-    # Errors of destinations may hold names of theirs, and this route is open: the API tells them.
+    # This route is open, and a destination's error may contain internal names. Only the API shows these errors.
     reporters = {f"reporter {name}": Component(states.get(name, "idle")) for name in web_context().reporters}
     duties = {name: Component(states.get(name, "idle")) for name in web_context().duties}
     return {"log": log} | reporters | duties

@@ -19,13 +19,13 @@ routes.before_request(require_reader)
 
 @routes.get("/config")
 def config() -> Response:
-    """The settings in effect, secrets redacted."""
+    """The settings in effect, with redacted secrets."""
     return jsonify(status="success", config=dict(web_context().effective_settings()))
 
 
 @routes.get("/reporters")
 def list_reporters() -> Response:
-    """The names of the reporters; as a page, how far each has come."""
+    """The names of the reporters as JSON; the page shows the progress of each."""
     if html_asked():
         return _vary(Response(render_template("reporters.html", reporters=progress(web_context()))))
     return _vary(jsonify(reporters=list(web_context().reporters)))
@@ -33,19 +33,19 @@ def list_reporters() -> Response:
 
 @routes.get("/reporters/<name>")
 def show_reporter(name: str) -> Response:
-    """One reporter with the last event it had; as JSON, an unknown one is an empty list, as ever."""
+    """One reporter with its last event. As in the first Karrot, the JSON of an unknown reporter is an empty list."""
     context = web_context()
     if html_asked():
         reporter = next((each for each in progress(context) if each.name == name), None)
         if reporter is None:
-            raise Problem("not_found", "No reporter of this name is switched on.")
+            raise Problem("not_found", "No reporter with this name is switched on.")
         return _vary(Response(render_template("reporter.html", reporter=reporter, last=last_event(context, name))))
     answer = {"reporters": [{name: _as_ever(last_event(context, name))}] if name in context.reporters else []}
     return _vary(Response(msgspec.json.encode(answer), content_type="application/json"))
 
 
 class _Envelope(msgspec.Struct):
-    """A stored body; what is inside goes out as it came in, whatever Burrow may add to it one day."""
+    """A stored body. Its content is passed on unchanged, with any fields that a newer Burrow adds."""
 
     Event: msgspec.Raw
 

@@ -1,4 +1,4 @@
-"""Gives an answer the form that the client's Accept headers ask for: HTML or JSON, gzipped or not."""
+"""Chooses the form of an answer by the client's Accept headers: HTML or JSON, gzipped or not."""
 
 import gzip
 from typing import NamedTuple
@@ -6,40 +6,40 @@ from typing import NamedTuple
 from flask import Response, request
 
 _WORTH_IT = 1400
-"""Bytes that fit one packet. A table of names and numbers shrinks to an eighth."""
+"""Bytes that fit into one packet; a smaller answer is not gzipped. gzip shrinks a table to an eighth of its size."""
 
 
 def html_asked() -> bool:
-    """Whether the client prefers HTML to JSON, and does not merely accept it by ``*/*``."""
+    """Whether the client prefers HTML to JSON. ``*/*`` alone is no preference."""
     accepted = request.accept_mimetypes
     return accepted["text/html"] > accepted["application/json"]
 
 
 def gzip_accepted() -> bool:
-    """Whether the client takes gzip."""
+    """Whether the client accepts gzip."""
     return request.accept_encodings["gzip"] > 0
 
 
 class CompressedPage(NamedTuple):
-    """A page both plain and gzipped, because it is sent more often than it is made."""
+    """A page in both forms, plain and gzipped, because it is sent more often than it is made."""
 
     plain: str
     gzipped: bytes
 
     @classmethod
     def of(cls, text: str) -> "CompressedPage":
-        """Gzipped now."""
+        """Compress a page."""
         return cls(text, _gzipped(text.encode()))
 
     def response(self) -> Response:
-        """For the client of the current request."""
+        """The form that the client of the current request accepts."""
         if not gzip_accepted():
             return Response(self.plain, mimetype="text/html")
         return Response(self.gzipped, mimetype="text/html", headers={"Content-Encoding": "gzip"})
 
 
 def compress(response: Response) -> Response:
-    """Gzip a response that is not gzipped yet; for Flask's ``after_request``."""
+    """Gzip a response that is not gzipped yet. For Flask's ``after_request``."""
     response.vary.add("Accept-Encoding")
     worth_it = (response.content_length or 0) > _WORTH_IT
     if worth_it and not response.content_encoding and gzip_accepted():

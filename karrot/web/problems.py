@@ -1,4 +1,4 @@
-"""Answers a request that fails with ``application/problem+json`` (RFC 9457), or with a page that says the same."""
+"""Answers a failed request with ``application/problem+json`` (RFC 9457), or with an HTML page of the same content."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -18,21 +18,21 @@ _log = structlog.get_logger(__name__)
 
 
 _TO_READERS = {
-    "invalid_field": "The address asks for something that this page does not know. Its links and its form do not.",
-    "bad_request": "The address cannot be understood. Start again from the list of groups.",
-    "not_found": "The address may be mistyped, or what it showed is gone. The list of groups has all that are known.",
-    "unauthorized": "The password is Karrot's API token, `KARROT_API_TOKEN`: whoever runs Karrot has it. The user name "
-    "does not matter.",
-    "method_not_allowed": "Pages are read, not sent to.",
+    "invalid_field": "A parameter in the URL is wrong. Use the links and the form of the page instead.",
+    "bad_request": "Karrot cannot read this URL. Start again from the list of groups.",
+    "not_found": "Check the URL for typing errors, or open the list of groups: it has all groups that are known now.",
+    "unauthorized": "Enter Karrot's API token, `KARROT_API_TOKEN`, as the password. Any user name works. Your "
+    "administrator has the token.",
+    "method_not_allowed": "Open this page with GET.",
 }
-"""Remedies for people who read pages, and cannot change Burrow or a program."""
+"""Remedies for readers of pages. The remedies in `CODES` are for people who can change Burrow or a program."""
 
 _RETRY_AFTER_SECONDS = "1"
 _BY_STATUS = {404: "not_found", 405: "method_not_allowed", 411: "length_required", 413: "too_large"}
 
 
 class ProblemBody(msgspec.Struct, omit_defaults=True):
-    """What went wrong (RFC 9457); ``code`` is stable, ``path`` names the wrong field or parameter."""
+    """An error (RFC 9457). ``code`` is stable, ``path`` names the wrong field or parameter."""
 
     type: str
     title: str
@@ -43,7 +43,7 @@ class ProblemBody(msgspec.Struct, omit_defaults=True):
 
 
 class Problem(Exception):  # noqa: N818 (the word of RFC 9457)
-    """Ends a request. ``code`` is a key of `CODES`."""
+    """Ends a request with an error. ``code`` is a key of `CODES`."""
 
     def __init__(
         self, code: str, detail: str, *, path: str | None = None, headers: Sequence[tuple[str, str]] = ()
@@ -56,13 +56,13 @@ class Problem(Exception):  # noqa: N818 (the word of RFC 9457)
 
     @property
     def body(self) -> ProblemBody:
-        """The members of the answer."""
+        """The body of the answer."""
         known = CODES[self.code]
         return ProblemBody(TYPE_PREFIX + self.code, known.title, known.status, self.detail, self.code, self.path)
 
 
 def install(app: Flask) -> None:
-    """Make every failure of a request a problem."""
+    """Register the error handlers: every failure of a request becomes a problem."""
     app.register_error_handler(Problem, _respond)
     app.register_error_handler(HTTPException, _from_http)
     app.register_error_handler(UnconfirmedError, lambda error: _respond(Problem("unconfirmed", str(error))))
@@ -88,7 +88,7 @@ def _respond(problem: Problem) -> Response:
 
 
 def _page_asked() -> bool:
-    # A page has links, and no link can be made to a host that is none.
+    # A page has links, and url_for cannot make links for an invalid host.
     addressed = not isinstance(request.routing_exception, BadHost)
     return addressed and html_asked() and not request.path.startswith(("/api/", "/burrow"))
 
@@ -102,9 +102,9 @@ def _from_http(error: HTTPException) -> Response:
 
 def _method_not_allowed(error: MethodNotAllowed) -> Problem:
     allowed = ", ".join(sorted(error.valid_methods or ()))
-    detail = f"This route takes {allowed}."
+    detail = f"This route allows only {allowed}."
     if request.path.rstrip("/") == "/burrow":
-        detail += " It is where Burrow posts its verdicts; people read them at / and programs at /api/v1/groups."
+        detail += " Burrow posts its verdicts here. Read them at / in a browser, or at /api/v1/groups in a program."
     return Problem("method_not_allowed", detail, headers=[("Allow", allowed)])
 
 

@@ -1,4 +1,4 @@
-"""Serves style, script and icon from memory, under names that change with the content, so they never expire."""
+"""Serves the stylesheet, script and icon from memory. Their names change with the content, so they never expire."""
 
 import mimetypes
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ routes = Blueprint("static", __name__)
 
 
 class Assets(NamedTuple):
-    """``names`` gives the served name of a file; ``contents`` are by served name."""
+    """``names`` gives the served name for a file name, ``contents`` the content for a served name."""
 
     names: Mapping[str, str]
     contents: Mapping[str, bytes]

@@ -1,6 +1,6 @@
-"""Takes the events that Burrow posts to ``/burrow``: first the limits, then the work. 202 means stored.
+"""Takes the events that Burrow posts to ``/burrow``. The answer 202 means that the event is stored.
 
-By a request's headers alone `worth_reading` says whether the server has to wait for its body.
+Limits are checked first. `worth_reading` decides by a request's headers alone whether the server waits for its body.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from karrot.web.context import WebContext, web_context
 from karrot.web.problems import Problem
 
 LARGE_BODY = 1024 * 1024
-"""Bytes above which bodies are parsed one at a time: JSON can take 25 times its size in memory."""
+"""Larger bodies, in bytes, are parsed one at a time, because parsed JSON can take 25 times its size in memory."""
 
 _PATH = "/burrow"
 _METHODS = ("POST", "PUT", "DELETE")
@@ -26,12 +26,12 @@ _FAILED = "karrot.failed"
 _BODY = "karrot.body"
 _CHUNK = 64 * 1024
 _LONGEST_NUMBER = 4300
-"""Digits that Python turns into a number."""
+"""The most digits that Python converts to a number."""
 
 _ACCEPTED = b'{"status":"accepted"}'
 _ACCEPTED_HEADERS = (("Content-Type", "application/json"), ("Content-Length", str(len(_ACCEPTED))))
 _CLOSE = ("Connection", "close")
-"""Sent where the body was left unread: the connection cannot be used again without swallowing it."""
+"""Sent when the body was not read: the client must not use the connection again."""
 
 StartResponse = Callable[..., Any]
 Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
@@ -42,7 +42,7 @@ routes = Blueprint("webhook", __name__)
 
 
 def worth_reading(context: WebContext, head: RequestHead) -> bool:
-    """Whether the application will read the announced body; what it refuses by the headers it answers without."""
+    """Whether the application will read the announced body. It refuses other requests by their headers alone."""
     return (
         head.path == _PATH
         and head.length is not None
@@ -52,7 +52,7 @@ def worth_reading(context: WebContext, head: RequestHead) -> bool:
 
 
 def count_refusal(context: WebContext, head: RequestHead, code: str, detail: str) -> None:
-    """Count an event that was refused before the application had it. Other requests are not counted."""
+    """Count an event that was refused before it reached the application. Other requests are not counted."""
     if head.path == _PATH:
         context.intake.refuse(code, detail)
 
@@ -60,7 +60,7 @@ def count_refusal(context: WebContext, head: RequestHead, code: str, detail: str
 class IntakeMiddleware:
     """WSGI middleware that takes events without Flask's request context, which costs more than the event itself.
 
-    What is refused goes on to Flask, with the reason, and gets its answer there.
+    A refused event goes on to Flask with its reason, and Flask answers it.
     """
 
     def __init__(self, context: WebContext, application: Application) -> None:
@@ -68,7 +68,7 @@ class IntakeMiddleware:
         self._application = application
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        """Take an event, or pass the request on."""
+        """Store an event, or pass the request on."""
         if environ["REQUEST_METHOD"] in _METHODS and f"/{environ['PATH_INFO'].strip('/')}" == _PATH:
             try:
                 _take(self._context, environ)
@@ -82,15 +82,15 @@ class IntakeMiddleware:
 
 @routes.route(_PATH, methods=_METHODS, provide_automatic_options=False)
 def receive() -> NoReturn:
-    """Say why the event was not taken, and count it."""
+    """Answer with the reason why the event was refused, and count it."""
     context = web_context()
     error = request.environ[_FAILED]
-    if isinstance(error, MalformedPayload):  # counted and kept by the intake
+    if isinstance(error, MalformedPayload):  # the intake has counted and kept it
         _refuse(Problem(error.code, str(error), path=error.path))
     if isinstance(error, Problem):
         context.intake.refuse(error.code, error.detail)
         _refuse(error)
-    # Unexpected. The application's own handler logs and answers it.
+    # An unexpected error: Flask's error handler logs and answers it.
     context.intake.refuse("internal_error", f"{type(error).__name__}: {error}", request.environ.get(_BODY, b""))
     raise error
 
@@ -100,7 +100,7 @@ def _refuse(problem: Problem) -> NoReturn:
     raise problem from None
 
 
-# The functions below read the WSGI environment itself: werkzeug's headers cost five times as much, for every event.
+# The functions below read the WSGI environment directly: werkzeug's headers cost five times more for every event.
 
 
 def _take(context: WebContext, environ: dict[str, Any]) -> None:
@@ -112,9 +112,9 @@ def _take(context: WebContext, environ: dict[str, Any]) -> None:
     if length <= LARGE_BODY:
         _store(context, environ, body)
         return
-    # JSON can take 25 times its size in memory: large ones are held back until the one before is done with it.
+    # Parsed JSON can take 25 times its size in memory, so large bodies wait for each other.
     if not context.large_bodies.acquire(timeout=context.large_body_wait):
-        raise Problem("overloaded", "Other large bodies are being parsed.")
+        raise Problem("overloaded", "Karrot is still parsing other large bodies. Send the event again.")
     try:
         _store(context, environ, body)
     finally:
@@ -146,20 +146,20 @@ def _admitted_length(max_body: int, environ: Mapping[str, Any]) -> int:
         raise Problem("length_required", "The request has no Content-Length.", headers=[_CLOSE])
     length = int(digits)
     if length > max_body:
-        detail = f"The body has {length} bytes, allowed are {max_body}."
+        detail = f"The body has {length} bytes; the limit is {max_body}."
         raise Problem("too_large", detail, headers=[_CLOSE])
     return length
 
 
 def _read(context: WebContext, stream: IO[bytes], length: int) -> bytes:
-    """Exactly ``length`` bytes of body, or a problem: what is not whole is never stored."""
+    """Exactly ``length`` bytes of body, or a problem: an incomplete body is never stored."""
     deadline = context.clock.boot_ms() + context.body_timeout * 1000
     pieces: list[bytes] = []
     missing = length
     while missing:
         if context.clock.boot_ms() > deadline:
-            raise _incomplete(f"only {length - missing} of {length} bytes came within {context.body_timeout:g} s")
-        try:  # the server's own stream, not werkzeug's wrapper: that one raises where this one says b""
+            raise _incomplete(f"only {length - missing} of {length} bytes arrived within {context.body_timeout:g} s")
+        try:  # the server's own stream: at the end it returns b"", while werkzeug's wrapper raises
             chunk = stream.read(min(_CHUNK, missing))
         except OSError as error:  # reset, or the socket's own timeout
             raise _incomplete(f"the connection failed: {type(error).__name__}") from error
@@ -171,4 +171,4 @@ def _read(context: WebContext, stream: IO[bytes], length: int) -> bytes:
 
 
 def _incomplete(why: str) -> Problem:
-    return Problem("incomplete_body", f"The body is not whole: {why}.", headers=[_CLOSE])
+    return Problem("incomplete_body", f"The body is incomplete: {why}.", headers=[_CLOSE])

@@ -218,7 +218,7 @@ def test_a_group_that_becomes_unhealthy_appears_without_a_reload_and_the_focus_s
     base = serve(website)
     visited = visit(base, viewport={"width": 1000, "height": 400})
     page = visited.page
-    expect(page.get_by_role("heading", level=1)).to_contain_text("All 24 groups are well")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("All 24 groups are OK")
     page.evaluate("window.never_reloaded = true")
     link = page.get_by_role("link", name="billing")
     link.scroll_into_view_if_needed()

@@ -151,7 +151,7 @@ def test_a_row_has_the_values_that_an_operator_needs() -> None:
     (row,) = rows(website)
     assert row.startswith("ERR orders-svc prod-eu 48,263 ")
     assert row.endswith("1 of 12 stopped 4 min 20 s 2 min 10 s ago")
-    assert "1 of 1 group is in trouble" in read(website)
+    assert "1 of 1 group is not OK" in read(website)
     assert 'Burrow of <bdi class="name">prod-eu</bdi> heard 2 min 10 s ago' in read(website)
 
 
@@ -172,8 +172,8 @@ def test_burrow_s_own_groups_are_shown_separately() -> None:
         make_event(consumer="burrow-prod", status_text="OK", incident_id=None, max_lag=own),
     )
     text = read(website)
-    assert "1 of 2 groups is in trouble" in text
-    assert "1 more is Burrow's own." in text
+    assert "1 of 2 groups is not OK" in text
+    assert "1 more group belongs to Burrow itself." in text
     assert "The list counts all 3." in text
     assert "All <b>3</b>" in text
     website.clock.advance(2000)
@@ -181,7 +181,7 @@ def test_burrow_s_own_groups_are_shown_separately() -> None:
     take(website, make_event(consumer="burrow-prod", max_lag=own, observed_at_ms=website.clock.wall))
     text = read(website)
     assert "Burrow itself is behind</h1>" in text
-    assert "own, and behind." in text
+    assert "belongs to Burrow itself, and is behind." in text
 
 
 def test_without_column_heads_the_form_has_the_order_and_screen_readers_the_table() -> None:
@@ -205,8 +205,8 @@ def test_the_page_of_a_silent_group_shows_its_last_values() -> None:
     take(website, make_event(consumer="other", observed_at_ms=website.clock.wall))
     old = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
     assert "growing" in fresh
-    assert "Last heard of" not in fresh
-    assert "Last heard of 3 min 20 s ago, at" in old
+    assert "The newest event of this group is" not in fresh
+    assert "The newest event of this group is 3 min 20 s old, from" in old
     assert "was growing" in old
     assert "was growing" in read(website)
     assert "Was to catch up in" in old
@@ -243,7 +243,7 @@ def test_a_long_list_is_split_into_pages() -> None:
     assert [row.split()[1] for row in rows(website, page=2)] == ["g0004", "g0003", "g0002", "g0001", "g0000"]
     assert 'href="/?page=2"' in read(website)
     assert "1 to 50 of 55" in read(website)
-    assert "There is no such page." in read(website, page=3)
+    assert "This page of the list does not exist." in read(website, page=3)
     for page in ("0", "-1", "x", "9" * 99):
         assert website.client.get("/", query_string={"page": page}).status_code == 400
 
@@ -287,7 +287,7 @@ def test_thousands_of_partitions_are_cut_with_a_note() -> None:
     website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_partitions_2000.json"))
     (state,) = website.log.latest()
     text = read(website, "/group", cluster=state.key.cluster, consumer=state.key.consumer)
-    assert "1,800 more are in the" in text
+    assert "has 1,800 more." in text
     assert len(text) < 300_000
 
 
@@ -339,7 +339,7 @@ def test_any_name_leads_from_the_list_to_its_group(shared: Website, name: str) -
 
 def test_rejects_are_shown_with_the_reason_and_the_remedy() -> None:
     website = make_website()
-    assert "No refused request is kept." in read(website, "/rejects")
+    assert "Karrot keeps no refused request at present." in read(website, "/rejects")
     website.client.post("/burrow", data=HOSTILE.encode())
     page = read(website, "/rejects")
     assert HOSTILE not in page
@@ -380,14 +380,14 @@ def test_a_burrow_without_groups_does_not_look_like_a_new_karrot() -> None:
     website = take(make_website(), make_event())
     website.clock.advance(400_000)
     text = read(website)
-    assert "Nothing is known: Burrow is silent" in text
+    assert "No group is known: Burrow is silent" in text
     assert "Burrow has been silent for 6 min 40 s (prod-eu)" in text
     assert "[notifier.karrot]" not in text
 
 
 def test_an_expected_cluster_that_was_never_heard_is_shown() -> None:
     website = take(make_website(expected_clusters=["prod-eu", "prod-us"]), make_event())
-    assert "Burrow was never heard (prod-us)" in read(website)
+    assert "Burrow never sent an event (prod-us)" in read(website)
 
 
 def test_problems_of_karrot_are_shown_above_the_groups() -> None:
@@ -399,8 +399,8 @@ def test_problems_of_karrot_are_shown_above_the_groups() -> None:
     for told in (
         "stdout is failing: Broken: &lt;pipe&gt;",
         "1 body was refused in the last 15 min: <code>unsupported_template</code>",
-        "Only WARN and ERR ever came",
-        "There is no room for more groups than these 1",
+        "Burrow has sent only WARN and ERR",
+        "Karrot has reached its limit of groups (13)",
     ):
         assert told in text
     website.clock.advance(200_000)
@@ -471,13 +471,13 @@ def test_the_page_of_a_group_names_the_days_with_unknown_incidents() -> None:
     assert "Incidents are not known on 2026-10-23 to 2026-11-18, 2026-11-20, 2026-11-22: on these days" in told(
         *missing
     )
-    assert "2026-11-18, 2026-11-20 and some days after that: on these days" in told(*missing, *missing)
+    assert "2026-11-18, 2026-11-20 and some later days: on these days" in told(*missing, *missing)
 
 
 def test_unreadable_tables_are_reported() -> None:
     website = take(make_website(past=lambda _cluster, _consumer: "lag_minute is <damaged>"), make_event())
     text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
-    assert "The tables could not be read: lag_minute is &lt;damaged&gt;" in text
+    assert "Karrot could not read the tables: lag_minute is &lt;damaged&gt;" in text
 
 
 def test_a_karrot_that_polls_kafka_waits_for_kafka_and_shows_why_it_fails() -> None:

@@ -60,9 +60,9 @@ def test_a_browser_gets_a_small_page_instead() -> None:
 def test_the_page_names_the_wrong_parameter_in_plain_words() -> None:
     page = make_website().client.get("/?page=x", headers=HTML)
     assert page.status_code == 400
-    assert "page is a whole number from 1." in page.text
-    assert "What is wrong: <code>page</code>" in page.text
-    assert "Its links and its form do not." in page.text
+    assert "page must be a whole number from 1 to 999999." in page.text
+    assert "Wrong field: <code>page</code>" in page.text
+    assert "Use the links and the form of the page instead." in page.text
     assert "Burrow" not in page.text
     assert "`" not in page.text
 

@@ -70,7 +70,7 @@ def test_other_methods_get_an_explanation_of_the_url(method: str) -> None:
     if method != "HEAD":
         assert response.json is not None
         assert response.json["code"] == "method_not_allowed"
-        assert "where Burrow posts" in response.json["detail"]
+        assert "Burrow posts its verdicts here." in response.json["detail"]
 
 
 class Unread(io.BytesIO):

@@ -1,1 +1,1 @@
-"""Serves ``/api/v1`` and ``/openapi.json``: what Karrot knows, for programs."""
+"""Serves the JSON API for programs: ``/api/v1`` and ``/openapi.json``."""

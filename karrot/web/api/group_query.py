@@ -1,4 +1,4 @@
-"""Filters the groups by cluster, status and text, and pages them by name."""
+"""Filters the groups by cluster, status and text, and splits them into pages by name."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -9,10 +9,10 @@ from karrot.event import GroupKey
 from karrot.eventlog.base import Groups, GroupState, groups
 
 STATUSES = ("ERR", "WARN", "OK")
-"""What a group's status may be, the worst first."""
+"""The statuses of a group, worst first."""
 
 GROUPS_LIMIT, EVENTS_LIMIT, REJECTS_LIMIT = 100, 50, 50
-"""How many groups, recent events and refused bodies an answer has if the request has no limit."""
+"""The number of groups, recent events and refused bodies in an answer if the request has no ``limit``."""
 
 MOST_LIMIT = 1000
 
@@ -20,14 +20,14 @@ _LONGEST_NAME = 256
 
 
 class GroupFilter(NamedTuple):
-    """``None`` admits everything. ``text`` is looked for in the names of group and cluster, whatever its case."""
+    """``None`` admits everything. ``text`` must be part of the group's or cluster's name; case does not matter."""
 
     cluster: str | None = None
     status: str | None = None
     text: str | None = None
 
     def among(self, states: Iterable[GroupState]) -> Iterator[GroupState]:
-        """The groups that are wanted."""
+        """The groups that match."""
         if self.cluster is not None:
             states = (state for state in states if state.key.cluster == self.cluster)
         if self.status is not None:
@@ -41,7 +41,7 @@ class GroupFilter(NamedTuple):
 
 
 class PageCursor(NamedTuple):
-    """The place behind a group, short enough for an address: long names are cut, and a digest tells them apart."""
+    """The position after a group, short enough for a URL: long names are cut, and a digest keeps them distinct."""
 
     cluster: str
     consumer: str
@@ -49,25 +49,25 @@ class PageCursor(NamedTuple):
 
     @classmethod
     def behind(cls, key: GroupKey) -> "PageCursor":
-        """The place behind a group."""
+        """The position after a group."""
         if max(map(len, key)) <= _LONGEST_NAME:
             return cls(*key)
         return cls(key.cluster[:_LONGEST_NAME], key.consumer[:_LONGEST_NAME], _digest(key))
 
     def shares_beginning(self, key: GroupKey) -> bool:
-        """Whether a group's names begin like those of the group before the place."""
+        """Whether a group's names begin with the cursor's, which may be cut."""
         return key.cluster.startswith(self.cluster) and key.consumer.startswith(self.consumer)
 
 
 class PageOfGroups(NamedTuple):
-    """Some groups in the order of their keys; ``following`` is where the next page starts."""
+    """Some groups in the order of their keys; ``following`` is the position where the next page starts."""
 
     groups: list[GroupState]
     following: PageCursor | None
 
 
 def page_by_key(log: Groups, wanted: GroupFilter, *, after: PageCursor | None, limit: int) -> PageOfGroups:
-    """At most ``limit`` groups with keys beyond ``after``."""
+    """At most ``limit`` groups with keys after ``after``."""
     found = list(islice(wanted.among(_groups_after(log, after)), limit + 1))
     page = found[:limit]
     return PageOfGroups(page, PageCursor.behind(page[-1].key) if len(found) > limit else None)
@@ -81,7 +81,7 @@ def _groups_after(log: Groups, place: PageCursor | None) -> Iterator[GroupState]
 
 
 def _behind_digest(states: Iterator[GroupState], place: PageCursor) -> Iterator[GroupState]:
-    """The groups behind that with the digest; if it is gone, all that follow the beginning of its names."""
+    """The groups after the one with the digest; if that group is gone, all groups after the cut names."""
     passed = []
     for state in states:
         passed.append(state)

@@ -1,4 +1,4 @@
-"""Makes the JSON of the API: what its answers hold, from the event log's types.
+"""Makes the JSON bodies of the API from the event log's types.
 
 The same types write the answers and describe them in ``/openapi.json``.
 """
@@ -24,19 +24,20 @@ class BadPartitions(msgspec.Struct):
 
 
 class OpenIncident(msgspec.Struct):
-    """The incident a group is in; ``id`` is Burrow's."""
+    """The open incident of a group. ``id`` is Burrow's id."""
 
     id: str
     since: datetime | None
 
 
 class Group(msgspec.Struct):
-    """A consumer group as of its newest event. Lags are messages, rates messages per second; null is not known.
+    """A consumer group as of its newest event. Lags are in messages, rates in messages per second. Null: not known.
 
-    ``lag`` covers all partitions, ``max_lag`` is that of the worst one, ``scalable_lag`` leaves out partitions that
-    no further consumer could help (STOP, STALL, REWIND). ``lag_seconds``, ``catch_up_seconds`` and the rates are those
-    of the worst partition. ``complete`` is the share of partitions whose window of commits is full. ``observed_at`` is
-    when the verdict was taken, ``last_event_at`` when it arrived.
+    ``lag`` is the total lag of all partitions, ``max_lag`` the lag of the worst partition. ``scalable_lag`` is the
+    total lag without the partitions that are STOP, STALL or REWIND: more consumers cannot help these.
+    ``lag_seconds``, ``catch_up_seconds`` and the rates are values of the worst partition. ``complete`` is the share of
+    partitions whose window of commits is full. ``observed_at`` is the time of the verdict, ``last_event_at`` the time
+    when it arrived.
     """
 
     cluster: str
@@ -65,16 +66,16 @@ class Group(msgspec.Struct):
 
 
 class GroupPage(msgspec.Struct):
-    """Groups in the order of cluster and name; ``next`` is the ``after`` of the following page, null on the last."""
+    """Groups in the order of cluster and name. ``next`` is the ``after`` of the next page; null on the last page."""
 
     groups: list[Group]
     next: str | None
 
 
 class Commit(msgspec.Struct):
-    """One stored commit. ``timestamp_ms`` is as the source gave it, ``committed_at`` null where that is no time.
+    """One stored commit. ``timestamp_ms`` is the source's value; ``committed_at`` is null if it is no valid time.
 
-    ``lag`` is that at the time the commit was seen.
+    ``lag`` is the lag when the commit was seen.
     """
 
     offset: int
@@ -85,7 +86,7 @@ class Commit(msgspec.Struct):
 
 
 class Partition(msgspec.Struct):
-    """One partition of a group: its oldest and newest stored commit, its lag when the verdict was taken."""
+    """One partition of a group: its oldest and newest stored commit, and its lag at the time of the verdict."""
 
     topic: str
     partition: int
@@ -99,7 +100,7 @@ class Partition(msgspec.Struct):
 
 
 class GroupEvent(msgspec.Struct):
-    """One verdict from the past of a group. ``bad_partitions`` are those it listed as worse than OK."""
+    """One past verdict of a group. ``bad_partitions`` counts the listed partitions that were worse than OK."""
 
     event_id: str
     observed_at: datetime | None
@@ -116,8 +117,9 @@ class GroupEvent(msgspec.Struct):
 class GroupDetail(Group):
     """A group with its partitions and its recent events, newest first.
 
-    ``partitions`` are those the newest event listed; it lists all of them if ``all_partitions_listed``, else only
-    those worse than OK. Null if that event is no longer kept. ``max_lag_partition`` is listed or not.
+    ``partitions`` are the partitions that the newest event listed: all of them if ``all_partitions_listed`` is true,
+    else only partitions worse than OK. ``partitions`` is null if Karrot no longer keeps that event.
+    ``max_lag_partition`` may be missing in ``partitions``.
     """
 
     partitions: list[Partition] | None
@@ -127,7 +129,7 @@ class GroupDetail(Group):
 
 
 class RejectedBody(msgspec.Struct):
-    """A refused body. ``detail`` is the sentence its sender got, ``body`` its first 4 KiB as far as they are text."""
+    """A refused body. ``detail`` is the error that its sender got. ``body`` is its first 4 KiB, decoded as text."""
 
     received_at: datetime | None
     code: str
@@ -137,13 +139,13 @@ class RejectedBody(msgspec.Struct):
 
 
 class Rejects(msgspec.Struct):
-    """The newest refused bodies, newest first. What is refused by its headers has none and is counted alone."""
+    """The newest refused bodies, newest first. A request refused by its headers has no body and is only counted."""
 
     rejects: list[RejectedBody]
 
 
 def instant(epoch_ms: int | None) -> datetime | None:
-    """Epoch milliseconds as a time in UTC; ``None`` where no calendar reaches (Burrow misreads some commits)."""
+    """Epoch milliseconds as a time in UTC; ``None`` outside the calendar's range (Burrow misreads some commits)."""
     if epoch_ms is None:
         return None
     try:
@@ -158,7 +160,7 @@ def group_shape(state: GroupState) -> Group:
 
 
 def group_detail(state: GroupState, newest: StoredEvent | None, recent: list[StoredEvent]) -> GroupDetail:
-    """A group with everything. ``newest`` is the event that its state comes from, if still kept."""
+    """A group with all details. ``newest`` is the event that its state comes from, if Karrot still keeps it."""
     event = newest.event if newest else None
     return GroupDetail(
         **_group_fields(state),
@@ -170,7 +172,7 @@ def group_detail(state: GroupState, newest: StoredEvent | None, recent: list[Sto
 
 
 def event_shape(stored: StoredEvent) -> GroupEvent:
-    """One event as a line of history."""
+    """One event of a group's history."""
     event = stored.event
     return GroupEvent(
         event_id=stored.event_id,
@@ -187,7 +189,7 @@ def event_shape(stored: StoredEvent) -> GroupEvent:
 
 
 def reject_shape(reject: Reject) -> RejectedBody:
-    """One refusal."""
+    """One refused body."""
     return RejectedBody(
         received_at=instant(reject.received_at_ms),
         code=reject.code,

@@ -1,4 +1,4 @@
-"""Describes every route in OpenAPI 3.1. Its schemas come from the types that write the answers."""
+"""Makes the OpenAPI 3.1 document of all routes. Its schemas come from the types that write the answers."""
 
 from typing import Any
 
@@ -21,14 +21,14 @@ Node = dict[str, Any]
 
 
 def document(version: str) -> Node:
-    """The whole document."""
+    """The complete document."""
     _, schemas = msgspec.json.schema_components(_ANSWERS, ref_template=_REF)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Karrot",
             "version": version,
-            "summary": "Takes Burrow's verdicts on Kafka consumer groups and hands them on.",
+            "summary": "Takes Burrow's verdicts on Kafka consumer groups and passes them on.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": {
@@ -45,11 +45,11 @@ def document(version: str) -> Node:
 
 def _burrow() -> Node:
     operation = {
-        "summary": "Take one event; what it means is read from its content, whatever the method",
+        "summary": "Take one event; its meaning depends on its content alone, not on the method",
         "security": [{"burrowBasic": []}, {"burrowBearer": []}, {}],
         "requestBody": {
             "required": True,
-            "description": 'What the template {"Event": {{ jsonencoder . }}} makes of a notification of Burrow 1.x.',
+            "description": 'What the template {"Event": {{ jsonencoder . }}} makes from a notification of Burrow 1.x.',
             "content": {_JSON: {"schema": _object({"Event": {"type": "object"}}, "Event")}},
         },
         "responses": {
@@ -65,12 +65,12 @@ def _metrics() -> Node:
     body = {"schema": {"type": "string"}}
     return {
         "operationId": "metrics",
-        "summary": "The exposition for Prometheus; open unless KARROT_METRICS_AUTH is set",
+        "summary": "The metrics for Prometheus; needs no authentication unless KARROT_METRICS_AUTH is set",
         "security": _READER,
         "parameters": [names],
         "responses": {
             "200": {
-                "description": "Text format or OpenMetrics, by negotiation",
+                "description": "Text format or OpenMetrics, by the Accept header",
                 "content": {"text/plain": body, "application/openmetrics-text": body},
             },
             **_problems("unauthorized", "log_unavailable"),
@@ -83,10 +83,15 @@ def _health() -> Node:
     return {
         "/healthz": {"get": _open("alive", "The process answers", _object({"status": {"const": "alive"}}, "status"))},
         "/readyz": {
-            "get": _open("ready", "Whether events can be stored, component by component", readiness)
-            | {"responses": {"200": _answer("Ready", readiness), "503": _answer("The log is not writable", readiness)}}
+            "get": _open("ready", "Whether Karrot can store events, and the state of each component", readiness)
+            | {
+                "responses": {
+                    "200": _answer("Ready", readiness),
+                    "503": _answer("The event log is not writable", readiness),
+                }
+            }
         },
-        "/heartbeat": {"get": _open("heartbeat", "Kept from the first Karrot", _ref("Heartbeat"))},
+        "/heartbeat": {"get": _open("heartbeat", "The same answer as in the first Karrot", _ref("Heartbeat"))},
     }
 
 
@@ -94,9 +99,9 @@ def _api() -> Node:
     filters = [
         _query("cluster", _TEXT, "Only this cluster"),
         _query("status", {"type": "string", "enum": [*STATUSES, ""]}, "Only this status"),
-        _query("q", _TEXT, "Only names of groups or clusters that contain this, whatever the case"),
+        _query("q", _TEXT, "Only groups whose name or cluster contains this text; case does not matter"),
     ]
-    pages = [_limit(GROUPS_LIMIT, "Groups per page"), _query("after", _TEXT, "The `next` of the page before")]
+    pages = [_limit(GROUPS_LIMIT, "Groups per page"), _query("after", _TEXT, "The `next` of the previous page")]
     return {
         "/api/v1/groups": {
             "get": _read("list_groups", "Groups in the order of cluster and name", _ref("GroupPage"), "invalid_field")
@@ -109,10 +114,10 @@ def _api() -> Node:
             )
             | {"parameters": [*_KEY, _limit(EVENTS_LIMIT, "Recent events")]}
         },
-        "/api/v1/reporters": {"get": _read("list_reporters", "How far each reporter has come", _ref("Reporters"))},
+        "/api/v1/reporters": {"get": _read("list_reporters", "The progress of each reporter", _ref("Reporters"))},
         "/api/v1/rejects": {
             "get": _read("list_rejects", "The newest bodies that /burrow refused", _ref("Rejects"), "invalid_field")
-            | {"parameters": [_limit(REJECTS_LIMIT, "How many")]}
+            | {"parameters": [_limit(REJECTS_LIMIT, "Number of bodies")]}
         },
         "/openapi.json": {"get": _read("openapi", "This document", {"type": "object"})},
     }  # fmt: skip
@@ -124,10 +129,10 @@ def _legacy() -> Node:
     settings = {"type": "object", "additionalProperties": {"type": "string"}}
     config = _object({"status": {"const": "success"}, "config": settings}, "status", "config")
     return {
-        "/config": {"get": _read("config", "The settings in effect, secrets redacted", config)},
+        "/config": {"get": _read("config", "The settings in effect, with redacted secrets", config)},
         "/reporters": {"get": _or_page(_read("reporter_names", "The reporters that are switched on", names))},
         "/reporters/{name}": {
-            "get": _or_page(_read("reporter", "One reporter and the last event it had; none if unknown", one))
+            "get": _or_page(_read("reporter", "One reporter and its last event; an empty list if unknown", one))
             | {"parameters": [_NAME]}
         },
     }
@@ -136,20 +141,20 @@ def _legacy() -> Node:
 def _pages() -> Node:
     asset = {
         "operationId": "asset",
-        "summary": "Style, script and icon of the pages",
+        "summary": "Stylesheet, script and icon of the pages",
         "security": [],
         "parameters": [_NAME],
-        "responses": {"200": {"description": "A file, to be kept for ever", "content": {"*/*": {}}}}
+        "responses": {"200": {"description": "A file that may be cached for ever", "content": {"*/*": {}}}}
         | _problems("not_found"),
     }
     return {
-        "/": _page("index", "Every group, the worst first", "invalid_field"),
+        "/": _page("index", "Every group, worst first", "invalid_field"),
         "/group": _page("group_page", "One group", "invalid_field", "not_found", parameters=_KEY),
-        "/rejects": _page("rejects_page", "What /burrow refused, the newest first", "log_unavailable"),
+        "/rejects": _page("rejects_page", "The bodies that /burrow refused, newest first", "log_unavailable"),
         "/runbooks": _page("runbooks_page", "Every alert with its runbook"),
         "/runbooks/{name}": _page(
             "runbook_page",
-            "The runbook of one alert; .md at the end of its name changes nothing",
+            "The runbook of one alert; a .md at the end of its name is ignored",
             "not_found",
             parameters=[_NAME],
         ),
@@ -165,7 +170,7 @@ def _security_schemes() -> Node:
         "apiTokenAsPassword": {
             "type": "http",
             "scheme": "basic",
-            "description": "KARROT_API_TOKEN as the password of any user, for browsers",
+            "description": "For browsers: KARROT_API_TOKEN as the password, with any user name",
         },
     }
 
@@ -191,7 +196,7 @@ def _page(operation: str, summary: str, *codes: str, **parameters: list[Node]) -
 
 
 def _or_page(operation: Node) -> Node:
-    """The same answer as a page, for a client that asks for HTML."""
+    """An operation that also answers with a page if the client asks for HTML."""
     operation["responses"]["200"]["content"]["text/html"] = {"schema": {"type": "string"}}
     return operation
 

@@ -1,4 +1,4 @@
-"""Makes the JSON that says how far each reporter has come."""
+"""Makes the JSON of ``/api/v1/reporters``: the progress of each reporter."""
 
 from datetime import datetime
 
@@ -11,14 +11,14 @@ from karrot.web.context import WebContext
 
 
 class Place(msgspec.Struct):
-    """A cursor: everything up to and including ``seq`` in the log ``log_id`` is done."""
+    """A cursor: the reporter has handled everything up to and including ``seq`` in the log ``log_id``."""
 
     log_id: str
     seq: int
 
 
 class SentValue(msgspec.Struct):
-    """One value that the destination took, under the name it has there."""
+    """One value that the destination accepted, under its name at the destination."""
 
     what: str
     value: float
@@ -27,7 +27,7 @@ class SentValue(msgspec.Struct):
 
 
 class RefusedValue(msgspec.Struct):
-    """One value that was not, and will not be, sent; ``reason`` is that of the counter."""
+    """One value that is not sent, now or later. ``reason`` is the same as in the counter of dropped values."""
 
     what: str
     reason: str
@@ -36,7 +36,7 @@ class RefusedValue(msgspec.Struct):
 
 
 class LastSend(msgspec.Struct):
-    """A reporter's own words on its last send; ``sent`` and ``refused`` are the newest of each."""
+    """A reporter's own report on its last send. ``sent`` and ``refused`` are the newest values of each kind."""
 
     at: datetime | None
     sent_count: int
@@ -46,10 +46,10 @@ class LastSend(msgspec.Struct):
 
 
 class ReporterProgress(msgspec.Struct):
-    """One reporter. ``state`` is ``idle``, ``ok`` or ``failing``; one that is read by scrapes stays ``idle``.
+    """One reporter. ``state`` is ``idle``, ``ok`` or ``failing``; a reporter that is scraped stays ``idle``.
 
-    ``backlog_events`` and ``backlog_age_seconds`` are null for a reporter that nothing is delivered to, ``last_send``
-    for one that does not tell.
+    ``backlog_events`` and ``backlog_age_seconds`` are null for a reporter to which Karrot delivers no events.
+    ``last_send`` is null for a reporter that does not report its sends.
     """
 
     name: str
@@ -77,7 +77,7 @@ def progress(context: WebContext) -> list[ReporterProgress]:
 
 
 def last_event(context: WebContext, name: str) -> StoredEvent | None:
-    """The newest event that a reporter has had; one without any state is read by scrapes and has had them all."""
+    """The newest event that a reporter has handled. A reporter without state is scraped and has handled all events."""
     state = next((state for state in context.log.reporters() if state.name == name), None)
     if state is None:
         return context.log.event(context.log.size().last_seq)

@@ -1,4 +1,4 @@
-"""Serves the routes ``/api/v1`` and ``/openapi.json``, for programs."""
+"""Serves the routes ``/api/v1/*`` and ``/openapi.json``."""
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -44,33 +44,33 @@ def show_group() -> Response:
     key = asked_key()
     state = log.group(key)
     if state is None:
-        raise Problem("not_found", "No live consumer group has this name in this cluster.")
+        raise Problem("not_found", "This cluster has no live consumer group with this name.")
     return _json(group_detail(state, log.event(state.seq), list(log.recent(key, _asked_limit(EVENTS_LIMIT)))))
 
 
 @routes.get("/api/v1/reporters")
 def list_reporters() -> Response:
-    """How far each reporter has come."""
+    """The progress of each reporter."""
     return _json(Reporters(progress(web_context())))
 
 
 @routes.get("/api/v1/rejects")
 def list_rejects() -> Response:
-    """What was refused last."""
+    """The newest refused bodies."""
     return _json(Rejects([reject_shape(reject) for reject in web_context().log.rejects(_asked_limit(REJECTS_LIMIT))]))
 
 
 @routes.get("/openapi.json")
 def openapi() -> Response:
-    """The description of all of this."""
+    """The OpenAPI document of all routes."""
     return _json(document(web_context().version))
 
 
 def asked_filter() -> GroupFilter:
-    """The filter in the query; an empty value is none."""
+    """The filter in the query. An empty value is no filter."""
     status = request.args.get("status") or None
     if status is not None and status not in STATUSES:
-        raise Problem("invalid_field", f"status is one of {', '.join(STATUSES)}.", path="status")
+        raise Problem("invalid_field", f"status must be one of {', '.join(STATUSES)}.", path="status")
     return GroupFilter(request.args.get("cluster") or None, status, request.args.get("q") or None)
 
 
@@ -84,9 +84,9 @@ def asked_key() -> GroupKey:
 
 def _asked_limit(default: int = GROUPS_LIMIT) -> int:
     text = request.args.get("limit") or str(default)
-    # Not int(text) alone: it takes "+5", "1_000" and digits of any script, and raises on 5,000 digits.
+    # int(text) alone is not enough: it takes "+5", "1_000" and digits of any script, and raises for 5,000 digits.
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_LIMIT)) and 1 <= int(text) <= MOST_LIMIT):
-        raise Problem("invalid_field", f"limit is a whole number from 1 to {MOST_LIMIT}.", path="limit")
+        raise Problem("invalid_field", f"limit must be a whole number from 1 to {MOST_LIMIT}.", path="limit")
     return int(text)
 
 
@@ -97,7 +97,7 @@ def _asked_after() -> PageCursor | None:
     try:
         return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=PageCursor)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
-        raise Problem("invalid_field", "after is the `next` of the page before.", path="after") from None
+        raise Problem("invalid_field", "after must be the `next` of the previous page.", path="after") from None
 
 
 def _json(answer: object) -> Response:

@@ -1,1 +1,1 @@
-"""Serves the HTML pages: all groups, one group, what was refused, the runbooks. They work without a script."""
+"""Serves the HTML pages: all groups, one group, refused bodies, runbooks. They work without JavaScript."""

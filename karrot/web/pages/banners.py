@@ -1,6 +1,6 @@
 """Makes the banners above the list of groups: what is wrong with Burrow, Karrot or a reporter, and what to do.
 
-`service_health` reads the event log; `banners` itself is pure.
+`service_health` reads the event log; `banners` is a pure function.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from karrot.web.context import WebContext
 from karrot.web.pages.page_caches import caches
 
 _ENOUGH = 10
-"""After so many verdicts WARN or ERR, and no OK at all, OK is probably not sent."""
+"""After this number of verdicts WARN or ERR without any OK, Burrow probably does not send OK."""
 
 _LONGEST_ERROR = 300
 _REFUSED_LOOKED_AT = 50
@@ -24,7 +24,7 @@ _LEFT_OUT = "groups left out"
 
 
 class Heard(NamedTuple):
-    """The seconds since a cluster's newest event; ``None`` for a cluster that is expected and never sent one."""
+    """The seconds since a cluster's newest event; ``None`` for an expected cluster that never sent an event."""
 
     cluster: str
     seconds: float | None
@@ -32,9 +32,9 @@ class Heard(NamedTuple):
 
 
 class Banner(NamedTuple):
-    """A sentence that says what is wrong, and one that says what to do; code stands between backticks in both.
+    """What is wrong and what to do. Both texts may have code between backticks.
 
-    ``runbook`` names the runbook that fits. ``page`` has more: it is ``rejects`` or the name of a reporter.
+    ``runbook`` names the runbook that fits. ``page`` is a page with details: ``rejects`` or the name of a reporter.
     """
 
     kind: Literal["err", "warn"]
@@ -45,7 +45,10 @@ class Banner(NamedTuple):
 
 
 class BannerInputs(NamedTuple):
-    """What is looked at. ``refused`` counts codes of the last minutes, ``kinds`` webhooks since the log began."""
+    """The facts that decide the banners.
+
+    ``refused`` counts refusals of the last minutes by code, ``kinds`` counts webhook events since the log began.
+    """
 
     fault: str | None = None
     heard: Sequence[Heard] = ()
@@ -60,7 +63,7 @@ class BannerInputs(NamedTuple):
 
 
 class ReporterHealth(NamedTuple):
-    """One reporter or duty. ``state`` is the word that `/reporters` and the API use: ``idle``, ``ok`` or ``failing``.
+    """One reporter or duty. ``state`` is the same as at `/reporters` and in the API: ``idle``, ``ok`` or ``failing``.
 
     ``waiting`` counts events. It is ``None`` for a reporter to which Karrot delivers nothing, such as prometheus.
     """
@@ -72,7 +75,7 @@ class ReporterHealth(NamedTuple):
 
 
 class ServiceHealth(NamedTuple):
-    """What stands above every list of groups."""
+    """The content above every list of groups."""
 
     banners: list[Banner]
     heard: list[Heard]
@@ -80,7 +83,7 @@ class ServiceHealth(NamedTuple):
 
 
 def service_health(context: WebContext) -> ServiceHealth:
-    """As of now."""
+    """The health of the service at this moment."""
     heard = _heard(context)
     kept = {state.name: state for state in context.log.reporters()}
     ranked = caches().groups.ranked()
@@ -104,7 +107,7 @@ def service_health(context: WebContext) -> ServiceHealth:
 
 
 def banners(seen: BannerInputs) -> list[Banner]:
-    """The worst first."""
+    """The banners, errors first."""
     found = [
         *_not_writable(seen),
         *_silent(seen),
@@ -122,7 +125,8 @@ def _not_writable(seen: BannerInputs) -> Iterator[Banner]:
         yield Banner(
             "err",
             f"Karrot cannot store events: {visible(seen.fault)}",
-            "Burrow is answered 503 and does not repeat. The disk of `KARROT_DATA_DIR` needs room and rights.",
+            "Give the disk of `KARROT_DATA_DIR` free space and write permission. Until then Karrot answers Burrow with "
+            "503, and Burrow does not repeat these events.",
             RUNBOOKS["log not writable"],
         )
 
@@ -133,12 +137,12 @@ def _silent(seen: BannerInputs) -> Iterator[Banner]:
         return
     names = some([visible(each.cluster) for each in silent])
     longest = max((each.seconds for each in silent if each.seconds is not None), default=None)
-    since = "was never heard" if longest is None else f"has been silent for {duration(longest)}"
+    since = "never sent an event" if longest is None else f"has been silent for {duration(longest)}"
     yield Banner(
         "err",
-        f"Burrow {since} ({names}): what is shown of its groups is old, and they leave this page.",
-        "Does Burrow run, and has it its ZooKeeper? From its host: `karrot send-sample --url` with the address of this "
-        "page. `karrot doctor` looks at both ends.",
+        f"Burrow {since} ({names}): the values of its groups are old, and its groups leave the list.",
+        "Check that Burrow runs and reaches its ZooKeeper. Run `karrot send-sample --url` with the URL of this page on "
+        "Burrow's host. `karrot doctor` checks both sides.",
         RUNBOOKS["Burrow silent"],
     )
 
@@ -148,20 +152,22 @@ def _burrow_behind(seen: BannerInputs) -> Iterator[Banner]:
         yield Banner(
             "warn",
             f"The Burrow of {some([visible(name) for name in seen.burrow_behind])} itself is behind on "
-            "`__consumer_offsets`: every lag it tells of is old.",
-            "Give Burrow more CPU, or `workers` in the storage section of its burrow.toml.",
+            "`__consumer_offsets`: every lag that it reports is old.",
+            "Give Burrow more CPU, or raise `workers` in the storage section of its burrow.toml.",
             RUNBOOKS["Burrow behind"],
         )
 
 
 def _failing(seen: BannerInputs) -> Iterator[Banner]:
     for state in seen.failing:
-        said = visible((state.last_error or "it does not say why")[:_LONGEST_ERROR])
+        said = visible((state.last_error or "it gives no reason")[:_LONGEST_ERROR])
         of_ours = state.name in seen.reporters
         yield Banner(
             "err",
             f"{visible(state.name)} is failing: {said}",
-            "It tries again by itself and loses nothing while the log keeps it." if of_ours else "It tries again.",
+            "It retries by itself, and loses no event as long as the event log keeps it."
+            if of_ours
+            else "It retries by itself.",
             runbook_of_failing(state.name),
             state.name if of_ours else "",
         )
@@ -184,8 +190,8 @@ def _only_bad(seen: BannerInputs) -> Iterator[Banner]:
     if not seen.kinds.get("observation") and seen.kinds.get("incident", 0) >= _ENOUGH:
         yield Banner(
             "warn",
-            "Only WARN and ERR ever came, so groups that are well are not known.",
-            "Set `threshold = 1` in the notifier's section of burrow.toml: its default is 2. "
+            "Burrow has sent only WARN and ERR, so Karrot does not know the groups that are OK.",
+            "Set `threshold = 1` in the notifier's section of burrow.toml: the default is 2. "
             "`karrot burrow-config` prints the section.",
             RUNBOOKS["only unhealthy verdicts"],
         )
@@ -195,22 +201,22 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
     if 0 < seen.max_groups <= seen.groups:
         yield Banner(
             "warn",
-            f"There is no room for more groups than these {count(seen.groups)}: others are logged, not shown.",
-            "Raise `KARROT_MAX_CONSUMERS`, or keep groups out by a denylist in Burrow.",
+            f"Karrot has reached its limit of groups ({count(seen.groups)}): it logs other groups but hides them.",
+            "Raise `KARROT_MAX_CONSUMERS`, or exclude groups with a denylist in Burrow.",
             RUNBOOKS["too many groups"],
         )
     for name, number in seen.left_out.items():
         yield Banner(
             "warn",
-            f"{visible(name)} leaves {visible(number)} groups out.",
-            f"Raise `KARROT_{name.upper()}_MAX_GROUPS`, or choose groups with `_INCLUDE` and `_EXCLUDE`.",
+            f"{visible(name)} leaves out {visible(number)} groups.",
+            f"Raise `KARROT_{name.upper()}_MAX_GROUPS`, or select groups with `_INCLUDE` and `_EXCLUDE`.",
             RUNBOOKS["groups left out of CloudWatch"],
             name,
         )
 
 
 def _heard(context: WebContext) -> list[Heard]:
-    """The clusters, those first that are silent."""
+    """The clusters, silent ones first."""
     now_ms, silent_after = context.clock.wall_ms(), context.stale_after_ms / 1000
     heard_ms = context.log.heard()
     ages = {cluster: max(0, now_ms - at_ms) / 1000 for cluster, at_ms in heard_ms.items()}

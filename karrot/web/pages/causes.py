@@ -1,4 +1,4 @@
-"""Says in words what is probably wrong with a group, from its newest event alone and by Burrow's own rules."""
+"""Makes the likely cause of a group's status in words, from its newest event alone and by Burrow's own rules."""
 
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ _UNEVEN_PARTITIONS = 3
 
 
 class Cause(NamedTuple):
-    """``brief`` fits a cell, ``sentence`` says what it means, ``look`` where to search next.
+    """``brief`` fits into a table cell, ``sentence`` explains it, ``look`` says what to check next.
 
-    ``runbook`` names the runbook that fits; it is empty for a status that Burrow is not known to have.
+    ``runbook`` names the runbook that fits; it is empty for a status that Burrow does not document.
     """
 
     brief: str
@@ -25,25 +25,25 @@ class Cause(NamedTuple):
 
 _UNLISTED = Cause(
     "partition not listed",
-    "A partition stopped, stalled or went back, as Burrow says ERR for nothing else; this event does not list which.",
-    "Burrow's own /v3/kafka/<cluster>/consumer/<group>/status lists it.",
+    "A partition is STOP, STALL or REWIND, because Burrow reports ERR only for these; this event does not list it.",
+    "Ask Burrow: its /v3/kafka/<cluster>/consumer/<group>/status lists the partition.",
     RUNBOOKS["partition not listed"],
 )
-"""Of an ERR without such a partition: to call it slow would ask for more consumers."""
+"""For an ERR without a listed partition. Calling the group slow would suggest more consumers, which do not help."""
 
 
 def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None:
-    """The likely cause of a group's status; ``None`` for one that is well.
+    """The likely cause of a group's status; ``None`` for a group that is OK.
 
-    STOP, STALL and REWIND are what Burrow found on single partitions; a group that is only slow has WARN alone.
+    Burrow finds STOP, STALL and REWIND on single partitions. A group that is only slow has WARN alone.
     """
     summary = state.summary
     if summary.status is Status.OK:
         return None
     if summary.status is None:
-        return Cause("", f"Burrow is not known to say {visible(summary.status_text)}.")
+        return Cause("", f"Karrot does not know the status {visible(summary.status_text)}.")
     if state.is_of_burrow:
-        sentence = "Burrow reads commits too late: every other number here is old."
+        sentence = "Burrow reads commits too late: every other value here is old."
         return Cause("Burrow itself is behind", sentence, runbook=RUNBOOKS["Burrow behind"])
     return _of_partitions(summary, seconds_since_commit)
 
@@ -55,15 +55,15 @@ def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) ->
     if stall:
         return Cause(
             f"{_of(summary, stall)} stalled",
-            f"{_partitions(summary, stall)} stalled: commits come, but always of the same offset, while messages wait.",
-            "It fails at the same message again and again, or waits for something that does not answer.",
+            f"{_partitions(summary, stall)} stalled: the group commits the same offset again and again.",
+            "Check the consumer's log: it fails at one message repeatedly, or waits for an answer that does not come.",
             RUNBOOKS["partition stalled"],
         )
     if rewind:
         return Cause(
             f"{_of(summary, rewind)} went back",
-            f"{_partitions(summary, rewind)} went back: a commit was below the one before.",
-            "Somebody reset the offsets, or two consumers commit for the same partition.",
+            f"{_partitions(summary, rewind)} went back: a committed offset was lower than the previous one.",
+            "The offsets were reset, or two consumers commit for the same partition.",
             RUNBOOKS["partition went back"],
         )
     return _UNLISTED if summary.status is Status.ERR else _slow(summary, warn)
@@ -73,8 +73,8 @@ def _stopped(summary: EventSummary, number: int, seconds: float | None) -> Cause
     since = "" if seconds is None else f" for {duration(seconds)}"
     return Cause(
         f"{_of(summary, number)} stopped",
-        f"{_partitions(summary, number)} stopped: messages wait, and nothing was committed{since}.",
-        "Is the consumer of these partitions running? It is down, hangs, or was never assigned.",
+        f"{_partitions(summary, number)} stopped: messages wait, and the group has committed nothing{since}.",
+        "Check the consumer of these partitions: it is down, hangs, or was never assigned.",
         RUNBOOKS["partition stopped"],
     )
 
@@ -87,13 +87,13 @@ def _slow(summary: EventSummary, number: int) -> Cause:
         return Cause(
             f"{uneven} on one partition",
             f"{uneven} of the lag is on one partition; its consumer is {doing}.",
-            "One hot key, or one consumer that is slower than the others: more consumers would not help.",
+            "The topic has a hot key, or one consumer is slower than the others. More consumers would not help.",
             RUNBOOKS["one partition"],
         )
     brief = "catching up" if catches_up else "too slow"
     if number:
         brief = f"{_of(summary, number)} {brief}"
-    look = "" if catches_up else "More consumers help as long as there are more partitions than consumers."
+    look = "" if catches_up else "Add consumers, if the topic has more partitions than the group has consumers."
     runbook = RUNBOOKS["catching up" if catches_up else "too slow"]
     return Cause(brief, f"The consumer is {doing}.", look, runbook)
 
@@ -102,11 +102,11 @@ def _rates(summary: EventSummary) -> str:
     made, read = summary.signals.produce_rate, summary.signals.consume_rate
     if made is None or read is None:
         return ""
-    return f": {_rounded(read)} messages/s read, {_rounded(made)}/s come in on the worst partition"
+    return f": on the worst partition it reads {_rounded(read)} messages/s, and {_rounded(made)}/s arrive"
 
 
 def _uneven(summary: EventSummary) -> str:
-    """How much of the lag is on one of several partitions, if that is most of it."""
+    """The share of the lag that is on one of several partitions, if it is at least half; otherwise empty."""
     total, largest, partitions = summary.total_lag, summary.max_lag, summary.partition_count
     if not total or not largest or (partitions or 0) < _UNEVEN_PARTITIONS or largest < total * _UNEVEN_SHARE:
         return ""

@@ -1,7 +1,7 @@
-"""Computes the charts of a group as shapes: sparklines, curves with their ticks, bands of status.
+"""Computes the shapes of a group's charts: sparklines, curves with their ticks, bands of status.
 
-The templates draw them as SVG. A curve lies in a box of 1000 by 100 that is stretched over its place; ticks are
-percentages of that place.
+The templates draw them as SVG. A curve has coordinates in a box of 1000 by 100, which the SVG stretches to its width
+and height. Ticks are percentages of that width or height.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from karrot.history import HourlyHistory
 
 Point = tuple[float, float | None]
-"""Epoch seconds and a value; ``None`` is not known, and a gap."""
+"""Epoch seconds and a value. ``None`` means not known, and makes a gap."""
 
 _WIDE, _HIGH = 1000.0, 100.0
 _SPARK_WIDE, _SPARK_HIGH, _SPARK_EDGE = 96.0, 22.0, 2.5
 _Y_TICKS = 3
 _GAP = 4
-"""After so many times the usual distance of two points the line is broken: there were no events in between."""
+"""The line breaks where two points are more than this many usual distances apart: no events came in between."""
 
 _SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _DAYS = (1, 2, 5, 7, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _STEPS = (*_SECONDS, *(days * 86400 for days in _DAYS[1:]))
 _X_TICKS = 6
 _FORMS = ((60, "%H:%M:%S"), (86_400, "%H:%M"), (100 * 86_400, "%d %b"), (inf, "%b %Y"))
-"""How a moment is written, by the length of a step below which."""
+"""Time formats: the first one whose limit in seconds is above the step between two ticks."""
 
 _HOUR_S = 3600
 _FEWEST = 2
 
 
 class DrawnSpan(NamedTuple):
-    """A stretch of time in percent of the width, with what it is called."""
+    """A span of time in percent of the width, with its title."""
 
     at: float
     width: float
@@ -47,7 +47,7 @@ class DrawnSpan(NamedTuple):
 
 
 class Band(NamedTuple):
-    """A status from a moment to another, in epoch seconds."""
+    """A status between two times in epoch seconds."""
 
     since: float
     until: float
@@ -62,19 +62,19 @@ class Tick(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What the charts of a page have in common: a span of time and its ticks."""
+    """The span of time and the ticks that a page's charts share."""
 
     start: float
     end: float
     ticks: Sequence[Tick]
 
     def x(self, at: float) -> float:
-        """A moment in percent of the width."""
+        """The position of a time, in percent of the width."""
         return round(100 * (at - self.start) / (self.end - self.start), 2)
 
 
 class Chart(NamedTuple):
-    """A curve: ``lines`` and ``areas`` as points of polylines and polygons, ``ticks`` from below."""
+    """A curve: ``lines`` and ``areas`` are points of polylines and polygons, ``ticks`` are measured from the bottom."""
 
     lines: Sequence[str]
     areas: Sequence[str]
@@ -82,7 +82,7 @@ class Chart(NamedTuple):
 
 
 class Spark(NamedTuple):
-    """A curve in a cell: points of a polyline and of the polygon beneath it, and where it ends."""
+    """A curve in a table cell: points of a polyline, points of the polygon below it, and the end of the line."""
 
     line: str
     area: str
@@ -90,7 +90,7 @@ class Spark(NamedTuple):
 
 
 class ChartPoint(NamedTuple):
-    """Where the pointer may rest: a stretch of the width, and the words for it."""
+    """A part of the width where the mouse pointer shows an event, in percent."""
 
     at: float
     width: float
@@ -98,7 +98,7 @@ class ChartPoint(NamedTuple):
 
 
 class GroupCharts(NamedTuple):
-    """Curves over one frame, the incidents that shade them, the statuses beneath."""
+    """The curves of one frame, with the incidents that shade them and the statuses below them."""
 
     frame: Frame
     lag: Chart | None
@@ -125,7 +125,7 @@ def spark(values: Sequence[float]) -> Spark | None:
 
 
 def frame(start: float, end: float) -> Frame:
-    """A span of time with round moments in it, in UTC."""
+    """A span of time with ticks at round times in UTC."""
     end = max(end, start + 1)
     step = next((each for each in _STEPS if (end - start) / each <= _X_TICKS), ceil((end - start) / _X_TICKS))
     first = -(-start // step) * step
@@ -136,7 +136,7 @@ def frame(start: float, end: float) -> Frame:
 
 
 def chart(points: Sequence[Point], within: Frame, *, in_time: bool) -> Chart | None:
-    """A curve above zero; ``None`` where nothing is known. ``in_time``: its values are seconds."""
+    """A curve above zero; ``None`` if no value is known. ``in_time`` means that the values are seconds."""
     top = max((value for _, value in points if value is not None), default=None)
     if top is None:
         return None
@@ -153,7 +153,7 @@ def chart(points: Sequence[Point], within: Frame, *, in_time: bool) -> Chart | N
 
 
 def bands(statuses: Iterable[Band], within: Frame) -> list[DrawnSpan]:
-    """Statuses as stretches; equal neighbours become one."""
+    """Statuses as spans. Equal neighbours are joined."""
     return [
         DrawnSpan(
             within.x(max(band.since, within.start)),
@@ -167,7 +167,7 @@ def bands(statuses: Iterable[Band], within: Frame) -> list[DrawnSpan]:
 
 
 def charts_of_events(trail: Sequence[Mark], now: float) -> GroupCharts | None:
-    """The recent events up to now (epoch seconds); ``None`` for fewer than two."""
+    """The charts of recent events up to ``now`` in epoch seconds; ``None`` for fewer than two events."""
     marks = sorted(trail, key=lambda mark: mark.at_ms)
     if len(marks) < _FEWEST:
         return None
@@ -178,7 +178,7 @@ def charts_of_events(trail: Sequence[Mark], now: float) -> GroupCharts | None:
         within,
         chart([(mark.at_ms / 1000, mark.lag) for mark in marks], within, in_time=False),
         chart([(mark.at_ms / 1000, mark.lag_seconds) for mark in marks], within, in_time=True),
-        # An incident lasts from an event of it to the next event, whatever that says.
+        # Each event of an incident shades the time up to the next event, whatever its status.
         bands((Band(since, until, "incident") for mark, since, until in lasting if mark.kind is Kind.INCIDENT), within),
         bands((Band(since, until, mark.status_text) for mark, since, until in lasting), within),
         list(_points(marks, within)),
@@ -186,7 +186,7 @@ def charts_of_events(trail: Sequence[Mark], now: float) -> GroupCharts | None:
 
 
 def charts_of_history(past: "HourlyHistory") -> GroupCharts:
-    """The weeks before, by the hour."""
+    """The charts of the last weeks by the hour."""
     within = frame(past.start.timestamp(), past.end.timestamp())
     lags = [(hour.at.timestamp(), hour.lag_max) for hour in past.hours]
     delays = [(hour.at.timestamp(), hour.lag_seconds) for hour in past.hours]
@@ -223,7 +223,7 @@ def _joined(statuses: Iterable[Band]) -> Iterator[Band]:
 
 
 def _pieces(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:
-    """Runs of known values, broken where there were no events for long."""
+    """Runs of known values, split where no events came for a long time."""
     longest = _GAP * _usual_distance(points)
     piece: list[tuple[float, float]] = []
     for at, value in points:
@@ -267,7 +267,7 @@ def _lasting(marks: Sequence[Mark], end: float) -> Iterator[tuple[Mark, float, f
 
 
 def _points(marks: Sequence[Mark], within: Frame) -> Iterator[ChartPoint]:
-    """Each event from half-way since the one before to half-way to the next."""
+    """One point for each event, from half-way after the previous event to half-way before the next."""
     places = [within.x(mark.at_ms / 1000) for mark in marks]
     edges = [0.0, *((left + right) / 2 for left, right in pairwise(places)), 100.0]
     for mark, (left, right) in zip(marks, pairwise(edges), strict=True):

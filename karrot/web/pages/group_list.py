@@ -1,4 +1,4 @@
-"""Makes the list of groups: filters, counts and sorts the groups, and makes a row of each one that is shown."""
+"""Makes the list of groups: filters, counts and sorts the groups, and makes a row for each group shown."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +22,9 @@ _VALUE = itemgetter(0)
 
 
 class Order(NamedTuple):
-    """How groups are sorted: by a column in its natural direction, or the other way round.
+    """How groups are sorted: by a column in its natural direction, or reversed.
 
-    Unknown values come last, whichever way; equal ones are the worst first.
+    Unknown values come last in both directions. Groups with equal values are sorted worst first.
     """
 
     column: str = "status"
@@ -32,7 +32,7 @@ class Order(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> "Order | None":
-        """``lag``, or ``-lag`` for the other way round; ``None`` for no column."""
+        """Read ``lag``, or ``-lag`` for the reversed order; ``None`` if there is no such column."""
         column = text.removeprefix("-")
         return cls(column, text != column) if column == "status" or column in COLUMNS else None
 
@@ -60,16 +60,17 @@ COLUMNS: Mapping[str, tuple[Callable[[GroupState], Any], bool]] = {
     "incident": (lambda state: state.incident.since_ms if state.incident.open_id else None, False),
     "event": (lambda state: state.log_time_ms, True),
 }
-"""The columns, except status, by which the list can be sorted: a value, and whether the largest comes first."""
+"""The columns for sorting, except status: how to get the value, and whether the largest comes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What the list shows.
+    """The content of the list.
 
-    ``counts`` are groups by status text, for every status whatever is filtered, and ``of_burrow`` those of Burrow
-    itself, which are not among them; ``total`` is how many there are of both without any filter; ``matching`` how many
-    ``rows`` there would be without pages. ``worst`` is the group that is worst off, ``None`` if all are well.
+    ``counts`` has the number of groups by status, without the filter by status and without Burrow's own groups.
+    ``of_burrow`` has the same for Burrow's own groups. ``total`` is the number of all groups without any filter.
+    ``matching`` is the number of groups that match, ``rows`` those on this page. ``worst`` is the worst group, or
+    ``None`` if all are OK.
     """
 
     counts: Counter[str]
@@ -82,9 +83,9 @@ class Overview:
 
 
 class Times(NamedTuple):
-    """How much time passed since a group's newest event, in seconds.
+    """The times of a group in seconds; ``age`` is the time since its newest event.
 
-    It is ``old`` after half of the silence that makes it expire: the page then shows what was true at that event.
+    A group is ``old`` after half of the silence that makes it expire. The page then shows the state at that event.
     """
 
     age: float
@@ -94,7 +95,7 @@ class Times(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """What the pages show of a group, in the list and on a page of its own."""
+    """The values of a group that the list and the group's own page show."""
 
     state: GroupState
     times: Times
@@ -105,7 +106,7 @@ class GroupView(NamedTuple):
 
 
 class ListRow(NamedTuple):
-    """A group in the list. ``cells`` are ready HTML, as only a new event changes them; ``times`` are as of now."""
+    """A group in the list. ``cells`` is cached HTML that only a new event changes; ``times`` are as of now."""
 
     state: GroupState
     times: Times
@@ -115,7 +116,7 @@ class ListRow(NamedTuple):
 def overview(
     ranked: RankedGroups, wanted: GroupFilter, *, page: int, size: int, order: Order = WORST_FIRST
 ) -> Overview:
-    """Page ``page`` (from 1) of the groups wanted."""
+    """Page number ``page`` (from 1) of the groups that match ``wanted``."""
     everything = ranked.worst_first
     by_name = wanted._replace(status=None)
     named = everything if by_name == GroupFilter() else list(by_name.among(everything))
@@ -135,7 +136,7 @@ def overview(
 
 
 def group_view(context: WebContext, state: GroupState, trail: Sequence[Mark] | None = None) -> GroupView:
-    """One group, with what its newest events say."""
+    """One group with its cause and trend, from its newest events."""
     trail = caches().trails.of(context.log, state) if trail is None else trail
     times = _times(context, state)
     return GroupView(
@@ -149,7 +150,7 @@ def group_view(context: WebContext, state: GroupState, trail: Sequence[Mark] | N
 
 
 def list_row(context: WebContext, state: GroupState) -> ListRow:
-    """One group of the list, from the cache if nothing new came."""
+    """One group of the list, from the cache if it has no new event."""
     times = _times(context, state)
     name, version = (context.log.log_id, state.key), (state.seq, times.old)
     cells = caches().rows.get(
@@ -160,7 +161,7 @@ def list_row(context: WebContext, state: GroupState) -> ListRow:
 
 def _times(context: WebContext, state: GroupState) -> Times:
     incident = state.incident
-    # By the log's own time: a clock that was set makes no event younger.
+    # Use the log's own time, so that a change of the system clock does not change an event's age.
     age_ms = max(0, context.log.log_time_ms() - state.log_time_ms)
     old = age_ms > context.stale_after_ms / 2
     as_of_ms = context.clock.wall_ms() - (age_ms if old else 0)
@@ -173,7 +174,7 @@ def _times(context: WebContext, state: GroupState) -> Times:
 
 
 def seconds_since(context: WebContext, epoch_ms: int | None) -> float | None:
-    """How long ago; ``None`` if it is not known."""
+    """The seconds since a time; ``None`` if the time is not known."""
     return _seconds(context.clock.wall_ms(), epoch_ms)
 
 

@@ -1,4 +1,4 @@
-"""Keeps every live group in order, the worst first, and reads only the groups that changed from the log."""
+"""Keeps every live group sorted, worst first, and reads only the changed groups from the log."""
 
 import sys
 from bisect import bisect_left, insort
@@ -16,20 +16,20 @@ from karrot.web.pages.value_cache import ThrottledCache
 WELL = "OK"
 
 _SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3}
-_ODD = 2  # a status that Burrow is not known to have deserves attention
+_ODD = 2  # a status that Burrow does not document deserves attention
 _MANY = 10
-"""If more than one in so many groups changed, sorting them all is cheaper than finding the place of each."""
+"""If more than one in ten groups changed, sorting all groups is cheaper than inserting each one."""
 
 _AT_ONCE = 5
-"""So many changed groups are about one burst."""
+"""Changed groups read per page: reading five takes about one burst of `gently`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankedGroups:
-    """Every group at one moment, the worst first, and what can be said of all of them. Made once for many readers.
+    """Every group at one moment, worst first, with counts. Made once for many readers.
 
-    ``of_burrow`` are the groups of Burrow itself, by status, which ``counts`` leaves out; ``burrow_behind`` are the
-    clusters where it is not OK.
+    ``counts`` has the number of groups by status, without Burrow's own groups. ``of_burrow`` has the same for Burrow's
+    own groups. ``burrow_behind`` lists the clusters where Burrow's own group is not OK.
     """
 
     worst_first: list[GroupState]
@@ -40,9 +40,9 @@ class RankedGroups:
 
 
 class _Rank(NamedTuple):
-    """By status, then by how long it is behind; a group whose delay is not known comes after those that have one.
+    """A group's place: by status, then by lag in seconds, then by lag. An unknown value comes after all known values.
 
-    No two have the same key, so that nothing behind it is ever compared.
+    Every key is different, so that the state after it is never compared.
     """
 
     severity: int
@@ -60,7 +60,7 @@ class _Rank(NamedTuple):
 
 
 class Ranking:
-    """The groups in order, and counted, as they change. Not for several threads at once."""
+    """The sorted groups and their counts, updated as groups change. Not safe for several threads."""
 
     def __init__(self) -> None:
         self._ranks: dict[GroupKey, _Rank] = {}
@@ -74,7 +74,7 @@ class Ranking:
         return (rank.state for rank in self._ranks.values())
 
     def update(self, changes: Mapping[GroupKey, GroupState | None]) -> None:
-        """Take the groups as they are now; ``None`` for one that is gone."""
+        """Replace the changed groups; ``None`` removes a group."""
         left = [self._leave(rank) for key in changes if (rank := self._ranks.pop(key, None))]
         come = [self._enter(_Rank.of(state)) for state in changes.values() if state]
         if _MANY * (len(left) + len(come)) > len(self._ranks):
@@ -113,10 +113,10 @@ class Ranking:
 
 
 class LiveGroups:
-    """The groups of a log that have not expired, brought up to date when a page needs them: at most every two seconds.
+    """The live groups of a log, updated when a page needs them, at most every two seconds.
 
-    All of them are read once, then those that changed since. One thread reads, the others wait for it, so that many
-    readers cost hardly more than one.
+    The first read takes all groups, later reads only the changed ones. One thread reads and the others wait for it, so
+    that many readers cost hardly more than one.
     """
 
     def __init__(self, log: Groups, clock: Clock, *, stale_after_ms: int) -> None:
@@ -129,25 +129,25 @@ class LiveGroups:
         self._cache: ThrottledCache[None, RankedGroups] = ThrottledCache(clock, size=1)
 
     def ranked(self) -> RankedGroups:
-        """The groups that have not expired and are not deleted."""
+        """The groups that are neither expired nor deleted."""
         return self._cache.get(None, self._read)
 
     def _read(self) -> RankedGroups:
-        if self._log_id != self._log.log_id:  # the first time, or a new log in place of a damaged one
+        if self._log_id != self._log.log_id:  # the first read, or a new log has replaced a damaged one
             self._log_id, self._seen_seq = self._log.log_id, self._log.size().last_seq
             self._ranking = Ranking()
             self._take({state.key: state for state in groups(self._log)})
         for page in gently(self._changed()):
             self._take({one.key: one.state for one in page})
         before_ms = self._log.log_time_ms() - self._stale_after_ms
-        if self._oldest_ms < before_ms:  # some groups fell silent; none has while the oldest of all is young enough
+        if self._oldest_ms < before_ms:  # some groups have expired: check all only when the oldest is too old
             heard = {state.key: state.log_time_ms for state in self._ranking.states()}
             self._ranking.update({key: None for key, at_ms in heard.items() if at_ms < before_ms})
             self._oldest_ms = min((at_ms for at_ms in heard.values() if at_ms >= before_ms), default=sys.maxsize)
         return self._ranking.ranked()
 
     def _changed(self) -> Iterator[Sequence[Changed]]:
-        """What changed since, in pages, until a page is not full: there is no end while more comes than is read."""
+        """The groups that changed since the last read, in pages. A page that is not full is the last one."""
         full = True
         while full:
             page = self._log.changed(self._seen_seq, _AT_ONCE)

@@ -1,4 +1,4 @@
-"""Reads a group's newest events, without their partitions, and tells whether its lag rises or falls."""
+"""Computes a group's lag trend from its newest events: whether the lag grows, shrinks or is steady."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,21 +12,21 @@ from karrot.signals import signals_of
 from karrot.web.pages.value_cache import VersionedCache
 
 TRAIL_LENGTH = 30
-"""The newest marks of a group that its trend and the sparkline of its row are made of."""
+"""The number of newest marks of a group for its trend and its row's sparkline."""
 
 _TREND_MARKS = 5
 _SLOW_MARKS = 15
 _ALONG_A_LINE = 0.9
-"""The part of the lags' variance that a line explains if they go along it; lags that scatter stay far below."""
+"""The least part of the lags' variance that a line must explain. Lags that scatter stay far below."""
 
 _STEADY = 0.15
-"""The part of its recent peak by which a lag may change and still count as steady."""
+"""A lag that changes by less than this part of its recent peak counts as steady."""
 
 _SMALL_LAG = 20
 
 
 class Mark(NamedTuple):
-    """One event of a group, its partitions left out. Lags are messages, ``lag_seconds`` is of the worst partition."""
+    """One event of a group, without its partitions. Lags are in messages; ``lag_seconds`` is of the worst partition."""
 
     seq: int
     at_ms: int
@@ -41,16 +41,17 @@ class Mark(NamedTuple):
 
 
 class Trend(NamedTuple):
-    """Where a lag is going: ``growing``, ``shrinking`` or ``steady``, and by how many messages a second."""
+    """The direction of a lag (``growing``, ``shrinking`` or ``steady``) and its change in messages per second."""
 
     word: str
     per_second: float
 
 
 class _Line(NamedTuple):
-    """A straight line through lags: messages a second, messages from its first mark to its last, and how well it fits.
+    """A straight line through lags.
 
-    ``explained`` is the part of the lags' variance, 0 to 1.
+    ``slope`` is in messages per second, ``change`` in messages from the first mark to the last. ``explained`` is the
+    part of the lags' variance that the line explains, 0 to 1.
     """
 
     slope: float
@@ -59,9 +60,9 @@ class _Line(NamedTuple):
 
 
 class Trails:
-    """The last ``length`` marks of up to ``groups`` groups, kept by the process that serves pages.
+    """A cache of the last ``length`` marks of up to ``groups`` groups, one in each process that serves pages.
 
-    A group without new events costs nothing; of others only the new events are read. Any thread may ask.
+    Only new events are read, so a group without new events costs nothing. Safe to use from several threads.
     """
 
     def __init__(self, length: int = TRAIL_LENGTH, groups: int = 1000) -> None:
@@ -78,22 +79,23 @@ class Trails:
 
 
 def marks(log: Events, key: GroupKey, limit: int, after: int = 0) -> list[Mark]:
-    """The newest marks of a group behind number ``after``, oldest first."""
+    """The newest marks of a group with sequence numbers above ``after``, oldest first."""
     found = []
     for stored in log.bodies(key, limit, after):
         try:
             outline = parse_outline(stored.body, observed_at_ms=stored.observed_at_ms, source=stored.source)
-        except MalformedPayload:  # of a newer Karrot: a gap in a picture
+        except MalformedPayload:  # a newer Karrot wrote it: leave a gap in the chart
             continue
         found.append(_mark(stored, outline))
     return found[::-1]
 
 
 def trend(trail: Sequence[Mark]) -> Trend | None:
-    """The slope of the newest lags by least squares; ``None`` if there are too few of them.
+    """The trend of the newest lags by least squares; ``None`` if there are too few of them.
 
-    A fast change shows in these. A change that is slow compared with the lag's size, as when a consumer was down all
-    night, shows only in more of them: it is no scatter if they lie along one line, which the newest still follow.
+    The five newest lags show a fast change. If a consumer was down all night, its lag is large, and a change is small
+    compared with it: only the 15 newest lags show such a slow change. It counts as a trend if these lags lie along one
+    line and the newest ones still follow it.
     """
     newest = _line(trail[-_TREND_MARKS:])
     if newest is None:
@@ -105,14 +107,14 @@ def trend(trail: Sequence[Mark]) -> Trend | None:
 
 
 def _keeps_on(newest: _Line, longer: _Line | None) -> bool:
-    """Whether the newest lags go on along the line on which those before them lie."""
+    """Whether the newest lags continue the line of the lags before them."""
     if longer is None or abs(longer.change) < _SMALL_LAG or longer.explained < _ALONG_A_LINE:
         return False
     return newest.change * longer.change > 0
 
 
 def _line(trail: Sequence[Mark]) -> _Line | None:
-    """The line through the lags by least squares; ``None`` through fewer than three, or if time stood still."""
+    """The line through the lags by least squares; ``None`` for fewer than three lags, or if times do not increase."""
     known = [(mark.at_ms / 1000, mark.lag) for mark in trail if mark.lag is not None]
     if len(known) < 3 or any(later[0] <= earlier[0] for earlier, later in pairwise(known)):  # noqa: PLR2004
         return None

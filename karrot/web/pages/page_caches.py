@@ -1,4 +1,4 @@
-"""Holds what the page requests of one worker share: the ranked groups and the caches."""
+"""Holds the caches that the page requests of one worker share."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -24,11 +24,12 @@ _HISTORIES = 100
 
 @dataclass(frozen=True, slots=True)
 class PageCaches:
-    """One of each for an application.
+    """The caches of one application.
 
-    ``rows`` are the cells of the list that change with a group's newest event, by the log's id and the group.
-    ``histories`` are the last weeks of groups, or why they cannot be read: a page that refreshes every few seconds
-    must not query the pipeline's tables each time. ``pages`` are pages of the list of groups, by what was asked for.
+    ``rows`` are the cells of the list that change only with a group's newest event, by the log's id and the group.
+    ``histories`` are the last weeks of groups, or the error message if the tables cannot be read: a page that
+    refreshes every few seconds must not query the pipeline's tables each time. ``pages`` are pages of the list of
+    groups, by filter, order and page number.
     """
 
     groups: LiveGroups
@@ -39,7 +40,7 @@ class PageCaches:
 
     @classmethod
     def over(cls, context: WebContext) -> "PageCaches":
-        """Empty caches over a web context."""
+        """Empty caches for a web context."""
         return cls(
             groups=LiveGroups(context.log, context.clock, stale_after_ms=context.stale_after_ms),
             trails=Trails(),
@@ -50,5 +51,5 @@ class PageCaches:
 
 
 def caches() -> PageCaches:
-    """Those of the current request's application."""
+    """The caches of the current request's application."""
     return cast("PageCaches", current_app.extensions[EXTENSION])

@@ -1,4 +1,4 @@
-"""Serves the pages: every group, one group, what was refused."""
+"""Serves the pages of all groups, of one group and of refused bodies."""
 
 import shlex
 from typing import Any
@@ -47,7 +47,7 @@ routes.after_request(compress)
 
 @routes.get("/")
 def index() -> str | Response:
-    """Every group, the worst first; before the first event, how to get one."""
+    """All groups, worst first; before the first event, instructions to get one."""
     context, asked = web_context(), (asked_filter(), _asked_order(), _asked_page())
     if not caches().groups.ranked().worst_first and not context.log.heard():
         return render_template("welcome.html", **_welcome(context))
@@ -76,12 +76,12 @@ def _groups_page(context: WebContext, wanted: GroupFilter, order: Order, page: i
 
 @routes.get("/group")
 def show_group() -> str:
-    """One group: why it is as it is, how it came there, and where its numbers go."""
+    """One group: its cause, its recent events and history, and where to find its values in other systems."""
     context = web_context()
     key = asked_key()
     state = context.log.group(key)
     if state is None:
-        raise Problem("not_found", "No live consumer group has this name: it was deleted, or nothing was heard of it.")
+        raise Problem("not_found", "No live consumer group has this name. It was deleted, or it has no recent event.")
     newest = context.log.event(state.seq)
     listed = _worst_partitions(newest)
     trail = marks(context.log, key, _MARKS_SHOWN)
@@ -105,7 +105,7 @@ def show_group() -> str:
 
 @routes.get("/rejects")
 def show_rejects() -> str:
-    """What /burrow refused, the newest first."""
+    """The bodies that /burrow refused, newest first."""
     kept = [reject_shape(reject) for reject in web_context().log.rejects(_REJECTS_SHOWN)]
     remedies = {code: CODES[code].remedy for code in sorted({each.code for each in kept} & CODES.keys())}
     return render_template("rejects.html", rejects=kept, remedies=remedies, body_shown=_BODY_SHOWN)
@@ -114,19 +114,21 @@ def show_rejects() -> str:
 def _asked_page() -> int:
     text = request.args.get("page") or "1"
     if not (text.isascii() and text.isdigit() and len(text) < 7 and int(text)):  # noqa: PLR2004
-        raise Problem("invalid_field", "page is a whole number from 1.", path="page")
+        raise Problem("invalid_field", "page must be a whole number from 1 to 999999.", path="page")
     return int(text)
 
 
 def _asked_order() -> Order:
     order = Order.read(request.args.get("sort") or str(Order()))
     if order is None:
-        raise Problem("invalid_field", "sort is a column of the list, or one with a minus before it.", path="sort")
+        raise Problem(
+            "invalid_field", "sort must be a column of the list, or a column with a minus sign before it.", path="sort"
+        )
     return order
 
 
 def _past(context: WebContext, key: GroupKey) -> dict[str, Any]:
-    """The weeks before, or why they cannot be read."""
+    """The group's last weeks, or the error message if they cannot be read."""
     past = caches().histories.get(key, lambda: context.past(*key))
     if past is None or isinstance(past, str):
         return {"past": None, "past_unknown": past}
@@ -151,17 +153,17 @@ def _welcome(context: WebContext) -> dict[str, Any]:
 
 
 def _address_and_config(context: WebContext) -> tuple[str, str]:
-    """Where Burrow should post, by the address this page was asked at, and the configuration that says so."""
+    """The URL that Burrow should post to, from the URL of this page, and the configuration of Burrow with it."""
     base = context.external_url or f"{request.scheme}://{request.host}"
     url = f"{base.rstrip('/')}/burrow"
     try:
         return url, context.burrow_config(url)
-    except ValueError:  # a Host header that is no address
+    except ValueError:  # the Host header is not a valid address
         return _SOME_ADDRESS, context.burrow_config(_SOME_ADDRESS)
 
 
 def _worst_partitions(newest: StoredEvent | None) -> list[PartitionLag]:
-    """The partitions of an event, the worst first; that with the largest lag is shown even if it is not listed."""
+    """The partitions of an event, worst first, and the one with the largest lag, even if the event does not list it."""
     if newest is None:
         return []
     event = newest.event

@@ -29,7 +29,7 @@ routes.after_request(compress)
 
 
 class Alert(NamedTuple):
-    """What the index says about an alert. In ``summary`` the names of labels stand for their values."""
+    """An alert in the index. ``summary`` has the names of labels in place of their values."""
 
     name: str
     subject: str
@@ -38,7 +38,7 @@ class Alert(NamedTuple):
 
 
 class Runbooks:
-    """A folder of runbooks in Markdown, named for the alerts of a rules file. Nothing is read before it is needed."""
+    """A folder of Markdown runbooks, named after the alerts of a rules file. Files are read when they are needed."""
 
     def __init__(self, folder: Path, rules: Path) -> None:
         self._folder = folder
@@ -47,7 +47,7 @@ class Runbooks:
 
     @cached_property
     def alerts(self) -> Mapping[str, Alert]:
-        """All alerts by name, in the order of the rules."""
+        """All alerts by name, in the order of the rules file."""
         groups = yaml.safe_load(self._rules.read_text(encoding="utf-8"))["groups"]
         found = (
             Alert(
@@ -62,7 +62,7 @@ class Runbooks:
         return {alert.name: alert for alert in found}
 
     def html(self, name: str) -> Markup:
-        """The text of a runbook without its title, which the page shows in its own way."""
+        """The HTML of a runbook without its title, because the page has its own heading."""
         text = (self._folder / f"{name}.md").read_text(encoding="utf-8")
         _open, _title, _close, *tokens = self._markdown.parse(text)
         for token in tokens:
@@ -72,7 +72,7 @@ class Runbooks:
         return Markup(self._markdown.renderer.render(tokens, self._markdown.options, {}))  # noqa: S704 (made without HTML of its source)
 
     def _address(self, target: str) -> str:
-        """Runbooks are pages here; every other document of the project is where its documentation is."""
+        """The URL of a link: a page here for a runbook, the online documentation for every other document."""
         name = target.removesuffix(".md")
         if name in self.alerts:
             return url_for("runbooks.show_runbook", name=name)
@@ -88,11 +88,11 @@ def list_runbooks() -> str:
 
 @routes.get("/runbooks/<name>")
 def show_runbook(name: str) -> str:
-    """One runbook. With ``.md`` too: the rules for Prometheus link to files of that name wherever they are."""
+    """One runbook. A name with ``.md`` works too, because the rules for Prometheus link to files with this suffix."""
     found = _runbooks()
     alert = found.alerts.get(name.removesuffix(".md"))
     if alert is None:
-        raise Problem("not_found", "No alert has this name: `/runbooks` lists all alerts.")
+        raise Problem("not_found", "No alert has this name. `/runbooks` lists all alerts.")
     return render_template("runbook.html", alert=alert, text=found.html(alert.name))
 
 

@@ -1,4 +1,4 @@
-"""Keeps a bounded number of values that are costly to make: for a time, or until their group changes."""
+"""Makes the caches of the pages: each keeps a bounded number of values, for a time or until a version changes."""
 
 import threading
 from collections import OrderedDict
@@ -11,15 +11,15 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 _SHARE = 200
-"""A throttled value is shown again for so many times as long as its making took, rests included: less than one event in
-a hundred meets the making, so that the 99th percentile of their latencies does not."""
+"""A throttled value is kept for 200 times as long as it took to make, sleeps included. So fewer than one event in a
+hundred arrives while a value is made, and the 99th percentile of the events' latency is not affected."""
 
 _LONGEST_MS = 2000
-"""No page shows older groups, even on a machine that has no time for this."""
+"""The longest time that a throttled value is kept, even on a slow machine."""
 
 
 class _Bounded(Generic[K, V]):
-    """Up to ``size`` values. When it is full, the value that was put longest ago goes. Any thread may call it."""
+    """Up to ``size`` values; a new value replaces the one put longest ago. Safe to use from several threads."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -39,9 +39,9 @@ class _Bounded(Generic[K, V]):
 
 
 class TtlCache(Generic[K, V]):
-    """Values that are made again after a time.
+    """A cache of values that expire.
 
-    ``ttl_ms`` says how long a value is good for, by the milliseconds that its making took. Several threads may make
+    ``ttl_ms`` gives the lifetime of a value, from the milliseconds that it took to make. Several threads may make
     values at the same time.
     """
 
@@ -51,7 +51,7 @@ class TtlCache(Generic[K, V]):
         self._kept: _Bounded[K, tuple[int, V]] = _Bounded(size)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of a key, made now if it is missing or too old. Raises what ``make`` raises, and keeps nothing."""
+        """The value of a key, made now if it is missing or too old. If ``make`` raises, nothing is kept."""
         began = self._clock.boot_ms()
         kept = self._kept.get(key)
         if kept is not None and began < kept[0]:
@@ -63,9 +63,9 @@ class TtlCache(Generic[K, V]):
 
 
 class ThrottledCache(TtlCache[K, V]):
-    """Values that are good for longer the longer their making took, and for at most two seconds.
+    """A cache whose values live longer the longer they took to make, but at most two seconds.
 
-    One thread makes, the others wait for it: twenty browsers cost what one or two do.
+    One thread makes a value and the others wait for it, so that twenty browsers cost as much as one or two.
     """
 
     def __init__(self, clock: Clock, *, size: int = 50) -> None:
@@ -73,19 +73,19 @@ class ThrottledCache(TtlCache[K, V]):
         self._making = threading.Lock()
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of a key, made now or at most two seconds ago. Raises what ``make`` raises."""
+        """The value of a key, made now or at most two seconds ago. If ``make`` raises, nothing is kept."""
         with self._making:
             return super().get(key, make)
 
 
 class VersionedCache(Generic[K, V]):
-    """Values that are good until the version of what they are made of changes, such as the newest event of a group."""
+    """A cache of values that live until the version of their source changes, such as a group's newest event."""
 
     def __init__(self, size: int = 1000) -> None:
         self._kept: _Bounded[K, tuple[object, V]] = _Bounded(size)
 
     def get(self, key: K, version: object, make: Callable[[V | None], V]) -> V:
-        """The value of a key at a version; ``make`` gets the value of an earlier version, if there is one."""
+        """The value of a key at a version. ``make`` gets the value of an earlier version, if the cache has one."""
         kept = self._kept.get(key)
         if kept is not None and kept[0] == version:
             return kept[1]

@@ -1,4 +1,4 @@
-// Keeps a page fresh: fetches it again and swaps what is live in it. Without it the page is whole, just not moving.
+// Refreshes a page: fetches it again and replaces its live parts. Without this script the page is complete but static.
 "use strict";
 
 (() => {
@@ -18,7 +18,7 @@
     return new DOMParser().parseFromString(await answer.text(), "text/html");
   }
 
-  // A table that was scrolled sideways stays where it was.
+  // Keep the horizontal scroll position of each table.
   function replace(old, young) {
     const all = (part) => [part, ...part.querySelectorAll("section")];
     const places = all(old).map((each) => each.scrollLeft);
@@ -50,7 +50,7 @@
 
   async function refresh() {
     if (document.hidden) return;
-    if (!getSelection().isCollapsed) return say(`As of ${freshAt.toLocaleTimeString()}: waits while text is selected`, false);
+    if (!getSelection().isCollapsed) return say(`As of ${freshAt.toLocaleTimeString()}: paused while text is selected`, false);
     try {
       const fresh = await load();
       if (stylesheet(fresh) !== stylesheet(document)) return location.reload();

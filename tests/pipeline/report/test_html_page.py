@@ -108,7 +108,7 @@ def test_the_page_has_the_findings_of_the_week() -> None:
         "Wed 18 Nov 12:00 3 h 30 min close 9,000 orders.v1",
         "a hot key",
         "100 /s 82 /s 22 % in 9 days",
-        "Heard from Mon 16 Nov 00:00 to Mon 23 Nov 00:00 UTC.",
+        "Events from Mon 16 Nov 00:00 to Mon 23 Nov 00:00 UTC.",
         "made 2026-11-23 08:00:00 UTC",
     ):
         assert said in text
@@ -122,11 +122,11 @@ def test_open_incidents_are_counted_that_are_not_among_the_longest() -> None:
 def test_sections_without_rows_give_the_reason() -> None:
     text = _text(quiet_week())
     for said in (
-        "Nothing: no incident is open, budgets hold, and no consumer is short of capacity.",
+        "Nothing. No incident is open, every group is within its error budget, and every consumer has enough capacity.",
         "No group had any lag.",
-        "There was none in these days.",
-        "Whenever a group was heard of, it was OK.",
-        "No group was beyond 1 min of lag in any minute.",
+        "There was no incident in these days.",
+        "Every group was OK in all of its events.",
+        "No group had a lag of more than 1 min in any minute.",
         "Only an event that lists every partition of a group tells, and a webhook lists the bad ones alone",
     ):
         assert said in text
@@ -136,7 +136,7 @@ def test_sections_without_rows_give_the_reason() -> None:
     )
     assert "One topic was looked at; no consumer fell behind or caught up for five minutes" in _text(watched)
     unmeasured = quiet_week()._replace(days=[DayTotal(MONDAY, 1, 10, 10, 0, 0)], target_seconds=None, objective=None)
-    assert "Lag in time was not known in any minute: without it, no objective can be judged." in _text(unmeasured)
+    assert "Lag in time was not known in any minute, so no objective can be judged." in _text(unmeasured)
 
 
 @settings(max_examples=25)

@@ -25,9 +25,9 @@ def test_a_healthy_group_has_no_cause() -> None:
 @pytest.mark.parametrize(
     ("status", "brief", "part", "runbook"),
     [
-        ("STOP", "1 of 12 stopped", "nothing was committed for 1 min 30 s", "KarrotPartitionStopped"),
-        ("STALL", "1 of 12 stalled", "always of the same offset", "KarrotPartitionStopped"),
-        ("REWIND", "1 of 12 went back", "a commit was below the one before", "KarrotConsumerError"),
+        ("STOP", "1 of 12 stopped", "the group has committed nothing for 1 min 30 s", "KarrotPartitionStopped"),
+        ("STALL", "1 of 12 stalled", "commits the same offset again and again", "KarrotPartitionStopped"),
+        ("REWIND", "1 of 12 went back", "a committed offset was lower than the previous one", "KarrotConsumerError"),
     ],
 )
 def test_burrows_findings_on_partitions_are_explained(status: str, brief: str, part: str, runbook: str) -> None:
@@ -49,14 +49,14 @@ def test_a_slow_group_is_shown_with_its_rates() -> None:
     found = told()
     assert (found.brief, found.runbook) == ("1 of 12 too slow", "KarrotConsumerLagGrowing")
     assert found.sentence == (
-        "The consumer is slower than its topic: 48 messages/s read, 106/s come in on the worst partition."
+        "The consumer is slower than its topic: on the worst partition it reads 48 messages/s, and 106/s arrive."
     )
 
 
 def test_a_lag_on_one_partition_is_a_separate_cause() -> None:
     found = told(total_lag=11_000, current_lag=10_440)
     assert (found.brief, found.runbook) == ("95 % on one partition", "KarrotConsumerLagGrowing")
-    assert "more consumers would not help" in found.look
+    assert "More consumers would not help" in found.look
     assert told(total_lag=11_000, current_lag=10_440, count=1).brief == "1 of 1 too slow"
 
 
@@ -69,4 +69,4 @@ def test_burrows_own_group_has_its_own_cause() -> None:
 
 def test_an_unknown_status_is_named_as_unknown() -> None:
     found = cause(state(make_event(status_text="ODD\u202e")), None)
-    assert found == Cause("", "Burrow is not known to say ODD\\u{202e}.")
+    assert found == Cause("", "Karrot does not know the status ODD\\u{202e}.")
