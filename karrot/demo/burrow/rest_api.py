@@ -5,6 +5,7 @@ random order, 404 for what is not known, ``error`` false where it is a verdict t
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from email.utils import formatdate
 from functools import partial
@@ -30,6 +31,9 @@ _JSON, _TEXT, _HTML = "application/json", "text/plain; charset=utf-8", "text/htm
 _NO_CALL = b'{"error":true,"message":"invalid request type","result":{}}\n'
 _HOST = "fake-burrow"
 _DELETIONS = ("/v3/kafka/:/consumer/:", "/v3/kafka/:/consumer/:/topic/:")
+
+_REQUESTS_KEPT = 1000
+"""A demo may run for weeks: the server keeps only the newest requests."""
 
 _SNIFFED = 2048
 """Go tells the length of a body that it can hold back as a whole, and sends a longer one in chunks."""
@@ -243,7 +247,7 @@ class BurrowServer:
 
     @property
     def asked(self) -> list[str]:
-        """What was asked for, in order: ``GET /v3/kafka``."""
+        """The newest requests, oldest first, such as ``GET /v3/kafka``."""
         return list(self._server.asked)
 
     def __enter__(self) -> Self:
@@ -263,7 +267,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, api: RestApi, port: int) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.api = api
-        self.asked: list[str] = []
+        self.asked: deque[str] = deque(maxlen=_REQUESTS_KEPT)
 
 
 class _Handler(BaseHTTPRequestHandler):
