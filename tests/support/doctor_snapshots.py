@@ -1,4 +1,4 @@
-"""Makes the snapshots that the doctor's checks read, in a state in which no check finds anything wrong."""
+"""Makes snapshots for the doctor's checks, by default without any fault."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ def seconds_ago(seconds: float) -> datetime:
 
 
 def replace_fields(struct: Any, **fields: Any) -> Any:
-    """The same struct but for some fields."""
+    """Return the same struct with some fields replaced."""
     return type(struct)(**{name: getattr(struct, name) for name in struct.__struct_fields__} | fields)
 
 
@@ -92,12 +92,12 @@ MODULES: dict[str, Any] = {
 
 
 def burrow_module(kind: str, **fields: Any) -> dict[str, Any]:
-    """The one module of a kind, but for some fields, as `burrow_snapshot` takes it."""
+    """Return the only module of a kind, with some fields replaced, in the form for `burrow_snapshot`."""
     return {kind: {"prod" if kind in ("clusters", "consumers") else "default": replace_fields(MODULES[kind], **fields)}}
 
 
 def burrow_snapshot(*notifiers: NotifierModule, **fields: Any) -> BurrowSeen:
-    """Burrow, with one notifier if none is given. One that is called ``a`` is followed by ``b``."""
+    """Make a snapshot of Burrow, by default with one notifier. Notifiers are named ``a``, ``b`` and so on."""
     told: dict[str, Any] = {
         "url": "http://burrow:8000",
         "zookeeper": ZooKeeperConfig(servers=("zookeeper:2181",), timeout=6, root_path="/burrow"),
@@ -121,7 +121,7 @@ def read_group(
 
 
 def group_history(*gaps_s: float, ids: str = "") -> tuple[ReadGroupEvent, ...]:
-    """Webhooks with so many seconds between them, the newest 5 s ago; ``ids`` are one letter each, oldest first."""
+    """Make webhooks with these seconds between them, the newest 5 s ago; ``ids`` has one letter each, oldest first."""
     at, events = NOW - timedelta(seconds=5 + sum(gaps_s)), []
     for number, gap in enumerate((0.0, *gaps_s)):
         at += timedelta(seconds=gap)
@@ -134,7 +134,7 @@ def metric_sample(name: str, value: float, **labels: str) -> ReadSample:
 
 
 def karrot_snapshot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
-    """Karrot; the samples take the place of those of the same name."""
+    """Make a snapshot of Karrot; the samples replace default ones of the same name."""
     usual = (
         metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(10).timestamp(), cluster="prod"),
         metric_sample("karrot_events_rejected_total", 0, code="unsupported_template"),
@@ -192,17 +192,17 @@ def prometheus_snapshot(*targets: Target, **fields: Any) -> PrometheusSeen:
 
 
 def passes(check: Check[Any], *sides: Any) -> bool:
-    """Whether a check has nothing to say but that all is well."""
+    """Return whether a check reports only success."""
     return [(each.level, each.what) for each in check(*sides)] == [(Level.OK, check.well)]
 
 
 def finds_nothing(check: Check[Any], *sides: Any) -> bool:
-    """Whether a check says nothing at all, because there is nothing to judge by."""
+    """Return whether a check reports nothing, because it has no data."""
     return check(*sides) == []
 
 
 def only_finding(check: Check[Any], *sides: Any) -> tuple[str, str, str]:
-    """The level, the sentence and the remedy of the one thing that a check finds."""
+    """Return level, sentence and remedy of the only finding of a check."""
     (finding,) = check(*sides)
     assert isinstance(finding, Finding)
     return str(finding.level), finding.what, finding.remedy

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass
 class ManualClock:
-    """Stands still until told; ``jump`` moves the wall clock alone, as an administrator or NTP does."""
+    """A clock that only `advance` moves; ``jump`` moves the wall clock alone, like an administrator or NTP."""
 
     wall: int = 1_800_000_000_000
     boot: int = 5_000_000
@@ -31,7 +31,7 @@ class ManualClock:
 
 
 class SlowClock(ManualClock):
-    """Each reading of the boot clock takes 100 ms."""
+    """A clock that advances by 100 ms with each reading of the boot clock."""
 
     def boot_ms(self) -> int:
         self.boot += 100

@@ -7,6 +7,6 @@ from click.testing import CliRunner
 
 
 def assert_matches_schema(schema: str, *files: Path) -> None:
-    """Fail with what the schema of that name has to say against the files."""
+    """Fail with the errors of the files against the schema of that name."""
     told = CliRunner().invoke(main, ["--builtin-schema", f"vendor.{schema}", *map(str, files)])
     assert told.exit_code == 0, told.output

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0, *, every_s: float = 0.01) -> None:
-    """Return as soon as the condition holds; fail if it does not in time."""
+    """Return as soon as the condition holds; fail if it does not hold before the timeout."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "the condition did not come to hold in time"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(every_s)

@@ -45,7 +45,7 @@ _TICK_MS = 2_000
 
 
 class LoopCloudWatch:
-    """The fake, by whichever clock is set, and one client of boto3's own for all that is told to it.
+    """The fake CloudWatch on a clock that can be replaced, with one boto3 client for all calls.
 
     Use it as a context manager. The client is made once: that takes longer than an hour of the loop.
     """
@@ -66,13 +66,13 @@ class LoopCloudWatch:
         self.fake.close()
 
     def reset(self, clock: ManualClock) -> None:
-        """Nothing is kept, nothing is wrong, and it is as late as that clock says."""
+        """Clear all points and faults, and use this clock."""
         self._clock = clock
         self.fake.clear()
         self.fake.forget()
 
     def open(self) -> PutMetricData:
-        """What the sender opens."""
+        """Return the client that the sender opens."""
         return _Kept(self._client)
 
     def _now_ms(self) -> int:
@@ -80,7 +80,7 @@ class LoopCloudWatch:
 
 
 class _Kept:
-    """A client that outlives its users."""
+    """A client that stays open when its users close it."""
 
     def __init__(self, client: PutMetricData) -> None:
         self._client = client
@@ -89,11 +89,11 @@ class _Kept:
         return self._client.put_metric_data(**kwargs)
 
     def close(self) -> None:
-        """It stays open."""
+        """Keep the client open."""
 
 
 class LoopKarrot:
-    """What is on the way from Burrow's request to CloudWatch; the log survives a kill, nothing else does."""
+    """Karrot's path from Burrow's request to CloudWatch; only the log survives a kill."""
 
     def __init__(self, aws: LoopCloudWatch, clock: ManualClock, settings: Mapping[str, str]) -> None:
         self._aws, self._clock, self._settings = aws, clock, dict(settings)
@@ -116,7 +116,7 @@ class LoopKarrot:
         self._intake = Intake(self.log, self._clock)
 
     def kill(self) -> None:
-        """As ``kill -9``: nothing is sent any more, and Burrow's requests fail."""
+        """Stop like ``kill -9``: nothing is sent any more, and Burrow's requests fail."""
         self._feed = None
 
     def receive(self, body: bytes) -> None:
@@ -128,13 +128,13 @@ class LoopKarrot:
             pass
 
     def dropped(self) -> dict[str, float]:
-        """Values that were not sent, by reason."""
+        """Return the number of values that were not sent, by reason."""
         name = telemetry.REPORTER_DROPPED.name
         return {dict(each.labels)["reason"]: each.value for each in self.log.counters() if each.name == name}
 
 
 class _AwsMetrics:
-    """What AWS itself tells of the tasks: once a minute, a minute late."""
+    """AWS's own metrics of the tasks, published once per minute and a minute late."""
 
     def __init__(self, metrics: Iterable[MetricIdentity], *, tells_zero: bool) -> None:
         self._signals = {metric: signal for metric in metrics if (signal := signal_of(metric)) and signal.of_aws}
@@ -156,14 +156,14 @@ class _AwsMetrics:
 
 
 class Burrow(Protocol):
-    """What the loop asks of Burrow; none is a dead one."""
+    """The interface of Burrow in the loop; ``None`` in its place is a dead Burrow."""
 
     def due(self, now_ms: int) -> list[Post]:
-        """What it has posted since the last call."""
+        """Return the posts since the last call."""
 
 
 class LoopState(NamedTuple):
-    """How it stood at a look of the alarms; ``at_s`` counts from the loop's start."""
+    """The state at one evaluation of the alarms; ``at_s`` counts from the loop's start."""
 
     at_s: float
     desired: int
@@ -172,10 +172,10 @@ class LoopState(NamedTuple):
 
 
 class ClosedLoop:
-    """`feed` messages and let time `run`; ``history`` has a moment for each 10 seconds.
+    """A closed loop: `feed` messages and let time `run`; ``history`` has a state for every 10 seconds.
 
-    ``rate`` is what has been written until now, messages a second; ``tasks`` run. ``template`` stands in for the one
-    that the recipe is rendered to. ``tells_zero``: whether AWS goes on to count running tasks where there are none.
+    ``rate`` is the write rate before the start in messages per second, and ``tasks`` the running tasks. ``template``
+    replaces the rendered recipe. ``tells_zero`` is whether AWS publishes a count of zero running tasks.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class ClosedLoop:
 
     @property
     def now_s(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return (self.clock.wall - self._began_ms) / 1000
 
     @property
@@ -219,7 +219,7 @@ class ClosedLoop:
         return self._group.lag(self.now_s)
 
     def feed(self, rate: float) -> None:
-        """So many messages are written a second from now on."""
+        """Write this number of messages per second from now on."""
         self.topic.feed(self.now_s, rate)
 
     def run(self, minutes: float) -> "ClosedLoop":
@@ -231,18 +231,18 @@ class ClosedLoop:
         return self
 
     def run_until(self, condition: Callable[[], bool], *, within_minutes: float) -> None:
-        """Let time pass until it holds, no longer than that."""
+        """Let time pass until the condition holds; fail after this number of minutes."""
         deadline = self.clock.wall + round(within_minutes * 60_000)
         while not condition():
             assert self.clock.wall < deadline, f"not within {within_minutes} minutes: {self.history[-60::6]}"
             self.run(1 / 6)
 
     def forget(self) -> None:
-        """What the fake forgot is not to be waited for."""
+        """Clear the fake's points, so that the loop does not read them again."""
         self._taken = 0
 
     def changes(self, since_s: float = 0) -> list[tuple[int, int]]:
-        """What the policies did from then on: tasks before and after."""
+        """Return the changes by policies from then on: tasks before and after."""
         return [
             (each.before, each.after)
             for each in self.stack.activities
@@ -279,7 +279,7 @@ class ClosedLoop:
                 )
 
     def _burrow(self, every_s: int) -> FakeBurrow:
-        """As `karrot burrow-config` has it."""
+        """Return a Burrow with the settings of `karrot burrow-config`."""
         notifier = NotifierSettings(Status.OK, every_s, send_interval=every_s * 2 / 3, send_close=True)
         settings = BurrowSettings(notifier, offset_refresh=10)
         return FakeBurrow({CLUSTER: [self._group]}, Random(1), start_ms=self._began_ms, settings=settings)

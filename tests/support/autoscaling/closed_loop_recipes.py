@@ -15,7 +15,7 @@ _COMMON = ("--burrow-cluster", CLUSTER, "--group", GROUP, "--sns-topic-arn", TOP
 
 @dataclass(frozen=True)
 class Recipe:
-    """``fast`` has Burrow and Karrot report every 10 seconds, not 30; ``least`` and ``most`` are tasks."""
+    """A recipe with its limits of tasks; if ``fast``, Burrow and Karrot report every 10 seconds instead of 30."""
 
     name: str
     arguments: tuple[str, ...]
@@ -28,7 +28,7 @@ class Recipe:
 
     @cached_property
     def template(self) -> dict[str, Any]:
-        """What the command prints, read."""
+        """Return the template that the command prints, parsed."""
         asked = ["render", "ecs-autoscaling", *self.arguments, "--max-tasks", str(self.most), *_COMMON]
         outcome = run_karrot(*asked)
         assert outcome.exit_code == 0, outcome.output
@@ -37,16 +37,16 @@ class Recipe:
 
     @property
     def karrot(self) -> dict[str, str]:
-        """The settings of the reporter that the comments of the recipes ask for."""
+        """Return the settings of the reporter that the recipe's comments require."""
         return {"metrics": "Lag,LagSeconds"} | ({"resolution": "1", "interval": "10s"} if self.fast else {})
 
     @property
     def reports_every_s(self) -> int:
-        """Burrow's interval."""
+        """Return Burrow's interval in seconds."""
         return 10 if self.fast else 30
 
     def up_to(self, most: int) -> "Recipe":
-        """The same with another maximum."""
+        """Return the same recipe with another maximum."""
         return replace(self, most=most)
 
 

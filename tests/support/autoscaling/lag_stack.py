@@ -1,4 +1,4 @@
-"""Policies and alarms on the lag of one consumer group, with defaults for a test to change."""
+"""Makes policies and alarms on the lag of one consumer group, with defaults that a test can change."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _MAXIMUM = MetricQuery(LAG_METRIC, "Maximum")
 
 
 def make_stack(*parts: StepPolicy | TrackingPolicy | Alarm, minimum: int = 1, **settings: Any) -> Stack:
-    """A stack of 1 to 10 tasks, with the alarms that target tracking brings along."""
+    """Make a stack of 1 to 10 tasks, with the alarms that target tracking adds."""
     policies = [part for part in parts if not isinstance(part, Alarm)]
     alarms = [part for part in parts if isinstance(part, Alarm)]
     for policy in policies:
@@ -34,12 +34,12 @@ def alarm_states(stack: Stack) -> dict[str, AlarmState]:
 
 
 def tracking_policy(name: str = "Track", target: float = 60, **settings: Any) -> TrackingPolicy:
-    """A target tracking policy on the lag."""
+    """Make a target tracking policy on the lag."""
     return TrackingPolicy(name, _MAXIMUM, target, **settings)
 
 
 def make_alarm(name: str, policy: str | None = None, **settings: Any) -> Alarm:
-    """An alarm on a lag of 1000 or more in 2 of 3 minutes; without a policy nothing follows from it."""
+    """Make an alarm on a lag of 1000 or more in 2 of 3 minutes; without a policy the alarm scales nothing."""
     chosen: dict[str, Any] = {
         "query": _MAXIMUM,
         "comparison": Comparison.AT_LEAST,

@@ -18,7 +18,7 @@ _BEFORE_ALL = -1000.0
 
 
 class VariableRateTopic(SimulatedTopic):
-    """Partitions that are written to evenly, so many messages a second over all; `feed` changes that."""
+    """Partitions that are written to evenly, with one rate over all in messages per second; `feed` changes the rate."""
 
     _fed: list[tuple[float, float]]
 
@@ -27,7 +27,7 @@ class VariableRateTopic(SimulatedTopic):
         object.__setattr__(self, "_fed", [(_BEFORE_ALL, rate)])  # a Topic is frozen
 
     def feed(self, at: float, rate: float) -> None:
-        """So many messages a second from then on, later than any time told before."""
+        """Write this number of messages per second from a time on, which must be later than all earlier ones."""
         self._fed.append((at, rate))
 
     def ends(self, at: float) -> list[float]:
@@ -39,9 +39,9 @@ class VariableRateTopic(SimulatedTopic):
 
 
 class ScaledGroup(ConsumerGroup):
-    """Reads what the running tasks can and commits every 5 seconds; with no task running nobody commits.
+    """A group that reads at the capacity of its running tasks and commits every 5 seconds while a task runs.
 
-    Before time 0, in the history that Burrow reads at its start, it has read everything.
+    Before time 0, in the history that Burrow reads at its start, the group has read all messages.
     """
 
     def __init__(self, name: str, topic: VariableRateTopic, fleet: Fleet) -> None:
@@ -64,7 +64,7 @@ class ScaledGroup(ConsumerGroup):
         return self._commits(self._positions) if self._fleet.running else []
 
     def lag(self, at: float) -> float:
-        """Messages that are written and not read."""
+        """Return the number of messages that are written but not read."""
         return sum(self._topic.ends(at)) - sum(self._positions)
 
     def _commits(self, positions: Sequence[float]) -> list[Record]:
@@ -72,7 +72,7 @@ class ScaledGroup(ConsumerGroup):
 
 
 class RestartedBurrow:
-    """A Burrow that reads ``__consumer_offsets`` from the beginning: old commits against the log ends of today."""
+    """A Burrow that reads ``__consumer_offsets`` from the start, and compares old commits with current log ends."""
 
     def __init__(self, cluster: str, group: str, topic: VariableRateTopic, *, start_ms: int, every_s: int) -> None:
         self._cluster, self._group, self._topic = cluster, group, topic
@@ -80,7 +80,7 @@ class RestartedBurrow:
         self._next_ms = 0
 
     def due(self, now_ms: int) -> list[Post]:
-        """A verdict on windows of which three slots of ten are filled."""
+        """Return a verdict on windows with three of ten slots filled."""
         if now_ms < self._next_ms:
             return []
         self._next_ms = now_ms + self._every_ms

@@ -23,13 +23,13 @@ _MEASURES: dict[str, dict[str, Any]] = {
 
 
 def make_scaling(**changes: Any) -> Scaling:
-    """A recipe for a group of a Kafka cluster, of which only what matters is told."""
+    """Make a recipe for a group of a Kafka cluster from the options that matter to the test."""
     told = {"burrow_cluster": "prod-eu", "group": "orders", "max_tasks": 12, **changes}
     return Scaling(**(told if "asg_name" in told else {**_SERVICE, **told}))
 
 
 def render_cloudformation(asked: Scaling) -> dict[str, Any]:
-    """The rendered template, read again."""
+    """Render the template and parse it."""
     read: dict[str, Any] = yaml.safe_load(autoscaling(asked, "cloudformation"))
     return read
 
@@ -39,4 +39,4 @@ RECIPES = {
     for target, where in (("ecs", {}), ("asg", _GROUP))
     for measure, settings in _MEASURES.items()
 }
-"""Recipe and measure on each target, by a name."""
+"""Every recipe and measure on each target, by name."""

@@ -1,6 +1,6 @@
-"""Reads a rendered CloudFormation template into the model's stack, as CloudFormation and AWS would understand it.
+"""Reads a rendered CloudFormation template into the model's stack, as CloudFormation and AWS would.
 
-`karrot.render.policies_and_alarms` makes the same stack without a template; this tests what the template says.
+`karrot.render.policies_and_alarms` makes the same stack without a template; tests compare the two.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ def parse_stack(
     gaps: Gaps = Gaps.ZERO,
     scale_in: ScaleIn = ScaleIn.ONE,
 ) -> Stack:
-    """The stack that a template describes. An Auto Scaling group is not in it: then ``limits`` are the group's own."""
+    """Return the stack of a template. A template lacks its Auto Scaling group, so ``limits`` are the group's own."""
     policies = [
         *(_ecs_policy(name, node, gaps, scale_in) for name, node in _of_type(template, _ECS_POLICY)),
         *(_group_policy(name, node, gaps, scale_in) for name, node in _of_type(template, _GROUP_POLICY)),
@@ -100,7 +100,7 @@ def _ecs_policy(name: str, node: Node, gaps: Gaps, scale_in: ScaleIn) -> Policy:
 
 
 def _group_policy(name: str, node: Node, gaps: Gaps, scale_in: ScaleIn) -> Policy:
-    """An EC2 policy: its warm-up does what a cooldown of scale-outs does elsewhere; scale-ins have none."""
+    """Return an EC2 policy: its warm-up works like a cooldown of scale-outs elsewhere; scale-ins have none."""
     cooldowns = node.get("EstimatedInstanceWarmup", _DEFAULT_COOLDOWN_S), 0
     if node["PolicyType"] == "TargetTrackingScaling":
         _assert_known(node, _GROUP_KEYS, {"TargetTrackingConfiguration"})
@@ -125,7 +125,7 @@ def _step_policy(name: str, settings: Node, cooldowns: tuple[int, int]) -> StepP
         )
         for step in settings["StepAdjustments"]
     )
-    # PutScalingPolicy refuses steps that overlap or leave a gap, and the outermost one needs a side without a bound.
+    # PutScalingPolicy refuses steps with an overlap or a gap, and the outermost step needs one open side.
     assert all(before.upper == after.lower is not None for before, after in pairwise(steps))
     assert (steps[0].lower, steps[-1].upper) in [(0, None), (None, 0)]
     assert settings["MetricAggregationType"] == "Maximum"  # as the model has it
@@ -153,7 +153,7 @@ def _alarm(name: str, node: Node, policies: set[str], gaps: Gaps) -> Alarm:
 
 
 def _period(node: Node) -> int:
-    """The period of a plain alarm, or the one that all its metrics share."""
+    """Return the period of a plain alarm, or the common period of its metrics."""
     if "Period" in node:
         return int(node["Period"])
     [period] = {part["MetricStat"]["Period"] for part in node["Metrics"] if "MetricStat" in part}

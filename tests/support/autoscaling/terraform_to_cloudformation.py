@@ -1,4 +1,4 @@
-"""Translates Terraform resources to CloudFormation, to compare the two; an unknown attribute is a KeyError."""
+"""Translates Terraform resources to CloudFormation for a comparison; an unknown attribute is a KeyError."""
 
 import json
 import re
@@ -14,14 +14,14 @@ Table = Mapping[str, "str | Rule"]
 
 
 def parse_terraform(text: str) -> dict[str, Any]:
-    """Terraform read by python-hcl2; strings as their values, references as ``{"Ref": ...}``."""
+    """Parse Terraform with python-hcl2; strings become their values, references ``{"Ref": ...}``."""
     options = hcl2.SerializationOptions(with_comments=False, explicit_blocks=False)
     read: dict[str, Any] = _plain(hcl2.loads(text, serialization_options=options))
     return read
 
 
 def parse_literal(text: str) -> Any:
-    """What one literal stands for."""
+    """Return the value of one literal."""
     return parse_terraform(f"value = {text}\n")["value"]
 
 
@@ -32,12 +32,12 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, str) and value.startswith("${"):
         return {"Ref": value[2:-1]}
-    # Karrot writes no escape that JSON has not, so a string of its Terraform is one of JSON.
+    # Karrot writes only escapes that JSON has too, so JSON can read the strings of its Terraform.
     return json.loads(value) if isinstance(value, str) and value.startswith('"') else value
 
 
 def cloudformation_resources(text: str) -> dict[str, Any]:
-    """The resources of the same stack as CloudFormation would have them, by logical id."""
+    """Return the resources as CloudFormation would have them, by logical id."""
     read = parse_terraform(text)
     documents = {name: body for data in read.get("data", []) for _, each in data.items() for name, body in each.items()}
     found: dict[str, Any] = {}
@@ -65,7 +65,7 @@ def _logical_id(label: str, kind: str) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """A block that stands once, or with ``many`` any number of times."""
+    """A block that appears once, or with ``many`` any number of times."""
 
     name: str
     table: Table
@@ -80,12 +80,12 @@ class Block:
 
 
 def _nothing(_value: Any) -> Body:
-    """What CloudFormation has no property for."""
+    """Translate an attribute for which CloudFormation has no property."""
     return {}
 
 
 def _target(value: Any) -> Body:
-    """The three attributes that name the scalable target in Terraform are one reference in CloudFormation."""
+    """Translate Terraform's three attributes of the scalable target to CloudFormation's one reference."""
     assert re.fullmatch(
         r"aws_appautoscaling_target\.[\w-]+\.(service_namespace|scalable_dimension|resource_id)", value["Ref"]
     )
@@ -112,7 +112,7 @@ def _dimensions(pairs: Mapping[str, str]) -> Body:
 
 
 def _queried(metrics: list[Body]) -> Body:
-    """In an alarm statistic and period stand beside the metric's name, in CloudFormation around the metric."""
+    """Translate a metric query: Terraform has statistic and period inside the metric, CloudFormation around it."""
     [body] = metrics
     metric = {name: value for name, value in body.items() if name not in ("stat", "period")}
     around = {"Stat": body["stat"], "Period": body["period"]}
@@ -201,7 +201,7 @@ _KINDS: dict[str, tuple[str, Table]] = {
     "aws_autoscaling_policy": (
         "AWS::AutoScaling::ScalingPolicy",
         {
-            "name": _nothing,  # CloudFormation makes the name up
+            "name": _nothing,  # CloudFormation generates the name
             "policy_type": "PolicyType",
             "autoscaling_group_name": "AutoScalingGroupName",
             "estimated_instance_warmup": "EstimatedInstanceWarmup",

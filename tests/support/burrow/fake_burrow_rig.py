@@ -18,7 +18,7 @@ SETTINGS = BurrowSettings(NotifierSettings(threshold=1, interval=10, send_interv
 
 @dataclass
 class FakeBurrowRig:
-    """The fake, its server, its clock, and a client of it."""
+    """The fake Burrow with its server, its clock and a client."""
 
     fake: FakeBurrow
     server: BurrowServer
@@ -26,7 +26,7 @@ class FakeBurrowRig:
     burrow: Burrow
 
     def after(self, seconds: float) -> None:
-        """Let so many seconds pass, in the world of the fake too."""
+        """Let this number of seconds pass, also for the simulated groups."""
         self.clock.advance(int(seconds * 1000))
         self.fake.state(self.clock.wall_ms())
 
@@ -39,7 +39,7 @@ def simulated_group(
     partitions: int = 3,
     commit_every: float = 1.0,
 ) -> ConsumerGroup:
-    """A group that reads one topic as it is told."""
+    """Make a group that reads one topic with a given behaviour."""
     return ConsumerGroup(
         name,
         [SimulatedTopic(topic, [20.0] * partitions, [100_000] * partitions)],
@@ -57,7 +57,7 @@ def fake_burrow(
     settings: BurrowSettings = SETTINGS,
     configuration: str = EXAMPLE,
 ) -> Iterator[FakeBurrowRig]:
-    """All groups are the first cluster's."""
+    """Serve a fake Burrow with these groups in its first cluster."""
     clock = ManualClock()
     world = {cluster: list(groups) if cluster == clusters[0] else [] for cluster in clusters}
     fake = FakeBurrow(world, Random(4), start_ms=clock.wall_ms(), settings=settings)

@@ -17,7 +17,7 @@ _COMPLETE = st.none() | st.floats(0, 1) | st.floats(allow_nan=False, allow_infin
 
 
 def make_partition(**overrides: Any) -> PartitionLag:
-    """A partition that falls behind."""
+    """Make a partition that falls behind."""
     fields: dict[str, Any] = {
         "topic": "orders.v1",
         "partition": 1,
@@ -33,7 +33,7 @@ def make_partition(**overrides: Any) -> PartitionLag:
 
 
 def make_event(**overrides: Any) -> LagEvent:
-    """A verdict WARN within an incident."""
+    """Make a WARN verdict within an incident."""
     fields: dict[str, Any] = {
         "cluster": "prod-eu",
         "consumer": "orders-svc",
@@ -78,7 +78,7 @@ def _partitions() -> st.SearchStrategy[PartitionLag]:
 
 
 def event_strategy() -> st.SearchStrategy[LagEvent]:
-    """Any event that a body can carry: the full width of every number, any text, nothing known."""
+    """Draw any event that a body can hold: the full range of every number, any text, missing values."""
     return st.builds(
         LagEvent,
         cluster=_TEXT,

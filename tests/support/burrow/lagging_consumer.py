@@ -15,11 +15,11 @@ FETCH_DELAY = 0.1
 EVALUATION_INTERVAL = 30.0
 INTERVALS = 10
 WORTH_MEASURING = 20.0
-"""Seconds of lag below which an error is a matter of one offset refresh, not of the method."""
+"""Lag in seconds below which an error comes from one offset refresh and not from the method."""
 
 
 class SignalReading(NamedTuple):
-    """The signals of one evaluation and what they should have been."""
+    """The signals of one evaluation and their true values."""
 
     signals: Signals
     lag_seconds: float
@@ -30,10 +30,10 @@ class SignalReading(NamedTuple):
 
 @dataclass(frozen=True)
 class LaggingConsumer:
-    """A partition written at random moments, read at ``share`` of that rate from ``backlog`` seconds behind.
+    """A partition written at random moments, and a consumer at ``share`` of that rate, ``backlog`` seconds behind.
 
-    Commits come every ``commit_seconds``, give or take a tenth; Burrow asks for the log end every
-    ``refresh_seconds`` and writes the second in which it read a commit.
+    The consumer commits every ``commit_seconds``, plus or minus a tenth. Burrow reads the log end every
+    ``refresh_seconds``, and stores the second in which it read a commit.
     """
 
     produce_rate: float
@@ -90,7 +90,7 @@ class LaggingConsumer:
 
 
 class SignalErrors(NamedTuple):
-    """Mean errors relative to the truth, and the share of evaluations with a lag in seconds."""
+    """Mean errors relative to the true values, and the share of evaluations with a lag in seconds."""
 
     produce_rate: float
     consume_rate: float
@@ -99,7 +99,7 @@ class SignalErrors(NamedTuple):
 
 
 def mean_signal_errors(produce_rate: float, commit_seconds: float, *, seeds: int = 8) -> SignalErrors:
-    """Over consumers that fall behind, slowly and fast, and one that catches up."""
+    """Return the errors over consumers that fall behind, slowly and fast, and one that catches up."""
     readings = [
         reading
         for seed in range(seeds)

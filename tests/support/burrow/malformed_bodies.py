@@ -29,14 +29,14 @@ _VALUE = re.compile(rb'(?<=[:\[,])\s*("(?:[^"\\]|\\.)*"|[\w.+-]+)')
 
 
 def mutate_body(body: bytes, random: Random) -> bytes:
-    """The body with a few pieces put in, put over or taken out, or with another value in place of one."""
+    """Return the body with a few bytes inserted, overwritten or removed, or with one value replaced."""
     for _ in range(random.randint(1, 2)):
         body = _spliced(body, random) if random.random() < 0.3 else _revalued(body, random)
     return body
 
 
 def malformed_bodies(random: Random) -> Iterator[bytes]:
-    """Without end: bodies of Burrow with faults, foreign names, JSON that is none of Burrow's, and any bytes."""
+    """Yield without end Burrow's bodies with faults, unusual names, other JSON, and random bytes."""
     known = list(unusual_group_names())
     while True:
         kind = random.random()
@@ -51,16 +51,16 @@ def malformed_bodies(random: Random) -> Iterator[bytes]:
 
 
 def fuzzer_corpus() -> list[bytes]:
-    """Bodies that take every way through the parser (``tests/data/hostile``)."""
+    """Return bodies that cover every path of the parser (``tests/data/hostile``)."""
     return [b64decode(line) for line in (_DATA / "fuzzed.base64").read_text().splitlines()]
 
 
 def unusual_group_names() -> Iterator[str]:
-    """Group names of every kind: each category of Unicode, every control character, what formats trip over."""
+    """Yield names with each category of Unicode, every control character and special characters of formats."""
     by_category = defaultdict(list)
     for character in map(chr, range(sys.maxunicode + 1)):
         by_category[unicodedata.category(character)].append(character)
-    del by_category["Cs"]  # halves of surrogate pairs are no text: they are refused
+    del by_category["Cs"]  # half of a surrogate pair is not text and is refused
     for members in by_category.values():
         for character in {members[0], members[len(members) // 2], members[-1]}:
             yield from (character, f"a{character}b")

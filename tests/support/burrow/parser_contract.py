@@ -1,4 +1,4 @@
-"""Asserts what the parser must do with any bytes: give a valid event, or raise `MalformedPayload`."""
+"""Asserts the contract of the parser for any bytes: a valid event, or `MalformedPayload`."""
 
 import json
 import math
@@ -14,7 +14,7 @@ _LONGEST_SENTENCE = 1_000
 
 
 def assert_parsed_or_rejected(body: bytes) -> None:
-    """An event that survives the way to the wire and back and has finite signals, or a `MalformedPayload`."""
+    """Assert an event that is equal after a wire round trip and has finite signals, or a `MalformedPayload`."""
     _check(parse_webhook, body)
     _check(parse_rest, body)
 

@@ -8,29 +8,29 @@ _DATA = Path(__file__).resolve().parents[2] / "data" / "burrow"
 
 
 def recorded_body(name: str) -> bytes:
-    """One of the 25 bodies in ``tests/data/burrow/events``, as sent."""
+    """Return one of the 25 bodies in ``tests/data/burrow/events``, as sent."""
     return (_DATA / "events" / name).read_bytes()
 
 
 def expected_events() -> dict[str, dict[str, Any]]:
-    """What each of the 25 bodies must be read as, by file name (``index.json``)."""
+    """Return the expected event of each of the 25 bodies, by file name (``index.json``)."""
     index = json.loads(recorded_body("index.json"))
     return {entry["file"]: entry["expected"] for entry in index["events"]}
 
 
 def recorded_posts() -> list[tuple[float, bytes]]:
-    """The 40 requests a real Burrow v1.9.5 sent: epoch seconds and body."""
+    """Return the 40 requests of a real Burrow v1.9.5: epoch seconds and body."""
     return [(request["at"], request["body"].encode()) for request in recorded_requests()]
 
 
 def recorded_requests() -> list[dict[str, Any]]:
-    """The same with all that was recorded: ``at``, ``method``, ``path``, ``headers`` (pairs) and ``body``."""
+    """Return the same requests in full: ``at``, ``method``, ``path``, ``headers`` (pairs) and ``body``."""
     lines = (_DATA / "real" / "skew_experiment_v1.9.5_kafka4.1.2.jsonl").read_text(encoding="utf-8").splitlines()
     return list(map(json.loads, lines))
 
 
 def recorded_rest_answer(name: str) -> bytes:
-    """A recorded answer of Burrow's REST API: ``lag-warn``, ``status-warn``, ``lag-2`` or ``status-2``."""
+    """Return a recorded answer of Burrow's REST API: ``lag-warn``, ``status-warn``, ``lag-2`` or ``status-2``."""
     return (_DATA / "real" / f"rest-{name}.json").read_bytes()
 
 
@@ -39,10 +39,10 @@ _EXTRAS = b'"Extras":{"key1":"value1","key2":"value2"}'
 
 
 def warn_body(consumer: str) -> bytes:
-    """A verdict WARN on a group of this name."""
+    """Return a WARN verdict on a group of this name."""
     return _WARN.replace(b'"orders-svc"', b'"%s"' % consumer.encode())
 
 
 def padded_warn_body(consumer: str, size: int) -> bytes:
-    """The same with ``size`` bytes more."""
+    """Return the same verdict with ``size`` bytes more."""
     return warn_body(consumer).replace(_EXTRAS, b'"Extras":{"filler":"%s"}' % (b"x" * size))

@@ -1,8 +1,8 @@
-"""Reads a ``burrow.toml`` as viper does, Burrow's configuration library, and makes what ``/v3/config`` says of it.
+"""Reads a ``burrow.toml`` like viper, Burrow's configuration library, and makes Burrow's answer at ``/v3/config``.
 
-Keys have no case. Whatever is asked for as a text, a number or a flag is made one; what is not set is ``""``, ``0``,
-``false`` or a list that is ``null``. Sources: v1.9.5, ``core/internal/httpserver/{config,structs}.go`` and each
-module's ``Configure``.
+Keys ignore case. A value is converted to the requested type: text, number or flag. A missing value is ``""``, ``0``,
+``false`` or a ``null`` list. Sources: v1.9.5, ``core/internal/httpserver/{config,structs}.go`` and each module's
+``Configure``.
 """
 
 import tomllib
@@ -36,22 +36,22 @@ class Viper:
         self._tree = _folded(tomllib.loads(toml))
 
     def names(self, coordinator: str) -> list[str]:
-        """The modules of a coordinator."""
+        """Return the names of a coordinator's modules."""
         return list(self._tree.get(coordinator, {}))
 
     def section(self, *path: str) -> "Section | None":
-        """One section with Burrow's defaults, ``None`` if there is none."""
+        """Return one section with Burrow's defaults, or ``None`` if there is none."""
         found: Any = self._tree
         for key in path:
             found = found.get(key.lower()) if isinstance(found, dict) else None
         return Section({**_DEFAULTS.get(path[0], {}), **found}) if isinstance(found, dict) else None
 
     def whole(self, name: str) -> "Section":
-        """A section that is no module, with Burrow's defaults, whether it is there or not."""
+        """Return a section that is not a module, with Burrow's defaults, even if the file lacks it."""
         return Section({**_GLOBAL_DEFAULTS[name], **self._tree.get(name, {})})
 
     def profile(self, name: str) -> dict[str, Any]:
-        """A client profile with what it names."""
+        """Return a client profile with the TLS and SASL profiles that it names."""
         told = self.section("client-profile", name) or Section({})
         tls, sasl = self.section("tls", told.text("tls")), self.section("sasl", told.text("sasl"))
         return {
@@ -68,42 +68,42 @@ _TLS_FILES = ("certfile", "keyfile", "cafile")
 
 
 class Section:
-    """One section, asked by the kind of what is wanted."""
+    """One section, with a method for each type of value."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
 
     def text(self, key: str) -> str:
-        """A text."""
+        """Return a text."""
         value = self._values.get(key, "")
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     def texts(self, *keys: str) -> dict[str, str]:
-        """Several texts by their keys."""
+        """Return several texts by their keys."""
         return {key: self.text(key) for key in keys}
 
     def number(self, key: str) -> int:
-        """A whole number; a text that is none, such as ``5s``, is 0."""
+        """Return a whole number; an invalid text, such as ``5s``, is 0."""
         try:
             return int(self._values.get(key, 0))
         except ValueError:
             return 0
 
     def numbers(self, *keys: str) -> dict[str, int]:
-        """Several numbers by their keys."""
+        """Return several numbers by their keys."""
         return {key: self.number(key) for key in keys}
 
     def flag(self, key: str) -> bool:
-        """Yes or no."""
+        """Return true or false."""
         return self.text(key).lower() in _TRUE
 
     def list(self, key: str) -> list[str] | None:
-        """A list; a text is taken apart at its spaces."""
+        """Return a list; a text is split at its spaces."""
         value = self._values.get(key)
         return value.split() if isinstance(value, str) else value
 
     def table(self, key: str) -> dict[str, str]:
-        """A table of texts."""
+        """Return a table of texts."""
         return {name: str(value) for name, value in sorted(self._values.get(key, {}).items())}
 
 
@@ -159,11 +159,11 @@ threshold = 1
 timeout = 5
 send-close = true
 """
-"""A ``burrow.toml`` with nothing wrong in it."""
+"""A ``burrow.toml`` without errors."""
 
 
 def configured(toml: str) -> BurrowConfig:
-    """What Burrow says of a ``burrow.toml``."""
+    """Return Burrow's answer about a ``burrow.toml``."""
     viper = Viper(toml)
     modules = {
         coordinator: {
@@ -175,7 +175,7 @@ def configured(toml: str) -> BurrowConfig:
 
 
 def main_config(viper: Viper) -> dict[str, Any]:
-    """``/v3/config`` after its request."""
+    """Return the part of the answer at ``/v3/config`` after ``request``."""
     general, logging, zookeeper = viper.whole("general"), viper.whole("logging"), viper.whole("zookeeper")
     return {
         "general": general.texts("pidfile", "stdout-logfile", "access-control-allow-origin"),
@@ -198,13 +198,13 @@ def main_config(viper: Viper) -> dict[str, Any]:
 
 
 def module_config(viper: Viper, coordinator: str, name: str) -> dict[str, Any] | None:
-    """One module's detail, ``None`` if there is none."""
+    """Return the details of one module, or ``None`` if there is none."""
     section = viper.section(coordinator, name)
     return None if section is None else COORDINATORS[coordinator](viper, section)
 
 
 def _cluster(viper: Viper, section: Section) -> dict[str, Any]:
-    """``[cluster.X]``."""
+    """Return the details of ``[cluster.X]``."""
     return {
         "class-name": section.text("class-name"),
         "servers": section.list("servers"),

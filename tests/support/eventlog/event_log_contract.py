@@ -1,4 +1,4 @@
-"""Tests what every event log must do; each implementation runs all of these tests."""
+"""The contract tests of the event log; each implementation runs all of them."""
 
 from collections.abc import Callable, Iterator
 
@@ -41,7 +41,7 @@ def incidents(log: EventLog, consumer: str = "orders-svc") -> tuple[str | None, 
 
 
 class EventLogContract:
-    """Subclasses give the fixture ``open_log``: a log bounded by the constants above, on ``clock``."""
+    """Subclasses define the fixture ``open_log``: a log with the limits above, on ``clock``."""
 
     @pytest.fixture
     def clock(self) -> ManualClock:
@@ -66,7 +66,7 @@ class EventLogContract:
         size = log.size()
         assert (size.events, size.groups, size.first_seq, size.last_seq) == (0, 0, 0, 0)
 
-    def test_an_appended_event_is_read_back_whole(self, log: EventLog, clock: ManualClock) -> None:
+    def test_an_appended_event_is_read_back_completely(self, log: EventLog, clock: ManualClock) -> None:
         event = make_event(total_lag=2**64 - 1, consumer="grüppe-🙂 \x00/?#")
         body = to_wire(event)
         assert log.append(event, body) == Appended(1, tracked=True)
@@ -81,7 +81,7 @@ class EventLogContract:
         assert [event.seq for event in stored_events(log, after=2)] == [3, 4]
         assert [event.seq for event in log.read(1, limit=2)] == [2, 3]
 
-    def test_recent_events_of_a_group_come_newest_first(self, log: EventLog) -> None:
+    def test_recent_events_of_a_group_are_listed_newest_first(self, log: EventLog) -> None:
         for lag in (1, 2, 3):
             append_event(log, total_lag=lag)
             append_event(log, total_lag=lag * 100, consumer="other")
@@ -89,7 +89,7 @@ class EventLogContract:
         assert [event.event.total_lag for event in found] == [3, 2]
         assert list(log.recent(GroupKey("prod-eu", "nobody"))) == []
 
-    def test_bodies_are_the_recent_events_unread(self, log: EventLog) -> None:
+    def test_bodies_are_the_recent_events_before_decoding(self, log: EventLog) -> None:
         key = GroupKey("prod-eu", "orders-svc")
         for lag in (1, 2, 3):
             append_event(log, total_lag=lag)
@@ -111,7 +111,7 @@ class EventLogContract:
         assert (first.key, first.summary.total_lag) == (GroupKey("aa", "orders-svc"), 9)
         assert (second.key, second.summary.total_lag, second.seq) == (GroupKey("prod-eu", "orders-svc"), 7, 2)
 
-    def test_latest_comes_in_pages_ordered_by_key(self, log: EventLog) -> None:
+    def test_latest_gives_pages_ordered_by_key(self, log: EventLog) -> None:
         for consumer in ("b", "", "ü", "a"):
             append_event(log, consumer=consumer)
         first = log.latest(limit=3)
@@ -119,7 +119,7 @@ class EventLogContract:
         assert [state.key.consumer for state in log.latest(after=first[-1].key)] == ["ü"]
         assert group_names(log) == ["", "a", "b", "ü"]
 
-    def test_changed_holds_the_groups_told_of_since_in_that_order(self, log: EventLog) -> None:
+    def test_changed_holds_the_groups_with_newer_events_in_their_order(self, log: EventLog) -> None:
         for consumer in ("a", "b", "c", "a"):
             append_event(log, consumer=consumer)
         assert [(one.seq, one.key.consumer) for one in log.changed(0)] == [(2, "b"), (3, "c"), (4, "a")]
@@ -129,7 +129,7 @@ class EventLogContract:
         append_event(log, consumer="b", status_text="NOTFOUND", incident_id=None)
         assert list(log.changed(4)) == [Changed(5, GroupKey("prod-eu", "b"), None)]
 
-    def test_a_summary_says_what_the_event_said(self, log: EventLog, clock: ManualClock) -> None:
+    def test_a_summary_has_the_values_of_the_event(self, log: EventLog, clock: ManualClock) -> None:
         event = make_event()
         append_event(log)
         state = log.group(GroupKey("prod-eu", "orders-svc"))
@@ -155,7 +155,7 @@ class EventLogContract:
         recent = log.recent(state.key)
         assert [event.seq for event in recent] == [2, 1]
 
-    def test_newest_wins_by_arrival_whatever_the_wall_clock_does(self, log: EventLog, clock: ManualClock) -> None:
+    def test_the_newest_event_wins_by_arrival_for_any_wall_clock(self, log: EventLog, clock: ManualClock) -> None:
         append_event(log, total_lag=1)
         clock.jump(-86_400_000)
         append_event(log, total_lag=2)
@@ -193,7 +193,7 @@ class EventLogContract:
         clock.advance(11)
         assert group_names(log) == []
 
-    def test_a_deleted_group_goes_at_once_and_may_return(self, log: EventLog) -> None:
+    def test_a_deleted_group_is_removed_at_once_and_may_return(self, log: EventLog) -> None:
         append_verdict(log, "ERR", "i1")
         append_verdict(log, "NOTFOUND")
         assert group_names(log) == []
@@ -210,7 +210,7 @@ class EventLogContract:
         append_verdict(log, "OK", "i1")
         assert incidents(log) == (None, 1)
 
-    def test_an_incident_starts_when_burrow_says_or_when_it_was_seen(self, log: EventLog) -> None:
+    def test_an_incident_starts_at_burrows_time_or_at_its_first_event(self, log: EventLog) -> None:
         append_event(log)
         append_verdict(log, "WARN", "i2", consumer="no-start")
         told = log.group(GroupKey("prod-eu", "orders-svc"))
@@ -247,7 +247,7 @@ class EventLogContract:
             "an unknown status changes nothing",
         ],
     )
-    def test_incidents(
+    def test_incidents_open_and_end_as_listed(
         self, log: EventLog, verdicts: list[tuple[str, str | None]], expected: tuple[str | None, int]
     ) -> None:
         for status, incident_id in verdicts:
@@ -279,7 +279,7 @@ class EventLogContract:
         assert "one too many" not in group_names(log)
         assert log.size().events == MAX_GROUPS + 2
 
-    def test_a_group_that_fell_silent_makes_room(self, log: EventLog, clock: ManualClock) -> None:
+    def test_a_silent_group_makes_room_for_another(self, log: EventLog, clock: ManualClock) -> None:
         for n in range(MAX_GROUPS):
             append_event(log, consumer=f"g{n}")
         clock.advance(STALE_MS + 1)
@@ -296,7 +296,7 @@ class EventLogContract:
         clock.advance(10 * STALE_MS)
         assert dict(log.heard()) == {"a": heard_at}
 
-    def test_a_reporters_notes_are_kept_by_name_the_last_one_wins(self, log: EventLog) -> None:
+    def test_the_last_note_of_a_reporter_is_kept_by_name(self, log: EventLog) -> None:
         assert log.recall("cloudwatch", "inside") is None
         log.remember("cloudwatch", "inside", b"one")
         log.remember("cloudwatch", "inside", b"two")
@@ -306,7 +306,7 @@ class EventLogContract:
         assert log.recall("cloudwatch", "report") == b"\x00"
         assert log.recall("other", "inside") == b""
 
-    def test_a_reporters_place_and_state_are_kept(self, log: EventLog) -> None:
+    def test_a_reporters_cursor_and_state_are_kept(self, log: EventLog) -> None:
         append_event(log)
         state = ReporterState("stdout", Cursor(log.log_id, 1), "failing", "boom", 5, 4)
         log.save_reporter(state)
@@ -316,7 +316,7 @@ class EventLogContract:
         assert log.cursor("nobody") is None
         assert list(log.reporters()) == [ReporterState("cloudwatch", None), state]
 
-    def test_counters_add_up(self, log: EventLog) -> None:
+    def test_counters_are_summed(self, log: EventLog) -> None:
         log.count("karrot_x_total", code="a")
         log.count("karrot_x_total", 2, code="b")
         log.flush()
@@ -362,20 +362,20 @@ class EventLogContract:
         assert (log.size().events, log.size().first_seq, log.size().last_seq) == (1, 3, 3)
         assert Counter("karrot_log_pruned_total", (), 2) in log.counters()
 
-    def test_a_sequence_number_is_never_given_twice(self, log: EventLog, clock: ManualClock) -> None:
+    def test_a_sequence_number_is_never_reused(self, log: EventLog, clock: ManualClock) -> None:
         append_event(log)
         append_event(log)
         clock.advance(RETENTION_MS + 1)
         assert log.prune() == 2
         assert append_event(log).seq == 3
 
-    def test_one_process_leads(self, log: EventLog) -> None:
+    def test_only_one_process_leads(self, log: EventLog) -> None:
         assert log.lead()
         assert log.lead()
         log.resign()
         assert log.lead()
 
-    def test_any_event_is_kept_exactly(self, log: EventLog) -> None:
+    def test_any_event_is_kept_unchanged(self, log: EventLog) -> None:
         @settings(max_examples=60, deadline=None)
         @given(event=event_strategy(), age_ms=st.integers(0, 10_000))
         def keep(event: LagEvent, age_ms: int) -> None:

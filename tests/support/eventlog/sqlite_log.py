@@ -1,4 +1,4 @@
-"""Opens SQLite event logs as a worker does."""
+"""Opens SQLite event logs like a worker of the service."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ MAX_BYTES = 64 << 20
 
 
 def open_sqlite(directory: Path, clock: Clock, *, prepare: bool = True, **options: Any) -> SqliteEventLog:
-    """A log as a worker opens it, after what its parent does."""
+    """Open a log like a worker, after the steps of its parent."""
     options = {"max_bytes": MAX_BYTES} | options
     if prepare:
         datadir.prepare(directory, clock, max_bytes=options["max_bytes"])
@@ -24,7 +24,7 @@ def open_sqlite(directory: Path, clock: Clock, *, prepare: bool = True, **option
 def append_and_kill_self(directory: Path) -> None:
     """Commit the events of two groups, ``a`` and ``b``, and kill this process with the log open.
 
-    It is here because a spawned process cannot import a test module.
+    The function is here because a spawned process cannot import a test module.
     """
     log = open_sqlite(directory, ManualClock())
     append_event(log, consumer="a")

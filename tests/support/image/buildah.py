@@ -1,7 +1,7 @@
-"""Builds container images with buildah in a storage of its own, without an image registry.
+"""Builds container images with buildah in its own storage, without an image registry.
 
-The base is a Debian with Python that debootstrap makes once (a minute) and that is kept in the cache directory:
-another distribution than the one a release is built on, but the same Dockerfile.
+The base image is a Debian with Python. debootstrap makes it once, which takes a minute, and it is kept in the cache
+directory. A release is built on another distribution, but with the same Dockerfile.
 """
 
 import json
@@ -18,13 +18,13 @@ BASE_RELEASE = "bookworm"
 BASE = f"localhost/karrot-base:{BASE_RELEASE}"
 ROOT = Path(__file__).resolve().parents[3]
 CANARY = "canary-5f1b0c7e-in-no-layer"
-"""What lies wherever a secret may lie while the image is built."""
+"""The marked text in every place that may hold a secret during the build."""
 _PROGRAMS = ("buildah", "debootstrap", "runc")
 _PACKAGES = "python3,python3-venv,ca-certificates"
 
 
 def missing_requirements() -> str | None:
-    """What this machine lacks to build and run an image, as a sentence; nothing if it can."""
+    """Return what this machine lacks to build and run an image, as a sentence, or an empty text."""
     if os.geteuid() != 0:
         return "it needs root: debootstrap and a container without a user namespace do"
     absent = [name for name in _PROGRAMS if shutil.which(name) is None]
@@ -36,19 +36,19 @@ def missing_requirements() -> str | None:
 
 
 def default_cache() -> Path:
-    """Where the base is kept between runs: outside the tree."""
+    """Return the directory outside the tree that keeps the base image between runs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "karrot" / "image"
 
 
 class Buildah:
-    """Images in a directory. A refusal fails the test with what buildah said."""
+    """Images in a directory. A failed command fails the test with buildah's output."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         self._storage = ["--root", str(cache / "storage"), "--runroot", str(cache / "run")]
 
     def __call__(self, *arguments: str) -> str:
-        """Run one command of buildah; return what it prints."""
+        """Run one command of buildah; return its output."""
         command = ["buildah", *self._storage, *arguments]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-8000:]}"
@@ -68,9 +68,9 @@ class Buildah:
                 self("commit", "--quiet", container, BASE)
 
     def build(self, context: Path, tag: str, *, target: str, arguments: Mapping[str, str], ca: Path) -> None:
-        """Build one target of the Dockerfile; ``ca`` is lent to it as a secret."""
+        """Build one target of the Dockerfile; the build gets ``ca`` as a secret."""
         given = {"PYTHON_IMAGE": BASE, **arguments}
-        # docker's format: the other one has no HEALTHCHECK.
+        # docker's format, because the OCI format has no HEALTHCHECK.
         self(
             *("bud", "--isolation", "chroot", "--format", "docker", "--pull-never", "--target", target),
             *(f"--build-arg={name}={value}" for name, value in given.items()),
@@ -78,23 +78,23 @@ class Buildah:
         )
 
     def forget(self, image: str) -> None:
-        """Remove an image and the stages it was made of. The base stays."""
+        """Remove an image and its build stages. The base stays."""
         self("rmi", "--force", image)
         self("rmi", "--prune", "--force")
 
     def config(self, image: str) -> dict[str, Any]:
-        """How the image runs, as docker tells it."""
+        """Return the image's run configuration in docker's form."""
         found: dict[str, Any] = json.loads(self("inspect", "--type", "image", image))["Docker"]["config"]
         return found
 
     def layers(self, image: str, directory: Path) -> Sequence[Path]:
-        """Everything a registry would be sent, unpacked: the layers and what describes them."""
+        """Return all files that a registry would get, unpacked: the layers and their descriptions."""
         self("push", "--quiet", "--disable-compression", image, f"dir:{directory}")
         return [path for path in directory.iterdir() if path.is_file()]
 
     @contextmanager
     def mounted(self, image: str) -> Iterator[Path]:
-        """The files of the image."""
+        """Mount the image and yield the directory of its files."""
         with self._container(image) as container:
             yield Path(self("mount", container))
 
@@ -108,7 +108,7 @@ class Buildah:
 
 
 class Image(NamedTuple):
-    """An image, its configuration, its files and how long it took."""
+    """An image with its configuration, its files and its build time."""
 
     tag: str
     config: dict[str, Any]

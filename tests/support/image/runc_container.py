@@ -1,7 +1,7 @@
-"""Runs a container with runc as Kubernetes' restricted profile and ``docker run --read-only`` do.
+"""Runs a container with runc, like Kubernetes' restricted profile and ``docker run --read-only``.
 
-The root is read-only, there is no capability, no new privilege and no /tmp; what may be written to is the data
-directory. Only the network is the machine's own.
+The root is read-only, and there are no capabilities, no new privileges and no /tmp. Only the data directory is
+writable. Only the network is the machine's own.
 """
 
 import json
@@ -21,9 +21,9 @@ def _tmpfs(destination: str, *options: str) -> dict[str, Any]:
 
 
 class Container:
-    """Runs what the image's configuration names, over the image's files, until the end of the ``with``.
+    """A container that runs the image's command on the image's files until the end of the ``with`` block.
 
-    ``temporary`` names places that may be written to and are forgotten.
+    ``temporary`` names writable directories whose content is not kept.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Container:
             "capabilities": {},
             "noNewPrivileges": True,
         }
-        hosts = self._directory / "hosts"  # as Docker and Kubernetes write one
+        hosts = self._directory / "hosts"  # like the one that Docker and Kubernetes write
         hosts.write_text("127.0.0.1 localhost\n")
         mounts = [
             {"destination": "/proc", "type": "proc", "source": "proc"},
@@ -104,5 +104,5 @@ class Container:
         subprocess.run([*self._runc, "kill", self._name, str(int(number))], check=True)
 
     def wait(self, timeout_s: float) -> int:
-        """The exit code of the container's first process."""
+        """Wait for the container's first process; return its exit code."""
         return self._process.wait(timeout_s)

@@ -1,4 +1,4 @@
-"""An in-memory Kafka cluster for `karrot.watch`; a test or a simulation sets what is in it."""
+"""An in-memory Kafka cluster for `karrot.watch`; a test or a simulation sets its content."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ def make_member(*assigned: TopicPartition, host: str = "/10.0.0.1", name: str = 
 
 @dataclass
 class InMemoryKafka:
-    """``failures`` are answers instead of what is there, by group or partition; ``down`` is instead of everything."""
+    """A cluster. ``failures`` has errors in place of single groups or partitions, ``down`` one for every call."""
 
     descriptions: dict[str, Description] = field(default_factory=dict)
     offsets: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
@@ -33,12 +33,12 @@ class InMemoryKafka:
     def put(
         self, group: str, offsets: Mapping[TopicPartition, int], *members: GroupMember, state: str | None = None
     ) -> None:
-        """A group with these commits and members."""
+        """Add a group with these commits and members."""
         self.offsets[group] = dict(offsets)
         self.descriptions[group] = Description(state or ("Stable" if members else "Empty"), members, 1)
 
     def delete(self, group: str) -> None:
-        """The group is no more."""
+        """Delete the group."""
         del self.offsets[group], self.descriptions[group]
 
     def groups(self) -> Listing:
@@ -66,7 +66,7 @@ class InMemoryKafka:
 
 @dataclass
 class SimulatedWorld:
-    """Simulated consumer groups, told to a cluster up to a second."""
+    """Simulated consumer groups that write to a cluster up to a given second."""
 
     groups: Sequence[ConsumerGroup]
     kafka: InMemoryKafka = field(default_factory=InMemoryKafka)
@@ -74,7 +74,7 @@ class SimulatedWorld:
     records: list[tuple[float, str, Record]] = field(default_factory=list)
 
     def run_until(self, at: float) -> list[tuple[float, str, Record]]:
-        """What the groups wrote since the last call, in order, each at its second; the cluster holds it afterwards."""
+        """Return the records that the groups wrote since the last call, in order; the cluster has them afterwards."""
         written: list[tuple[float, str, Record]] = []
         for group in self.groups:
             step_at = self.due.setdefault(group.name, 0.0)

@@ -1,4 +1,4 @@
-"""Runs librdkafka's mock brokers, and reads what is in one of their topics."""
+"""Runs librdkafka's mock brokers, and reads the messages of their topics."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ Record = tuple[int, bytes, bytes]
 
 @contextmanager
 def mock_brokers(count: int = 1) -> Iterator[str]:
-    """The addresses of so many. They end with the block."""
+    """Start this number of brokers and yield their addresses. They end with the block."""
     host = Producer({"test.mock.num.brokers": count, "bootstrap.servers": "ignored"})
     brokers = host.list_topics(timeout=10).brokers
     yield ",".join(f"{each.host}:{each.port}" for each in brokers.values())
@@ -19,7 +19,7 @@ def mock_brokers(count: int = 1) -> Iterator[str]:
 
 
 def read_topic(bootstrap: str, topic: str) -> list[Record]:
-    """What is in a topic now, by partition and offset."""
+    """Return the messages that a topic has now, by partition and offset."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions

@@ -1,4 +1,4 @@
-"""Encodes records of ``__consumer_offsets`` as brokers do, by Kafka's message definitions."""
+"""Encodes records of ``__consumer_offsets`` like a broker, by Kafka's message definitions."""
 
 from collections.abc import Mapping, Sequence
 from struct import pack
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 def string(text: str | bytes | None) -> bytes:
-    """``int16`` length and bytes; -1 for null."""
+    """Encode a string: ``int16`` length and bytes; -1 for null."""
     if text is None:
         return pack(">h", -1)
     raw = text.encode() if isinstance(text, str) else text
@@ -14,7 +14,7 @@ def string(text: str | bytes | None) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """Unsigned: seven bits a byte, the lowest first; the high bit says that more follow."""
+    """Encode an unsigned number: seven bits per byte, the lowest first; the high bit means that more bytes follow."""
     told = b""
     while number > 0x7F:
         told += bytes([number & 0x7F | 0x80])
@@ -23,7 +23,7 @@ def varint(number: int) -> bytes:
 
 
 def compact(text: str | bytes | None) -> bytes:
-    """A varint of the length + 1 and the bytes; 0 for null. Strings and bytes alike."""
+    """Encode a compact string or bytes: a varint of the length + 1 and the bytes; 0 for null."""
     if text is None:
         return varint(0)
     raw = text.encode() if isinstance(text, str) else text
@@ -31,7 +31,7 @@ def compact(text: str | bytes | None) -> bytes:
 
 
 def tags(fields: Mapping[int, bytes] | None = None) -> bytes:
-    """Tagged fields: how many, and of each its tag, its size and its bytes."""
+    """Encode tagged fields: their number, and for each its tag, its size and its bytes."""
     each = sorted((fields or {}).items())
     return varint(len(each)) + b"".join(varint(tag) + varint(len(raw)) + raw for tag, raw in each)
 
@@ -61,12 +61,12 @@ def group_key(group: str | bytes | None) -> bytes:
 
 
 def other_key(key_type: int, group: str, *more: str) -> bytes:
-    """A key of the new protocols: KIP-848's (3 to 8, 16), share groups' (9 to 15), streams groups' (from 17 on)."""
+    """Encode a key of a new protocol: KIP-848's (3 to 8, 16), share groups' (9 to 15), streams groups' (from 17)."""
     return pack(">h", key_type) + b"".join(string(text) for text in (group, *more))
 
 
 def assignment(partitions: Mapping[str, Sequence[int]], *, version: int = 0, user_data: bytes | None = None) -> bytes:
-    """What the leader gave a member, in the consumers' own protocol; never compact."""
+    """Encode a member's assignment by the leader, in the consumers' own protocol; never compact."""
     told = pack(">hi", version, len(partitions))
     for topic, numbers in partitions.items():
         told += string(topic) + pack(f">i{len(numbers)}i", len(numbers), *numbers)
@@ -74,7 +74,7 @@ def assignment(partitions: Mapping[str, Sequence[int]], *, version: int = 0, use
 
 
 class Member(NamedTuple):
-    """A member of a classic group; ``assigned`` as `assignment` makes it."""
+    """A member of a classic group; ``assigned`` is the result of `assignment`."""
 
     member_id: str | None = "m-1"
     client_id: str | None = "client"

@@ -15,7 +15,7 @@ Object = dict[str, Any]
 
 
 class Manifest(NamedTuple):
-    """One object that a chart makes, and the template it comes from."""
+    """One object that a chart renders, and its template."""
 
     template: str
     body: Object
@@ -30,17 +30,17 @@ class Manifest(NamedTuple):
 
     @property
     def is_test(self) -> bool:
-        """Whether only ``helm test`` makes it."""
+        """Return whether only ``helm test`` creates the object."""
         return bool(self.body["metadata"].get("annotations", {}).get("helm.sh/hook") == "test")
 
 
 def load_chart(name: str) -> helm.Chart:
-    """The chart ``helm/<name>``, loaded anew: a rendering without its dependency takes that out of the chart."""
+    """Load the chart ``helm/<name>`` again, because a rendering without its dependency removes that from the chart."""
     return helm.Chart.load(CHARTS / name)
 
 
 def values_files(name: str) -> list[Path]:
-    """The files of values for each supported shape of a chart: ``helm/<name>/ci/*.yaml``."""
+    """Return the values files of a chart's supported shapes: ``helm/<name>/ci/*.yaml``."""
     return sorted((CHARTS / name / "ci").glob("*.yaml"))
 
 
@@ -49,26 +49,26 @@ def read_values(shape: Path) -> Object:
 
 
 def render_chart(name: str, values: Mapping[str, Any] | None = None, release: str | None = None) -> list[Manifest]:
-    """What ``helm template RELEASE helm/<name>`` gives, NOTES.txt left out; raises ``helm.HelmError``."""
+    """Render like ``helm template RELEASE helm/<name>``, without NOTES.txt; raises ``helm.HelmError``."""
     texts = load_chart(name).render(dict(values or {}), name=release or name, namespace="monitoring")
     return list(_manifests(texts))
 
 
 @cache
 def render_values_file(shape: Path) -> tuple[Manifest, ...]:
-    """The manifests of one ``ci/*.yaml``, rendered once for all tests of a process."""
+    """Return the manifests of one ``ci/*.yaml``, rendered once for all tests of a process."""
     return tuple(render_chart(shape.parents[1].name, read_values(shape)))
 
 
 def render_text(name: str, template: str, values: Mapping[str, Any] | None = None) -> str:
-    """One template's output as it stands, such as ``NOTES.txt``."""
+    """Return the output of one template, such as ``NOTES.txt``, as text."""
     texts = load_chart(name).render(dict(values or {}), name=name, namespace="monitoring")
     [found] = [text for path, text in texts.items() if path.endswith(f"/templates/{template}")]
     return found
 
 
 def render_error(name: str, values: Mapping[str, Any]) -> str:
-    """What Helm says when it refuses values; fails if it takes them."""
+    """Return Helm's error for refused values; fail if Helm accepts them."""
     try:
         render_chart(name, values)
     except helm.HelmError as error:
@@ -83,14 +83,14 @@ def _manifests(texts: Mapping[str, str]) -> Iterator[Manifest]:
 
 
 def only_object(manifests: Iterable[Manifest], kind: str, name: str | None = None) -> Object:
-    """The only object of a kind (and a name), as it would be sent to the API server."""
+    """Return the only object of a kind (and a name), as Helm would send it to the API server."""
     found = [each for each in manifests if each.kind == kind and name in (None, each.name) and not each.is_test]
     assert len(found) == 1, f"{len(found)} objects of kind {kind}: {[each.name for each in found]}"
     return found[0].body
 
 
 def pod_templates(manifests: Iterable[Manifest]) -> Iterator[tuple[str, Object]]:
-    """Every pod (``metadata`` and ``spec``) with the name of what makes it: deployments, jobs and tests alike."""
+    """Yield every pod template (``metadata`` and ``spec``) with its owner's name: deployments, jobs and tests."""
     for each in manifests:
         if each.kind == "Pod":
             yield each.name, each.body
@@ -105,9 +105,9 @@ def containers(pod: Object) -> list[Object]:
 
 
 def restricted_violations(pod: Object) -> list[str]:
-    """What keeps a pod from a namespace that enforces the Pod Security Standard ``restricted``, and what we ask beyond.
+    """Return a pod's violations of the Pod Security Standard ``restricted`` and of our own stricter rules.
 
-    Beyond it: a numeric user, a root that cannot be written, no API token, and no variables of other Services.
+    Our own rules: a numeric user, a read-only root, no API token, and no variables of other Services.
     """
     spec = pod["spec"]
     below = spec.get("securityContext", {})

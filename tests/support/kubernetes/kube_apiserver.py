@@ -1,8 +1,8 @@
-"""Builds and runs a real kube-apiserver with its etcd: it stores objects, and no pod ever runs.
+"""Builds and runs a real kube-apiserver with its etcd; the server stores objects but never runs a pod.
 
 ``python -m support.kubernetes.kube_apiserver build`` compiles the server from the Go modules that
-``tests/chart/kubeapi`` pins (some six minutes of two cores) and fetches Debian's etcd; both
-are kept outside the tree. `is_built` says whether they are there.
+``tests/chart/kubeapi`` pins (some six minutes of two cores) and fetches Debian's etcd. Both
+are kept outside the tree. `is_built` returns whether they are there.
 """
 
 import json
@@ -33,14 +33,14 @@ _TOKEN = "token"
 
 
 class Binaries(NamedTuple):
-    """What has to be there."""
+    """The paths of the two programs."""
 
     apiserver: Path
     etcd: Path
 
 
 def binaries() -> Binaries:
-    """``KUBE_APISERVER_BIN`` and ``ETCD_BIN``, the ``PATH``, or the cache; other pins are another directory."""
+    """Return ``KUBE_APISERVER_BIN`` and ``ETCD_BIN``, programs on the ``PATH``, or those in the cache for the pins."""
     pins = zlib.crc32((_MODULE / "go.sum").read_bytes())
     apiserver = os.environ.get("KUBE_APISERVER_BIN") or shutil.which("kube-apiserver")
     etcd = os.environ.get("ETCD_BIN") or shutil.which("etcd")
@@ -51,12 +51,12 @@ def binaries() -> Binaries:
 
 
 def is_built() -> bool:
-    """Whether both programs are at hand."""
+    """Return whether both programs exist."""
     return all(program.exists() for program in binaries())
 
 
 def build() -> None:
-    """Make what is missing. A name in the cache is only given to what is whole."""
+    """Build the missing programs. Only a complete program gets its name in the cache."""
     wanted = binaries()
     if not wanted.etcd.exists():
         directory = _fresh(wanted.etcd.parents[2].with_name("etcd.unfinished"))
@@ -81,7 +81,7 @@ def _fresh(directory: Path) -> Path:
 
 
 class ApiServer:
-    """A server that answers on ``port`` of this machine; ``kubeconfig`` is the file that leads there."""
+    """A server on a local ``port``; ``kubeconfig`` is the client file for it."""
 
     def __init__(self, port: int, directory: Path) -> None:
         self._url = f"https://127.0.0.1:{port}"
@@ -98,10 +98,10 @@ class ApiServer:
         self.kubeconfig.write_text(yaml.safe_dump(config), encoding="utf-8")
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """GET, or POST of a body; raises ``HTTPError``."""
+        """Send a GET, or a POST with a body; raises ``HTTPError``."""
         data = json.dumps(body).encode() if body else None
         headers = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": "application/json"}
-        own = ssl._create_unverified_context()  # its certificate is of its own making
+        own = ssl._create_unverified_context()  # its certificate is self-signed
         with urlopen(Request(self._url + path, data, headers), context=own, timeout=30) as answer:
             text = answer.read().decode()
         return json.loads(text) if text.startswith("{") else text
@@ -113,7 +113,7 @@ class ApiServer:
             return False
 
     def knows(self, crd: dict[str, Any]) -> bool:
-        """Whether objects of a custom kind can be stored by now."""
+        """Return whether the server can store objects of a custom kind yet."""
         group, names = crd["spec"]["group"], crd["spec"]["names"]
         try:
             listed = self.ask(f"/apis/{group}/v1")["resources"]
@@ -124,7 +124,7 @@ class ApiServer:
 
 @contextmanager
 def run_apiserver(directory: Path) -> Iterator[ApiServer]:
-    """Both servers, from an empty store, until the end of the block."""
+    """Run both servers, with an empty store, until the end of the block."""
     programs = binaries()
     store, peers, port = free_ports(3)
     key = directory / "service-account.key"

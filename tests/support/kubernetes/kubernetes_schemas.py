@@ -10,7 +10,7 @@ from kubernetes_validate.utils import all_versions, schema_contents
 from referencing import Registry, Resource
 
 MINORS = tuple(all_versions()[-4:])
-"""The four newest minor releases whose schemas are at hand."""
+"""The four newest minor releases whose schemas are installed."""
 
 _CRDS = Path(__file__).resolve().parents[2] / "data" / "crds"
 
@@ -18,18 +18,18 @@ Object = dict[str, Any]
 
 
 def read_crds() -> list[Object]:
-    """The custom resource definitions that the charts may meet: ``tests/data/crds``."""
+    """Return the custom resource definitions for the charts: ``tests/data/crds``."""
     return [json.loads(path.read_text()) for path in sorted(_CRDS.glob("*.json"))]
 
 
 def schema_errors(body: Object) -> list[str]:
-    """What is wrong with an object, in any of the releases."""
+    """Return the errors of an object in any of the releases."""
     return _faults(json.dumps(body, sort_keys=True))
 
 
 @cache
 def _faults(text: str) -> list[str]:
-    """Many shapes have the same Service: it is looked at once."""
+    """Return the errors of an object, cached because many shapes have the same Service."""
     body = json.loads(text)
     custom = _custom(body["apiVersion"], body["kind"])
     if custom is not None:
@@ -43,7 +43,7 @@ def _faults(text: str) -> list[str]:
 
 @cache
 def _core(version: str, kind: str, minor: str) -> Draft202012Validator:
-    """As ``kubernetes_validate.validate``, which reads a megabyte of definitions for every object."""
+    """Validate like ``kubernetes_validate.validate``, which reads a megabyte of definitions for every object."""
     group, _, number = version.rpartition("/")
     name = "-".join(filter(None, (kind.lower(), group.partition(".")[0], number)))
     schema = schema_contents(f"kubernetes-json-schema/v{minor}-local-strict/{name}.json", minor)
@@ -67,7 +67,7 @@ def _custom(version: str, kind: str) -> Object | None:
 
 
 def _strict(schema: Any) -> Any:
-    """As the server takes it with strict field validation: no unknown names, number or text where either will do."""
+    """Make a schema strict like the server's field validation: no unknown names, int-or-string where allowed."""
     if isinstance(schema, list):
         return [_strict(each) for each in schema]
     if not isinstance(schema, dict):

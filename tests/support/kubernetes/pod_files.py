@@ -1,4 +1,4 @@
-"""Writes the files of a rendered pod to a directory, so that a program can run here as the pod would."""
+"""Writes the files of a rendered pod to a directory, so that a program can run here as in the pod."""
 
 import base64
 import re
@@ -13,7 +13,7 @@ _DEFAULT_MODE = 0o644
 
 
 class PodCommand(NamedTuple):
-    """What a container starts with; every path that is mounted lies below the directory."""
+    """The command and environment of a container, with every mounted path below the directory."""
 
     environment: dict[str, str]
     arguments: list[str]
@@ -22,7 +22,7 @@ class PodCommand(NamedTuple):
 def write_pod_files(
     pod: Object, manifests: Iterable[Manifest], secrets: Mapping[str, Object], directory: Path
 ) -> PodCommand:
-    """The first container of a pod. ``secrets`` are those that are not the chart's own, by name."""
+    """Write the files of a pod's first container. ``secrets`` has Secrets that the chart does not create, by name."""
     texts = {(each.kind, each.name): _texts(each.body) for each in manifests if each.kind in {"ConfigMap", "Secret"}}
     texts |= {("Secret", name): dict(keys) for name, keys in secrets.items()}
     container = pod["spec"]["containers"][0]
@@ -81,9 +81,9 @@ def _environment(container: Object, texts: Mapping[tuple[str, str], Mapping[str,
 
 
 def _referred(source: Object, texts: Mapping[tuple[str, str], Mapping[str, str]]) -> str | None:
-    """The value of a key; none if it is missing and may be. A missing one that may not be is a ``KeyError``.
+    """Return the value of a key, or None if an optional key is missing. A missing required key is a ``KeyError``.
 
-    A field of the pod is its own path.
+    The value of a pod field is the path of the field.
     """
     [(kind, asked)] = source.items()
     if kind == "fieldRef":
@@ -93,6 +93,6 @@ def _referred(source: Object, texts: Mapping[tuple[str, str], Mapping[str, str]]
 
 
 def _moved(text: str, mounts: Iterable[str], directory: Path) -> str:
-    """A text with the paths that are mounted, or hold what is, as they are on this machine."""
+    """Return a text with mounted paths, and their parents, replaced by the paths on this machine."""
     roots = sorted({"/" + path.split("/")[1] for path in mounts})
     return re.sub(rf"(?<![\w./-])({'|'.join(map(re.escape, roots))})(?=/|$|\")", rf"{directory}\1", text)

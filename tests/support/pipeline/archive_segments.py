@@ -1,4 +1,4 @@
-"""Writes archive segments as the archive reporter does, and damages them."""
+"""Writes archive segments in the archive reporter's format, and damages them."""
 
 import gzip
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ HOUR_MS = 1_746_950_400_000
 
 
 def segment_line(seq: int, event: LagEvent | None = None, *, received_at_ms: int | None = None, **fields: Any) -> bytes:
-    """The line of an event that was taken ``seq`` seconds into the hour."""
+    """Return the line of an event that was received ``seq`` seconds into the hour."""
     told = make_event(**fields) if event is None else event
     received = HOUR_MS + 1000 * seq if received_at_ms is None else received_at_ms
     return encode(StoredEvent(LOG_ID, seq, received, received, to_wire(told), told))
 
 
 def write_segment(archive: Path, first: int, lines: Sequence[bytes], *, promised: int | None = None) -> Path:
-    """Write a segment whose name promises as many lines as it holds, or another number."""
+    """Write a segment whose name has its number of lines, or another number."""
     count = len(lines) if promised is None else promised
     folder = archive / "day=2025-05-11" / "hour=08"
     folder.mkdir(parents=True, exist_ok=True)
@@ -34,6 +34,6 @@ def write_segment(archive: Path, first: int, lines: Sequence[bytes], *, promised
 
 
 def truncate(path: Path, share: float) -> None:
-    """Leave the beginning of a file, as an interrupted copy does."""
+    """Keep only the beginning of a file, like an interrupted copy."""
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])

@@ -17,7 +17,7 @@ _SEQ = itertools.count(1)
 
 
 class KindAndStatus(NamedTuple):
-    """A kind and the status that goes with it."""
+    """An event kind and its status."""
 
     kind: str
     status: str
@@ -34,10 +34,10 @@ _KINDS = {
 
 
 def event_row(seconds: float, word: str, incident_id: str | None = None, **columns: Any) -> dict[str, Any]:
-    """A row of ``events``: what was said of group ``g`` that many seconds after `MIDNIGHT`.
+    """Make a row of ``events``: an event of group ``g`` that many seconds after `MIDNIGHT`.
 
-    ``word`` is ``ok``, ``warn``, ``err``, ``close``, ``gone`` or ``odd``; ``late`` the seconds that it was observed
-    before it arrived; ``topics`` those of its bad partitions.
+    ``word`` is ``ok``, ``warn``, ``err``, ``close``, ``gone`` or ``odd``. ``late`` is the seconds between observation
+    and arrival. ``topics`` has the topics of its bad partitions.
     """
     seq, received = columns.pop("seq", None) or next(_SEQ), second_at(seconds)
     observed = received - dt.timedelta(milliseconds=round(columns.pop("late", 0) * 1_000))
@@ -65,12 +65,12 @@ def event_row(seconds: float, word: str, incident_id: str | None = None, **colum
 
 
 def events_frame(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFrame:
-    """The rows as a table of events with its day."""
+    """Make a frame of events with their days from the rows."""
     return frame_of_rows(spark, with_day(EVENTS), rows)
 
 
 def partitions_frame(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFrame:
-    """The partitions that events list: each row's ``topics`` as bad ones, or its ``listed`` column by column."""
+    """Make a frame of the events' partitions, from each row's ``topics`` (bad ones) or its ``listed`` columns."""
     return frame_of_rows(spark, with_day(PARTITIONS), itertools.chain.from_iterable(map(_listed, rows)))
 
 
@@ -80,5 +80,5 @@ def _listed(row: dict[str, Any]) -> Sequence[dict[str, Any]]:
 
 
 def frame_of_rows(spark: SparkSession, schema: StructType, rows: Iterable[dict[str, Any]]) -> DataFrame:
-    """Rows with the columns of a schema; what a row lacks is NULL. By Arrow: rows of Python start Python workers."""
+    """Make a frame with the columns of a schema; missing values are NULL. Arrow avoids the start of Python workers."""
     return spark.createDataFrame(pa.Table.from_pylist(list(rows), to_arrow_schema(schema, timezone="UTC")), schema)

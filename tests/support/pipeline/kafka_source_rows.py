@@ -24,7 +24,7 @@ KAFKA_SOURCE_SCHEMA = pa.schema(
 
 
 def records_table(told: Iterable[Record], first: int = 0) -> pa.Table:
-    """Offsets count from ``first``; all are of partition 3 and the same moment."""
+    """Make records of partition 3 with one timestamp; offsets count from ``first``."""
     rows = [
         {"key": key, "value": value, "topic": "__consumer_offsets", "partition": 3, "offset": at, "timestamp": LOG_TS}
         for at, (key, value) in enumerate(told, first)
@@ -33,5 +33,5 @@ def records_table(told: Iterable[Record], first: int = 0) -> pa.Table:
 
 
 def records_frame(spark: SparkSession, told: Iterable[Record]) -> DataFrame:
-    """The same as a frame."""
+    """Make the same records as a Spark frame."""
     return spark.createDataFrame(records_table(told))

@@ -17,7 +17,7 @@ _OFFSETS = itertools.count(1)
 def commit_row(
     seconds: float, consumer: str, offset: int | None, topic: str = "t", partition: int = 0
 ) -> dict[str, Any]:
-    """A row of ``commits``; without an offset a tombstone. Later rows lie behind earlier ones in the log."""
+    """Make a row of ``commits``, or a tombstone without an offset. Later rows have higher log offsets."""
     tombstone = offset is None
     told = {
         "version": 3,
@@ -30,7 +30,7 @@ def commit_row(
 
 
 def member_rows(seconds: float, consumer: str, generation: int, assigned: dict[str, list[int]]) -> list[dict[str, Any]]:
-    """The rows of ``members`` of one record: who has which partitions of topic ``t``."""
+    """Make the rows of ``members`` of one record: each member with its partitions of topic ``t``."""
     record = _record(seconds) | {"consumer": consumer, "generation": generation, "protocol": "range"}
     told = [
         record | {"leader": min(assigned), "member_id": name, "client_host": f"/{name}"} | had
@@ -41,7 +41,7 @@ def member_rows(seconds: float, consumer: str, generation: int, assigned: dict[s
 
 
 def log_end_row(seconds: float, end_offset: int, topic: str = "t", partition: int = 0) -> dict[str, Any]:
-    """A row of ``ends``."""
+    """Make a row of ``ends``."""
     return {
         "cluster": "c",
         "topic": topic,

@@ -26,7 +26,7 @@ _HOUR = 3600
 
 
 def hour_at(day: int, hour: float = 0) -> int:
-    """A moment of the week, in seconds since 1970."""
+    """Return a time of the week in seconds since 1970."""
     return WEEK.start_s + day * 24 * _HOUR + round(hour * _HOUR)
 
 
@@ -38,7 +38,7 @@ def _days(first: dt.date, beyond: list[int]) -> list[DayTotal]:
 
 
 def quiet_week() -> Findings:
-    """Two groups of which every minute was heard, and all of them were well."""
+    """Make the findings of two groups that were OK in every minute."""
     return Findings(
         period=WEEK,
         target_seconds=60.0,
@@ -64,7 +64,7 @@ def quiet_week() -> Findings:
 
 
 def make_incident(began: int, ended: int | None, **fields: Any) -> Incident:
-    """An incident of ``orders``, between moments in seconds since 1970."""
+    """Make an incident of ``orders`` between two times in seconds since 1970."""
     started_at = dt.datetime.fromtimestamp(began, dt.UTC)
     ended_at = None if ended is None else dt.datetime.fromtimestamp(ended, dt.UTC)
     ended_by = None if ended is None else "close"
@@ -74,7 +74,7 @@ def make_incident(began: int, ended: int | None, **fields: Any) -> Incident:
 
 
 def make_findings(**fields: Any) -> Findings:
-    """A week in which the group ``orders`` was in trouble on Wednesday, and is again on Sunday."""
+    """Make the findings of a week in which the group ``orders`` has incidents on Wednesday and on Sunday."""
     incidents = [
         make_incident(hour_at(2, 12), hour_at(2, 15.5)),
         make_incident(hour_at(6, 20), None, worst_status="WARN", incident_id="j"),

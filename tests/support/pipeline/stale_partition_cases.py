@@ -25,26 +25,26 @@ CLUSTER: Final = "prod-eu"
 EVALUATED_AT: Final = 600.0
 """When each case is judged, in seconds since midnight."""
 STALE_AFTER: Final = 120.0
-"""How long an offset must have stood, in seconds."""
+"""How long an offset must be unchanged, in seconds."""
 PARTITION: Final = 3
 
 
 class Commit(NamedTuple):
-    """A commit so many seconds after midnight; without an offset it is a tombstone."""
+    """A commit ``at`` seconds after midnight; without an offset it is a tombstone."""
 
     at: float
     offset: int | None
 
 
 class ObservedEnd(NamedTuple):
-    """The log end that was observed so many seconds after midnight."""
+    """The log end that was observed ``at`` seconds after midnight."""
 
     at: float
     end: int
 
 
 class ExpectedStale(NamedTuple):
-    """A partition that the rule must call stale: at which offset since when, and the newest log end and its time."""
+    """A partition that the rule must call stale: its offset and start, and the newest log end with its time."""
 
     offset: int
     since: float
@@ -53,7 +53,7 @@ class ExpectedStale(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What is known of a group and a topic, both called ``name``, and what the rule says at `EVALUATED_AT`."""
+    """The data of a group and a topic, both called ``name``, and the result of the rule at `EVALUATED_AT`."""
 
     name: str
     commits: Sequence[Commit]
@@ -62,12 +62,12 @@ class Case(NamedTuple):
 
 
 def _observed(first: float, last: float, end: int, per_second: float = 0.0, *, every: float = 30) -> list[ObservedEnd]:
-    """The ends of a log that ends at ``end`` when it is first observed and grows evenly."""
+    """Return the log ends of a log that ends at ``end`` at the first observation and grows evenly."""
     many = int((last - first) // every) + 1
     return [ObservedEnd(first + every * n, end + round(per_second * every * n)) for n in range(many)]
 
 
-_GROWS: Final = _observed(0, 600, 0, 1.0)  # a message a second: at 300 it ends at 300
+_GROWS: Final = _observed(0, 600, 0, 1.0)  # one message per second: at 300 s it ends at 300
 _RESTS: Final = _observed(0, 600, 150)
 
 CASES: Final[Sequence[Case]] = (
@@ -131,9 +131,9 @@ CASES: Final[Sequence[Case]] = (
 
 
 def commit_rows(cases: Sequence[Case] = CASES, *, until: float | None = None) -> list[dict[str, Any]]:
-    """Rows of ``commits`` with their ``day``, up to a moment; a row may be missing columns, which are NULL.
+    """Make rows of ``commits`` with their ``day``, up to a time; missing columns of a row are NULL.
 
-    Every tenth record comes twice, as it does where a job has written a batch again.
+    Every tenth record appears twice, as after a repeated batch of a job.
     """
     told = [row for row in _commit_rows(cases) if until is None or row["log_ts"] <= second_at(until)]
     return told + told[::10]
@@ -165,7 +165,7 @@ def _commit_rows(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
 
 
 def end_rows(cases: Sequence[Case] = CASES, *, until: float | None = None) -> list[dict[str, Any]]:
-    """Rows of ``ends`` with their ``day``, up to a moment."""
+    """Make rows of ``ends`` with their ``day``, up to a time."""
     return [
         {
             "cluster": CLUSTER,

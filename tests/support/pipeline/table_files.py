@@ -1,4 +1,4 @@
-"""Writes Parquet files as the pipeline lays them out, without Spark."""
+"""Writes Parquet files in the pipeline's layout, without Spark."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ _TABLES = yaml.safe_load((templates_dir() / "athena" / "columns.yaml").read_text
 
 
 def lag_minute_row(at: float, lag: int | None, status: str = "OK", **columns: Any) -> dict[str, Any]:
-    """A row of ``lag_minute``: group ``g`` of cluster ``c``, that many minutes after midnight."""
+    """Make a row of ``lag_minute``: group ``g`` of cluster ``c``, that many minutes after midnight."""
     known = {
         "cluster": "c",
         "consumer": "g",
@@ -43,7 +43,7 @@ def lag_minute_row(at: float, lag: int | None, status: str = "OK", **columns: An
 
 
 def incident_row(at: float, until: float | None, incident_id: str | None = "i", **columns: Any) -> dict[str, Any]:
-    """A row of ``incidents`` of that group."""
+    """Make a row of ``incidents`` of that group."""
     known = {
         "incident_id": incident_id,
         "cluster": "c",
@@ -60,7 +60,7 @@ def incident_row(at: float, until: float | None, incident_id: str | None = "i", 
 
 
 def verdict_run_row(at: float, until: float | None = None, /, status: str = "OK", **columns: Any) -> dict[str, Any]:
-    """A row of ``verdict_runs`` of that group, on the day in which it begins."""
+    """Make a row of ``verdict_runs`` of that group, on the day of its start."""
     known = {
         "cluster": "c",
         "consumer": "g",
@@ -75,13 +75,13 @@ def verdict_run_row(at: float, until: float | None = None, /, status: str = "OK"
 
 
 def write_derived_days(directory: Path, days: Iterable[date]) -> None:
-    """Write the note of the days that derive finished, as it does after the last table."""
+    """Write the note of the days that derive finished, like derive after its last table."""
     known = {day.isoformat(): {"files": "0" * 16, "head": 0, "tail": 0, "mark": ""} for day in days}
     (directory / "_derived.json").write_text(json.dumps({"rules": "silence 0:05:00", "days": known}), encoding="utf-8")
 
 
 def write_rows(directory: Path, table: str, rows: Iterable[Mapping[str, Any]], *, batch: str = "") -> None:
-    """Write rows into their ``day``, or the day that their first moment is in; those of a ``batch`` below it."""
+    """Write rows into their ``day``, or the day of their first time; rows of a ``batch`` go below it."""
     by_day: dict[date, list[Mapping[str, Any]]] = {}
     for row in rows:
         at = next(value for value in row.values() if isinstance(value, datetime))
@@ -99,9 +99,9 @@ def write_day(
     *,
     batch: str = "",
 ) -> Path:
-    """Replace a day of a table, or a batch of it, as the pipeline does: written aside, then renamed over.
+    """Replace a day of a table, or a batch of it, like the pipeline: write a temporary file and rename it.
 
-    Returns the file.
+    Return the file.
     """
     columns = {name: kind for name, kind in _TABLES[table]["columns"].items() if name not in set(without)}
     place = directory / table / f"day={day}"

@@ -19,11 +19,11 @@ from support.service.free_ports import free_port
 _MISSING = "needs Alertmanager: install Debian's prometheus-alertmanager, or set ALERTMANAGER_BIN"
 
 _DEBIAN_TEMPLATES = Path("/usr/share/prometheus/alertmanager/default.tmpl")
-"""Where Debian's server looks for its templates, wherever it is itself."""
+"""The directory in which Debian's server looks for its templates, independent of its own location."""
 
 
 def amtool(*arguments: str | Path) -> str:
-    """What the command prints. A failure is a failed assertion; where amtool cannot be had, the test is skipped."""
+    """Run amtool and return its output. A failure fails the test; without amtool the test is skipped."""
     command = [_server().with_name("amtool"), *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -31,19 +31,19 @@ def amtool(*arguments: str | Path) -> str:
 
 
 class Alertmanager:
-    """A running server."""
+    """A running Alertmanager."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
 
     def take(self, alerts: Sequence[dict[str, Any]]) -> None:
-        """Post alerts as Prometheus does."""
+        """Post alerts like Prometheus."""
         body = json.dumps(alerts).encode()
         with urlopen(Request(f"{self.url}/api/v2/alerts", body, {"Content-Type": "application/json"})):
             pass
 
     def states(self) -> dict[str, str]:
-        """``active``, ``suppressed`` or ``unprocessed``, by the alert's name."""
+        """Return ``active``, ``suppressed`` or ``unprocessed`` for each alert, by name."""
         with urlopen(f"{self.url}/api/v2/alerts") as answer:
             return {each["labels"]["alertname"]: each["status"]["state"] for each in json.load(answer)}
 
@@ -55,7 +55,7 @@ class Alertmanager:
 
 @contextmanager
 def alertmanager(config: Path, directory: Path) -> Iterator[Alertmanager]:
-    """The server with a configuration, ready; where it cannot be had, the test is skipped."""
+    """Start the server with a configuration and wait until it is ready; without the program the test is skipped."""
     running, port = _server(), free_port()
     if running.is_relative_to(default_cache()) and not _DEBIAN_TEMPLATES.exists():
         pytest.skip(_MISSING)

@@ -20,7 +20,7 @@ def fake_prometheus(
     rules: Any = None,
     closed: frozenset[str] = frozenset(),
 ) -> Iterator[str]:
-    """Its address. ``results`` are the values of queries; any other has no result. ``closed`` paths answer 403."""
+    """Yield the URL. ``results`` has the values of queries; other queries have none. ``closed`` paths answer 403."""
     answers: dict[str, Any] = {
         "/api/v1/targets": {"activeTargets": targets, "droppedTargets": []},
         "/api/v1/status/config": {"yaml": config},
@@ -59,7 +59,7 @@ def fake_prometheus(
             self.wfile.write(text)
 
         def log_message(self, *_: Any) -> None:
-            """Nothing is logged."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""Reads the Grafana dashboards that Karrot ships, and fills in their queries as Grafana does."""
+"""Reads the Grafana dashboards that Karrot ships, and fills in their queries like Grafana."""
 
 import json
 import re
@@ -13,14 +13,14 @@ DASHBOARDS: dict[str, Json] = {
     path.stem.removeprefix("karrot-"): json.loads(path.read_text(encoding="utf-8"))
     for path in sorted((templates_dir() / "grafana").glob("*.json"))
 }
-# What Grafana itself fills in, for six hours shown in 720 steps.
+# The variables that Grafana itself fills in, for six hours in 720 steps.
 _BUILT_IN = {"__range": "21600s", "__rate_interval": "60s", "__interval": "30s"}
-# Whatever is chosen for those that are texts; the numbers have a default.
+# The choices for text variables; numbers have a default.
 _EVERYTHING = {"cluster": ".*", "consumer": ".*", "job": ".+", "instance": ".+"}
 
 
 class PanelQuery(NamedTuple):
-    """A query of a panel as it stands in the board; ``folded`` if it is asked only once its row is opened."""
+    """A query of a panel of a dashboard; ``folded`` if Grafana sends it only when its row is opened."""
 
     board: str
     panel: str
@@ -29,7 +29,7 @@ class PanelQuery(NamedTuple):
 
 
 def panels(board: Json) -> Iterator[tuple[Json, bool]]:
-    """Every panel that is not a row's heading, and whether it is in a folded row."""
+    """Yield every panel that is not a row's heading, and whether it is in a folded row."""
     for each in board["panels"]:
         if each["type"] != "row":
             yield each, False
@@ -37,14 +37,14 @@ def panels(board: Json) -> Iterator[tuple[Json, bool]]:
 
 
 def panel_queries() -> Iterator[PanelQuery]:
-    """Every query of every panel of every board."""
+    """Yield every query of every panel of every dashboard."""
     for name, board in DASHBOARDS.items():
         for panel, folded in panels(board):
             yield from (PanelQuery(name, panel["title"], target["expr"], folded) for target in panel["targets"])
 
 
 def annotations(board: Json) -> list[Json]:
-    """Those that come from a query."""
+    """Return the annotations that come from a query."""
     return [each for each in board["annotations"]["list"] if not each.get("builtIn")]
 
 
@@ -53,7 +53,7 @@ def variables(board: Json) -> dict[str, Json]:
 
 
 def substitute_variables(expr: str, board: Json, chosen: Mapping[str, str] = _EVERYTHING) -> str:
-    """The query with every variable replaced; raises ``KeyError`` for one that the board does not have."""
+    """Return the query with every variable replaced; raises ``KeyError`` for a variable that the dashboard lacks."""
     known = {name: each["current"].get("value", "") for name, each in variables(board).items()} | _BUILT_IN
     own = {name: text for name, text in chosen.items() if name in known}
     return re.sub(r"\$(\w+)", lambda found: str((known | own)[found[1]]), expr)

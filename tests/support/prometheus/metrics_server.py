@@ -10,7 +10,7 @@ from support.servers.background_server import serve_in_thread
 
 @contextmanager
 def serve_metrics(texts: Mapping[str, str]) -> Iterator[int]:
-    """The port on this machine; a text is changed by changing the mapping."""
+    """Serve the texts and yield the local port; to change a text, change the mapping."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -21,7 +21,7 @@ def serve_metrics(texts: Mapping[str, str]) -> Iterator[int]:
             self.wfile.write((text or "").encode())
 
         def log_message(self, *_: Any) -> None:
-            """Nothing is logged."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -27,48 +27,48 @@ scrape_configs:
 
 
 def prometheus_binary() -> str | None:
-    """The path in ``PROMETHEUS_BIN``, or whatever is on ``PATH``."""
+    """Return the path in ``PROMETHEUS_BIN``, or the program on the ``PATH``."""
     return os.environ.get("PROMETHEUS_BIN") or shutil.which("prometheus")
 
 
 def promql_string(text: str) -> str:
-    """A text as PromQL has it between quotes."""
+    """Return a text as a quoted PromQL string."""
     escapes = "".join(f"\\U{ord(character):08x}" for character in text)
     return f'"{escapes}"'
 
 
 class PrometheusApi:
-    """What a Prometheus that runs on ``address`` (host and port) answers."""
+    """A client for the Prometheus at ``address`` (host and port)."""
 
     def __init__(self, address: str) -> None:
         self._address = address
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples of an instant query: each has ``metric`` and ``value``."""
+        """Return the samples of an instant query: each has ``metric`` and ``value``."""
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
         return found
 
     def samples(self, selector: str, back: str) -> list[tuple[float, float]]:
-        """What was scraped of one series: seconds since 1970 and value, the oldest first."""
+        """Return the scraped samples of one series: seconds since 1970 and value, the oldest first."""
         found = self.query(f"{selector}[{back}]")
         assert len(found) == 1, found
         return [(float(at), float(value)) for at, value in found[0]["values"]]
 
     def alerts(self) -> list[dict[str, Any]]:
-        """Those that fire: each has ``labels`` and ``annotations``."""
+        """Return the firing alerts: each has ``labels`` and ``annotations``."""
         found: list[dict[str, Any]] = self._get("alerts")["alerts"]
         return [each for each in found if each["state"] == "firing"]
 
     def rules(self) -> list[dict[str, Any]]:
-        """Every rule with its ``health``, and ``lastError`` if that is not ``ok``."""
+        """Return every rule with its ``health``, and ``lastError`` if that is not ``ok``."""
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
     def label_values(self, label: str) -> set[str]:
-        """Every value that a label has."""
+        """Return every value of a label."""
         return set(self._get(f"label/{label}/values"))
 
     def number(self, expression: str) -> float | None:
-        """The value of a query that gives one sample."""
+        """Return the value of a query that gives one sample."""
         found = self.query(expression)
         assert len(found) <= 1, found
         return float(found[0]["value"][1]) if found else None
@@ -79,7 +79,7 @@ class PrometheusApi:
 
 
 class Prometheus(PrometheusApi):
-    """The server as a process of its own; its data, its rules and what it says are in ``directory``.
+    """A Prometheus server process; its data, its rules and its output are in ``directory``.
 
     ``jobs`` are more items of ``scrape_configs``, in YAML.
     """

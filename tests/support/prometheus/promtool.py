@@ -15,9 +15,9 @@ from e2e.stack.processes import NotStarted
 
 
 def promtool(*arguments: str | Path, text: bytes = b"") -> str:
-    """What the command says of files, or of a text on its standard input; a failure is a failed assertion with it.
+    """Run promtool on files, or on a text on its standard input, and return the output; a failure fails the test.
 
-    Where promtool cannot be had, skips the test.
+    Without promtool the test is skipped.
     """
     binary = _binary() or pytest.skip("needs promtool (Debian: apt-get install prometheus), or PROMETHEUS_BIN")
     ended = subprocess.run([binary, *arguments], input=text, capture_output=True, check=False)
@@ -35,19 +35,19 @@ def _binary() -> Path | None:
 
 
 def parse_rules(text: str) -> Iterator[Mapping[str, Any]]:
-    """Every rule of a rules file."""
+    """Yield every rule of a rules file."""
     for group in yaml.safe_load(text)["groups"]:
         yield from group["rules"]
 
 
 def input_series(lines: Iterable[str]) -> list[dict[str, str]]:
-    """``name{labels} values`` as promtool's ``input_series``."""
+    """Return ``name{labels} values`` as promtool's ``input_series``."""
     split = (line.rpartition("} ") if "}" in line else line.partition(" ") for line in lines)
     return [{"series": head + middle.strip(), "values": values} for head, middle, values in split]
 
 
 def selected_metrics(expression: str) -> Iterator[tuple[str, set[str]]]:
-    """Each metric that an expression selects, with the labels that it has to have for that."""
+    """Yield each metric that an expression selects, with its required labels."""
     yield from _selected(promql_parser.parse(expression), frozenset())
 
 

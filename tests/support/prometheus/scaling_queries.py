@@ -9,12 +9,12 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 def example(name: str) -> Any:
-    """The one document of a file below ``examples/``."""
+    """Return the only document of a file below ``examples/``."""
     return yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
 
 
 def scaling_queries() -> dict[str, str]:
-    """KEDA's as they stand; the autoscaler's as prometheus-adapter makes it of its template."""
+    """Return KEDA's queries unchanged, and the autoscaler's query as prometheus-adapter makes it from its template."""
     keda = {
         path.name: trigger["metadata"]["query"]
         for path in sorted((EXAMPLES / "keda").glob("*.yaml"))

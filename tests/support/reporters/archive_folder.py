@@ -14,27 +14,27 @@ from support.reporters.reporter_context import make_context
 
 
 def archive_feed(log: EventLog, clock: ManualClock, place: Path | str, **settings: str) -> PacedFeed:
-    """A reporter of its own, as every process has one, and its place in the log."""
+    """Make a feed with its own reporter, like that of every process, and its cursor in the log."""
     context = make_context("archive", {"dir": str(place), **settings}, log=log, clock=clock)
     return PacedFeed("archive", log, clock, Random(1), build(context))
 
 
 def segment_names(archive: Path) -> list[SegmentName]:
-    """The segments of a folder, by log and number; every other file is passed over."""
+    """Return the segments of a folder, by log and number; other files are ignored."""
     paths = (path.relative_to(archive).as_posix() for path in archive.rglob("*"))
     found = [name for name in map(SegmentName.parse, paths) if name is not None]
     return sorted(found, key=lambda name: (name.log_id, name.first))
 
 
 def segment_lines(segment: bytes) -> list[EventLine]:
-    """What a segment says; its lines have to be whole."""
+    """Return the lines of a segment, which must be complete."""
     *lines, rest = gzip.decompress(segment).split(b"\n")
     assert rest == b""
     return [decode(line) for line in lines]
 
 
 def read_archive(archive: Path) -> list[EventLine]:
-    """Every line of a folder, segment by segment; each segment has to be as its name says."""
+    """Return every line of a folder, segment by segment; each segment must match its name."""
     found: list[EventLine] = []
     for name in segment_names(archive):
         lines = segment_lines((archive / name.path).read_bytes())

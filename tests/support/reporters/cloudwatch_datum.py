@@ -1,4 +1,4 @@
-"""Makes CloudWatch data, and the request body that boto3 makes of them."""
+"""Makes CloudWatch data, and boto3's request body with them."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -17,7 +17,7 @@ _PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 
 
 def make_datum(**overrides: Any) -> Datum:
-    """A lag as the reporter sends it."""
+    """Make the datum of a lag as in the reporter."""
     fields: dict[str, Any] = {
         "metric": "Lag",
         "dimensions": (("Cluster", "prod-eu"), ("ConsumerGroup", "orders-svc")),
@@ -29,7 +29,7 @@ def make_datum(**overrides: Any) -> Datum:
 
 
 def datum_strategy() -> st.SearchStrategy[Datum]:
-    """Any datum that CloudWatch takes at `NOW_MS`."""
+    """Draw any datum that CloudWatch accepts at `NOW_MS`."""
     dimensions = st.lists(
         st.tuples(_texts(20).filter(lambda name: not name.startswith(":")), _texts(1024)),
         max_size=30,
@@ -47,7 +47,7 @@ def datum_strategy() -> st.SearchStrategy[Datum]:
 
 
 def request_body(namespace: str, data: Sequence[Datum]) -> bytes:
-    """The uncompressed body that boto3 sends, made by its own serializer."""
+    """Return the uncompressed body that boto3 sends, from its own serializer."""
     client = _client()
     operation = client.meta.service_model.operation_model("PutMetricData")
     parameters = {"Namespace": namespace, "MetricData": [datum.wire() for datum in data]}
@@ -56,14 +56,14 @@ def request_body(namespace: str, data: Sequence[Datum]) -> bytes:
 
 
 def service_model() -> dict[str, Any]:
-    """What botocore knows of CloudWatch's shapes."""
+    """Return botocore's model of CloudWatch."""
     loader = botocore.session.get_session().get_component("data_loader")
     shapes: dict[str, Any] = loader.load_service_model("cloudwatch", "service-2")["shapes"]
     return shapes
 
 
 def decoded(text: str) -> str:
-    """The name that was encoded for CloudWatch, unless it was cut."""
+    """Return the name before it was encoded for CloudWatch; this does not work for a cut name."""
     return "" if text == EMPTY else unquote(text, errors="surrogatepass")
 
 

@@ -1,4 +1,4 @@
-"""Runs the CloudWatch reporter against the fake CloudWatch, on a clock that the test sets."""
+"""Runs the CloudWatch reporter with the fake CloudWatch, on a clock that the test sets."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -20,7 +20,7 @@ NAME = "cloudwatch"
 
 
 def aws_environment(url: str) -> dict[str, str]:
-    """The environment in which the real client calls the fake at ``url``, and nothing of this machine's own."""
+    """Return an environment in which the real client calls the fake at ``url``, without this machine's AWS settings."""
     return {
         "AWS_ENDPOINT_URL_CLOUDWATCH": url,
         "AWS_ENDPOINT_URL_STS": url,
@@ -34,14 +34,14 @@ def aws_environment(url: str) -> dict[str, str]:
 
 
 def point_aws_at(fake: ScriptedCloudWatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For this process."""
+    """Set that environment for this process."""
     for name, value in aws_environment(fake.url).items():
         monkeypatch.setenv(name, value)
 
 
 @dataclass
 class CloudWatchRig:
-    """``tell`` events, let time pass with ``run``; then look at ``fake``."""
+    """A reporter with a fake: `tell` it events, let time pass with `run`, then check ``fake``."""
 
     fake: ScriptedCloudWatch
     clock: ManualClock
@@ -54,14 +54,14 @@ class CloudWatchRig:
         self.restart()
 
     def restart(self, **settings: str) -> None:
-        """Another process takes over, with settings of its own where told: it knows what is in the log, no more."""
+        """Let a new process take over, optionally with other settings; it knows only the log."""
         context = make_context(NAME, self.settings | settings, log=self.log, clock=self.clock)
         reporter = build(context)
         assert isinstance(reporter, PacedReporter)
         self.feed = PacedFeed(NAME, self.log, self.clock, Random(1), reporter)
 
     def tell(self, *, age_ms: int = 0, **overrides: Any) -> None:
-        """An event that is observed now, or was ``age_ms`` ago."""
+        """Append an event that is observed now, or was ``age_ms`` ago."""
         overrides = {"observed_at_ms": self.clock.wall - age_ms, **overrides}
         append_event(self.log, age_ms=age_ms, **overrides)
 
@@ -73,20 +73,20 @@ class CloudWatchRig:
                 pass
 
     def points(self, metric: str = "Lag", consumer: str = "orders-svc", cluster: str = "prod-eu") -> list[Any]:
-        """The (timestamp, value) pairs that the fake took of a group's metric."""
+        """Return the (timestamp, value) pairs of a group's metric in the fake."""
         dimensions = {"Cluster": cluster, "ConsumerGroup": consumer}
         return [(point.timestamp_ms, point.value) for point in self.fake.points("Karrot", metric, dimensions)]
 
     def report(self) -> Report:
-        """What the reporter said of its last send."""
+        """Return the reporter's report on its last send."""
         report = read(self.log.recall(NAME, NOTE))
         assert report is not None
         return report
 
     def dropped(self) -> dict[str, float]:
-        """Values that were not sent, by reason."""
+        """Return the number of values that were not sent, by reason."""
         return self.counted("karrot_reporter_dropped_total", "reason")
 
     def counted(self, name: str, label: str) -> dict[str, float]:
-        """A counter by one of its labels."""
+        """Return the values of a counter by one of its labels."""
         return {dict(each.labels)[label]: each.value for each in self.log.counters() if each.name == name}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def lag_data(count: int) -> list[Datum]:
-    """The lags of so many groups, each its number."""
+    """Make the lags of this number of groups; the lag of each group is its number."""
     return [
         make_datum(dimensions=(("Cluster", "prod"), ("ConsumerGroup", f"group-{i}")), value=float(i))
         for i in range(count)
@@ -23,7 +23,7 @@ def lag_data(count: int) -> list[Datum]:
 
 
 class SenderRig:
-    """``opened`` counts clients, ``statuses`` are those of the calls, ``slept_s`` is the sum of the pauses."""
+    """A sender. ``opened`` counts clients, ``statuses`` has those of calls, ``slept_s`` is the sum of the pauses."""
 
     def __init__(self, environ: Mapping[str, str], options: Options | None = None) -> None:
         self._environ = environ

@@ -1,6 +1,6 @@
-"""Fakes as much of AWS as the real client needs to start: the fake CloudWatch, a small STS and two agents.
+"""Fakes the parts of AWS that the real client needs to start: the fake CloudWatch, a small STS and two agents.
 
-The agents are a container's credentials endpoint and an ECS task's metadata.
+The agents are a container's credentials endpoint and an ECS task's metadata endpoint.
 """
 
 import re
@@ -35,7 +35,7 @@ _ROLE = re.compile(r"arn:aws[\w-]*:iam::(\d{12}):role/(?:.*/)?([^/]+)")
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """A role that was assumed: by which key, "" for a web identity, and which key was given for it."""
+    """An assumed role: the key that assumed it ("" for a web identity), and the new key."""
 
     role_arn: str
     session: str
@@ -45,7 +45,7 @@ class Assumed:
 
 
 def task_metadata(region: str) -> AwsAnswer:
-    """What ``$ECS_CONTAINER_METADATA_URI_V4/task`` answers, as far as a region is looked for in it."""
+    """Return the answer of ``$ECS_CONTAINER_METADATA_URI_V4/task``, with only the parts for finding a region."""
     return json_page(
         {
             "Cluster": "default",
@@ -62,9 +62,9 @@ def task_metadata(region: str) -> AwsAnswer:
 
 
 class Identity:
-    """Gives out temporary credentials that hold for ``seconds``, and knows which of them were expired by hand.
+    """Issues temporary credentials that are valid for ``seconds``, and knows which of them a test expired.
 
-    Their end is a moment of the machine's clock, whatever clock the points are judged by: the caller's SDK reads it.
+    Their end is always a time of the machine's clock, because the caller's SDK reads it.
     """
 
     def __init__(self, seconds: float, region: str) -> None:
@@ -79,28 +79,28 @@ class Identity:
 
     @property
     def issued(self) -> list[str]:
-        """Access keys, oldest first."""
+        """Return the issued access keys, oldest first."""
         with self._lock:
             return list(self._issued)
 
     @property
     def assumed(self) -> list[Assumed]:
-        """Roles, in the order in which they were assumed."""
+        """Return the assumed roles in order."""
         with self._lock:
             return list(self._assumed)
 
     def expire(self, *access_keys: str) -> None:
-        """Requests signed with one of them are answered ExpiredToken from now on."""
+        """Answer ExpiredToken to requests signed with one of these keys from now on."""
         with self._lock:
             self._expired.update(access_keys)
 
     def is_expired(self, access_key: str) -> bool:
-        """Whether it was expired."""
+        """Return whether a test expired the key."""
         with self._lock:
             return access_key in self._expired
 
     def page(self, path: str) -> AwsAnswer | None:
-        """What the agents answer."""
+        """Return the answer of an agent."""
         match path.rstrip("/").split("/"):
             case ["", "credentials"]:
                 return self._container_credentials()
@@ -122,7 +122,7 @@ class Identity:
         )
 
     def sts(self, parameters: Mapping[str, str], caller: Signature | None) -> AwsAnswer:
-        """AssumeRole and AssumeRoleWithWebIdentity."""
+        """Answer AssumeRole and AssumeRoleWithWebIdentity."""
         fault = self.faults.take()
         if caller and self.is_expired(caller.access_key):
             fault = EXPIRED_TOKEN
@@ -241,9 +241,9 @@ class _AwsHandler(ScriptedHandler):
 
 
 class FakeAws(ScriptedCloudWatch):
-    """A fake CloudWatch that serves the credentials too.
+    """A fake CloudWatch that serves credentials too.
 
-    ``region`` is that of the ECS task whose metadata it serves. Credentials it gives out hold for
+    ``region`` is that of the ECS task whose metadata it serves. Its credentials are valid for
     ``credential_seconds`` of the machine's clock.
     """
 
@@ -263,34 +263,34 @@ class FakeAws(ScriptedCloudWatch):
 
     @property
     def credentials_url(self) -> str:
-        """For ``AWS_CONTAINER_CREDENTIALS_FULL_URI``."""
+        """Return the URL for ``AWS_CONTAINER_CREDENTIALS_FULL_URI``."""
         return f"{self.url}/credentials"
 
     @property
     def task_metadata_url(self) -> str:
-        """For ``ECS_CONTAINER_METADATA_URI_V4``."""
+        """Return the URL for ``ECS_CONTAINER_METADATA_URI_V4``."""
         return f"{self.url}/v4/karrot"
 
     def clear(self) -> None:
-        """No fault stands or is scripted any more, for STS neither."""
+        """Remove all lasting and scripted faults, also for STS."""
         super().clear()
         self.sts_faults.clear()
 
     @property
     def sts_faults(self) -> Script:
-        """The faults of AssumeRole."""
+        """Return the faults of AssumeRole."""
         return self._identity.faults
 
     @property
     def issued(self) -> list[str]:
-        """Access keys that were given out, oldest first."""
+        """Return the issued access keys, oldest first."""
         return self._identity.issued
 
     @property
     def assumed(self) -> list[Assumed]:
-        """Roles that were assumed, oldest first."""
+        """Return the assumed roles, oldest first."""
         return self._identity.assumed
 
     def expire(self, *access_keys: str) -> None:
-        """Requests signed with one of these keys are answered ExpiredToken from now on."""
+        """Answer ExpiredToken to requests signed with one of these keys from now on."""
         self._identity.expire(*access_keys)

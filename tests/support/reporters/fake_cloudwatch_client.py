@@ -1,4 +1,4 @@
-"""Sends requests to the fake CloudWatch, by boto3 or as bare HTTP."""
+"""Sends requests to the fake CloudWatch, with boto3 or as plain HTTP."""
 
 import gzip
 import json
@@ -33,7 +33,7 @@ def _session() -> boto3.Session:
 
 @contextmanager
 def boto3_client(fake: ScriptedCloudWatch, *, attempts: int = 1, **config: Any) -> Iterator["CloudWatchClient"]:
-    """boto3's own, with so many attempts in all."""
+    """Make boto3's own client, with this number of attempts in total."""
     settings = Config(retries={"mode": "standard", "total_max_attempts": attempts}, **config)
     with closing(_session().client("cloudwatch", endpoint_url=fake.url, config=settings)) as opened:
         yield opened
@@ -44,7 +44,7 @@ def utc_time(ms: int) -> datetime:
 
 
 def datum_dict(**members: Any) -> dict[str, Any]:
-    """A good one, but for what is told."""
+    """Make a valid datum, with some fields replaced."""
     value = {} if {"Values", "StatisticValues"} & set(members) else {"Value": 1.0}
     return {"MetricName": "Lag", "Timestamp": utc_time(NOW_MS), **value, **members}
 
@@ -52,14 +52,14 @@ def datum_dict(**members: Any) -> dict[str, Any]:
 def put_metric_data(
     fake: ScriptedCloudWatch, *data: dict[str, Any], namespace: str = "Karrot", **more: Any
 ) -> dict[str, Any]:
-    """Through the real client; raises its ClientError."""
+    """Send data with the real client; raises its ClientError."""
     request: Any = {"Namespace": namespace, "MetricData": list(data), **more}
     with boto3_client(fake) as cloudwatch:
         return dict(cloudwatch.put_metric_data(**request)["ResponseMetadata"])
 
 
 def client_error(fake: ScriptedCloudWatch, *data: dict[str, Any], **more: Any) -> tuple[str, str]:
-    """Code and message with which the real client is refused; fails where it is not."""
+    """Return the code and message of the refusal; fail if the fake accepts the data."""
     try:
         put_metric_data(fake, *data, **more)
     except ClientError as error:
@@ -83,7 +83,7 @@ class Response:
 
 
 def send_http(fake: ScriptedCloudWatch, body: bytes = b"", *, get: str | None = None, **headers: Any) -> Response:
-    """Bare HTTP; underscores in a header's name are dashes, None leaves one out. ``get``: a path to get."""
+    """Send plain HTTP. Underscores in header names become dashes; None removes a header. ``get`` is a path to GET."""
     usual = {
         "authorization": SIGNED,
         "content-type": "application/x-amz-json-1.0",
@@ -100,7 +100,7 @@ def send_http(fake: ScriptedCloudWatch, body: bytes = b"", *, get: str | None = 
 
 
 def put_json(fake: ScriptedCloudWatch, request: Any, *, compress: bool = False, **headers: Any) -> Response:
-    """JSON as it stands, for what the real client does not let through."""
+    """Send JSON unchanged, for requests that the real client refuses."""
     body = json.dumps(request).encode()
     if compress:
         return send_http(fake, gzip.compress(body), content_encoding="gzip", **headers)

@@ -11,7 +11,7 @@ from support.manual_clock import ManualClock
 def make_context(
     name: str, settings: dict[str, str] | None = None, *, log: EventLog | None = None, clock: ManualClock | None = None
 ) -> Context:
-    """The world of a reporter."""
+    """Make the context of a reporter."""
     clock = clock or ManualClock()
     log = log or MemoryEventLog(clock)
     return Context(

@@ -8,7 +8,7 @@ from http.server import HTTPServer
 
 @contextmanager
 def serve_in_thread(server: HTTPServer) -> Iterator[int]:
-    """Serve from a thread; gives the port on this machine."""
+    """Serve from a thread; yield the local port."""
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:

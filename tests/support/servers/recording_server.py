@@ -12,7 +12,7 @@ class Request(NamedTuple):
 
 
 class RecordingServer(ThreadingHTTPServer):
-    """Answers every request with one status and keeps what was asked."""
+    """A server that answers every request with one status and keeps the requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -38,4 +38,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = answer  # noqa: N815 (the names http.server looks for)
 
     def log_message(self, *_arguments: object) -> None:
-        """Not on standard error."""
+        """Keep requests off standard error."""

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 Script = Sequence[bytes]
-"""What is sent to one connection before it is closed; ``b""`` waits until the other side hangs up."""
+"""The bytes to send on one connection before it is closed; ``b""`` waits until the other side closes."""
 
 
 def http_response(body: bytes, status: str = "200 OK", headers: bytes = b"") -> Script:
-    """A whole answer as Go sends it, for a connection that is then closed."""
+    """Return a complete answer in Go's form, for a connection that is then closed."""
     head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n".encode()
     return [head + headers + b"\r\n" + body]
 
 
 @contextmanager
 def scripted_server(*scripts: Script) -> Iterator[tuple[str, list[bytes]]]:
-    """The server's address, and the requests that came."""
+    """Start the server; yield its address and the received requests."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_serve, args=(listener, scripts, asked))
@@ -48,4 +48,4 @@ def _play(connection: socket.socket, script: Script) -> None:
             else:
                 connection.recv(1)
     except OSError:
-        return  # the other side did not want to hear it all
+        return  # the other side closed before the end

@@ -16,14 +16,14 @@ from support.burrow.recorded_bodies import warn_body
 from support.service.karrot_service import Service
 
 UNAVAILABLE = frozenset({(503, "overloaded"), (503, "unconfirmed")})
-"""How a service that works may refuse an event that it would take a moment later, such as on a busy machine.
+"""The answers with which a healthy service may refuse an event for the moment, for example on a busy machine.
 
-An ``overloaded`` event is not stored. An ``unconfirmed`` one is stored or not.
+An ``overloaded`` event is not stored. An ``unconfirmed`` event may be stored.
 """
 
 
 def post_until_stored(service: Service, body: bytes) -> Counter[tuple[int, str]]:
-    """Post a body until it is stored, as often as the service is too busy; return how often each answer was given."""
+    """Post a body, again while the service is too busy, until it is stored; return the number of each answer."""
     answers = Counter[tuple[int, str]]()
     while not answers[202, ""]:
         answers += post_all(service, [body], clients=1)
@@ -32,14 +32,14 @@ def post_until_stored(service: Service, body: bytes) -> Counter[tuple[int, str]]
 
 
 def post_all(service: Service, wanted: Iterable[bytes], clients: int = 4) -> Counter[tuple[int, str]]:
-    """Post each body; return how often each status and code were answered."""
+    """Post each body; return the number of answers with each status and code."""
     bodies = list(wanted)
     with ThreadPoolExecutor(clients) as pool:
         return sum(pool.map(lambda first: _post(service, bodies[first::clients]), range(clients)), Counter())
 
 
 def assert_metrics_parse(service: Service) -> None:
-    """Both formats, each by its own parser."""
+    """Assert that each of the two formats is valid for its own parser."""
     plain = service.get("/metrics", {"Accept": "text/plain"}).body.decode()
     assert sum(1 for _ in text_string_to_metric_families(plain)) > 20
     answer = service.get("/metrics", {"Accept": "application/openmetrics-text;version=1.0.0"})
@@ -49,13 +49,13 @@ def assert_metrics_parse(service: Service) -> None:
 
 
 def post_new_groups(service: Service, numbers: range, clients: int = 16) -> Counter[tuple[int, str]]:
-    """Post a new name for each number, as fast as they are answered; return how often each status and code were."""
+    """Post a new name for each number, each after an answer; return the number of each status and code."""
     with ThreadPoolExecutor(clients) as pool:
         return sum(pool.map(lambda first: _flood(service, numbers[first::clients]), range(clients)), Counter())
 
 
 def private_memory_bytes(service: Service) -> int:
-    """Bytes of the workers' own: what they share with their parent is not counted."""
+    """Return the private memory of the workers in bytes, without the part that they share with their parent."""
     found = 0
     for pid in service.workers():
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()

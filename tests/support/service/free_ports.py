@@ -1,22 +1,22 @@
-"""Finds TCP ports of this machine that nobody listens on."""
+"""Finds free TCP ports on this machine."""
 
 import random
 import socket
 from contextlib import ExitStack
 
-# Below the range from which Linux takes the ports of outgoing connections: else a client could get one between the
-# question and the server's start.
+# Below Linux's range of ports for outgoing connections; otherwise a client could get the port between this check and
+# the server's start.
 _RANGE = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that is free at this moment."""
+    """Return a port of 127.0.0.1 that is free at the moment."""
     [port] = free_ports(1)
     return port
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different ports of 127.0.0.1, all of them free at this moment."""
+    """Return this number of different ports of 127.0.0.1 that are free at the moment."""
     with ExitStack() as held:
         return [_hold_port(held) for _ in range(count)]
 

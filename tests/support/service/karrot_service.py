@@ -1,4 +1,4 @@
-"""Runs ``karrot serve`` as a process group of its own, to be queried, killed and started again."""
+"""Runs ``karrot serve`` as its own process group, which a test can query, kill and restart."""
 
 import json
 import os
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 
 class Service:
-    """``karrot serve`` over a directory; settings by name without ``KARROT_``. What it says goes to ``said``."""
+    """``karrot serve`` on a directory; settings are named without ``KARROT_``. The output goes to ``said``."""
 
     def __init__(self, directory: Path, *, arguments: tuple[str, ...] = (), **settings: str) -> None:
         self.directory = directory
@@ -45,7 +45,7 @@ class Service:
     def __enter__(self) -> Self:
         try:
             return self.start()
-        except BaseException:  # nobody else will end what did not become ready
+        except BaseException:  # end a service that did not become ready
             self.kill()
             raise
 
@@ -109,7 +109,7 @@ class Service:
             return Answer(response.status, response.read(), dict(response.getheaders()))
 
     def stored_consumers(self) -> Counter[str]:
-        """How often each consumer group is in the log; every event has to be whole."""
+        """Return the number of events of each consumer group in the log; every event must be complete."""
         log = open_sqlite(self.directory, SystemClock(), prepare=False, max_bytes=1 << 30)
         found: Counter[str] = Counter()
         after = 0

@@ -1,10 +1,10 @@
 """Sends requests at their due times, whether or not earlier ones were answered: an open loop.
 
-A closed loop slows down with whom it measures, and so hides how long a request would have waited. Here every latency
-counts from the moment at which the request was due, so what the client itself is late by counts too.
+A closed loop slows down together with the server that it measures, and so hides how long a request would have waited.
+Here every latency counts from the time at which the request was due, so a delay of the client itself counts too.
 
-Connections are used as Go's ``http.Transport``, and so Burrow, does: an idle one if there is one, else a new one; of
-those that fall idle two are kept.
+Connections are used as in Go's ``http.Transport``, and so in Burrow: an idle one if there is one, otherwise a new one.
+At most two idle connections are kept.
 """
 
 import resource
@@ -19,8 +19,10 @@ from typing import NamedTuple
 
 _IDLE = 2
 _HOSTS = 200
-"""Addresses the connections come from: one alone runs out of ports, and the search for a free one slows down."""
-_BIND_ADDRESS_NO_PORT = 24  # IP_BIND_ADDRESS_NO_PORT of linux/in.h: the port is chosen with the destination known
+"""The source addresses of the connections. A single one runs out of ports, and the search for a free port is slow."""
+_BIND_ADDRESS_NO_PORT = (
+    24  # IP_BIND_ADDRESS_NO_PORT of linux/in.h: the kernel chooses the port when the destination is known
+)
 _PATIENCE_S = 10.0
 _FILES_OF_OTHERS = 200
 _EVENTS = 1024
@@ -29,10 +31,10 @@ _NO_ANSWER = 0
 
 
 class OpenLoopResult(NamedTuple):
-    """What became of each request, in the order in which they were due; times in seconds.
+    """The results of the requests, in the order of their due times; times in seconds.
 
-    ``statuses`` holds 0, and ``latencies`` infinity, for a request that was not answered. ``late`` is by how much
-    the client sent it after it was due; ``opened`` counts connections.
+    For a request without an answer, ``statuses`` has 0 and ``latencies`` infinity. ``late`` is the time from the due
+    time of a request to its sending; ``opened`` counts connections.
     """
 
     statuses: Sequence[int]
@@ -41,11 +43,11 @@ class OpenLoopResult(NamedTuple):
     opened: int
 
     def answers(self) -> dict[int, int]:
-        """How many of each status."""
+        """Return the number of answers with each status."""
         return dict(Counter(self.statuses))
 
     def numbers(self, status: int) -> set[int]:
-        """Which requests were answered so."""
+        """Return the numbers of the requests with this status."""
         return {number for number, each in enumerate(self.statuses) if each == status}
 
 
@@ -55,12 +57,12 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def send_open_loop(port: int, due: Sequence[float], request: Callable[[int], bytes]) -> OpenLoopResult:
-    """Send ``request(number)`` ``due[number]`` seconds from now, for each; return when all are answered or given up."""
+    """Send each ``request(number)`` ``due[number]`` seconds from now; return when all are answered or have failed."""
     return _Client(port, due, request).play()
 
 
 class _Client:
-    """One thread and one poller; at most as many connections as files may be open."""
+    """A client with one thread and one poller; the limit of open files bounds its connections."""
 
     def __init__(self, port: int, due: Sequence[float], request: Callable[[int], bytes]) -> None:
         self._address = ("127.0.0.1", port)
@@ -121,7 +123,7 @@ class _Client:
         return sock.fileno()
 
     def _write(self, fileno: int, data: bytes) -> None:
-        """Send what can be sent; the poller tells when there is room for the rest."""
+        """Send as many bytes as possible; the poller reports when there is room for the rest."""
         try:
             sent = self._sockets[fileno].send(data)
         except BlockingIOError:
@@ -173,7 +175,7 @@ class _Client:
             self._close(fileno)
 
     def _close(self, fileno: int) -> None:
-        """Leave a connection; the request it waits for stays without an answer."""
+        """Close a connection; its pending request stays without an answer."""
         for kept in (self._waiting, self._unsent, self._partly):
             kept.pop(fileno, None)
         if fileno in self._idle:
@@ -188,7 +190,7 @@ def _is_whole(answer: bytes) -> bool:
 
 
 def _raise_limit() -> int:
-    """As many files as the system lets this process open."""
+    """Raise the limit of open files of this process to the maximum."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard

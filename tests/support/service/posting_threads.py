@@ -1,4 +1,4 @@
-"""Posts events to a running service from threads, and lists which were acknowledged."""
+"""Posts events to a running service from threads, and lists the acknowledged ones."""
 
 import threading
 from collections import Counter
@@ -12,7 +12,7 @@ from support.waiting import wait_for
 
 
 class PostingThreads:
-    """Threads that post, each event with a name of its own, and note which were acknowledged."""
+    """Threads that post events, each with its own name, and record the acknowledged ones."""
 
     def __init__(self, service: Service, threads: int = 4) -> None:
         self.service = service
@@ -33,7 +33,7 @@ class PostingThreads:
             thread.join()
 
     def reach(self, more: int, status: int = 202) -> None:
-        """Wait for so many more answers of this status."""
+        """Wait for this number of further answers with this status."""
         goal = self.answers[status] + more
         wait_for(lambda: self.answers[status] >= goal, 60)
 
@@ -57,7 +57,7 @@ class PostingThreads:
 
 
 def assert_nothing_is_lost(service: Service, load: PostingThreads) -> None:
-    """Every acknowledged event is stored, none twice, and no other answer was given than 202 and 503."""
+    """Assert that every acknowledged event is stored, none twice, and that all answers were 202 or 503."""
     stored = service.stored_consumers()
     assert set(load.acknowledged) <= set(stored)
     assert set(stored.values()) <= {1}

@@ -1,4 +1,4 @@
-"""Mounts a small file system, which is soon full."""
+"""Mounts a small file system, which a test can fill quickly."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def small_volume(path: Path, size_bytes: int) -> Iterator[Path]:
-    """Mount a volume of that size at ``path``; skip the test where that is not allowed."""
+    """Mount a volume of that size at ``path``; skip the test if that is not allowed."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to mount a small volume")
     path.mkdir()

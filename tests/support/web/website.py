@@ -14,7 +14,7 @@ from support.reporters.reporter_context import make_context
 
 
 class Website(NamedTuple):
-    """The application's client and what lies behind it."""
+    """The application's test client and the parts behind it."""
 
     client: FlaskClient
     log: MemoryEventLog
@@ -22,12 +22,12 @@ class Website(NamedTuple):
     context: WebContext
 
     def forget(self) -> None:
-        """Let every group fall silent: a fresh start for the next example, without a new application."""
+        """Let every group expire, so that the next example starts empty without a new application."""
         self.clock.advance(self.context.stale_after_ms + 1)
 
 
 def make_website(**overrides: Any) -> Website:
-    """A website whose settings are the defaults but for ``overrides`` (fields of `WebContext`)."""
+    """Make a website with default settings, except for ``overrides`` (fields of `WebContext`)."""
     clock = overrides.pop("clock", None) or ManualClock()
     log = overrides.pop("log", None) or MemoryEventLog(clock)
     collectors = {"prometheus": build(make_context("prometheus", log=log)).collector(log)}

@@ -27,17 +27,17 @@ _LAGS = (0, 120, 40, 980, 3, 77_000)
 
 class _Quiet(WSGIRequestHandler):
     def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 (werkzeug's name)
-        """Say nothing of requests."""
+        """Log no requests."""
 
 
 def website_in_state(name: str) -> Website:
-    """The website at the moment of this name."""
+    """Make a website in the state of this name."""
     return STATES[name]()
 
 
 @contextmanager
 def serve_website(website: Website) -> Iterator[str]:
-    """The website over HTTP on this machine; gives its address."""
+    """Serve the website over HTTP on this machine; yield its URL."""
     server = make_server("127.0.0.1", 0, website.client.application, threaded=True, request_handler=_Quiet)
     with serve_in_thread(server) as port:
         yield f"http://127.0.0.1:{port}"
@@ -58,7 +58,7 @@ def _site(**overrides: object) -> Website:
 
 
 def _lived(website: Website, until: Callable[[Website], bool], *, groups: int = 24, least_s: int = 90) -> Website:
-    """A simulated Burrow tells of its groups until something is so; the reporters keep up."""
+    """Let a simulated Burrow post its groups until a condition is true; the reporters keep up."""
     burrow = simulate(groups, seed=7, speed=1, clusters=CLUSTERS, now_ms=website.clock.wall)
     for second in range(900):
         for post in burrow.due(website.clock.wall):
@@ -112,7 +112,7 @@ def _incident() -> Website:
 
 
 def _silent() -> Website:
-    """One Burrow has said nothing for six minutes, of the other everything is there."""
+    """Make one Burrow silent for six minutes while the other one posts."""
     website = _incident()
     website.clock.advance(360_000)
     burrow = simulate(24, seed=8, speed=1, clusters=CLUSTERS, now_ms=website.clock.wall)
@@ -131,7 +131,7 @@ def _all_silent() -> Website:
 
 
 def _failing() -> Website:
-    """CloudWatch says no, and somebody posts with a template of Burrow's own."""
+    """Let CloudWatch refuse the data, and post a body of Burrow's own template."""
     website = _incident()
     error = "AccessDenied: User: arn:aws:iam::123456789012:user/karrot is not authorized to perform: "
     _sent(website, state="failing", error=error + "cloudwatch:PutMetricData because no identity-based policy allows it")
@@ -156,7 +156,7 @@ def _only_bad() -> Website:
 
 
 def _many() -> Website:
-    """10,000 groups; those that come first in the order of names have a past."""
+    """Make 10,000 groups; the first ones by name have a history."""
     website = _site(max_consumers=10_000)
     for lap, groups in enumerate((120, 120, 120, 120, 10_000)):
         for number in range(groups):
@@ -199,4 +199,4 @@ STATES: Mapping[str, Callable[[], Website]] = {
     "many": _many,
     "markup": _markup,
 }
-"""By name: how to get there."""
+"""The function that makes each state, by name."""
