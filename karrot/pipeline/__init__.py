@@ -1,7 +1,8 @@
 """The history pipeline on PySpark: reads archive segments or Kafka records, writes Parquet tables.
 
-Nothing of the service imports this package, and only this package imports pyspark
+The service does not import this package, and only this package imports pyspark
 (``pip install 'karrot-burrow[spark]'``).
-A transform takes DataFrames, returns one and ends in the ``select`` of the schema that it declares. It knows no session
-and reads and writes nothing. The jobs read, transform and write.
+
+A transform takes DataFrames and returns one, which ends in the ``select`` of its schema. A transform has no session,
+and reads and writes no files. The jobs read, call transforms and write.
 """

@@ -1,5 +1,5 @@
-"""Makes the SparkSession with the settings that the pipeline needs, or says in a sentence what this machine lacks."""
-# ruff: noqa: PLC0415 (pyspark is an extra: what is wrong with the machine is said without it)
+"""Makes the SparkSession with the settings that the pipeline needs, or says what is missing on this machine."""
+# ruff: noqa: PLC0415 (pyspark is an extra; this module reports that it is missing)
 
 import importlib.util
 import os
@@ -28,7 +28,7 @@ _STATIC: Final[Mapping[str, str]] = MappingProxyType(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         _LOG_LEVEL: "ERROR",
-        # Spark 4 writes a line of JSON with a whole stack for each analysis error, besides raising it.
+        # Spark 4 raises each analysis error and also logs it, as a line of JSON with the whole stack.
         "spark.log.structuredLogging.enabled": "false",
     }
 )
@@ -39,23 +39,23 @@ RUNTIME: Final[Mapping[str, str]] = MappingProxyType(
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
-        # Above 32 paths Spark starts a job to list them, which costs 16 times what listing them here does.
+        # Above 32 paths, Spark starts a job to list them, which costs 16 times as much as listing them here.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-        # Spark describes the plan of every batch in words and keeps them. Tables of numbers make long words.
+        # Spark keeps a text of every batch's plan, and our arrays of numbers make it long.
         "spark.sql.maxPlanStringLength": "20000",
-        # Lines are long: ten thousand of them, as usual, are arrays of 30 MB, and several of each at a time.
+        # Lines are long. With the default of 10,000 lines, an array has 30 MB, and Spark holds several at a time.
         "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
-        # Segments are small: many of them make one task, and so one file of a table.
+        # Segments are small, so one task reads many of them and writes one file of a table.
         "spark.sql.files.openCostInBytes": "65536",
         # Retention may remove a segment while it is read; ingest counts what is missing.
         "spark.sql.files.ignoreMissingFiles": "true",
     }
 )
-"""What the pipeline sets unless ``--conf`` or spark-submit said otherwise; the time zone in any case."""
+"""Settings that the pipeline uses unless ``--conf`` or spark-submit sets them. The time zone is always this one."""
 
 
 class SparkUnavailable(RuntimeError):  # noqa: N818 (names the state of the machine)
-    """Spark cannot run here; the text is a sentence that says what to install."""
+    """Spark cannot run on this machine. The text is a sentence that says what to install."""
 
 
 def session(
@@ -65,10 +65,10 @@ def session(
     name: str = "karrot",
     environ: MutableMapping[str, str] = os.environ,
 ) -> "SparkSession":
-    """A session for the pipeline: the one of spark-submit where that started us, else a new one (``local[*]``).
+    """Return the session of spark-submit if that started this process, else a new one (by default ``local[*]``).
 
-    ``conf`` wins over what is set here. pyspark reads the environment, so what it must find there is put there.
-    Raises `SparkUnavailable`.
+    ``conf`` overrides the settings of this module. pyspark reads ``environ``, so this function adds the variables that
+    pyspark needs. Raises `SparkUnavailable`.
     """
     asked = dict(conf or {})
     submitted = _LAUNCHED_BY_SUBMIT in environ
@@ -78,7 +78,7 @@ def session(
                 "The pipeline runs on PySpark, which is not installed: pip install 'karrot-burrow[spark]'."
             )
         require_java(environ)
-        # Without it the workers may be another python3, which has no pyarrow.
+        # Without this variable, the workers may run another python3, which has no pyarrow.
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if (master or "local").startswith("local"):
             environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -105,9 +105,10 @@ def _built(master: str | None, asked: Mapping[str, str], *, name: str, submitted
 
 
 def _logs_by_default(spark: "SparkSession") -> bool:
-    """Whether a JVM that we did not start logs by Spark's own defaults: hundreds of lines INFO for each command.
+    """Whether a JVM that spark-submit started uses Spark's default logging: hundreds of INFO lines for each command.
 
-    The JVM is asked: a configuration can come by spark-submit, the environment, an option of Java or the classpath.
+    This asks the JVM, because the configuration can come from spark-submit, the environment, an option of Java or the
+    classpath.
     """
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 (pyspark offers no other way to it)
     used = jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration()
@@ -115,15 +116,15 @@ def _logs_by_default(spark: "SparkSession") -> bool:
 
 
 def left_to_us(is_given: Callable[[str], bool]) -> dict[str, str]:
-    """The settings of `RUNTIME` that were not given. The time zone is always set.
+    """The settings of `RUNTIME` that were not given, and the time zone in any case.
 
-    A cluster's time zone is often that of its people, and would put rows of a day into the wrong day.
+    Many clusters have a local time zone. It would put rows into the wrong day.
     """
     return {key: value for key, value in RUNTIME.items() if key == _TIME_ZONE or not is_given(key)}
 
 
 def has_logging(environ: Mapping[str, str], asked: Mapping[str, str]) -> bool:
-    """Whether somebody chose what Spark logs, by a file of its configuration or by an option of Java."""
+    """Whether Spark has a logging configuration already, in a file or in an option of Java."""
     home = environ.get("SPARK_HOME", "")
     places = (environ.get("SPARK_CONF_DIR"), home and str(Path(home, "conf")))
     has_file = any(place and any(Path(place).glob("log4j2*.properties")) for place in places)
@@ -131,7 +132,7 @@ def has_logging(environ: Mapping[str, str], asked: Mapping[str, str]) -> bool:
 
 
 def require_java(environ: Mapping[str, str] = os.environ) -> int:
-    """The major version of the Java that Spark would start. Raises `SparkUnavailable` for none, or an old one."""
+    """Return the major version of Java that Spark would start. Raises `SparkUnavailable` if it is missing or old."""
     home = environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environ.get("PATH", os.defpath))
     if java is None or not Path(java).exists():
@@ -139,10 +140,10 @@ def require_java(environ: Mapping[str, str] = os.environ) -> int:
         raise SparkUnavailable(
             f"Spark needs Java {_JAVA} or newer (Debian: default-jre-headless), and {where}: install it."
         )
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 (the PATH's java)
-    found = _JAVA_VERSION.search(told.stderr + told.stdout)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 (the PATH's java)
+    found = _JAVA_VERSION.search(output.stderr + output.stdout)
     if found is None or int(found[1]) < _JAVA:
-        version = f"is version {found[1]}" if found else "does not tell its version"
+        version = f"is version {found[1]}" if found else "does not print its version"
         raise SparkUnavailable(
             f"Spark needs Java {_JAVA} or newer, and {java} {version}: set JAVA_HOME to a newer one."
         )

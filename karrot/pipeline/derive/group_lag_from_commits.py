@@ -1,7 +1,7 @@
 """Computes lag, rates and skew from commits for groups whose partitions no event lists in full.
 
-A group has its lag, rates and skew of a day from events that list all its partitions, if there are any on that day.
-Otherwise it has them from ``partition_lag_minute``, and never from both.
+For each group and day there is one source, never both. If an event of that day lists all partitions of the group, lag,
+rates and skew come from the events. Otherwise they come from ``partition_lag_minute``.
 """
 
 from datetime import timedelta
@@ -20,14 +20,17 @@ _OF_LAG: Final = ("lag_min", "lag_max", "lag_avg", "lag_last", "lag_seconds_max"
 
 
 def unheard(lags: DataFrame, listings: DataFrame) -> DataFrame:
-    """The rows of ``partition_lag_minute`` for groups and days without any whole listing in ``listings``."""
+    """Keep the rows of ``partition_lag_minute`` for groups and days that have no row in ``listings``."""
     return lags.join(listings.select(*_GROUP_DAY).distinct(), on=list(_GROUP_DAY), how="left_anti").select(
         *lags.columns
     )
 
 
 def as_listings(lags: DataFrame) -> DataFrame:
-    """``partition_lag_minute`` as looks for `rates_minute`; a commit beyond the log end says nothing of its growth."""
+    """Turn ``partition_lag_minute`` into samples for `rates_minute`.
+
+    A commit beyond the log end is left out, because it says nothing about the growth of the log.
+    """
     known = lags.where(F.col("lag").isNotNull() & (F.col("negative") == 0))
     return known.select(
         *PARTITION,
@@ -40,11 +43,11 @@ def as_listings(lags: DataFrame) -> DataFrame:
 
 
 def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
-    """``lags`` with rows for the minutes in which the group has others and this partition none.
+    """Add rows to ``lags`` for the minutes in which the group has rows of other partitions but not of this one.
 
-    What was known of a partition holds until its next row, for ``longest`` at most, and not beyond midnight. Adds
-    ``partitions``: how many of the topic hold messages or were committed that day. ``seen`` are
-    `karrot.pipeline.derive.lag_seconds.log_end_samples`.
+    A partition's last known values hold until its next row, for ``longest`` at most, and not beyond midnight. The
+    column ``partitions`` is the number of the topic's partitions that hold messages or were committed on that day.
+    ``seen`` are `karrot.pipeline.derive.lag_seconds.log_end_samples`.
     """
     next_minute = F.lead("minute").over(Window.partitionBy(*PARTITION, "day").orderBy("minute"))
     taken_back = F.col("committed_offset").isNull()
@@ -52,13 +55,13 @@ def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
     midnight = F.date_add("day", 1).cast("timestamp")
     until = F.least(next_minute, F.col("minute") + holds, midnight)
     minutes = F.sequence(F.col("minute"), F.col("until") - F.lit(_MINUTE), F.lit(_MINUTE))
-    held = lags.withColumn("until", until).withColumn("told", F.explode(minutes))
-    is_own = F.bool_or(F.col("told") == F.col("minute")).over(Window.partitionBy(*GROUP, "told"))
+    held = lags.withColumn("until", until).withColumn("held_minute", F.explode(minutes))
+    is_own = F.bool_or(F.col("held_minute") == F.col("minute")).over(Window.partitionBy(*GROUP, "held_minute"))
     own = held.withColumn("is_own", is_own).where("is_own")
     return own.join(_sizes(lags, seen), on=[*_GROUP_DAY, "topic"]).select(
         *PARTITION,
         "day",
-        F.col("told").alias("minute"),
+        F.col("held_minute").alias("minute"),
         "committed_offset",
         "lag",
         "lag_seconds",
@@ -68,7 +71,7 @@ def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
 
 
 def _sizes(lags: DataFrame, seen: DataFrame) -> DataFrame:
-    """How many ``partitions`` a topic of a group has; one that is empty and was never committed lacks nothing."""
+    """Count the ``partitions`` of each topic of a group. An empty partition without a commit does not count."""
     of_group = lags.select(*_GROUP_DAY, "topic", "partition").distinct()
     begins = F.coalesce("start_offset", F.lit(0))
     holding = seen.where(F.col("end_offset") > begins).select(*LOG, "day").distinct()
@@ -78,17 +81,20 @@ def _sizes(lags: DataFrame, seen: DataFrame) -> DataFrame:
 
 
 def spread(rows: DataFrame) -> DataFrame:
-    """`filled` rows as `karrot.pipeline.derive.skew_minute.skew_minute` takes listings, with their ``partitions``."""
+    """Turn `filled` rows into listings for `karrot.pipeline.derive.skew_minute.skew_minute`; keep ``partitions``."""
     now = {"received_at": F.col("minute"), "seq": F.lit(0), "current_lag": F.col("lag")}
     return rows.withColumns(now)
 
 
 def group_lags(rows: DataFrame) -> DataFrame:
-    """Rows of ``lag_minute`` without events, of `filled` ones, and ``is_whole``: no committed partition lacks a lag."""
+    """Make rows of ``lag_minute`` from `filled` rows, without events.
+
+    ``is_whole`` is true if the lag of every committed partition is known.
+    """
     topics = rows.select(*_GROUP_DAY, "topic", "partitions").distinct()
     whole = topics.groupBy(*_GROUP_DAY).agg(F.sum("partitions").alias("partitions"))
     lag = F.try_sum("lag")
-    told = rows.groupBy(*_GROUP_DAY, "minute").agg(
+    by_minute = rows.groupBy(*_GROUP_DAY, "minute").agg(
         lag.alias("lag_min"),
         lag.alias("lag_max"),
         lag.cast("double").alias("lag_avg"),
@@ -98,7 +104,7 @@ def group_lags(rows: DataFrame) -> DataFrame:
         F.count("committed_offset").alias("committed"),
     )
     return (
-        told.join(whole, on=list(_GROUP_DAY))
+        by_minute.join(whole, on=list(_GROUP_DAY))
         .select(
             "*",
             F.lit(0).cast("bigint").alias("count"),
@@ -112,13 +118,14 @@ def group_lags(rows: DataFrame) -> DataFrame:
 
 
 def merged(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
-    """``lag_minute`` of both: verdicts are of events, lag is of `group_lags` unless events know it better.
+    """Make ``lag_minute`` from both sources: verdicts from events, lag from `group_lags` or from events.
 
-    They do where they tell of a group on a day on which its commits do not know the whole lag in most minutes: without
-    polls of the log ends these are known as far as verdicts list partitions.
+    Lag comes from `group_lags`, with one exception. If a group has events on a day, and its commits give the whole lag
+    in no more than half of the minutes, lag comes from the events. Without polls, log ends are known only for the
+    partitions that verdicts list.
     """
-    told = _telling(of_events, of_commits)
-    measured = told.select(*_GROUP_DAY).distinct().withColumn("is_measured", F.lit(True))
+    chosen = _with_lag_from_commits(of_events, of_commits)
+    measured = chosen.select(*_GROUP_DAY).distinct().withColumn("is_measured", F.lit(True))
     heard = of_events.join(measured, on=list(_GROUP_DAY), how="left")
     lagless = heard.select(
         *(
@@ -129,15 +136,15 @@ def merged(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
     added = ("count", "not_ok")
     either = (name for name in columns_of(LAG_MINUTE) if name not in (*GROUP, "minute", *added))
     return (
-        lagless.unionByName(told)
+        lagless.unionByName(chosen)
         .groupBy(*_GROUP_DAY, "minute")
         .agg(*(F.sum(name).alias(name) for name in added), *(F.max(name).alias(name) for name in either))
         .select(*columns_of(LAG_MINUTE), "day")
     )
 
 
-def _telling(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
-    """The groups and days of ``of_commits`` whose lag they tell."""
+def _with_lag_from_commits(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
+    """Keep the groups and days of ``of_commits`` whose lag comes from commits."""
     mostly = F.avg(F.col("is_whole").cast("double")).over(Window.partitionBy(*_GROUP_DAY)) > _MOST
     heard = of_events.select(*_GROUP_DAY).distinct().withColumn("is_heard", F.lit(True))
     judged = of_commits.withColumn("mostly", mostly).join(heard, on=list(_GROUP_DAY), how="left")

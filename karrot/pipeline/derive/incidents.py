@@ -1,9 +1,10 @@
-"""Derives the table ``incidents``, by the rules of `karrot.eventlog.group_state` written for whole columns.
+"""Derives the table ``incidents``: the rules of `karrot.eventlog.group_state`, written for whole columns.
 
-The first event with a new id opens an incident. Its close, another new id, deletion, recovery without a close, or
-silence ends it. Verdicts without an id (from Burrow's REST API or from Kafka) belong to the incident that is open. If
-none is open, they make one of their own, until an id gives it a name or silence ends it. Ids that were seen before open
-nothing: the service remembers the newest eight of a group, the tables remember all.
+- The first event with a new id opens an incident.
+- It ends with its close, another new id, the group's deletion, a recovery without a close, or silence.
+- Verdicts without an id (from Burrow's REST API or from Kafka) belong to the open incident. If none is open, they make
+  an incident without an id. It lasts until an event gives it an id, or until it ends.
+- An id that was seen before opens no incident. The service remembers a group's newest eight ids, the tables all.
 """
 
 from datetime import datetime, timedelta
@@ -20,11 +21,11 @@ _ENDING = (_OBSERVATION, _CLOSE, _DELETED)
 
 
 def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFrame:
-    """``incidents`` of all the ``runs`` of their groups; an incident's day is the one on which it started.
+    """Make ``incidents`` from all ``runs`` of the groups. An incident belongs to the day on which it started.
 
-    ``as_of`` is the newest event of all: an incident last heard of more than ``silence`` before it has ended, at the
-    moment when the service would have stopped to show it. Lag, status and topics are those of its verdicts worse than
-    OK; ``events`` counts its close as one, however often it was said.
+    ``as_of`` is the time of the newest event of all groups. An incident whose group was silent for more than
+    ``silence`` before it has ended, at the moment when the service would have stopped to show it. Lag, status and
+    topics come from its verdicts worse than OK. ``events`` counts a close once, even if it was repeated.
     """
     walked = _with_next_turn(_with_turns(in_order(runs), silence))
     members = _with_ends(_with_members(walked), silence, as_of)
@@ -47,9 +48,9 @@ def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFr
 
 
 def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
-    """Adds ``fresh`` (an id never seen before), ``turn`` (what is open changes) and what is open before and after.
+    """Add ``fresh`` (the id is new), ``turn`` (the open incident changes), ``open_before`` and ``open_id`` (after).
 
-    ``stretch`` numbers the turns and ``silences`` the silences of a group. No open incident is an empty ``open_id``.
+    ``stretch`` numbers the turns of a group, ``silences`` its silences. ``open_id`` is empty if no incident is open.
     """
     so_far = Window.partitionBy(*GROUP).orderBy("day", "run")
     place = F.struct("day", "run")
@@ -72,7 +73,10 @@ def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
 
 
 def _with_next_turn(turns: DataFrame) -> DataFrame:
-    """Adds the turn after each run. Backwards, since a frame that reaches to the end is computed again for each row."""
+    """Add the turn after each run.
+
+    The window is in reverse order, because Spark computes a frame that reaches to the end again for each row.
+    """
     later = Window.partitionBy(*GROUP).orderBy(F.desc("day"), F.desc("run"))
     turn = F.struct("kind", "incident_id", "fresh", "silent", "silences", "heard_at", F.col("first_at").alias("at"))
     next_turn = F.last(F.when(F.col("turn"), turn), ignorenulls=True)
@@ -80,11 +84,11 @@ def _with_next_turn(turns: DataFrame) -> DataFrame:
 
 
 def _with_members(walked: DataFrame) -> DataFrame:
-    """Adds ``member``: the incident that a run belongs to, by its id or, without one, by its place in the walk."""
+    """Add ``member``: the incident of a run, identified by its id or, without an id, by its turn and silence."""
     anonymous = _is(_INCIDENT) & F.col("incident_id").isNull()
     is_open = F.col("open_id") != ""
     own_id = F.col("incident_id").eqNullSafe(F.col("open_id"))
-    # A verdict with an id follows without a silence between.
+    # A verdict with an id follows, without a silence in between.
     is_named_late = F.coalesce(F.col("next.fresh") & (F.col("next.silences") == F.col("silences")), F.lit(False))
     member = (
         F.when(F.col("fresh"), _named("incident_id"))
@@ -97,7 +101,10 @@ def _with_members(walked: DataFrame) -> DataFrame:
 
 
 def _with_ends(members: DataFrame, silence: timedelta, as_of: datetime) -> DataFrame:
-    """Adds ``end`` (NULL while the incident lasts) to the run that opens an incident and to those of a nameless one."""
+    """Add ``end`` to each run that opens an incident, and to each run of an incident without an id.
+
+    ``end`` is NULL while the incident lasts.
+    """
     group, unbroken = Window.partitionBy(*GROUP), Window.partitionBy(*GROUP, "silences")
     known = members.withColumns(
         {"last_heard": F.max("last_at").over(group), "heard_until": F.max("last_at").over(unbroken)}

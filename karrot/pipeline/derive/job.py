@@ -1,8 +1,8 @@
-"""Rewrites the days whose sources changed in every table that is derived from them.
+"""Rewrites the days whose sources changed in every derived table.
 
-Minute tables and the daily SLO depend on one day alone (rates also on the minutes next to its midnights). Intervals
-depend on the days before and after. Incidents may last any number of days: they are found again in the runs of all
-days, which are few, and the days on which that makes a difference are rewritten.
+Minute tables and the daily SLO depend only on their own day. The rates also depend on the minutes next to its two
+midnights. Intervals depend on the days before and after. An incident may last any number of days. So all incidents are
+computed again from the runs of all days, which are few rows, and only the days that differ are rewritten.
 """
 
 import logging
@@ -37,10 +37,10 @@ _DAY = timedelta(days=1)
 
 
 class DeriveRules(NamedTuple):
-    """What the tables are derived by.
+    """The settings of a derivation.
 
-    ``silence`` is how long a verdict holds (the service's ``KARROT_STALE_AFTER``), ``longest`` how far apart two looks
-    at a partition may be to tell what was produced between them.
+    ``silence`` is how long a verdict holds (the service's ``KARROT_STALE_AFTER``). ``longest`` is the longest gap
+    between two samples of a partition that still gives a rate.
     """
 
     silence: timedelta = timedelta(seconds=300)
@@ -48,7 +48,7 @@ class DeriveRules(NamedTuple):
     objective: Objective = Objective()
 
     def __str__(self) -> str:
-        """The rules as the note keeps them, to the last digit that tells two of them apart."""
+        """The rules as the note keeps them. Numbers have all digits, so different rules have different texts."""
         target, share = self.objective
         return f"silence {self.silence}, longest {self.longest}, {share!r} of minutes within {target!r} s"
 
@@ -61,11 +61,11 @@ def derive(
     only: Collection[date] = (),
     on_progress: Callable[[str], object] = _log.info,
 ) -> list[date]:
-    """Derive the days whose files changed since the last time, or ``only`` some days; return which.
+    """Derive the days whose files changed since the last run, or ``only`` the given days. Return the derived days.
 
-    Interrupted, it has replaced some tables' days and not others; the next run does those days again. The note lists
-    them as unfinished from before the first replacement on: ``incidents`` is written last, so until then a reader must
-    not take "no incident" for an answer.
+    An interrupted run has replaced the days of some tables and not of others. The next run derives these days again.
+    The note lists them as unfinished before the first replacement. ``incidents`` is written last, so a reader must not
+    report "no incidents" for an unfinished day.
     """
     note, found = read_note(spark, tables), days_present(spark, tables)
     days = sorted(only) if only else changed_days(note, found, str(rules))
@@ -78,7 +78,8 @@ def derive(
     lags = PartitionLagJob(spark, tables, rules.longest)
     handed = lags.derive(days, None if only else {day: derived.mark for day, derived in before.items()})
     days = sorted({*days, *handed})
-    # A changed midnight changes the rates of the day next to it, which are derived from that day's neighbours too.
+    # Samples near a midnight also change the rates of the next day or the day before. To derive those, read their
+    # neighbours too.
     read = _with_neighbours(_with_neighbours(days)) & found.keys()
     sources = _look_over(spark, tables, read, rules.longest)
     for chunk in _chunks(days):
@@ -97,14 +98,14 @@ def derive(
     kept, unfinished = (
         {day: derived for day, derived in noted.items() if day not in days} for noted in (note.days, note.unfinished)
     )
-    # A few days by other rules: what is noted stays, so that the rest is known to be of the old ones.
+    # If `only` some days have new rules, keep the old rules in the note: the other days were derived by the old ones.
     write_note(spark, tables, Note(note.rules if only and before else str(rules), kept | done, unfinished))
     return days
 
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """The tables ``events`` and ``partitions``; ``edges`` are those of the days that were looked over."""
+    """The tables ``events`` and ``partitions``, with the ``edges`` of the days that `_look_over` read."""
 
     spark: SparkSession
     tables: Tables
@@ -112,16 +113,16 @@ class _Sources:
     edges: Mapping[date, MidnightEdges]
 
     def read(self, name: str, days: Collection[date]) -> DataFrame:
-        """Whole days of a table, no event twice."""
+        """Read whole days of a table, with each event once."""
         rows = self.tables.read(self.spark, name, days=days)
         return rows.dropDuplicates(UNIQUE_BY[name]) if name in self.repeating else rows
 
 
 def _look_over(spark: SparkSession, tables: Tables, days: Collection[date], margin: timedelta) -> _Sources:
-    """The sources of these days, after one look at their sequence numbers; an edge is ``margin`` wide.
+    """Make the sources of these days from one pass over their sequence numbers; an edge is ``margin`` wide.
 
-    The archive is at least once, but mostly once: where no two batches overlap in sequence numbers (a batch holds none
-    twice), nothing needs to be sorted out, which would shuffle every row.
+    Delivery to the archive is at-least-once, but duplicates are rare. A batch holds no event twice. If no two batches
+    overlap in sequence numbers, there is nothing to remove, which saves a shuffle of every row.
     """
     at, midnight = F.col("received_at"), F.col("day").cast("timestamp")
     beside_midnight = (
@@ -144,18 +145,18 @@ def _look_over(spark: SparkSession, tables: Tables, days: Collection[date], marg
         F.count_if("head").alias("head"),
         F.count_if("tail").alias("tail"),
     )
-    told = (
+    found = (
         spans.withColumn("overlaps", F.col("first") <= F.max("last").over(earlier))
         .groupBy("table", "day")
         .agg(F.bool_or("overlaps").alias("repeats"), F.sum("head").alias("head"), F.sum("tail").alias("tail"))
         .collect()
     )
-    edges = {row.day: MidnightEdges(row.head, row.tail) for row in told if row.table == "partitions"}
-    return _Sources(spark, tables, frozenset(row.table for row in told if row.repeats), edges)
+    edges = {row.day: MidnightEdges(row.head, row.tail) for row in found if row.table == "partitions"}
+    return _Sources(spark, tables, frozenset(row.table for row in found if row.repeats), edges)
 
 
 def _derive_days(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, days: Sequence[date]) -> None:
-    """The tables that depend on a day alone, once its partitions' lags are there."""
+    """Derive the tables that depend only on their own day. Its rows of ``partition_lag_minute`` must be there."""
     events, partitions, tables = sources.read("events", days), sources.read("partitions", days), sources.tables
     listings = whole_listings(events, partitions)
     polled = tables.read(sources.spark, "ends", days=days)
@@ -177,7 +178,7 @@ def _derive_days(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, d
 def _beside_changed_midnights(
     before: Mapping[date, Derived], days: Sequence[date], edges: Mapping[date, MidnightEdges]
 ) -> set[date]:
-    """The days whose first or last minutes change because the day before or after has other log end samples there."""
+    """The days whose first or last minutes change, because the samples of the next or previous day changed there."""
     nothing = Derived("")
     earlier = {day - _DAY for day in days if edges.get(day, MidnightEdges()).head != before.get(day, nothing).head}
     later = {day + _DAY for day in days if edges.get(day, MidnightEdges()).tail != before.get(day, nothing).tail}
@@ -187,8 +188,8 @@ def _beside_changed_midnights(
 def _derive_rates(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, days: Sequence[date]) -> None:
     around, near = _with_neighbours(days), reduce(or_, (_near(day, rules.longest) for day in days))
     events, partitions = (sources.read(name, around).where(near) for name in SOURCES)
-    looks = lags.listings(whole_listings(events, partitions), around).where(near)
-    rates = rates_minute(looks, longest=rules.longest)
+    samples = lags.listings(whole_listings(events, partitions), around).where(near)
+    rates = rates_minute(samples, longest=rules.longest)
     sources.tables.replace_days(rates.where(F.col("day").isin(list(days))), "rates_minute", days)
 
 
@@ -198,7 +199,7 @@ def _near(day: date, margin: timedelta) -> Column:
 
 
 def _derive_history(spark: SparkSession, tables: Tables, rules: DeriveRules, days: Sequence[date]) -> None:
-    """The tables whose rows last beyond a day, from the runs of verdicts."""
+    """Derive, from the runs of verdicts, the tables whose rows may last longer than a day."""
     runs = sound(tables.read(spark, "verdict_runs"))
     as_of = _newest(runs)
     targets, context = reach(days, tables.days(spark, "verdict_runs"), rules.silence)
@@ -209,9 +210,10 @@ def _derive_history(spark: SparkSession, tables: Tables, rules: DeriveRules, day
 
 
 def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) -> tuple[set[date], set[date]]:
-    """The days whose intervals may differ, and the days with events that these depend on.
+    """The days whose intervals may differ, and the days with events that these intervals depend on.
 
-    These are the days before and after, the nearest with events, and as many as a verdict lasts (``silence``).
+    Both sets include the nearest days with events before and after, and all days that a verdict may last
+    (``silence``).
     """
     lasting = range(1, silence // _DAY + 2)
     targets = _with_nearest(days, existing) | {day - _DAY for day in days}
@@ -221,7 +223,7 @@ def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) 
 
 
 def _replace_changed(spark: SparkSession, tables: Tables, rows: DataFrame, name: str) -> None:
-    """Replace a whole table, but touch only the days on which that makes a difference."""
+    """Replace a whole table, but write only the days whose rows differ."""
     now, before = rows.persist(), tables.read(spark, name)
     try:
         both = now.withColumn("times", F.lit(1)).unionByName(before.withColumn("times", F.lit(-1)))
@@ -234,7 +236,7 @@ def _replace_changed(spark: SparkSession, tables: Tables, rows: DataFrame, name:
 
 
 def _newest(runs: DataFrame) -> datetime:
-    """The newest moment that any group was heard of: what "now" is to the history."""
+    """The time of the newest verdict of any group, which the history uses as "now"."""
     newest: datetime | None
     ((newest,),) = runs.agg(F.max("last_at")).collect()
     return datetime.fromtimestamp(0, UTC) if newest is None else newest.astimezone(UTC)
@@ -251,7 +253,7 @@ def _with_nearest(days: Collection[date], existing: Sequence[date]) -> set[date]
 
 
 def _chunks(days: Sequence[date]) -> Iterator[list[date]]:
-    """A few days at a time: one job writes them together."""
+    """Split the days into chunks, each of which one Spark job writes."""
     rest = iter(days)
     while chunk := list(islice(rest, _AT_ONCE)):
         yield chunk

@@ -12,9 +12,10 @@ _SEQ_BITS = 47
 
 
 def lag_minute(events: DataFrame) -> DataFrame:
-    """``lag_minute`` of ``events`` (no event twice). An event belongs to the minute in which it was received.
+    """Make ``lag_minute`` from ``events``, which hold each event once.
 
-    A lag that is not known is none: ``lag_last`` is the last one known. ``not_ok`` counts the events worse than OK.
+    An event belongs to the minute in which it was received. Unknown lags are left out, so ``lag_last`` is the last
+    known lag. ``not_ok`` counts the events worse than OK.
     """
     lag = F.col("total_lag")
     worst = F.max(severity("status"))
@@ -37,6 +38,9 @@ def lag_minute(events: DataFrame) -> DataFrame:
 
 
 def _place_in_minute() -> Column:
-    """The millisecond, then the sequence number, in one long: a struct would turn the hash aggregate into a sort."""
+    """Pack the millisecond and the sequence number into one long, to sort by.
+
+    With a struct, Spark would use a sort instead of a hash aggregate.
+    """
     milliseconds = F.pmod(F.col("received_at_ms"), F.lit(60_000))
     return F.shiftleft(milliseconds, _SEQ_BITS).bitwiseOR(F.col("seq").bitwiseAND(F.lit((1 << _SEQ_BITS) - 1)))

@@ -1,11 +1,11 @@
-"""Computes lag in seconds by hindsight: how long ago the log ended where the group's committed offset is.
+"""Computes lag in seconds from past log ends: how long ago the log end was at the group's committed offset.
 
-A verdict knows the log end of the last minutes. For a group that is further behind it extrapolates: it says how long
-the lag would take to come in at the rate of those minutes. That is hours too much once the producer of a nightly batch
-is done. The history knows from other verdicts, and from polls, when the log ended at that offset.
+A verdict knows only the log ends of the last minutes. For a group that is further behind, the verdict extrapolates: it
+divides the lag by the produce rate of those minutes. After a nightly batch has ended, this estimate is hours too high.
+The history has other verdicts and polls, so it knows when the log end was at that offset.
 
-Between two samples of a log end that are not too far apart it is interpolated: the log is taken to grow evenly. Before
-the first sample and after the last it is not known.
+Between two samples that are not too far apart, the log end is interpolated, as if the log grew evenly. Before the first
+sample and after the last one, the time is unknown.
 """
 
 from collections.abc import Sequence
@@ -18,30 +18,30 @@ from pyspark.sql import functions as F
 from karrot.pipeline.store.shared_columns import LOG, rounded
 
 _BEHIND_MS: Final = 60_000
-"""How old a view of the log end may be: Burrow's is up to one refresh old (10 s unless set otherwise)."""
+"""How old a verdict's log end may be. Burrow's is up to one refresh old, by default 10 s."""
 
 _LOG_OF_DAY: Final = (*LOG, "day")
-"""A log on a day alone, so that no day has to be derived again for what another one saw."""
+"""One log on one day. Samples of other days are not used, so they never make this day change."""
 
 _LAST: Final = 2**63 - 1
-_LOOK: Final = ("life", "at_ms", "end_offset", "next_ms", "next_offset")
+_SPAN: Final = ("life", "at_ms", "end_offset", "next_ms", "next_offset")
 
 
 def log_end_samples(ends: DataFrame, partitions: DataFrame, *, within: Sequence[str] = LOG) -> DataFrame:
-    """``LOG``, ``day``, ``at_ms``, ``start_offset`` and ``end_offset`` of rows of ``ends`` and of ``partitions``.
+    """Make log-end samples from ``ends`` and ``partitions``: LOG, ``day``, ``at_ms``, ``start_offset``, ``end_offset``.
 
-    A partition that was polled on a day is not taken from events of that day. What a verdict tells may be a refresh
-    old: an end below one that was told within the minute before is such an old view, and left out.
+    If a partition was polled on a day, that day's events give no samples of it. The log end of a verdict may be one
+    refresh old. So a verdict's log end is left out if a sample of the minute before it is higher.
     """
     polled = ends.select(*LOG, "day", F.col("observed_at_ms").alias("at_ms"), "start_offset", "end_offset")
-    told = partitions.select(
+    judged = partitions.select(
         *LOG,
         "day",
         F.unix_millis("observed_at").alias("at_ms"),
         F.lit(None).cast("bigint").alias("start_offset"),
         F.try_add("end_offset", "current_lag").alias("end_offset"),
     )
-    both = polled.withColumn("polled", F.lit(True)).unionByName(told.withColumn("polled", F.lit(False)))
+    both = polled.withColumn("polled", F.lit(True)).unionByName(judged.withColumn("polled", F.lit(False)))
     of_day = Window.partitionBy(*LOG, "day")
     just_before = Window.partitionBy(*within).orderBy("at_ms").rangeBetween(-_BEHIND_MS, -1)
     return (
@@ -50,17 +50,17 @@ def log_end_samples(ends: DataFrame, partitions: DataFrame, *, within: Sequence[
         .where(F.col("polled") | ~F.col("is_polled"))
         .groupBy(*LOG, "day", "at_ms")
         .agg(*(F.max(name).alias(name) for name in ("polled", "start_offset", "end_offset")))
-        .withColumn("told", F.max("end_offset").over(just_before))
-        .where(F.col("polled") | F.col("told").isNull() | (F.col("told") <= F.col("end_offset")))
-        .drop("polled", "told")
+        .withColumn("before", F.max("end_offset").over(just_before))
+        .where(F.col("polled") | F.col("before").isNull() | (F.col("before") <= F.col("end_offset")))
+        .drop("polled", "before")
     )
 
 
 def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] = LOG) -> DataFrame:
-    """Each look with the next one: ``within``, ``life``, ``at_ms``, ``end_offset``, ``next_ms`` and ``next_offset``.
+    """Pair each sample with the next: ``within``, ``life``, ``at_ms``, ``end_offset``, ``next_ms``, ``next_offset``.
 
-    The next one is NULL if it came more than ``longest`` later, or if the log ended lower then: the topic was created
-    again, which begins another ``life``.
+    The next sample is NULL if it came more than ``longest`` later. It is also NULL if its log end is lower: then the
+    topic was created again, and another ``life`` begins.
     """
     in_time = Window.partitionBy(*within).orderBy("at_ms")
     fell = F.col("end_offset") < F.lag("end_offset").over(in_time)
@@ -81,59 +81,64 @@ def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] =
 
 
 class AsOf(NamedTuple):
-    """Which look at a log a row is given, as ``name``: the last one ``looked`` at not beyond what is ``asked``."""
+    """Describes an as-of join with log-end samples.
+
+    A row gets, in the column ``name``, the last sample of its log whose column ``sampled`` is not greater than the
+    row's column ``asked``.
+    """
 
     name: str
     within: tuple[str, ...]
-    looked: str
+    sampled: str
     asked: str
 
 
 def nearest(within: Sequence[str]) -> AsOf:
-    """The last look at or before ``at_ms``, as ``look``."""
-    return AsOf("look", tuple(within), "at_ms", "at_ms")
+    """Join the last sample at or before ``at_ms``, as ``sample``."""
+    return AsOf("sample", tuple(within), "at_ms", "at_ms")
 
 
 def crossed(within: Sequence[str]) -> AsOf:
-    """The look after which the log of the same ``life`` grew beyond ``committed_offset``, as ``crossed``."""
+    """Join, as ``crossed``, the sample of the same ``life`` after which the log grew beyond ``committed_offset``."""
     return AsOf("crossed", (*within, "life"), "end_offset", "committed_offset")
 
 
 def with_log_end(rows: DataFrame, ends: DataFrame, by: AsOf) -> DataFrame:
-    """Add to each row the last of the looks at its log whose place is not beyond the row's; of equal ones the latest.
+    """Add to each row the sample that ``by`` describes; of several equal ones, the latest.
 
-    ``ends`` are `sample_spans`. An as-of join: the union, and in it the last look that is not NULL.
+    ``ends`` are `sample_spans`. The as-of join is a union of rows and samples, ordered by place: each row takes the
+    last sample before it.
     """
-    look, row = F.struct(*_LOOK), F.struct(*rows.columns)
-    told = ends.select(*by.within, F.col(by.looked).alias("place"), F.col("at_ms").alias("tie"), look.alias("look"))
+    span, row = F.struct(*_SPAN), F.struct(*rows.columns)
+    samples = ends.select(*by.within, F.col(by.sampled).alias("place"), F.col("at_ms").alias("tie"), span.alias("span"))
     asking = rows.select(*by.within, F.col(by.asked).alias("place"), F.lit(_LAST).alias("tie"), row.alias("row"))
     order = Window.partitionBy(*by.within).orderBy("place", "tie").rowsBetween(Window.unboundedPreceding, 0)
     return (
-        told.unionByName(asking, allowMissingColumns=True)
-        .withColumn(by.name, F.last("look", ignorenulls=True).over(order))
+        samples.unionByName(asking, allowMissingColumns=True)
+        .withColumn(by.name, F.last("span", ignorenulls=True).over(order))
         .where(F.col("row").isNotNull())
         .select("row.*", by.name)
     )
 
 
 def seconds_behind() -> Column:
-    """How long before ``at_ms`` the log ended at ``committed_offset``; NULL unless looks on both sides tell.
+    """How long before ``at_ms`` the log end was at ``committed_offset``; NULL without a sample on both sides of it.
 
-    Of rows with their ``lag`` and the look at which the log had ``crossed`` that offset.
+    The rows have their ``lag``, and in ``crossed`` the last sample before the log grew beyond that offset.
     """
-    look, committed = F.col("crossed"), F.col("committed_offset")
-    since, grown = (F.try_subtract(each, look.end_offset) for each in (committed, look.next_offset))
+    sample, committed = F.col("crossed"), F.col("committed_offset")
+    since, grown = (F.try_subtract(each, sample.end_offset) for each in (committed, sample.next_offset))
     share = F.try_divide(since, grown)
-    ended_ms = look.at_ms + share * (look.next_ms - look.at_ms)
+    ended_ms = sample.at_ms + share * (sample.next_ms - sample.at_ms)
     seconds = rounded((F.col("at_ms") - ended_ms) / 1000, 3)
     return F.when(F.col("lag") == 0, 0.0).when(seconds > 0, seconds).when(seconds <= 0, 0.0)
 
 
 def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, longest: timedelta) -> DataFrame:
-    """``events``, with the ``lag_seconds`` of those that extrapolate it looked up where the day's looks reach so far.
+    """Replace the extrapolated ``lag_seconds`` of ``events`` by the measured one, where the day's samples suffice.
 
-    ``partitions`` are what they list, ``ends`` are polls of the brokers; two looks that are more than ``longest`` apart
-    tell nothing of the time between them.
+    ``partitions`` are the partitions that the events list, ``ends`` are polls of the brokers. If two samples are more
+    than ``longest`` apart, the time between them is unknown.
     """
     asking = events.where(_is_extrapolated()).withColumns(
         {
@@ -145,7 +150,7 @@ def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, l
         }
     )
     logs = asking.select(*_LOG_OF_DAY).distinct()
-    # The max-lag partitions, which an event need not list, as rows of ``partitions``.
+    # An event may not list its max-lag partition, so add these partitions as rows of ``partitions``.
     worst = events.select(
         "cluster",
         F.col("max_lag_topic").alias("topic"),
@@ -155,10 +160,10 @@ def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, l
         F.col("max_lag_committed").alias("end_offset"),
         F.col("max_lag").alias("current_lag"),
     )
-    told = partitions.unionByName(worst, allowMissingColumns=True)
-    seen = log_end_samples(_of(logs, ends), _of(logs, told), within=_LOG_OF_DAY)
+    judged = partitions.unionByName(worst, allowMissingColumns=True)
+    seen = log_end_samples(_of(logs, ends), _of(logs, judged), within=_LOG_OF_DAY)
     in_time = sample_spans(seen, longest, within=_LOG_OF_DAY)
-    placed = with_log_end(asking, in_time, nearest(_LOG_OF_DAY)).withColumn("life", F.col("look.life"))
+    placed = with_log_end(asking, in_time, nearest(_LOG_OF_DAY)).withColumn("life", F.col("sample.life"))
     looked_up = with_log_end(placed, in_time, crossed(_LOG_OF_DAY)).withColumn(
         "lag_seconds", F.coalesce(seconds_behind(), "lag_seconds")
     )
@@ -166,7 +171,7 @@ def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, l
 
 
 def _is_extrapolated() -> Column:
-    """As `karrot.signals` does it: what is committed lies below the first log end that the verdict knows."""
+    """Whether the committed offset is below the first log end that the verdict knows, as in `karrot.signals`."""
     below = (F.col("max_lag_committed") < F.col("max_lag_first_end")) & (F.col("max_lag") > 0)
     return F.coalesce(below, F.lit(False))
 

@@ -1,4 +1,4 @@
-"""Derives the table ``offsets_minute``: each group's commits by minute, as Druid rolled up the JSON topic."""
+"""Derives the table ``offsets_minute``: each group's commits by minute, like the roll-up that Druid made in 2017."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -8,9 +8,10 @@ from karrot.pipeline.store.shared_columns import PARTITION
 
 
 def offsets_minute(commits: DataFrame) -> DataFrame:
-    """``offsets_minute`` of ``commits`` (no record twice). A commit belongs to the minute of its record.
+    """Make ``offsets_minute`` from ``commits``, which hold each record once.
 
-    A tombstone is no commit. First and last are so by their place in the log: a client may have any clock.
+    A commit belongs to the minute of its record. A tombstone does not count as a commit. "First" and "last" are by
+    place in the log, because the clock of a client may be wrong.
     """
     offset, place = F.col("offset"), F.col("log_offset")
     return (

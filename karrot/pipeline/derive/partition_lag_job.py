@@ -1,8 +1,8 @@
 """Derives ``offsets_minute``, ``partition_lag_minute`` and ``rebalances`` from commits, log ends and members.
 
-A partition's lag goes on where its group commits nothing. So a day begins with the newest commits of the days before,
-and its lag in time with the log end samples of the day before. Each day leaves a mark of what it hands on: where that
-differs from the last time, the day after it is derived again.
+A partition has lag also while its group commits nothing. So a day begins with the newest commits of the days before,
+and its lag in seconds also uses the log-end samples of the day before. Each day leaves a mark: a hash of the rows that
+the next day needs. If the mark differs from the last run's, the next day is derived again.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -30,14 +30,14 @@ _MEMBERS_BACK = timedelta(days=30)
 
 
 class MidnightEdges(NamedTuple):
-    """How many looks at partitions a day has next to its two midnights."""
+    """The numbers of samples of partitions that a day has near its first and its last midnight."""
 
     head: int = 0
     tail: int = 0
 
 
 class DayHandover(NamedTuple):
-    """What a day hands on to the next: a mark of it, and how many rows lie next to its two midnights."""
+    """What a day hands on to the next day: the mark of these rows, and the numbers of rows near its midnights."""
 
     mark: str = ""
     edges: MidnightEdges = MidnightEdges()
@@ -52,24 +52,24 @@ class PartitionLagJob:
     longest: timedelta
 
     def derive(self, days: Collection[date], before: Mapping[date, str] | None) -> dict[date, DayHandover]:
-        """Derive these days and, unless ``before`` is None, those that `hand_on` adds; return what each hands on."""
+        """Derive these days and, unless ``before`` is None, those that `hand_on` adds. Return what each hands on."""
         existing = self._with_any(OFFSETS)
         asked = {*days} & {*existing, *self._with_any(_MADE)}
         return hand_on(asked, existing, before, self._derive)
 
     @contextmanager
     def measured(self, listings: DataFrame, days: Collection[date]) -> Iterator[DataFrame | None]:
-        """The `filled` lags of these days' groups that ``listings``, whole ones, do not tell; None without any lags."""
+        """Yield the `filled` lags of the groups that have none of the whole ``listings``; None if there are no lags."""
         there = sorted({*days} & {*self.tables.days(self.spark, "partition_lag_minute")})
         if not there:
             yield None
             return
         lags = unheard(self._read("partition_lag_minute", there), listings)
-        with persisted(filled(lags, self._looks(there), self.longest)) as rows:
+        with persisted(filled(lags, self._samples(there), self.longest)) as rows:
             yield rows
 
     def listings(self, listings: DataFrame, days: Collection[date]) -> DataFrame:
-        """What the rates of these days are computed from: whole ``listings``, and commits where there are none."""
+        """Return the samples for the rates of these days: the whole ``listings``, and commits for other groups."""
         there = {*days} & {*self.tables.days(self.spark, "partition_lag_minute")}
         if not there:
             return listings
@@ -89,11 +89,11 @@ class PartitionLagJob:
             return self._handed(day, ends.where("is_of_day"))
 
     def _ends(self, day: date) -> DataFrame:
-        seen = self._looks([day - _DAY, day])
+        seen = self._samples([day - _DAY, day])
         since_ms = int(datetime.combine(day, time(), UTC).timestamp()) * 1000
         return sample_spans(seen, self.longest).withColumn("is_of_day", F.col("at_ms") >= since_ms)
 
-    def _looks(self, days: Collection[date]) -> DataFrame:
+    def _samples(self, days: Collection[date]) -> DataFrame:
         return log_end_samples(*(self._read(name, days) for name in ("ends", "partitions")))
 
     def _read(self, name: str, days: Collection[date]) -> DataFrame:
@@ -114,8 +114,8 @@ class PartitionLagJob:
         )
         handed = (carried(lags), ends.drop("next_ms", "next_offset"), self._read("members", [day]))
         marks = reduce(DataFrame.unionByName, (_mark(each, place) for place, each in enumerate(handed)))
-        told = "-".join(str(row.mark) for row in sorted(marks.collect()))
-        return DayHandover(told, MidnightEdges(*edges.collect()[0]))
+        mark = "-".join(str(row.mark) for row in sorted(marks.collect()))
+        return DayHandover(mark, MidnightEdges(*edges.collect()[0]))
 
 
 def hand_on(
@@ -124,9 +124,9 @@ def hand_on(
     before: Mapping[date, str] | None,
     derive: Callable[[date], DayHandover],
 ) -> dict[date, DayHandover]:
-    """Derive ``days`` in order and, where one's mark is not that of ``before``, the next of the ``existing`` ones too.
+    """Derive ``days`` in order. If a day's mark differs from its mark in ``before``, derive the next existing day too.
 
-    Without ``before`` no day but those is derived.
+    If ``before`` is None, only ``days`` are derived.
     """
     waiting, done = {*days}, dict[date, DayHandover]()
     while waiting:
@@ -139,7 +139,10 @@ def hand_on(
 
 
 def _no_record_twice(commits: DataFrame) -> DataFrame:
-    """Commits, read with their ``batch_id``, each record once: sorted out only where batches overlap in offsets."""
+    """Remove repeated records from commits that were read with their ``batch_id``.
+
+    Duplicates can exist only where batches overlap in offsets, so the shuffle happens only then.
+    """
     log = ("cluster", "log_partition")
     earlier = Window.partitionBy(*log).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
     batches = commits.groupBy(*log, "batch_id").agg(
@@ -152,6 +155,6 @@ def _no_record_twice(commits: DataFrame) -> DataFrame:
 
 
 def _mark(frame: DataFrame, place: int) -> DataFrame:
-    """A number that differs where the rows do, in whatever order they come."""
+    """Hash the rows, in any order, into one number: other rows give another number."""
     mark = F.coalesce(F.bit_xor(F.xxhash64(*frame.columns)), F.lit(0))
     return frame.select(F.lit(place).alias("place"), mark.alias("mark"))

@@ -1,7 +1,7 @@
-"""Derives the table ``partition_lag_minute``: commits against log ends, without Burrow.
+"""Derives the table ``partition_lag_minute``: the lag of each partition from commits and log ends, without Burrow.
 
-A partition has a row for every minute in which its group committed or its log end was sampled, because the lag of a
-consumer that has stopped goes on growing.
+A partition has a row for every minute with a commit of its group or a log-end sample. The minutes of samples are
+needed, because the lag of a consumer that has stopped keeps growing.
 """
 
 from datetime import timedelta
@@ -15,7 +15,7 @@ from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
 from karrot.pipeline.store.shared_columns import LOG, PARTITION
 
 FORGOTTEN: Final = timedelta(days=31)
-"""How long after its last commit a partition is left out: its tombstone has been missed."""
+"""A partition is left out when its last commit is older than this: its tombstone was probably missed."""
 
 _MINUTE_MS: Final = 60_000
 _MS: Final = timedelta(milliseconds=1)
@@ -25,23 +25,23 @@ _BEFORE: Final = -1
 def partition_lag_minute(
     commits: DataFrame, before: DataFrame, ends: DataFrame, owners: DataFrame, *, longest: timedelta
 ) -> DataFrame:
-    """``partition_lag_minute`` of one day of ``commits``.
+    """Make ``partition_lag_minute`` from one day of ``commits``.
 
-    ``before`` is what `carried` over from the day before, ``ends`` are `sample_spans`, those of the day before among
-    them, ``owners`` who had which partition from when to when. Only the minutes of the day's samples have rows:
-    ``ends`` says which by ``is_of_day``.
+    - ``before``: the commits that `carried` took over from the day before.
+    - ``ends``: the `sample_spans` of this day and of the day before. Only samples with ``is_of_day`` make rows.
+    - ``owners``: the owner of each partition, with the time from which and until which it had the partition.
 
-    The lag is the log end at that moment less the committed offset, the lag in time how long ago the log ended at the
-    committed offset. A lag that began before the first look is unknown in time. A look holds for ``longest``.
+    Lag is the log end at the row's moment minus the committed offset. Lag in seconds is how long ago the log end was at
+    the committed offset; it is unknown if that was before the first sample. A sample holds for ``longest``.
     """
-    reckoned = _with_end(_minutes(commits, before, ends), ends, longest)
-    timed = with_log_end(reckoned, ends, crossed(LOG))
-    told = timed.withColumns({"lag_seconds": seconds_behind()}).withColumn("method", _method())
-    return _with_owner(told, owners).select(*columns_of(PARTITION_LAG_MINUTE), F.to_date("minute").alias("day"))
+    lags = _with_end(_minutes(commits, before, ends), ends, longest)
+    timed = with_log_end(lags, ends, crossed(LOG))
+    complete = timed.withColumns({"lag_seconds": seconds_behind()}).withColumn("method", _method())
+    return _with_owner(complete, owners).select(*columns_of(PARTITION_LAG_MINUTE), F.to_date("minute").alias("day"))
 
 
 def carried(rows: DataFrame) -> DataFrame:
-    """What the days after those of ``partition_lag_minute`` begin with: the newest commit of each partition."""
+    """The newest commit of each partition in ``partition_lag_minute``, with which the next day begins."""
     commit = F.struct(F.col("committed_offset").alias("offset"), F.unix_millis("committed_at").alias("at_ms"))
     newest = F.max_by(commit, "minute")
     kept = rows.groupBy(*PARTITION).agg(newest.alias("committed"))
@@ -49,24 +49,24 @@ def carried(rows: DataFrame) -> DataFrame:
 
 
 def _minutes(commits: DataFrame, before: DataFrame, ends: DataFrame) -> DataFrame:
-    """A row per partition and minute that has a commit or a look, as of its moment ``at_ms``."""
+    """A row per partition and minute that has a commit or a log-end sample, as of its moment ``at_ms``."""
     newest = _newest_of_minute(commits)
     known = newest.select(*PARTITION).unionByName(before.select(*PARTITION)).distinct()
-    looked = ends.where("is_of_day").groupBy(*LOG, _minute("at_ms")).agg(F.max("at_ms").alias("looked_ms"))
-    in_looks = known.join(looked, on=list(LOG)).withColumn("commits", F.lit(0).cast("bigint"))
-    told = (
-        newest.unionByName(in_looks, allowMissingColumns=True)
+    sampled = ends.where("is_of_day").groupBy(*LOG, _minute("at_ms")).agg(F.max("at_ms").alias("sampled_ms"))
+    in_samples = known.join(sampled, on=list(LOG)).withColumn("commits", F.lit(0).cast("bigint"))
+    minutes = (
+        newest.unionByName(in_samples, allowMissingColumns=True)
         .groupBy(*PARTITION, "minute_ms")
-        .agg(*(F.max(name).alias(name) for name in ("committed", "commits", "looked_ms")))
+        .agg(*(F.max(name).alias(name) for name in ("committed", "commits", "sampled_ms")))
     )
     start = before.withColumn("minute_ms", F.lit(_BEFORE))
     in_time = Window.partitionBy(*PARTITION).orderBy("minute_ms")
     as_of = (
-        told.unionByName(start, allowMissingColumns=True)
+        minutes.unionByName(start, allowMissingColumns=True)
         .withColumn("newest", F.last("committed", ignorenulls=True).over(in_time))
         .where(F.col("minute_ms") > _BEFORE)
     )
-    at_ms = F.coalesce("committed.at_ms", "looked_ms")
+    at_ms = F.coalesce("committed.at_ms", "sampled_ms")
     is_known = F.col("newest.offset").isNotNull() & (at_ms - F.col("newest.at_ms") <= FORGOTTEN // _MS)
     taken_back = F.col("committed").isNotNull() & F.col("committed.offset").isNull()
     return as_of.where(is_known | taken_back).select(
@@ -90,22 +90,23 @@ def _newest_of_minute(commits: DataFrame) -> DataFrame:
 
 
 def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame:
-    """Adds ``end_offset``, ``lag``, ``negative`` and the ``life`` of the log.
+    """Add ``end_offset``, ``lag``, ``negative`` and the ``life`` of the log.
 
-    Between two looks the end is where an even growth takes it, and not below what was committed, since that was there.
-    A commit beyond the next look, or beyond the last: one of the two is wrong or old. Where two numbers are so far
-    apart that 64 bits cannot hold the difference, nothing is known.
+    Between two samples, the log end is interpolated, as if the log grew evenly. It is not below the committed offset,
+    because the log had reached that. A commit beyond the next sample, or beyond the last one, is ``negative``: the
+    commit or the sample is wrong or old. If the difference of two numbers does not fit into 64 bits, the lag is
+    unknown.
     """
     as_of = with_log_end(rows, ends, nearest(LOG))
-    look, committed, at_ms = F.col("look"), F.col("committed_offset"), F.col("at_ms")
-    share = F.try_divide(at_ms - look.at_ms, look.next_ms - look.at_ms)
-    grown = F.floor(share * F.try_subtract(look.next_offset, look.end_offset) + 0.5)
-    even = F.try_add(look.end_offset, grown)
-    between = F.when(even.isNotNull(), F.least(F.greatest(even, committed), look.next_offset))
-    lasting = at_ms - look.at_ms <= longest // _MS
-    end = F.when(look.next_ms.isNotNull(), between).when(lasting, look.end_offset)
+    sample, committed, at_ms = F.col("sample"), F.col("committed_offset"), F.col("at_ms")
+    share = F.try_divide(at_ms - sample.at_ms, sample.next_ms - sample.at_ms)
+    grown = F.floor(share * F.try_subtract(sample.next_offset, sample.end_offset) + 0.5)
+    even = F.try_add(sample.end_offset, grown)
+    between = F.when(even.isNotNull(), F.least(F.greatest(even, committed), sample.next_offset))
+    lasting = at_ms - sample.at_ms <= longest // _MS
+    end = F.when(sample.next_ms.isNotNull(), between).when(lasting, sample.end_offset)
     ended = F.col("end_offset")
-    return as_of.withColumns({"end_offset": end, "life": look.life}).withColumns(
+    return as_of.withColumns({"end_offset": end, "life": sample.life}).withColumns(
         {
             "lag": F.when(ended >= committed, F.try_subtract(ended, committed)).when(ended < committed, 0),
             "negative": F.when(ended < committed, 1).otherwise(0).cast("bigint"),

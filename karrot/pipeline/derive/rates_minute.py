@@ -1,7 +1,8 @@
 """Derives the table ``rates_minute``: produce and consume rates of each partition, minute by minute.
 
-Every sample of a partition has its log end (the newest commit plus the lag) and the commit. Between two samples both
-are taken to grow evenly. They are interpolated, never extrapolated, so a minute covers only the time between samples.
+Each sample of a partition has the newest committed offset and the log end (this offset plus the lag). Between two
+samples, both are interpolated, as if they grew evenly. They are never extrapolated, so the rates of a minute cover only
+the time between samples.
 """
 
 from datetime import timedelta
@@ -16,7 +17,7 @@ _MINUTE_MS = 60_000
 
 
 def whole_listings(events: DataFrame, partitions: DataFrame) -> DataFrame:
-    """The rows of ``partitions`` whose event lists all partitions of its group: a webhook lists the bad ones alone."""
+    """The rows of ``partitions`` whose event lists all partitions of its group; a webhook lists only the bad ones."""
     counts = events.where(F.col("partition_count") > 0).select(*EVENT, "partition_count")
     listed = F.count(F.lit(1)).over(Window.partitionBy(*EVENT))
     counted = partitions.join(counts, on=list(EVENT), how="inner").withColumn("listed", listed)
@@ -24,10 +25,11 @@ def whole_listings(events: DataFrame, partitions: DataFrame) -> DataFrame:
 
 
 def rates_minute(listings: DataFrame, *, longest: timedelta) -> DataFrame:
-    """``rates_minute`` of `whole_listings`. Looks more than ``longest`` apart know nothing of the time between them.
+    """Make ``rates_minute`` from `whole_listings`. Two samples more than ``longest`` apart give no rates.
 
-    ``coverage`` is the share of the minute that lies between looks, and the rates are of that share. A log that shrank
-    (a topic that was created again) or a commit that went back (a rewind) tells neither: that time is not covered.
+    ``coverage`` is the share of the minute that lies between samples; the rates are the means of that share. If the log
+    shrank (the topic was created again) or the commit went back (a rewind), the time between the samples is not
+    covered.
     """
     spans = _spans(listings, longest).withColumn("minute_ms", F.explode(_minutes()))
     begin = F.greatest("from_ms", "minute_ms")
@@ -43,9 +45,9 @@ def rates_minute(listings: DataFrame, *, longest: timedelta) -> DataFrame:
 
 
 def _spans(listings: DataFrame, longest: timedelta) -> DataFrame:
-    """The time between each two looks at a partition, with the growth of its log and of its commit."""
+    """The time between two successive samples of a partition, with the growth of its log and of its commit."""
     order = Window.partitionBy(*PARTITION).orderBy("to_ms", "seq")
-    looks = listings.select(
+    samples = listings.select(
         *PARTITION,
         "seq",
         F.unix_millis("received_at").alias("to_ms"),
@@ -53,7 +55,7 @@ def _spans(listings: DataFrame, longest: timedelta) -> DataFrame:
         F.try_add("end_offset", "current_lag").alias("head"),
         F.col("current_lag").alias("lag"),
     ).where(F.col("head").isNotNull())
-    grown = looks.select(
+    grown = samples.select(
         *PARTITION,
         "lag",
         F.lag("to_ms").over(order).alias("from_ms"),

@@ -1,4 +1,4 @@
-"""Makes ``rebalances``, and who had which partition from when to when, from the records of a group's metadata."""
+"""Makes ``rebalances``, and the owner of each partition over time, from the records of a group's metadata."""
 
 from typing import Final
 
@@ -8,17 +8,18 @@ from pyspark.sql import functions as F
 from karrot.pipeline.schemas import REBALANCES, columns_of
 from karrot.pipeline.store.shared_columns import GROUP, PARTITION
 
-_TOLD: Final = ("generation", "protocol", "leader")
+_STATE: Final = ("generation", "protocol", "leader")
 _RECORD: Final = ("log_ts_ms", "log_offset")
 _FOREVER_MS: Final = 2**63 - 1
 
 
 def rebalances(members: DataFrame) -> DataFrame:
-    """``rebalances`` of ``members``: a row for the first record of each generation that is not that of the one before.
+    """Make ``rebalances`` from ``members``: a row for each record whose generation differs from the record before.
 
-    A partition moved if it has another owner than in the record before, or one and had none, or none and had one. A
-    member is the same if its instance id is or, without one, its member id: a consumer that restarts without an
-    instance id is another member. A group that is gone has no generation, and its record is no row.
+    A partition moved if its owner differs from the record before; to have no owner also counts as different. Two
+    records name the same member if the instance ids are equal or, without an instance id, the member ids. So a consumer
+    that restarts without an instance id is another member. The record of a deleted group has no generation, and makes
+    no row.
     """
     in_log = Window.partitionBy(*GROUP).orderBy(*_RECORD)
     changed = ~F.col("generation").eqNullSafe(F.lag("generation").over(in_log))
@@ -37,17 +38,17 @@ def rebalances(members: DataFrame) -> DataFrame:
 
 
 def _records(members: DataFrame) -> DataFrame:
-    """A row per record of a group's metadata, with who ``owned`` what as a set of pairs."""
+    """A row per record of a group's metadata; ``owned`` is the set of its partitions with their owners."""
     who = F.coalesce("instance_id", "member_id")
     pair = F.struct("topic", "partition", who.alias("owner"))
-    return members.groupBy(*GROUP, *_RECORD, *_TOLD).agg(
+    return members.groupBy(*GROUP, *_RECORD, *_STATE).agg(
         F.count_distinct("member_id").cast("int").alias("members"),
         F.collect_set(F.when(F.col("topic").isNotNull(), pair)).alias("owned"),
     )
 
 
 def _moved() -> Column:
-    """How many partitions are in one set of pairs and not, with this owner, in the other."""
+    """How many partitions are in one of the two sets but not, with the same owner, in the other."""
     owned, before = F.col("owned"), F.col("owned_before")
     differing = F.array_union(F.array_except(owned, before), F.array_except(before, owned))
     partitions = F.array_distinct(F.transform(differing, lambda pair: F.struct(pair.topic, pair.partition)))
@@ -55,10 +56,10 @@ def _moved() -> Column:
 
 
 def owners(members: DataFrame) -> DataFrame:
-    """``cluster``, ``consumer``, ``topic``, ``partition``, ``owner``, ``from_ms`` and ``until_ms`` of ``members``.
+    """Make ``cluster``, ``consumer``, ``topic``, ``partition``, ``owner``, ``from_ms``, ``until_ms`` from ``members``.
 
-    An assignment holds until the group's next record. The owner is named as Burrow does, by its host; one that does not
-    tell it by its client id.
+    An assignment holds until the group's next record. The owner is the member's host, as in Burrow. If the host is
+    unknown, it is the client id; if that is unknown too, the member id.
     """
     records = members.select(*GROUP, *_RECORD).distinct()
     next_ms = F.lead("log_ts_ms").over(Window.partitionBy(*GROUP).orderBy(*_RECORD))

@@ -13,15 +13,16 @@ _NEARLY_ALL = 0.8
 
 
 def skew_minute(listings: DataFrame, *, of: str | None = None) -> DataFrame:
-    """``skew_minute`` of ``listings``, the rows of events that list every partition of their group.
+    """Make ``skew_minute`` from ``listings``, the rows of events that list every partition of their group.
 
     The lag of a partition is its mean over the minute. ``coverage`` is the share of the topic's partitions whose lag is
-    known; a minute in which it is not whole has no row. Without lag nothing is worst and no share is largest. Where
-    rows say how many partitions their topic has, in the column ``of``, that is what coverage is a share of, and a
-    minute has a row if the lag of any is known: of those then the shares are.
+    known. A minute with a coverage below 1 has no row. Without lag, the worst partition and the largest share are NULL.
 
-    ``cause`` is told where a partition has more than twice its fair share and its owner others to compare it with:
-    ``hot_partition`` where the owner keeps up with those, ``slow_owner`` where they lag too.
+    ``of`` names a column with the topic's number of partitions, if the rows have one. Then coverage is a share of that
+    number, and a minute has a row if the lag of at least one partition is known. Shares are then of the known lags.
+
+    ``cause`` is set if the worst partition has more than twice its fair share, and its owner has other partitions to
+    compare with: ``hot_partition`` if the owner keeps up with them, ``slow_owner`` if they lag too.
     """
     per_partition = (
         _by_minute(listings)
@@ -39,15 +40,18 @@ def skew_minute(listings: DataFrame, *, of: str | None = None) -> DataFrame:
         F.array_sort(F.collect_list(one)).alias("by_lag"),
     )
     worst = F.try_element_at("by_lag", F.lit(-1))
-    told = F.col("coverage") == 1 if of is None else F.col("coverage") > 0
-    whole = per_topic.where(told).select("*", worst.alias("worst"), F.size("by_lag").alias("partitions"))
+    enough = F.col("coverage") == 1 if of is None else F.col("coverage") > 0
+    whole = per_topic.where(enough).select("*", worst.alias("worst"), F.size("by_lag").alias("partitions"))
     return whole.select(*_TOPIC, "coverage", *_judged()).select(
         *columns_of(SKEW_MINUTE), F.to_date("minute").alias("day")
     )
 
 
 def _by_minute(listings: DataFrame) -> DataFrame:
-    """The rows of a topic and minute together, for both aggregates: one shuffle, and sorts that compare a number."""
+    """Bring the rows of a topic and minute together, so that both aggregates share one shuffle.
+
+    Sorts then compare a number instead of names.
+    """
     in_minutes = listings.withColumn("minute", F.date_trunc("minute", "received_at"))
     return in_minutes.withColumn("key", F.xxhash64(*_TOPIC)).repartition("key")
 

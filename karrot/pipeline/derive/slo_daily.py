@@ -1,4 +1,4 @@
-"""Derives the table ``slo_daily``: minutes of a day within the target, and the error budget that was used."""
+"""Derives the table ``slo_daily``: the minutes of a day within the target, and the used error budget."""
 
 from typing import NamedTuple
 
@@ -14,19 +14,20 @@ _GROUP_DAY = (*GROUP, "day")
 
 
 class Objective(NamedTuple):
-    """The lag in time that a minute may have, and the share of minutes that must keep to it (below 1)."""
+    """The lag in seconds that a minute may have, and the share of minutes (below 1) that must be within it."""
 
     target_seconds: float = 60.0
     share: float = 0.99
 
 
 def slo_daily(minutes: DataFrame, partitions: DataFrame, objective: Objective) -> DataFrame:
-    """``slo_daily`` of whole days of ``lag_minute`` and of the ``partitions`` listed on them.
+    """Make ``slo_daily`` from whole days of ``lag_minute`` and the ``partitions`` that were listed on them.
 
-    A minute is seen if a status was known in it; its lag in time may be known without one, of commits. It is within the
-    target if the largest lag in time that was known in it is; where none was known it counts neither way.
-    ``burn_rate`` is the share of measured minutes beyond the target over the share allowed: at 1 the budget lasts
-    exactly, at 2 half the time. ``worst_partition`` is ``topic/partition`` of the largest lag listed.
+    A minute is seen if a status was known in it. Commits may give its lag in seconds even without a status. A minute is
+    within the target if the largest known lag in seconds is. If no lag in seconds was known, the minute counts neither
+    as within nor as beyond. ``burn_rate`` is the share of measured minutes beyond the target, divided by the allowed
+    share: at 1 the budget lasts exactly, at 2 half the time. ``worst_partition`` is the ``topic/partition`` with the
+    largest listed lag.
     """
     is_seen = severity("worst_status") > Status.NOTFOUND
     daily = (

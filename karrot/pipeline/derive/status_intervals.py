@@ -1,7 +1,8 @@
-"""Derives the tables ``verdict_runs`` and, from these, ``status_intervals``.
+"""Derives the table ``verdict_runs`` and, from it, ``status_intervals``.
 
-A run is a stretch of a day in which the events of one group say the same. Thousands of events become a few rows, from
-which the incidents and intervals of months are found without reading those events again.
+A verdict run is a time of a day in which all events of a group have the same kind, incident id and status. Thousands of
+events become a few runs. Incidents and intervals of months are computed from the runs, without reading the events
+again.
 """
 
 from datetime import datetime, timedelta
@@ -20,7 +21,7 @@ _SHOWN = [status.name for status in Status if status is not Status.NOTFOUND]
 
 
 def severity(status: str | Column) -> Column:
-    """Burrow's number of a status; NULL for a text that Burrow is not known to send. Names sort alphabetically."""
+    """Burrow's number of a status, to sort by; NULL for an unknown status."""
     named = F.col(status) if isinstance(status, str) else status
     chosen = F.when(named == Status.NOTFOUND.name, int(Status.NOTFOUND))
     for one in Status:
@@ -35,14 +36,14 @@ def status_named(number: Column) -> Column:
 
 
 def verdict_runs(events: DataFrame, partitions: DataFrame, *, silence: timedelta) -> DataFrame:
-    """``verdict_runs`` of whole days of ``events`` (no event twice) and the ``partitions`` that they list.
+    """Make ``verdict_runs`` from whole days of ``events``, each event once, and the ``partitions`` that they list.
 
-    A run ends where the kind, the incident's id or the status changes, and where a group was silent for longer than
-    ``silence``. Events are taken as they arrived; one observed before its predecessor is passed over, as in the
-    service.
+    A run ends when the kind, the incident's id or the status changes, or when the group was silent for longer than
+    ``silence``. Events are in the order of arrival. An event that was observed before its predecessor is ignored, as in
+    the service.
 
-    Groups are sorted by hashes of 64 bits, which is cheaper than by names. Two that share one would be mixed up; among
-    a million the odds are one in forty million.
+    Groups are sorted by a hash of 64 bits, which is cheaper than by name. Two groups with the same hash would be mixed
+    up; among a million groups, the probability is one in forty million.
     """
     arrival = Window.partitionBy("key", "day").orderBy(*_ARRIVAL)
     newest_before = F.max("at_ms").over(arrival.rowsBetween(Window.unboundedPreceding, -1))
@@ -60,9 +61,10 @@ def verdict_runs(events: DataFrame, partitions: DataFrame, *, silence: timedelta
 
 
 def _summed(numbered: DataFrame) -> DataFrame:
-    """A row per run of the ``numbered`` events.
+    """Make a row per run from the ``numbered`` events.
 
-    First of those that have the same topics, in numbers alone, which is cheap; then there is little left to collect.
+    The first aggregate is by run and topics, and has only numbers, which is cheap. It leaves few rows for the second
+    one, which collects the topics.
     """
     run = ("key", *GROUP, "day", "run", *_SAID)
     alike = numbered.groupBy(*run, "topics").agg(
@@ -83,7 +85,7 @@ def _summed(numbered: DataFrame) -> DataFrame:
 
 
 def _observed_ms() -> Column:
-    """When an event was observed: not after its receipt, and not so long before that a clock must have been wrong."""
+    """When an event was observed; the time of receipt if it is later than that, or more than a day earlier."""
     observed, received = F.col("observed_at_ms"), F.col("received_at_ms")
     return F.when(observed.between(received - _OLDEST_MS, received), observed).otherwise(received)
 
@@ -94,9 +96,9 @@ def _bad_topics(partitions: DataFrame) -> DataFrame:
 
 
 def in_order(runs: DataFrame) -> DataFrame:
-    """``runs`` of any days with ``heard_at``, the last word of their group before them, less those that came too late.
+    """Add ``heard_at``, the time of the group's last verdict before each run, and drop runs that came too late.
 
-    What arrives just after midnight may have been observed before a verdict of the day before.
+    An event that arrives just after midnight may have been observed before a verdict of the day before.
     """
     before = Window.partitionBy(*GROUP).orderBy("day", "run").rowsBetween(Window.unboundedPreceding, -1)
     heard = runs.withColumn("heard_at", F.max("last_at").over(before))
@@ -104,15 +106,15 @@ def in_order(runs: DataFrame) -> DataFrame:
 
 
 def silent_before(silence: timedelta) -> Column:
-    """Whether the group had been silent before a run `in_order`."""
+    """Whether the group was silent before a run; the runs are `in_order`."""
     return F.coalesce(F.col("first_at") > F.col("heard_at") + F.lit(silence), F.lit(False))
 
 
 def status_intervals(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFrame:
-    """``status_intervals`` of ``runs``, cut at midnight UTC.
+    """Make ``status_intervals`` from ``runs``, cut at midnight UTC.
 
-    A status lasts until the next verdict, and no longer than ``silence`` beyond the last: then it is not known. What
-    lasts still ends at ``as_of``, the newest event of all. A deleted group has no status.
+    A status lasts until the next verdict, but at most ``silence`` after the last one; after that it is unknown. An
+    interval that still lasts ends at ``as_of``, the time of the newest event of all. A deleted group has no status.
     """
     order = Window.partitionBy(*GROUP).orderBy("day", "run")
     expires = F.col("last_at") + F.lit(silence)

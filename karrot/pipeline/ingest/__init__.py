@@ -1,1 +1,1 @@
-"""Ingests archive segments or a Kafka topic into the tables ``events`` and ``partitions``."""
+"""Writes events from archive segments or a Kafka topic into the tables ``events`` and ``partitions``."""

@@ -1,6 +1,6 @@
-"""Reads the lines of the service's events as a stream, from segments of the archive or from a topic of Kafka.
+"""Reads the lines of the service's events as a stream, from segments of the archive or from a Kafka topic.
 
-The name of a segment promises how many lines it has. The checkpoint says which segments a batch has taken.
+The name of an archive segment has its number of lines. The checkpoint has the list of segments that a batch has read.
 """
 
 import json
@@ -18,16 +18,16 @@ from karrot.pipeline.stream.record_sources import RecordsFromKafka
 from karrot.reporters.archive.segment_store import lines_promised
 
 BATCH_EVENTS: Final = 200_000
-"""Records of a topic in a batch: a few kilobytes each."""
+"""The most records of a topic in a batch; a record has a few kilobytes."""
 
 _NAMES: Final = "*.jsonl.gz"
 _LOG: Final = "sources/0"
 
 
 class Segment(NamedTuple):
-    """A file that Spark took, and when it was written (epoch milliseconds).
+    """A file that Spark has read, and the time (epoch milliseconds) at which it was written.
 
-    ``promised`` is the number of lines that the name of an archive's segment ends in, ``None`` for any other name.
+    ``promised`` is the number of lines in the name of an archive segment, ``None`` if the file has another name.
     """
 
     path: str
@@ -36,25 +36,25 @@ class Segment(NamedTuple):
 
     @classmethod
     def taken(cls, url: str, written_ms: int) -> Self:
-        """The segment that an entry of the file source's log names."""
+        """Make the segment of an entry in the file source's log."""
         path = plain_url(url)
         return cls(path, lines_promised(path.rpartition("/")[2]), written_ms)
 
     @property
     def written_on(self) -> date:
-        """The day, in UTC, that the segment was written on."""
+        """The day in UTC on which the segment was written."""
         return datetime.fromtimestamp(self.written_ms / 1000, UTC).date()
 
     def missing(self, lines: int) -> int:
-        """How many lines the segment lacks of those that its name promises."""
+        """How many lines are missing from the segment, by the number in its name."""
         return max(0, (self.promised or 0) - lines)
 
 
 def segments_of_batch(read: CheckpointReader, batch: int) -> list[Segment]:
-    """Which segments a batch has taken, the empty and the vanished among them, as the file source's own log says.
+    """Return the segments that a batch has read, from the file source's own log. Empty and deleted ones are included.
 
-    A DataFrame tells of the files that it found lines in. The log (its format is version 1 since Spark 2.0) holds an
-    entry per file; a batch is a range of the log, from the offset of the batch before to its own.
+    A DataFrame shows only the files that have lines. The log (format version 1 since Spark 2.0) has an entry per file.
+    A batch is a range of the log, from the offset of the batch before to its own.
     """
     first = 0 if batch == 0 else _log_offset(read, batch - 1) + 1
     numbers = range(first, _log_offset(read, batch) + 1)
@@ -70,7 +70,7 @@ def _log_offset(read: CheckpointReader, batch: int) -> int:
 
 
 def _entries(read: CheckpointReader, number: int) -> Iterator[Segment]:
-    """The files of one log entry: each tenth is compacted, and then holds those of its predecessors too."""
+    """Read the files of one log entry. Every tenth entry is compacted: it also holds the files of the earlier ones."""
     text = read(f"{_LOG}/{number}.compact") or read(f"{_LOG}/{number}")
     if text is None:
         raise FileNotFoundError(f"the checkpoint's log of files has no entry {number}")
@@ -80,39 +80,39 @@ def _entries(read: CheckpointReader, number: int) -> Iterator[Segment]:
 
 
 class EventSource(Protocol):
-    """Where lines come from."""
+    """A place from which event lines are read."""
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """The stream: ``value``, a line; ``path``, what it is of; its ``offset`` there, if known; ``written_at``."""
+        """The lines: ``value``, ``path`` (segment or partition), ``offset`` (NULL in files), ``written_at``."""
 
     def checkpoint(self, job: str) -> str:
-        """The name of a job's checkpoint: it belongs to one source and cannot continue with another."""
+        """The name of a job's checkpoint. A checkpoint belongs to one source and cannot continue with another."""
 
     def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:
-        """The files that a batch has taken."""
+        """The files that a batch has read."""
 
     def lost(self, read: CheckpointReader, batch: int, lines: DataFrame) -> int:
-        """How many lines were gone before a batch, as far as that is known, could read them."""
+        """How many lines were deleted before a batch could read them, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventsFromArchive:
-    """From a directory of segments. Hidden names are not segments yet; folders are not columns."""
+    """Reads a directory of segments. Files with hidden names are not complete yet; folders' names are not columns."""
 
     archive: str
     batch_bytes: int = BATCH_BYTES
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """The lines of new segments. Raises FileNotFoundError if there is no archive."""
+        """The lines of new segments. Raises FileNotFoundError if the directory does not exist."""
         if not exists(spark, self.archive):
-            raise FileNotFoundError(f"{self.archive}: there is no archive")
+            raise FileNotFoundError(f"{self.archive}: this directory of the archive does not exist")
         source = spark.readStream.format("text").options(
             lineSep="\n",
             recursiveFileLookup="true",
             pathGlobFilter=_NAMES,
             maxFileAge=ANY_AGE,
             maxBytesPerTrigger=str(self.batch_bytes),
-            # Lines before the damage are kept; what the name promises and is not there is counted.
+            # Lines before the damage are read. Missing lines are counted by the number in the segment's name.
             ignoreCorruptFiles="true",
         )
         return source.load(literal(self.archive)).select(
@@ -123,21 +123,21 @@ class EventsFromArchive:
         )
 
     def checkpoint(self, job: str) -> str:
-        """The job's own name."""
+        """The job's name."""
         return job
 
     def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:
-        """The empty and the vanished among them."""
+        """The files that a batch has read, also empty and deleted ones."""
         return segments_of_batch(read, batch)
 
     def lost(self, read: CheckpointReader, batch: int, lines: DataFrame) -> int:  # noqa: ARG002 (the names of segments say it)
-        """None: what a segment lacks is counted by its name."""
+        """Always 0: missing lines of a segment are counted by its name."""
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class EventsFromTopic:
-    """From the topic that the ``kafka`` reporter writes to."""
+    """Reads the topic to which the ``kafka`` reporter writes."""
 
     records: RecordsFromKafka
 
@@ -155,10 +155,10 @@ class EventsFromTopic:
         return f"{job}-{self.records.topic}"
 
     def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:  # noqa: ARG002 (there are none)
-        """None: a topic has no files that could come up short."""
+        """Always empty: a topic has no files."""
         return []
 
     def lost(self, read: CheckpointReader, batch: int, lines: DataFrame) -> int:
-        """What the brokers deleted, by age or size, before it was read."""
+        """How many lines the brokers deleted, by age or size, before they were read."""
         partition = F.substring_index("path", "-", -1).cast("int").alias("log_partition")
         return self.records.passed(read, batch, lines.select(partition, F.col("offset").alias("log_offset"))).lost

@@ -1,10 +1,10 @@
-"""Makes the tables ``events`` and ``partitions`` of lines, without events that are stored already.
+"""Makes the tables ``events`` and ``partitions`` from lines, without events that are stored already.
 
 Lines that cannot be read become rows of ``quarantine``.
 
-Both the archive and a second run of ingest are at least once. Mostly nothing repeats, and then that shows at little
-cost: a segment holds the numbers of its log one after the other, and no other segment has the same. Only where that is
-not so is every event compared with every other.
+The archive and ingest both deliver at least once, so lines may repeat. Usually no line does, and that is cheap to see:
+each segment has consecutive numbers of its log, and no two segments overlap. Only if this check fails are all events
+compared with each other.
 """
 
 from collections.abc import Iterable
@@ -30,9 +30,9 @@ from karrot.pipeline.schemas.table_schemas import struct
 from karrot.pipeline.store.shared_columns import moment, whole
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
-"""The longest line that is read as JSON. A body has at most 8 MiB, grows as a string in JSON, and is said twice."""
+"""The longest line that is parsed. A body has at most 8 MiB; a line has its content twice, once as a longer string."""
 
-_BURROW_BEGAN_MS: Final = 1_420_070_400_000  # 2015-01-01: what was received before has a clock that was never set
+_BURROW_BEGAN_MS: Final = 1_420_070_400_000  # 2015-01-01: an earlier time comes from a clock that was never set
 _DAY_MS: Final = 86_400_000
 _VERSION: Final = 1
 _ID: Final = ("log_id", "seq")
@@ -47,30 +47,32 @@ REQUIRED: Final = (
     "consumer",
     "status",
 )
-"""The fields that no line may lack."""
-# Not the body, which the rest of the line says again field by field; of the worst partition only what a table has.
+"""The fields that every line must have."""
+# The body is not read, because the other fields of the line have its content. Of the worst partition, only the fields
+# with a column are read.
 _OF_WORST: Final = ("topic", "partition", "owner", "start_offset", "start_lag", "end_offset")
 _WORST: Final = StructType([PARTITION_LINE[name] for name in _OF_WORST])
 _FIELDS: Final = {field.name: field.dataType for field in LINE if field.name != "body"}
 _READ: Final = struct(**_FIELDS | {"max_partition": _WORST, CORRUPT: StringType()})
 FIRST_LINES: Final = StructType().add("source", StringType()).add("path", StringType()).add("first", LongType())
-"""A segment, how Spark spells its path, and the number of its first line."""
+"""A segment, its path as Spark writes it, and the number of its first line."""
 
 
 def read_lines(lines: DataFrame) -> DataFrame:
-    """Read ``value`` (a line), ``path`` (its segment or partition), ``offset`` (its place, if known), ``written_at``.
+    """Parse the lines of an `EventSource`: ``value``, ``path``, ``offset`` and ``written_at``.
 
-    Gives ``path`` and ``offset``; ``number``, which counts along a segment; ``day``; ``line`` as a struct; and where a
-    line is none of ours the ``reason`` (else NULL) and ``raw``, the line in base64 (its first 64 KiB).
+    The rows have ``path`` and ``offset``; ``number``, which counts the lines of a segment; ``day``; and ``line`` as a
+    struct. For a line that cannot be used, ``reason`` says why (else NULL), and ``raw`` is the line in base64 (its
+    first 64 KiB).
 
-    A receipt before there was a Burrow, or more than a day after the segment was written, is no time: retention would
-    drop its day at once, or never.
+    A line is ``impossible_time`` if it was received before 2015, or more than a day after its segment was written.
+    Retention would delete the day of such a line at once, or never.
     """
     read = lines.withColumn("number", F.monotonically_increasing_id()).withColumn("line", parsed(_READ))
     judged = read.withColumn("reason", why_unusable())
     is_good = F.col("reason").isNull()
     received_at_ms = F.when(is_good, F.col("line.received_at_ms"))
-    # Cut as characters first, because the cast copies: a huge line would fill the heap.
+    # Cut the text before the cast: the cast makes a copy, and a huge line would fill the heap.
     cut = F.substring("value", 1, RAW_BYTES)
     return judged.select(
         "path",
@@ -84,7 +86,7 @@ def read_lines(lines: DataFrame) -> DataFrame:
 
 
 def events(lines: DataFrame) -> DataFrame:
-    """One row per good line, and its day."""
+    """Make the table ``events``, with its day: one row per good line."""
     max_partition = F.col("max_partition")
     read = lines.where(F.col("reason").isNull()).select("line.*", "day")
     return read.withColumns(
@@ -105,7 +107,7 @@ def events(lines: DataFrame) -> DataFrame:
 
 
 def partitions(lines: DataFrame) -> DataFrame:
-    """One row per partition that a good line lists, and the day of the line."""
+    """Make the table ``partitions``, with its day: one row per partition that a good line lists."""
     listed = lines.where(F.col("reason").isNull()).select(
         "day",
         *(F.col("line")[name].alias(name) for name in ("event_id", "log_id", "seq", "source", "cluster", "consumer")),
@@ -129,14 +131,15 @@ def partitions(lines: DataFrame) -> DataFrame:
 
 
 def parsed(schema: StructType) -> Column:
-    """The column ``value``, a line, read as JSON of a schema with `CORRUPT`; NULL where it is too long for that."""
+    """Parse the column ``value`` as JSON of a schema with `CORRUPT`; NULL if the line is too long."""
     return F.from_json(F.when(_is_short_enough(), F.col("value")), schema, {"columnNameOfCorruptRecord": CORRUPT})
 
 
 def why_unusable() -> Column:
-    """Why a line is not one of ours, NULL if it is. The version comes first: another may use other keys.
+    """The reason why a line cannot be used; NULL if it can.
 
-    Looks at the columns ``value``, ``line`` (`parsed`, with the `REQUIRED` fields) and ``written_at``.
+    The version is checked before the fields, because another version may have other fields. The expression uses the
+    columns ``value``, ``line`` (`parsed`, with the `REQUIRED` fields) and ``written_at``.
     """
     line = F.col("line")
     received_at_ms, written_ms = line["received_at_ms"], F.unix_millis("written_at")
@@ -156,7 +159,7 @@ def _is_short_enough() -> Column:
 
 
 class SequenceRange(NamedTuple):
-    """The first and the last of a log's numbers that are in one place."""
+    """The first and the last sequence number of a log in one place."""
 
     log_id: str
     first: int
@@ -164,27 +167,27 @@ class SequenceRange(NamedTuple):
 
 
 def in_order() -> Column:
-    """An aggregate over good lines of a log: whether they are numbered as their events are, so that none repeats."""
+    """An aggregate over good lines of a log: whether their sequence numbers are consecutive, so that none repeats."""
     number, seq = F.col("number"), F.col("line.seq")
-    ahead = F.try_subtract(number, seq)  # NULL, which an aggregate passes by, only where the event's is negative
+    ahead = F.try_subtract(number, seq)  # NULL only if seq is negative; aggregates ignore NULL
     return (F.min(ahead) == F.max(ahead)) & (F.min(seq) >= 0)
 
 
 def stored_ranges(known: DataFrame) -> list[SequenceRange]:
-    """One for each log that ``known`` (the table ``events``) has something of."""
+    """One range for each log in ``known`` (rows of the table ``events``)."""
     found = known.groupBy("log_id").agg(F.min("seq"), F.max("seq")).collect()
     return [SequenceRange(*row) for row in found]
 
 
 def overlap(several: Iterable[SequenceRange]) -> bool:
-    """Whether two of them may share a number."""
+    """Whether two ranges of one log may share a number."""
     return any(one.log_id == other.log_id and other.first <= one.last for one, other in pairwise(sorted(several)))
 
 
 def repeated_lines(lines: DataFrame, known: DataFrame) -> DataFrame:
     """The ``number`` of each good line whose event came before: earlier in the batch, or in ``known``.
 
-    An event's id is its log's id and its number in that log; ``known`` has both (the table ``events``).
+    ``known`` are rows of the table ``events``. Two events are the same if log id and sequence number are equal.
     """
     arrived = lines.where(F.col("reason").isNull()).select("line.log_id", "line.seq", "number")
     stored = known.select(*_ID, F.lit(-1).cast("bigint").alias("number"))
@@ -194,12 +197,12 @@ def repeated_lines(lines: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def without_lines(lines: DataFrame, numbers: DataFrame) -> DataFrame:
-    """The lines but for those with these numbers."""
+    """Remove the lines with these numbers."""
     return lines.join(numbers, on="number", how="left_anti")
 
 
 def bad_lines(lines: DataFrame, segments: DataFrame) -> DataFrame:
-    """The lines that have a reason. ``segments`` are of the schema `FIRST_LINES`."""
+    """Make rows of ``quarantine`` from the lines with a reason. ``segments`` have the schema `FIRST_LINES`."""
     return (
         lines.where(F.col("reason").isNotNull())
         .join(F.broadcast(segments), on="path", how="inner")

@@ -1,8 +1,8 @@
 """Runs ``karrot pipeline ingest``: streams event lines into ``events``, ``partitions`` and ``quarantine``.
 
-Spark's source says which segments or records are new. A batch reads them once and writes each table into its own
-``batch_id=``, so that a batch that is repeated after a crash overwrites itself. The id begins with that of the
-checkpoint: a new checkpoint counts from 0 again and must not overwrite what another one wrote.
+Spark's source finds the new segments or records. A batch reads them once and writes each table into its own
+``batch_id=``, so a batch that is repeated after a crash overwrites its own files. The id begins with the checkpoint's
+id, because a new checkpoint counts from 0 again and must not overwrite the batches of another one.
 """
 
 from collections import Counter
@@ -47,7 +47,11 @@ from karrot.pipeline.stream.query_runner import (
 
 @dataclass(frozen=True, slots=True)
 class IngestSummary:
-    """What went in and out. Short segments' names promise the ``missing`` lines; a topic deleted the ``lost`` ones."""
+    """Counts the lines that a run read and what became of them.
+
+    ``missing`` lines are promised by the names of short segments. ``lost`` lines were deleted from the topic before
+    they were read.
+    """
 
     batches: int = 0
     segments: int = 0
@@ -69,13 +73,13 @@ class IngestSummary:
         return self.lines == self.events + self.quarantined + self.duplicates
 
     def __str__(self) -> str:
-        told = (
+        text = (
             f"{self.lines:,} lines{f' of {self.segments:,} segments' if self.segments else ''} = {self.events:,} events"
             f" + {self.quarantined:,} quarantined + {self.duplicates:,} duplicates; {self.partitions:,} partitions"
         )
         if self.short_segments:
-            told += f"; {self.missing:,} lines are missing from {self.short_segments:,} short segments"
-        return f"{told}; {self.lost:,} were deleted from the topic before they were read" if self.lost else told
+            text += f"; {self.missing:,} lines are missing from {self.short_segments:,} short segments"
+        return f"{text}; {self.lost:,} were deleted from the topic before they were read" if self.lost else text
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
@@ -84,7 +88,10 @@ class IngestSummary:
 
 @dataclass(slots=True)
 class Ingest:
-    """The job; ``tell`` gets what each batch wrote. Two must not share tables: neither would see the other's events."""
+    """The job: writes event lines batch by batch; ``tell`` gets the summary of each batch.
+
+    Two jobs must not write into the same tables, because neither would see the other's events.
+    """
 
     spark: SparkSession
     source: EventSource
@@ -105,11 +112,11 @@ class Ingest:
         return self.total
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Begin, and return at once. Raises what the source's ``lines`` raises."""
+        """Start the query and return. Raises the errors of the source's ``lines``."""
         return start_query(self.source.lines(self.spark), self.take, self.checkpoint, every)
 
     def take(self, lines: DataFrame, batch: int) -> None:
-        """Write one batch; called by Spark, again for the same batch after a crash."""
+        """Write one batch. Spark calls this, and repeats the same batch after a crash."""
         notes = checkpoint_reader(self.spark, self.checkpoint)
         taken = self.source.segments(notes, batch)
         batch_id = batch_name(checkpoint_id(lines.sparkSession), batch)
@@ -125,7 +132,7 @@ class Ingest:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """One batch: the lines as read, and the segments that they are of."""
+    """One batch: its parsed lines, and the segments that they come from."""
 
     spark: SparkSession
     tables: Tables
@@ -159,7 +166,7 @@ class _Batch:
         )
 
     def _counted(self) -> list[Row]:
-        """A row for each segment or partition that has lines, and day, log and usability of those."""
+        """Count the lines by segment or partition, day, log and whether they can be used."""
         log_id, seq = F.col("line.log_id"), F.col("line.seq")
         sorts = self.lines.groupBy("path", "day", log_id.alias("log_id"), F.col("reason").isNotNull().alias("is_bad"))
         counts = sorts.agg(
@@ -172,7 +179,7 @@ class _Batch:
         return counts.collect()
 
     def _new(self, good: list[Row], days: Collection[date]) -> tuple[DataFrame, int]:
-        """The lines but for events that are there already, and how many those are."""
+        """Return the lines without repeated events, and the number of repeated ones."""
         known = self._known(good, days)
         if all(row.in_order for row in good):
             taken = [SequenceRange(row.log_id, row.lowest, row.highest) for row in good]
@@ -183,19 +190,19 @@ class _Batch:
         return without_lines(self.lines, repeated) if duplicates else self.lines, duplicates
 
     def _known(self, good: list[Row], days: Collection[date]) -> DataFrame:
-        """The events of these days that other batches wrote, as far as they may be the same."""
+        """The events of these days that other batches wrote, within the range of this batch's sequence numbers."""
         known = self.tables.read(self.spark, "events", days=days, batches=True)
         lowest, highest = (min(row.lowest for row in good), max(row.highest for row in good)) if good else (0, 0)
-        # A file's footer says which numbers it holds: what is older is not read.
+        # A file's footer has the range of its numbers, so Spark skips files with other numbers.
         may_be_same = F.col("seq").between(lowest, highest)
         return known.where(may_be_same & (F.col("batch_id") != self.batch_id))
 
     def _write_quarantine(self, counted: list[Row], missing: dict[Segment, int]) -> None:
-        # A segment that came up short before a crash may be whole now, as one that was still being copied.
+        # A segment that was short before a crash may be whole now, for example if it was still being copied.
         self.tables.drop_batch(self.spark, "quarantine", self.batch_id, {one.written_on for one in self.segments})
         bad = {row.path for row in counted if row.is_bad}
         if bad:
-            # Of a path's rows the one with its first line comes last.
+            # In this order, the row with a path's first line comes last and stays in the dict.
             first = {row.path: row.first for row in sorted(counted, key=lambda row: -row.first)}
             places = [{"source": plain_url(path), "path": path, "first": first[path]} for path in sorted(bad)]
             lines = bad_lines(self.lines, self.spark.range(1).select(rows(places, FIRST_LINES)))
@@ -206,14 +213,14 @@ class _Batch:
             self.tables.write_batch(_short_segments(self.spark, missing), "quarantine", self.batch_id)
 
     def _rows(self, name: str, days: Iterable[date]) -> int:
-        """How many rows of the batch the table holds now, by the footers of its files."""
+        """The number of rows of the batch in the table, from the footers of its files."""
         return self.tables.rows_of_batch(self.spark, name, self.batch_id, days)
 
 
 def _short_segments(spark: SparkSession, missing: Mapping[Segment, int]) -> DataFrame:
-    """One row of ``quarantine`` per segment that lacks lines, on the day that it was written."""
-    told = [
+    """Make one row of ``quarantine`` per segment with missing lines, on the day on which it was written."""
+    short = [
         {"source": one.path, "reason": "short_segment", "missing": count, "day": one.written_on.isoformat()}
         for one, count in sorted(missing.items())
     ]
-    return spark.range(1).select(rows(told, with_day(QUARANTINE)))
+    return spark.range(1).select(rows(short, with_day(QUARANTINE)))

@@ -1,1 +1,1 @@
-"""Ingests Kafka's ``__consumer_offsets`` into the tables ``commits``, ``members`` and ``ends``."""
+"""Writes Kafka's ``__consumer_offsets`` and log ends into the tables ``commits``, ``members`` and ``ends``."""

@@ -1,9 +1,9 @@
 """Reads big-endian integers from binary columns with built-in expressions that Spark compiles.
 
-``conv(hex(…))`` would take half a microsecond for eight bytes: more than everything else that is done with a record of
-``__consumer_offsets``. ``crc32`` takes a fiftieth of that, and of four bytes it can be undone, since no two values have
-the same checksum. Each bit of a checksum is the XOR of some bits of the value and of a constant. The way back is of the
-same kind: the number is the XOR of four numbers that are looked up, one for each byte of the checksum.
+``conv(hex(…))`` takes half a microsecond for eight bytes: more than all other work on a record of
+``__consumer_offsets``. ``crc32`` takes a fiftieth of that. The checksum of four bytes can be reversed, because no two
+values have the same checksum. Each bit of a checksum is the XOR of some bits of the value and of a constant. So the
+value is also an XOR: of four numbers, one for each byte of the checksum, from lookup tables.
 """
 
 from functools import cache
@@ -18,8 +18,11 @@ _BITS: Final = 32
 
 
 def uint32(data: Column, at: Column) -> Column:
-    """Four bytes, ``at`` counted from 1, as a bigint. Of fewer bytes a number without meaning; ``data`` is not NULL."""
-    # Of such an array Spark sees that nothing is NULL, and does not ask at each step.
+    """Read four bytes from the place ``at``, counted from 1, as a bigint.
+
+    The number is undefined if there are fewer than four bytes. ``data`` must not be NULL.
+    """
+    # Spark sees that no element of a literal array is NULL, so it does not check for NULL at each step.
     arrays = (F.expr(f"array({','.join(f'{number}L' for number in table)})") for table in tables())
     checksum = F.crc32(F.substr(data, at, F.lit(4)))
     first, second, third, fourth = (
@@ -29,18 +32,18 @@ def uint32(data: Column, at: Column) -> Column:
 
 
 def uint16(data: Column, at: Column) -> Column:
-    """Two bytes likewise, and there are two before them."""
+    """Read two bytes in the same way. There must be two more bytes before ``at``."""
     return uint32(data, at - F.lit(2)).bitwiseAND(F.lit(0xFFFF))
 
 
 def int64(data: Column, at: Column) -> Column:
-    """Eight bytes likewise, signed."""
+    """Read eight bytes in the same way, as a signed number."""
     return F.shiftleft(uint32(data, at), _BITS).bitwiseOR(uint32(data, at + F.lit(4)))
 
 
 @cache
 def tables() -> tuple[tuple[int, ...], ...]:
-    """What to look up: for each byte of a checksum, the lowest first, the 256 numbers to XOR."""
+    """Make the lookup tables: for each byte of a checksum, the lowest byte first, the 256 numbers to XOR."""
     none = crc32(bytes(4))
     basis = _reduced([(crc32((1 << bit).to_bytes(4, "big")) ^ none, 1 << bit) for bit in range(_BITS)])
     offset = _combined(none, basis)
@@ -51,7 +54,7 @@ def tables() -> tuple[tuple[int, ...], ...]:
 
 
 def _reduced(pairs: list[tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Checksums and their numbers by the highest bit of a checksum, another one for each: Gauss without carry."""
+    """Reduce pairs of checksum and number until each checksum has another highest bit (Gaussian elimination)."""
     basis: dict[int, tuple[int, int]] = {}
     for checksum, number in pairs:
         while (top := checksum.bit_length()) in basis:

@@ -1,10 +1,10 @@
 """Decodes records of ``__consumer_offsets``: makes the table ``commits``, and names the type of every other record.
 
-A record begins with a big-endian int16, in the key its type and in the value its version; the fields follow as in
+Key and value each begin with a big-endian int16: the type in the key, the version in the value. The fields follow as in
 Kafka's ``group-coordinator/…/OffsetCommitKey.json`` and ``OffsetCommitValue.json``.
 
-A number is read from what bytes there are, and means nothing if some are missing: whether all bytes of a field were
-there is decided by lengths alone, before anything is told. So a record that was cut has a reason and not one number.
+A number that is read from too few bytes has no meaning. So lengths alone decide whether all bytes of a field are there,
+before any column is set. A record that is cut off has a ``reason``, and none of its numbers.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ KEY_TYPES: Final[Mapping[int, str]] = MappingProxyType(
         )
     )
 )
-"""What a key's first int16 says of its record, as Kafka 4 names it. Consumers of every protocol commit with 1."""
+"""The types of records by the first int16 of the key, as Kafka 4 names them. All protocols commit offsets with 1."""
 
 _NULL: Final = 0xFFFF
 """A string's length of -1, read as unsigned."""
@@ -61,8 +61,8 @@ _ANY_PARTITIONS: Final = 1_000_000
 _KEY_HEAD: Final = 4
 _COMPACT: Final = 4  # the first version whose strings have varints for lengths, and which ends in tagged fields
 
-# A walk over tagged fields is a loop, which built-in expressions have not; a regular expression over the digits has.
-# Known are one field, the topic's id of 16 bytes, and no other.
+# Tagged fields need a loop. Built-in expressions have no loop, so a regular expression matches the hexadecimal digits.
+# The only known tagged field is the topic's id, of 16 bytes.
 _MOST_TAG_BYTES: Final = 1024
 _TAG: Final = "(?:(?:[89A-F].)*[0-7].(?:" + "|".join(f"{size:02X}.{{{2 * size}}}" for size in range(128)) + "))"
 _TAGS: Final = "^(?:" + "|".join(f"{count:02X}{_TAG}{{{count}}}" for count in range(8)) + ")"
@@ -70,25 +70,27 @@ _TAGS: Final = "^(?:" + "|".join(f"{count:02X}{_TAG}{{{count}}}" for count in ra
 
 
 def decode_offsets(records: DataFrame, cluster: str) -> DataFrame:
-    """One row per record of the Kafka source's shape (``key, value, topic, partition, offset, timestamp``).
+    """Make one row per record. The records have the columns of Spark's Kafka source.
 
-    The columns of `COMMITS`; ``key_type`` (NULL where the key has none); ``readable``, false if there is a ``reason``;
-    ``key`` and ``value`` as they came. Only readable records of the key types 0 and 1 say anything else than where they
-    lie: the rest is for `decode_members`, or counted by the name of its type.
+    These columns are ``key, value, topic, partition, offset, timestamp``. A row has the columns of `COMMITS`;
+    ``key_type`` (NULL if the key has none); ``readable``, false if there is a ``reason``; ``key`` and ``value`` as they
+    came. Only readable records of the key types 0 and 1 have more than the place of the record. The other records are
+    for `decode_members`, or are counted by the name of their type.
 
-    Records with a column ``written_at`` are of files and may lack what Kafka gives each, or have a timestamp that none
-    has, which is a reason too; it is the ``log_ts`` of those, since what is quarantined needs a day.
+    Records with a column ``written_at`` come from files. They may have no partition, no offset or no timestamp, or an
+    impossible timestamp; each of these is a ``reason``. Their ``log_ts`` is then ``written_at``, because a row in
+    ``quarantine`` needs a day.
     """
     if "written_at" not in records.columns:
         return _decoded(records, cluster)
     has_all = F.col("partition").isNotNull() & F.col("offset").isNotNull() & is_possible("timestamp")
-    # Apart, since no more fits into what Spark compiles of a record that is read.
+    # A query of its own: the code that Spark compiles for readable records has no room left.
     lacking = _lacking(records.where(~has_all), cluster)
     return _decoded(records.where(has_all), cluster).unionByName(lacking, allowMissingColumns=True)
 
 
 def commits(decoded: DataFrame) -> DataFrame:
-    """The table ``commits`` and its day, of what `decode_offsets` made."""
+    """Make the table ``commits``, with its day, from the rows of `decode_offsets`."""
     return (
         decoded.where(F.col("readable") & F.col("key_type").isin(0, 1))
         .withColumn("day", F.to_date("log_ts"))
@@ -98,10 +100,10 @@ def commits(decoded: DataFrame) -> DataFrame:
 
 def _decoded(records: DataFrame, cluster: str) -> DataFrame:
     judged = records.transform(_with_key).transform(_with_value).transform(_with_verdict)
-    # The same rows in the same partitions: Spark compiles what is before and what is after into a method each. Together
-    # they are too large for HotSpot, which does not compile a method of more than 8,000 bytes.
+    # This `coalesce` changes no row and no partition. It makes Spark compile the steps before and after it into two
+    # methods. One method would be too large for HotSpot, which does not compile more than 8,000 bytes.
     apart = judged.drop("_key", "_value").coalesce(_ANY_PARTITIONS)
-    return apart.transform(_with_numbers).select(*_told(cluster), "readable", "reason", "key", "value")
+    return apart.transform(_with_numbers).select(*_commit_columns(cluster), "readable", "reason", "key", "value")
 
 
 def _lacking(records: DataFrame, cluster: str) -> DataFrame:
@@ -121,7 +123,7 @@ def _lacking(records: DataFrame, cluster: str) -> DataFrame:
 
 
 def _with_key(records: DataFrame) -> DataFrame:
-    """The type, how long group and topic are, and how many bytes are left without them (``_after_…``)."""
+    """Add the type, the lengths of group and topic, and the numbers of bytes left after them (``_after_…``)."""
     key, length = F.col("_key"), F.col("_key_length")
     filled = F.when(length >= F.lit(_KEY_HEAD), key).otherwise(F.rpad(key, _KEY_HEAD, F.lit(b"\0")))
     head = uint32(filled, F.lit(1))
@@ -140,9 +142,10 @@ def _with_key(records: DataFrame) -> DataFrame:
 
 
 def _with_value(records: DataFrame) -> DataFrame:
-    """Where a value's parts lie, counted from 1: metadata ``_at``, of ``_text`` bytes, and then the times, ``_ts_at``.
+    """Add the places of a value's parts, counted from 1.
 
-    ``_length`` is -1 for a tombstone.
+    The metadata begins at ``_at`` and has ``_text`` bytes; the times begin at ``_ts_at``. ``_length`` is the length of
+    the value, -1 for a tombstone.
     """
     two_at = F.when(F.col("_version") < F.lit(3), F.lit(11)).otherwise(F.lit(15))
     return (
@@ -157,7 +160,7 @@ def _with_value(records: DataFrame) -> DataFrame:
 
 
 def _with_metadata(records: DataFrame) -> DataFrame:
-    """Its length is the int16 ``_two``, or a varint that begins there: of up to three bytes, as no text is longer."""
+    """Add the length of the metadata: the int16 ``_two``, or a varint of up to three bytes that begins there."""
     version, two, third = F.col("_version"), F.col("_two"), F.col("_third")
     first, low_bits = F.shiftright(two, 8), two.bitwiseAND(F.lit(0x7F))
     is_compact = version >= F.lit(_COMPACT)
@@ -170,12 +173,12 @@ def _with_metadata(records: DataFrame) -> DataFrame:
         .withColumns(
             {
                 "_at": at,
-                "_told": F.when(is_compact, F.when(has_two, long).otherwise(first) - F.lit(1))
+                "_declared": F.when(is_compact, F.when(has_two, long).otherwise(first) - F.lit(1))
                 .when(two == F.lit(_NULL), F.lit(-1))
                 .otherwise(two),
             }
         )
-        .withColumn("_text", F.greatest("_told", F.lit(0)))
+        .withColumn("_text", F.greatest("_declared", F.lit(0)))
     )
 
 
@@ -185,13 +188,14 @@ def _with_verdict(records: DataFrame) -> DataFrame:
         .when(~F.col("_is_commit"), None)
         .otherwise(F.coalesce(_wrong_in_key(), _wrong_in_value()))
     )
-    # No filter is pushed through the partition's id: Spark would write all of the above into the filter, many times.
+    # The partition's id stops Spark from pushing a filter down. It would copy all expressions above into the filter,
+    # many times.
     readable = F.col("reason").isNull() & (F.spark_partition_id() >= F.lit(0))
     return records.withColumn("reason", why).withColumn("readable", readable)
 
 
 def _wrong_in_key() -> Column:
-    """The first fault in the order of the bytes."""
+    """The first fault of a key, in the order of its bytes."""
     group, topic = F.col("_group"), F.col("_topic")
     after_group, after_topic = F.col("_after_group"), F.col("_after_topic")
     return (
@@ -205,7 +209,7 @@ def _wrong_in_key() -> Column:
 
 
 def _wrong_in_value() -> Column:
-    """Likewise; nothing is wrong with a tombstone."""
+    """The first fault of a value, in the order of its bytes; a tombstone has none."""
     length, version, left = F.col("_length"), F.col("_version"), F.col("_after_text")
     is_compact = version == F.lit(_COMPACT)
     return (
@@ -230,9 +234,10 @@ def _odd_length(length: Column, null: str) -> Column:
 
 
 def _are_tags_whole() -> Column:
-    """Whether the tagged fields end within the value; what follows them does not matter.
+    """Whether the tagged fields end within the value; bytes after them are ignored.
 
-    A value that ends where they would begin is taken, as Burrow takes it: no broker writes it, and nothing is missed.
+    A value that ends before the tagged fields is accepted, as in Burrow. No broker writes such a value, and all its
+    other fields are there.
     """
     tail = F.substr("_value", F.col("_ts_at") + F.lit(8), F.lit(_MOST_TAG_BYTES))
     nothing_else = (F.col("_after_text") == F.lit(7)) | (tail == F.lit(b"\0"))
@@ -240,11 +245,14 @@ def _are_tags_whole() -> Column:
 
 
 def _with_numbers(records: DataFrame) -> DataFrame:
-    """Read whether or not they are there: what is not read for every record, Spark writes out wherever it is used."""
+    """Add the numbers of every record, also of those that lack them.
+
+    If a number were read only under a condition, Spark would copy the expression to every place that uses it.
+    """
     key, value, ts_at = _key(), _value(), F.col("_ts_at")
     return records.withColumns(
         {
-            "_is_told": F.col("readable") & (F.col("_length") >= F.lit(0)),
+            "_has_value": F.col("readable") & (F.col("_length") >= F.lit(0)),
             "_names": F.col("readable") & F.col("_is_commit"),
             "_partition": uint32(key, F.col("_topic_at") + F.col("_topic")),
             "_offset": int64(value, F.lit(3)),
@@ -255,29 +263,29 @@ def _with_numbers(records: DataFrame) -> DataFrame:
     )
 
 
-def _told(cluster: str) -> list[Column]:
+def _commit_columns(cluster: str) -> list[Column]:
     key, value, version = _key(), _value(), F.col("_version")
-    names, is_told = F.col("_names"), F.col("_is_told")
+    names, has_value = F.col("_names"), F.col("_has_value")
     group, topic, topic_at = F.col("_group"), F.col("_topic"), F.col("_topic_at")
     metadata = F.rtrim(_text(value, F.col("_at"), F.col("_text")), F.lit("\0"))
     commit_ms, expire_ms, epoch = F.col("_commit_ms"), F.col("_expire_ms"), F.col("_epoch")
-    has_epoch = is_told & (version >= F.lit(3)) & (epoch <= F.lit(_MOST_INT))
-    expires = is_told & (version == F.lit(1))
+    has_epoch = has_value & (version >= F.lit(3)) & (epoch <= F.lit(_MOST_INT))
+    expires = has_value & (version == F.lit(1))
     type_there = F.col("_key_length") >= F.lit(2)
     columns = {
         "cluster": F.lit(cluster),
         "consumer": F.when(names, _text(key, F.lit(5), group)),
         "topic": F.when(names, _text(key, topic_at, topic)),
         "partition": F.when(names, F.shiftright(F.shiftleft("_partition", 32), 32).cast("int")),
-        "version": F.when(is_told, version),
-        "offset": F.when(is_told, F.col("_offset")),
-        "metadata": F.when(is_told & (F.col("_told") >= F.lit(0)), metadata),
+        "version": F.when(has_value, version),
+        "offset": F.when(has_value, F.col("_offset")),
+        "metadata": F.when(has_value & (F.col("_declared") >= F.lit(0)), metadata),
         "leader_epoch": F.when(has_epoch, _int(epoch)),
-        "commit_ts": F.when(is_told, moment(commit_ms)),
-        "commit_ts_ms": F.when(is_told, commit_ms),
+        "commit_ts": F.when(has_value, moment(commit_ms)),
+        "commit_ts_ms": F.when(has_value, commit_ms),
         "expire_ts": F.when(expires, moment(expire_ms)),
         "expire_ts_ms": F.when(expires & (expire_ms >= F.lit(0)), expire_ms),
-        "tombstone": F.when(names, ~is_told),
+        "tombstone": F.when(names, ~has_value),
         "log_partition": F.col("partition"),
         "log_offset": F.col("offset"),
         "log_ts": F.col("timestamp"),
@@ -292,12 +300,12 @@ def _key() -> Column:
 
 
 def _value() -> Column:
-    """That of a commit; empty bytes for a tombstone and for other records."""
+    """The value of a commit; empty bytes for a tombstone and for other records."""
     return F.coalesce(F.when(F.col("_length") >= F.lit(0), F.col("value")), F.lit(b""))
 
 
 def _version(head: Column) -> Column:
-    """Which of those that are known; one more than the last for any other."""
+    """The version if it is known, else the newest known version plus 1."""
     known = F.when(head == F.lit(b"\0\3"), 3).when(head == F.lit(b"\0\1"), 1).when(head == F.lit(b"\0\4"), 4)
     return known.when(head == F.lit(b"\0\0"), 0).when(head == F.lit(b"\0\2"), 2).otherwise(_COMPACT + 1)
 
@@ -307,16 +315,16 @@ def _int(number: Column) -> Column:
 
 
 def _text(data: Column, at: Column, length: Column) -> Column:
-    """UTF-8, with U+FFFD for what is none: a cast alone keeps such bytes, and then no reader can open the file."""
+    """Read UTF-8, with U+FFFD for invalid bytes. A cast alone keeps these bytes, and readers cannot open the file."""
     return F.make_valid_utf8(F.substr(data, at, length).cast("string"))
 
 
 def bad_records(decoded: DataFrame) -> DataFrame:
-    """The records that `decode_offsets` or `decode_members` could not read.
+    """Make rows of ``quarantine`` from the records that `decode_offsets` or `decode_members` could not read.
 
-    ``source`` is ``<cluster>/__consumer_offsets-<partition>``, without what follows the name where the record has no
-    partition, and ``position`` the offset there. ``raw`` is a JSON object of ``key`` and ``value`` in base64, the first
-    64 KiB of each, ``null`` where there was none.
+    ``source`` is ``<cluster>/__consumer_offsets-<partition>``, without ``-<partition>`` if the record has none.
+    ``position`` is the record's offset. ``raw`` is a JSON object with ``key`` and ``value`` in base64: the first 64 KiB
+    of each, or ``null`` if the record had none.
     """
     raw = F.struct(*(F.base64(F.substring(name, 1, RAW_BYTES)).alias(name) for name in ("key", "value")))
     return (

@@ -1,7 +1,7 @@
 """Writes ``__consumer_offsets`` into the tables ``commits``, ``members`` and ``quarantine``, and onto a JSON topic.
 
-As in `karrot.pipeline.ingest.job`, a batch writes each table into its own ``batch_id=``, so that one that is
-repeated after a crash overwrites itself; the topic gets its records again.
+As in `karrot.pipeline.ingest.job`, a batch writes each table into its own ``batch_id=``. So a batch that is repeated
+after a crash overwrites its own files. The JSON topic gets the records of a repeated batch again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -35,16 +35,18 @@ from karrot.pipeline.stream.record_sources import RecordSource
 _COMMIT: Final = (0, 1)
 _METADATA: Final = 2
 _PLACE: Final = ("log_partition", "log_offset")
-"""Where a record lies in ``__consumer_offsets``."""
+"""The columns with the place of a record in ``__consumer_offsets``."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsSummary:
-    """What went in and what came out, in records.
+    """Counts the records that a run read and what became of them.
 
-    ``others`` are of the types that no table holds, by their names. ``offsets`` were passed (0 where records come from
-    files); of them ``lost`` were deleted by the broker before they were read, and `absent` have no record that can be
-    read. ``published`` went to the JSON topic. ``looks`` at where logs end were taken, and ``bad_looks`` left out.
+    - ``others``: records whose type has no table, by the name of the type.
+    - ``offsets``: offsets of the topic that were passed; 0 if the records come from files.
+    - ``lost``: those of them that the broker deleted before the job read them. `absent` counts those without a record.
+    - ``published``: records that were sent to the JSON topic.
+    - ``looks``: log-end samples that were written; ``bad_looks``: samples that were left out.
     """
 
     batches: int = 0
@@ -74,19 +76,19 @@ class OffsetsSummary:
 
     @property
     def absent(self) -> int:
-        """Offsets without a record: compacted away, of transactions that were aborted, or their markers."""
+        """Offsets without a readable record: compacted away, of an aborted transaction, or a transaction's marker."""
         return max(0, self.offsets - self.lost - self.records)
 
     def __str__(self) -> str:
-        told = (
+        text = (
             f"{self.records:,} records = {self.commits:,} commits + {self.tombstones:,} tombstones + {self.members:,}"
-            f" of members + {_told(self.others)} + {self.quarantined:,} quarantined + {self.duplicates:,} duplicates"
+            f" of members + {_listed(self.others)} + {self.quarantined:,} quarantined + {self.duplicates:,} duplicates"
         )
         if self.offsets:
-            told += f"; of {self.offsets:,} offsets {self.lost:,} lost, {self.absent:,} without a record"
+            text += f"; of {self.offsets:,} offsets {self.lost:,} lost, {self.absent:,} without a record"
         if self.published:
-            told += f"; {self.published:,} published"
-        return f"{told}; {PollSummary(self.looks, self.bad_looks)}" if self.looks or self.bad_looks else told
+            text += f"; {self.published:,} published"
+        return f"{text}; {PollSummary(self.looks, self.bad_looks)}" if self.looks or self.bad_looks else text
 
     def as_dict(self) -> dict[str, Any]:
         """The counts by name."""
@@ -95,9 +97,10 @@ class OffsetsSummary:
 
 @dataclass(slots=True)
 class LandOffsets:
-    """The job. ``tell`` gets the summary of each batch once it is written, ``seen`` the topics of its commits.
+    """The job: writes the records of ``__consumer_offsets`` batch by batch.
 
-    Two jobs for the same cluster must not write into the same tables at a time: neither would see the other's records.
+    After each batch, ``tell`` gets its summary, and ``seen`` the topics of its commits. Two jobs for one cluster must
+    not write into the same tables at the same time, because neither would see the other's records.
     """
 
     spark: SparkSession
@@ -111,14 +114,14 @@ class LandOffsets:
     total: OffsetsSummary = field(default_factory=OffsetsSummary)
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Begin, and return at once: with what is there or, with ``every``, with what comes too.
+        """Start the query and return: over the records that are there or, with ``every``, also over later records.
 
         Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.
         """
         return start_query(self.source.records(self.spark), self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
-        """Write one batch; called by Spark, again for the same batch after a crash."""
+        """Write one batch. Spark calls this, and repeats the same batch after a crash."""
         checkpoint = checkpoint_id(records.sparkSession)
         with persisted(_lean(decode_offsets(records, self.cluster))) as decoded:
             passed = self.source.passed(checkpoint_reader(self.spark, self.checkpoint), batch, decoded)
@@ -135,7 +138,7 @@ class LandOffsets:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """One batch: its records as decoded, those of them that are new, and how many there are of each sort."""
+    """One batch: the number of its records, the decoded records that are new, and their counts by sort."""
 
     job: LandOffsets
     batch_id: str
@@ -145,30 +148,30 @@ class _Batch:
 
     @classmethod
     def of(cls, job: LandOffsets, decoded: DataFrame, checkpoint: str, batch: int) -> Self:
-        """Leaves out what the tables have, or what comes twice."""
+        """Make the batch without records that the tables have already, or that come twice."""
         batch_id = batch_name(checkpoint, batch)
         counted = _counted(decoded)
         days = {row.day for row in counted}
 
         def counts(name: str) -> bool:
-            # One checkpoint of Kafka's passes each record once, so that only others' batches may have it.
+            # A checkpoint of Spark's Kafka source passes each record once, so only batches of other checkpoints count.
             return name != batch_id if job.source.may_repeat else not name.startswith(batch_prefix(checkpoint))
 
         known = _landed(job, days, counts)
         new = _once(decoded) if job.source.may_repeat else decoded
         if known is not None:
-            # Back in the order of the log, which a join need not keep: the JSON topic has it.
+            # A join may change the order. The JSON topic needs the order of the log.
             left = new.join(known, on=list(_PLACE), how="left_anti").repartition("log_partition")
             new = left.sortWithinPartitions(*_PLACE)
         return cls(job, batch_id, _sum(counted), new, counted if new is decoded else _counted(new))
 
     @property
     def topics(self) -> list[str]:
-        """On which somebody commits."""
+        """The topics on which groups commit."""
         return sorted({row.topic for row in self.counted if row.topic is not None})
 
     def write(self) -> OffsetsSummary:
-        """Every table, then the topic: what is published can be looked up."""
+        """Write every table, and then the topic, so that the tables have each commit before it is published."""
         tombstones = sum(row["count"] for row in self.counted if row.tombstone)
         good = self.new.where(F.col("readable") & F.col("key_type").isin(*_COMMIT))
         written = self._write("commits", commits(good))
@@ -190,13 +193,13 @@ class _Batch:
         )
 
     def _write(self, name: str, rows: DataFrame) -> int:
-        """Write a table's rows of the batch; how many its files hold then, by their footers."""
+        """Write a table's rows of the batch. Return the number of rows in its files, from their footers."""
         self.job.tables.write_batch(rows, name, self.batch_id)
         days = {row.day for row in self.counted}
         return self.job.tables.rows_of_batch(self.job.spark, name, self.batch_id, days)
 
     def _write_members(self, *, has_any: bool) -> tuple[int, int]:
-        """Write members, and what could not be read; how many records of metadata that were, and records at all."""
+        """Write ``members`` and ``quarantine``. Return the numbers of bad metadata records and of all bad records."""
         bad = bad_records(self.new)
         if not has_any:
             return 0, self._write_quarantine(bad, 0)
@@ -226,9 +229,9 @@ class _Batch:
 
 
 def _lean(decoded: DataFrame) -> DataFrame:
-    """What is kept for a batch: of a commit that was read its value is not needed any more.
+    """Drop the values of readable commits, which are not needed any more, and use one partition per core.
 
-    In as many partitions as there are cores: the topic has 50 of them, and each would make a file.
+    The topic has 50 partitions, and each would make a file.
     """
     was_read = F.col("readable") & F.col("key_type").isin(*_COMMIT)
     cores = decoded.sparkSession.sparkContext.defaultParallelism
@@ -236,14 +239,14 @@ def _lean(decoded: DataFrame) -> DataFrame:
 
 
 def _once(decoded: DataFrame) -> DataFrame:
-    """One record of each place; those that lack theirs are all kept."""
+    """Keep one record of each place. Records without a place are all kept."""
     has_place = F.col(_PLACE[0]).isNotNull() & F.col(_PLACE[1]).isNotNull()
     own = F.when(~has_place, F.monotonically_increasing_id())
     return decoded.withColumn("_own", own).dropDuplicates([*_PLACE, "_own"]).drop("_own")
 
 
 def _counted(decoded: DataFrame) -> list[Row]:
-    """A row per sort of record, topic and day, with their ``count``."""
+    """Count the records by sort, topic and day."""
     sorts = decoded.groupBy("key_type", "readable", "tombstone", "topic", F.to_date("log_ts").alias("day"))
     return sorts.count().collect()
 
@@ -256,13 +259,16 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
-def _told(others: Mapping[str, int]) -> str:
+def _listed(others: Mapping[str, int]) -> str:
     names = ", ".join(f"{name} {count:,}" for name, count in sorted(others.items()))
     return f"{sum(others.values()):,} others ({names})" if others else "0 others"
 
 
 def _landed(job: LandOffsets, days: Collection[date], counts: Callable[[str], bool]) -> DataFrame | None:
-    """Where the cluster's records lie that the batches that count wrote on these days; ``None`` if there are none."""
+    """The places of the cluster's records that are in the tables on these days; ``None`` if there are none.
+
+    ``counts`` says, by a batch's name, whether the records of the batch count.
+    """
     of_cluster = F.col("cluster") == job.cluster
     source, before = F.col("source"), f"{job.cluster}/__consumer_offsets-"
     places = {
@@ -276,7 +282,7 @@ def _landed(job: LandOffsets, days: Collection[date], counts: Callable[[str], bo
     }
     found: list[DataFrame] = []
     for name, (is_of, partition, offset) in places.items():
-        # A day's directories are listed by one call, however many they are.
+        # One call lists all directories of a day.
         paths = [
             job.tables.path(name, f"day={day}", entry)
             for day in sorted(days)

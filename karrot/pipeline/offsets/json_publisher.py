@@ -1,9 +1,9 @@
 """Publishes decoded commits as JSON to a Kafka topic, with the fields of the Kafka Streams application of 2017.
 
-A consumer of the topic commits offsets, and these are records of ``__consumer_offsets`` too. Each would become a record
-of the topic, and be committed again, without end. So commits on the topic itself are left out. So are all commits of
-the groups that were seen to read it since the start, up to `MOST_READERS`: a group that copies the topic elsewhere
-would make the loop in two steps.
+Consumers of the JSON topic commit offsets too, and these commits are records of ``__consumer_offsets``. If they were
+published, each record would cause a commit, and each commit a record, without end. So commits on the JSON topic itself
+are not published. The same holds for all commits of groups that have read it since the start, up to `MOST_READERS`. A
+group that copies the topic to another one would otherwise make the same loop in two steps.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from karrot.pipeline.stream.kafka_connection import KafkaConnection
 
 MOST_READERS: Final = 1_000
-"""How many groups that read the topic are remembered."""
+"""The most groups that are remembered as readers of the topic."""
 
 _FIELDS: Final = {
     "topic": "topic",
@@ -27,28 +27,28 @@ _FIELDS: Final = {
     "commitTimestamp": "commit_ts_ms",
     "expireTimestamp": "expire_ts_ms",
 }
-"""The fields, and the columns that they are of."""
+"""The fields of a record, with the columns that they come from."""
 
 
 def as_json(commits: DataFrame) -> DataFrame:
-    """``key`` as it came and the JSON ``value`` of readable commits that `decode_offsets` made.
+    """Make ``key``, unchanged, and the JSON ``value`` from readable commits of `decode_offsets`.
 
-    A tombstone has topic, partition and group, and null for all else. Times are epoch milliseconds.
+    A tombstone has topic, partition and group; its other fields are null. Times are epoch milliseconds.
     """
-    told = F.struct(*(F.col(column).alias(name) for name, column in _FIELDS.items()))
-    return commits.select("key", F.to_json(told, {"ignoreNullFields": "false"}).alias("value"))
+    fields = F.struct(*(F.col(column).alias(name) for name, column in _FIELDS.items()))
+    return commits.select("key", F.to_json(fields, {"ignoreNullFields": "false"}).alias("value"))
 
 
 @dataclass(slots=True)
 class JsonTopic:
-    """Where commits are published, at least once. ``readers`` are the groups that were seen to read it."""
+    """The topic to which commits are published, at least once. ``readers`` are the groups that have read it."""
 
     brokers: KafkaConnection
     topic: str
     readers: frozenset[str] = field(default=frozenset())
 
     def publish(self, commits: DataFrame, *, is_read: bool) -> int:
-        """Send the commits of a batch and return how many; ``is_read``: some of them are on the topic itself."""
+        """Publish the commits of a batch and return how many. ``is_read``: some of them are on the topic itself."""
         if is_read:
             on_topic = commits.where(F.col("topic") == self.topic).select("consumer").distinct().limit(MOST_READERS)
             readers = self.readers.union(row.consumer for row in on_topic.collect())

@@ -1,11 +1,11 @@
-"""Parses the metadata of classic groups in ``__consumer_offsets`` byte by byte, and makes the table ``members`` of it.
+"""Parses the metadata of classic groups in ``__consumer_offsets``, and makes the table ``members`` from it.
 
-These records are few and hold arrays of arrays, so they are read record by record in Python. Only they go there:
-commits, a hundred times as many, never leave the JVM.
+These records are few and hold arrays of arrays, so Python parses them one by one. There are a hundred times as many
+commits; they stay in the JVM.
 
-The layout is that of Kafka's ``GroupMetadataValue.json``: big-endian, in version 0 to 3 with int16 and int32 lengths,
-from version 4 on with unsigned varints and tagged fields. What the leader assigned to a member is in it as bytes of the
-clients' own protocol (``ConsumerProtocolAssignment.json``), which has no varints.
+The layout is that of Kafka's ``GroupMetadataValue.json``, big-endian. Versions 0 to 3 have int16 and int32 lengths.
+From version 4 on, lengths are unsigned varints, and there are tagged fields. A member's assignment is a field of bytes
+in the clients' own protocol (``ConsumerProtocolAssignment.json``), which has no varints.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,11 +40,14 @@ _ROWS_AT_ONCE: Final = 10_000
 
 
 class UnreadableMetadata(ValueError):  # noqa: N818 (says what the record is)
-    """The record is cut, or none that Kafka writes; the text is a stable code."""
+    """The record is cut off, or Kafka does not write such a record. The text is a stable code."""
 
 
 class AssignedMember(NamedTuple):
-    """``assigned`` are topics and partitions in the order of the leader; none for other protocols than consumers'."""
+    """A member of a group. ``assigned`` are topics and partitions, in the leader's order.
+
+    It is empty if the group's protocol is not that of consumers.
+    """
 
     member_id: str | None
     instance_id: str | None
@@ -54,7 +57,7 @@ class AssignedMember(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """A group as of one record. ``protocol`` is the assignor that was agreed on, say ``range``."""
+    """A group as one record describes it. ``protocol`` is the assignor that the members agreed on, say ``range``."""
 
     version: int
     protocol_type: str | None
@@ -66,7 +69,7 @@ class GroupMetadata(NamedTuple):
 
 @dataclass(slots=True)
 class _Reader:
-    """Takes from ``data``, from ``at`` on. Raises `UnreadableMetadata` with the name of a field that is not there."""
+    """Reads ``data`` from ``at`` on. Raises `UnreadableMetadata` with the name of a field that is not there."""
 
     data: bytes
     is_compact: bool = False
@@ -76,13 +79,13 @@ class _Reader:
         return int(kind.unpack(self._take(kind.size, name))[0])
 
     def varint(self, name: str) -> int:
-        """Unsigned, of up to five bytes."""
-        told = 0
+        """Read an unsigned number of up to five bytes."""
+        number = 0
         for shift in range(0, 35, 7):
             byte = self._take(1, name)[0]
-            told |= (byte & 0x7F) << shift
-            if byte < 0x80:  # noqa: PLR2004 (the highest bit: more follow)
-                return told
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:  # noqa: PLR2004 (the highest bit says that more bytes follow)
+                return number
         raise UnreadableMetadata("long_varint")
 
     def text(self, name: str) -> str | None:
@@ -93,14 +96,14 @@ class _Reader:
         return self._sized(self._length(_INT32, name), name)
 
     def count(self, name: str) -> int:
-        """Of an array; null has none."""
+        """Read the number of elements of an array; 0 if the array is null."""
         count = self._length(_INT32, name)
         if count < -1:
             raise UnreadableMetadata("negative_length")
         return max(count, 0)
 
     def skip_tags(self) -> None:
-        """A version with compact lengths lets later brokers add fields: each has a tag, a size and its bytes."""
+        """Skip the tagged fields, which later brokers may add. Each has a tag, a size and its bytes."""
         if self.is_compact:
             for _ in range(self.varint("tags")):
                 self.varint("tags")
@@ -124,7 +127,7 @@ class _Reader:
 
 
 def parse_key(key: bytes) -> str:
-    """The group of a key of type 2. Raises `UnreadableMetadata`."""
+    """Return the group of a key of type 2. Raises `UnreadableMetadata`."""
     reader = _Reader(key)
     if reader.number(_INT16, "version") != _GROUP_METADATA:
         raise UnreadableMetadata("unknown_version")
@@ -135,7 +138,7 @@ def parse_key(key: bytes) -> str:
 
 
 def parse_value(value: bytes) -> GroupMetadata:
-    """Bytes after what is known are those of a newer broker, and left alone. Raises `UnreadableMetadata`."""
+    """Parse a value; ignore bytes after the known fields, which a newer broker may add. Raises `UnreadableMetadata`."""
     reader = _Reader(value)
     version = reader.number(_INT16, "version")
     if not 0 <= version <= _NEWEST:
@@ -162,33 +165,36 @@ def _member(reader: _Reader, version: int, *, is_consumer: bool) -> AssignedMemb
     reader.blob("subscription")
     assignment = reader.blob("assignment")
     reader.skip_tags()
-    # Connect's workers, say, put something else there.
+    # Other programs, such as the workers of Kafka Connect, store other bytes here.
     assigned = _assigned(assignment or b"") if is_consumer else ()
     return AssignedMember(member_id, instance_id, client_id, client_host, assigned)
 
 
 def _assigned(assignment: bytes) -> tuple[tuple[str, int], ...]:
-    """No bytes: the leader has not assigned yet. A newer version only adds, so every one is read alike."""
+    """Parse an assignment. It is empty while the leader has not assigned yet.
+
+    Newer versions only add fields at the end, so all versions are read in the same way.
+    """
     if not assignment:
         return ()
     reader = _Reader(assignment)
     if reader.number(_INT16, "assignment") < 0:
         raise UnreadableMetadata("negative_version")
-    told: list[tuple[str, int]] = []
+    assigned: list[tuple[str, int]] = []
     for _ in range(reader.count("assignment")):
         topic = reader.text("assignment")
         if topic is None:
             raise UnreadableMetadata("null_topic")
-        told += [(topic, reader.number(_INT32, "assignment")) for _ in range(reader.count("assignment"))]
+        assigned += [(topic, reader.number(_INT32, "assignment")) for _ in range(reader.count("assignment"))]
     reader.blob("assignment")
-    return tuple(told)
+    return tuple(assigned)
 
 
 def decode_members(records: DataFrame, cluster: str) -> DataFrame:
-    """One row per member and assigned partition of each record of group metadata; all other records are left out.
+    """Make one row per member and assigned partition from each record of group metadata; ignore all other records.
 
-    ``records`` are of the Kafka source's shape. The columns of `MEMBERS`; ``readable``, false if there is a ``reason``;
-    and of a record that has one nothing else but ``key`` and ``value`` as they came: one row.
+    ``records`` have the columns of Spark's Kafka source. A row has the columns of `MEMBERS` and ``readable``. A record
+    that could not be read makes one row, with a ``reason``, its place, and ``key`` and ``value`` as they came.
     """
     log_ts = F.timestamp_micros("log_us")
     return (
@@ -201,19 +207,19 @@ def decode_members(records: DataFrame, cluster: str) -> DataFrame:
 
 
 def members(decoded: DataFrame) -> DataFrame:
-    """The table ``members`` and its day, of what `decode_members` made."""
+    """Make the table ``members``, with its day, from the rows of `decode_members`."""
     return decoded.where("readable").withColumn("day", F.to_date("log_ts")).select(*columns_of(with_day(MEMBERS)))
 
 
 def _parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for batch in batches:
         for record in batch.to_pylist():
-            told += _rows(record)
-            if len(told) >= _ROWS_AT_ONCE:
-                yield pa.RecordBatch.from_pylist(told, schema=_ROWS)
-                told = []
-    yield pa.RecordBatch.from_pylist(told, schema=_ROWS)
+            rows += _rows(record)
+            if len(rows) >= _ROWS_AT_ONCE:
+                yield pa.RecordBatch.from_pylist(rows, schema=_ROWS)
+                rows = []
+    yield pa.RecordBatch.from_pylist(rows, schema=_ROWS)
 
 
 def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -224,11 +230,14 @@ def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
         metadata = None if value is None else parse_value(value)
     except UnreadableMetadata as why:
         return [{**place, "readable": False, "reason": str(why), "key": key, "value": value}]
-    return [{**place, **group, **said} for said in _rows_of_group(metadata)]
+    return [{**place, **group, **row} for row in _rows_of_group(metadata)]
 
 
 def _rows_of_group(metadata: GroupMetadata | None) -> list[dict[str, Any]]:
-    """A group that is gone says nothing, one without members has no member, a member at rest no partition."""
+    """Make the rows of a record: one empty row for a deleted group, one without a member for a group without members.
+
+    A member without partitions has a row without a partition.
+    """
     if metadata is None:
         return [{}]
     group = {name: getattr(metadata, name) for name in ("version", "protocol_type", "generation", "protocol", "leader")}

@@ -1,1 +1,1 @@
-"""Publishes the stream of events to CloudWatch and other destinations."""
+"""Publishes the stream of events to CloudWatch."""

@@ -1,12 +1,12 @@
 """Sends events from the archive or a topic to CloudWatch, with the service's own reporter on Spark's driver.
 
-The reporter expects to follow one log with one clock, and notes that outlive a restart. Here the archive or the topic
-is that log. It may hold the lines of several logs, and the only time that it knows is when a line was received. So its
-events count as those of one log, whose clock is the wall clock.
+The reporter needs one event log with one clock, and notes that survive a restart. Here the archive or the topic takes
+the place of that log. It may hold lines of several logs, and the only time it has is when a line was received. So all
+its events count as events of one log, whose clock is the wall clock.
 
-It runs on the driver and not on the executors: before that, Spark has reduced the events of a group to one line, and
-the cap on groups, the pace of calls and the search for data that CloudWatch refuses need one publisher. A value costs
-it 0.2 ms: 50,000 groups take ten seconds of one core.
+The reporter runs on the driver and not on the executors, for two reasons. Spark has already reduced the events of each
+group to one line. And the cap on groups, the rate of calls and the search for refused data need one publisher. A value
+costs 0.2 ms, so 50,000 groups take ten seconds of one core.
 """
 
 from collections import Counter
@@ -40,19 +40,19 @@ _log = structlog.get_logger(__name__)
 
 
 class SendInterrupted(Exception):  # noqa: N818 (names what happened)
-    """Told to stop while values wait for another attempt: the batch is not done, and will be repeated."""
+    """The publisher was stopped while values waited for another attempt. The batch will be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoteStore:
-    """What outlives a restart, by name: ``recall`` gives what ``remember`` was last told, ``None`` for nothing."""
+    """Notes that survive a restart. ``recall`` returns what ``remember`` last stored under a name, or ``None``."""
 
     recall: Callable[[str], bytes | None]
     remember: Callable[[str, bytes], None]
 
 
 class Published(NamedTuple):
-    """What became of a batch. ``left_out`` counts values by reason; ``trouble`` is the last fault met on the way."""
+    """Counts what was sent from a batch. ``left_out`` counts values by reason; ``trouble`` is the last fault."""
 
     events: int = 0
     sent: int = 0
@@ -62,22 +62,22 @@ class Published(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Whether values grew too old while CloudWatch did not take them."""
+        """Whether values became too old while CloudWatch did not accept them."""
         return bool(self.trouble and self.left_out.get("expired"))
 
     def __str__(self) -> str:
-        told = f"CloudWatch: {self.sent:,} values of {self.events:,} events in {self.calls:,} calls"
+        text = f"CloudWatch: {self.sent:,} values of {self.events:,} events in {self.calls:,} calls"
         if self.left_out:
-            told += f"; left out: {', '.join(f'{many:,} {why}' for why, many in sorted(self.left_out.items()))}"
-        return f"{told}; {self.trouble}" if self.trouble else told
+            text += f"; left out: {', '.join(f'{many:,} {why}' for why, many in sorted(self.left_out.items()))}"
+        return f"{text}; {self.trouble}" if self.trouble else text
 
 
 class SentNote:
-    """The newest timestamp that was sent of each metric, kept as a note.
+    """The newest timestamp that was sent for each metric, kept as a note.
 
-    Bounded by age: what was sent longer ago than ``keep_ms``, the longest that a value lives, is forgotten, because
-    nothing as old is ever sent. Nothing counts as newer than the moment at which it was sent, so that a clock that was
-    ahead for a while silences no metric.
+    A timestamp older than ``keep_ms``, the longest life of a value, is forgotten, because older values are never sent.
+    A timestamp never counts as later than the moment at which it was sent. Otherwise a clock that was ahead for a while
+    would stop a metric.
     """
 
     def __init__(self, notes: NoteStore, keep_ms: int) -> None:
@@ -86,11 +86,11 @@ class SentNote:
         self._newest = _read(notes.recall(_SENT))
 
     def is_newer(self, datum: Datum) -> bool:
-        """Whether nothing as new was sent of its metric."""
+        """Whether the datum is newer than everything that was sent for its metric."""
         return datum.timestamp_ms > self._newest.get(datum.key, -1)
 
     def add(self, data: Sequence[Datum], now_ms: int) -> None:
-        """Note what was just sent."""
+        """Note the data that were just sent."""
         if not data:
             return
         for datum in data:
@@ -103,7 +103,7 @@ class SentNote:
 
 
 class NewerDataSender(Sender):
-    """Sends nothing that is not newer than what was sent of its metric, however often a batch is repeated."""
+    """Sends a datum only if it is newer than all data sent for its metric, so a repeated batch is not sent again."""
 
     def __init__(
         self,
@@ -121,10 +121,10 @@ class NewerDataSender(Sender):
         self._wall_ms = wall_ms
 
     def send(self, data: Sequence[Datum]) -> SendOutcome:
-        """As `Sender.send`; what is not newer is refused."""
+        """Send like `Sender.send`; refuse data that are not newer."""
         outcome = super().send([datum for datum in data if self._sent.is_newer(datum)])
         late = tuple(
-            BatchRefusal(datum, _SUPERSEDED, "A value as new was sent before.")
+            BatchRefusal(datum, _SUPERSEDED, "A value of the same or a later time was sent before.")
             for datum in data
             if not self._sent.is_newer(datum)
         )
@@ -134,7 +134,7 @@ class NewerDataSender(Sender):
 
 @dataclass(slots=True)
 class Publisher:
-    """Publishes batch after batch, in one thread at a time. ``wait`` takes seconds and says whether to stop."""
+    """Publishes batch after batch, in one thread at a time. ``wait`` waits some seconds and says whether to stop."""
 
     options: Options
     notes: NoteStore
@@ -168,7 +168,7 @@ class Publisher:
         self._reporter = CloudWatchReporter(self.options, sender, context, self.random)
 
     def publish(self, lines: Iterable[str]) -> Published:
-        """Send the lines in order until each is sent, refused or too old. Raises `SendInterrupted` if told to stop."""
+        """Send the lines in order until each is sent, refused or too old. Raises `SendInterrupted` on a stop."""
         self._counts.clear()
         self._left_out.clear()
         events = self._events(lines)
@@ -184,16 +184,16 @@ class Publisher:
         self._reporter.close()
 
     def _send_all(self) -> str:
-        """Send until nothing is owed; returns the last trouble."""
-        told = ""
+        """Send until the reporter owes nothing. Return the last trouble."""
+        last = ""
         while True:
             trouble = self._reporter.send().trouble
-            told = f"{trouble.reason}: {trouble.text}" if trouble else told
+            last = f"{trouble.reason}: {trouble.text}" if trouble else last
             if self._reporter.owed(_LOG_ID) is None:
-                return told
-            _log.warning("not everything was sent", reason=told)
+                return last
+            _log.warning("not everything was sent", reason=last)
             if self.wait(self._reporter.due_in()):
-                raise SendInterrupted(told)
+                raise SendInterrupted(last)
 
     def _events(self, lines: Iterable[str]) -> Iterator[StoredEvent]:
         now_ms = self.clock.wall_ms()
@@ -201,13 +201,13 @@ class Publisher:
             try:
                 stored = event_of(decode(line.encode()))
             except (MalformedLine, UnicodeEncodeError) as error:
-                _log.warning("a line was not understood", reason=str(error))
+                _log.warning("a line could not be read", reason=str(error))
                 self._left_out[_UNREADABLE] += 1
                 continue
             yield replace(stored, log_id=_LOG_ID, log_time_ms=min(stored.received_at_ms, now_ms))
 
     def _count(self, name: str, by: float, **labels: str) -> None:
-        """Keep the reporter's counts that a summary shows."""
+        """Keep those counts of the reporter that the summary shows."""
         if name == telemetry.REPORTER_DROPPED.name:
             self._left_out[labels["reason"]] += int(by)
         elif labels.get("outcome") == "sent":
@@ -220,6 +220,6 @@ def _read(note: bytes | None) -> dict[MetricKey, int]:
     try:
         rows = msgspec.json.decode(note, type=list[tuple[str, Dimensions, int]])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        _log.error("what was sent before is not known", reason=str(error))
+        _log.error("the note of sent values cannot be read", reason=str(error))
         return {}
     return {MetricKey(metric, dimensions): sent_ms for metric, dimensions, sent_ms in rows}

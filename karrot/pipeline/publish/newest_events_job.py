@@ -1,4 +1,4 @@
-"""Streams the newest event of each group to CloudWatch, by a query of its own: the tables need not wait for it."""
+"""Streams the newest event of each group to CloudWatch, in a query of its own, so that the tables do not wait."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,23 +28,27 @@ NEWEST: Final = StructType(
 )
 """A line, its place in the archive, and the place of the first fresh line of its group.
 
-Sorted by ``first`` and ``place`` a group comes as early as it was heard of: places under a cap are given in this order.
+In the order of ``first`` and ``place``, groups come in the order of their first events. The cap on groups uses this
+order.
 """
 
 _BURROW_TOPIC: Final = "__consumer_offsets"  # a group that reads it may be Burrow itself, which has no metrics
 _VALUES: Final = ("total_lag", "max_lag", "scalable_lag", "lag_seconds")
 _ASKED: Final = (*REQUIRED, "source", "kind", "complete", "max_partition", *_VALUES)
-# As texts: whether a lag is known is all that is asked here, and Burrow's are wider than any type of Spark's.
+# Lags are read as texts. It only matters here whether they are known, and Burrow's do not fit into Spark's numbers.
 _READ: Final = StructType(
     [StructField(name, StringType() if name in _VALUES else LINE[name].dataType) for name in _ASKED]
 ).add(CORRUPT, StringType())
 
 _CLOCKS_APART_MS: Final = 300_000
-"""How far the clock that dates segments or records and this one may be apart."""
+"""How far this clock may be from the clock that sets the times of segments or records."""
 
 
 def notes_beside(spark: SparkSession, checkpoint: str) -> NoteStore:
-    """Notes as files next to a checkpoint: a new checkpoint, which begins with the oldest segment, still has them."""
+    """Keep notes as files in a folder next to the checkpoint.
+
+    If the checkpoint is deleted, the job begins with the oldest segment again, but still has the notes.
+    """
 
     def path(name: str) -> str:
         return f"{checkpoint.rstrip('/')}-notes/{name}.json"
@@ -61,7 +65,10 @@ def notes_beside(spark: SparkSession, checkpoint: str) -> NoteStore:
 
 @dataclass(frozen=True, slots=True)
 class Fanout:
-    """Publishes; ``tell`` gets what became of each batch. Neither a second one nor the service may publish the same."""
+    """The job: publishes the newest events of each batch; ``tell`` gets the summary of each batch.
+
+    A second job or the service must not publish the same groups at the same time.
+    """
 
     spark: SparkSession
     source: EventSource
@@ -71,43 +78,43 @@ class Fanout:
     tell: Callable[[Published], object] = lambda _published: None
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Begin and return at once; pass over what can only be too old. Raises what the source's ``lines`` raises."""
+        """Start the query and return. Skip segments that are too old. Raises the errors of the source's ``lines``."""
         oldest_ms = self._oldest_ms(self.clock.wall_ms()) - _CLOCKS_APART_MS
         lines = self.source.lines(self.spark)
         recent = lines.where(F.col("written_at") >= F.lit(datetime.fromtimestamp(oldest_ms / 1000, UTC)))
         return start_query(recent, self.take, self.checkpoint, every)
 
     def take(self, lines: DataFrame, _batch: int) -> None:
-        """Publish one batch; called by Spark, again for the same batch after a crash."""
+        """Publish one batch. Spark calls this, and repeats the same batch after a crash."""
         now_ms = self.clock.wall_ms()
         options = self.publisher.options
-        told = newest(
+        chosen = newest(
             lines, now_ms=now_ms, oldest_ms=self._oldest_ms(now_ms), min_complete=options.min_complete
         ).repartition(1)
-        in_turn = told.sortWithinPartitions("first", "place").select("line")
+        in_turn = chosen.sortWithinPartitions("first", "place").select("line")
         self.tell(self.publisher.publish(row.line for row in in_turn.toLocalIterator()))
 
     def _oldest_ms(self, now_ms: int) -> int:
-        """What was observed before that is of no help to any alarm."""
+        """The time before which an observed value is too old to help any alarm."""
         return now_ms - 1000 * self.publisher.options.ttl_s
 
 
 def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int, min_complete: float) -> DataFrame:
-    """`NEWEST` of ``value`` (a line), ``path`` and ``written_at``, as ingest reads them; what it would refuse is none.
+    """Make `NEWEST` from the lines of an `EventSource`. Lines that ingest would refuse are left out.
 
-    The log's clock gives the age: the receipt, less the time from observation to receipt. What is older than
-    ``oldest_ms`` is left out, and nothing is newer than ``now_ms``. One line a group would hide what an earlier line
-    said: a verdict whose lag is not known says nothing about the lag, and only a webhook is a heartbeat. So the newest
-    line of each kind is kept: for most groups that is one.
+    The time of a line is the time of receipt minus the time from observation to receipt. Lines older than
+    ``oldest_ms`` are left out, and no line counts as newer than ``now_ms``. One line per group is not enough: a newer
+    verdict without a lag would hide the lag of an earlier one, and only a webhook is a heartbeat. So the newest line of
+    each kind is kept. Most groups have one kind.
     """
     read = lines.withColumn("line", parsed(_READ)).where(why_unusable().isNull())
     fresh = _with_age(read, now_ms).where(F.col("at_ms") >= oldest_ms)
-    told = fresh.groupBy(*(F.col("line")[name].alias(name) for name in GROUP), _says(min_complete)).agg(
+    by_kind = fresh.groupBy(*(F.col("line")[name].alias(name) for name in GROUP), _says(min_complete)).agg(
         F.min("place").alias("first"),
         F.max(F.struct("at_ms", "place", "value")).alias("newest"),
     )
     return (
-        told.withColumn("first", F.min("first").over(Window.partitionBy(*GROUP)))
+        by_kind.withColumn("first", F.min("first").over(Window.partitionBy(*GROUP)))
         .withColumns({"place": F.col("newest.place"), "line": F.col("newest.value")})
         .select(*columns_of(NEWEST))
     )
@@ -115,7 +122,7 @@ def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int, min_complete: float
 
 def _with_age(read: DataFrame, now_ms: int) -> DataFrame:
     received, observed = F.col("line.received_at_ms"), F.col("line.observed_at_ms")
-    # A number that no clock shows overflows here: then the age is not known, and the line is left out.
+    # An impossible time overflows here to NULL: the age is then unknown, and the line is left out.
     before_receipt = F.greatest(F.lit(0), F.try_subtract(received, observed))
     place = F.struct(*(F.col("line")[name].alias(name) for name in _PLACE.names))
     at_ms = F.try_subtract(F.least(received, F.lit(now_ms)), before_receipt)
@@ -123,7 +130,7 @@ def _with_age(read: DataFrame, now_ms: int) -> DataFrame:
 
 
 def _says(min_complete: float) -> Column:
-    """What a line can say: lines that are equal in this fill the same metrics."""
+    """The kind of a line: lines of the same kind fill the same metrics."""
     line = F.col("line")
     return F.struct(
         line["kind"].alias("kind"),

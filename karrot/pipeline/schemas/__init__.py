@@ -1,9 +1,10 @@
 """Defines the columns of every table and of the archive's lines: the contracts of the pipeline.
 
-Every table is partitioned by ``day`` (UTC), which is in its path and not in its files; `with_day` adds it. Moments are
-``timestamp`` in UTC. Where a source gave epoch milliseconds they stay in a column ``…_ms``, because not every one of
-them is a moment that a timestamp can hold. Lags, offsets and counts are messages. NULL is "not known", and never a
-number.
+- Every table is partitioned by ``day`` (UTC). The day is in the path and not in the files; `with_day` adds it.
+- Moments are ``timestamp`` in UTC. If a source has epoch milliseconds, a column ``…_ms`` keeps them, because a
+  timestamp cannot hold every such number.
+- Lags, offsets and counts are messages.
+- NULL means "unknown"; no number means that.
 """
 
 from collections.abc import Mapping
@@ -77,7 +78,7 @@ STREAMED: Final[Mapping[str, StructType]] = MappingProxyType(
         "ends": ENDS,
     }
 )
-"""The tables that ingest and offsets write batch by batch: they have ``batch_id=`` below ``day=``."""
+"""The tables that ``ingest`` and ``offsets`` write batch by batch, with ``batch_id=`` below ``day=``."""
 
 DERIVED: Final[Mapping[str, StructType]] = MappingProxyType(
     {
@@ -93,12 +94,12 @@ DERIVED: Final[Mapping[str, StructType]] = MappingProxyType(
         "rebalances": REBALANCES,
     }
 )
-"""The tables that are derived from those, whole days at a time: one file a day."""
+"""The tables that ``derive`` makes from the streamed tables, whole days at a time, with one file a day."""
 
 TABLES: Final[Mapping[str, StructType]] = MappingProxyType({**STREAMED, **DERIVED})
 
 OFFSETS: Final = frozenset({"commits", "members", "ends"})
-"""The streamed tables that come from Kafka and not from events."""
+"""The streamed tables whose rows come from Kafka's offsets and not from events."""
 
 SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -120,7 +121,7 @@ SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "rebalances": ("cluster", "consumer", "at", "generation"),
     }
 )
-"""The order of the rows in a day's one file, which derive or compact wrote: readers skip what they do not ask for."""
+"""The order of the rows in a day's file that ``derive`` or ``compact`` wrote, so that readers can skip rows."""
 
 UNIQUE_BY: Final[Mapping[str, list[str]]] = MappingProxyType(
     {
@@ -131,16 +132,16 @@ UNIQUE_BY: Final[Mapping[str, list[str]]] = MappingProxyType(
         "ends": ["cluster", "topic", "partition", "observed_at_ms"],
     }
 )
-"""The columns whose values no two rows of a streamed table share."""
+"""The columns that identify a row of a streamed table."""
 
 DAY: Final = StructField("day", DateType())
 
 
 def columns_of(schema: StructType) -> list[str]:
-    """The names of the columns, in order: the last ``select`` of a transform."""
+    """The names of the columns, in order, for the last ``select`` of a transform."""
     return list(schema.fieldNames())
 
 
 def with_day(schema: StructType) -> StructType:
-    """The schema as a reader sees it: the day comes from the path."""
+    """The schema as a reader sees it, with the day from the path."""
     return StructType([*schema.fields, DAY])

@@ -26,7 +26,7 @@ STRING, INT, LONG, DOUBLE, TIME, BOOLEAN = (
 
 
 def struct(**columns: DataType) -> StructType:
-    """A row type: its columns in the order they are given, each of which may be NULL."""
+    """A row type with these columns, in this order. Each column may be NULL."""
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
@@ -66,8 +66,8 @@ EVENTS: Final = struct(
 )
 """One row per event. The rates are those of the max-lag partition.
 
-``max_lag_committed`` is its committed offset, ``max_lag_first_end`` the first log end that the verdict knows: below it
-``lag_seconds`` is extrapolated.
+``max_lag_committed`` is that partition's committed offset, ``max_lag_first_end`` the first log end that the verdict
+knows. If the committed offset is below this log end, ``lag_seconds`` is extrapolated.
 """
 
 PARTITIONS: Final = struct(
@@ -95,21 +95,22 @@ PARTITIONS: Final = struct(
     current_lag=LONG,
     complete=DOUBLE,
 )
-"""One row per partition that an event lists: a webhook lists the bad ones, ``rest`` and ``kafka`` list all."""
+"""One row per partition that an event lists. Events of webhooks list the bad ones, ``rest`` and ``kafka`` list all."""
 
 QUARANTINE: Final = struct(source=STRING, reason=STRING, raw=STRING, position=LONG, missing=LONG)
-"""One row per line or record of ``__consumer_offsets`` that could not be read, and one per segment that came up short.
+"""One row per line or record of ``__consumer_offsets`` that could not be read, and one per segment that is too short.
 
-``source`` is the segment or the topic's partition, ``raw`` the line, or key and value, in base64, and ``position`` the
-line's number in the segment, from 1, or the offset. ``missing`` counts the lines that a short segment's name promises
-and its content lacks. ``day`` is the day on which segment or record was written, since the line's own is not known.
+``source`` is the segment or the topic's partition. ``raw`` is the line, or key and value, in base64. ``position`` is
+the number of the line in the segment, from 1, or the offset. ``missing`` is the number of lines that a short segment's
+name promises but its content lacks. ``day`` is the day on which the segment or record was written, because the day of
+the line itself is unknown.
 """
 
 RAW_BYTES: Final = 64 * 1024
-"""What is kept in ``raw`` of a line, of a key or of a value: so many bytes of its beginning."""
+"""How many bytes of a line, a key or a value ``raw`` keeps, from its beginning."""
 
 
-# --- What offsets writes: Kafka's own record of commits, and where its logs end ---
+# --- What offsets writes: Kafka's own records of commits, and log ends ---
 
 COMMITS: Final = struct(
     cluster=STRING,
@@ -130,10 +131,10 @@ COMMITS: Final = struct(
     log_ts=TIME,
     log_ts_ms=LONG,
 )
-"""One row per record of ``__consumer_offsets`` that commits an offset, or, as a tombstone, takes it back.
+"""One row per record of ``__consumer_offsets`` that commits an offset or, as a tombstone, deletes it.
 
-``log_…`` is where and when the record lies in that topic; ``day`` is that of ``log_ts``, which the broker gives, while
-``commit_ts`` may be any. ``version`` is the value's.
+The columns ``log_…`` are the record's place and time in that topic. ``day`` is the day of ``log_ts``, which the broker
+sets; ``commit_ts`` may be any time. ``version`` is the version of the value.
 """
 
 MEMBERS: Final = struct(
@@ -157,8 +158,8 @@ MEMBERS: Final = struct(
 )
 """One row per member and assigned partition in a record of a group's metadata.
 
-A member without a partition has one row without one; a group without members, or gone (``version`` is NULL), has one
-row without a member.
+A member without partitions has one row, without a partition. A group without members has one row, without a member. A
+deleted group has one row too, in which ``version`` is NULL.
 """
 
 ENDS: Final = struct(
@@ -170,7 +171,7 @@ ENDS: Final = struct(
     observed_at=TIME,
     observed_at_ms=LONG,
 )
-"""One row per look at where a partition's log starts and ends."""
+"""One row per log-end sample: one reading of a partition's log start and log end."""
 
 
 # --- What derive writes: whole days at a time ---
@@ -190,10 +191,11 @@ LAG_MINUTE: Final = struct(
     coverage=DOUBLE,
     uncommitted=LONG,
 )
-"""``count``, ``worst_status`` and ``not_ok`` are of events. So is the lag where ``coverage`` is NULL, else of commits.
+"""One row per group and minute. ``count``, ``worst_status`` and ``not_ok`` come from events.
 
-Then ``coverage`` is the share of the group's partitions whose lag is known, ``uncommitted`` how many of them hold
-messages and were never committed, or no longer are: their lag is not known.
+If ``coverage`` is NULL, the lag comes from events too. Otherwise it comes from commits, and ``coverage`` is the share
+of the group's partitions whose lag is known. ``uncommitted`` is the number of partitions that hold messages but have no
+committed offset; their lag is unknown.
 """
 
 INCIDENTS: Final = struct(
@@ -223,7 +225,7 @@ VERDICT_RUNS: Final = struct(
     peak_lag=LONG,
     topics=ArrayType(STRING),
 )
-"""One row per run of equal verdicts of a group in a day, numbered from 1: incidents and intervals are made of them."""
+"""One row per verdict run of a group in a day, numbered from 1. Incidents and intervals are made from these runs."""
 
 STATUS_INTERVALS: Final = struct(cluster=STRING, consumer=STRING, status=STRING, from_at=TIME, to_at=TIME)
 
@@ -254,7 +256,7 @@ SKEW_MINUTE: Final = struct(
     cause=STRING,
     coverage=DOUBLE,
 )
-"""``cause`` is ``hot_partition`` or ``slow_owner`` where the other partitions of the worst one's owner tell which."""
+"""``cause`` is ``hot_partition`` or ``slow_owner``, by the other partitions of the owner; else it is NULL."""
 
 SLO_DAILY: Final = struct(
     cluster=STRING,
@@ -269,7 +271,7 @@ SLO_DAILY: Final = struct(
     burn_rate=DOUBLE,
     worst_partition=STRING,
 )
-"""A minute is measured if a lag in time was known in it; ``budget_minutes`` of those may be beyond the target."""
+"""A minute is measured if a lag in seconds was known in it. ``budget_minutes`` of these may be beyond the target."""
 
 OFFSETS_MINUTE: Final = struct(
     cluster=STRING,
@@ -282,7 +284,7 @@ OFFSETS_MINUTE: Final = struct(
     offset_first=LONG,
     offset_last=LONG,
 )
-"""Commits by minute; ``offset_sum`` is NULL where it would not fit."""
+"""Commits by minute; ``offset_sum`` is NULL if the sum does not fit into 64 bits."""
 
 PARTITION_LAG_MINUTE: Final = struct(
     cluster=STRING,
@@ -301,11 +303,12 @@ PARTITION_LAG_MINUTE: Final = struct(
     negative=LONG,
     owner=STRING,
 )
-"""Commits against log ends, ``as_of`` the newest commit of the minute or, without one, its newest look at the end.
+"""One row per partition and minute: the lag from commits and log ends.
 
-``method`` says how ``lag_seconds`` is known: ``observed``, ``interpolated`` between two looks, or ``unknown``.
-``negative`` is 1 where the commit lies beyond the log end that was known: its lag is taken as 0. Without a
-``committed_offset`` it was taken back in this minute.
+``as_of`` is the time of the minute's newest commit or, without a commit, of its newest log-end sample. ``method`` says
+how ``lag_seconds`` is known: ``observed``, ``interpolated`` between two samples, or ``unknown``. ``negative`` is 1 if
+the commit is beyond the known log end; its lag is then 0. If ``committed_offset`` is NULL, the offset was deleted in
+this minute.
 """
 
 REBALANCES: Final = struct(
@@ -318,7 +321,7 @@ REBALANCES: Final = struct(
     leader=STRING,
     moved_partitions=INT,
 )
-"""One row per change of a group's generation; ``moved_partitions`` is NULL where the one before is not known."""
+"""One row per change of a group's generation. ``moved_partitions`` is NULL if the generation before is unknown."""
 
 
 # --- The archive's line, version 1, as ``karrot/event_line.py`` writes it ---
@@ -340,8 +343,8 @@ PARTITION_LINE: Final = struct(
 )
 """A partition in a line.
 
-Burrow's lags are unsigned 64 bits wide, which no type of Spark holds but a slow decimal. A double is exact up to 2^53,
-and beyond it a lag is a slip of arithmetic.
+Burrow's lags are unsigned 64-bit numbers. Of Spark's types, only a decimal can hold them, and decimals are slow. A
+double is exact up to 2^53; a larger lag is an arithmetic error in Burrow.
 """
 
 LINE: Final = struct(
@@ -374,4 +377,4 @@ LINE: Final = struct(
 )
 
 CORRUPT: Final = "_corrupt_record"
-"""Where Spark's JSON parser leaves what it could not read."""
+"""The column in which Spark's JSON parser puts a line that it could not read."""

@@ -1,8 +1,8 @@
-"""Runs ``karrot pipeline stale``: alerts on stale partitions, from ``commits`` and ``ends`` as they are written.
+"""Runs ``karrot pipeline stale``: follows the tables ``commits`` and ``ends``, and alerts on stale partitions.
 
-Spark's file source says which files are new, and a batch becomes a row per partition. The driver keeps what it needs of
-each in ``<checkpoint>/state.json``: it writes the batch's state and the lines to deliver together, before it delivers
-the first. So a restart loses no line, and repeats one only if the driver died between delivery and its note.
+Spark's file source finds the new files, and a batch becomes a row per partition. The driver keeps its state in
+``<checkpoint>/state.json``. It writes the state of a batch and the lines to deliver together, before it delivers the
+first line. So a restart loses no line. A line is repeated only if the driver dies between the delivery and its note.
 """
 
 from collections.abc import Callable
@@ -34,15 +34,15 @@ from karrot.pipeline.stream.query_runner import ANY_AGE, persisted, start_query
 _TIMEOUT_S = 5.0
 _ACCEPTED = range(200, 300)
 MOST_UNSENT: Final = 10_000
-"""Lines that wait for a webhook, at most: of more, the oldest are dropped."""
+"""The most lines that wait for a webhook. If there are more, the oldest ones are dropped."""
 
 
 class Undelivered(Exception):  # noqa: N818 (names what happened)
-    """A line that could not be delivered; it is kept for another time. The text is a reason without the address."""
+    """A line could not be delivered, and waits for the next batch. The text is a reason without the address."""
 
 
 def to_stream(stream: TextIO) -> Callable[[str], None]:
-    """Deliver lines to a stream, each at once."""
+    """Return a function that writes a line to a stream and flushes it."""
 
     def deliver(line: str) -> None:
         stream.write(f"{line}\n")
@@ -52,13 +52,14 @@ def to_stream(stream: TextIO) -> Callable[[str], None]:
 
 
 def to_webhook(url: str) -> Callable[[str], None]:
-    """Deliver lines by POST, each as a body of JSON; the address may be a secret. Raises `ValueError` for none.
+    """Return a function that sends a line as the JSON body of a POST. Raises `ValueError` if ``url`` is not an address.
 
-    What delivers raises `Undelivered` unless the answer is 2xx; redirects are not followed.
+    The function raises `Undelivered` unless the answer is 2xx. It does not follow redirects. No message contains the
+    address, because it may be a secret.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("--webhook is no http:// or https:// address")
+        raise ValueError("--webhook must be an http:// or https:// address")
     http = urllib3.PoolManager(timeout=_TIMEOUT_S, headers={"Content-Type": "application/json"})
 
     def deliver(line: str) -> None:
@@ -74,7 +75,7 @@ def to_webhook(url: str) -> Callable[[str], None]:
 
 @dataclass(frozen=True, slots=True)
 class DeliverySummary:
-    """What became of a batch's lines. ``trouble`` is why those that are ``unsent`` could not be delivered."""
+    """Counts the lines of a batch. ``trouble`` says why the ``unsent`` lines could not be delivered."""
 
     delivered: int = 0
     unsent: int = 0
@@ -84,9 +85,10 @@ class DeliverySummary:
 
 @dataclass(slots=True)
 class StaleAlerts:
-    """The job. ``deliver`` takes a line or raises `Undelivered`; ``tell`` gets what became of each batch.
+    """The job: finds stale partitions batch by batch and delivers a line for each alert.
 
-    Files of days before ``since`` are not read. Two of it must not share a checkpoint.
+    ``deliver`` takes a line or raises `Undelivered`. ``tell`` gets the summary of each batch. Files of days before
+    ``since`` are not read. Two jobs must not share a checkpoint.
     """
 
     spark: SparkSession
@@ -95,16 +97,16 @@ class StaleAlerts:
     length: timedelta
     since: date
     deliver: Callable[[str], None]
-    tell: Callable[[DeliverySummary], object] = lambda _told: None
+    tell: Callable[[DeliverySummary], object] = lambda _summary: None
     _state: StaleState | None = field(default=None, init=False)
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Begin, and return at once: with what is there or, with ``every``, with what comes too."""
+        """Start the query and return: over the rows that are there or, with ``every``, also over later rows."""
         commits, ends = _of_commits(self._new("commits")), _of_ends(self._new("ends"))
         return start_query(commits.unionByName(ends), self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
-        """Judge one batch and deliver what follows; called by Spark, again for the same batch after a crash."""
+        """Judge one batch and deliver its lines. Spark calls this, and repeats the same batch after a crash."""
         state = self._recalled()
         watch = StaleWatch(self.length, state)
         with persisted(records):
@@ -117,10 +119,10 @@ class StaleAlerts:
                 )
                 for row in _newest_commits(records).toLocalIterator()
             }
-            looks: dict[ClusterPartition, list[LogEnd]] = {}
-            for row in _newest_looks(records, self.length).toLocalIterator():
-                looks.setdefault(ClusterPartition(*row[:3]), []).append(LogEnd(*row[3:]))
-        lines = [*state.unsent, *watch.take(batch, commits, looks)]
+            samples: dict[ClusterPartition, list[LogEnd]] = {}
+            for row in _newest_samples(records, self.length).toLocalIterator():
+                samples.setdefault(ClusterPartition(*row[:3]), []).append(LogEnd(*row[3:]))
+        lines = [*state.unsent, *watch.take(batch, commits, samples)]
         dropped = max(0, len(lines) - MOST_UNSENT)
         self._remember(watch.saved(lines[dropped:]))
         self._deliver(dropped)
@@ -139,7 +141,7 @@ class StaleAlerts:
         self.tell(DeliverySummary(delivered, len(state.unsent), dropped, trouble))
 
     def _new(self, name: str) -> DataFrame:
-        """New rows of a table as a stream; the directory need not be there yet."""
+        """The new rows of a table as a stream. If its directory does not exist yet, it is created."""
         path = self.tables.path(name)
         make_directory(self.spark, path)
         reader = self.spark.readStream.schema(with_day(STREAMED[name])).option("maxFileAge", ANY_AGE)
@@ -161,20 +163,23 @@ class StaleAlerts:
 
 
 def _of_commits(commits: DataFrame) -> DataFrame:
-    """Rows of ``commits`` for a stream of commits and looks: a tombstone has no ``offset``."""
+    """Rows of ``commits`` for the stream of commits and log-end samples; a tombstone has no ``offset``."""
     offset = F.when(~F.col("tombstone"), F.col("offset"))
     return commits.select(*PARTITION, offset.alias("offset"), F.col("log_ts_ms").alias("at_ms"), "log_offset")
 
 
 def _of_ends(ends: DataFrame) -> DataFrame:
-    """Rows of ``ends`` for that stream: a look has no ``consumer`` and no ``log_offset``."""
-    nobody, nowhere = F.lit(None).cast("string").alias("consumer"), F.lit(None).cast("bigint").alias("log_offset")
+    """Rows of ``ends`` for the same stream; a sample has no ``consumer`` and no ``log_offset``."""
+    no_group, no_place = F.lit(None).cast("string").alias("consumer"), F.lit(None).cast("bigint").alias("log_offset")
     end, at_ms = F.col("end_offset").alias("offset"), F.col("observed_at_ms").alias("at_ms")
-    return ends.select("cluster", nobody, "topic", "partition", end, at_ms, nowhere)
+    return ends.select("cluster", no_group, "topic", "partition", end, at_ms, no_place)
 
 
 def _newest_commits(records: DataFrame) -> DataFrame:
-    """A row per partition of a group: its newest record, the first in a row that says the same, and the one before."""
+    """A row per partition of a group, with three records.
+
+    They are the newest record, the first record of the run with the same offset, and the record before this run.
+    """
     in_log = Window.partitionBy(*PARTITION).orderBy("at_ms", "log_offset")
     place = F.struct("at_ms", "log_offset")
     before = F.lag(place).over(in_log)
@@ -183,15 +188,15 @@ def _newest_commits(records: DataFrame) -> DataFrame:
     newest = F.struct(place.alias("newest"), "offset")
     committed = records.where(F.col("consumer").isNotNull() & F.col("at_ms").isNotNull())
     per_partition = committed.withColumn("run", run).groupBy(*PARTITION)
-    told = per_partition.agg(F.max(newest).alias("newest"), F.max("run").alias("run"))
-    return told.select(*PARTITION, "newest.offset", "newest.newest", "run.first", "run.before")
+    summed = per_partition.agg(F.max(newest).alias("newest"), F.max("run").alias("run"))
+    return summed.select(*PARTITION, "newest.offset", "newest.newest", "run.first", "run.before")
 
 
-def _newest_looks(records: DataFrame, length: timedelta) -> DataFrame:
-    """The looks at each log that are less than ``length`` older than its newest one, and the newest before these."""
+def _newest_samples(records: DataFrame, length: timedelta) -> DataFrame:
+    """The samples of each log within ``length`` before its newest one, and the newest sample before these."""
     of_log = Window.partitionBy(*LOG)
     since = F.max("at_ms").over(of_log) - length // timedelta(milliseconds=1)
-    looks = records.where(F.col("consumer").isNull() & F.col("offset").isNotNull()).withColumn("since", since)
+    samples = records.where(F.col("consumer").isNull() & F.col("offset").isNotNull()).withColumn("since", since)
     first = F.max(F.when(F.col("at_ms") <= F.col("since"), F.col("at_ms"))).over(of_log)
-    needed = looks.withColumn("first", F.coalesce(first, F.lit(0))).where(F.col("at_ms") >= F.col("first"))
+    needed = samples.withColumn("first", F.coalesce(first, F.lit(0))).where(F.col("at_ms") >= F.col("first"))
     return needed.select(*LOG, "at_ms", F.col("offset").alias("end"))

@@ -1,8 +1,11 @@
 """Decides which partitions are stale, and keeps the state that a stream needs for it.
 
-A partition of a group is stale for a duration ``D`` if its newest commit has said the same offset for ``D``, up to the
-newest look at the log end, and that look, as well as the newest one at least ``D`` before it, saw the end beyond the
-offset. The looks tell the time: a partition without looks does not grow stale. docs/offsets-jobs.md says why.
+A partition of a group is stale for a duration ``D`` if both conditions hold:
+
+- Its committed offset has been the same for ``D``, up to the newest log-end sample.
+- The log end was beyond this offset in the newest sample, and in the newest sample at least ``D`` before it.
+
+Samples measure the time, so a partition without new samples does not become stale. docs/offsets-jobs.md says why.
 """
 
 import hashlib
@@ -19,7 +22,7 @@ from karrot.text import iso_ms
 _MS: Final = timedelta(milliseconds=1)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS
 _GRAINS: Final = 64
-"""The most looks within ``D`` that are kept: if there are more, some in between are forgotten."""
+"""The most samples within ``D`` that are kept. If there are more, some in between are dropped."""
 
 
 class GroupPartition(NamedTuple):
@@ -32,21 +35,21 @@ class GroupPartition(NamedTuple):
 
     @property
     def log(self) -> ClusterPartition:
-        """Whose end it is measured by."""
+        """The log whose end gives the lag of this partition."""
         return ClusterPartition(self.cluster, self.topic, self.partition)
 
 
 class RecordPosition(NamedTuple):
-    """Where and when a record of ``__consumer_offsets`` was written; records count in this order."""
+    """The time and place of a record of ``__consumer_offsets``. Records are ordered by it."""
 
     at_ms: int
     log_offset: int
 
 
 class BatchCommits(NamedTuple):
-    """What a batch says of a partition: its newest record, and the first of those in a row that say the same offset.
+    """The commits of a batch on a partition: the newest record, and the first record of the run with its offset.
 
-    ``offset`` is None for a tombstone; ``before`` is the record before that first one, None if the batch has none.
+    ``offset`` is None for a tombstone. ``before`` is the record before the run, None if the batch has none.
     """
 
     offset: int | None
@@ -56,7 +59,7 @@ class BatchCommits(NamedTuple):
 
 
 class OffsetSince(NamedTuple):
-    """A partition's newest record, and when the first one in a row was that says its offset."""
+    """A partition's newest record, and the time of the first record of the run with its offset."""
 
     offset: int | None
     newest: RecordPosition
@@ -64,14 +67,22 @@ class OffsetSince(NamedTuple):
 
 
 class OpenAlert(NamedTuple):
-    """An alert that was given and not cleared yet."""
+    """An alert that was sent and is not cleared yet."""
 
     offset: int
     since_ms: int
 
 
 class StaleState(msgspec.Struct):
-    """What outlives a restart. ``batch`` is the last one that is in it, ``unsent`` are lines not delivered yet."""
+    """The state that survives a restart, as ``state.json`` has it.
+
+    - ``batch``: the last batch in it.
+    - ``standings``: the newest commit of each partition of a group.
+    - ``told``: the open alerts.
+    - ``looks``: the log-end samples of each log.
+    - ``held_until_ms``: until when no group of a cluster becomes stale.
+    - ``unsent``: the lines that are not delivered yet.
+    """
 
     batch: int = -1
     standings: list[tuple[GroupPartition, OffsetSince]] = []
@@ -82,28 +93,29 @@ class StaleState(msgspec.Struct):
 
 
 class StaleWatch:
-    """Takes batch after batch and says which partitions became stale, and which no longer are. For one thread.
+    """Finds, batch by batch, the partitions that became stale or are no longer stale. Use it in one thread.
 
-    After a time without looks, or while commits come that are older than the looks by ``length``, the reader of
-    ``__consumer_offsets`` is catching up: what looks like standing still may be news under way. Then no group of the
-    cluster becomes stale until commits are fresh, or have not come for ``length``.
+    The reader of ``__consumer_offsets`` is catching up after a time without samples, and while the arriving commits are
+    older than the samples by ``length`` or more. An offset that seems not to move may then have newer commits that are
+    not read yet. So no group of the cluster becomes stale until commits are fresh, or until no commit has come for
+    ``length``.
     """
 
     def __init__(self, length: timedelta, state: StaleState) -> None:
         self._length_ms = length // _MS
         self._batch = state.batch
         self._standings = dict(state.standings)
-        self._told = dict(state.told)
-        self._looks = dict(state.looks)
+        self._alerts = dict(state.told)
+        self._samples = dict(state.looks)
         self._held_until_ms = dict(state.held_until_ms)
 
     def saved(self, unsent: list[str]) -> StaleState:
-        """All of it, to be kept with the lines that are still to be delivered."""
+        """Return the whole state, with the lines that are still to be delivered."""
         return StaleState(
             self._batch,
             list(self._standings.items()),
-            list(self._told.items()),
-            list(self._looks.items()),
+            list(self._alerts.items()),
+            list(self._samples.items()),
             self._held_until_ms,
             unsent,
         )
@@ -112,114 +124,117 @@ class StaleWatch:
         self,
         batch: int,
         commits: Mapping[GroupPartition, BatchCommits],
-        looks: Mapping[ClusterPartition, Iterable[LogEnd]],
+        samples: Mapping[ClusterPartition, Iterable[LogEnd]],
     ) -> list[str]:
-        """Take a batch and return what is to be told, each a line of JSON; nothing if it was taken before."""
+        """Take a batch and return its alerts, each as a line of JSON; no lines if the batch was taken before."""
         if batch <= self._batch:
             return []
         self._batch = batch
-        known_until = self._looked_ms()
-        for key, told in commits.items():
-            self._stand(key, told)
-        for log, seen in looks.items():
-            self._looks[log] = self._recent([*self._looks.get(log, ()), *seen])
+        known_until = self._sampled_ms()
+        for key, committed in commits.items():
+            self._stand(key, committed)
+        for log, new in samples.items():
+            self._samples[log] = self._recent([*self._samples.get(log, ()), *new])
         self._hold(known_until, commits)
         lines = [*self._judged()]
         self._forget()
         return lines
 
-    def _stand(self, key: GroupPartition, told: BatchCommits) -> None:
+    def _stand(self, key: GroupPartition, committed: BatchCommits) -> None:
         known = self._standings.get(key)
-        if known and told.newest <= known.newest:
+        if known and committed.newest <= known.newest:
             return
-        goes_on = known and known.offset == told.offset and (told.before is None or told.before <= known.newest)
-        since_ms = known.since_ms if known and goes_on else told.first.at_ms
-        self._standings[key] = OffsetSince(told.offset, told.newest, since_ms)
+        is_unbroken = committed.before is None or (known and committed.before <= known.newest)
+        goes_on = known and known.offset == committed.offset and is_unbroken
+        since_ms = known.since_ms if known and goes_on else committed.first.at_ms
+        self._standings[key] = OffsetSince(committed.offset, committed.newest, since_ms)
 
-    def _recent(self, looks: list[LogEnd]) -> list[LogEnd]:
-        """The looks of the last ``length`` and the newest one before them, none nearer to another than a grain."""
-        looks.sort()
-        at = bisect_right(looks, looks[-1].at_ms - self._length_ms, key=lambda look: look.at_ms)
+    def _recent(self, samples: list[LogEnd]) -> list[LogEnd]:
+        """Keep the samples of the last ``length`` and the newest one before them, at least ``length / 64`` apart."""
+        samples.sort()
+        at = bisect_right(samples, samples[-1].at_ms - self._length_ms, key=lambda sample: sample.at_ms)
         kept: list[LogEnd] = []
-        for look in looks[max(0, at - 1) :]:
-            # The newest is always kept, the one it stands in for was next to one that is.
+        for sample in samples[max(0, at - 1) :]:
+            # The newest sample is always kept. It replaces a sample that was too close to the one before it.
             if len(kept) > 1 and kept[-1].at_ms - kept[-2].at_ms < self._length_ms // _GRAINS:
-                kept[-1] = look
+                kept[-1] = sample
             else:
-                kept.append(look)
+                kept.append(sample)
         return kept
 
-    def _looked_ms(self) -> dict[str, int]:
-        """The newest look at any log of each cluster."""
+    def _sampled_ms(self) -> dict[str, int]:
+        """The time of the newest sample of each cluster."""
         newest: dict[str, int] = {}
-        for log, looks in self._looks.items():
-            newest[log.cluster] = max(newest.get(log.cluster, 0), looks[-1].at_ms)
+        for log, samples in self._samples.items():
+            newest[log.cluster] = max(newest.get(log.cluster, 0), samples[-1].at_ms)
         return newest
 
     def _hold(self, known_until: Mapping[str, int], commits: Mapping[GroupPartition, BatchCommits]) -> None:
-        """Note until when no group of a cluster becomes stale. All that the first batch brings is history."""
-        committed: dict[str, int] = {}
-        for key, told in commits.items():
-            committed[key.cluster] = max(committed.get(key.cluster, 0), told.newest.at_ms)
-        for cluster, looked_ms in self._looked_ms().items():
-            before_ms, committed_ms = known_until.get(cluster), committed.get(cluster)
-            is_fresh = committed_ms is not None and committed_ms > looked_ms - self._length_ms
-            has_gap = before_ms is not None and looked_ms - before_ms > self._length_ms
+        """Note until when no group of a cluster becomes stale. The first batch sets no time: its rows are history."""
+        newest_commit: dict[str, int] = {}
+        for key, committed in commits.items():
+            newest_commit[key.cluster] = max(newest_commit.get(key.cluster, 0), committed.newest.at_ms)
+        for cluster, sampled_ms in self._sampled_ms().items():
+            before_ms, committed_ms = known_until.get(cluster), newest_commit.get(cluster)
+            is_fresh = committed_ms is not None and committed_ms > sampled_ms - self._length_ms
+            has_gap = before_ms is not None and sampled_ms - before_ms > self._length_ms
             if is_fresh or before_ms is None:
                 self._held_until_ms[cluster] = 0
             elif committed_ms is not None or has_gap:
-                self._held_until_ms[cluster] = looked_ms + self._length_ms
+                self._held_until_ms[cluster] = sampled_ms + self._length_ms
 
     def _judged(self) -> Iterator[str]:
-        looked_ms = self._looked_ms()
+        sampled_ms = self._sampled_ms()
         for key, standing in self._standings.items():
-            looks, told = self._looks.get(key.log, []), self._told.get(key)
+            samples, alert = self._samples.get(key.log, []), self._alerts.get(key)
             offset = standing.offset
             now = (
                 None
-                if offset is None or not self._is_stale(offset, standing, looks)
+                if offset is None or not self._is_stale(offset, standing, samples)
                 else OpenAlert(offset, standing.since_ms)
             )
-            if told is not None and told != now:
-                del self._told[key]
-                yield _line("cleared", key, told, standing, looks[-1])
-            if now is not None and told != now and looked_ms[key.cluster] >= self._held_until_ms.get(key.cluster, 0):
-                self._told[key] = now
-                yield _line("stale", key, now, standing, looks[-1])
+            if alert is not None and alert != now:
+                del self._alerts[key]
+                yield _line("cleared", key, alert, standing, samples[-1])
+            if now is not None and alert != now and sampled_ms[key.cluster] >= self._held_until_ms.get(key.cluster, 0):
+                self._alerts[key] = now
+                yield _line("stale", key, now, standing, samples[-1])
 
-    def _is_stale(self, offset: int, standing: OffsetSince, looks: list[LogEnd]) -> bool:
-        if not looks:
+    def _is_stale(self, offset: int, standing: OffsetSince, samples: list[LogEnd]) -> bool:
+        if not samples:
             return False
-        seen, then_ms = looks[-1], looks[-1].at_ms - self._length_ms
-        at = bisect_right(looks, then_ms, key=lambda look: look.at_ms)
-        return standing.since_ms <= then_ms and at > 0 and min(looks[at - 1].offset, seen.offset) > offset
+        newest, then_ms = samples[-1], samples[-1].at_ms - self._length_ms
+        at = bisect_right(samples, then_ms, key=lambda sample: sample.at_ms)
+        return standing.since_ms <= then_ms and at > 0 and min(samples[at - 1].offset, newest.offset) > offset
 
     def _forget(self) -> None:
-        """Drop what had no commit or look for a month. What was taken back stays as long: it may come again."""
-        looked_ms = self._looked_ms()
-        oldest_ms = {cluster: newest_ms - _FORGOTTEN_MS for cluster, newest_ms in looked_ms.items()}
+        """Drop partitions without a commit or a sample for a month; deleted offsets too, since they may come again."""
+        sampled_ms = self._sampled_ms()
+        oldest_ms = {cluster: newest_ms - _FORGOTTEN_MS for cluster, newest_ms in sampled_ms.items()}
         self._standings = {
             key: standing
             for key, standing in self._standings.items()
             if standing.newest.at_ms >= oldest_ms.get(key.cluster, 0)
         }
-        self._looks = {log: looks for log, looks in self._looks.items() if looks[-1].at_ms >= oldest_ms[log.cluster]}
-        self._told = {
-            key: told for key, told in self._told.items() if key in self._standings and key.log in self._looks
+        self._samples = {
+            log: samples for log, samples in self._samples.items() if samples[-1].at_ms >= oldest_ms[log.cluster]
+        }
+        self._alerts = {
+            key: alert for key, alert in self._alerts.items() if key in self._standings and key.log in self._samples
         }
 
 
-def _line(state: str, key: GroupPartition, told: OpenAlert, standing: OffsetSince, seen: LogEnd) -> str:
-    """One line; ``id`` is that of the alert, the same when it is given and when it is cleared."""
+def _line(state: str, key: GroupPartition, alert: OpenAlert, standing: OffsetSince, sample: LogEnd) -> str:
+    """Make one line. ``id`` identifies the alert: "stale" and "cleared" have the same one."""
     facts: dict[str, Any] = {
         "state": state,
-        "id": hashlib.sha256(msgspec.json.encode((key, told))).hexdigest()[:16],
+        "id": hashlib.sha256(msgspec.json.encode((key, alert))).hexdigest()[:16],
         **key._asdict(),
         "current_offset": standing.offset,
-        "log_end_offset": seen.offset,
-        "lag": None if standing.offset is None else max(0, seen.offset - standing.offset),
-        "since": iso_ms(told.since_ms),
+        "log_end_offset": sample.offset,
+        "lag": None if standing.offset is None else max(0, sample.offset - standing.offset),
+        "since": iso_ms(alert.since_ms),
         "committed_at": iso_ms(standing.newest.at_ms),
-        "looked_at": iso_ms(seen.at_ms),
+        "looked_at": iso_ms(sample.at_ms),
     }
     return msgspec.json.encode(facts).decode()

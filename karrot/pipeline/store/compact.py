@@ -1,10 +1,11 @@
 """Runs ``karrot pipeline compact``: merges the small files of a day, and deletes days beyond the retention.
 
-An incident goes once it has ended before the oldest day that is kept; until then its row stays on the day it began.
+An incident is on the day on which it began. Its row is deleted when the incident ended before the oldest kept day.
 
-A merged file is written apart, then moved in among the day's batches, and only then are these removed, each by its
-name. So a batch that ingest adds meanwhile stays, and nothing is ever missing. For a moment, or after a crash until the
-next run, a reader may see rows of such a day twice; derive takes every event once.
+A merged file is written to a staging folder and then moved next to the day's batches. Only then are these batches
+deleted, each by its name. So a batch that ingest adds at the same time stays, and no row is ever missing. For a moment,
+a reader may see rows of such a day twice; after a crash, this lasts until the next run. ``derive`` counts each event
+once.
 """
 
 import uuid
@@ -23,7 +24,7 @@ from karrot.pipeline.store.tables import WATCHED, Tables, days_present, digest, 
 
 
 class Compacted(NamedTuple):
-    """What was done: how many files were merged into how many, and which days were dropped."""
+    """The result: how many files were merged into how many, and the dropped days."""
 
     files_before: int
     files_after: int
@@ -31,7 +32,7 @@ class Compacted(NamedTuple):
 
 
 def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date) -> Compacted:
-    """Drop the days older than ``keep`` and merge those before ``today`` that lie in more than one file."""
+    """Drop the days older than ``keep``, and merge the days before ``today`` that have more than one file."""
     dropped = _drop(spark, tables, today - keep)
     note, before = read_note(spark, tables), days_present(spark, tables)
     merged, digests, count = 0, dict(before), 0
@@ -51,7 +52,7 @@ def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date
 
 
 def _drop(spark: SparkSession, tables: Tables, oldest: date) -> list[date]:
-    """Drop the days before ``oldest`` from every table, but for incidents that last longer, and from the note."""
+    """Drop the days before ``oldest`` from every table and from the note, except incidents that lasted longer."""
     dropped: set[date] = set()
     for name in TABLES:
         lasting = _drop_ended(spark, tables, oldest) if name == "incidents" else frozenset[date]()
@@ -67,9 +68,9 @@ def _drop(spark: SparkSession, tables: Tables, oldest: date) -> list[date]:
 
 
 def _drop_ended(spark: SparkSession, tables: Tables, oldest: date) -> AbstractSet[date]:
-    """Drop what ended before ``oldest`` from the earlier days of ``incidents`` that have other rows; return these days.
+    """Drop the incidents that ended before ``oldest``. Return the earlier days that still have incidents.
 
-    An incident lies in the day on which it started. One that lasts into the kept days belongs to these too.
+    An incident is on the day on which it started. An incident that lasts into the kept days must stay.
     """
     days = [day for day in tables.days(spark, "incidents") if day < oldest]
     rows = tables.read(spark, "incidents", days=days)
@@ -93,7 +94,7 @@ def _files(spark: SparkSession, tables: Tables, name: str, day: date) -> list[st
 
 
 def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: list[str]) -> str:
-    """Merge the files of a day and return the name of the one that took their place."""
+    """Merge the files of a day. Return the name of the new file."""
     batch = f"batch_id=merged-{uuid.uuid4().hex[:12]}"
     staged = tables.path(".staging", f"{name}-{day}-{batch}")
     paths = [literal(tables.path(name, f"day={file}")) for file in files]
@@ -110,7 +111,7 @@ def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: lis
 
 
 def _renamed(note: Note, before: dict[date, str], after: dict[date, str]) -> Note:
-    """The note with the new names of the files of days that it knew as they were: they need not be derived again."""
+    """Put the new digests into the note for days that had not changed, so that they are not derived again."""
     known = {day: done for day, done in note.days.items() if before.get(day) == done.files}
     renamed = {day: replace(done, files=after[day]) for day, done in known.items()}
     return Note(note.rules, {**note.days, **renamed}, note.unfinished)

@@ -1,7 +1,7 @@
 """Reads, writes and lists files on any file system that Hadoop knows.
 
-URLs such as ``s3a://`` and ``hdfs://`` go through the JVM, which knows them. Local paths go by the operating system,
-whose rename replaces a file in one step.
+URLs such as ``s3a://`` and ``hdfs://`` go through Hadoop in the JVM. Local paths go through the operating system, whose
+rename replaces a file in one step.
 """
 
 import os
@@ -18,23 +18,23 @@ _WILD = re.compile(r"[\\*?\[\]{}]")
 
 
 def literal(path: str) -> str:
-    """A path as Spark's readers must be told it, who take ``*``, ``[a]`` and ``{a,b}`` in a path for patterns."""
+    """Escape a path for Spark's readers, for which ``*``, ``[a]`` and ``{a,b}`` in a path are patterns."""
     return _WILD.sub(r"\\\g<0>", path)
 
 
 def plain_url(url: str) -> str:
-    """One spelling for ``file:/a``, ``file:///a`` and their percent-encoded forms: Spark uses all of them."""
+    """Return one spelling for ``file:/a``, ``file:///a`` and their percent-encoded forms; Spark uses all of them."""
     return _SCHEME.sub(r"\1:/", unquote(url))
 
 
 def exists(spark: SparkSession, path: str) -> bool:
-    """Whether a file or directory is there."""
+    """Whether a file or directory exists."""
     local = _local(spark, path)
     return local.exists() if local else bool(_hadoop(spark, path).exists(_path(spark, path)))
 
 
 def listing(spark: SparkSession, path: str) -> list[str]:
-    """The names in a directory, sorted; none if it is not there."""
+    """The names in a directory, sorted; none if the directory does not exist."""
     if local := _local(spark, path):
         return sorted(entry.name for entry in local.iterdir()) if local.is_dir() else []
     if not exists(spark, path):
@@ -43,7 +43,7 @@ def listing(spark: SparkSession, path: str) -> list[str]:
 
 
 def make_directory(spark: SparkSession, path: str) -> None:
-    """Have a directory there, with those above it."""
+    """Create a directory and its parents, if they do not exist."""
     local = _local(spark, path)
     if local is None:
         _hadoop(spark, path).mkdirs(_path(spark, path))
@@ -52,7 +52,7 @@ def make_directory(spark: SparkSession, path: str) -> None:
 
 
 def delete(spark: SparkSession, path: str) -> None:
-    """Remove a file or a directory with all that is in it, if it is there."""
+    """Delete a file, or a directory with its content, if it exists."""
     local = _local(spark, path)
     if local is None:
         _hadoop(spark, path).delete(_path(spark, path), True)
@@ -63,10 +63,10 @@ def delete(spark: SparkSession, path: str) -> None:
 
 
 def rename_over(spark: SparkSession, source: str, target: str) -> None:
-    """Give a file another name, in place of a file that has it. Raises OSError."""
+    """Rename a file, and replace a file that has the new name. Raises OSError."""
     if (old := _local(spark, source)) and (new := _local(spark, target)):
         new.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(old, new)  # noqa: PTH105 (says what it is about)
+        os.replace(old, new)  # noqa: PTH105 (os.replace says that it overwrites)
         return
     files = _hadoop(spark, target)
     files.mkdirs(_path(spark, target).getParent())
@@ -76,7 +76,7 @@ def rename_over(spark: SparkSession, source: str, target: str) -> None:
 
 
 def read_text(spark: SparkSession, path: str) -> str | None:
-    """What a small file says; ``None`` if it is not there."""
+    """The text of a small file; ``None`` if it does not exist."""
     if local := _local(spark, path):
         return local.read_text(encoding="utf-8") if local.exists() else None
     if not exists(spark, path):
@@ -89,7 +89,7 @@ def read_text(spark: SparkSession, path: str) -> str | None:
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Write a small file whole: under another name, then renamed."""
+    """Write a small file under another name and then rename it, so that a reader never sees a part of it."""
     aside = f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}"
     if local := _local(spark, aside):
         local.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,10 @@ def write_text(spark: SparkSession, path: str, text: str) -> None:
 
 
 def _local(spark: SparkSession, path: str) -> Path | None:
-    """The path, unless it is a URL; or a cluster's, where Spark takes what is none for a path of HDFS or the like."""
+    """Return the local path, or ``None`` for a URL.
+
+    On a cluster, a path without a scheme may belong to HDFS or another default file system; it is then ``None`` too.
+    """
     if urlsplit(path).scheme:
         return None
     default_fs = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")  # noqa: SLF001

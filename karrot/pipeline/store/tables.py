@@ -7,9 +7,9 @@
 
 Names that begin with ``.`` or ``_`` are not data: Spark, DuckDB, Athena and Trino ignore them.
 
-Spark gives its files new names with every write, so the names of a day's files tell whether anything was added, written
-again or removed. The note ``_derived.json`` holds a digest of them, and the rules that the day was derived by: other
-rules, other rows.
+Spark gives its files new names with every write. So the names of a day's files change when rows are added, rewritten or
+removed. The note ``_derived.json`` holds a digest of these names, and the rules by which the days were derived. Other
+rules make other rows.
 """
 
 import hashlib
@@ -42,30 +42,33 @@ from karrot.pipeline.store.shared_columns import rows
 
 _NO_MARKER = ("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
 SOURCES: Final = ("events", "partitions")
-"""The tables that events make."""
+"""The tables that ``ingest`` makes from events."""
 
 WATCHED: Final = (*SOURCES, "commits", "members", "ends")
-"""The tables that others are derived from."""
+"""The tables from which others are derived."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables below one directory: a local path, or a URL that Hadoop's file systems know (``s3a://…``)."""
+    """The tables below one directory: a local path, or a URL of a file system that Hadoop supports (``s3a://…``)."""
 
     directory: str
 
     def path(self, name: str, *below: str) -> str:
-        """Where a table lies, or something in it."""
+        """The path of a table, or of something in it."""
         return "/".join([self.directory.rstrip("/"), name, *below])
 
     def checkpoint(self, job: str) -> str:
-        """Where a streaming job keeps what it has done."""
+        """The path of a streaming job's checkpoint."""
         return self.path("_checkpoints", job)
 
     def read(
         self, spark: SparkSession, name: str, *, days: Iterable[date] | None = None, batches: bool = False
     ) -> DataFrame:
-        """A table with ``day`` and, with ``batches``, ``batch_id``; empty if absent; of ``days`` alone, if given."""
+        """Read a table with the column ``day`` and, if ``batches``, ``batch_id``. Read only ``days``, if given.
+
+        The result is empty if the table does not exist.
+        """
         schema = with_day(TABLES[name])
         if batches:
             schema = schema.add("batch_id", "string")
@@ -78,14 +81,14 @@ class Tables:
         return reader.parquet(*map(literal, there)).select(*columns_of(schema))
 
     def days(self, spark: SparkSession, name: str) -> list[date]:
-        """The days that a table has, in order; other entries of its directory are ignored."""
+        """The days of a table, in order. Other entries of its directory are ignored."""
         found = map(day_of, listing(spark, self.path(name)))
         return sorted(day for day in found if day is not None)
 
     def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
-        """Write one batch of a streamed table (the columns of its schema and ``day``) where it, and only it, belongs.
+        """Write one batch of a streamed table into folders of its own; ``df`` has the schema's columns and ``day``.
 
-        Written again it overwrites itself; each of its days appears whole, by a rename.
+        If the batch is written again, it overwrites its own files. Each of its days appears whole, by a rename.
         """
         columns = columns_of(with_day(STREAMED[name]))
         writer = df.select(*columns, F.lit(batch_id).alias("batch_id")).write.mode("overwrite").option(*_NO_MARKER)
@@ -95,22 +98,22 @@ class Tables:
         )
 
     def rows_of_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> int:
-        """How many rows of these days the files of a batch hold, as their footers say."""
+        """The number of rows in a batch's files of these days, from the footers."""
         places = [self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}") for day in sorted(set(days))]
-        # By their paths: to look for the batch in a day would list all that the day has.
+        # Read the batch by its paths. A filter on the batch would list all files of the day.
         there = [literal(path) for path in places if exists(spark, path)]
         return spark.read.schema(STREAMED[name]).parquet(*there).count() if there else 0
 
     def drop_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> None:
-        """Remove what a batch wrote on these days, so that it can be written again with other rows or with none."""
+        """Delete a batch's files of these days, so that it can be written again with other rows or without any."""
         for day in days:
             delete(spark, self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}"))
 
     def replace_days(self, df: DataFrame, name: str, days: Iterable[date]) -> None:
-        """Replace days of a derived table by the rows of ``df`` (the columns of its schema and ``day``).
+        """Replace days of a derived table by the rows of ``df``, which has the schema's columns and ``day``.
 
-        A day without rows loses its file. On a local file system each day's file changes by one rename, so that a
-        reader sees the old day or the new one, whole; elsewhere there is a moment without the file.
+        The file of a day without rows is deleted. On a local file system, each day's file is replaced by one rename, so
+        a reader sees the whole old day or the whole new one. On other file systems, the file is missing for a moment.
         """
         spark, staged = df.sparkSession, self.path(".staging", f"{name}-{uuid.uuid4().hex}")
         ordered = df.select(*columns_of(with_day(TABLES[name]))).repartition("day")
@@ -123,7 +126,7 @@ class Tables:
             delete(spark, staged)
 
     def drop_day(self, spark: SparkSession, name: str, day: date) -> None:
-        """Remove a day of a table."""
+        """Delete a day of a table."""
         delete(spark, self.path(name, f"day={day.isoformat()}"))
 
     def _replace(self, spark: SparkSession, name: str, day: str, staged: str) -> None:
@@ -136,26 +139,30 @@ class Tables:
 
 
 def sound(table: DataFrame) -> DataFrame:
-    """The same table. Raises OSError for an empty file, as a power failure leaves: Spark would see no rows."""
+    """Return the same table. Raises OSError if one of its files is empty, as after a power failure.
+
+    Spark would read an empty file as no rows.
+    """
     for url in table.inputFiles():
         path = Path(plain_url(url).removeprefix("file:"))
-        with suppress(FileNotFoundError):  # of a URL; or compact has merged it meanwhile
+        with suppress(FileNotFoundError):  # the path is a URL, or compact has merged the file since
             if path.stat().st_size == 0:
                 cure = (
-                    "remove it, and run what made it with a new --checkpoint, or derive without <tables>/_derived.json"
+                    "Delete it. Then run the command that made it with a new --checkpoint, or, for a derived table, "
+                    "delete <tables>/_derived.json and run derive."
                 )
-                raise OSError(f"{path} is empty, which no file of a table is: {cure}")
+                raise OSError(f"{path} is empty, but a file of a table never is. {cure}")
     return table
 
 
 def _without_dictionaries(schema: StructType) -> dict[str, str]:
-    """Options for Parquet: dictionaries are for names. Those of numbers and moments take longer, and more bytes."""
+    """Options for Parquet: only names get dictionaries. For numbers and timestamps, they cost time and space."""
     plain = [field.name for field in schema if field.name == "event_id" or not isinstance(field.dataType, StringType)]
     return {f"parquet.enable.dictionary#{name}": "false" for name in plain}
 
 
 def read_note(spark: SparkSession, tables: Tables) -> Note:
-    """The note; an empty one, with which everything is derived, if there is none or it is damaged."""
+    """Read the note. If it is missing or damaged, return an empty one, with which everything is derived."""
     try:
         text = read_text(spark, tables.path(NOTE))
     except UnicodeDecodeError:
@@ -170,7 +177,7 @@ def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
 
 
 def days_present(spark: SparkSession, tables: Tables) -> dict[date, str]:
-    """The days that any of the `WATCHED` tables has, each with the `digest` of its files. Raises as `sound` does."""
+    """The days of the `WATCHED` tables, each with the `digest` of its files. Raises OSError like `sound`."""
     files: dict[date, list[str]] = {}
     for name in WATCHED:
         for path in sound(tables.read(spark, name)).inputFiles():
@@ -181,12 +188,12 @@ def days_present(spark: SparkSession, tables: Tables) -> dict[date, str]:
 
 
 def digest(names: Iterable[str]) -> str:
-    """A short name for a set of files, each ``table/YYYY-MM-DD/…``."""
+    """A short hash of the names of files, each ``table/YYYY-MM-DD/…``."""
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
 
 
 def changed_days(note: Note, found: Mapping[date, str], rules: str) -> list[date]:
-    """The days to derive, in order; a day whose files are gone is one of them, and one that was not finished."""
+    """The days to derive, in order. These include unfinished days, and days whose files were deleted."""
     if note.rules != rules:
         return sorted({*found, *note.days, *note.unfinished})
     known = {day: derived.files for day, derived in note.days.items()}

@@ -1,7 +1,7 @@
-"""Defines how Spark's Kafka connector reaches a cluster and where it starts a topic; nothing here needs Spark.
+"""Defines how Spark's Kafka connector reaches a cluster, and where it starts to read a topic. It does not need Spark.
 
-Client properties are Java's, as in a file for ``--command-config`` of Kafka's own tools. Their values, which may be
-secrets, are in no repr and in no error's text.
+Client properties have Java's names, as in a file for ``--command-config`` of Kafka's own tools. Their values may be
+secrets, so no ``repr`` and no error message contains them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _OURS: Final = frozenset(
         "value.serializer",
     }
 )
-"""What the connector or this module decides, whatever a file says."""
+"""Properties that the connector or this module sets. A file cannot change them."""
 
 _LIBRDKAFKAS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -46,14 +46,14 @@ _LIBRDKAFKAS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class KafkaConnection:
-    """A cluster's addresses, and the properties of Java's client by which it is reached."""
+    """A cluster's addresses, and the properties of the Java client for it."""
 
     addresses: tuple[str, ...]
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, addresses: Sequence[str], properties: Path | None = None) -> Self:
-        """With the properties of a file, if there is one. Raises `PropertiesError`."""
+        """Make a connection, with the properties of a file if one is given. Raises `PropertiesError`."""
         return cls(tuple(addresses), {} if properties is None else read(properties, _javas))
 
     @property
@@ -63,15 +63,15 @@ class KafkaConnection:
         return {**given, "kafka.bootstrap.servers": ",".join(self.addresses)}
 
     def without_values(self, text: str) -> str:
-        """A text of Spark's or Kafka's without the values of the properties."""
+        """Remove the values of the properties from a text of Spark or Kafka."""
         return without_values(text, self.properties)
 
 
 class StartingOffsets:
-    """Where a topic is begun when there is no checkpoint yet."""
+    """Where to start in a topic if there is no checkpoint yet."""
 
     def __init__(self, text: str) -> None:
-        """``earliest``, ``latest`` or a moment in ISO 8601, UTC unless it says otherwise. Raises ValueError."""
+        """Parse ``earliest``, ``latest`` or a time in ISO 8601 (UTC if it has no offset). Raises ValueError."""
         if text in {"earliest", "latest"}:
             self.options = {"startingOffsets": text}
             return
@@ -80,7 +80,7 @@ class StartingOffsets:
         except ValueError:
             raise ValueError(f"{text!r} is neither earliest, latest nor a moment like 2026-11-21T12:00:00Z") from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        # A partition without a record since then begins with what comes.
+        # A partition without records since that time starts with its next record.
         self.options = {
             "startingTimestamp": str(round(moment.timestamp() * 1000)),
             "startingOffsetsByTimestampStrategy": "latest",
@@ -88,7 +88,7 @@ class StartingOffsets:
 
 
 def _javas(given: Mapping[str, str]) -> dict[str, str]:
-    """The properties without what is ours to decide. Raises `PropertiesError` for a name of librdkafka's."""
+    """Remove the properties in `_OURS`. Raises `PropertiesError` for a name of librdkafka."""
     for name in given.keys() & _LIBRDKAFKAS.keys():
         raise PropertiesError(
             f"{name} is librdkafka's name, and Spark's connector takes Java's: {_LIBRDKAFKAS[name]} "

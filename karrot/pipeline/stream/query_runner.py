@@ -1,7 +1,7 @@
-"""Starts streaming queries, names their batches, and runs them until they end or are told to stop.
+"""Starts streaming queries, names their batches, and runs them until they end or are stopped.
 
-A query is stopped between two batches where possible. A batch fails, and is repeated, if the rows that it wrote are not
-the rows that it read.
+If possible, a query is stopped between two batches. If a batch did not write all rows that it read, it fails and is
+repeated.
 """
 
 import time
@@ -18,53 +18,53 @@ from pyspark.sql.streaming.query import StreamingQuery
 from karrot.pipeline.store.filesystem import read_text
 
 CheckpointReader = Callable[[str], str | None]
-"""The text of a file below a checkpoint, by its name; ``None`` if there is no such file."""
+"""Returns the text of a file in a checkpoint, by its name; ``None`` if the file does not exist."""
 
 BATCH_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of files in a batch, compressed: what it holds in memory or on the local disk is a few times that."""
+"""The most compressed bytes of files in a batch. In memory or on the local disk, a batch needs a few times that."""
 
 ANY_AGE: Final = "36500d"
-"""As ``maxFileAge``: by default the file source passes by what is older than a week when it comes."""
+"""The value of ``maxFileAge``. By default, the file source ignores files that are older than a week."""
 
-_LOOK_S: Final = 0.2
-_PATIENCE_S: Final = 20  # Kubernetes kills after 30
+_POLL_S: Final = 0.2
+_PATIENCE_S: Final = 20  # Kubernetes kills a pod after 30 s
 
 
 def start_query(
     lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
 ) -> StreamingQuery:
-    """A query that passes its batches to ``take``: what is there now or, with ``every``, also what comes later."""
+    """Start a query that passes its batches to ``take``: the existing rows or, with ``every``, also later ones."""
     trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
     writer = lines.writeStream.foreachBatch(take).trigger(**trigger)
     return writer.option("checkpointLocation", checkpoint).start()
 
 
 def checkpoint_id(spark: SparkSession) -> str:
-    """The id of the query that calls: it is kept in its checkpoint, and a new checkpoint has another id."""
+    """The id of the query that calls this. The checkpoint keeps it; a new checkpoint has another id."""
     return uuid.UUID(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).hex
 
 
 def checkpoint_reader(spark: SparkSession, checkpoint: str) -> CheckpointReader:
-    """What a query has noted in its checkpoint."""
+    """Make a reader of the files in a query's checkpoint."""
     return lambda name: read_text(spark, f"{checkpoint}/{name}")
 
 
 def batch_name(checkpoint: str, batch: int) -> str:
-    """What a batch is called in the tables; it begins with `batch_prefix` of its checkpoint."""
+    """The name of a batch in the tables. It begins with the `batch_prefix` of its checkpoint."""
     return f"{batch_prefix(checkpoint)}{batch:06d}"
 
 
 def batch_prefix(checkpoint: str) -> str:
-    """How the names of all batches of a checkpoint begin."""
+    """The text with which the names of all batches of a checkpoint begin."""
     return f"{checkpoint:.8}-"
 
 
 @contextmanager
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """A frame that is computed once, for everything that is made of it.
+    """Compute a frame once for several uses, and keep it on the local disk.
 
-    On the local disk: a block is as large as what one task reads, and would be held in memory whole. Structs stay as
-    they are: a column for each of their fields costs more to build than is saved by reading a few of them.
+    It is not kept in memory, because a block is as large as the input of a task, and Spark would hold the whole block.
+    Structs are not split into columns: that costs more than it saves.
     """
     frame.persist(StorageLevel.DISK_ONLY)
     try:
@@ -76,32 +76,32 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
 def run_queries(
     queries: Sequence[StreamingQuery], *, stop: Event, follow: bool, beside: Callable[[], object] = lambda: None
 ) -> None:
-    """Wait until all queries have ended; with ``follow``, until one has, or ``stop`` is set. Then end them all.
+    """Wait until all queries have ended, or ``stop`` is set. With ``follow``, wait only until one has. Then end all.
 
-    A batch under way is waited for, a while; ``beside`` is called again and again meanwhile, in this thread. Raises
-    StreamingQueryException for a query that failed.
+    While it waits, this function calls ``beside`` again and again, in this thread. Before it ends a query, it waits for
+    the running batch, at most 20 s. Raises StreamingQueryException for a query that failed.
     """
     enough = all if follow else any
     try:
-        while enough(query.isActive for query in queries) and not stop.wait(_LOOK_S):
+        while enough(query.isActive for query in queries) and not stop.wait(_POLL_S):
             beside()
-        told = stop.is_set()
+        was_stopped = stop.is_set()
     finally:
         stop.set()
         for query in queries:
             _end(query)
     failed = [error for query in queries if (error := query.exception()) is not None]
-    if failed and not told:
+    if failed and not was_stopped:
         raise failed[0]
 
 
 def _end(query: StreamingQuery) -> None:
-    for _ in range(round(_PATIENCE_S / _LOOK_S)):
+    for _ in range(round(_PATIENCE_S / _POLL_S)):
         if not query.isActive or not query.status["isTriggerActive"]:
             break
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     query.stop()
 
 
 class UnevenError(RuntimeError):
-    """Rows in are not rows out: the tables do not hold what was read. Another run repeats the batch."""
+    """The tables do not hold all rows that a batch read. The next run repeats the batch."""

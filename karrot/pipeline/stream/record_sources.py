@@ -1,9 +1,11 @@
-"""Reads records of ``__consumer_offsets`` as a stream: from Kafka itself, or from Parquet files of the same columns.
+"""Reads records of ``__consumer_offsets`` as a stream, from Kafka or from Parquet files with the same columns.
 
-A checkpoint says which offsets of a topic a batch of Spark's Kafka source has passed. The batch holds the records that
-were still there. Some of the other offsets never had a record that one may read (markers and records of aborted
-transactions), or lost it when a newer record took its place. What lies before the log's start was deleted, perhaps
-before it was read.
+A checkpoint has the range of offsets that a batch of Spark's Kafka source has passed. The batch holds the records that
+still existed. Other offsets of the range have no readable record, for one of these reasons:
+
+- They belong to a transaction's marker or to an aborted transaction.
+- They were compacted away, because a newer record has the same key.
+- They are before the log's start: the record was deleted, perhaps before it was read.
 """
 
 import json
@@ -41,10 +43,10 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 _PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _OLD_READER: Final = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 _INITIAL: Final = "sources/0/0"
-"""The file of a checkpoint that holds the offsets at which the first batch began."""
+"""The file of a checkpoint with the offsets at which the first batch began."""
 
 BATCH_RECORDS: Final = 2_000_000
-"""Records in a batch from Kafka: a few hundred bytes each while it is written."""
+"""The most records in a batch from Kafka. While it is written, a record needs a few hundred bytes."""
 
 _READ_AS: Final[Mapping[type[DataType], tuple[type[DataType], ...]]] = {
     BinaryType: (StringType,),
@@ -53,7 +55,7 @@ _READ_AS: Final[Mapping[type[DataType], tuple[type[DataType], ...]]] = {
     LongType: (ByteType, ShortType, IntegerType),
     TimestampType: (TimestampNTZType,),
 }
-"""Other types that a column may be stored as: Spark reads them as the first."""
+"""Other types that a column may have in a file. Spark converts them to the type of the key."""
 
 RECORD: Final = (
     StructType()
@@ -64,15 +66,15 @@ RECORD: Final = (
     .add("offset", LongType())
     .add("timestamp", TimestampType())
 )
-"""A record as Spark's Kafka source tells it."""
+"""The columns of a record from Spark's Kafka source."""
 
 
 class NoRecords(LookupError):  # noqa: N818 (names what is so)
-    """There is nothing to read where records should be; the message is a sentence."""
+    """The topic or the directory has no records that can be read. The message is a sentence."""
 
 
 class ConnectorMissing(RuntimeError):  # noqa: N818 (names the state of the machine)
-    """Spark has no Kafka connector here; the text is a sentence with the option that brings it."""
+    """Spark has no Kafka connector. The text is a sentence with the option that adds it."""
 
     def __init__(self) -> None:
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
@@ -83,24 +85,24 @@ class ConnectorMissing(RuntimeError):  # noqa: N818 (names the state of the mach
 
 
 class PassedOffsets(NamedTuple):
-    """How many offsets a batch went past, and how many of them were deleted before they could be read."""
+    """How many offsets a batch passed, and how many of them were deleted before they could be read."""
 
     offsets: int
     lost: int
 
 
 class OffsetRange(NamedTuple):
-    """From the offset ``first`` up to and without ``until``. If ``until`` is lower, the topic was created again."""
+    """The offsets from ``first`` up to, not including, ``until``. A lower ``until``: the topic was created again."""
 
     first: int
     until: int
 
     def offsets(self, log_start: int) -> int:
-        """How many offsets were passed; if the topic was created again, all that it has by now."""
+        """How many offsets were passed. If the topic was created again, these are all of its offsets."""
         return self.until - (self.first if self.first <= self.until else min(log_start, self.until))
 
     def lost(self, log_start: int, first_read: int | None) -> int:
-        """How many of them lie before the log's start and were not read before it moved."""
+        """How many of them are before the log's start and were deleted before they were read."""
         if self.first > self.until:
             return self.offsets(log_start)
         before = min(log_start, self.until if first_read is None else first_read)
@@ -108,32 +110,32 @@ class OffsetRange(NamedTuple):
 
 
 class RecordSource(Protocol):
-    """Where a job's records come from."""
+    """A place from which a job reads records."""
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a record may come twice by one checkpoint."""
+        """Whether one checkpoint may give the same record twice."""
 
     def records(self, spark: SparkSession) -> DataFrame:
-        """The stream, of the columns of `RECORD`. Raises `NoRecords`."""
+        """The stream of records, with the columns of `RECORD`. Raises `NoRecords`."""
 
     def passed(self, read: CheckpointReader, batch: int, decoded: DataFrame) -> PassedOffsets | None:
-        """What a batch went past; ``None`` where that has no meaning."""
+        """The offsets that a batch passed; ``None`` if the source is not a topic."""
 
 
 class TopicMetadata(Protocol):
-    """What is asked of Kafka; every method may raise `karrot.watch.cluster_interface.ClusterError`."""
+    """The requests to Kafka. Every method may raise `karrot.watch.cluster_interface.ClusterError`."""
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
-        """How many partitions each of the topics has that there are."""
+        """The number of partitions of each topic that exists."""
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The offsets of the oldest records."""
+        """The log start offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsFromKafka:
-    """From the topic itself, or a copy of it; from ``start`` on where there is no checkpoint yet."""
+    """Reads ``__consumer_offsets`` or another topic. Without a checkpoint, it begins at ``start``."""
 
     brokers: KafkaConnection
     kafka: TopicMetadata
@@ -143,18 +145,18 @@ class RecordsFromKafka:
     may_repeat: bool = False
 
     def records(self, spark: SparkSession) -> DataFrame:
-        """The stream, without what belongs to aborted transactions or is no longer there.
+        """The stream of records, without those of aborted transactions.
 
-        No consumer group is joined: to join one writes into ``__consumer_offsets``, which may be the very topic that is
-        read. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.
+        It joins no consumer group. To join one would write to ``__consumer_offsets``, which may be the topic that it
+        reads. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.
         """
         count = self.kafka.partitions([self.topic]).get(self.topic)
         if not count:
             raise NoRecords(
-                f"the cluster shows no {self.topic}: nobody has written to it yet, or this user may not describe it"
+                f"the cluster shows no topic {self.topic}: it does not exist yet, or this user may not describe it"
             )
         _require_connector(spark)
-        # Spark's newer way to find offsets passes over internal topics: no rows at all, and no error.
+        # Spark's newer method of finding offsets ignores internal topics: it gives no rows and no error.
         spark.conf.set(_OLD_READER, "true")
         reader = spark.readStream.format("kafka").options(
             **self.brokers.options,
@@ -170,7 +172,7 @@ class RecordsFromKafka:
         return loaded.select(*RECORD.fieldNames())
 
     def passed(self, read: CheckpointReader, batch: int, decoded: DataFrame) -> PassedOffsets:
-        """By the checkpoint and where the logs start now; nothing is lost as far as Kafka does not say."""
+        """Count the offsets from the checkpoint and the current log starts. If Kafka does not answer, none are lost."""
         ranges = ranges_of_batch(read, batch, self.topic)
         starts = self._starts(ranges)
         passed = sum(each.offsets(starts.get(partition, 0)) for partition, each in ranges.items())
@@ -190,23 +192,23 @@ class RecordsFromKafka:
 
 @dataclass(frozen=True, slots=True)
 class RecordsFromParquet:
-    """From files that somebody else put into a directory or below it."""
+    """Reads Parquet files that another program put into a directory or below it."""
 
     directory: str
     may_repeat: bool = True
 
     def records(self, spark: SparkSession) -> DataFrame:
-        """The stream of files, with when each was ``written_at``. Raises `NoRecords`."""
+        """The stream of records; ``written_at`` is when the file was written. Raises `NoRecords`."""
         written_at = F.col("_metadata.file_modification_time").alias("written_at")
         return new_files(spark, self.directory, RECORD).select(*RECORD.fieldNames(), written_at)
 
     def passed(self, read: CheckpointReader, batch: int, decoded: DataFrame) -> None:  # noqa: ARG002 (files are in no order)
-        """Nothing: files do not say what is not in them."""
+        """Always ``None``: files do not show which offsets are missing."""
         return
 
 
 def _require_connector(spark: SparkSession) -> None:
-    """Raises `ConnectorMissing` where Spark cannot read or write Kafka."""
+    """Raise `ConnectorMissing` if Spark cannot read or write Kafka."""
     java: Any = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr] # noqa: SLF001 (no other way to ask)
     try:
         java.Class.forName(_PROVIDER, True, java.Thread.currentThread().getContextClassLoader())
@@ -215,34 +217,34 @@ def _require_connector(spark: SparkSession) -> None:
 
 
 def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFrame:
-    """The rows of new Parquet files as a stream. Raises `NoRecords` if there are none, or they have other columns."""
+    """The rows of new Parquet files as a stream. Raises `NoRecords` if there are no files, or if columns are wrong."""
     if not exists(spark, directory):
-        raise NoRecords(f"{directory}: there is no such directory")
+        raise NoRecords(f"{directory}: this directory does not exist")
     options = {"recursiveFileLookup": "true", "pathGlobFilter": "*.parquet"}
     try:
         found = spark.read.options(**options).parquet(literal(directory)).schema
     except AnalysisException as error:
-        raise NoRecords(f"{directory}: there is no Parquet file") from error
+        raise NoRecords(f"{directory}: this directory has no Parquet file") from error
     except Py4JJavaError as error:
-        raise NoRecords(f"{directory}: its files cannot be read as Parquet; Spark says above which and why") from error
+        raise NoRecords(f"{directory}: its files cannot be read as Parquet; see Spark's messages above") from error
     lacks = [name for name in schema.fieldNames() if name not in found.fieldNames()]
     if lacks:
         raise NoRecords(f"{directory}: its files lack {', '.join(lacks)}")
-    if wrong := [told for each in schema for told in _of_another_type(each.name, each.dataType, found)]:
+    if wrong := [fault for each in schema for fault in _of_another_type(each.name, each.dataType, found)]:
         raise NoRecords(f"{directory}: in its files {', '.join(wrong)}")
     source = spark.readStream.schema(schema).options(**options, maxFileAge=ANY_AGE, maxBytesPerTrigger=str(BATCH_BYTES))
     return source.parquet(literal(directory))
 
 
 def _of_another_type(name: str, wanted: DataType, found: StructType) -> Iterator[str]:
-    """What is wrong with a column: Spark would say it in the midst of a batch, and at length."""
+    """The fault of a column's type. Spark would report it later, during a batch, and with a long text."""
     stored = found[name].dataType
     if not isinstance(stored, (type(wanted), *_READ_AS[type(wanted)])):
         yield f"{name} is {stored.simpleString()} and must be {wanted.simpleString()}"
 
 
 def ranges_of_batch(read: CheckpointReader, batch: int, topic: str) -> dict[int, OffsetRange]:
-    """The range of each partition. Raises FileNotFoundError for a batch that the checkpoint does not know."""
+    """The range of each partition in a batch. Raises FileNotFoundError if the checkpoint does not have the batch."""
     ends = _offsets(read, f"offsets/{batch}", topic)
     starts = _offsets(read, f"offsets/{batch - 1}" if batch else _INITIAL, topic)
     return {partition: OffsetRange(starts.get(partition, until), until) for partition, until in ends.items()}
@@ -251,7 +253,7 @@ def ranges_of_batch(read: CheckpointReader, batch: int, topic: str) -> dict[int,
 def lost_offsets(
     ranges: Mapping[int, OffsetRange], log_starts: Mapping[int, int], first_read: Mapping[int, int]
 ) -> int:
-    """How many offsets of a batch were deleted before they were read; none of a partition whose start is not known."""
+    """How many offsets of a batch were deleted before they were read. Partitions without a known log start count 0."""
     return sum(
         ranges[partition].lost(start, first_read.get(partition))
         for partition, start in log_starts.items()
@@ -263,5 +265,5 @@ def _offsets(read: CheckpointReader, name: str, topic: str) -> dict[int, int]:
     text = read(name)
     if text is None:
         raise FileNotFoundError(f"the checkpoint has no {name}")
-    told = json.loads(text.splitlines()[-1])
-    return {int(partition): offset for partition, offset in told.get(topic, {}).items()}
+    offsets = json.loads(text.splitlines()[-1])
+    return {int(partition): offset for partition, offset in offsets.get(topic, {}).items()}

@@ -29,7 +29,7 @@ def test_a_machine_without_java_gets_the_package_to_install(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("told", "said"), [('openjdk version "11.0.2"', "is version 11"), ("what?", "does not tell its version")]
+    ("told", "said"), [('openjdk version "11.0.2"', "is version 11"), ("what?", "does not print its version")]
 )
 def test_an_old_java_is_refused(tmp_path: Path, told: str, said: str) -> None:
     java = tmp_path / "bin" / "java"

@@ -143,7 +143,7 @@ def test_a_batch_that_was_written_but_not_committed_is_overwritten(spark: SparkS
 
 
 def test_a_missing_archive_is_reported(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="there is no archive"):
+    with pytest.raises(FileNotFoundError, match="this directory of the archive does not exist"):
         _ingest(spark, tmp_path / "archive", tmp_path / "tables")
 
 

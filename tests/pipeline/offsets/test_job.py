@@ -140,9 +140,9 @@ def test_log_ends_may_come_from_files_too(spark: SparkSession, tmp_path: Path) -
 
 
 def test_a_wrong_directory_of_records_is_reported(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(NoRecords, match="there is no such directory"):
+    with pytest.raises(NoRecords, match="this directory does not exist"):
         RecordsFromParquet(str(tmp_path / "nowhere")).records(spark)
-    with pytest.raises(NoRecords, match="there is no Parquet file"):
+    with pytest.raises(NoRecords, match="this directory has no Parquet file"):
         RecordsFromParquet(str(tmp_path)).records(spark)
     pq.write_table(pa.table({"key": [b"k"], "value": [b"v"], "partition": [1]}), tmp_path / "1.parquet")
     with pytest.raises(NoRecords, match="its files lack topic, offset, timestamp"):

@@ -54,5 +54,5 @@ def test_a_line_is_posted_and_counts_as_undelivered_without_a_success_answer() -
 
 @pytest.mark.parametrize("url", ["", "hooks.example/x", "ftp://hooks.example/x", "http:///x"])
 def test_an_invalid_url_is_refused_without_showing_it(url: str) -> None:
-    with pytest.raises(ValueError, match=r"^--webhook is no http:// or https:// address$"):
+    with pytest.raises(ValueError, match=r"^--webhook must be an http:// or https:// address$"):
         to_webhook(url)
