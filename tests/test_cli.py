@@ -113,8 +113,8 @@ def test_a_karrot_in_an_archive_gives_one_sentence(tmp_path: Path) -> None:
         )
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == (
-            f"karrot: Karrot runs from an archive, {packed}, where it cannot read its templates and pages: "
-            "install it with pip install, or unpack it\n"
+            f"karrot: Karrot runs from an archive, {packed}, and cannot read its templates and pages there: "
+            "install Karrot with pip install, or unpack the archive\n"
         )
 
 

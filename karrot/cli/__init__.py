@@ -1,7 +1,7 @@
-"""Lists the commands, and says which module has each. A module is imported when its command is called.
+"""Lists the commands of ``karrot`` and the module of each. A module is imported when its command is called.
 
-A group of commands (``karrot history``) is in the ``__init__`` of its folder. Each command imports what it needs when
-it runs, so that ``karrot --help`` answers at once.
+A group of commands, such as ``karrot history``, is in the ``__init__`` of its folder. Each command imports its other
+modules only when it runs, so that ``karrot --help`` answers quickly.
 """
 
 import click
@@ -38,4 +38,4 @@ _COMMANDS = CommandModules(
 )
 @click.version_option(package_name=installed_distribution.NAME, message="karrot %(version)s")
 def main() -> None:
-    """Take Burrow's verdicts on Kafka consumer groups, keep them and hand them on."""
+    """Store Burrow's verdicts on Kafka consumer groups, and report them to other systems."""

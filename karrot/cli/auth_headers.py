@@ -1,4 +1,4 @@
-"""Reads secrets from the environment, files or the terminal, and makes the HTTP headers that carry them."""
+"""Reads secrets from the environment, a file or the terminal, and makes the HTTP headers for them."""
 
 import base64
 import getpass
@@ -9,7 +9,7 @@ import click
 
 
 def credentials(user: str | None) -> dict[str, str]:
-    """The header of the credentials. No secret is an argument, as every user of the machine can read those."""
+    """The header with the credentials. No secret is an argument: every user of the machine can read arguments."""
     if user is not None:
         return basic(user, secret("KARROT_BURROW_PASSWORD") or _typed_password())
     token = secret("KARROT_BURROW_TOKEN")
@@ -31,14 +31,14 @@ def basic(user: str, password: str) -> dict[str, str]:
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The header of Bearer authentication. Raises `ValueError` for a text that a header cannot hold."""
+    """The header of Bearer authentication. Raises `ValueError` if a header cannot contain the token."""
     if not (token.isascii() and token.isprintable()):
         raise ValueError("a Bearer token must be printable ASCII")
     return {"Authorization": f"Bearer {token}"}
 
 
 def _typed_password() -> str:
-    """Ask for the password. Raises `ValueError` if the terminal would show it, or if there is no terminal."""
+    """Ask for the password on the terminal. Raises `ValueError` if there is none, or if it would show the password."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", getpass.GetPassWarning)

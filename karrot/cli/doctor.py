@@ -1,4 +1,4 @@
-"""``karrot doctor``: finds what is wrong between Burrow, Karrot and Prometheus, and says how to fix it."""
+"""``karrot doctor``: finds problems between Burrow, Karrot and Prometheus, and prints how to solve them."""
 
 import json
 import sys
@@ -27,28 +27,29 @@ _COUNTED = {
     "fault": ("fault", "faults"),
     "warn": ("warning", "warnings"),
     "note": ("note", "notes"),
-    "ok": ("check is well", "checks are well"),
+    "ok": ("check passed", "checks passed"),
 }
 _DOCS = "docs/"
 
 
 @click.command()
-@click.option("--burrow", envvar="KARROT_BURROW_URL", help="Burrow's address, such as http://burrow:8000.")
-@click.option("--karrot", help="Karrot's address, such as http://karrot:5000.")
-@click.option("--prometheus", help="Prometheus' address, such as http://prometheus:9090.")
-@click.option("--all", "with_ok", is_flag=True, help="What is well too, a line for each check.")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
+@click.option("--burrow", envvar="KARROT_BURROW_URL", help="Address of Burrow, such as http://burrow:8000.")
+@click.option("--karrot", help="Address of Karrot, such as http://karrot:5000.")
+@click.option("--prometheus", help="Address of Prometheus, such as http://prometheus:9090.")
+@click.option("--all", "with_ok", is_flag=True, help="Also print a line for each check that passed.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def doctor(burrow: str | None, karrot: str | None, prometheus: str | None, *, with_ok: bool, as_json: bool) -> None:
-    """Find what is wrong on the way from Burrow, and its remedy.
+    """Find problems from Burrow to Prometheus, and their remedies.
 
-    Reads, and changes nothing. Without --burrow, KARROT_BURROW_URL is asked. A KARROT_API_TOKEN (or _FILE) in the
-    environment is shown to Karrot. Exit code 0 if nothing is wrong, 1 if something is (fault or warn), 2 if it is
-    unclear what is asked.
+    The command checks Burrow, Karrot and Prometheus. It only reads, and changes nothing. Without --burrow, it uses the
+    address in KARROT_BURROW_URL. It sends the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE) to Karrot.
+
+    The exit code is 0 if there is no problem, 1 if there is one (fault or warn), and 2 for wrong options.
     """
     from karrot.doctor import examine, look
 
     if not (burrow or karrot or prometheus):
-        raise Refused("say at least one of --burrow, --karrot and --prometheus")
+        raise Refused("there is nothing to check: give at least one of --burrow, --karrot and --prometheus")
     seen = look(
         _address("--burrow", burrow),
         _address("--karrot", karrot),

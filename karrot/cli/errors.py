@@ -1,4 +1,4 @@
-"""Defines the errors that end a command with a sentence and an exit code, and stops a command on signals."""
+"""Defines the errors that end a command with a sentence and an exit code, and the handling of signals."""
 
 import errno
 import signal
@@ -12,24 +12,24 @@ T = TypeVar("T")
 
 
 class Refused(click.ClickException):
-    """Ends a command that cannot do what was asked. Each line of the message goes to standard error."""
+    """Ends a command that cannot run as the user asked. Each line of the message goes to standard error."""
 
     exit_code = 2
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print every problem on a line of its own."""
+        """Print each problem on its own line."""
         for line in self.message.splitlines():
             click.echo(f"karrot: {line}", file=file, err=True)
 
 
 class NotDone(Refused):
-    """Ends a command whose answer is no."""
+    """Ends a command that ran but did not succeed, or whose answer is no."""
 
     exit_code = 1
 
 
 class Interrupted(Refused):
-    """Ends a command after Ctrl-C. The exit code is 128 and the number of the signal, as in a shell."""
+    """Ends a command after Ctrl-C. The exit code is 128 plus the number of the signal, as in a shell."""
 
     exit_code = 128 + signal.SIGINT
 
@@ -38,7 +38,7 @@ class Interrupted(Refused):
 
 
 def stated(run: Callable[[], T]) -> T:
-    """Call ``run``. Errors of settings, files, ports and the log end the command with sentences, not a traceback."""
+    """Call ``run``. Errors of settings, files, ports and the event log end the command with sentences."""
     from karrot.eventlog.base import LogUnavailableError
     from karrot.settings.loading import SettingsError
 
@@ -46,12 +46,12 @@ def stated(run: Callable[[], T]) -> T:
         return run()
     except (SettingsError, LogUnavailableError, OSError) as error:
         if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EPIPE} and error.filename is None:
-            raise  # standard output is full or closed: as with any other command
+            raise  # standard output is full or closed: `Program.main` handles it for all commands
         raise Refused(str(error)) from error
 
 
 def valid(run: Callable[[], T]) -> T:
-    """Call ``run``. Errors of arguments and secrets end the command with a sentence."""
+    """Call ``run``. An error of an argument or a secret ends the command with a sentence."""
     from karrot.settings.sources import SourceError
 
     try:
@@ -61,7 +61,7 @@ def valid(run: Callable[[], T]) -> T:
 
 
 def end_on_signals(stop: threading.Event) -> None:
-    """Let Ctrl-C and SIGTERM set ``stop``, and do nothing else."""
+    """Make Ctrl-C and SIGTERM set ``stop`` and do nothing else."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        # In a thread of its own: the handler interrupts the thread that waits for the event and may hold its lock.
+        # In another thread: the handler interrupts the thread that waits for the event, which may hold its lock.
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())

@@ -1,4 +1,4 @@
-"""Sends one HTTP request to Karrot, and says why there was no answer."""
+"""Sends one HTTP request to Karrot and returns the answer, or the reason why there is none."""
 
 import ssl
 from collections.abc import Mapping
@@ -10,19 +10,19 @@ _TIMEOUT_SECONDS = 5
 
 
 class HttpAnswer(NamedTuple):
-    """A status and a body, or (status 0) the sentence that says why there is none."""
+    """A status and a body. With status 0 the body is a sentence that says why there is no answer."""
 
     status: int
     body: str
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
-    """Post JSON as Burrow does, but do not follow a redirect: Burrow would lose the body."""
+    """Post JSON as Burrow does, but do not follow a redirect: Burrow would follow it without the body."""
     return _ask("POST", url, body, {"Content-Type": "application/json", **headers})
 
 
 def fetch(url: str) -> HttpAnswer:
-    """Get an address of this machine, without a proxy. Its certificate may have another name."""
+    """Get an address of this machine, without a proxy. The name in its certificate may differ."""
     return _ask("GET", url, None, {}, verify=False)
 
 
@@ -50,14 +50,14 @@ def _why(url: str, error: Exception) -> str:
     where = urlsplit(url).netloc
     match error:
         case ConnectionRefusedError():
-            return f"nothing listens at {where} (connection refused): is Karrot running, and is the port right?"
+            return f"nothing listens at {where} (connection refused): check that Karrot runs and that the port is right"
         case TimeoutError():
-            return f"no answer from {where} within {_TIMEOUT_SECONDS} seconds, which is as long as Burrow waits"
+            return f"no answer from {where} within {_TIMEOUT_SECONDS} seconds, the time that Burrow waits"
         case ssl.SSLCertVerificationError():
-            return f"the certificate of {where} is not trusted here: {error.verify_message}"
+            return f"this machine does not trust the certificate of {where}: {error.verify_message}"
         case ssl.SSLError() if error.reason == "WRONG_VERSION_NUMBER":
-            return f"{where} does not speak TLS: is its address http://{where}?"
+            return f"{where} does not use TLS: try http://{where}"
         case ConnectionResetError() | BadStatusLine() if not url.startswith("https:"):
-            return f"{where} hung up without an answer: if it speaks TLS, its address is https://{where}"
+            return f"{where} closed the connection without an answer: if it uses TLS, try https://{where}"
         case _:
-            return f"{where} cannot be asked: {error or type(error).__name__}"
+            return f"no answer from {where}: {error or type(error).__name__}"

@@ -22,13 +22,15 @@ Command = Callable[..., None]
 _FIRST_YEAR, _LAST_YEAR = 1970, 9998
 
 config_option = click.option(
-    "--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file with settings; the environment wins."
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A TOML file with settings. Environment variables override it.",
 )
-url_option = click.option("--url", required=True, help="Karrot's address, such as http://karrot:5000.")
+url_option = click.option("--url", required=True, help="Address of Karrot, such as http://karrot:5000.")
 
 
 def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
-    """A function that reads the settings from the same places each time: at the start and at each reload."""
+    """A function that reads the settings from the same sources, at the start and at each reload."""
     from karrot.settings.loading import load
 
     overrides = {} if bind is None else {"bind": bind}
@@ -36,7 +38,7 @@ def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
 
 
 def option_set(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """A decorator that gives a command these options, in the order in which ``--help`` lists them."""
+    """A decorator that adds these options to a command. ``--help`` lists them in this order."""
 
     def put_on(command: Command) -> Command:
         for option in reversed(options):
@@ -47,19 +49,19 @@ def option_set(*options: Callable[[Command], Command]) -> Callable[[Command], Co
 
 
 def value_of(kind: "ValueKind[T]", option: str, text: str) -> T:
-    """Read the text of an option. Raises Refused with a sentence that names the option."""
+    """Read the value of an option. Raises Refused with a sentence that names the option."""
     from karrot.settings.types import checked
 
     return valid(partial(checked, kind, option, text))
 
 
 def asked_for(kind: "ValueKind[T]", name: str, asked: Mapping[str, Any]) -> T:
-    """Read the option ``name`` of those that click gathered. Raises Refused."""
+    """Read the option ``name`` from the options that click collected. Raises Refused."""
     return value_of(kind, f"--{name.replace('_', '-')}", asked[name])
 
 
 def read_span(longest_s: int) -> Callable[[click.Context, click.Parameter, str | None], timedelta | None]:
-    """A callback for options whose value is a duration of at least a second."""
+    """A callback that reads a duration of at least one second."""
 
     def read(_context: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
         from karrot.settings.types import duration
@@ -70,7 +72,7 @@ def read_span(longest_s: int) -> Callable[[click.Context, click.Parameter, str |
 
 
 def day_option(*names: str, **asked: Any) -> Callable[[Command], Command]:
-    """An option for one or several days of the tables. Its years leave room for days before and after them."""
+    """An option for one or more days of the tables. Its range of years leaves room to add days before and after."""
     return click.option(*names, type=click.DateTime(["%Y-%m-%d"]), callback=_read_days, metavar="YYYY-MM-DD", **asked)
 
 
@@ -82,12 +84,12 @@ def _read_days(_context: click.Context, option: click.Parameter, given: Any) -> 
 
 
 class Number(click.FloatRange):
-    """A number in a range. Refuses ``nan``, which `click.FloatRange` takes because no bound excludes it."""
+    """A finite number in a range. `click.FloatRange` accepts ``nan``, because no bound excludes it."""
 
     def convert(  # noqa: D102 (click's)
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{value} is no number to reckon with.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return number

@@ -1,4 +1,4 @@
-"""Runs the commands as a program: Ctrl-C, a full disk and closed streams become a sentence and an exit code."""
+"""Runs a command, and turns Ctrl-C, a full disk and closed streams into a sentence and an exit code."""
 
 import errno
 import os
@@ -17,23 +17,23 @@ _STANDARD_ERROR = 2
 
 
 class CommandModules(UserDict[str, Any]):
-    """The commands by name. Imports the module of a command on access: ``karrot serve`` loads no other command."""
+    """The commands by name. Imports the module of a command only on access: ``karrot serve`` loads no other command."""
 
     def __getitem__(self, name: str) -> click.Command:
-        """The command, which has its own name in its module."""
+        """Import and return a command. Its function has the command's name."""
         command: click.Command = getattr(import_module(f"karrot.cli.{self.data[name]}"), name.replace("-", "_"))
         return command
 
 
 class Program(click.Group):
-    """Turns Ctrl-C, a full disk and a full standard output into a sentence and an exit code."""
+    """The group ``karrot``. Turns Ctrl-C, a full disk and a closed standard output into a sentence and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. Raises Refused where files of Karrot are missing, and Interrupted after Ctrl-C."""
+        """Run a command. Raises Refused if files of Karrot are missing, and Interrupted after Ctrl-C."""
         if not Path(__file__).exists():
             raise Refused(
-                f"Karrot runs from an archive, {Path(__file__).parents[2]}, where it cannot read its templates and "
-                "pages: install it with pip install, or unpack it"
+                f"Karrot runs from an archive, {Path(__file__).parents[2]}, and cannot read its templates and pages "
+                "there: install Karrot with pip install, or unpack the archive"
             )
         try:
             return super().invoke(ctx)
@@ -42,14 +42,16 @@ class Program(click.Group):
         except ImportError as error:
             if (error.name or "").partition(".")[0] != "karrot":
                 raise
-            # To uninstall another distribution removes the files that both have.
+            # The uninstallation of another distribution removes the files that both have.
             name = installed_distribution.NAME
-            raise Refused(f"files of '{name}' are missing ({error}): pip install --force-reinstall {name}") from error
+            raise Refused(
+                f"files of '{name}' are missing ({error}): run pip install --force-reinstall {name}"
+            ) from error
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program and exit. With ``standalone_mode=False`` return or raise, as click does."""
+        """Run the program and exit. With ``standalone_mode=False``, return or raise, as click does."""
         is_program = kwargs.get("standalone_mode", True)
-        kwargs["standalone_mode"] = False  # what click does for a program fails if standard error fails
+        kwargs["standalone_mode"] = False  # click's own handling fails if standard error fails
         if not is_program:
             return super().main(*args, **kwargs)
         _open_closed_streams()
@@ -67,7 +69,7 @@ class Program(click.Group):
                 _show(NotDone("aborted"))
                 sys.exit(NotDone.exit_code)
             finally:
-                # The interpreter would flush it later, and say "Exception ignored", with exit code 120.
+                # Otherwise the interpreter flushes it later, prints "Exception ignored" and exits with code 120.
                 sys.stdout.flush()
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EPIPE}:
@@ -80,7 +82,7 @@ class Program(click.Group):
 
 
 def _open_closed_streams() -> None:
-    """Open the standard streams that are closed (``>&-``): otherwise the next file or socket would get their number."""
+    """Open closed standard streams (``>&-``). Otherwise the next file or socket would get their numbers."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
         os.set_inheritable(number, True)
     os.close(number)
@@ -91,7 +93,7 @@ def _open_closed_streams() -> None:
 
 
 def _show(error: click.ClickException) -> None:
-    """Say what is wrong. If standard error is full or closed, the exit code still says it."""
+    """Print an error. If standard error is full or closed, only the exit code shows the error."""
     try:
         error.show()
     except OSError:
@@ -99,5 +101,5 @@ def _show(error: click.ClickException) -> None:
 
 
 def _discard_what_is_left(stream: TextIO) -> None:
-    """Discard the buffer of ``stream``: the interpreter would fail to write it, and exit with code 120."""
+    """Discard the buffer of ``stream``. Otherwise the interpreter fails to write it and exits with code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,4 +1,4 @@
-"""``karrot send-sample``: posts made-up events as Burrow posts them."""
+"""``karrot send-sample``: posts sample events to Karrot as Burrow posts events."""
 
 import time
 import uuid
@@ -19,34 +19,40 @@ if TYPE_CHECKING:
 
 ACCEPTED = 202
 
-_REDIRECTED = "that is a redirect: Burrow would follow it without the event, so give the address it leads to"
+_REDIRECTED = "the answer is a redirect, which Burrow would follow without the event: give the address it leads to"
 _REMEDIES = {
     **dict.fromkeys((301, 302, 303, 307, 308), _REDIRECTED),
-    400: "the event was refused: is something between here and Karrot changing the body?",
-    401: "the credentials are missing or wrong: --user with KARROT_BURROW_PASSWORD, or KARROT_BURROW_TOKEN",
-    404: "there is no /burrow at this address: is it Karrot's?",
-    503: "Karrot cannot store events now: its /readyz says why",
+    400: "Karrot refused the event: check whether a proxy on the way to Karrot changes the body",
+    401: "the credentials are missing or wrong: give --user and set KARROT_BURROW_PASSWORD, or set KARROT_BURROW_TOKEN",
+    404: "there is no /burrow at this address: check that it is Karrot's address",
+    503: "Karrot cannot store events now: /readyz gives the reason",
 }
 
 _CLUSTER = "karrot-sample"
 _WINDOW_MS = 9 * 60_000
-"""Burrow's ten commits, one each minute."""
+"""The duration of a window: ten commits, one each minute."""
 
 
 @click.command("send-sample")
 @url_option
 @click.option(
-    "--user", help="For Basic authentication; the password is KARROT_BURROW_PASSWORD (or _FILE), or is asked for."
+    "--user",
+    help="User name for Basic authentication. The password comes from KARROT_BURROW_PASSWORD (or "
+    "KARROT_BURROW_PASSWORD_FILE). If neither is set, the command asks for it.",
 )
-@click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Groups to send.")
+@click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Number of groups.")
 @click.option(
-    "--status", type=click.Choice(["OK", "WARN", "ERR"]), default="WARN", show_default=True, help="Burrow's verdict."
+    "--status",
+    type=click.Choice(["OK", "WARN", "ERR"]),
+    default="WARN",
+    show_default=True,
+    help="Status of the groups.",
 )
 def send_sample(url: str, user: str | None, count: int, status: str) -> None:
-    """Post made-up events as Burrow would and print the answers.
+    """Post sample events as Burrow does, and print the answers.
 
-    Without --user, a KARROT_BURROW_TOKEN (or _FILE) in the environment is sent as Bearer token.
-    Exit code 1 if an event is not accepted.
+    Without --user, the command sends the token in KARROT_BURROW_TOKEN (or KARROT_BURROW_TOKEN_FILE) as a Bearer token.
+    The exit code is 1 if Karrot does not accept an event.
     """
     from karrot import render
     from karrot.burrow.payload import to_wire
@@ -61,7 +67,7 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
 
 
 def _event(group: str, status: str, now_ms: int) -> LagEvent:
-    """An event as Burrow v1.9.5 sends it: ten commits; two of six partitions are bad if the group is not OK."""
+    """An event as Burrow v1.9.5 sends it, with ten commits. If the group is not OK, two of six partitions are bad."""
     bad = () if status == "OK" else (_partition(0, status, now_ms), _partition(3, status, now_ms))
     largest = bad[0] if bad else _partition(0, status, now_ms)
     return LagEvent(
@@ -80,7 +86,7 @@ def _event(group: str, status: str, now_ms: int) -> LagEvent:
 
 
 def _partition(number: int, status: str, now_ms: int) -> PartitionLag:
-    """WARN: the lag grows while offsets move; ERR: they do not move (STALL)."""
+    """A partition. With WARN its lag grows while its offsets move. With ERR its offsets do not move (STALL)."""
     read = {"OK": 900, "WARN": 600, "ERR": 0}[status]
     return PartitionLag(
         topic="sample-topic",
@@ -100,7 +106,7 @@ def _commit(at_ms: int, *, offset: int, lag: int) -> OffsetSample:
 
 
 def _print(answer: "HttpAnswer", what: str) -> None:
-    """Show what Karrot said; end the command if the event was not accepted."""
+    """Print Karrot's answer. End the command if Karrot did not accept the event."""
     if answer.status == ACCEPTED:
         click.echo(f"{what}: {answer.status} {answer.body.strip()}")
         return

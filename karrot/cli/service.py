@@ -1,4 +1,4 @@
-"""``karrot serve`` and ``demo`` run the service; the other commands here check it, or set it up with Burrow."""
+"""``karrot serve`` and ``demo``: run the service. The other commands check it, or configure Burrow for it."""
 
 import sys
 from functools import partial
@@ -14,12 +14,12 @@ _OK = 200
 
 
 @click.command()
-@click.option("--bind", metavar="HOST:PORT", help="Where to listen; [::]:5000 takes IPv6 and IPv4.")
+@click.option("--bind", metavar="HOST:PORT", help="Address to listen on. [::]:5000 accepts IPv6 and IPv4.")
 @config_option
 def serve(bind: str | None, config: Path | None) -> NoReturn:
     """Run the service.
 
-    SIGTERM ends it when the requests under way are answered; SIGHUP reads the settings again.
+    After SIGTERM, the service answers the current requests and ends. After SIGHUP, it reads the settings again.
     """
     from karrot import wiring
 
@@ -27,14 +27,21 @@ def serve(bind: str | None, config: Path | None) -> NoReturn:
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), help="Where to listen; without it 5000 or the next free one.")
-@click.option("--groups", type=click.IntRange(1, 10_000), default=24, show_default=True, help="Simulated groups.")
-@click.option("--seed", type=int, default=7, show_default=True, help="The same seed tells the same story.")
 @click.option(
-    "--speed", type=click.FloatRange(0.1, 100), default=1, show_default=True, help="Scales rates and intervals."
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: 5000, or the next free port]"
+)
+@click.option(
+    "--groups", type=click.IntRange(1, 10_000), default=24, show_default=True, help="Number of simulated groups."
+)
+@click.option("--seed", type=int, default=7, show_default=True, help="Random seed. The same seed gives the same demo.")
+@click.option(
+    "--speed", type=click.FloatRange(0.1, 100), default=1, show_default=True, help="Factor on rates and intervals."
 )
 def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
-    """Run the service with a simulated Burrow. Needs neither Kafka nor AWS; Ctrl-C ends both."""
+    """Run the service with a simulated Burrow.
+
+    The demo needs neither Kafka nor AWS. Ctrl-C ends the service and the simulated Burrow.
+    """
     from karrot.demo.demo import demo as run_demo
 
     sys.exit(stated(partial(run_demo, port, groups, seed, speed)))
@@ -43,9 +50,10 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
 @click.command("check-config")
 @config_option
 def check_config(config: Path | None) -> None:
-    """Print the settings that a start would run with. Exit code 2 if it would be refused.
+    """Print the settings that `karrot serve` would use.
 
-    With the cloudwatch reporter, also what the groups now in the log would cost in a month.
+    With the cloudwatch reporter, also print the monthly cost of the groups that are now in the event log. The exit code
+    is 2 if Karrot cannot start with these settings.
     """
     from karrot.settings.options import effective
     from karrot.wiring import cloudwatch_bill, try_out
@@ -61,10 +69,10 @@ def check_config(config: Path | None) -> None:
 
 
 @click.command()
-@click.option("--url", help="Karrot's address; without it this machine and KARROT_BIND.")
+@click.option("--url", help="Address of Karrot.  [default: KARROT_BIND on this machine]")
 @config_option
 def healthcheck(url: str | None, config: Path | None) -> None:
-    """Ask /healthz; exit code 0 if Karrot is alive, 1 if not."""
+    """Ask Karrot's /healthz. The exit code is 0 if Karrot is alive, and 1 if not."""
     from karrot.cli import http_client
     from karrot.settings import types
 
@@ -85,10 +93,13 @@ def _own_address(config: Path | None) -> str:
 
 @click.command("burrow-config")
 @url_option
-@click.option("--user", help="For Basic authentication.")
+@click.option("--user", help="User name for Basic authentication.")
 @click.option("--template", "only_template", is_flag=True, help="Print only the template file.")
 def burrow_config(url: str, user: str | None, *, only_template: bool) -> None:
-    """Print what to put into burrow.toml, and why. The template file that it names comes with it."""
+    """Print the section for burrow.toml that reports to Karrot.
+
+    Comments give the reason for each line, and the template file that the section needs.
+    """
     from karrot import render
 
     text = valid(partial(render.burrow_config, url, user))
@@ -97,7 +108,7 @@ def burrow_config(url: str, user: str | None, *, only_template: bool) -> None:
 
 @click.command()
 def version() -> None:
-    """Print the version."""
+    """Print Karrot's version."""
     from karrot import __version__
 
     click.echo(f"karrot {__version__}")

@@ -1,4 +1,4 @@
-"""Writes a table as text, whose columns line up and fit a narrow terminal, and as JSON."""
+"""Prints a table as JSON, or as text with aligned columns that fit a narrow terminal."""
 
 import json
 import os
@@ -15,29 +15,29 @@ import click
 from karrot.text import iso, plain_amount
 
 UNKNOWN = "-"
-"""The cell of what is not known; never a zero."""
+"""The cell of an unknown value. An unknown value is never shown as zero."""
 
 _GAP = "  "
 _LEGIBLE, _NARROWEST = 16, 8
 _WIDEST = 80
-"""The widest padding of a column where no terminal limits the width: a longer name is whole and shifts its own line."""
+"""The largest padding of a column without a terminal. A longer name is not cut: it only shifts its own line."""
 _CUT = "~"
 
 
 def cell(value: str | float | None) -> str:
-    """The cell of a name or a number. ``None`` is what is not known."""
+    """The cell of a name or a number. ``None`` is an unknown value."""
     if value is None:
         return UNKNOWN
     return safe(value) if isinstance(value, str) else plain_amount(value)
 
 
 def safe(name: str) -> str:
-    """The cell of a name, as standard output can write it."""
+    """The cell of a name, in characters that standard output can write."""
     return shown(name, sys.stdout.encoding)
 
 
 def shown(name: str, encoding: str = "utf-8") -> str:
-    """A name from outside on one line, without control characters and those that ``encoding`` cannot write."""
+    """A name on one line, with escapes for control characters and for characters that ``encoding`` does not have."""
     plain = "".join(
         each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in name
     )
@@ -47,32 +47,32 @@ def shown(name: str, encoding: str = "utf-8") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a text: its heading, the JSON field that it shows, and how the field's value reads as text."""
+    """One column: its heading, the JSON field that it shows, and a function that formats the field's value."""
 
     head: str
     field: str = ""
-    """Empty for a column that is read from several fields."""
+    """Empty for a column that shows several fields."""
     text: Callable[[Any], str] = cell
-    """Of the field's value, or of the whole row if there is no field."""
+    """Formats the field's value, or the whole row if there is no field."""
     is_number: bool = False
-    """Numbers are on the right."""
+    """Numbers are aligned to the right."""
     may_be_cut: bool = False
     goes: int = 0
-    """The order in which columns are left out of a narrow table: 1 before 2. 0 stays."""
+    """The order in which a narrow table leaves columns out: 1 before 2. A column with 0 always stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedTable:
-    """Rows by the names of their JSON fields, and the columns that a text shows of them."""
+    """Rows with their JSON fields, and the columns of the text."""
 
     columns: Sequence[Column]
     rows: Sequence[Mapping[str, Any]]
 
     def lines(self, width: int | None = None) -> Iterator[str]:
-        """The lines of the text, headings first, in at most ``width`` cells if that is possible.
+        """The lines of the text, the headings first. A line has at most ``width`` cells, if that is possible.
 
-        Names are cut first, the widest first, to what can still be read; then columns are left out; then names are cut
-        further.
+        If the table is too wide, names are cut first, beginning with the widest, as long as they stay legible. Then
+        columns are left out. Then names are cut further.
         """
         columns = self.columns
         texts = [[column.head for column in columns]]
@@ -96,13 +96,13 @@ class PrintedTable:
             yield _GAP.join(padded).rstrip()
 
     def print_text(self) -> None:
-        """Print the text, as wide as the terminal is. Nothing if there are no rows."""
+        """Print the text in the width of the terminal. Print nothing if there are no rows."""
         if self.rows:
             print_lines(self.lines(terminal_width()))
 
 
 def json_line(fields: Mapping[str, Any]) -> str:
-    """One line of JSON. A `PrintedTable` in it is its rows, and a time is text."""
+    """One line of JSON. A `PrintedTable` becomes its rows, and a time becomes a text."""
     return json.dumps(fields, default=_json_value)
 
 
@@ -111,22 +111,22 @@ def _json_value(value: object) -> Any:
         return value.rows
     if isinstance(value, datetime):
         return iso(value)
-    raise TypeError(f"{type(value).__name__} is not of JSON")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON")
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print the lines of an answer."""
+    """Print each line."""
     for line in lines:
         click.echo(line)
 
 
 def width_of(text: str) -> int:
-    """How many cells of a terminal a printable text takes."""
+    """The width of a printable text in cells of a terminal."""
     return sum(_cells(each) for each in text)
 
 
 def terminal_width() -> int | None:
-    """How many cells wide the terminal is; ``None`` if the output goes elsewhere and COLUMNS is not set."""
+    """The width of the terminal in cells. ``None`` if the output is not a terminal and COLUMNS is not set."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
 
 
@@ -147,7 +147,7 @@ def _padded(text: str, width: int, column: Column) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    """The beginning and the end, which is where names differ."""
+    """Keep the beginning and the end of a name, where most names differ."""
     cells = width - len(_CUT)
     head, tail = _beginning(text, cells - cells // 2), _beginning(text[::-1], cells // 2)[::-1]
     return head + _CUT + tail

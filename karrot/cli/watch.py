@@ -1,4 +1,4 @@
-"""``karrot watch``: reads offsets from Kafka and prints or posts verdicts by Burrow's rules, without Burrow."""
+"""``karrot watch``: polls Kafka, applies Burrow's rules, and prints or posts the verdicts, without Burrow."""
 
 import sys
 import threading
@@ -31,25 +31,29 @@ _COLUMNS = (
 
 
 @click.command()
-@click.option("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="Brokers of the cluster.")
-@click.option("--cluster", required=True, metavar="NAME", help="What the cluster is called in events.")
-@click.option("--interval", type=click.FloatRange(0.1, 3600), default=10, show_default=True, help="Seconds.")
-@click.option("--post", metavar="URL", help="Another Karrot's address: each verdict is posted as Burrow would.")
+@click.option("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="Brokers of the Kafka cluster.")
+@click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster in events.")
 @click.option(
-    "--user", help="With --post: for Basic authentication; the password is KARROT_BURROW_PASSWORD (or _FILE)."
+    "--interval", type=click.FloatRange(0.1, 3600), default=10, show_default=True, help="Seconds between two polls."
+)
+@click.option("--post", metavar="URL", help="Address of another Karrot. Post each verdict there, as Burrow does.")
+@click.option(
+    "--user",
+    help="With --post: user name for Basic authentication. The password comes from KARROT_BURROW_PASSWORD (or "
+    "KARROT_BURROW_PASSWORD_FILE). If neither is set, the command asks for it.",
 )
 @click.option(
     "--properties",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file of client properties (TLS, SASL, MSK IAM), under librdkafka's or Java's names.",
+    help="A file with client properties (TLS, SASL, MSK IAM), with librdkafka's or Java's names.",
 )
-@click.option("--exclude", metavar="REGEX", help="Groups whose name matches anywhere are not watched.")
+@click.option("--exclude", metavar="REGEX", help="Do not watch groups whose name contains a match.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file that keeps rings and incidents across a restart.",
+    help="A file for windows and incidents, which keeps them across a restart.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Without --post: print verdicts as Burrow would post them.")
+@click.option("--json", "as_json", is_flag=True, help="Without --post: print verdicts as JSON, as Burrow posts them.")
 def watch(
     *,
     bootstrap_servers: str,
@@ -62,10 +66,13 @@ def watch(
     state: Path | None,
     as_json: bool,
 ) -> None:
-    """Judge consumer groups as Burrow would, without Burrow.
+    """Poll Kafka and judge groups by Burrow's rules.
 
-    Ends with Ctrl-C. Without --post the verdicts are printed. The first one on a group falls when half a ring of ten
-    polls is filled, or when nothing moved for a whole one. Needs confluent-kafka: pip install 'karrot-burrow[kafka]'.
+    The command does not need Burrow. It runs until Ctrl-C. Without --post, it prints the verdicts. A window has ten
+    polls. A group gets its first verdict when half of its window is full, or when its offsets did not move for a whole
+    window.
+
+    The command needs confluent-kafka: pip install 'karrot-burrow[kafka]'
     """
     from karrot import logs
     from karrot.clock import SystemClock
@@ -96,7 +103,7 @@ def watch(
 
 
 class Printer:
-    """Prints the outcome of each poll. If its output is closed, the watch ends, and ``trouble`` says why."""
+    """Prints the outcome of each poll. If standard output fails, the watch ends, and ``trouble`` has the error."""
 
     def __init__(self, show: Callable[["PollOutcome"], list[str]], stop: threading.Event) -> None:
         self._show = show
@@ -104,7 +111,7 @@ class Printer:
         self.trouble: OSError | None = None
 
     def send(self, outcome: "PollOutcome", age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (it is printed at once)
-        """Print it."""
+        """Print the outcome of a poll."""
         try:
             print_lines(self._show(outcome))
         except OSError as error:
@@ -112,7 +119,7 @@ class Printer:
             self._stop.set()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to close."""
 
 
 def _as_json(outcome: "PollOutcome") -> list[str]:
@@ -140,7 +147,7 @@ def _verdict_fields(event: "LagEvent | None") -> dict[str, Any]:
 
 
 def _sum(outcome: "PollOutcome", groups: int) -> str:
-    """The time, the sum, the verdicts, and how many groups have none yet."""
+    """A line with the time of the poll, the total lag, the verdicts, and the number of groups without a verdict."""
     judged = {event.consumer for event in outcome.events}
     waiting = sum(group.consumer not in judged for group in outcome.groups)
     lag = f"lag {sum(event.total_lag or 0 for event in outcome.events)}" if outcome.events else ""

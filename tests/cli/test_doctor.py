@@ -94,7 +94,7 @@ def test_a_healthy_setup_gives_no_fault_and_no_warning(service: Service) -> None
     unseen, resync, total = result.stdout.splitlines()
     assert unseen.startswith("◆ note   of [notifier.karrot] Burrow tells no send-interval, ")
     assert f" → KARROT_BURROW_URL={asked.server.url}  (docs/reference/settings.md)" in resync
-    assert total == f"0 faults, 0 warnings, 2 notes, {len(told) - 2} checks are well (--all shows them)"
+    assert total == f"0 faults, 0 warnings, 2 notes, {len(told) - 2} checks passed (--all shows them)"
 
 
 def test_the_faults_of_all_sides_are_found_in_one_run(service: Service) -> None:
@@ -162,7 +162,7 @@ def test_unreachable_sides_are_faults_and_not_tracebacks() -> None:
     result = karrot("--burrow", urls[0], "--karrot", urls[1], "--prometheus", urls[2])
     assert result.exit_code == 1
     *lines, total = result.stdout.splitlines()
-    assert total == "3 faults, 0 warnings, 0 notes, 0 checks are well"
+    assert total == "3 faults, 0 warnings, 0 notes, 0 checks passed"
     for line, side, url in zip(lines, ("Burrow", "Karrot", "Prometheus"), urls, strict=True):
         assert line.startswith(f"✖ fault  {side} cannot be read at {url}: no connection: Connection refused → --")
 
@@ -182,7 +182,10 @@ def test_a_starting_burrow_is_reported_as_starting(service: Service) -> None:
 def test_unclear_options_are_refused() -> None:
     nothing, nonsense = karrot(), karrot("--karrot", "karrot:5000")
     assert (nothing.exit_code, nonsense.exit_code) == (2, 2)
-    assert nothing.stderr == "karrot: say at least one of --burrow, --karrot and --prometheus\n"
+    assert (
+        nothing.stderr
+        == "karrot: there is nothing to check: give at least one of --burrow, --karrot and --prometheus\n"
+    )
     assert nonsense.stderr.startswith("karrot: --karrot is 'karrot:5000': it must be an http://")
 
 
@@ -201,7 +204,7 @@ def test_a_terminal_without_utf_8_gets_ascii_marks_and_names_cannot_move_its_cur
     (line, total) = command._lines([Finding(Level.FAULT, "lag", "gr\x1b[2Jüp", "mend it", "burrow.md")], with_ok=True)
     assert "x fault" in line
     assert line.endswith("  gr\\x1b[2J\\xfcp -> mend it  (docs/burrow.md)")
-    assert total == "1 fault, 0 warnings, 0 notes, 0 checks are well"
+    assert total == "1 fault, 0 warnings, 0 notes, 0 checks passed"
 
 
 @pytest.mark.skipif(prometheus_binary() is None, reason="needs a prometheus, on PATH or named by PROMETHEUS_BIN")

@@ -6,10 +6,10 @@ from support.servers.recording_server import RecordingServer
 
 def test_an_address_with_the_wrong_scheme_gets_the_right_one_in_the_message(server: RecordingServer) -> None:
     secure = server.url.replace("http:", "https:")
-    assert f"does not speak TLS: is its address {server.url}?" in run_karrot("send-sample", "--url", secure).stderr
+    assert f"does not use TLS: try {server.url}" in run_karrot("send-sample", "--url", secure).stderr
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=True)
-    assert f"if it speaks TLS, its address is {secure}" in run_karrot("send-sample", "--url", server.url).stderr
+    assert f"if it uses TLS, try {secure}" in run_karrot("send-sample", "--url", server.url).stderr
 
 
 def test_an_unreachable_karrot_is_reported_in_one_line(server: RecordingServer) -> None:

@@ -28,11 +28,11 @@ def test_a_sample_has_the_form_of_an_event_from_burrow(server: RecordingServer, 
 @pytest.mark.parametrize(
     ("status", "sentence"),
     [
-        (400, "is something between here and Karrot changing the body?"),
+        (400, "check whether a proxy on the way to Karrot changes the body"),
         (401, "the credentials are missing or wrong"),
-        (404, "is it Karrot's?"),
-        (302, "Burrow would follow it without the event"),
-        (503, "its /readyz says why"),
+        (404, "check that it is Karrot's address"),
+        (302, "which Burrow would follow without the event"),
+        (503, "/readyz gives the reason"),
         (200, '200 {"status":"told"}'),
     ],
 )

@@ -58,5 +58,5 @@ def test_one_table_can_be_printed_as_text_or_json() -> None:
         '{"of": 2, "groups": [{"group": "a\\n", "lag": 1234, "since": "2026-11-20T10:30:00Z", "hidden": 1.5}, '
         '{"group": "b", "lag": null, "since": "2026-11-20T11:00:00.250000Z", "hidden": null}]}'
     )
-    with pytest.raises(TypeError, match=r"^object is not of JSON$"):
+    with pytest.raises(TypeError, match=r"^a value of type object cannot be written as JSON$"):
         json_line({"groups": object()})

@@ -106,4 +106,4 @@ def test_a_group_with_the_kip_848_protocol_has_known_lags_and_unknown_owners(
     assert [(each.current_offset, each.lag, each.consumer_id) for each in described.partitions] == [(5, 15, None)]
     assert described.members is None
     *_, why = described_lines(described)
-    assert why.startswith("no owners are known: ")
+    assert why.startswith("the owners are unknown: ")

@@ -1,1 +1,1 @@
-"""``karrot groups``, ``status`` and ``lag``: print what Burrow and Kafka know about consumer groups."""
+"""``karrot groups``, ``status`` and ``lag``: print consumer groups as Burrow and Kafka report them."""

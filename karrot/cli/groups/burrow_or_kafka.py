@@ -1,4 +1,4 @@
-"""Asks Burrow's REST API or Kafka's admin API about groups, behind one interface. Kafka gives no status."""
+"""Reads consumer groups from Burrow's REST API or Kafka's admin API, behind one interface. Kafka has no status."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,10 +24,10 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswers:
-    """The verdicts in the order of names, and what went wrong by group.
+    """The verdicts on groups, in the order of their names, and the errors by group.
 
-    ``teller`` names the source. ``healths`` is what Kafka says of the groups, if it was asked. Without Burrow there are
-    lags but no verdicts. Rebalances are counted between two requests to Kafka, so there are none after the first.
+    ``teller`` names the source. ``healths`` has Kafka's data about the groups, if Kafka was asked. Without Burrow, the
+    verdicts have a lag but no status. Rebalances are counted between two requests to Kafka, so the first has no count.
     """
 
     cluster: str
@@ -41,33 +41,33 @@ class GroupAnswers:
 
     @property
     def has_failed(self) -> bool:
-        """Whether something is missing that you may get by a second try or another name."""
+        """Whether a group is missing that a second try or another name may bring."""
         from karrot.burrow.client import Unaddressable
 
         return any(self.named or not isinstance(error, Unaddressable) for error in self.failed.values())
 
     @property
     def notes(self) -> list[str]:
-        """What the table does not say, one sentence each."""
+        """Sentences about the groups that the table does not show."""
         said = [f"{group!a} is not shown: {error}" for group, error in self.failed.items()]
         if not self.verdicts and not self.failed:
             said.append(
-                f"{self.teller} lists no group in {shown(self.cluster)}"
-                + ("" if self.is_ready else ": it is still starting")
+                f"{self.teller} has no group in {shown(self.cluster)}"
+                + ("" if self.is_ready else f": {self.teller} is still starting")
             )
         return said
 
 
 def cluster_of(burrow: "Burrow", wanted: str | None) -> str:
-    """The only cluster, or the one with the wanted name, which Burrow writes in lower case."""
+    """Burrow's only cluster, or the cluster with the wanted name. Burrow writes names in lower case."""
     clusters = burrow.clusters()
     if wanted is None and len(clusters) > 1:
-        raise Refused(f"Burrow has {len(clusters)} clusters: say --cluster with one of {_listed(clusters)}")
+        raise Refused(f"Burrow has {len(clusters)} clusters: give --cluster with one of {_listed(clusters)}")
     if not clusters:
         raise NotDone(f"{burrow.url}: Burrow has no cluster")
     cluster = clusters[0] if wanted is None else wanted if wanted in clusters else wanted.lower()
     if cluster not in clusters:
-        raise NotDone(f"{burrow.url}: Burrow has no cluster {wanted!r}, but {_listed(clusters)}")
+        raise NotDone(f"{burrow.url}: Burrow has no cluster {wanted!r}; its clusters: {_listed(clusters)}")
     return cluster
 
 
@@ -76,9 +76,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> GroupAnswers:
-    """Ask for the verdicts on these groups, or on all that Burrow lists, a few at a time.
+    """Ask Burrow for the verdicts on these groups, or on all of its groups, a few at a time.
 
-    A group that disappears before its turn is left out, unless you asked for it by name.
+    A group that disappears before it is asked about is left out, unless the user gave its name.
     """
     from karrot.burrow.client import BurrowError, NotFound
 
@@ -111,11 +111,11 @@ def _is_ready(burrow: "Burrow") -> bool:
     try:
         return burrow.ready()
     except UnknownCall:
-        return True  # Burrow does not say it before v1.3.5
+        return True  # Burrow before v1.3.5 does not report it
 
 
 def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None) -> "ClusterReader":
-    """A reader of the Kafka cluster at these addresses. Without ``cluster``, the addresses are its name."""
+    """A reader of the Kafka cluster at these addresses. The default of ``cluster``, its name, is the addresses."""
     from karrot.settings import types
     from karrot.watch.cluster_interface import connect
     from karrot.watch.cluster_reader import ClusterReader
@@ -125,7 +125,7 @@ def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None)
 
 
 def ask_kafka(kafka: "ClusterReader", groups: Collection[str]) -> GroupAnswers:
-    """Ask Kafka about these groups, or about all."""
+    """Ask Kafka about these groups, or about all groups."""
     from karrot.watch.cluster_interface import ClusterError
 
     snapshot = _snapshot(kafka, groups)
@@ -141,7 +141,7 @@ def ask_kafka(kafka: "ClusterReader", groups: Collection[str]) -> GroupAnswers:
 
 
 def beside_burrow(asked: GroupAnswers, kafka: "ClusterReader") -> GroupAnswers:
-    """Burrow's answers, with what Kafka says about the same groups."""
+    """Add Kafka's data about the same groups to Burrow's answers."""
     groups = {event.consumer for event in asked.verdicts}
     if not groups:
         return asked

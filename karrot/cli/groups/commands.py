@@ -1,4 +1,4 @@
-"""``karrot groups``, ``status`` and ``lag``: print what Burrow and Kafka know of groups, once or until Ctrl-C."""
+"""``karrot groups``, ``status`` and ``lag``: print groups from Burrow and Kafka, once or until Ctrl-C."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,39 +25,44 @@ _group_options = option_set(
         "--burrow",
         "url",
         envvar="KARROT_BURROW_URL",
-        help="Burrow's address, such as http://burrow:8000; without it KARROT_BURROW_URL.",
+        help="Address of Burrow, such as http://burrow:8000.  [default: KARROT_BURROW_URL]",
     ),
     click.option(
         "--bootstrap-servers",
         "bootstrap",
         metavar="HOST:PORT,...",
-        help="Brokers, to be asked for state, members and coordinator; without --burrow for the lag too.",
+        help="Kafka brokers. Show the state, members and coordinator of groups. Without --burrow, show Kafka's lag.",
     ),
     click.option(
         "--properties",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="With --bootstrap-servers: a file of client properties, as of karrot watch.",
+        help="With --bootstrap-servers: a file with client properties, as for karrot watch.",
     ),
-    click.option("--cluster", help="Needed where Burrow has several."),
-    click.option("--group", "groups", multiple=True, help="One group; can be given again. Without it all."),
-    click.option("--watch", is_flag=True, help="Again and again until Ctrl-C."),
+    click.option("--cluster", help="Name of the cluster. Required if Burrow has several clusters."),
+    click.option("--group", "groups", multiple=True, help="Show only this group. Repeatable.  [default: all groups]"),
+    click.option("--watch", is_flag=True, help="Repeat until Ctrl-C."),
     click.option(
-        "--interval", type=click.FloatRange(0.5, 3600), default=5, show_default=True, help="Seconds with --watch."
+        "--interval",
+        type=click.FloatRange(0.5, 3600),
+        default=5,
+        show_default=True,
+        help="With --watch: seconds between two answers.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of tables."),
+    click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables."),
 )
 
 
 @click.command()
 @_group_options
 def groups(**asked: Any) -> None:
-    """List the groups that Burrow knows, with lag and skew.
+    """List the consumer groups with their status, lag and skew.
 
-    A line each: status, lag, and the share of the worst partition. With --bootstrap-servers also what Kafka says of
-    each: state, members, coordinator, messages deleted unread, and the margin until that happens; with --watch also
-    the rebalances since the first look.
+    Each line shows the status, the lag, and the share of the partition with the largest lag. With --bootstrap-servers,
+    a line also shows Kafka's data: state, members, coordinator, the number of messages that Kafka deleted before the
+    group read them (LOST), and the number of messages before the next ones are lost (MARGIN). With --watch, it also
+    shows the rebalances since the start of the command.
 
-    Exit code 1 if Burrow or Kafka does not answer or does not know what was named, 2 if it is unclear what is asked.
+    The exit code is 1 if Burrow or Kafka does not answer or does not know a name, and 2 for wrong options.
     """
     _run(groups_table, with_all_partitions=False, **asked)
 
@@ -65,23 +70,24 @@ def groups(**asked: Any) -> None:
 @click.command()
 @_group_options
 def status(**asked: Any) -> None:
-    """Print Burrow's verdicts and the partitions behind them.
+    """Print Burrow's verdicts, with the partitions that are not OK.
 
-    Exit codes as those of `karrot groups`; a bad verdict is not a failure.
+    The exit codes are those of `karrot groups`. A bad verdict does not change the exit code.
     """
     if asked["url"] is None and asked["bootstrap"] is not None:
-        raise Refused("a verdict takes a history: --burrow names who has one, and karrot watch gathers one")
+        raise Refused("Kafka alone gives no verdict, which needs several polls: give --burrow, or use karrot watch")
     _run(partition_tables, with_all_partitions=False, **asked)
 
 
 @click.command()
 @_group_options
 def lag(**asked: Any) -> None:
-    """Print the lag of every partition, as Burrow has it.
+    """Print the lag of every partition, as Burrow reports it.
 
-    With the sum, and the share of the worst partition. With --bootstrap-servers alone it is Kafka's answer.
+    The last line shows the total lag, and the share of the partition with the largest lag. With --bootstrap-servers and
+    without --burrow, the lag comes from Kafka.
 
-    Exit codes as those of `karrot groups`.
+    The exit codes are those of `karrot groups`.
     """
     _run(partition_tables, with_all_partitions=True, **asked)
 
@@ -99,7 +105,7 @@ def _run(
     as_json: bool,
     with_all_partitions: bool,
 ) -> None:
-    """Ask Burrow, Kafka or both, and print the answer as ``table`` lays it out: once, or until Ctrl-C."""
+    """Ask Burrow, Kafka or both, and print the answer with ``table``, once or until Ctrl-C."""
     with ExitStack() as held:
         look = None
         if url is not None:
@@ -112,7 +118,7 @@ def _run(
             kafka = cluster_reader(bootstrap, properties, cluster)
             look = partial(ask_kafka, kafka, groups) if look is None else partial(_beside, look, kafka)
         if look is None:
-            raise Refused("whom to ask? --burrow takes Burrow's address, --bootstrap-servers those of brokers")
+            raise Refused("no source is given: give Burrow's address as --burrow, or brokers as --bootstrap-servers")
         show = groups_json if as_json else table
         if watch:
             _keep_watching(look, show, interval)
@@ -147,7 +153,7 @@ def _once(look: Callable[[], GroupAnswers], show: Callable[[GroupAnswers], Itera
 def _keep_watching(
     look: Callable[[], GroupAnswers], show: Callable[[GroupAnswers], Iterator[str]], interval: float
 ) -> None:
-    """Print the answer again and again until Ctrl-C. If Burrow does not answer, print that, and ask again."""
+    """Print the answer at each interval until Ctrl-C. If there is no answer, print the error and ask again."""
     with suppress(KeyboardInterrupt):
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Writes groups and their partitions as tables or as a line of JSON."""
+"""Formats groups and their partitions as tables or as a line of JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ KAFKA = (
     Column("LOST", "messages_lost", is_number=True, goes=4),
     Column("MARGIN", "retention_margin", is_number=True, goes=3),
 )
-"""The columns that need Kafka: they show `health_fields`."""
+"""The columns with data from Kafka. They show `health_fields`."""
 
 OFFSETS = (
     Column("GROUP", "group", may_be_cut=True, goes=4),
@@ -50,7 +50,7 @@ OFFSETS = (
     Column("LOG-END-OFFSET", "log_end_offset", is_number=True, goes=2),
     Column("LAG", "lag", is_number=True),
 )
-"""With an owner, what ``kafka-consumer-groups --describe`` shows of a partition."""
+"""The columns of ``kafka-consumer-groups --describe``, without the owner."""
 
 _PARTITIONS = (
     *OFFSETS,
@@ -60,7 +60,7 @@ _PARTITIONS = (
 
 
 def groups_table(asked: GroupAnswers) -> Iterator[str]:
-    """A line for each group, and the sum."""
+    """A line for each group, and a line with the totals."""
     if not asked.verdicts:
         return
     columns = _GROUPS if asked.healths is None else (*_GROUPS, *KAFKA)
@@ -73,12 +73,12 @@ def groups_table(asked: GroupAnswers) -> Iterator[str]:
 
 
 def tally(words: Iterable[str]) -> str:
-    """How often each word occurs: ``2 ERR, 5 OK``."""
+    """The number of times that each word occurs: ``2 ERR, 5 OK``."""
     return ", ".join(f"{number} {safe(word)}" for word, number in sorted(Counter(words).items()) if word)
 
 
 def partition_tables(asked: GroupAnswers) -> Iterator[str]:
-    """A table for each group, as Kafka's own tool prints it, and a line that sums it up."""
+    """A table for each group, in the columns of Kafka's own tool, and a line with the group's totals."""
     width = terminal_width()
     for at, event in enumerate(asked.verdicts):
         if at and (event.partitions or asked.verdicts[at - 1].partitions):
@@ -101,7 +101,7 @@ def _sum(event: "LagEvent") -> str:
 
 
 def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
-    """What Kafka says about the group, for the end of its last line."""
+    """Kafka's data about a group, for the end of the group's last line."""
     health = (asked.healths or {}).get(event.consumer)
     if health is None:
         return ""
@@ -113,19 +113,19 @@ def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
     if asked.counts_rebalances:
         told.append(counted_plain(health.rebalances, "rebalance"))
     if health.messages_lost:
-        told.append(f"{health.messages_lost} deleted unread")
+        told.append(f"{health.messages_lost} lost unread")
     return "; " + ", ".join(told)
 
 
 def groups_json(asked: GroupAnswers) -> Iterator[str]:
-    """The whole answer as one line of JSON."""
+    """The complete answer as one line of JSON."""
     failed = [{"group": group, "error": str(error)} for group, error in asked.failed.items()]
     groups = [_group_fields(asked, event) for event in asked.verdicts]
     yield json_line({"cluster": asked.cluster, "groups": groups, "failed": failed})
 
 
 def _group_fields(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
-    """The JSON fields of a group. Those that need Kafka are there only if Kafka was asked."""
+    """The JSON fields of a group. Fields with data from Kafka are there only if Kafka was asked."""
     worst = event.max_lag
     fields = {
         "group": event.consumer,
@@ -142,7 +142,7 @@ def _group_fields(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
 
 
 def health_fields(health: "GroupHealth | None", *, counts_rebalances: bool = True) -> dict[str, Any]:
-    """The JSON fields of what Kafka says of a group. They are ``None`` if it says nothing."""
+    """The JSON fields with Kafka's data about a group. They are ``None`` if Kafka has no data."""
     return {
         "state": health and health.state,
         "members": health and health.members,
@@ -167,7 +167,7 @@ def _partition_fields(one: "PartitionLag") -> dict[str, Any]:
 
 
 def _share_of(event: "LagEvent") -> float | None:
-    """The worst partition's share of the lag: 1 if it has all of it, 1/n if n partitions lag evenly."""
+    """The share of the lag on the partition with the largest lag: 1 for all of it, 1/n if n partitions lag evenly."""
     if event.max_lag is None or event.max_lag.current_lag is None or not event.total_lag:
         return None
     return event.max_lag.current_lag / event.total_lag

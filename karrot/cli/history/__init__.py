@@ -1,4 +1,4 @@
-"""``karrot history``: answers from the pipeline's tables, in milliseconds and without Spark."""
+"""``karrot history``: queries the pipeline's tables, in milliseconds and without Spark."""
 
 import click
 
@@ -11,8 +11,8 @@ __all__ = ["history"]
     commands=[groups.groups, timeseries.timeseries, incidents.incidents, describe.describe, stale.stale, risks.risks]
 )
 def history() -> None:
-    """Ask the pipeline's tables what was, and where groups stand.
+    """Query the pipeline's tables about the past of groups.
 
-    Needs the extra "history" (DuckDB), neither Spark nor a running Karrot. Exit code 1 if there is nothing in that
-    time, 2 if there are no tables or it is unclear what is asked.
+    These commands need the extra "history" (DuckDB). They need neither Spark nor a running Karrot. The exit code is 1
+    if the tables have no data for the requested time, and 2 if there are no tables or for wrong options.
     """

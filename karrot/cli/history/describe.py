@@ -1,4 +1,4 @@
-"""``karrot history describe``: prints a group as ``kafka-consumer-groups --describe`` does, at any moment."""
+"""``karrot history describe``: prints a group as ``kafka-consumer-groups --describe`` does, at any past moment."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 
 _NO_OWNERS = (
-    "no owners are known: its consumers assign partitions themselves, or use the protocol of KIP-848, whose records of "
-    "members are not read"
+    "the owners are unknown: the group's consumers assign partitions themselves, or use the consumer protocol of "
+    "KIP-848, whose member records Karrot does not read"
 )
 
 
 @click.command()
 @places
-@click.option("--group", required=True, help="The group.")
+@click.option("--group", required=True, help="The consumer group.")
 @moment_options
 @look_back_option("7d", LOOK_BACK_HELP)
 def describe(look_back: timedelta, **given: Any) -> None:
-    """Print a group as kafka-consumer-groups --describe does, as of now or any past moment.
+    """Print a group as kafka-consumer-groups --describe does, now or at a past moment.
 
-    The owner is the consumer's id, host and client id. A dash is what is not known: an offset older than --look-back, a
-    log end that nobody looked at, an owner under the consumer protocol of KIP-848. Of a group whose offsets were not
-    read from Kafka it is what resync or watch last said.
+    The owner is the consumer's ID, host and client ID. A dash is an unknown value: an offset older than --look-back, a
+    log end offset that was not sampled, or an owner under the consumer protocol of KIP-848. If the offsets of the group
+    were not read from Kafka, the values come from the last resync or watch.
     """
     request = MomentRequest.of(given)
     with answered(request.tables) as history:
@@ -54,7 +54,7 @@ def describe(look_back: timedelta, **given: Any) -> None:
 
 
 def _owner(row: Mapping[str, Any]) -> str:
-    """The consumer's id, host and client id; Kafka writes a host as ``/10.1.2.3``."""
+    """The consumer's ID, host and client ID. Kafka writes a host as ``/10.1.2.3``."""
     parts = (row["consumer_id"], (row["host"] or "").removeprefix("/"), row["client_id"])
     return "/".join(safe(each) for each in parts if each) or UNKNOWN
 
@@ -80,7 +80,7 @@ def described_lines(group: "GroupDescription") -> Iterator[str]:
 
 
 def _ages(partitions: Sequence["PartitionDescription"], at: datetime) -> Iterator[str]:
-    """How new the offsets and log ends are: if the job that writes them is behind, the lag is too old."""
+    """The times of the newest offset and log end: if the job that writes them is behind, the lag is out of date."""
     committed = [each.committed_at for each in partitions if each.committed_at]
     looked = [each.looked_at for each in partitions if each.looked_at]
     if committed:

@@ -1,4 +1,4 @@
-"""``karrot history groups``: prints the groups of a range of time, with their lag, bad minutes and incidents."""
+"""``karrot history groups``: prints groups with their lag, bad minutes and incidents in a range of time."""
 
 from collections import Counter
 from dataclasses import asdict
@@ -42,20 +42,20 @@ _COLUMNS = (
 
 @click.command()
 @places
-@click.option("--group", help="This group alone.")
+@click.option("--group", help="Show only this group.")
 @range_options
 @click.option(
     "--order",
     type=click.Choice(["name", "lag", "lag_max", "not_ok", "incidents"]),
     default="name",
     show_default=True,
-    help="By name, or the largest first.",
+    help="Sort by name, or by the largest value first.",
 )
 def groups(group: str | None, order: str, **given: Any) -> None:
-    """List the groups, with their lag, bad minutes and incidents in that time.
+    """List the groups with their lag, bad minutes and incidents in a range of time.
 
-    Days that the tables do not hold are named on standard error, and in "days" of --json. So are days whose incidents
-    are not known.
+    If the tables lack days, or the incidents of days, the command names these days on standard error, and in the field
+    "days" of --json.
     """
     from karrot.event import Status
     from karrot.history import GroupOrder, day_ranges
@@ -80,5 +80,5 @@ def groups(group: str | None, order: str, **given: Any) -> None:
     click.echo(of_all(found, "group", request.limit) + (f"; at worst {tally}" if tally else ""))
     say_missing(days, whom)
     if uncounted:
-        told = "INCIDENTS counts those of the other days"
+        told = "INCIDENTS counts only the other days"
         click.echo(f"karrot: incidents are not known on {in_words(uncounted)}: {told}", err=True)

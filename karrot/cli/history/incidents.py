@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _LATE = timedelta(seconds=300)
-"""How old a verdict may be: as long as one lasts, which is the service's KARROT_STALE_AFTER unless you set it."""
+"""The largest age of a current verdict. It is the default of the service's KARROT_STALE_AFTER."""
 
 
 def _lasted(row: Mapping[str, Any]) -> str:
@@ -48,28 +48,28 @@ _COLUMNS = (
 
 @click.command()
 @places
-@click.option("--group", help="This group alone.")
+@click.option("--group", help="Show only this group.")
 @range_options
 @click.option(
     "--order",
     type=click.Choice(["newest", "oldest", "peak_lag", "longest"]),
     default="newest",
     show_default=True,
-    help="Which comes first.",
+    help="The order of the incidents.",
 )
 def incidents(group: str | None, order: str, **given: Any) -> None:
-    """List the incidents that lasted in that time, those still open too.
+    """List the incidents in a range of time, with the incidents that are still open.
 
-    Exit code 0 if the tables hold verdicts of that time, even if there was no incident. Exit code 1 if they hold none
-    of the days, or none on the group or the cluster on these days: nothing is known then. If they lack some of the
-    days, these are named on standard error, and in "days" of --json.
+    The exit code is 0 if the tables have verdicts from that time, even if there was no incident. The exit code is 1 if
+    they have no verdicts from that time, or none on the group or the cluster. If the tables lack some of the days, the
+    command names these days on standard error, and in the field "days" of --json.
     """
     from karrot.history import IncidentOrder
 
     request = RangeRequest.of(given)
     what = f"incidents of {named(request.cluster, group)}"
     with answered(request.tables) as history:
-        # In this order: a day that derive adds between both queries counts as missing, not as one without incidents.
+        # This query comes first: a day that derive adds in between then counts as missing, not as without incidents.
         days = history.held(request.passed, "incidents", cluster=request.cluster, group=group)
         found = history.incidents(request.span, cluster=request.cluster, group=group, order=IncidentOrder(order))
         if not (found or days.held):
@@ -86,20 +86,18 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
     still_open = sum(each.ended_at is None for each in found)
     click.echo(of_all(found, "incident", request.limit) + (f", {still_open} open" if still_open else ""))
     # An incident that began on an earlier day may reach into the missing days.
-    say_missing(days, what, "nothing more" if found else "nothing")
+    say_missing(days, what, "no more data" if found else "no data")
     if lacking:
         click.echo(f"karrot: {one_line(lacks_incidents(request, lacking))}", err=True)
     if newest is not None:
-        _say_newest(request, days, newest, what, "nothing more" if found else "nothing")
+        _say_newest(request, days, newest, what, "no more data" if found else "no data")
 
 
-def _say_newest(request: RangeRequest, days: "Days", newest: datetime, what: str, nothing: str) -> None:
-    """Print when the newest verdict was, if it is long before the end of the days that the tables hold."""
+def _say_newest(request: RangeRequest, days: "Days", newest: datetime, what: str, no_data: str) -> None:
+    """Print the time of the newest verdict, if it is long before the end of the days in the tables."""
     after_held = datetime.combine(days.held[-1].last + timedelta(days=1), time(), UTC)
     if min(request.passed.end, after_held) - newest <= _LATE:
         return
-    if newest < request.span.start:
-        after = ", before the time you asked for"
-    else:
-        after = f"; {nothing} is known of {what} after it"
-    click.echo(f"karrot: the newest verdict is of {to_minute(newest)} UTC{after}", err=True)
+    is_before = newest < request.span.start
+    after = ", before the requested time" if is_before else f"; {no_data} about {what} after it"
+    click.echo(f"karrot: the newest verdict is from {to_minute(newest)} UTC{after}", err=True)

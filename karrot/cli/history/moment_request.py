@@ -1,4 +1,4 @@
-"""Reads the options of commands about one moment, and writes the times and errors of their answers."""
+"""Reads the options of the commands about one moment, and formats the times and errors in their answers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,24 +15,24 @@ from karrot.cli.options import option_set, read_span
 from karrot.text import to_minute, to_second
 
 moment_options = option_set(
-    click.option("--at", default="now", show_default=True, help="As of then: ISO 8601 (UTC), or so long ago: 90m, 7d."),
-    click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table."),
+    click.option("--at", default="now", show_default=True, help="A time: ISO 8601 (UTC), or an age such as 90m or 7d."),
+    click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table."),
 )
-limit_option = click.option("--limit", type=click.IntRange(1), help="So many partitions at the most.")
+limit_option = click.option("--limit", type=click.IntRange(1), help="Show at most this number of partitions.")
 
 
 read_duration = read_span(10 * 366 * 86_400)
-LOOK_BACK_HELP = "How far before --at to look for the newest offset of a partition; the longer, the slower."
+LOOK_BACK_HELP = "How far before --at to search for a partition's newest offset. A longer search is slower."
 
 
 def look_back_option(default: str | None, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The option ``--look-back``, with this help."""
+    """The option ``--look-back``, with ``text`` as its help."""
     return click.option("--look-back", default=default, show_default=bool(default), callback=read_duration, help=text)
 
 
 @dataclass(frozen=True, slots=True)
 class MomentRequest:
-    """The values of the options that these commands share."""
+    """The values of the options that the commands about one moment share."""
 
     tables: Path
     cluster: str | None
@@ -50,17 +50,17 @@ class MomentRequest:
 
 
 def nothing_known_at(request: MomentRequest, days: Sequence[date]) -> NotDone:
-    """The error that says why there is no answer, and which days the tables have."""
+    """The error that no data was found at this moment. It names the days that the tables have."""
     from karrot.history import day_ranges
 
     return NotDone(
         one_line(
-            f"nothing is known of {named(request.cluster, request.group)} at {to_minute(request.at)} UTC, nor from "
-            f"so long before; {request.tables} has {in_words(list(day_ranges(days)))}"
+            f"no data about {named(request.cluster, request.group)} at {to_minute(request.at)} UTC or in the "
+            f"look-back before it; {request.tables} has {in_words(list(day_ranges(days)))}"
         )
     )
 
 
 def when(moment: datetime, at: datetime) -> str:
-    """A time, with its date if that is not the date of ``at``."""
+    """A time, with its date if the date differs from that of ``at``."""
     return f"{moment:%H:%M:%S}" if moment.date() == at.date() else to_second(moment)

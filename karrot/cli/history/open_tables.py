@@ -1,4 +1,4 @@
-"""Opens the pipeline's tables, and defines the options and errors that all ``karrot history`` commands share."""
+"""Opens the pipeline's tables, and defines the options and errors that the ``karrot history`` commands share."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def local_tables(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
-    """A callback for the folder of the tables. It refuses a URL, which would become a folder of this machine."""
+    """A callback that reads the folder of the tables. It refuses a URL, which would name a folder on this machine."""
     from karrot.settings import types
 
     if text is None:
@@ -40,12 +40,12 @@ places = option_set(
         callback=local_tables,
         help="The local folder with the tables of karrot pipeline.",
     ),
-    click.option("--cluster", help="Of this cluster alone."),
+    click.option("--cluster", help="Show only this cluster."),
 )
 
 
 def span_of(since: str, until: str) -> "TimeRange":
-    """The time between two moments as you typed them. Wrong moments end the command with a sentence."""
+    """Read a range of time from two texts. A wrong text ends the command with a sentence."""
     from karrot.event import TimeRange
     from karrot.history import moment
 
@@ -55,20 +55,20 @@ def span_of(since: str, until: str) -> "TimeRange":
 
 @contextmanager
 def answered(tables: Path, choose_by: str = "--cluster") -> Iterator["History"]:
-    """Open the history. An error that it raises ends the command with a sentence and an exit code."""
+    """Open the history. Its errors end the command with a sentence and an exit code."""
     from karrot.history import History, HistoryError, UnclearGroup
 
     try:
         with History(tables) as history:
             yield history
     except UnclearGroup as error:
-        raise Refused(f"{one_line(error)}: choose by {choose_by}") from error
+        raise Refused(f"{one_line(error)}: choose one with {choose_by}") from error
     except (HistoryError, ValueError, OSError) as error:
         raise Refused(one_line(error)) from error
 
 
 def one_line(sentence: object) -> str:
-    """A sentence for standard error, without the control characters that names in it may have."""
+    """A sentence for standard error, on one line. Control characters in names are escaped."""
     return shown(str(sentence), getattr(sys.stderr, "encoding", None) or "utf-8")
 
 
@@ -79,6 +79,6 @@ def named(cluster: str | None, group: str | None) -> str:
 
 
 def of_all(found: Sequence[object], what: str, limit: int | None) -> str:
-    """How many were found, and how many of them are shown if not all: ``12 incidents (5 shown)``."""
+    """The number found, and the number shown if the limit hides some: ``12 incidents (5 shown)``."""
     limited = "" if limit is None or limit >= len(found) else f" ({limit} shown)"
     return counted_plain(len(found), what) + limited

@@ -1,4 +1,4 @@
-"""``karrot history risks``: prints committed offsets that are lost or will be lost, at any moment."""
+"""``karrot history risks``: prints committed offsets that are lost, or soon will be, at any past moment."""
 
 from collections import Counter
 from dataclasses import asdict
@@ -40,22 +40,27 @@ _COLUMNS = (
 
 @click.command()
 @places
-@click.option("--group", help="This group alone.")
+@click.option("--group", help="Show only this group.")
 @moment_options
 @limit_option
-@click.option("--within", default="24h", show_default=True, callback=read_duration, help="What happens in that time.")
+@click.option(
+    "--within", default="24h", show_default=True, callback=read_duration, help="Show losses within this time."
+)
 @click.option(
     "--retention", default="7d", show_default=True, callback=read_duration, help="Kafka's offsets.retention.minutes."
 )
-@look_back_option(None, "How far before --at to look for offsets.  [default: --retention and a day]")
+@look_back_option(None, "How far before --at to search for offsets.  [default: --retention plus one day]")
 def risks(
     within: timedelta, retention: timedelta, look_back: timedelta | None, limit: int | None, **given: Any
 ) -> None:
-    """List the committed offsets that are lost or will be, the next one first.
+    """List the committed offsets that are lost, or soon will be. The next loss comes first.
 
-    expires: Kafka will delete it, as no consumer keeps it. deleted: it was, and the topic still grows. log_start: Kafka
-    deletes messages before they are read; a MARGIN below 0 says how many. The last line names what no table knows:
-    without the members of groups, expires is what Kafka itself wrote into an offset.
+    There are three risks. expires: Kafka will delete the offset, because no consumer uses it. deleted: Kafka deleted
+    the offset, and the topic still grows. log_start: Kafka deletes messages before the group reads them; a MARGIN below
+    0 is the number of deleted messages.
+
+    The last line names the data that the tables lack. If they lack the members of groups, expires shows only offsets
+    that have an expiry time from Kafka.
     """
     request = MomentRequest.of(given)
     with answered(request.tables) as history:
@@ -85,7 +90,7 @@ def risks(
 
 
 def _sum(found: "Risks", at: datetime, last_commit: datetime | None) -> str:
-    """How many partitions are at risk, how new that is, and what is not known."""
+    """A line with the number of partitions at risk, the age of the data, and the unknown data."""
     kinds = Counter(each.kind for each in found.risks)
     groups = {(each.cluster, each.group) for each in found.risks}
     told = "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))

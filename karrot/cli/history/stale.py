@@ -1,4 +1,4 @@
-"""``karrot history stale``: prints partitions whose committed offset does not move, at any moment."""
+"""``karrot history stale``: prints partitions whose committed offset does not move, at any past moment."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -44,18 +44,23 @@ _COLUMNS = (
 
 @click.command()
 @places
-@click.option("--group", help="This group alone.")
+@click.option("--group", help="Show only this group.")
 @moment_options
 @limit_option
 @click.option(
-    "--for", "length", default="2m", show_default=True, callback=read_duration, help="Stale for at least so long."
+    "--for",
+    "length",
+    default="2m",
+    show_default=True,
+    callback=read_duration,
+    help="Show partitions that are stale for at least this time.",
 )
 @look_back_option("7d", LOOK_BACK_HELP)
 def stale(length: timedelta, look_back: timedelta, limit: int | None, **given: Any) -> None:
-    """List the partitions whose committed offset stood still while there was something to read.
+    """List the partitions whose committed offset did not move while there were messages to read.
 
-    The rule is that of karrot pipeline stale. That there is none is an answer: exit code 0. Of a
-    group without any commit in --look-back nothing is known: exit code 1.
+    The rule is that of karrot pipeline stale. The exit code is 0 even if no partition is stale. It is 1 if the group
+    has no commit within --look-back, because its state is then unknown.
     """
     request = MomentRequest.of(given)
     with answered(request.tables) as history:
@@ -74,18 +79,18 @@ def stale(length: timedelta, look_back: timedelta, limit: int | None, **given: A
 
 
 def _sum(found: "StaleGroups", least: timedelta) -> str:
-    """How many partitions are stale, and how new that is."""
+    """A line with the number of stale partitions and the age of the data."""
     groups = {(each.cluster, each.group) for each in found.partitions}
     told = f"{counted_plain(len(found.partitions), 'partition')} of {counted_plain(len(groups), 'group')} stale"
     return f"{told}, {to_second(found.at)}: {', '.join(_known_of(found, least))}"
 
 
 def _known_of(found: "StaleGroups", least: timedelta) -> Iterator[str]:
-    """How new the commits and log ends are: log ends that are too old say nothing about ``found.at``."""
+    """The times of the newest commit and log end. Log ends that are too old give no answer about ``found.at``."""
     if found.committed_at:
         yield f"last commit {when(found.committed_at, found.at)}"
     if found.looked_at is None:
-        yield "log ends not known"
+        yield "log ends unknown"
         return
     is_old = found.at - found.looked_at > least
-    yield f"log ends of {when(found.looked_at, found.at)}" + (" (nothing newer is known)" if is_old else "")
+    yield f"log ends of {when(found.looked_at, found.at)}" + (" (no newer ones are known)" if is_old else "")

@@ -1,4 +1,4 @@
-"""``karrot history timeseries``: prints metrics of a group over a range of time."""
+"""``karrot history timeseries``: prints metrics of a group over a range of time, one line for each step."""
 
 from datetime import timedelta
 from functools import partial
@@ -20,35 +20,42 @@ def _steps(_context: click.Context, _option: click.Parameter, text: str) -> Any:
 
 
 def _metrics(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Read names that are separated by commas or given several times, each once."""
+    """Read names that are separated by commas or given several times. Keep each name once."""
     named = [name.strip() for text in given for name in text.split(",") if name.strip()]
     return tuple(dict.fromkeys(named)) or ("lag",)
 
 
 @click.command()
 @places
-@click.option("--group", required=True, help="The group.")
+@click.option("--group", required=True, help="The consumer group.")
 @click.option(
     "--metric",
     "metrics",
     multiple=True,
     callback=_metrics,
     metavar="NAME[,...]",
-    help="Can be given again; docs/history.md lists them.  [default: lag]",
+    help="Names of metrics; docs/history.md lists them. Repeatable.  [default: lag]",
 )
 @click.option(
-    "--granularity", "step", default="1m", show_default=True, callback=_steps, help="Whole minutes: 1m, 5m, 1h, 1d."
+    "--granularity",
+    "step",
+    default="1m",
+    show_default=True,
+    callback=_steps,
+    help="Length of a step in whole minutes: 1m, 5m, 1h, 1d.",
 )
-@click.option("--topic", help="Of this topic alone, for metrics of partitions.")
-@click.option("--partition", type=click.IntRange(0), help="Of this partition alone, with --topic.")
+@click.option("--topic", help="For metrics of partitions: use only this topic.")
+@click.option("--partition", type=click.IntRange(0), help="With --topic: use only this partition.")
 @range_options
 @click.option(
-    "--order", type=click.Choice(["asc", "desc"]), help="By time.  [default: asc; desc if all are metrics of offsets]"
+    "--order",
+    type=click.Choice(["asc", "desc"]),
+    help="Order of time.  [default: asc; desc if all metrics are of offsets]",
 )
 def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str | None, **given: Any) -> None:
-    """Print how metrics of a group went, step by step.
+    """Print metrics of a group over time, one line for each step.
 
-    A step in which nothing was said of the group is left out, and what was not known is a dash, never a zero.
+    A step without data about the group is left out. An unknown value is a dash, never a zero.
     """
     from karrot.history import METRICS, reads_newest_first
 

@@ -1,4 +1,4 @@
-"""``karrot pipeline``: runs the Spark jobs, one command for each."""
+"""``karrot pipeline``: runs the Spark jobs, with one command for each job."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _OF_SPARK = frozenset({"pyspark", "py4j"})
 
 
 class _Jobs(click.Group):
-    """Ends a command with a sentence if Spark fails, or if a file is damaged, unreadable or too large for the disk."""
+    """The group ``karrot pipeline``. Ends a command with a sentence if Spark fails or a file cannot be used."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -23,7 +23,7 @@ class _Jobs(click.Group):
         except OSError as error:
             raise NotDone(str(error)) from error
         except Exception as error:
-            # By the name of its module: pyspark may not be installed, and takes a while to import.
+            # Compare the name of the module: pyspark may not be installed, and its import is slow.
             if type(error).__module__.partition(".")[0] not in _OF_SPARK:
                 raise
             raise NotDone(why_it_failed(str(error) or type(error).__name__)) from error
@@ -43,8 +43,8 @@ class _Jobs(click.Group):
     ],
 )
 def pipeline() -> None:
-    """Make tables of events and of Kafka's own offsets, on Spark.
+    """Write tables of events and committed offsets with Spark.
 
-    Needs the extra "spark" and Java 17 or newer (Debian: default-jre-headless). On a cluster, start the same command
-    by spark-submit.
+    These commands need the extra "spark" and Java 17 or newer (Debian: default-jre-headless). On a cluster, start the
+    same commands with spark-submit.
     """

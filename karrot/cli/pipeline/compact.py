@@ -16,12 +16,12 @@ from karrot.text import counted_plain
     default="400d",
     show_default=True,
     callback=read_span(10 * 365 * 86_400),
-    help="Days older than this go from every table.",
+    help="Remove days that are older than this from every table.",
 )
 def compact(directory: str, master: str | None, conf: dict[str, str], keep: timedelta) -> None:
-    """Merge the small files of past days into one file each, and drop old days.
+    """Merge the small files of each past day into one file, and remove old days.
 
-    Can run beside ingest, not beside derive or itself.
+    You can run it at the same time as ingest, but not at the same time as derive or another compact.
     """
     spark = started("compact", master, conf)
     from karrot.pipeline.store import compact as job

@@ -1,4 +1,4 @@
-"""``karrot pipeline derive``: rewrites the tables that are computed from events and commits."""
+"""``karrot pipeline derive``: writes the derived tables again for the days that changed."""
 
 from functools import partial
 from typing import Any
@@ -10,38 +10,43 @@ from karrot.cli.pipeline.spark_options import spark_options, started, tables_in
 from karrot.text import counted_plain
 
 _span = read_span(10 * 365 * 86_400)
-_gap = read_span(86_400)  # a day is derived from itself and the days next to it
+_gap = read_span(86_400)  # derive reads a day and the days before and after it
 
 
 @click.command()
 @spark_options
-@day_option(
-    "--day", "only", multiple=True, help="Derive this day (UTC) and no other, changed or not; can be given again."
-)
+@day_option("--day", "only", multiple=True, help="Derive only this day (UTC), even if it did not change. Repeatable.")
 @click.option(
-    "--silence", default="300s", show_default=True, callback=_span, help="How long a verdict holds: KARROT_STALE_AFTER."
+    "--silence",
+    default="300s",
+    show_default=True,
+    callback=_span,
+    help="How long a verdict is valid, as KARROT_STALE_AFTER.",
 )
 @click.option(
     "--longest-gap",
     default="600s",
     show_default=True,
     callback=_gap,
-    help="Between two looks at a partition, for its rates.",
+    help="Longest time between two samples of a partition that still gives a rate.",
 )
-@click.option("--target-seconds", type=Number(0), default=60, show_default=True, help="The lag in time to stay within.")
+@click.option(
+    "--target-seconds", type=Number(0), default=60, show_default=True, help="SLO: largest allowed lag in seconds."
+)
 @click.option(
     "--objective",
     type=Number(0, 1, max_open=True),
     default=0.99,
     show_default=True,
-    help="The share of minutes that must be within it.",
+    help="SLO: share of minutes that must be within --target-seconds.",
 )
 def derive(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
-    """Rewrite what changed: minutes, incidents, intervals, lags, rates, skew, rebalances and the SLO.
+    """Write the derived tables again for the days that changed.
 
-    Takes the days whose events or commits came, went or were written again since the last time, all of them if an
-    option differs from then. Readers see each day of a table as it was or as it is now. Never run it twice at a time on
-    the same tables.
+    The derived tables have minutes, incidents, intervals, lags, rates, skew, rebalances and the SLO. The command
+    derives each day whose events or commits were added, removed or rewritten since the last run. If an option differs
+    from the last run, it derives all days. Readers see either the old or the new version of a day in a table. Do not
+    run the command twice at the same time on the same tables.
     """
     spark = started("derive", master, conf)
     from karrot.pipeline.derive import job

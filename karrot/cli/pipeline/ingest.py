@@ -1,4 +1,4 @@
-"""``karrot pipeline ingest``: writes the events of the archive, or of a topic, to tables."""
+"""``karrot pipeline ingest``: writes events from the archive or from a topic to tables."""
 
 import json
 import threading
@@ -15,19 +15,24 @@ from karrot.cli.pipeline.spark_options import read_trigger, spark_options, start
 @click.command()
 @event_source_options
 @spark_options
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Continue with new events until Ctrl-C.")
 @click.option(
-    "--trigger", default="30 seconds", show_default=True, callback=read_trigger, help="How often to look for it."
+    "--trigger",
+    default="30 seconds",
+    show_default=True,
+    callback=read_trigger,
+    help="With --follow: how often to read new events.",
 )
-@click.option("--checkpoint", help="What was taken so far; below the tables if not given.")
-@click.option("--json", "as_json", is_flag=True, help="The sum as one line of JSON.")
+@click.option("--checkpoint", help="Folder that records which events were read.  [default: a folder in the tables]")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
-    """Take new segments of the archive into the tables events, partitions and quarantine; or records of a topic.
+    """Write new events from the archive or a topic to the tables events, partitions and quarantine.
 
-    Every line is accounted for: lines read = events + quarantined + duplicates. Run it again at any time, after a
-    crash too; but never twice at a time on the same tables.
+    The command counts every line: lines read = events + quarantined + duplicates. You can run it again at any time,
+    even after a crash. Do not run it twice at the same time on the same tables.
 
-    Exit code 1 if a batch failed or Kafka does not answer, 2 if Spark cannot run here or there is nothing to read.
+    The exit code is 1 if a batch failed or Kafka does not answer, and 2 if Spark cannot run here or there is nothing to
+    read.
     """
     source = event_source_of(asked)
     spark = started("ingest", master, conf)

@@ -10,7 +10,7 @@ from karrot.cli.pipeline.source_options import KAFKA
 
 _NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
 _CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUserFuncException"})
-"""These errors say that something failed, but not what."""
+"""Errors that only wrap another error, and do not give the reason."""
 
 _SAYS_WHERE: Final = re.compile(r"\[[A-Z_.]+\] ")
 _BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
@@ -18,7 +18,7 @@ _BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
 
 @contextmanager
 def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
-    """End the command with a sentence if a job cannot read its input or cannot go on."""
+    """End the command with a sentence if a job cannot read its input or fails."""
     from pyspark.errors import StreamingQueryException
 
     from karrot.kafka.client_properties import PropertiesError, without_values
@@ -38,9 +38,9 @@ def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
 
 
 def why_it_failed(said: str) -> str:
-    """The last error that a text names. Before it comes Spark's own error, if that has one of Spark's codes.
+    """Find the last error in a text, and put Spark's own error before it if that has one of Spark's codes.
 
-    Spark's error names the file or the table, and the last error is the reason: each alone is of little help.
+    Spark's error names the file or the table, and the last error gives the reason. Users need both.
     """
     own = _BEYOND.split(said, maxsplit=1)[0].strip()
     errors = _errors(own) or _errors(said)
@@ -52,6 +52,6 @@ def why_it_failed(said: str) -> str:
 
 
 def _errors(said: str) -> list[str]:
-    """Each error with the name of its class, in the order of the text. The cause comes after its effect."""
+    """The errors in a text with the names of their classes, in the order of the text. A cause follows its effect."""
     named = ((name.rpartition(".")[2], message) for name, message in _NAMED.findall(said))
     return [f"{name}: {message}" for name, message in named if name not in _CARRIERS]

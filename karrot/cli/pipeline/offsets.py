@@ -1,4 +1,4 @@
-"""``karrot pipeline offsets``: writes Kafka's committed offsets to tables, and as JSON to a topic."""
+"""``karrot pipeline offsets``: writes Kafka's committed offsets to tables, and to a topic as JSON."""
 
 import json
 import threading
@@ -28,36 +28,50 @@ _PARQUET = "parquet"
 
 
 @click.command()
-@click.option("--source", type=click.Choice([KAFKA, _PARQUET]), default=KAFKA, show_default=True)
-@click.option("--cluster", required=True, metavar="NAME", help="What the cluster is called in the tables.")
+@click.option(
+    "--source",
+    type=click.Choice([KAFKA, _PARQUET]),
+    default=KAFKA,
+    show_default=True,
+    help="Where to read the records of __consumer_offsets.",
+)
+@click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster in the tables.")
 @spark_options
 @kafka_options
-@click.option("--json-topic", metavar="TOPIC", help="Publish each commit there too, as JSON; it must exist.")
+@click.option(
+    "--json-topic", metavar="TOPIC", help="Also publish each commit to this topic, as JSON. The topic must exist."
+)
 @click.option(
     "--ends-every",
     default="30s",
     show_default=True,
     callback=read_span(86_400),
-    help="How often to look where the logs end.",
+    help="How often to sample log end offsets.",
 )
-@click.option("--input", "directory_in", metavar="DIR", help="With --source parquet: files of the same columns.")
-@click.option("--ends-input", metavar="DIR", help="With --source parquet: files that say where the logs ended.")
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--input", "directory_in", metavar="DIR", help="With --source parquet: the files with the records.")
+@click.option("--ends-input", metavar="DIR", help="With --source parquet: files with log end offsets.")
+@click.option("--follow", is_flag=True, help="Continue with new records until Ctrl-C.")
 @click.option(
-    "--trigger", default="10 seconds", show_default=True, callback=read_trigger, help="How often to take what came."
+    "--trigger",
+    default="10 seconds",
+    show_default=True,
+    callback=read_trigger,
+    help="With --follow: how often to read new records.",
 )
-@click.option("--checkpoint", help="What was taken so far; below the tables if not given.")
-@click.option("--json", "as_json", is_flag=True, help="The sum as one line of JSON.")
+@click.option("--checkpoint", help="Folder that records what was read.  [default: a folder in the tables]")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
-    """Take __consumer_offsets into the tables commits, members, ends and quarantine.
+    """Write the records of __consumer_offsets to the tables commits, members, ends and quarantine.
 
-    From Kafka by Spark's own connector, whose jars are no part of PySpark: say so with --conf spark.jars.packages=…
-    Or from Parquet files with the columns key, value, topic, partition, offset and timestamp.
+    With --source kafka, the command uses Spark's Kafka connector. PySpark does not contain it: add it with --conf
+    spark.jars.packages=… With --source parquet, it reads Parquet files with the columns key, value, topic, partition,
+    offset and timestamp.
 
-    Every record is accounted for. Run it again at any time, after a crash too; but never twice at a time for one
-    cluster on the same tables. What is on the JSON topic may come twice after a crash.
+    The command counts every record. You can run it again at any time, even after a crash. After a crash, records may be
+    twice on the JSON topic. Do not run it twice at the same time for one cluster on the same tables.
 
-    Exit code 1 if a batch failed, 2 if Spark cannot run here, the connector is missing or there is nothing to read.
+    The exit code is 1 if a batch failed, and 2 if Spark cannot run here, if the connector is missing or if there is
+    nothing to read.
     """
     work = _Kafka.of(asked) if asked["source"] == KAFKA else _Files.of(asked)
     work.require_answer()
@@ -77,7 +91,7 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
 
 @dataclass(frozen=True)
 class _Work:
-    """The options of both sources. If ``every`` is ``None``, the command reads what is there and ends."""
+    """The options of both sources. If ``every`` is ``None``, the command reads the existing records and ends."""
 
     cluster: str
     every: str | None
@@ -85,16 +99,16 @@ class _Work:
     tell: Callable[[object], object]
 
     def checkpoint_in(self, tables: "Tables") -> str:
-        """The checkpoint. Each cluster has its own, as the tables may hold several clusters."""
+        """The folder of the checkpoint. Each cluster has its own, as the tables may contain several clusters."""
         return self.checkpoint or tables.checkpoint(f"offsets-{quote(self.cluster, safe='')}")
 
     def require_answer(self) -> None:
-        """Raises NotDone if the source does not answer: Spark would try for minutes."""
+        """Raises NotDone if the source does not answer. Spark itself would try for minutes."""
 
 
 @dataclass(frozen=True)
 class _Kafka(_Work):
-    """Reads Kafka itself, and polls where its logs end."""
+    """Reads records from Kafka, and samples log end offsets."""
 
     reached: Reached
     ends_every: timedelta
@@ -106,11 +120,11 @@ class _Kafka(_Work):
         reached = kafka_of(asked, "karrot-offsets")
         for name, option in (("directory_in", "--input"), ("ends_input", "--ends-input")):
             if asked[name] is not None:
-                raise Refused(f"{option} is read with --source parquet alone")
+                raise Refused(f"{option} needs --source parquet")
         return cls(**_common(asked), reached=reached, ends_every=asked["ends_every"], json_topic=asked["json_topic"])
 
     def require_answer(self) -> None:
-        """Ask Kafka, and wait as long as its client does: 10 s."""
+        """Ask Kafka, and wait 10 s for an answer, as its client does."""
         from karrot.watch.cluster_interface import ClusterError
 
         try:
@@ -121,7 +135,7 @@ class _Kafka(_Work):
             raise NotDone(brokers.without_values(said)) from error
 
     def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "OffsetsSummary":
-        """Take the records, and poll where the logs end: again and again, or once after the last record."""
+        """Read the records and sample log end offsets: with ``every`` at each interval, else once after the records."""
         from karrot.clock import SystemClock
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.json_publisher import JsonTopic
@@ -151,15 +165,15 @@ class _Kafka(_Work):
         return _with_looks(job.total, poll.total)
 
     def _known(self, topic: str) -> str:
-        """The topic, if it exists. Otherwise Spark would wait a minute for it, and then report another error."""
+        """Return the topic if it exists. Without this check, Spark waits a minute and then reports another error."""
         if topic not in self.reached.kafka.partitions([topic]):
-            raise Refused(f"--json-topic {topic}: there is no such topic; create it (kafka-topics --create)")
+            raise Refused(f"--json-topic {topic}: the topic does not exist; create it (kafka-topics --create)")
         return topic
 
 
 @dataclass(frozen=True)
 class _Files(_Work):
-    """Reads Parquet files of records, and of log ends if there are some."""
+    """Reads records from Parquet files, and log end offsets if the user gives files with them."""
 
     directory: str
     ends: str | None
@@ -170,11 +184,11 @@ class _Files(_Work):
         if asked["directory_in"] is None:
             raise Refused("--source parquet needs --input")
         if asked["json_topic"] is not None:
-            raise Refused("--json-topic is written with --source kafka alone")
+            raise Refused("--json-topic needs --source kafka")
         return cls(**_common(asked), directory=asked["directory_in"], ends=asked["ends_input"])
 
     def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "OffsetsSummary":
-        """Take the records and the ends of new files."""
+        """Read the records and log end offsets of new files."""
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.log_ends import LandEnds
         from karrot.pipeline.stream.query_runner import run_queries

@@ -1,4 +1,4 @@
-"""``karrot pipeline replay``: applies other rules of Burrow to recorded commits, and prints what differs."""
+"""``karrot pipeline replay``: judges recorded commits by several sets of Burrow's rules, and compares the results."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -66,30 +66,39 @@ _GROUPS = (
     "texts",
     multiple=True,
     metavar="[NAME:]RULE=VALUE,...",
-    help="A set of rules: intervals, allowed_lag (messages), min_distance (60s, 5m), minimum_complete (0 to 1). Can be "
-    "given again; the first is what the others are compared with.  [default: Burrow's defaults]",
+    help="A set of rules: intervals, allowed_lag (messages), min_distance (60s, 5m), minimum_complete (0 to 1). "
+    "Repeatable: the other sets are compared with the first.  [default: Burrow's defaults]",
 )
 @click.option(
-    "--from", "since", help="ISO 8601 (UTC), or so long ago: 90m, 24h, 7d; the first look at log ends if not given."
+    "--from",
+    "since",
+    help="Start: a time in ISO 8601 (UTC), or an age such as 90m, 24h or 7d.  [default: the first sample of log ends]",
 )
-@click.option("--to", "until", help="Up to, as --from; the last look if not given.")
-@click.option("--cluster", "clusters", multiple=True, help="Of this cluster alone; can be given again.")
-@click.option("--group", "groups", multiple=True, help="This group alone; can be given again.")
-@click.option("--every", default="60s", show_default=True, help="How often to judge: the notifiers' interval.")
-@click.option("--expire-group", default="7d", show_default=True, help="Burrow's expire-group: silent so long is gone.")
+@click.option("--to", "until", help="End, in the same form as --from.  [default: the last sample of log ends]")
+@click.option("--cluster", "clusters", multiple=True, help="Replay only this cluster. Repeatable.")
+@click.option("--group", "groups", multiple=True, help="Replay only this group. Repeatable.")
+@click.option("--every", default="60s", show_default=True, help="How often to judge: the interval of the notifier.")
 @click.option(
-    "--stood-still", default="2m", show_default=True, help="A partition that does not move for so long is in trouble."
+    "--expire-group", default="7d", show_default=True, help="Burrow's expire-group: forget a group without commits."
 )
-@click.option("--flap", default="30m", show_default=True, help="An incident so soon after another is a flap.")
-@click.option("--output", metavar="DIR", help="Write the tables statuses and standstills there: a directory or a URL.")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of tables and sentences.")
+@click.option(
+    "--stood-still",
+    default="2m",
+    show_default=True,
+    help="A partition stood still if its committed offset did not move for this time while it had lag.",
+)
+@click.option(
+    "--flap", default="30m", show_default=True, help="An incident is a flap if it starts this soon after another."
+)
+@click.option("--output", metavar="DIR", help="Write the tables statuses and standstills to this directory or URL.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables and sentences.")
 def replay(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
-    """Judge the commits and log ends of the tables by several sets of Burrow's rules, and compare these.
+    """Judge the commits and log ends in the tables by several sets of Burrow's rules, and compare the results.
 
-    Tells for each set how many incidents there would have been, how many of them flap, for how many minutes groups
-    would have been not OK, and how long it would have taken to find the partitions that truly stood still.
+    For each set, the command prints the number of incidents, the number of flaps, the minutes in which groups were not
+    OK, and the time until the rules found the partitions that stood still.
 
-    Exit code 1 if there is nothing to replay, 2 if it is unclear what is asked or Spark cannot run here.
+    The exit code is 1 if there is nothing to replay, and 2 for wrong options or if Spark cannot run here.
     """
     given = valid(partial(_read, asked))
     since, until = given["first"], given["last"]
@@ -110,7 +119,7 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
 
 
 def _read(asked: dict[str, Any]) -> dict[str, Any]:
-    """Read the rules and times for a request. Raises `ValueError` with a sentence."""
+    """Read the rules and times from the options. Raises `ValueError` with a sentence."""
     from karrot.history import moment
     from karrot.pipeline.replay.rule_set_parser import read_rule_sets
     from karrot.settings.types import checked, duration
@@ -124,7 +133,7 @@ def _read(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def replayed_lines(done: "Replayed") -> Iterator[str]:
-    """What was replayed, the rule sets, the groups about which they differ most, and sentences."""
+    """The lines of the answer: the replayed time, the rule sets, the groups that differ most, and a summary."""
     from karrot.pipeline.replay.incident_comparison import sentences
 
     outcomes = done.comparison.outcomes
@@ -138,7 +147,7 @@ def replayed_lines(done: "Replayed") -> Iterator[str]:
 
 
 def _groups_table(done: "Replayed") -> Iterator[str]:
-    """Incidents and minutes of each group under each rule set, the groups with the largest difference first."""
+    """Incidents and minutes of each group under each rule set. The groups with the largest difference come first."""
     outcomes = done.comparison.outcomes
     groups = _groups(done)
     if not groups:
@@ -158,7 +167,7 @@ def _groups_table(done: "Replayed") -> Iterator[str]:
     ]
     yield from PrintedTable([*_GROUPS, *sets], rows).lines(terminal_width())
     if len(groups) > _MOST_GROUPS:
-        yield f"and {len(groups) - _MOST_GROUPS} more groups (--json, --output)"
+        yield f"and {len(groups) - _MOST_GROUPS} more groups (see --json and --output)"
     yield ""
 
 
@@ -179,7 +188,7 @@ def _in_short(incidents: "Sequence[ReplayedIncident]") -> str:
 
 
 def replayed_json(done: "Replayed") -> dict[str, Any]:
-    """Everything: each incident of each rule set, each stand-still and when it was found, and the sentences."""
+    """The complete answer: the incidents of each rule set, the standstills with their delays, and the summary."""
     from karrot.pipeline.replay.incident_comparison import sentences
 
     comparison = done.comparison

@@ -1,4 +1,4 @@
-"""``karrot pipeline report``: writes an HTML page about some days."""
+"""``karrot pipeline report``: writes an HTML report about a range of days."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,8 +14,8 @@ _LONGEST = timedelta(days=3_660)
 
 @click.command()
 @spark_options
-@day_option("--from", "first", help="The first day (UTC); the last but six.")
-@day_option("--to", "last", help="The last day, included; the newest there is.")
+@day_option("--from", "first", help="First day (UTC).  [default: six days before --to]")
+@day_option("--to", "last", help="Last day, included.  [default: the newest day in the tables]")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -31,17 +31,17 @@ def report(  # noqa: PLR0917 (click calls it by name)
     last: datetime | None,
     output: Path,
 ) -> None:
-    """Write a page about some days: one HTML file that needs nothing else.
+    """Write a report about a range of days, as one HTML file without other files.
 
-    Tells which groups were furthest behind, what happened when, what it cost of the error budget, where lag lies
-    unevenly, whose capacity runs out, and what to do next.
+    The report shows the groups that were furthest behind, the incidents, the use of the error budget, topics with skew,
+    groups whose capacity runs out, and the next steps.
 
-    Exit code 2 if the tables have none of these days.
+    The exit code is 2 if the tables have none of these days.
     """
     if first and last and first > last:
         raise Refused(f"--from {first:%Y-%m-%d} is after --to {last:%Y-%m-%d}")
     if first and last and last - first >= _LONGEST:
-        raise Refused(f"--from {first:%Y-%m-%d} to {last:%Y-%m-%d}: a report is of {_LONGEST.days:,} days at the most")
+        raise Refused(f"--from {first:%Y-%m-%d} to {last:%Y-%m-%d}: a report has at most {_LONGEST.days:,} days")
     spark = started("report", master, conf)
     from karrot.pipeline.report import job
     from karrot.pipeline.report.html_page import page

@@ -1,4 +1,4 @@
-"""Defines the options that say where Spark jobs read: Kafka, and for events also the archive."""
+"""Defines the options for the source of Spark jobs: Kafka, and for events also the archive."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 KAFKA = "kafka"
-"""The ``--source`` that is read through Kafka."""
+"""The value of ``--source`` for Kafka."""
 
 kafka_options = option_set(
-    click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="With --source kafka: its brokers."),
+    click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="With --source kafka: Kafka brokers."),
     click.option(
         "--command-config",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="A file of client properties (TLS, SASL, MSK IAM) under Java's names, as Kafka's own tools take it.",
+        help="A file with client properties (TLS, SASL, MSK IAM) with Java's names, as for Kafka's own tools.",
     ),
     click.option(
         "--starting",
         default="earliest",
         show_default=True,
         metavar="earliest|latest|TIME",
-        help="Where to begin the first time; a time in ISO 8601, UTC unless it says otherwise.",
+        help="Where the first run begins. TIME is ISO 8601, in UTC if it has no time zone.",
     ),
 )
-"""How to reach Kafka; `kafka_of` reads them."""
+"""The options for Kafka. `kafka_of` reads them."""
 
 _ARCHIVE = "archive"
 
@@ -44,17 +44,19 @@ event_source_options = option_set(
         type=click.Choice([_ARCHIVE, KAFKA]),
         default=_ARCHIVE,
         show_default=True,
-        help="What the archive reporter writes, or the kafka reporter.",
+        help="Read events from the archive reporter's segments, or from the kafka reporter's topic.",
     ),
-    click.option("--archive", help="Where the archive reporter writes: a directory or a URL (s3a://…)."),
-    click.option("--topic", default="karrot.events", show_default=True, help="The topic of the kafka reporter."),
+    click.option("--archive", help="With --source archive: its directory or URL (s3a://…)."),
+    click.option(
+        "--topic", default="karrot.events", show_default=True, help="With --source kafka: topic of the kafka reporter."
+    ),
     kafka_options,
 )
-"""The options that name a source of events; `event_source_of` reads them."""
+"""The options for a source of events. `event_source_of` reads them."""
 
 
 class Reached(NamedTuple):
-    """How Spark and the driver's own client reach a cluster, and where to begin."""
+    """The connection of Spark and of the driver's client to a Kafka cluster, and the offsets to start from."""
 
     brokers: "KafkaConnection"
     kafka: "KafkaCluster"
@@ -62,7 +64,7 @@ class Reached(NamedTuple):
 
 
 def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
-    """Kafka as the options name it, not yet connected. Raises Refused."""
+    """Read the options for Kafka, but do not connect. Raises Refused."""
     from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
     from karrot.settings import types
     from karrot.watch.cluster_interface import connect

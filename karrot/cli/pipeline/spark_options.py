@@ -1,4 +1,4 @@
-"""Defines the options of a Spark session, starts it, and stops it on a signal."""
+"""Defines the options of a Spark session, starts the session, and stops it on a signal."""
 
 import logging
 import os
@@ -34,15 +34,15 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 
 
 def _named(_context: click.Context, option: click.Parameter, directory: str) -> str:
-    """Refuse an empty name, from a variable that is not set: it would be the root directory."""
+    """Refuse an empty name, which an unset variable may give: it would mean the root directory."""
     if not directory:
-        raise click.BadParameter("it is empty", param=option)
+        raise click.BadParameter("the name is empty", param=option)
     return directory
 
 
 session_options = option_set(
-    click.option("--master", help="Spark's master; local[*], or that of spark-submit."),
-    click.option("--conf", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Of Spark; can be given again."),
+    click.option("--master", help="Spark master.  [default: that of spark-submit, or local[*]]"),
+    click.option("--conf", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Spark setting. Repeatable."),
 )
 
 
@@ -54,15 +54,15 @@ spark_options = option_set(
         callback=_named,
         envvar="KARROT_TABLES_DIR",
         show_envvar=True,
-        help="Where the tables are: a directory or a URL (s3a://…).",
+        help="Directory or URL (s3a://…) of the tables.",
     ),
     session_options,
 )
-"""The options that every job has."""
+"""The options of every job."""
 
 
 def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSession":
-    """Start a session for a job. If Spark cannot run, the command ends with a sentence."""
+    """Start a Spark session for a job. Raises Refused if Spark cannot run."""
     from karrot.pipeline.spark_session import SparkUnavailable, session
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it also raises its errors
@@ -77,7 +77,7 @@ def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSess
 
 
 def _on_signals(*handlers: Any) -> list[Any]:
-    """Set the handlers of Ctrl-C and SIGTERM, in the main thread alone. Return the handlers before them."""
+    """Set the handlers of Ctrl-C and SIGTERM, only in the main thread. Return the previous handlers."""
     if threading.current_thread() is not threading.main_thread():
         return [*handlers]
     return [signal.signal(number, handler) for number, handler in zip(_SIGNALS, handlers, strict=True)]
@@ -86,15 +86,15 @@ def _on_signals(*handlers: Any) -> list[Any]:
 def _leave(number: int, _frame: object) -> None:
     """End the process at once while Spark starts.
 
-    An error would make pyspark remove the file in which a new JVM writes its port. The JVM would fail to write it and
-    never end.
+    After an error, pyspark removes the file into which a new JVM writes its port. The JVM then fails to write the file
+    and never ends.
     """
     click.echo("karrot: interrupted", err=True)
     os._exit(128 + number)
 
 
 def tables_in(spark: "SparkSession", directory: str) -> "Tables":
-    """The tables. Raises Refused if there is no such directory: a misspelt name must not look like empty tables."""
+    """Open the tables. Raises Refused if the directory does not exist, so that a misspelt name is not empty tables."""
     from karrot.pipeline.store.filesystem import exists
     from karrot.pipeline.store.tables import Tables
 
@@ -104,11 +104,12 @@ def tables_in(spark: "SparkSession", directory: str) -> "Tables":
 
 
 def _halt(spark: "SparkSession", number: int, _frame: object) -> None:
-    """Stop the job and end the process. A job that is killed can be run again.
+    """Stop the job and end the process. The user can run the job again.
 
-    Spark's own handler raises an error during a call to the JVM, which leaves no connection to stop the job by.
+    Spark's own handler raises an error during a call to the JVM. After this error there is no connection left to stop
+    the job.
     """
-    # In a thread, which has a connection of its own.
+    # Another thread has its own connection.
     halting = threading.Thread(target=_stop, args=(spark,), daemon=True)
     halting.start()
     halting.join(_HALT_S)
@@ -117,7 +118,7 @@ def _halt(spark: "SparkSession", number: int, _frame: object) -> None:
 
 
 def _stop(spark: "SparkSession") -> None:
-    spark.sparkContext.setLogLevel("OFF")  # otherwise it logs a stack trace for each job that ends here
+    spark.sparkContext.setLogLevel("OFF")  # otherwise Spark logs a stack trace for each job that ends here
     spark.sparkContext.cancelAllJobs()
     for query in spark.streams.active:
         query.stop()
@@ -125,10 +126,10 @@ def _stop(spark: "SparkSession") -> None:
 
 
 def read_trigger(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
-    """The interval as Spark reads it. Raises Refused."""
+    """Read an interval, and write it in Spark's form. Raises Refused."""
     from karrot.settings.types import ValueKind
 
-    kind = ValueKind(_spark_interval, "a span of time like 10 seconds, 1 minute, 30s or 500ms")
+    kind = ValueKind(_spark_interval, "a duration such as 10 seconds, 1 minute, 30s or 500ms")
     return None if text is None else value_of(kind, "--trigger", text)
 
 

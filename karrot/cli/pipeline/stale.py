@@ -27,36 +27,40 @@ _span = read_span(366 * 86_400)
 @click.command()
 @spark_options
 @click.option(
-    "--for", "length", default="2m", show_default=True, callback=_span, help="How long an offset must stand still."
+    "--for", "length", default="2m", show_default=True, callback=_span, help="How long an offset must not move."
 )
 @click.option(
-    "--webhook", metavar="URL", envvar="KARROT_STALE_WEBHOOK", show_envvar=True, help="POST each line there, as JSON."
+    "--webhook",
+    metavar="URL",
+    envvar="KARROT_STALE_WEBHOOK",
+    show_envvar=True,
+    help="POST each line to this URL, as JSON.",
 )
-@click.option("--once", is_flag=True, help="Judge what is there and end.")
+@click.option("--once", is_flag=True, help="Judge the data in the tables once, and end.")
 @click.option(
     "--trigger",
     default="10 seconds",
     show_default=True,
     callback=read_trigger,
-    help="How often to look for what is new.",
+    help="How often to read new commits and log ends.",
 )
 @click.option(
     "--look-back",
     default="1d",
     show_default=True,
     callback=_span,
-    help="How old a day's commits may be at the first start.",
+    help="How far back the first run reads commits, rounded up to whole days.",
 )
-@click.option("--checkpoint", help="What was seen and told so far; below the tables if not given.")
+@click.option("--checkpoint", help="Folder that records what was read and sent.  [default: a folder in the tables]")
 def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
-    """Tell of partitions whose committed offset stands still while there is something to read; until Ctrl-C.
+    """Send an alert for each partition whose committed offset does not move while there are messages to read.
 
-    Follows the tables commits and ends, which karrot pipeline offsets --follow writes. A partition that becomes stale
-    is a line of JSON with "state": "stale", on standard output unless there is a webhook; once its offset moves, or is
-    taken back, another follows with "state": "cleared" and the same id. A restart loses and repeats nothing; only where
-    a run was killed between a delivery and its note, that line comes twice.
+    The command runs until Ctrl-C. It reads the tables commits and ends, which karrot pipeline offsets --follow writes.
+    When a partition becomes stale, the command prints a line of JSON with "state": "stale", or posts it to the webhook.
+    When the offset moves or is deleted, it sends another line with "state": "cleared" and the same id. A restart loses
+    no line. It repeats a line only if the last run was killed after it sent the line and before it recorded that.
 
-    Exit code 1 if it failed or, with --once, if a line could not be delivered.
+    The exit code is 1 if the command failed or, with --once, if it could not deliver a line.
     """
     deliver = valid(partial(_delivery, asked["webhook"]))
     spark = started("stale", master, conf)
@@ -80,14 +84,17 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
     finally:
         spark.stop()
     if asked["once"] and troubled:
-        raise NotDone(f"{troubled[-1].unsent} lines wait for another run: {troubled[-1].trouble}")
+        raise NotDone(f"{troubled[-1].unsent} lines were not delivered, run again: {troubled[-1].trouble}")
 
 
 def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None:
-    """Say that there are no commits yet: no alert would look as if every group moved. With ``once``, raise Refused."""
+    """Print that there are no commits yet: without alerts, users would think that all groups move.
+
+    Raises Refused with ``once``.
+    """
     if tables.days(spark, "commits"):
         return
-    said = f"{tables.directory} has no commits: karrot pipeline offsets reads them"
+    said = f"{tables.directory} has no commits: run karrot pipeline offsets"
     if once:
         raise Refused(said)
     click.echo(f"karrot: {said}; waiting for the first", err=True)
@@ -100,8 +107,10 @@ def _delivery(webhook: str | None) -> Callable[[str], None]:
 
 
 def _tell(troubled: list["DeliverySummary"], told: "DeliverySummary") -> None:
-    """Print why the webhook did not take lines. ``troubled`` gets the last batch if it had trouble."""
+    """Print why the webhook did not accept lines. Set ``troubled`` to the last batch if it failed."""
     troubled[:] = [told] if told.trouble else []
     if told.trouble:
-        dropped = f", {told.dropped} of the oldest dropped" if told.dropped else ""
-        click.echo(f"karrot: the webhook did not take a line ({told.trouble}): {told.unsent} wait{dropped}", err=True)
+        dropped = f", the {told.dropped} oldest were dropped" if told.dropped else ""
+        click.echo(
+            f"karrot: the webhook did not accept a line ({told.trouble}): {told.unsent} lines wait{dropped}", err=True
+        )

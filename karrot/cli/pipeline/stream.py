@@ -29,38 +29,40 @@ if TYPE_CHECKING:
 
 _TABLES, _CLOUDWATCH = "tables", "cloudwatch"
 _TWICE = (
-    "KARROT_REPORTERS has cloudwatch, so the service publishes what this would publish again: every sample would count "
-    "twice; take it out of there"
+    "KARROT_REPORTERS has cloudwatch, so the service publishes to CloudWatch already, and every sample would count "
+    "twice: remove cloudwatch from KARROT_REPORTERS"
 )
 
 
 @click.command()
 @event_source_options
-@click.option("--to", "destinations", default="tables,cloudwatch", show_default=True, help="One of them, or both.")
+@click.option(
+    "--to", "destinations", default="tables,cloudwatch", show_default=True, help="tables, cloudwatch, or both."
+)
 @click.option(
     "--tables",
     "directory",
     envvar="KARROT_TABLES_DIR",
     show_envvar=True,
-    help="Where the tables are; the folder tables beside the archive if not given.",
+    help="Directory or URL of the tables.  [default: the folder tables next to the archive]",
 )
-@click.option("--checkpoint", help="What CloudWatch was sent so far; below the tables if not given.")
+@click.option("--checkpoint", help="Folder that records what CloudWatch got.  [default: a folder in the tables]")
 @session_options
 @config_option
-@click.option("--once", is_flag=True, help="Take what is there and end.")
+@click.option("--once", is_flag=True, help="Publish the existing events once, and end.")
 @click.option(
     "--trigger",
     callback=read_trigger,
-    help="How often to look for what is new; KARROT_CLOUDWATCH_INTERVAL if not given.",
+    help="How often to read new events.  [default: KARROT_CLOUDWATCH_INTERVAL]",
 )
 def stream(master: str | None, conf: dict[str, str], config: Path | None, **asked: Any) -> None:
-    """Publish to CloudWatch from Spark, and keep the tables up to date; until Ctrl-C.
+    """Publish events to CloudWatch from Spark, and keep the tables up to date, until Ctrl-C.
 
-    For sites whose groups outgrow one process. CloudWatch is sent what the service would send, by the same settings
-    KARROT_CLOUDWATCH_*, KARROT_IAM_ROLE and AWS_*. A site publishes by the service or by Spark, never by both. The
-    tables are written as karrot pipeline ingest writes them: run one of the two.
+    Use this command if you have more groups than one process can handle. It sends the same metrics to CloudWatch as the
+    service, with the same settings KARROT_CLOUDWATCH_*, KARROT_IAM_ROLE and AWS_*. Publish either from the service or
+    from Spark, never from both. The command writes the tables as karrot pipeline ingest does: run only one of the two.
 
-    With --once, exit code 1 if values grew too old while CloudWatch did not take them.
+    With --once, the exit code is 1 if values became too old because CloudWatch did not accept them.
     """
     destinations = valid(partial(_destinations, asked["destinations"]))
     options = stated(partial(_options, config)) if _CLOUDWATCH in destinations else None
@@ -101,7 +103,7 @@ def _fanout(
     stop: threading.Event,
     lost: list["Published"],
 ) -> "Fanout":
-    """The job. ``lost`` gets each batch that lost values."""
+    """Build the job that publishes to CloudWatch. It appends each batch that lost values to ``lost``."""
     from karrot.clock import SystemClock
     from karrot.pipeline.publish.events_to_cloudwatch import Publisher
     from karrot.pipeline.publish.newest_events_job import Fanout, notes_beside
@@ -121,12 +123,12 @@ def _fanout(
 def _destinations(text: str) -> tuple[str, ...]:
     named = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not named or not set(named) <= {_TABLES, _CLOUDWATCH}:
-        raise ValueError(f"--to is {text!r}: it names tables, cloudwatch, or both")
+        raise ValueError(f"--to is {text!r}: it must be tables, cloudwatch, or both")
     return named
 
 
 def _options(config: Path | None) -> "Options":
-    """The settings of the service's reporter. Raises Refused if the service has it on, and SettingsError."""
+    """The settings of the service's cloudwatch reporter. Raises SettingsError, and Refused if the service has it on."""
     from karrot import logs
     from karrot.reporters.cloudwatch.options import Options
     from karrot.settings.loading import load
@@ -147,14 +149,14 @@ def _service_publishes(environ: Mapping[str, str], config: Path | None) -> bool:
 
     try:
         return "cloudwatch" in load(environ, config=config).settings.reporters
-    except SettingsError:  # it is off: with it on, the same settings were good
+    except SettingsError:  # it is off: with it on, the same settings were valid
         return False
 
 
 def _beside(archive: str | None) -> str:
     if archive is None:
-        raise Refused("--source kafka needs --tables: there is no archive that they could lie beside")
+        raise Refused("--source kafka needs --tables: without an archive there is no default for the tables")
     above = archive.rstrip("/").rpartition("/")[0]
     if above.endswith(":/"):
-        raise Refused(f"--archive {archive} needs --tables: beside a bucket there are only others")
+        raise Refused(f"--archive {archive} needs --tables: a bucket has no folder next to it")
     return f"{above or '.'}/tables"

@@ -1,4 +1,4 @@
-"""``karrot render``: prints configuration for other programs."""
+"""``karrot render``: prints configuration for other programs, with one command for each."""
 
 import click
 
@@ -21,4 +21,7 @@ __all__ = ["render"]
     ]
 )
 def render() -> None:
-    """Print configuration for other programs."""
+    """Print configuration for other programs.
+
+    The programs are Prometheus, Grafana, Druid and, on AWS, ECS, CloudWatch and Athena.
+    """

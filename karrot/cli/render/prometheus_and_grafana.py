@@ -1,4 +1,4 @@
-"""``karrot render``: alert rules and recording rules for Prometheus, and dashboards for Grafana."""
+"""``karrot render``: prints alert rules and recording rules for Prometheus, and dashboards for Grafana."""
 
 from functools import partial
 
@@ -9,21 +9,27 @@ from karrot.installed_distribution import DOCS_URL
 
 
 @click.command("alert-rules")
-@click.option("--set", "changed", metavar="NAME=VALUE", multiple=True, help="A threshold; docs/alerts.md lists them.")
+@click.option(
+    "--set",
+    "changed",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Change a threshold; docs/alerts.md lists them. Repeatable.",
+)
 @click.option(
     "--external-url",
     metavar="URL",
     envvar="KARROT_EXTERNAL_URL",
     show_envvar=True,
-    help="Karrot's address for people: each alert then links to its page there.",
+    help="Karrot's address in a browser. With it, each alert links to a page of Karrot.",
 )
 @click.option(
     "--runbook-url",
     metavar="URL",
-    help="Where the runbooks are.  [default: /runbooks at --external-url, where Karrot serves them; else on GitHub]",
+    help="Address of the runbooks.  [default: /runbooks at --external-url, or GitHub without --external-url]",
 )
 def alert_rules(changed: tuple[str, ...], external_url: str | None, runbook_url: str | None) -> None:
-    """Print alerts for Prometheus: on consumer groups, on Burrow and on Karrot itself."""
+    """Print alert rules for Prometheus: for consumer groups, for Burrow and for Karrot itself."""
     from karrot.render.prometheus_rules import RuleValues, alert_rules
 
     pairs = dict(text.partition("=")[::2] for text in changed)
@@ -34,7 +40,7 @@ def alert_rules(changed: tuple[str, ...], external_url: str | None, runbook_url:
 
 @click.command("recording-rules")
 def recording_rules() -> None:
-    """Print recording rules for Prometheus: one series per group, growth, share of time in OK, totals."""
+    """Print recording rules for Prometheus: one series for each group, lag growth, share of time in OK, and totals."""
     from karrot.render.prometheus_rules import recording_rules
 
     click.echo(recording_rules(), nl=False)
@@ -44,11 +50,11 @@ def recording_rules() -> None:
 @click.argument(
     "tool", type=click.Choice(["burrow", "burrow-exporter", "kafka-exporter", "kafka-lag-exporter", "klag", "kminion"])
 )
-@click.option("--as-karrot", is_flag=True, help="The other way round: the tool's series under Karrot's names.")
+@click.option("--as-karrot", is_flag=True, help="The other direction: the tool's series under Karrot's names.")
 def bridging_rules(tool: str, *, as_karrot: bool) -> None:
-    """Print recording rules that make Karrot's series under another tool's names.
+    """Print recording rules that record Karrot's series under the names of another tool.
 
-    What was built on that tool, dashboards and alerts, goes on with Karrot. docs/migrating.md says what is bridged.
+    Dashboards and alerts for that tool then work with Karrot. docs/migrating.md lists the series.
     """
     from karrot.render.prometheus_rules import bridging_rules
 
@@ -62,10 +68,10 @@ def bridging_rules(tool: str, *, as_karrot: bool) -> None:
     metavar="URL",
     envvar="KARROT_EXTERNAL_URL",
     show_envvar=True,
-    help="Karrot's address for people: the board then links to its page there.",
+    help="Karrot's address in a browser. With it, the dashboard links to a page of Karrot.",
 )
 def dashboard(board: str, external_url: str | None) -> None:
-    """Print a Grafana dashboard: of all groups, of one group, or of Karrot itself."""
+    """Print a Grafana dashboard: for all groups, for one group, or for Karrot itself."""
     from karrot.render.dashboards import grafana_dashboard
 
     click.echo(valid(partial(grafana_dashboard, board, external_url)), nl=False)

@@ -1,4 +1,4 @@
-"""``karrot render athena`` and ``druid``: what these engines need to query the pipeline's tables and its topic."""
+"""``karrot render athena`` and ``druid``: print configuration to query the pipeline's tables and topic."""
 
 from functools import partial
 from typing import Any
@@ -9,11 +9,13 @@ from karrot.cli.errors import valid
 
 
 @click.command()
-@click.option("--location", metavar="s3://BUCKET/PREFIX", required=True, help="Where the pipeline has its tables.")
-@click.option("--database", default="karrot", show_default=True, help="The database to create them in.")
-@click.option("--days", type=int, default=400, show_default=True, help="How far back a query looks that names no day.")
+@click.option("--location", metavar="s3://BUCKET/PREFIX", required=True, help="Address of the pipeline's tables.")
+@click.option("--database", default="karrot", show_default=True, help="Database for the tables.")
+@click.option(
+    "--days", type=int, default=400, show_default=True, help="Number of past days that a query without a day reads."
+)
 def athena(**given: Any) -> None:
-    """Print the DDL of the pipeline's tables for Amazon Athena, with their days projected."""
+    """Print the DDL of the pipeline's tables for Amazon Athena, with partition projection by day."""
     from karrot.render.athena_and_druid import Athena, athena
 
     click.echo(athena(valid(partial(Athena, **given))), nl=False)
@@ -21,25 +23,34 @@ def athena(**given: Any) -> None:
 
 @click.command()
 @click.option(
-    "--bootstrap-servers", "bootstrap", metavar="HOST:PORT,...", required=True, help="Kafka, as Druid sees it."
+    "--bootstrap-servers",
+    "bootstrap",
+    metavar="HOST:PORT,...",
+    required=True,
+    help="Kafka brokers, as Druid reaches them.",
 )
-@click.option("--group", metavar="NAME", required=True, help="The consumer group that is asked about.")
-@click.option("--topic", default="consumer_offsets_json", show_default=True, help="The --json-topic of offsets.")
-@click.option("--datasource", default="consumer_offsets", show_default=True, help="What Druid calls it.")
-@click.option("--interval", default="2017-01-01/2100-01-01", show_default=True, help="The time that is asked about.")
+@click.option("--group", metavar="NAME", required=True, help="Consumer group of the query.")
+@click.option(
+    "--topic",
+    default="consumer_offsets_json",
+    show_default=True,
+    help="The --json-topic of karrot pipeline offsets.",
+)
+@click.option("--datasource", default="consumer_offsets", show_default=True, help="Name of the datasource in Druid.")
+@click.option("--interval", default="2017-01-01/2100-01-01", show_default=True, help="Range of time of the query.")
 @click.option(
     "--print",
     "part",
     type=click.Choice(["all", "ingestion", "query"]),
     default="all",
     show_default=True,
-    help="Which of the two.",
+    help="Print only one of the two documents.",
 )
 def druid(part: str, **given: Any) -> None:
-    """Print Druid's ingestion spec for the JSON topic of offsets, and a query: offsets by minute, newest first.
+    """Print Druid's ingestion spec for the JSON topic of offsets, and a query for offsets by minute, newest first.
 
-    Two JSON documents, one after the other; --print chooses one. karrot history timeseries --metric offset answers
-    the same without a Druid.
+    The output has two JSON documents. --print chooses one of them. karrot history timeseries --metric offset gives the
+    same answer without Druid.
     """
     from karrot.render.athena_and_druid import Druid, druid_ingestion, druid_query
 

@@ -1,1 +1,1 @@
-"""``karrot simulate``: runs scaling recipes on a recorded lag."""
+"""``karrot simulate``: simulates scaling recipes on a recorded lag."""

@@ -1,4 +1,4 @@
-"""Reads samples of a recorded lag: from a CSV file, from a running Karrot's events, or from the pipeline's tables."""
+"""Reads samples of a recorded lag from a CSV file, from a running Karrot, or from the pipeline's tables."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ _TIME, _LAG, _RATE = range(3)
 
 
 def samples_from_file(path: Path) -> list[LagSample]:
-    """The samples of a CSV file. Raises `ValueError` with a sentence."""
+    """Read samples from a CSV file. Raises `ValueError` with a sentence."""
     try:
         return samples_of_csv(path.read_text(encoding="utf-8-sig"))
     except (ValueError, OSError) as error:
@@ -36,11 +36,11 @@ def samples_from_file(path: Path) -> list[LagSample]:
 
 
 def samples_of_csv(text: str) -> list[LagSample]:
-    """Samples from the columns time, lag and, if there is a third, messages that arrived per second.
+    """Read samples from the columns time, lag and, if there is a third column, messages that arrived per second.
 
-    A time is ISO 8601 (UTC unless it says otherwise) or epoch seconds or milliseconds. A first line whose lag is no
-    number is a heading; lines without a lag are left out: nothing was known then. Raises `ValueError` with the
-    number of the line that cannot be read.
+    A time is ISO 8601 (in UTC if it has no time zone), or epoch seconds or milliseconds. If the lag in the first line
+    is not a number, this line is a heading. Lines without a lag are left out, because the lag is unknown. Raises
+    `ValueError` with the number of a line that cannot be read.
     """
     samples = []
     for number, cells in enumerate(csv.reader(io.StringIO(text)), start=1):
@@ -56,7 +56,7 @@ def samples_of_csv(text: str) -> list[LagSample]:
 
 
 def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[LagSample]:
-    """The lags of the events that Karrot has of a group. Raises `ValueError` with a sentence."""
+    """Read the lags of a group from Karrot's events. Raises `ValueError` with a sentence."""
     address = types.checked(types.url, "--url", url)
     where = cluster or _cluster_of(address, group)
     asked = {"cluster": where, "consumer": group, "limit": _EVENTS}
@@ -69,7 +69,10 @@ def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[LagSa
 
 
 def samples_from_tables(tables: Path, cluster: str | None, group: str, span: "TimeRange") -> list[LagSample]:
-    """The last known lag of each minute, at its end. Raises `ValueError` with a sentence."""
+    """Read the last known lag of each minute, with the end of the minute as its time.
+
+    Raises `ValueError` with a sentence.
+    """
     from karrot.cli.history.open_tables import answered
 
     with answered(tables, choose_by="--burrow-cluster") as history:
@@ -81,23 +84,25 @@ def samples_from_tables(tables: Path, cluster: str | None, group: str, span: "Ti
     ]
     if not samples:
         asked = f"{to_minute(span.start)} to {to_minute(span.end)} UTC"
-        raise ValueError(f"no lag of {types.quoted(group)} is known from {asked}; {tables} has {days[0]} to {days[-1]}")
+        raise ValueError(f"no lag of {types.quoted(group)} from {asked}; {tables} has {days[0]} to {days[-1]}")
     return samples
 
 
 def _cluster_of(address: str, group: str) -> str:
-    """The one cluster that has a group of this name."""
+    """Find the only cluster that has a group with this name."""
     found = _get(address, "/api/v1/groups", {"q": group, "limit": _EVENTS})["groups"]
     clusters: list[str] = sorted({each["cluster"] for each in found if each["consumer"] == group})
     if not clusters:
-        raise ValueError(f"{address} knows no live group {types.quoted(group)}")
+        raise ValueError(f"{address} has no live group {types.quoted(group)}")
     if len(clusters) > 1:
-        raise ValueError(f"{types.quoted(group)} is in {', '.join(clusters)}: choose by --burrow-cluster")
+        raise ValueError(
+            f"{types.quoted(group)} is in the clusters {', '.join(clusters)}: choose one with --burrow-cluster"
+        )
     return clusters[0]
 
 
 def _get(address: str, path: str, asked: Mapping[str, object]) -> Any:
-    """The JSON that Karrot answers. A KARROT_API_TOKEN (or _FILE) in the environment goes along."""
+    """Get JSON from Karrot, with the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE)."""
     token = secret("KARROT_API_TOKEN")
     headers = {} if token is None else bearer(token)
     request = Request(f"{address}{path}?{urlencode(asked)}", headers=headers)  # noqa: S310 (checked: http or https)
@@ -105,7 +110,7 @@ def _get(address: str, path: str, asked: Mapping[str, object]) -> Any:
         with urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310 (as above)
             return json.load(response)
     except HTTPError as error:
-        with error:  # it holds the connection
+        with error:  # closes the connection
             raise ValueError(f"{address}{path}: {error.code} {_said(error)}") from error
     except (OSError, HTTPException, ValueError) as error:
         raise ValueError(f"{address}{path}: {error}") from error
@@ -130,7 +135,7 @@ def _is_heading(number: int, cells: Sequence[str]) -> bool:
 
 def _sample(cells: Sequence[str]) -> LagSample | None:
     if len(cells) <= _LAG:
-        raise ValueError("a time and a lag are needed, with a comma between them")
+        raise ValueError("the line needs a time and a lag, with a comma between them")
     if not cells[_LAG]:
         return None
     rate = _amount(cells[_RATE]) if len(cells) > _RATE and cells[_RATE] else None
@@ -143,7 +148,7 @@ def _time(text: str) -> float:
     except ValueError:
         return _moment(text)
     if not (isfinite(number) and number >= 0):
-        raise ValueError(f"{text} is no time")
+        raise ValueError(f"{text} is not a time")
     return number / 1000 if number >= _MILLISECONDS_FROM else number
 
 
@@ -151,7 +156,7 @@ def _moment(text: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no time, such as 2026-11-17T09:30:00Z or epoch seconds") from None
+        raise ValueError(f"{text!r} is not a time, such as 2026-11-17T09:30:00Z or epoch seconds") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
@@ -159,7 +164,7 @@ def _amount(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no number") from None
+        raise ValueError(f"{text!r} is not a number") from None
     if not (isfinite(number) and number >= 0):
-        raise ValueError(f"{text} cannot be an amount of messages")
+        raise ValueError(f"{text} is not a number of messages: it must be 0 or larger")
     return number

@@ -1,4 +1,4 @@
-"""Writes the output of ``karrot simulate``: tables, warnings and a chart."""
+"""Formats the output of ``karrot simulate``: tables, warnings and a chart."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _CHANGES_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A recipe, the stack that it makes, and the load that the stack is run on."""
+    """A recipe, the stack that it creates, and the load to simulate."""
 
     asked: "Scaling"
     stack: "Stack"
@@ -31,21 +31,21 @@ class Case:
     tasks_then: int
     group: str | None = None
     text: str = ""
-    """The recipe as it was typed."""
+    """The recipe as the user typed it."""
 
     @property
     def unit(self) -> str:
-        """What is scaled, in words."""
+        """The word for what the recipe scales: tasks or instances."""
         return "tasks" if self.asked.on_ecs else "instances"
 
     @property
     def title(self) -> str:
-        """The recipe, and the group whose lag it is run on."""
+        """The recipe and the group of the recorded lag, in words."""
         return f"{self.asked.recipe} on {f'the lag of {self.group}' if self.group else 'a recorded lag'}"
 
 
 def report(case: Case, run: "Run", still: "Run") -> Iterator[str]:
-    """The lines of the answer. ``still`` is a run of the same load with the recorded number of tasks."""
+    """The lines for one recipe. ``still`` is a run of the same load with the recorded number of tasks."""
     yield f"{case.title}, {case.stack.minimum} to {case.stack.maximum} {case.unit}"
     yield f"recording  {_span(case.load)}, {len(case.load.samples)} samples"
     yield f"assumed    {case.tasks_then} {case.unit} then, each taking {case.consumers.rate_per_task:g} messages/s"
@@ -54,7 +54,7 @@ def report(case: Case, run: "Run", still: "Run") -> Iterator[str]:
     yield ""
     yield from _in_columns(_changes(case, run), numbers=range(1, 3)) if run.activities else ("Nothing was scaled.",)
     if len(run.activities) > _CHANGES_SHOWN:
-        yield f"and {len(run.activities) - _CHANGES_SHOWN} changes more"
+        yield f"and {len(run.activities) - _CHANGES_SHOWN} more changes"
 
 
 def _figures(case: Case, run: "Run", still: "Run") -> Iterator[tuple[str, ...]]:
@@ -78,7 +78,7 @@ def _changes(case: Case, run: "Run") -> Iterator[tuple[str, ...]]:
 
 
 class Compared(NamedTuple):
-    """A line of a comparison: its label and the figures of its run."""
+    """One line of a comparison: its label and the results of its run."""
 
     label: str
     tasks: str
@@ -86,13 +86,13 @@ class Compared(NamedTuple):
 
     @classmethod
     def of(cls, run: "Run", label: str) -> Self:
-        """The line of a run."""
+        """Make the line of a run."""
         least, most = run.summary.least_tasks, run.summary.most_tasks
         return cls(label, str(least) if least == most else f"{least} to {most}", run.summary)
 
 
 def comparison(case: Case, compared: Sequence[Compared]) -> Iterator[str]:
-    """The lines of several recipes side by side. The first is the recording as it was."""
+    """The lines that compare several recipes. The first line is the recording."""
     yield f"{len(compared) - 1} recipes on {f'the lag of {case.group}' if case.group else 'a recorded lag'}"
     yield f"recording  {_span(case.load)}, {len(case.load.samples)} samples, peak lag {count(case.load.peak.lag)}"
     yield f"assumed    {case.tasks_then} {case.unit} then, each taking {case.consumers.rate_per_task:g} messages/s"
@@ -117,32 +117,35 @@ def _cells(one: Compared) -> tuple[str, ...]:
 
 
 def warnings_of_load(case: Case) -> Iterator[str]:
-    """Why no answer on this recording can be exact, a sentence each."""
+    """The reasons why no result on this recording is exact, one sentence each."""
     load = case.load
     if load.contradictions:
         yield (
             f"{load.contradictions} of {len(load.rates)} times the lag fell faster than {case.tasks_then} {case.unit} "
-            "could have made it: --rate-per-task or --tasks-then is too low"
+            "can consume: --rate-per-task or --tasks-then is too low"
         )
     if load.longest_gap_s > _LONG_GAP_SECONDS:
-        yield f"up to {load.longest_gap_s / 60:.0f} minutes lie between two samples; arrivals are taken as even there"
+        yield (
+            f"gaps between samples are up to {load.longest_gap_s / 60:.0f} minutes long; the simulation assumes a "
+            "constant arrival rate in a gap"
+        )
 
 
 def warnings_of_run(case: Case, run: "Run") -> Iterator[str]:
-    """Why the answer of one recipe is less exact, a sentence each."""
+    """The reasons why the result of one recipe is less exact, one sentence each."""
     from karrot.autoscaling.scalable_target import NotScaled
 
     stack = case.stack
     if not stack.minimum <= case.tasks_then <= stack.maximum:
-        yield f"the recipe begins with {run.moments[0].desired} {case.unit}, not with the {case.tasks_then} of then"
+        yield (f"the recipe begins with {run.moments[0].desired} {case.unit}, but the recording had {case.tasks_then}")
     for metric in sorted(run.unknown_metrics):
         yield f"{metric.namespace} {metric.name} is not simulated: its alarms see no data"
     if run.not_scaled.get(NotScaled.NO_STEP):
-        yield f"{run.not_scaled[NotScaled.NO_STEP]} times no step covered the lag: nothing was scaled"
+        yield f"{run.not_scaled[NotScaled.NO_STEP]} times no step covered the lag, so nothing was scaled"
 
 
 def drawing(case: Case, run: "Run") -> str:
-    """The chart as SVG."""
+    """Draw the chart as SVG."""
     from karrot.autoscaling.simulation_chart import chart_of
     from karrot.render.jinja_templates import rendered
 
@@ -172,7 +175,7 @@ def _to_minute(at_s: float) -> str:
 
 
 def _in_columns(rows: Iterable[Sequence[str]], numbers: range) -> Iterator[str]:
-    """The lines of a table, whose first row is its headings. Columns of ``numbers`` are on the right."""
+    """The lines of a table. The first row has the headings. The columns in ``numbers`` are aligned to the right."""
     head, *others = ({str(at): text for at, text in enumerate(row)} for row in rows)
     columns = [Column(text, at, str, is_number=int(at) in numbers) for at, text in head.items()]
     return PrintedTable(columns, others).lines()

@@ -1,4 +1,4 @@
-"""``karrot simulate``: runs scaling recipes on a recorded lag."""
+"""``karrot simulate``: simulates one or more scaling recipes on a recorded lag."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -30,7 +30,7 @@ _OWN_OPTIONS = (
 
 
 class Recipe(NamedTuple):
-    """A recipe as it was typed (``step:max-lag=100000,min-tasks=0``), its name, and the options that are its own."""
+    """A recipe: its text as typed (``step:max-lag=100000,min-tasks=0``), its name, and its own options."""
 
     text: str
     name: str
@@ -49,7 +49,7 @@ def _recipe(text: str) -> Recipe:
         option, _, value = each.partition("=")
         if (attribute := option.strip().replace("-", "_")) not in options:
             known = ", ".join(other.replace("_", "-") for other in options)
-            raise click.BadParameter(f"{option!r} is no option of a recipe: {known}.")
+            raise click.BadParameter(f"{option!r} is not an option of a recipe. The options are {known}.")
         own[attribute] = value or "true"
     return Recipe(text, name, own)
 
@@ -60,49 +60,68 @@ def _recipe(text: str) -> Recipe:
     "--series",
     metavar="FILE",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="CSV: time, lag[, messages arriving per second].",
+    help="Read the lag from a CSV file: time, lag[, messages that arrive per second].",
 )
-@click.option("--url", metavar="KARROT", help="A running Karrot, for the events it has of --group.")
+@click.option("--url", metavar="KARROT", help="Read the lag of --group from the running Karrot at this address.")
 @click.option(
     "--tables",
     metavar="DIR",
     callback=local_tables,
-    help="The pipeline's tables, for the lag of --group by the minute.",
+    help="Read the lag of --group in each minute from the pipeline's tables.",
 )
-@click.option("--from", "since", help="With --tables: ISO 8601 (UTC), or so long ago.", show_default="30d")
-@click.option("--to", "until", help="With --tables: up to, not including.", show_default="now")
-@click.option("--tasks-then", type=click.IntRange(1), required=True, help="Tasks that consumed during the recording.")
-@click.option("--rate-per-task", type=Number(0, min_open=True), required=True, help="Messages/s of one task.")
-@click.option("--kept-up-rate", type=Number(0), help="Messages/s arriving while the group kept up.")
-@click.option("--partitions", type=click.IntRange(1), help="Tasks beyond their number do nothing.")
-@click.option("--start-seconds", type=Number(0), default=60, show_default=True, help="A new task takes these.")
-@click.option("--rebalance-seconds", type=Number(0), default=0, show_default=True, help="All stand still.")
+@click.option("--from", "since", help="With --tables: start, in ISO 8601 (UTC) or as an age.", show_default="30d")
+@click.option("--to", "until", help="With --tables: end, not included.", show_default="now")
+@click.option("--tasks-then", type=click.IntRange(1), required=True, help="Number of tasks during the recording.")
+@click.option(
+    "--rate-per-task",
+    type=Number(0, min_open=True),
+    required=True,
+    help="Messages per second that one task can consume.",
+)
+@click.option(
+    "--kept-up-rate", type=Number(0), help="Messages that arrived per second while the group kept up (lag near 0)."
+)
+@click.option(
+    "--partitions", type=click.IntRange(1), help="Number of partitions. More tasks than partitions stay idle."
+)
+@click.option(
+    "--start-seconds", type=Number(0), default=60, show_default=True, help="Seconds before a new task consumes."
+)
+@click.option(
+    "--rebalance-seconds",
+    type=Number(0),
+    default=0,
+    show_default=True,
+    help="Seconds that all consumers pause during a rebalance.",
+)
 @click.option(
     "--scale-in",
     type=click.Choice(["one", "proportional"]),
     default="one",
     show_default=True,
-    help="What target tracking takes away at a time: AWS does not say.",
+    help="How many tasks target tracking removes at once. AWS does not document it.",
 )
 @click.option(
     "--gaps",
     type=click.Choice(["zero", "dropped"]),
     default="zero",
     show_default=True,
-    help="How metric math reads a missing value.",
+    help="How metric math treats a missing value.",
 )
-@click.option("--svg", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Draw a chart there.")
+@click.option(
+    "--svg", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Draw a chart into this file."
+)
 def simulate(recipe: tuple[Recipe, ...], svg: Path | None, **given: Any) -> None:
-    """Run a scaling recipe, or several, on a lag that was recorded.
+    """Simulate one or more scaling recipes on a recorded lag.
 
-    Takes the options of `karrot render ecs-autoscaling` and runs the alarms and policies that it prints, in a
-    model of CloudWatch's alarms and of Auto Scaling: it is a model, not AWS. What arrived is worked out from the
-    lag, from --tasks-then and from --rate-per-task; docs/simulate.md says what is assumed.
+    The command has the options of `karrot render ecs-autoscaling`, and simulates the alarms and policies that this
+    command prints. It uses a model of CloudWatch alarms and of Auto Scaling, not AWS itself. It calculates the arriving
+    messages from the lag, --tasks-then and --rate-per-task. docs/simulate.md lists the assumptions.
 
-    Several recipes are set side by side. Each may have options of its own: --recipe step:max-lag=100000,min-tasks=0.
+    Repeat --recipe to compare recipes. Each recipe may have its own options: --recipe step:max-lag=100000,min-tasks=0.
     """
     if svg is not None and len(recipe) > 1:
-        raise Refused("--svg draws one recipe")
+        raise Refused("--svg can draw only one recipe: give one --recipe")
     samples = valid(partial(_samples, given))
     cases = valid(partial(_cases, samples, recipe, given))
     for line in warnings_of_load(cases[0]):
@@ -123,7 +142,7 @@ for _at, _parameter in enumerate(simulate.params):
             required=True,
             multiple=True,
             metavar="NAME[:OPTION=VALUE,...]",
-            help="target-tracking, step or from-zero; can be given again, to be compared.",
+            help="Recipe: target-tracking, step or from-zero. Repeat the option to compare recipes.",
         )
 
 
@@ -137,7 +156,7 @@ def _show_one(case: Case, svg: Path | None) -> None:
 
 
 def _compare(cases: Sequence[Case]) -> None:
-    """Run one recipe after the other, and keep only its figures."""
+    """Simulate the recipes one after the other, and keep only the results."""
     compared = [Compared.of(_run_still(cases[0]), "as recorded")]
     for case in cases:
         run = _run(case)
@@ -153,9 +172,9 @@ def _samples(given: dict[str, Any]) -> list["LagSample"]:
     series, url, tables = (given.pop(name) for name in ("series", "url", "tables"))
     since, until = given.pop("since"), given.pop("until")
     if sum(each is not None for each in (series, url, tables)) != 1:
-        raise ValueError("give either --series, --url or --tables")
+        raise ValueError("give exactly one of --series, --url and --tables")
     if tables is None and (since or until):
-        raise ValueError("--from and --to go with --tables")
+        raise ValueError("--from and --to need --tables")
     if series is not None:
         return samples_from_file(series)
     if given["group"] is None:
@@ -168,7 +187,7 @@ def _samples(given: dict[str, Any]) -> list["LagSample"]:
 
 
 def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[str, Any]) -> list[Case]:
-    """The cases to simulate. Raises `ValueError` with a sentence."""
+    """Make the cases to simulate. Raises `ValueError` with a sentence."""
     from karrot.autoscaling.arrival_rate import loaded
     from karrot.autoscaling.metric_math_evaluator import Gaps
     from karrot.autoscaling.policies import ScaleIn
@@ -192,7 +211,7 @@ def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[
 
 
 def _options_of(recipe: Recipe, shared: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's own options before those that all recipes share. One with a measure of its own has no other."""
+    """The options of one recipe. Its own options replace the shared ones; its own measure replaces all shared ones."""
     from karrot.render.scaling_recipe import ALL_MEASURES
 
     parameters = {each.name: each for each in simulate.params}
@@ -205,7 +224,7 @@ def _options_of(recipe: Recipe, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(given: dict[str, Any]) -> dict[str, Any]:
-    """Fill in the names that a recipe needs and a simulation does not."""
+    """Fill in the names that a recipe needs but a simulation does not."""
     scaled = ("asg_name",) if given["target"] == "asg" else ("ecs_cluster", "service")
     unnamed = [name for name in (*scaled, "burrow_cluster", "group") if given[name] is None]
     return given | dict.fromkeys(unnamed, "recorded")
@@ -220,7 +239,7 @@ def _run(case: Case) -> "Run":
 
 
 def _run_still(case: Case) -> "Run":
-    """Run the recording as it was: with its number of tasks, which does not change."""
+    """Simulate the recording itself, with its constant number of tasks."""
     from karrot.autoscaling.scalable_target import Stack
     from karrot.autoscaling.simulation import simulate as simulated
 

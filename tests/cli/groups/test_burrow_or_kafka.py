@@ -42,7 +42,7 @@ def test_kafka_alone_gives_a_table_without_verdicts(kafka: InMemoryKafka) -> Non
         "GROUP    TOPIC   PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  STATUS  OWNER",
         "billing  orders          0              60             100   40  -       /10.0.0.1",
         "billing  orders          1              20              50   30  -       /10.0.0.2",
-        "billing: lag 70, 57% of it in orders-0; 2 partitions; Stable, 2 members, coordinator 1, 10 deleted unread",
+        "billing: lag 70, 57% of it in orders-0; 2 partitions; Stable, 2 members, coordinator 1, 10 lost unread",
     ]
 
 
@@ -87,7 +87,7 @@ def test_a_burrow_without_groups_needs_no_kafka() -> None:
 def test_a_group_that_kafka_does_not_list_is_named(kafka: InMemoryKafka) -> None:
     asked = ask_kafka(ClusterReader("prod", kafka), ["nobody"])
     assert (asked.has_failed, asked.notes) == (True, ["'nobody' is not shown: Kafka lists no such group"])
-    assert ask_kafka(ClusterReader("prod", InMemoryKafka()), ()).notes == ["Kafka lists no group in prod"]
+    assert ask_kafka(ClusterReader("prod", InMemoryKafka()), ()).notes == ["Kafka has no group in prod"]
 
 
 def test_an_unreachable_kafka_is_reported_in_one_sentence() -> None:
@@ -99,7 +99,7 @@ def test_an_unreachable_kafka_is_reported_in_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["groups"], "whom to ask? --burrow takes Burrow's address, --bootstrap-servers those of brokers"),
+        (["groups"], "no source is given: give Burrow's address as --burrow, or brokers as --bootstrap-servers"),
         (
             ["lag", "--bootstrap-servers", "kafka"],
             (
@@ -109,7 +109,7 @@ def test_an_unreachable_kafka_is_reported_in_one_sentence() -> None:
         ),
         (
             ["status", "--bootstrap-servers", "kafka:9092"],
-            "a verdict takes a history: --burrow names who has one, and karrot watch gathers one",
+            "Kafka alone gives no verdict, which needs several polls: give --burrow, or use karrot watch",
         ),
     ],
 )

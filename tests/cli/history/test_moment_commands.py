@@ -97,7 +97,7 @@ def test_a_group_is_described_as_in_kafkas_tool_with_the_sum_last(tables: Path) 
 def test_a_group_with_unknown_owners_is_shown_with_the_reason(tables: Path) -> None:
     [*_, [total], [why]] = rows(run(tables, "describe", "--group", "stands while the log moves", *AT))
     assert total.startswith("stands while the log moves of prod-eu, ")
-    assert why.startswith("no owners are known: ")
+    assert why.startswith("the owners are unknown: ")
     assert "KIP-848" in why
 
 
@@ -112,7 +112,7 @@ def test_each_stale_partition_has_one_line_and_no_stale_partition_is_an_answer(t
     known = "last commit 00:05:00, log ends of 00:10:00"
     assert (longer.exit_code, longer.stdout) == (0, f"0 partitions of 0 groups stale, 2026-11-20 00:10:00: {known}\n")
     [*_, [late]] = rows(run(tables, "stale", "--group", one, "--at", "2026-11-20T00:13"))
-    assert late.endswith("log ends of 00:10:00 (nothing newer is known)")
+    assert late.endswith("log ends of 00:10:00 (no newer ones are known)")
     [*_, [early]] = rows(run(tables, "stale", "--group", one, "--at", "2026-11-20T00:13", "--for", "3m"))
     assert early.endswith("log ends of 00:10:00")
     [*_, total] = rows(run(tables, "stale", *AT))
@@ -181,15 +181,15 @@ def test_the_sum_of_offsets_by_minute_is_listed_newest_first(tables: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["describe", "--group", "nobody", *AT], 1, "nothing is known of group 'nobody' at 2026-11-20 00:10 UTC"),
+        (["describe", "--group", "nobody", *AT], 1, "no data about group 'nobody' at 2026-11-20 00:10 UTC"),
         (["describe", "--group", "g", "--look-back", "1w"], 2, "--look-back is '1w': it must be seconds, or a number"),
         (["stale", "--for", "0s"], 2, "--for is '0s': it must be seconds, or a number with s, m, h or d, from 1s"),
         (["risks", "--at", "tomorrow"], 2, "'tomorrow' is no time"),
-        (["timeseries", "--group", "g", "--metric", "partition_lag"], 1, "nothing is known of group 'g': no table of"),
+        (["timeseries", "--group", "g", "--metric", "partition_lag"], 1, "no data about group 'g': no table in"),
         (
             ["timeseries", "--group", "super-streamer", "--metric", "partition_lag"],
             1,
-            "nothing is known of partition_lag of group 'super-streamer' from",
+            "no data about partition_lag of group 'super-streamer' from",
         ),
         (["timeseries", "--group", "g"], 2, "has no table lag_minute: karrot pipeline derive makes it"),
     ],
@@ -207,8 +207,8 @@ def test_no_stale_partition_is_not_the_answer_for_an_unknown_group(tables: Path)
         for named in (["--group", "mistyped"], ["--cluster", "mistyped"]):
             result = run(tables, command, *named, *AT)
             assert (result.exit_code, result.stdout) == (1, "")
-            assert "nothing is known of" in result.stderr
-        assert "nothing is known of any group" in run(tables, command, "--at", "2027-11-20").stderr
+            assert "no data about" in result.stderr
+        assert "no data about any group" in run(tables, command, "--at", "2027-11-20").stderr
 
 
 def test_a_day_other_than_the_requested_one_is_shown(tables: Path) -> None:

@@ -181,17 +181,17 @@ def test_days_that_are_not_held_give_no_answer(gaps: Path) -> None:
     assert asked(gaps, 20, 21) == (
         1,
         "",
-        f"nothing is known of incidents of any group from 2025-11-20 00:00 to 2025-11-22 00:00 UTC; {held}",
+        f"no data about incidents of any group from 2025-11-20 00:00 to 2025-11-22 00:00 UTC; {held}",
     )
     assert asked(gaps, 14, 14)[::2] == (
         1,
-        f"nothing is known of incidents of any group from 2025-11-14 00:00 to 2025-11-15 00:00 UTC; {held}",
+        f"no data about incidents of any group from 2025-11-14 00:00 to 2025-11-15 00:00 UTC; {held}",
     )
     assert asked(gaps, 10, 11, "--group", "h")[2].endswith("; <tables> has 2025-11-13")
     span = "from 2025-11-10 00:00 to 2025-11-11 00:00 UTC"
     assert asked(gaps, 10, 10, "--cluster", "d")[::2] == (
         1,
-        f"nothing is known of incidents of any group of cluster 'd' {span}; <tables> has 2025-11-11, 2025-11-13",
+        f"no data about incidents of any group of cluster 'd' {span}; <tables> has 2025-11-11, 2025-11-13",
     )
 
 
@@ -199,16 +199,16 @@ def test_partly_held_days_give_an_answer_that_names_the_missing_days(gaps: Path)
     assert asked(gaps, 9, 12) == (
         0,
         "1 incident",
-        "nothing more is known of incidents of any group on 2025-11-09, 2025-11-12 (2 of 4 days)",
+        "no more data about incidents of any group on 2025-11-09, 2025-11-12 (2 of 4 days)",
     )
     assert asked(gaps, 9, 10) == (
         0,
         "0 incidents",
-        "nothing is known of incidents of any group on 2025-11-09 (1 of 2 days)",
+        "no data about incidents of any group on 2025-11-09 (1 of 2 days)",
     )
     assert asked(gaps, 10, 14, "--group", "h")[1:] == (
         "0 incidents",
-        "nothing is known of incidents of group 'h' on 2025-11-10 to 2025-11-12, 2025-11-14 (4 of 5 days)",
+        "no data about incidents of group 'h' on 2025-11-10 to 2025-11-12, 2025-11-14 (4 of 5 days)",
     )
 
 
@@ -216,7 +216,7 @@ def test_an_incident_of_an_earlier_day_answers_for_a_day_that_is_not_held(gaps: 
     assert asked(gaps, 12, 12) == (
         0,
         "1 incident",
-        "nothing more is known of incidents of any group on 2025-11-12 (1 of 1 day)",
+        "no more data about incidents of any group on 2025-11-12 (1 of 1 day)",
     )
 
 
@@ -224,16 +224,16 @@ def test_groups_and_series_name_the_days_that_are_not_held(gaps: Path) -> None:
     assert asked(gaps, 11, 13, command="groups") == (
         0,
         "2 groups; at worst 2 OK",
-        "nothing is known of any group on 2025-11-12 (1 of 3 days)",
+        "no data about any group on 2025-11-12 (1 of 3 days)",
     )
     assert asked(gaps, 14, 15, "--group", "g", command="timeseries") == (
         0,
         "2025-11-14 12:00    1",
-        "nothing is known of lag of group 'g' on 2025-11-15 (1 of 2 days)",
+        "no data about lag of group 'g' on 2025-11-15 (1 of 2 days)",
     )
     assert asked(gaps, 20, 20, "--group", "h", command="groups")[::2] == (
         1,
-        "nothing is known of group 'h' from 2025-11-20 00:00 to 2025-11-21 00:00 UTC; <tables> has 2025-11-13",
+        "no data about group 'h' from 2025-11-20 00:00 to 2025-11-21 00:00 UTC; <tables> has 2025-11-13",
     )
 
 
@@ -241,7 +241,7 @@ def test_groups_name_the_days_whose_incidents_they_do_not_count(gaps: Path) -> N
     assert asked(gaps, 13, 14, command="groups") == (
         0,
         "2 groups; at worst 2 OK",
-        "incidents are not known on 2025-11-14: INCIDENTS counts those of the other days",
+        "incidents are not known on 2025-11-14: INCIDENTS counts only the other days",
     )
     told = json.loads(asked(gaps, 13, 14, "--json", command="groups")[1])
     assert [(each["group"], each["incidents"]) for each in told["groups"]] == [("g", 1), ("h", 0)]
@@ -277,7 +277,7 @@ def test_many_ranges_of_days_are_summarized(tmp_path: Path) -> None:
     days = range(1, 28, 2)
     write_rows(tmp_path, "lag_minute", [lag_minute_row(at_day(day), 1, worst_status=None) for day in days])
     assert asked(tmp_path, 10, 28, command="groups")[2] == (
-        "nothing is known of any group on 2025-11-10, 2025-11-12, 2025-11-14, 2025-11-16, "
+        "no data about any group on 2025-11-10, 2025-11-12, 2025-11-14, 2025-11-16, "
         "2025-11-18 and 5 later days (10 of 19 days)"
     )
 
@@ -308,12 +308,12 @@ def test_a_time_after_the_newest_verdict_of_its_day_is_reported(tmp_path: Path) 
         result = run(tmp_path, "incidents", "--from", f"2025-11-{first}", "--to", f"2025-11-{last}")
         return result.exit_code, result.stdout, result.stderr
 
-    newest = "karrot: the newest verdict is of 2025-11-10 12:00 UTC"
-    assert said("10T13:00", "10T14:00") == (0, "0 incidents\n", f"{newest}, before the time you asked for\n")
-    after = f"{newest}; nothing is known of incidents of any group after it\n"
+    newest = "karrot: the newest verdict is from 2025-11-10 12:00 UTC"
+    assert said("10T13:00", "10T14:00") == (0, "0 incidents\n", f"{newest}, before the requested time\n")
+    after = f"{newest}; no data about incidents of any group after it\n"
     assert said("10T11:00", "10T12:06") == (0, "0 incidents\n", after)
     assert said("10", "11") == (0, "0 incidents\n", after)
-    missing = "karrot: nothing is known of incidents of any group on 2025-11-11 (1 of 2 days)\n"
+    missing = "karrot: no data about incidents of any group on 2025-11-11 (1 of 2 days)\n"
     assert said("10", "12") == (0, "0 incidents\n", missing + after)
     assert said("10T11:00", "10T12:05") == (0, "0 incidents\n", "")
 
@@ -327,12 +327,12 @@ def test_incidents_that_the_table_lacks_give_no_answer_and_the_table_is_named(tm
     write_rows(tmp_path, "lag_minute", [lag_minute_row(at_day(10), 1)])
     write_derived_days(tmp_path, [minute_at(at_day(day)).date() for day in (10, 11)])
     lacks = (
-        "<tables>/incidents lacks incidents of 2025-11-11: copy that table too, or remove _derived.json and run "
+        "<tables>/incidents lacks the incidents of 2025-11-11: copy this table too, or remove _derived.json and run "
         "karrot pipeline derive"
     )
-    missing = "nothing is known of incidents of any group on 2025-11-11 (1 of 2 days)"
+    missing = "no data about incidents of any group on 2025-11-11 (1 of 2 days)"
     assert asked(tmp_path, 10, 11) == (0, "0 incidents", f"{missing}\nkarrot: {lacks}")
-    nothing = "nothing is known of incidents of any group from 2025-11-11 00:00 to 2025-11-12 00:00 UTC"
+    nothing = "no data about incidents of any group from 2025-11-11 00:00 to 2025-11-12 00:00 UTC"
     assert asked(tmp_path, 11, 11)[::2] == (1, f"{nothing}; {lacks}")
     write_rows(tmp_path, "incidents", [incident_row(at_day(11), None)])
     assert asked(tmp_path, 10, 11) == (0, "1 incident, 1 open", "")
@@ -343,7 +343,7 @@ def test_incidents_are_unknown_if_derive_finished_no_day(gaps: Path) -> None:
     for whose in ([], ["--group", "g"]):
         code, _, said = asked(gaps, 10, 10, *whose)
         assert code == 1
-        assert said.endswith("; <tables> has no day with verdicts that karrot pipeline derive has finished")
+        assert said.endswith("; <tables> has no day with verdicts that karrot pipeline derive has completed")
 
 
 @pytest.mark.parametrize("url", ["s3a://lag/tables", "s3://lag", "hdfs://nn:8020/t", "file:///var/lib/tables"])
@@ -366,21 +366,21 @@ def test_a_time_may_be_relative_and_the_environment_may_name_the_tables(tables: 
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["groups", "--from", "2026-11-19", "--to", "2026-11-20"], 1, "nothing is known of any group from 2026-11-19"),
-        (["groups", *DAY, "--group", "g'"], 1, 'nothing is known of group "g\'": no table of'),
+        (["groups", "--from", "2026-11-19", "--to", "2026-11-20"], 1, "no data about any group from 2026-11-19"),
+        (["groups", *DAY, "--group", "g'"], 1, 'no data about group "g\'": no table in'),
         (
             ["timeseries", *DAY, "--group", "orders/eu svc", "--cluster", "prod", "--metric", "gini"],
             1,
-            "nothing is known of gini of group 'orders/eu svc' of cluster 'prod' from",
+            "no data about gini of group 'orders/eu svc' of cluster 'prod' from",
         ),
-        (["incidents", *DAY, "--group", "mistyped"], 1, "nothing is known of group 'mistyped': no table of"),
-        (["incidents", *DAY, "--cluster", "mistyped"], 1, "nothing is known of any group of cluster 'mistyped'"),
+        (["incidents", *DAY, "--group", "mistyped"], 1, "no data about group 'mistyped': no table in"),
+        (["incidents", *DAY, "--cluster", "mistyped"], 1, "no data about any group of cluster 'mistyped'"),
         (
             ["timeseries", *DAY, "--group", "g", "--metric", "offset"],
             2,
             "(of what karrot pipeline offsets reads)",
         ),
-        (["timeseries", *DAY, "--group", "orders/eu svc"], 2, "is in prod, test: choose by --cluster"),
+        (["timeseries", *DAY, "--group", "orders/eu svc"], 2, "is in prod, test: choose one with --cluster"),
         (["timeseries", *DAY, "--group", "g", "--metric", "lags"], 2, "there is no metric 'lags': lag, lag_min,"),
         (["timeseries", *DAY, "--group", "g", "--partition", "1"], 2, "--partition needs --topic"),
         (["timeseries", *DAY, "--group", "g", "--granularity", "90s"], 2, "the tables know whole minutes"),
@@ -403,7 +403,7 @@ def test_a_name_in_a_sentence_cannot_control_the_terminal(tmp_path: Path) -> Non
     write_rows(directory, "lag_minute", [lag_minute_row(1, 5, cluster=cluster) for cluster in clusters])
     asked = ["timeseries", "--group", "g"]
     [told] = run(directory, *asked, *DAY).stderr.splitlines()
-    assert told == r"karrot: 'g' is in \x1b]0;pwned\x07\x1b[2Jb, a, c\nd: choose by --cluster"
+    assert told == r"karrot: 'g' is in \x1b]0;pwned\x07\x1b[2Jb, a, c\nd: choose one with --cluster"
     for command in (asked, ["incidents"], ["incidents", "--group", "nobody\x1b"], ["describe", "--group", "g"]):
         [line] = run(directory, *command).stderr.splitlines()
         assert r"\x1b[2Jtables" in line

@@ -76,7 +76,7 @@ def test_an_interval_that_spark_cannot_read_is_refused_before_spark_starts(comma
     done = CliRunner().invoke(main, ["pipeline", *command.split(), "--trigger", "often"])
     assert (done.exit_code, done.stderr) == (
         2,
-        "karrot: --trigger is 'often': it must be a span of time like 10 seconds, 1 minute, 30s or 500ms\n",
+        "karrot: --trigger is 'often': it must be a duration such as 10 seconds, 1 minute, 30s or 500ms\n",
     )
 
 
@@ -111,11 +111,11 @@ def test_wrong_source_options_are_refused_before_spark_starts(asked: list[str], 
         ("derive --day 9999-12-31", "--day is 9999-12-31: it must be from 1970 to 9998"),
         ("derive --day 2026-11-20 --day 0001-01-01", "--day is 0001-01-01: it must be from 1970 to 9998"),
         ("derive --longest-gap 25h", "--longest-gap is '25h': it must be"),
-        ("derive --target-seconds nan", "'--target-seconds': nan is no number to reckon with"),
-        ("derive --objective nan", "'--objective': nan is no number to reckon with"),
+        ("derive --target-seconds nan", "'--target-seconds': nan is not a finite number"),
+        ("derive --objective nan", "'--objective': nan is not a finite number"),
         ("report --to 0001-01-02", "--to is 0001-01-02: it must be from 1970 to 9998"),
-        ("report --from 2025-05-11 --to 9998-12-31", "a report is of 3,660 days at the most"),
-        ("compact --tables=", "it is empty"),
+        ("report --from 2025-05-11 --to 9998-12-31", "a report has at most 3,660 days"),
+        ("compact --tables=", "the name is empty"),
     ],
 )
 def test_wrong_numbers_and_days_are_refused_before_spark_starts(command: str, said: str) -> None:
@@ -158,7 +158,7 @@ def test_tables_need_their_own_option_if_the_archive_is_in_a_bucket() -> None:
     ended = CliRunner().invoke(main, ["pipeline", "stream", "--archive", "s3a://lag/", "--to", "tables"])
     assert (ended.exit_code, ended.stderr) == (
         2,
-        "karrot: --archive s3a://lag/ needs --tables: beside a bucket there are only others\n",
+        "karrot: --archive s3a://lag/ needs --tables: a bucket has no folder next to it\n",
     )
 
 

@@ -18,7 +18,7 @@ def _stream(*arguments: str, **env: str) -> tuple[int, str]:
 def test_cloudwatch_is_refused_if_the_service_publishes_to_it() -> None:
     code, said = _stream(KARROT_REPORTERS="prometheus, cloudwatch", KARROT_CLOUDWATCH_METRICS="Lag,Status")
     assert code == 2
-    assert said.startswith("karrot: KARROT_REPORTERS has cloudwatch, so the service publishes what this would")
+    assert said.startswith("karrot: KARROT_REPORTERS has cloudwatch, so the service publishes to CloudWatch already")
     assert _stream(KARROT_COMPAT="2019") == (2, said)
 
 
@@ -35,7 +35,7 @@ def test_tables_at_a_url_are_accepted_though_the_service_refuses_them() -> None:
 
 def test_an_unknown_destination_is_refused() -> None:
     for asked in ("tables,s3", ",", ""):
-        assert _stream("--to", asked) == (2, f"karrot: --to is {asked!r}: it names tables, cloudwatch, or both\n")
+        assert _stream("--to", asked) == (2, f"karrot: --to is {asked!r}: it must be tables, cloudwatch, or both\n")
 
 
 def test_the_tables_must_be_named_if_there_is_no_archive() -> None:
@@ -43,5 +43,5 @@ def test_the_tables_must_be_named_if_there_is_no_archive() -> None:
     ended = CliRunner().invoke(main, asked, env={"KARROT_TABLES_DIR": ""})
     assert (ended.exit_code, ended.stderr) == (
         2,
-        "karrot: --source kafka needs --tables: there is no archive that they could lie beside\n",
+        "karrot: --source kafka needs --tables: without an archive there is no default for the tables\n",
     )

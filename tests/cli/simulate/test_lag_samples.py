@@ -26,13 +26,13 @@ def test_csv_needs_no_heading_and_an_empty_lag_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("time,lag\nnoon,5", "line 2: 'noon' is no time, such as 2026-11-17T09:30:00Z or epoch seconds"),
-        ("0,5\n60,many", "line 2: 'many' is no number"),
-        ("0,5\n60,-1", "line 2: -1 cannot be an amount of messages"),
-        ("0,nan", "line 1: nan cannot be an amount of messages"),
-        ("inf,5", "line 1: inf is no time"),
-        ("0,5\n60", "line 2: a time and a lag are needed, with a comma between them"),
-        ("0,5,fast", "line 1: 'fast' is no number"),
+        ("time,lag\nnoon,5", "line 2: 'noon' is not a time, such as 2026-11-17T09:30:00Z or epoch seconds"),
+        ("0,5\n60,many", "line 2: 'many' is not a number"),
+        ("0,5\n60,-1", "line 2: -1 is not a number of messages: it must be 0 or larger"),
+        ("0,nan", "line 1: nan is not a number of messages: it must be 0 or larger"),
+        ("inf,5", "line 1: inf is not a time"),
+        ("0,5\n60", "line 2: the line needs a time and a lag, with a comma between them"),
+        ("0,5,fast", "line 1: 'fast' is not a number"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(text: str, sentence: str) -> None:

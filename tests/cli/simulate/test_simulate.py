@@ -85,18 +85,21 @@ def test_a_recording_that_contradicts_its_rate_gives_a_warning(tmp_path: Path) -
     file = tmp_path / "steep.csv"
     file.write_text("0,90000\n60,0\n1200,0\n")
     result = run(*TRACKING, "--min-tasks", "3", "--series", str(file), *THEN)
-    too_fast = "1 of 2 times the lag fell faster than 2 tasks could have made it"
+    too_fast = "1 of 2 times the lag fell faster than 2 tasks can consume"
     assert result.stderr.splitlines() == [
         f"warning: {too_fast}: --rate-per-task or --tasks-then is too low",
-        "warning: up to 19 minutes lie between two samples; arrivals are taken as even there",
-        "warning: the recipe begins with 3 tasks, not with the 2 of then",
+        (
+            "warning: gaps between samples are up to 19 minutes long; the simulation assumes a constant arrival rate in "
+            "a gap"
+        ),
+        "warning: the recipe begins with 3 tasks, but the recording had 2",
     ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([*TRACKING, *THEN], "karrot: give either --series, --url or --tables"),
+        ([*TRACKING, *THEN], "karrot: give exactly one of --series, --url and --tables"),
         ([*TRACKING, *THEN, "--url", "http://127.0.0.1:1"], "karrot: --url needs --group"),
         (
             ["--recipe", "step", "--max-tasks", "3", "--series", str(TUESDAY), *THEN],
@@ -114,7 +117,7 @@ def test_a_series_that_cannot_be_read_is_named_with_its_line(tmp_path: Path) -> 
     file.write_text("time,lag\nyesterday,5\n")
     result = run(*TRACKING, "--series", str(file), *THEN)
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"karrot: {file}: line 2: 'yesterday' is no time")
+    assert result.stderr.startswith(f"karrot: {file}: line 2: 'yesterday' is not a time")
 
 
 class Served(WSGIServer):
@@ -168,7 +171,10 @@ def test_a_group_in_two_clusters_needs_its_cluster(website: Website, karrot: Ser
     record(website, clusters=("prod-eu", "prod-us"), events=3)
     asked = [*TRACKING, *THEN, "--url", karrot.url, "--group", "orders/eu svc"]
     unclear = run(*asked, env=TOKEN)
-    assert unclear.stderr == "karrot: 'orders/eu svc' is in prod-eu, prod-us: choose by --burrow-cluster\n"
+    assert (
+        unclear.stderr
+        == "karrot: 'orders/eu svc' is in the clusters prod-eu, prod-us: choose one with --burrow-cluster\n"
+    )
     assert run(*asked, "--burrow-cluster", "prod-us", env=TOKEN).exit_code == 0
 
 
@@ -176,7 +182,7 @@ def test_an_error_of_karrot_is_shown(website: Website, karrot: Served) -> None:
     record(website, events=3)
     asked = [*TRACKING, *THEN, "--url", karrot.url, "--group"]
     assert "401" in run(*asked, "orders/eu svc").stderr
-    assert run(*asked, "nobody", env=TOKEN).stderr == f"karrot: {karrot.url} knows no live group 'nobody'\n"
+    assert run(*asked, "nobody", env=TOKEN).stderr == f"karrot: {karrot.url} has no live group 'nobody'\n"
     assert "404" in run(*asked, "nobody", "--burrow-cluster", "prod-eu", env=TOKEN).stderr
     assert run(*TRACKING, *THEN, "--url", "http://127.0.0.1:1", "--group", "g").exit_code == 2
 
@@ -230,11 +236,11 @@ def test_recipes_in_a_comparison_have_the_same_figures_as_alone() -> None:
     ("arguments", "sentence"),
     [
         (["--recipe", "stairs"], "'stairs' is not one of 'target-tracking', 'step', 'from-zero'."),
-        (["--recipe", "step:lag=5"], "'lag' is no option of a recipe: max-lag-seconds, "),
+        (["--recipe", "step:lag=5"], "'lag' is not an option of a recipe. The options are max-lag-seconds, "),
         (["--recipe", "step:max-tasks=many"], "'many' is not a valid integer"),
         (["--recipe", "step:max-lag=5,min-tasks=20"], "--min-tasks is 20 and --max-tasks is 12"),
-        (["--recipe", "step", "--recipe", "step", "--svg", "x.svg"], "--svg draws one recipe"),
-        (["--recipe", "step", "--from", "24h"], "--from and --to go with --tables"),
+        (["--recipe", "step", "--recipe", "step", "--svg", "x.svg"], "--svg can draw only one recipe"),
+        (["--recipe", "step", "--from", "24h"], "--from and --to need --tables"),
     ],
 )
 def test_an_impossible_recipe_gives_one_sentence(arguments: list[str], sentence: str) -> None:
@@ -267,14 +273,17 @@ def test_the_lag_of_every_minute_is_read_from_the_pipelines_tables(tables: Path)
     assert lines[1] == "recording  2026-11-17 08:01 to 2026-11-17 14:00 UTC, 360 samples"
     assert int(figures(result)["peak lag"].replace(",", "")) < 2_880_726
     unclear = run(*TRACKING, *THEN, *asked)
-    assert (unclear.exit_code, unclear.stderr) == (2, "karrot: 'orders' is in prod, test: choose by --burrow-cluster\n")
+    assert (unclear.exit_code, unclear.stderr) == (
+        2,
+        "karrot: 'orders' is in prod, test: choose one with --burrow-cluster\n",
+    )
 
 
 def test_tables_without_the_group_or_without_a_lag_say_so(tables: Path) -> None:
     asked = [*TRACKING, *THEN, "--tables", str(tables), "--burrow-cluster", "prod"]
     nobody = run(*asked, "--group", "nobody", "--from", "2026-11-17", "--to", "2026-11-18")
     assert nobody.stderr == (
-        "karrot: no lag of 'nobody' is known from 2026-11-17 00:00 to 2026-11-18 00:00 UTC; "
+        "karrot: no lag of 'nobody' from 2026-11-17 00:00 to 2026-11-18 00:00 UTC; "
         f"{tables} has 2026-11-17 to 2026-11-20\n"
     )
     assert run(*asked).stderr == "karrot: --tables needs --group\n"

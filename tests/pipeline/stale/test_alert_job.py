@@ -37,7 +37,7 @@ def _deliver(spark: SparkSession, tables: Tables, deliver: Callable[[str], None]
 def test_missing_commits_are_reported_and_awaited_except_in_a_single_run(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tables, said = Tables(str(tmp_path)), f"{tmp_path} has no commits: karrot pipeline offsets reads them"
+    tables, said = Tables(str(tmp_path)), f"{tmp_path} has no commits: run karrot pipeline offsets"
     with pytest.raises(Refused, match=re.escape(said)):
         say_if_empty(spark, tables, once=True)
     say_if_empty(spark, tables, once=False)
