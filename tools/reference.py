@@ -29,18 +29,21 @@ def _settings() -> str:
     fixed = ", ".join(f"`{each.name}`" for each in options.OPTIONS if not each.reloads)
     return _page(
         "Settings",
-        "Later wins: default, file (`--config karrot.toml`), environment, command line. In the file the names are in\n"
-        "lower case without `KARROT_`, flat or in a table `[karrot]`. An empty value is as good as none, but an empty\n"
-        "secret is refused. `karrot check-config` prints what a start would run with.",
+        "Karrot reads settings from the file `--config karrot.toml`, from the environment and from the\n"
+        "command line. The environment overrides the file, and the command line overrides both. In the file,\n"
+        "write names in lower case without `KARROT_`, either flat or in a table `[karrot]`. An empty value\n"
+        "counts as not set, but an empty secret is an error. `karrot check-config` prints the settings that\n"
+        "`karrot serve` would use.",
         _table(("name", "default", "what it does", "allowed"), rows),
-        "A secret can come from a file: `KARROT_API_TOKEN_FILE=/run/secrets/token`; one line end at its end is cut.\n"
-        "The settings of a reporter are called `KARROT_<REPORTER>_*`; each of them can come from a file too.",
+        "You can put a secret into a file: `KARROT_API_TOKEN_FILE=/run/secrets/token`. Karrot removes one\n"
+        "line end at the end of the file. The settings of a reporter have names `KARROT_<REPORTER>_*`; you\n"
+        "can put each of them into a file too.",
         f"A reload (SIGHUP) cannot change {fixed}: these need a restart.",
-        "## Names that are taken",
-        "`KARROT_CLOUDWATCH_*` and `KARROT_IAM_ROLE` stop the start while the `cloudwatch` reporter is off: nobody\n"
-        "loses their scaling metric by an upgrade. `KARROT_PORT`, `KARROT_PORT_*`, `KARROT_SERVICE_*`,\n"
-        "`KARROT_BURROW_PORT*` and `KARROT_BURROW_SERVICE_*` are ignored: Kubernetes injects them. Other unknown\n"
-        "names are warned about.",
+        "## Names with a special meaning",
+        "Karrot does not start with `KARROT_CLOUDWATCH_*` or `KARROT_IAM_ROLE` while the `cloudwatch`\n"
+        "reporter is off. So an upgrade cannot silently remove a metric that a service scales by. Karrot\n"
+        "ignores `KARROT_PORT`, `KARROT_PORT_*`, `KARROT_SERVICE_*`, `KARROT_BURROW_PORT*` and\n"
+        "`KARROT_BURROW_SERVICE_*`, because Kubernetes sets them. For other unknown names it logs a warning.",
     )
 
 
@@ -60,10 +63,10 @@ def _codes() -> str:
     )
     return _page(
         "Problem codes",
-        "Errors are `application/problem+json` (RFC 9457), with a stable `code`. Those marked below are what\n"
-        "`/burrow` refuses an event with; there, and only there, they are counted: the same word is the label of\n"
-        "`karrot_events_rejected_total`. `internal_error` is in the log, with its traceback. What is not HTTP at all\n"
-        "never gets that far: the server itself refuses it with a plain 400.",
+        'An error is `application/problem+json` (RFC 9457) with a stable `code`. The column "at `/burrow`" marks the\n'
+        "codes with which `/burrow` refuses an event. Karrot counts only these refusals:\n"
+        "`karrot_events_rejected_total` has the code as its label. For `internal_error`, the log has the\n"
+        "traceback. If a request is not HTTP, the server refuses it with a plain 400 without a code.",
         _table(("code", "status", "at `/burrow`", "what happened", "what to do"), rows),
     )
 
@@ -75,8 +78,9 @@ def _metrics() -> str:
     )
     return _page(
         "Metrics",
-        "What is not known has no sample: never NaN, never negative, never an old value as a new one.",
-        _table(("name", "kind", "labels", "what it tells"), rows),
+        "An unknown value has no sample. Karrot never exports NaN or a negative value, and never an old value\n"
+        "as a new one.",
+        _table(("name", "kind", "labels", "meaning"), rows),
     )
 
 
@@ -85,8 +89,9 @@ def _commands() -> str:
         commands = [f"## {path}\n\n```text\n{text}\n```" for path, text in _helps(cli.main, whole)]
     return _page(
         "Commands",
-        "`python -m karrot` is `karrot`. What is wrong is said in one line on standard error; exit code 2 for\n"
-        "settings and arguments, 1 where the answer is no.",
+        "`python -m karrot` is the same as `karrot`. A command prints each error as one line on standard\n"
+        "error. The exit code is 2 for wrong settings and options, and 1 if the command did not succeed or\n"
+        "the answer is no.",
         *commands,
     )
 
@@ -105,15 +110,15 @@ def _checks() -> str:
     )
     return _page(
         "Checks of karrot doctor",
-        "Each looks for one trap in what the sides that it needs have told. Where that was not told, it says nothing,\n"
-        "neither good nor bad. [burrow.md](../burrow.md#karrot-doctor) says how to read the answers. A runbook is\n"
-        "named where an alert fires on the same problem.",
-        _table(("check", "needs", "trap", "what is so if all is well", "read on", "runbook"), rows),
+        "Each check looks for one problem in the data of the programs that it needs. If it does not have the\n"
+        "data, it gives no result. [burrow.md](../burrow.md#karrot-doctor) explains the results. The last\n"
+        "column names the runbook, if an alert fires for the same problem.",
+        _table(("check", "needs", "problem", "if the check passes", "documentation", "runbook"), rows),
     )
 
 
 def _helps(group: click.Group, parent: click.Context) -> Iterator[tuple[str, str]]:
-    """Each command of a group, and each of a group below it, with its help."""
+    """The help of each command of a group, and of the groups in it."""
     for name, command in sorted(group.commands.items()):
         with click.Context(command, info_name=name, parent=parent, terminal_width=100) as context:
             yield context.command_path, command.get_help(context)

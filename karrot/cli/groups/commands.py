@@ -57,10 +57,12 @@ _group_options = option_set(
 def groups(**asked: Any) -> None:
     """List the consumer groups with their status, lag and skew.
 
-    Each line shows the status, the lag, and the share of the partition with the largest lag. With --bootstrap-servers,
-    a line also shows Kafka's data: state, members, coordinator, the number of messages that Kafka deleted before the
-    group read them (LOST), and the number of messages before the next ones are lost (MARGIN). With --watch, it also
-    shows the rebalances since the start of the command.
+    Each line shows the status, the lag, and the share of the partition with the largest lag.
+
+    With --bootstrap-servers, a line also shows the state, members and coordinator of the group in Kafka. LOST is the
+    number of messages that Kafka deleted before the group read them. MARGIN is the number of messages that Kafka can
+    delete before the group loses more messages. With --watch, a line also shows the rebalances since the command
+    started.
 
     The exit code is 1 if Burrow or Kafka does not answer or does not know a name, and 2 for wrong options.
     """

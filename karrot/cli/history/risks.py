@@ -47,7 +47,11 @@ _COLUMNS = (
     "--within", default="24h", show_default=True, callback=read_duration, help="Show losses within this time."
 )
 @click.option(
-    "--retention", default="7d", show_default=True, callback=read_duration, help="Kafka's offsets.retention.minutes."
+    "--retention",
+    default="7d",
+    show_default=True,
+    callback=read_duration,
+    help="Value of Kafka's offsets.retention.minutes.",
 )
 @look_back_option(None, "How far before --at to search for offsets.  [default: --retention plus one day]")
 def risks(

@@ -21,7 +21,7 @@ _gap = read_span(86_400)  # derive reads a day and the days before and after it
     default="300s",
     show_default=True,
     callback=_span,
-    help="How long a verdict is valid, as KARROT_STALE_AFTER.",
+    help="How long a verdict is valid: the service's KARROT_STALE_AFTER.",
 )
 @click.option(
     "--longest-gap",

@@ -79,7 +79,10 @@ _GROUPS = (
 @click.option("--group", "groups", multiple=True, help="Replay only this group. Repeatable.")
 @click.option("--every", default="60s", show_default=True, help="How often to judge: the interval of the notifier.")
 @click.option(
-    "--expire-group", default="7d", show_default=True, help="Burrow's expire-group: forget a group without commits."
+    "--expire-group",
+    default="7d",
+    show_default=True,
+    help="Burrow's expire-group: forget a group after this time without commits.",
 )
 @click.option(
     "--stood-still",

@@ -46,7 +46,7 @@ event_source_options = option_set(
         show_default=True,
         help="Read events from the archive reporter's segments, or from the kafka reporter's topic.",
     ),
-    click.option("--archive", help="With --source archive: its directory or URL (s3a://…)."),
+    click.option("--archive", help="With --source archive: directory or URL (s3a://…) of the archive."),
     click.option(
         "--topic", default="karrot.events", show_default=True, help="With --source kafka: topic of the kafka reporter."
     ),

@@ -57,7 +57,9 @@ scaling_options = option_set(
         "--namespace", default="Karrot", show_default=True, help="KARROT_CLOUDWATCH_NAMESPACE of the service."
     ),
     click.option(
-        "--sns-topic-arn", metavar="ARN", help="SNS topic for alarms: Karrot is silent, or tasks are at the maximum."
+        "--sns-topic-arn",
+        metavar="ARN",
+        help="SNS topic for two alarms: Karrot or Burrow is silent, or --max-tasks is reached.",
     ),
     click.option(
         "--shared/--no-shared",

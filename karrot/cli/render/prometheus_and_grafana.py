@@ -52,7 +52,7 @@ def recording_rules() -> None:
 )
 @click.option("--as-karrot", is_flag=True, help="The other direction: the tool's series under Karrot's names.")
 def bridging_rules(tool: str, *, as_karrot: bool) -> None:
-    """Print recording rules that record Karrot's series under the names of another tool.
+    """Print rules that record Karrot's series under the names of another tool.
 
     Dashboards and alerts for that tool then work with Karrot. docs/migrating.md lists the series.
     """

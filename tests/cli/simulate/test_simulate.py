@@ -89,8 +89,8 @@ def test_a_recording_that_contradicts_its_rate_gives_a_warning(tmp_path: Path) -
     assert result.stderr.splitlines() == [
         f"warning: {too_fast}: --rate-per-task or --tasks-then is too low",
         (
-            "warning: gaps between samples are up to 19 minutes long; the simulation assumes a constant arrival rate in "
-            "a gap"
+            "warning: gaps between samples are up to 19 minutes long; the simulation assumes a constant arrival rate "
+            "in a gap"
         ),
         "warning: the recipe begins with 3 tasks, but the recording had 2",
     ]
