@@ -1,6 +1,6 @@
-"""Finds what is wrong between Burrow, Karrot and Prometheus, and names the line that fixes it.
+"""Finds faults between Burrow, Karrot and Prometheus, each with the line that fixes it.
 
-`look` reads each side once, into frozen values; each check is a pure function of them.
+`look` reads each side once into frozen values. Each check is a pure function of these values.
 """
 
 from karrot.doctor.checks import Finding, Level

@@ -1,4 +1,4 @@
-"""Sends GET requests to Karrot, to Prometheus, and to the address that a notifier posts to."""
+"""Sends GET requests to Karrot, to Prometheus and to the URL of a notifier."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -16,8 +16,8 @@ D = TypeVar("D")
 _OK = 200
 
 
-class NotTold(Exception):  # noqa: N818 (says what came of a question)
-    """There was no answer, or not the expected one. ``said`` is a sentence, ``status`` is 0 without an answer."""
+class NotTold(Exception):  # noqa: N818 (it describes a result)
+    """There was no answer, or an unexpected one. ``said`` is the error message; ``status`` is 0 without an answer."""
 
     def __init__(self, said: str, status: int = 0) -> None:
         super().__init__(said)
@@ -26,7 +26,7 @@ class NotTold(Exception):  # noqa: N818 (says what came of a question)
 
 
 class Web:
-    """Sends requests to one address and the paths below it. ``token`` is sent as Bearer token."""
+    """Sends requests to one URL and the paths below it. ``token`` is sent as a Bearer token."""
 
     def __init__(self, url: str, *, asking: Asking, token: str | None = None) -> None:
         self.url = url.rstrip("/")
@@ -37,11 +37,11 @@ class Web:
             self._pool.headers = {**self._pool.headers, "Authorization": f"Bearer {token}"}
 
     def close(self) -> None:
-        """Close the kept connections."""
+        """Close the open connections."""
         self._pool.clear()
 
     def answer(self, path: str = "", query: Mapping[str, str] | list[tuple[str, str]] | None = None) -> Answer:
-        """The answer, whatever its status. Raises `NotTold` if there is none."""
+        """The answer, with any status. Raises `NotTold` if there is no answer."""
         url = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             return self._asking.get(self._pool, url, wall_ms)
@@ -49,27 +49,27 @@ class Web:
             raise NotTold(error.said) from error
 
     def body(self, path: str, query: Mapping[str, str] | list[tuple[str, str]] | None = None) -> bytes:
-        """The body of a 200. Raises `NotTold`."""
+        """The body of an answer with status 200. Raises `NotTold` for any other."""
         answer = self.answer(path, query)
         if answer.status != _OK:
             raise NotTold(f"HTTP {answer.status} from {path}: {shown(answer.body)}", answer.status)
         return answer.body
 
     def read(self, kind: type[T], path: str, query: Mapping[str, str] | None = None) -> T:
-        """JSON of a shape. Raises `NotTold`."""
+        """The JSON body as a value of a type. Raises `NotTold`."""
         return understood(kind, self.body(path, query), path, _OK)
 
 
 def understood(kind: type[T], body: bytes, path: str, status: int) -> T:
-    """JSON of a shape. Raises `NotTold`, also for one that is nested without end."""
+    """The JSON body as a value of a type. Raises `NotTold` if it does not fit, or is nested too deeply."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise NotTold(f"what {path} answers is not understood: {error}", status) from error
+        raise NotTold(f"the answer of {path} is not valid: {error}", status) from error
 
 
 class Parts:
-    """Reads a side part by part: notes a part that cannot be read, and goes on with the rest."""
+    """Reads a side part by part. It records a part that cannot be read, and continues with the rest."""
 
     def __init__(self) -> None:
         self.unread: list[Unread] = []

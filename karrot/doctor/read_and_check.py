@@ -1,4 +1,4 @@
-"""Reads Burrow, Karrot and Prometheus, as far as asked for, and runs every check on what was read."""
+"""Runs the doctor: reads the given sides (Burrow, Karrot, Prometheus) and runs every check on them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,14 +18,14 @@ _CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {
     ("Prometheus",): prometheus_scrape.ALONE,
     ("Karrot", "Prometheus"): prometheus_scrape.WITH_KARROT,
 }
-"""By the sides that they take, in the order of the documentation."""
+"""The checks by the sides that they need, in the order of the documentation."""
 
 _ORDER = list(Level)
 _WHERE = "burrow.md#karrot-doctor"
 _REMEDIES = {
-    "Burrow": "--burrow with the address of Burrow's [httpserver.default], such as http://burrow:8000",
-    "Karrot": "--karrot with Karrot's address, such as http://karrot:5000",
-    "Prometheus": "--prometheus with its address, such as http://prometheus:9090",
+    "Burrow": "pass the URL of Burrow's [httpserver.default] as --burrow, such as http://burrow:8000",
+    "Karrot": "pass Karrot's URL as --karrot, such as http://karrot:5000",
+    "Prometheus": "pass Prometheus' URL as --prometheus, such as http://prometheus:9090",
 }
 
 
@@ -37,7 +37,7 @@ def look(
     token: str | None = None,
     asking: Asking | None = None,
 ) -> Snapshot:
-    """Read what is at these addresses, and change nothing. ``token`` is Karrot's API token."""
+    """Read the sides at these URLs without changing anything. ``token`` is Karrot's API token."""
     how = asking or Asking()
     return Snapshot(
         burrow=None if burrow is None else read_burrow(burrow, how, karrot_url=karrot),
@@ -58,7 +58,7 @@ def examine(seen: Snapshot) -> list[Finding]:
     for name, side in sides.items():
         match side:
             case None:
-                found.append(_finding(Level.NOTE, "side", f"{name} was not looked at", _REMEDIES[name]))
+                found.append(_finding(Level.NOTE, "side", f"{name} was not checked", _REMEDIES[name]))
             case Away(_, url, said):
                 told = f"{name} cannot be read at {url}: {said}"
                 found.append(_finding(Level.FAULT, "side", told, _REMEDIES[name]))
@@ -74,7 +74,9 @@ def examine(seen: Snapshot) -> list[Finding]:
 def _part(side: str, part: Unread) -> Finding:
     is_closed = side == "Karrot" and "401" in part.said
     remedy = (
-        "KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor" if is_closed else f"what {side} answers there"
+        "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor"
+        if is_closed
+        else f"check the answer of {side} there"
     )
     return _finding(Level.WARN, "part", f"{side}: {part.what} could not be read: {part.said}", remedy)
 

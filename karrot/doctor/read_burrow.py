@@ -1,4 +1,4 @@
-"""Reads Burrow: its configuration, its lists, the verdicts on some groups, and where its notifiers post to."""
+"""Reads Burrow: its configuration, its lists, the verdicts on some groups, and the URLs of its notifiers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,14 +13,14 @@ from karrot.event import LagEvent, has_burrow_name
 T = TypeVar("T")
 
 GROUPS_ASKED = 50
-"""Groups of each cluster that Burrow is asked about: each question makes it evaluate one."""
+"""The most groups per cluster whose verdicts are read, because Burrow evaluates a group for each request."""
 
 _KARROTS_ANSWER = b'"code":"method_not_allowed"'
 _NOT_ALLOWED = 405
 
 
 def read_burrow(url: str, asking: Asking, *, karrot_url: str | None = None) -> BurrowSeen | Away:
-    """What Burrow says, or that it does not answer. Changes nothing there."""
+    """Burrow's configuration, lists and verdicts, or `Away` if Burrow does not answer. Changes nothing in Burrow."""
     with Burrow(url, asking=asking) as burrow:
         return _read(burrow, asking, karrot_url)
 
@@ -73,9 +73,9 @@ def _told(found: Mapping[str, T | None]) -> dict[str, T]:
 
 
 def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagEvent, ...]:
-    """All partitions of Burrow's own groups and of the first others, one question at a time.
+    """Verdicts with all partitions: of Burrow's own groups first, then of others, one request at a time.
 
-    A group is left out that is gone, or whose name cannot be asked for.
+    A group is left out if it is gone, or if the REST API cannot hold its name.
     """
     some = {
         cluster: sorted(names, key=lambda name: not has_burrow_name(name))[:GROUPS_ASKED]
@@ -92,14 +92,14 @@ def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagE
 def _webhooks(
     notifiers: Mapping[str, NotifierModule], asking: Asking, karrot_url: str | None
 ) -> dict[str, ReadWebhook]:
-    """What is at the addresses that Karrot's notifiers post to; other notifiers' addresses are left alone."""
+    """The answers of the URLs that Karrot's notifiers post to. No request goes to the URLs of other notifiers."""
     meant = [each for name, each in notifiers.items() if is_for_karrot(name, each, karrot_url)]
     urls = {url for each in meant for url in (each.url_open, each.url_close) if url}
     return {url: _webhook(url, asking) for url in sorted(urls) if "{{" not in url}
 
 
 def _webhook(url: str, asking: Asking) -> ReadWebhook:
-    """Send a GET, which Karrot answers with 405 and which stores nothing."""
+    """The answer to a GET, which stores nothing. Karrot answers it with 405."""
     web = Web(url, asking=asking)
     try:
         answer = web.answer()

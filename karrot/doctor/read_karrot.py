@@ -1,4 +1,4 @@
-"""Reads Karrot over its public routes: health, settings, groups, rejects and metrics."""
+"""Reads Karrot through its public routes: health, settings, groups, rejects and metrics."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from karrot.doctor.snapshot_types import (
 from karrot.event import GroupKey
 
 GROUPS_READ = 10_000
-"""Groups that are read at most."""
+"""The most groups that are read."""
 
 METRICS = (
     "karrot_last_event_timestamp_seconds",
@@ -38,7 +38,7 @@ METRICS = (
     "karrot_log_damaged_total",
     "karrot_reporter_dropped_total",
 )
-"""What is read of ``/metrics``."""
+"""The metrics that are read from ``/metrics``."""
 
 _PAGE = 1000
 _HISTORIES = 5
@@ -76,7 +76,7 @@ class _Rejects(Struct):
 
 
 def read_karrot(url: str, asking: Asking, *, token: str | None = None) -> KarrotSeen | Away:
-    """What Karrot says, or that nothing answers there, or something that is not Karrot."""
+    """Karrot's state, or `Away` if nothing answers at the URL or something else than Karrot answers."""
     with closing(Web(url, asking=asking, token=token)) as web:
         return _read(web)
 
@@ -107,7 +107,7 @@ def _read(web: Web) -> KarrotSeen | Away:
 
 
 def _components(web: Web) -> Mapping[str, ReadComponent]:
-    """What ``/readyz`` says, whether it is 200 or 503."""
+    """The components in the answer of ``/readyz``, with status 200 or 503."""
     answer = web.answer("/readyz")
     if answer.status not in (200, _UNREADY):
         raise NotTold(f"HTTP {answer.status} from /readyz", answer.status)
@@ -130,11 +130,11 @@ def _samples(web: Web) -> Sequence[ReadSample]:
     try:
         return [ReadSample(each.name, each.labels, each.value) for family in families for each in family.samples]
     except ValueError as error:
-        raise NotTold(f"what /metrics answers is not understood: {error}") from error
+        raise NotTold(f"the answer of /metrics is not valid: {error}") from error
 
 
 def _histories(web: Web, parts: Parts, groups: Sequence[ReadGroup]) -> Mapping[GroupKey, Sequence[ReadGroupEvent]]:
-    """The newest events of the first groups of each cluster that Burrow posted."""
+    """The newest events of the first groups of each cluster."""
     read: dict[GroupKey, Sequence[ReadGroupEvent]] = {}
     by_cluster: dict[str, list[ReadGroup]] = defaultdict(list)
     for each in groups:
@@ -150,6 +150,6 @@ def _history(web: Web, query: Mapping[str, str]) -> _History:
     try:
         return web.read(_History, "/api/v1/group", query)
     except NotTold as error:
-        if error.status == 404:  # noqa: PLR2004 (it is gone since the list was read)
+        if error.status == 404:  # noqa: PLR2004 (the group was deleted after the list was read)
             return _History(events=())
         raise

@@ -1,4 +1,4 @@
-"""Reads Prometheus: which of its targets are Karrot's, how they are configured, and which labels it stored."""
+"""Reads Prometheus: its targets that are Karrot, their configuration, and the labels that Prometheus stored."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -46,7 +46,7 @@ class _Yaml(Struct):
 
 
 def read_prometheus(url: str, asking: Asking, *, karrot_url: str | None = None) -> PrometheusSeen | Away:
-    """What Prometheus says, or that nothing answers there, or something that is not Prometheus."""
+    """Prometheus' state, or `Away` if nothing answers at the URL or something else than Prometheus answers."""
     with closing(Web(url, asking=asking)) as web:
         return _read(web, karrot_url)
 
@@ -90,7 +90,7 @@ def _config(web: Web) -> Mapping[str, Any]:
     try:
         config = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
-        raise NotTold(f"its configuration is not understood: {error}") from error
+        raise NotTold(f"its configuration is not valid: {error}") from error
     return config if isinstance(config, dict) else {}
 
 

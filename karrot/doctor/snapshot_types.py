@@ -1,4 +1,4 @@
-"""Holds what was read of Burrow, Karrot and Prometheus. It is frozen; the checks judge by nothing else."""
+"""Defines the snapshot: the frozen values read from Burrow, Karrot and Prometheus, the only input of the checks."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Away(NamedTuple):
-    """A side that did not answer, or not as it should; ``said`` says how it failed."""
+    """A side that did not answer, or answered wrongly. ``said`` is the error message."""
 
     side: str
     url: str
@@ -32,14 +32,14 @@ class Away(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """A part of a side that could not be read."""
+    """A part of a side that could not be read. ``said`` is the error message."""
 
     what: str
     said: str
 
 
 class ReadWebhook(NamedTuple):
-    """The answer to a GET of a notifier's URL. ``status`` is 0 if there was none; ``said`` says why."""
+    """The answer to a GET of a notifier's URL. Without answer, ``status`` is 0 and ``said`` is the error message."""
 
     status: int
     said: str
@@ -47,7 +47,7 @@ class ReadWebhook(NamedTuple):
 
 
 def netloc(url: str) -> str:
-    """Host and port of an address, for comparison."""
+    """The host and port of a URL, for comparison."""
     parts = urlsplit(url)
     try:
         port = parts.port or {"https": 443}.get(parts.scheme, 80)
@@ -57,7 +57,7 @@ def netloc(url: str) -> str:
 
 
 def is_for_karrot(name: str, notifier: NotifierModule, karrot_url: str | None) -> bool:
-    """Whether a notifier is meant for Karrot: by the end of its URL, by its host, or by the word."""
+    """Whether a notifier is for Karrot, by the end of its URL, by its host and port, or by the word ``karrot``."""
     url = notifier.url_open or ""
     if notifier.class_name != "http":
         return False
@@ -67,18 +67,18 @@ def is_for_karrot(name: str, notifier: NotifierModule, karrot_url: str | None) -
 
 
 def seconds(text: str) -> float:
-    """A span of time as Karrot (``300s``) and Prometheus (``1m30s``) show it; 0 for anything else."""
+    """The seconds of a duration as Karrot (``300s``) or Prometheus (``1m30s``) shows it; 0 for any other text."""
     parts = re.findall(r"([0-9]+)(ms|[smhd])", text)
     return sum(int(number) * _UNITS[unit] for number, unit in parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurrowSeen:
-    """Burrow's configuration as far as it shows it, its lists, and the verdicts on some of its groups.
+    """The visible part of Burrow's configuration, Burrow's lists, and the verdicts on some of its groups.
 
-    ``ready`` is ``None`` where Burrow is too old to say. ``listed`` are the clusters of its storage; ``groups`` and
-    ``topics``, the number of them, leave out a cluster whose list was not told. ``karrot_url`` is where Karrot was
-    said to be.
+    ``ready`` is ``None`` if Burrow is too old to report it. ``listed`` are the clusters of its storage. ``groups`` has
+    the names of groups and ``topics`` the number of topics, without the clusters whose lists could not be read.
+    ``karrot_url`` is the URL given with ``--karrot``.
     """
 
     url: str
@@ -99,18 +99,18 @@ class BurrowSeen:
 
     @property
     def to_karrot(self) -> dict[str, NotifierModule]:
-        """The notifiers that are meant for Karrot."""
+        """The notifiers that are for Karrot."""
         return {name: each for name, each in self.notifiers.items() if is_for_karrot(name, each, self.karrot_url)}
 
     def has_read(self, *coordinators: str) -> bool:
-        """Whether the configuration of each module of this kind was read."""
+        """Whether the configurations of all modules of these kinds were read."""
         marks = tuple(f"[{each}." for each in coordinators)
         lists = {f"{each} modules" for each in coordinators}
         return not any(each.what.startswith(marks) or each.what in lists for each in self.unread)
 
     @property
     def interval(self) -> int:
-        """Seconds between evaluations: the smallest of all notifiers holds; Burrow's default if there is none."""
+        """Seconds between evaluations: the smallest interval of all notifiers, or Burrow's default without any."""
         return min((each.interval for each in self.notifiers.values()), default=60)
 
 
@@ -169,11 +169,11 @@ class ReadSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KarrotSeen:
-    """What Karrot says about itself. ``now`` is by its own clock.
+    """Karrot's state as its routes show it. ``now`` is the time of its own clock.
 
-    ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` where they could not be read;
-    ``has_all_groups`` is false where there were too many. ``histories`` has the newest events of some groups, newest
-    first.
+    ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` if they could not be read.
+    ``has_all_groups`` is false if there were too many to read. ``histories`` has the newest events of some groups,
+    newest first.
     """
 
     url: str
@@ -189,12 +189,12 @@ class KarrotSeen:
     unread: Sequence[Unread] = ()
 
     def setting(self, name: str) -> str:
-        """A setting as text, empty if it is not set or was not read."""
+        """A setting as text; empty if it is not set or was not read."""
         return (self.settings or {}).get(f"KARROT_{name}", "")
 
     @property
     def stale_after(self) -> float:
-        """Seconds; Karrot's default where its settings were not read."""
+        """``KARROT_STALE_AFTER`` in seconds, or its default if the settings were not read."""
         return seconds(self.setting("STALE_AFTER")) or 300
 
     def of(self, metric: str) -> Iterator[ReadSample]:
@@ -215,7 +215,7 @@ class KarrotSeen:
         }
 
     def age(self, when: datetime | None) -> float:
-        """Seconds since a moment, infinite for one that is not known."""
+        """The seconds since a time; infinite if the time is not known."""
         return float("inf") if when is None else max(0.0, (self.now - when).total_seconds())
 
 
@@ -235,10 +235,11 @@ class Target(Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSeen:
-    """What Prometheus says about Karrot. ``now`` is by its own clock, ``targets`` are those that are Karrot's.
+    """Prometheus' data about Karrot. ``now`` is the time of its own clock, ``targets`` are the targets that are Karrot.
 
-    ``exported`` are the labels that it moved aside, ``doubled`` the number of groups with more than one sample of
-    ``karrot_consumer_lag``, ``series`` the number of those samples; ``rules`` all alert rules as one text, or ``None``.
+    ``exported`` are the labels of Karrot that Prometheus renamed to ``exported_...``. ``series`` is the number of
+    samples of ``karrot_consumer_lag``, ``doubled`` the number of groups with more than one of them. ``rules`` has all
+    alert rules as one text, or is ``None`` if they could not be read.
     """
 
     url: str
@@ -254,7 +255,7 @@ class PrometheusSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Each side as it was read, ``None`` if it was not asked for."""
+    """Each side as it was read; ``None`` for a side that was not given."""
 
     burrow: BurrowSeen | Away | None = None
     karrot: KarrotSeen | Away | None = None

@@ -58,12 +58,12 @@ def test_a_notifier_that_fell_silent_is_a_fault_while_burrow_lists_groups() -> N
         metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(121).timestamp(), cluster="prod")
     )
     level, what, remedy = only_finding(checks.silent_notifier, burrow_snapshot(), silent)
-    assert (level, what) == ("fault", "Burrow lists 3 groups of prod, and Karrot last heard of it 121 s ago")
+    assert (level, what) == ("fault", "Burrow lists 3 groups of prod, but Karrot got its last event 121 s ago")
     assert "ZooKeeper's lock" in remedy
     other = karrot_snapshot(
         metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(5).timestamp(), cluster="other")
     )
-    assert "never heard of it" in only_finding(checks.silent_notifier, burrow_snapshot(), other)[1]
+    assert "never got an event of it" in only_finding(checks.silent_notifier, burrow_snapshot(), other)[1]
 
 
 def test_events_about_only_unhealthy_groups_are_a_fault() -> None:
@@ -71,7 +71,7 @@ def test_events_about_only_unhealthy_groups_are_a_fault() -> None:
     bad = karrot_snapshot(groups=(read_group("stock", status="ERR"), read_group("burrow-prod")))
     assert only_finding(checks.only_bad, burrow_snapshot(), bad)[:2] == (
         "fault",
-        "of prod Karrot hears only groups in trouble (1), though Burrow has healthy ones",
+        "Karrot gets only WARN and ERR of prod (1 group), but Burrow has groups that are OK",
     )
     in_trouble = burrow_snapshot(verdicts=(make_verdict("stock", status="ERR"),))
     assert finds_nothing(checks.only_bad, in_trouble, bad)
@@ -101,7 +101,7 @@ def test_very_different_lags_are_reported_with_their_age() -> None:
     far = burrow_snapshot(verdicts=(make_verdict("billing", lag=90_000),))
     assert only_finding(checks.lag, far, karrot_snapshot())[:2] == (
         "warn",
-        "the lag of 1 of 1 group is another in Burrow than in Karrot: billing 90000 now, 50 10 s ago",
+        "the lag of 1 of 1 group differs between Burrow and Karrot: billing 90000 now, 50 10 s ago",
     )
     one = burrow_snapshot(verdicts=(make_verdict("billing", lag=90_000), make_verdict("audit")))
     assert only_finding(checks.lag, one, karrot_snapshot())[0] == "note"
@@ -118,7 +118,7 @@ def test_fewer_events_than_evaluations_reveal_the_send_interval() -> None:
     seldom = karrot_snapshot(histories={BILLING: group_history(30, 60, 30, 60, 60, 30)})
     assert only_finding(checks.send_interval, burrow_snapshot(), seldom) == (
         "warn",
-        "events of a group come every 45 s, though Burrow evaluates every 30 s",
+        "events of a group arrive every 45 s, but Burrow evaluates every 30 s",
         "[notifier.NAME] send-interval = 20",
     )
     assert finds_nothing(checks.send_interval, burrow_snapshot(notifier_module(threshold=2)), seldom)
@@ -133,13 +133,13 @@ def test_two_events_in_one_interval_mean_two_burrows() -> None:
     assert passes(checks.two_burrows, burrow_snapshot(), karrot_snapshot())
     often = karrot_snapshot(histories={BILLING: group_history(10, 20, 10, 20, 10, 20)})
     level, what, _ = only_finding(checks.two_burrows, burrow_snapshot(), often)
-    assert (level, what) == ("warn", "more than one Burrow posts billing of prod: events come every 15 s")
+    assert (level, what) == ("warn", "more than one Burrow posts billing of prod: events arrive every 15 s")
     assert passes(checks.two_burrows, burrow_snapshot(notifier_module(), notifier_module()), often)
 
 
 def test_alternating_incidents_mean_two_burrows() -> None:
     turns = karrot_snapshot(histories={BILLING: group_history(30, 30, 30, 30, 30, 30, ids="abababa")})
-    assert "take turns" in only_finding(checks.two_burrows, burrow_snapshot(), turns)[1]
+    assert "two incident ids alternate" in only_finding(checks.two_burrows, burrow_snapshot(), turns)[1]
     in_order = karrot_snapshot(histories={BILLING: group_history(30, 30, 30, 30, 30, 30, ids="aaabbbb")})
     assert passes(checks.two_burrows, burrow_snapshot(), in_order)
 

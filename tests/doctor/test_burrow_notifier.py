@@ -25,10 +25,10 @@ def test_a_burrow_that_posts_only_to_other_urls_is_a_fault() -> None:
     level, what, remedy = only_finding(checks.notifier, burrow_snapshot(elsewhere))
     assert (level, what) == (
         "fault",
-        "no notifier posts to Karrot: its notifiers are a (http, http://pager.example:1467/v1/event)",
+        "no notifier posts to Karrot: Burrow's notifiers are a (http, http://pager.example:1467/v1/event)",
     )
-    assert remedy == f"karrot burrow-config --url {KARROT} prints the section for burrow.toml"
-    assert "it has no notifier at all" in only_finding(checks.notifier, burrow_snapshot(notifiers={}))[1]
+    assert remedy == f"run karrot burrow-config --url {KARROT}, and add its output to burrow.toml"
+    assert "Burrow has no notifier" in only_finding(checks.notifier, burrow_snapshot(notifiers={}))[1]
 
 
 @pytest.mark.parametrize("check", ALL_BUT_THE_FIRST, ids=lambda check: check.name)
@@ -53,9 +53,9 @@ def test_the_url_shows_which_notifier_is_karrot_s(fields: dict[str, Any], *, is_
 @pytest.mark.parametrize(
     ("threshold", "said"),
     [
-        (2, "only groups in WARN and ERR are sent, no healthy lag"),
-        (3, "only groups in ERR are sent, no healthy lag"),
-        (4, "nothing but closes is ever sent"),
+        (2, "Burrow sends only groups in WARN and ERR"),
+        (3, "Burrow sends only groups in ERR"),
+        (4, "Burrow sends only the closes of incidents"),
     ],
 )
 def test_a_threshold_above_1_hides_groups(threshold: int, said: str) -> None:
@@ -75,11 +75,11 @@ def test_a_notifier_without_send_close_does_not_report_the_end_of_incidents() ->
     assert passes(checks.send_close, burrow_snapshot())
     assert only_finding(checks.send_close, burrow_snapshot(notifier_module(send_close=False))) == (
         "warn",
-        "[notifier.a] has send-close off: an incident ends by the next healthy verdict",
+        "[notifier.a] has send-close off: an incident ends with the next OK verdict",
         "[notifier.a] send-close = true",
     )
     assert (
-        "by silence alone"
+        "only through silence"
         in only_finding(checks.send_close, burrow_snapshot(notifier_module(send_close=False, threshold=2)))[1]
     )
 
@@ -132,11 +132,11 @@ def test_a_template_in_a_url_breaks_on_unusual_names() -> None:
 @pytest.mark.parametrize(
     ("found", "level", "said"),
     [
-        (ReadWebhook(405, "", is_karrot=True), "ok", "Karrot answers where the notifier posts to, without a redirect"),
-        (ReadWebhook(0, "no connection: refused", is_karrot=False), "note", "could not be asked from here"),
+        (ReadWebhook(405, "", is_karrot=True), "ok", "Karrot answers at the notifier's URL, without a redirect"),
+        (ReadWebhook(0, "no connection: refused", is_karrot=False), "note", "could not be reached from here"),
         (ReadWebhook(301, "https://karrot/burrow", is_karrot=False), "fault", "redirects to https://karrot/burrow"),
         (ReadWebhook(308, "https://karrot/burrow", is_karrot=False), "warn", "redirects to https://karrot/burrow"),
-        (ReadWebhook(404, "", is_karrot=False), "fault", "a GET brings HTTP 404, not Karrot's 405"),
+        (ReadWebhook(404, "", is_karrot=False), "fault", "it answers a GET with HTTP 404, not with Karrot's 405"),
         (ReadWebhook(405, "", is_karrot=False), "fault", "is not Karrot's /burrow"),
     ],
 )
@@ -152,14 +152,14 @@ def test_burrow_s_own_templates_are_known_by_their_names(name: str) -> None:
     level, what, _ = only_finding(
         checks.template, burrow_snapshot(notifier_module(template_open=f"conf/{name}", send_close=False))
     )
-    assert (level, what) == ("fault", f"[notifier.a] has template-open conf/{name}: Karrot refuses what it makes")
+    assert (level, what) == ("fault", f"[notifier.a] has template-open conf/{name}: Karrot refuses its output")
 
 
 def test_both_templates_are_checked() -> None:
     level, _, remedy = only_finding(
         checks.template, burrow_snapshot(notifier_module(template_close="/etc/burrow/close.tmpl"))
     )
-    assert (level, remedy) == ("note", 'each has to be {"Event": {{ jsonencoder . }}}')
+    assert (level, remedy) == ("note", 'make sure that both contain {"Event": {{ jsonencoder . }}}')
 
 
 @pytest.mark.parametrize(
@@ -178,14 +178,17 @@ def test_a_timeout_that_holds_burrow_s_locks_too_long_is_reported() -> None:
 def test_a_notifier_that_accepts_any_certificate_is_noted() -> None:
     assert passes(checks.noverify, burrow_snapshot(notifier_module(noverify="true")))
     secure = notifier_module(noverify="true", url_open="https://karrot/burrow")
-    assert only_finding(checks.noverify, burrow_snapshot(secure))[:2] == ("note", "[notifier.a] takes any certificate")
+    assert only_finding(checks.noverify, burrow_snapshot(secure))[:2] == (
+        "note",
+        "[notifier.a] accepts any certificate",
+    )
 
 
 def test_an_allowlist_that_excludes_some_groups_is_noted_and_one_that_excludes_all_is_a_fault() -> None:
     assert passes(checks.allowlist, burrow_snapshot(notifier_module(group_allowlist=".*")))
     assert only_finding(checks.allowlist, burrow_snapshot(notifier_module(group_allowlist="^bill"))) == (
         "note",
-        "[notifier.a] group-allowlist keeps back 2 of 3 groups: audit, burrow-prod",
+        "[notifier.a] group-allowlist excludes 2 of 3 groups: audit, burrow-prod",
         '[notifier.a] group-allowlist = ".*"',
     )
     assert only_finding(
@@ -195,7 +198,7 @@ def test_an_allowlist_that_excludes_some_groups_is_noted_and_one_that_excludes_a
         '[notifier.a] group-whitelist = ".*"',
     )
     assert (
-        "could not be tried"
+        "could not be checked"
         in only_finding(checks.allowlist, burrow_snapshot(notifier_module(group_allowlist=r"\pL+")))[1]
     )
 

@@ -68,7 +68,7 @@ def test_burrow_writes_clusters_in_lower_case() -> None:
     assert passes(checks.cluster_names, burrow_snapshot())
     assert only_finding(checks.cluster_names, burrow_snapshot(**burrow_module("consumers", cluster="Prod"))) == (
         "fault",
-        "[consumer.prod] names Prod, which Burrow calls prod: nothing is stored",
+        "[consumer.prod] names Prod, but its name is prod: Burrow stores no commits",
         '[consumer.prod] cluster = "prod"',
     )
 
@@ -80,10 +80,10 @@ def test_a_cluster_without_a_consumer_section_and_one_with_a_space_are_faults() 
         "no consumer section reads the commits of prod",
     )
     spaced = burrow_snapshot(clusters={"prod eu": alone}, **burrow_module("consumers", cluster="prod eu"))
-    assert "never evaluated" in only_finding(checks.cluster_names, spaced)[1]
+    assert "Burrow never evaluates it" in only_finding(checks.cluster_names, spaced)[1]
     other = [each.what for each in checks.cluster_names(burrow_snapshot(**burrow_module("consumers", cluster="test")))]
     assert other == [
-        "[consumer.prod] names 'test', which is no cluster",
+        "[consumer.prod] names 'test', which is no cluster of Burrow",
         "no consumer section reads the commits of prod",
     ]
 
@@ -144,8 +144,8 @@ def test_a_window_of_commits_must_be_long_enough_for_verdicts() -> None:
     short = burrow_snapshot(verdicts=(make_verdict("billing", span_s=2), make_verdict("audit", span_s=0)))
     assert only_finding(checks.window, short) == (
         "warn",
-        "the window of billing, audit is shorter than one offset-refresh: the lag in it cannot change",
-        "[storage.default] min-distance = 1, or more intervals than 10",
+        "the window of billing, audit is shorter than one offset-refresh: the lag cannot change within it",
+        "[storage.default] min-distance = 1, or raise intervals above 10",
     )
     one = burrow_snapshot(verdicts=(make_verdict("billing", span_s=2), make_verdict("audit"), make_verdict("stock")))
     assert only_finding(checks.window, one)[0] == "note"
@@ -179,7 +179,7 @@ def test_a_burrow_that_does_not_watch_itself_is_not_judged() -> None:
 def test_names_that_rest_cannot_ask_for_are_noted() -> None:
     assert passes(checks.odd_names, burrow_snapshot())
     level, what, _ = only_finding(checks.odd_names, burrow_snapshot(groups={"prod": ("a/b", "", "c")}))
-    assert (level, what) == ("note", "2 names cannot be asked for over REST: 'a/b', ''")
+    assert (level, what) == ("note", "Burrow's REST API cannot hold 2 names: 'a/b', ''")
 
 
 NOTHING = BurrowSeen(url="http://burrow:8000")

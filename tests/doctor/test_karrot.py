@@ -36,7 +36,7 @@ def test_a_duty_that_fails_is_a_fault_and_names_its_runbook() -> None:
     assert only_finding(checks.components, failing) == (
         "fault",
         "resync is failing: Burrow is away",
-        f"the settings of resync: {KARROT}/config; {KARROT}/runbooks/KarrotBurrowSilent",
+        f"check the settings of resync at {KARROT}/config; runbook: {KARROT}/runbooks/KarrotBurrowSilent",
     )
 
 
@@ -46,7 +46,7 @@ def test_a_failing_reporter_is_a_fault_with_its_reason() -> None:
     assert only_finding(checks.reporters, karrot_snapshot(reporters=(failing,))) == (
         "fault",
         "the reporter cloudwatch is failing: AccessDenied: cloudwatch:PutMetricData",
-        f"what it says; its page is {KARROT}/reporters/cloudwatch",
+        f"fix the cause in this message; the reporter's page: {KARROT}/reporters/cloudwatch",
     )
 
 
@@ -68,7 +68,7 @@ def test_data_that_a_reporter_left_out_are_noted() -> None:
     left = metric_sample("karrot_reporter_dropped_total", 3, reporter="cloudwatch", reason="over_cap")
     assert only_finding(checks.dropped, karrot_snapshot(left))[:2] == (
         "note",
-        "cloudwatch left 3 out as over_cap, since the log began",
+        "cloudwatch left out 3 values or events (over_cap) since the log began",
     )
 
 
@@ -85,7 +85,7 @@ def test_refused_requests_are_a_fault_while_they_continue(check: Any, code: str)
     assert passes(check, karrot_snapshot())
     assert only_finding(check, rejected(code, 20, 5000))[:2] == (
         "fault",
-        f"refused as {code}: 7 requests since the log began, the last 20 s ago: It was wrong.",
+        f"refused as {code}: 7 requests since the log began, the newest 20 s ago: It was wrong.",
     )
     assert only_finding(check, rejected(code, 5000))[0] == "note"
     assert only_finding(check, rejected(code))[:2] == (
@@ -109,12 +109,18 @@ def test_a_silent_cluster_is_a_fault() -> None:
     old = metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(301).timestamp(), cluster="prod")
     assert only_finding(checks.silence, karrot_snapshot(old))[:2] == (
         "fault",
-        "the Burrow of prod was heard 301 s ago for the last time",
+        "the Burrow of prod sent its last event 301 s ago",
     )
     never = metric_sample("karrot_last_event_timestamp_seconds", 0, cluster="test")
-    assert only_finding(checks.silence, karrot_snapshot(never))[:2] == ("fault", "the Burrow of test was never heard")
+    assert only_finding(checks.silence, karrot_snapshot(never))[:2] == (
+        "fault",
+        "the Burrow of test never sent an event",
+    )
     other = metric_sample("karrot_events_rejected_total", 0, code="unauthorized")
-    assert only_finding(checks.silence, karrot_snapshot(samples=(other,)))[:2] == ("fault", "no Burrow was ever heard")
+    assert only_finding(checks.silence, karrot_snapshot(samples=(other,)))[:2] == (
+        "fault",
+        "no Burrow ever sent an event",
+    )
 
 
 def test_a_karrot_that_polls_kafka_needs_no_burrow_and_names_the_runbook_on_failure() -> None:
@@ -122,8 +128,8 @@ def test_a_karrot_that_polls_kafka_needs_no_burrow_and_names_the_runbook_on_fail
     assert passes(checks.silence, karrot_snapshot(samples=(other,), components={"watch": ReadComponent("ok")}))
     assert only_finding(checks.components, karrot_snapshot(components={"watch": ReadComponent("failing")})) == (
         "fault",
-        "watch is failing: Karrot logs why, and its home page says so",
-        f"the settings of watch: {KARROT}/config; {KARROT}/runbooks/KarrotWatchSilent",
+        "watch is failing: see the reason in the log of Karrot or on its home page",
+        f"check the settings of watch at {KARROT}/config; runbook: {KARROT}/runbooks/KarrotWatchSilent",
     )
 
 

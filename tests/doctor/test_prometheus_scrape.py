@@ -33,10 +33,10 @@ def test_a_prometheus_without_karrot_is_a_fault() -> None:
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
-        ("server returned HTTP status 401 Unauthorized", "authorization: "),
-        ('Get "http://karrot:5000/metrics": dial tcp: connect: connection refused', "targets: "),
-        ("sample_limit exceeded", "scrape_timeout: 30s, or the limit"),
-        ("EOF", "what it says; curl http://karrot:5000/metrics"),
+        ("server returned HTTP status 401 Unauthorized", "set authorization: "),
+        ('Get "http://karrot:5000/metrics": dial tcp: connect: connection refused', "set targets to "),
+        ("sample_limit exceeded", "set scrape_timeout: 30s, or raise the limit"),
+        ("EOF", "fix the cause in this message; try curl http://karrot:5000/metrics"),
     ],
 )
 def test_a_target_that_is_down_is_a_fault_with_its_reason(error: str, remedy: str) -> None:
@@ -48,13 +48,13 @@ def test_a_target_that_is_down_is_a_fault_with_its_reason(error: str, remedy: st
 
 def test_another_path_is_a_warning() -> None:
     other = prometheus_snapshot(scrape_target(scrape_url=f"{KARROT}/api/v1/groups"))
-    assert only_finding(checks.scrape_fails, other)[::2] == ("warn", "metrics_path: /metrics")
+    assert only_finding(checks.scrape_fails, other)[::2] == ("warn", "set metrics_path: /metrics")
 
 
 def test_a_target_s_own_cluster_label_renames_karrot_s() -> None:
     assert passes(checks.honor_labels, prometheus_snapshot())
     level, what, remedy = only_finding(checks.honor_labels, prometheus_snapshot(scrape_target(labels=CLASHING)))
-    assert (level, what) == ("fault", "Prometheus moves Karrot's labels aside: exported_cluster")
+    assert (level, what) == ("fault", "Prometheus renames Karrot's labels: exported_cluster")
     assert "honor_labels: true" in remedy
 
 
@@ -65,7 +65,7 @@ def test_honor_labels_keeps_karrot_s_labels() -> None:
 
 def test_renamed_labels_are_found_whatever_the_configuration_says() -> None:
     level, what, _ = only_finding(checks.honor_labels, prometheus_snapshot(config={}, exported=["exported_cluster"]))
-    assert (level, what) == ("fault", "Prometheus moves Karrot's labels aside: exported_cluster")
+    assert (level, what) == ("fault", "Prometheus renames Karrot's labels: exported_cluster")
 
 
 @pytest.mark.parametrize(("interval", "level"), [("15s", "ok"), ("1m", "ok"), ("2m", "warn"), ("5m0s", "fault")])
@@ -115,7 +115,7 @@ def test_different_clocks_are_a_warning() -> None:
     assert passes(checks.clocks, karrot_snapshot(), prometheus_snapshot())
     assert only_finding(checks.clocks, karrot_snapshot(now=seconds_ago(-40)), prometheus_snapshot())[:2] == (
         "warn",
-        "the clocks of Karrot and Prometheus are 40 s apart",
+        "the clocks of Karrot and Prometheus differ by 40 s",
     )
 
 

@@ -108,7 +108,7 @@ def test_another_server_is_not_taken_for_karrot_or_prometheus(body: bytes) -> No
         seen = look(None, url, url, asking=QUICK)
     assert isinstance(seen.karrot, Away)
     assert isinstance(seen.prometheus, Away)
-    assert "is not understood" in seen.karrot.said
+    assert "is not valid" in seen.karrot.said
 
 
 def test_no_answer_of_a_karrot_causes_a_traceback() -> None:
@@ -194,7 +194,7 @@ def test_a_side_that_does_not_answer_is_a_fault_and_the_others_are_checked() -> 
     )
     (away,) = [each for each in found if each.level is Level.FAULT]
     assert away.what == "Burrow cannot be read at http://b:8000: no connection: refused"
-    assert [each.what for each in found if each.level is Level.NOTE] == ["Prometheus was not looked at"]
+    assert [each.what for each in found if each.level is Level.NOTE] == ["Prometheus was not checked"]
     assert "silence" in {each.check for each in found}
     assert "lag" not in {each.check for each in found}
 
@@ -203,7 +203,7 @@ def test_an_unreadable_part_is_a_warning_with_the_error() -> None:
     closed = karrot_snapshot(settings=None, unread=(Unread("settings (/config)", "HTTP 401 from /config"),))
     (warned,) = [each for each in examine(Snapshot(karrot=closed)) if each.level is Level.WARN]
     assert warned.what == "Karrot: settings (/config) could not be read: HTTP 401 from /config"
-    assert warned.remedy == "KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor"
+    assert warned.remedy == "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor"
 
 
 def test_names_of_checks_are_unique() -> None:

@@ -1,4 +1,4 @@
-"""Defines findings (a level, what is wrong, and the line that fixes it) and the checks that make them."""
+"""Defines findings and checks. A finding has a level, a fault and the line that fixes it; checks make findings."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,10 @@ P = ParamSpec("P")
 
 
 class Level(StrEnum):
-    """How bad it is. ``fault``: something does not work. ``warn``: it will not, or not always. ``note``: to know."""
+    """How serious a finding is.
+
+    ``fault``: something does not work. ``warn``: it will fail, or fails sometimes. ``note``: only for information.
+    """
 
     FAULT = "fault"
     WARN = "warn"
@@ -20,16 +23,16 @@ class Level(StrEnum):
 
     @property
     def is_wrong(self) -> bool:
-        """Whether there is something to fix."""
+        """Whether the finding needs a fix."""
         return self in (Level.FAULT, Level.WARN)
 
 
-class _NotJudged(Exception):  # noqa: N818 (says what became of a check)
-    """There is nothing to judge by."""
+class _NotJudged(Exception):  # noqa: N818 (it describes a result)
+    """The check has no data, so it makes no finding."""
 
 
 class Said(NamedTuple):
-    """What a check says about one thing: ``remedy`` is the line that fixes it, or where to look."""
+    """A finding without its check: ``remedy`` is the line that fixes the fault, or says where to look."""
 
     level: Level
     what: str
@@ -38,7 +41,7 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check. ``where`` is the page and heading of the documentation."""
+    """A result of a check. ``where`` is the page and heading in the documentation."""
 
     level: Level
     check: str
@@ -49,9 +52,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[P]):
-    """A check for one trap. ``trap`` says what may be wrong, ``well`` what is true if it is not.
+    """A check for one fault. ``trap`` describes the fault, ``well`` the state without it.
 
-    ``problems`` are those that it finds and that the pages show or an alert fires on.
+    ``problems`` are the known problems that the check finds and that a page or an alert reports too.
     """
 
     name: str
@@ -62,7 +65,7 @@ class Check(Generic[P]):
     problems: tuple[KnownProblem, ...] = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> list[Finding]:
-        """Run the check: at least one finding, unless it has nothing to judge by."""
+        """Run the check. It returns at least one finding, or none if it has no data."""
         try:
             said = list(self.look(*args, **kwargs)) or [Said(Level.OK, self.well)]
         except _NotJudged:
@@ -71,7 +74,7 @@ class Check(Generic[P]):
 
 
 def check(*problems: KnownProblem, well: str, where: str) -> Callable[[Callable[P, Iterator[Said]]], Check[P]]:
-    """Make a check of a function: its name is the check's, the first line of its docstring the trap."""
+    """Make a check from a function: its name becomes the check's name, its docstring's first line the trap."""
 
     def make(look: Callable[P, Iterator[Said]]) -> Check[P]:
         trap = (look.__doc__ or "").partition("\n")[0]
@@ -81,7 +84,7 @@ def check(*problems: KnownProblem, well: str, where: str) -> Callable[[Callable[
 
 
 def only_if(is_there: object) -> None:
-    """End a check without a finding, good or bad, if what it judges by is missing."""
+    """End a check without any finding if the data that it needs is missing."""
     if not is_there:
         raise _NotJudged
 
@@ -92,10 +95,10 @@ def fault(what: str, remedy: str) -> Said:
 
 
 def warn(what: str, remedy: str) -> Said:
-    """Something will not work, or does not always."""
+    """Something will fail, or fails sometimes."""
     return Said(Level.WARN, what, remedy)
 
 
 def note(what: str, remedy: str = "") -> Said:
-    """Something to know."""
+    """Information that needs no fix."""
     return Said(Level.NOTE, what, remedy)

@@ -1,4 +1,4 @@
-"""Checks Burrow's notifiers: whether each event gets to Karrot, and complete."""
+"""Checks Burrow's notifiers: whether each event reaches Karrot, and is complete."""
 
 import posixpath
 import re
@@ -19,39 +19,39 @@ _NEVER_WAITS, _SHORT, _LONG = 0, 3, 30
 
 @check(well="a notifier posts to Karrot", where="burrow.md#connecting-burrow")
 def notifier(seen: BurrowSeen) -> Iterator[Said]:
-    """No notifier of Burrow's posts to Karrot."""
+    """No notifier of Burrow posts to Karrot."""
     only_if(seen.has_read("notifier"))
     if seen.to_karrot:
         return
     told = [f"{name} ({each.class_name}, {each.url_open or 'no URL'})" for name, each in seen.notifiers.items()]
-    have = f"its notifiers are {', '.join(told)}" if told else "it has no notifier at all"
+    have = f"Burrow's notifiers are {', '.join(told)}" if told else "Burrow has no notifier"
     yield fault(
         f"no notifier posts to Karrot: {have}",
-        f"karrot burrow-config --url {seen.karrot_url or 'http://karrot:5000'} prints the section for burrow.toml",
+        f"run karrot burrow-config --url {seen.karrot_url or 'http://karrot:5000'}, and add its output to burrow.toml",
     )
 
 
-@check("only unhealthy verdicts", well="every group is sent, the healthy too", where=_LINES)
+@check("only unhealthy verdicts", well="Burrow sends healthy groups too", where=_LINES)
 def threshold(seen: BurrowSeen) -> Iterator[Said]:
-    """A threshold above 1: a group that is well is never sent, so its lag is not seen."""
+    """A threshold is above 1: Burrow never sends a group that is OK, so Karrot does not know its lag."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         if each.threshold > _ERR:
-            said = "nothing but closes is ever sent"
+            said = "Burrow sends only the closes of incidents"
         elif each.threshold > _OK:
-            said = f"only groups in {'WARN and ERR' if each.threshold == _WARN else 'ERR'} are sent, no healthy lag"
+            said = f"Burrow sends only groups in {'WARN and ERR' if each.threshold == _WARN else 'ERR'}"
         else:
             continue
         yield fault(f"{_section(name)} has threshold {each.threshold}: {said}", f"{_section(name)} threshold = 1")
 
 
-@check(well="the end of an incident is sent", where=_LINES)
+@check(well="Burrow sends the end of an incident", where=_LINES)
 def send_close(seen: BurrowSeen) -> Iterator[Said]:
-    """send-close is off, or has no address of its own: nobody says that an incident is over."""
+    """send-close is off, or has no URL or template: Karrot does not learn when an incident ends."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         if not each.send_close:
-            later = "by the next healthy verdict" if each.threshold <= _OK else "by silence alone"
+            later = "with the next OK verdict" if each.threshold <= _OK else "only through silence"
             yield warn(
                 f"{_section(name)} has send-close off: an incident ends {later}", f"{_section(name)} send-close = true"
             )
@@ -70,7 +70,7 @@ def send_close(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="events are sent with POST", where=_LINES)
 def method(seen: BurrowSeen) -> Iterator[Said]:
-    """A method other than POST: DELETE loses its body in many proxies, others are refused with 405."""
+    """A method is not POST: many proxies remove the body of a DELETE, and Karrot refuses other methods with 405."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         for key, given in (("method-open", each.method_open), ("method-close", each.method_close)):
@@ -82,23 +82,23 @@ def method(seen: BurrowSeen) -> Iterator[Said]:
                 case "POST":
                     continue
                 case "PUT":
-                    yield note(f"{told}: Karrot takes it, though proxies may repeat it", mend)
+                    yield note(f"{told}: Karrot accepts it, but proxies may repeat it", mend)
                 case "DELETE":
-                    yield warn(f"{told}: Karrot takes it, but many proxies strip a DELETE of its body", mend)
+                    yield warn(f"{told}: Karrot accepts it, but many proxies remove the body of a DELETE", mend)
                 case _:
-                    yield fault(f"{told}: Karrot takes POST, PUT and DELETE", mend)
+                    yield fault(f"{told}: Karrot accepts only POST, PUT and DELETE", mend)
 
 
-@check(well="the URLs lead to /burrow", where=_LINES)
+@check(well="the URLs end in /burrow", where=_LINES)
 def url(seen: BurrowSeen) -> Iterator[Said]:
-    """A URL that does not end in /burrow, or that is a template of its own."""
+    """A URL does not end in /burrow, or contains a template."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         for key, given in _urls(each):
             path = urlsplit(given).path.rstrip("/")
             if "{{" in given:
                 yield warn(
-                    f"{_section(name)} has a template in {key}: a group with ? # or % in its name breaks the address",
+                    f"{_section(name)} has a template in {key}: a group with ? # or % in its name breaks the URL",
                     f'{_section(name)} {key} = "http://karrot:5000/burrow"',
                 )
             elif not path.endswith(WEBHOOK_PATH):
@@ -108,18 +108,18 @@ def url(seen: BurrowSeen) -> Iterator[Said]:
                 )
 
 
-@check(well="Karrot answers where the notifier posts to, without a redirect", where=_WRONG)
+@check(well="Karrot answers at the notifier's URL, without a redirect", where=_WRONG)
 def webhook(seen: BurrowSeen) -> Iterator[Said]:
-    """The notifier's URL leads to a redirect, to nobody, or to somebody who is not Karrot."""
+    """At the notifier's URL there is a redirect, no answer, or an answer that is not Karrot's."""
     only_if(seen.webhooks)
     for address, found in seen.webhooks.items():
         if not found.is_karrot:
             yield _not_karrot(address, found)
 
 
-@check(well="no template is one of Burrow's own", where=_LINES)
+@check(well="no notifier uses one of Burrow's own templates", where=_LINES)
 def template(seen: BurrowSeen) -> Iterator[Said]:
-    """A template that Burrow ships leaves out cluster and lag; of templates the name alone can be seen."""
+    """A notifier uses a template that Burrow ships, which leaves out cluster and lag (only its name is visible)."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         used = [("template-open", each.template_open)]
@@ -127,49 +127,53 @@ def template(seen: BurrowSeen) -> Iterator[Said]:
         for key, path in used:
             if not path or _BURROWS_OWN.fullmatch(posixpath.basename(path)):
                 yield fault(
-                    f"{_section(name)} has {key} {path or 'empty'}: Karrot refuses what it makes",
-                    f'{_section(name)} {key} = "/etc/burrow/karrot.tmpl", written by karrot burrow-config --template',
+                    f"{_section(name)} has {key} {path or 'empty'}: Karrot refuses its output",
+                    f'{_section(name)} {key} = "/etc/burrow/karrot.tmpl"; karrot burrow-config --template writes it',
                 )
         if each.send_close and each.template_close and each.template_close != each.template_open:
             yield note(
                 f"{_section(name)} has two templates, {each.template_open} and {each.template_close}",
-                'each has to be {"Event": {{ jsonencoder . }}}',
+                'make sure that both contain {"Event": {{ jsonencoder . }}}',
             )
 
 
-@check(well="the notifier waits long enough and not too long", where=_LINES)
+@check(well="the notifier's timeout is neither too short nor too long", where=_LINES)
 def timeout(seen: BurrowSeen) -> Iterator[Said]:
-    """A timeout that is no whole number, shorter than Karrot needs to say 503, or longer than the interval."""
+    """A timeout is not a whole number, is too short for Karrot to answer 503, or is longer than the interval."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         mend = f"{_section(name)} timeout = 5"
         waits = each.timeout if each.timeout is not None else 5
         if waits <= _NEVER_WAITS:
-            yield fault(f'{_section(name)} has a timeout that is no whole number ("5s"?): Burrow waits for ever', mend)
+            yield fault(
+                f'{_section(name)} has a timeout that is not a whole number (such as "5s"): Burrow waits for ever', mend
+            )
         elif waits < _SHORT:
-            yield warn(f"{_section(name)} gives up after {waits} s, before Karrot says that it is overloaded", mend)
+            yield warn(
+                f"{_section(name)} gives up after {waits} s, before Karrot can answer that it is overloaded", mend
+            )
         elif waits >= seen.interval:
             yield warn(
-                f"{_section(name)} waits {waits} s and Burrow evaluates every {seen.interval} s: "
-                "while a sink is slow, requests overtake each other",
+                f"{_section(name)} waits {waits} s, but Burrow evaluates every {seen.interval} s: "
+                "while the receiver is slow, requests overtake each other",
                 mend,
             )
         elif waits > _LONG:
-            yield warn(f"{_section(name)} waits {waits} s: Burrow holds its locks meanwhile", mend)
+            yield warn(f"{_section(name)} waits {waits} s, and Burrow holds its locks during this time", mend)
 
 
-@check(well="certificates are verified", where="burrow.md#connecting-burrow")
+@check(well="the notifier verifies certificates", where="burrow.md#connecting-burrow")
 def noverify(seen: BurrowSeen) -> Iterator[Said]:
-    """The notifier takes any certificate."""
+    """The notifier accepts any certificate."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         if (each.noverify or "").lower() in ("true", "1", "t") and (each.url_open or "").startswith("https:"):
-            yield note(f"{_section(name)} takes any certificate", f"{_section(name)} extra-ca instead of noverify")
+            yield note(f"{_section(name)} accepts any certificate", f"{_section(name)} extra-ca instead of noverify")
 
 
-@check(well="the notifier's allowlist lets every group pass", where=_LINES)
+@check(well="the notifier's allowlist admits every group", where=_LINES)
 def allowlist(seen: BurrowSeen) -> Iterator[Said]:
-    """A notifier's allowlist keeps groups back that Burrow knows."""
+    """A notifier's allowlist excludes groups that Burrow knows."""
     everybody = [group for names in seen.groups.values() for group in names]
     only_if(seen.to_karrot and everybody)
     for name, each in seen.to_karrot.items():
@@ -179,41 +183,43 @@ def allowlist(seen: BurrowSeen) -> Iterator[Said]:
         try:
             kept = [group for group in everybody if not re.search(pattern, group)]
         except re.error:
-            yield note(f"{_section(name)} {key} {pattern!r} could not be tried here", mend)
+            yield note(f"{_section(name)} {key} {pattern!r} could not be checked here", mend)
             continue
         if kept:
             say = fault if len(kept) == len(everybody) else note
             groups = counted_plain(len(everybody), "group")
-            yield say(f"{_section(name)} {key} keeps back {len(kept)} of {groups}: {some(kept)}", mend)
+            yield say(f"{_section(name)} {key} excludes {len(kept)} of {groups}: {some(kept)}", mend)
 
 
 @check(well="", where=_WRONG)
 def unseen(seen: BurrowSeen) -> Iterator[Said]:
-    """What Burrow does not tell of itself has to be looked up in its burrow.toml."""
+    """Burrow does not show some settings of its notifiers: check them in burrow.toml."""
     only_if(seen.to_karrot)
     for name in seen.to_karrot:
         yield note(
-            f"of {_section(name)} Burrow tells no send-interval, send-once, group-denylist, headers and user, "
-            "nor what its templates hold",
-            "in burrow.toml: send-interval less than interval; no send-once; a denylist only on purpose; "
-            'headers with Idempotency-Key = "1"; username and password as Karrot has them',
+            f"Burrow does not show send-interval, send-once, group-denylist, headers, user and templates' content of "
+            f"{_section(name)}",
+            "check in burrow.toml: send-interval is less than interval; send-once is not set; a denylist is intended; "
+            'headers have Idempotency-Key = "1"; username and password are the ones that Karrot has',
         )
 
 
 def _not_karrot(address: str, found: ReadWebhook) -> Said:
-    sample = "from Burrow's host: karrot send-sample --url " + address.removesuffix("/").removesuffix(WEBHOOK_PATH)
+    sample = "on Burrow's host, run karrot send-sample --url " + address.removesuffix("/").removesuffix(WEBHOOK_PATH)
     match found.status:
         case 0:
-            return note(f"{address} could not be asked from here: {found.said}", sample)
+            return note(f"{address} could not be reached from here: {found.said}", sample)
         case 301 | 302 | 303:
             return fault(
-                f"{address} redirects to {found.said}: Burrow drops the event on the way and counts a success",
+                f"{address} redirects to {found.said}: Burrow loses the event and counts a success",
                 f'url-open and url-close = "{found.said}"',
             )
         case 307 | 308:
             return warn(f"{address} redirects to {found.said}", f'url-open and url-close = "{found.said}"')
         case status:
-            return fault(f"{address} is not Karrot's /burrow: a GET brings HTTP {status}, not Karrot's 405", sample)
+            return fault(
+                f"{address} is not Karrot's /burrow: it answers a GET with HTTP {status}, not with Karrot's 405", sample
+            )
 
 
 def _urls(each: NotifierModule) -> list[tuple[str, str]]:

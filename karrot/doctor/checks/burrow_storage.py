@@ -1,4 +1,4 @@
-"""Checks what Burrow reads and stores: whether its verdicts can be right."""
+"""Checks what Burrow reads and stores, which decides whether its verdicts are right."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def ready(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="Burrow is 1.3.5 or later", where=_DOCTOR)
 def release(seen: BurrowSeen) -> Iterator[Said]:
-    """A Burrow before 1.3.5: it may fall silent for good once ZooKeeper was away, and its lists have old names."""
+    """Burrow is older than 1.3.5: it may stay silent after a ZooKeeper outage, and its lists have old names."""
     lists = [
         f"[{kind}.{name}] group-whitelist"
         for kind, modules in (("notifier", seen.notifiers), ("consumer", seen.consumers), ("storage", seen.storages))
@@ -37,60 +37,62 @@ def release(seen: BurrowSeen) -> Iterator[Said]:
     ]
     if lists:
         yield note(
-            f"this Burrow is older than 1.3.5: an update stops at its old names ({', '.join(lists)})",
-            "with the update: group-allowlist and group-denylist instead of group-whitelist and group-blacklist",
+            f"this Burrow is older than 1.3.5: a newer Burrow refuses its old names ({', '.join(lists)})",
+            "with the update, rename group-whitelist to group-allowlist and group-blacklist to group-denylist",
         )
     elif seen.ready is None:
-        yield note("this Burrow is older than 1.3.5, or does not say whether it is ready", "update Burrow")
+        yield note("this Burrow is older than 1.3.5, or does not report whether it is ready", "update Burrow")
 
 
 @check(well="ZooKeeper is configured", where=_WRONG)
 def zookeeper(seen: BurrowSeen) -> Iterator[Said]:
-    """A notifier without ZooKeeper: only the holder of a lock there sends, also where Kafka runs without it."""
+    """A notifier has no ZooKeeper: Burrow sends only with a lock in ZooKeeper, even if Kafka runs without ZooKeeper."""
     only_if(seen.notifiers and seen.zookeeper is not None)
     if seen.zookeeper is not None and not seen.zookeeper.servers:
-        yield fault("Burrow has notifiers and no ZooKeeper: it sends nothing", '[zookeeper] servers = ["HOST:2181"]')
+        yield fault("Burrow has notifiers but no ZooKeeper: it sends nothing", '[zookeeper] servers = ["HOST:2181"]')
 
 
 @check(well="Burrow lists topics and groups of every cluster", where=_WRONG)
 def lists(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow lists no cluster, or no topics or groups of one."""
-    only_if(seen.ready is not False)  # while it starts it lists nothing, which is a finding of its own
+    """Burrow lists no cluster, or no topics or no groups of a cluster."""
+    only_if(seen.ready is not False)  # a Burrow that is starting lists nothing: the check `ready` reports it
     if not seen.listed:
-        yield fault("Burrow lists no cluster", 'a section [cluster.NAME] with class-name = "kafka" and servers')
+        yield fault("Burrow lists no cluster", 'add a section [cluster.NAME] with class-name = "kafka" and servers')
     for cluster in seen.listed:
         if seen.topics.get(cluster) == 0:
             yield fault(
                 f"Burrow lists no topic of {cluster}: it does not read the brokers, or has just started",
-                f"[cluster.{cluster}] servers and client-profile; Burrow's log names the error",
+                f"check servers and client-profile of [cluster.{cluster}]; Burrow's log has the error",
             )
         elif cluster in seen.groups and not seen.groups[cluster]:
             yield fault(
                 f"Burrow lists no group of {cluster}",
-                f'a [consumer.NAME] with cluster = "{cluster}", its group-allowlist, and kafka-version of its profile',
+                f'check the [consumer.NAME] with cluster = "{cluster}": its group-allowlist and its kafka-version',
             )
 
 
-@check(well="every cluster has its consumer section, by the name that Burrow has", where=_WRONG)
+@check(well="every cluster has a consumer section with the right name", where=_WRONG)
 def cluster_names(seen: BurrowSeen) -> Iterator[Said]:
-    """A consumer section that names its cluster in upper case, or a name with a space: nothing is stored."""
+    """A consumer section has its cluster in upper case, or a cluster's name has a space: Burrow stores no commits."""
     only_if(seen.clusters and seen.has_read("cluster", "consumer"))
     for name, each in seen.consumers.items():
         if each.cluster in seen.clusters:
             continue
         if (lower := each.cluster.lower()) in seen.clusters:
             yield fault(
-                f"[consumer.{name}] names {each.cluster}, which Burrow calls {lower}: nothing is stored",
+                f"[consumer.{name}] names {each.cluster}, but its name is {lower}: Burrow stores no commits",
                 f'[consumer.{name}] cluster = "{lower}"',
             )
         else:
             yield fault(
-                f"[consumer.{name}] names {each.cluster!r}, which is no cluster",
-                f"[consumer.{name}] cluster = one of {', '.join(seen.clusters) or 'the [cluster.NAME] sections'}",
+                f"[consumer.{name}] names {each.cluster!r}, which is no cluster of Burrow",
+                f"[consumer.{name}] cluster must be one of {', '.join(seen.clusters) or 'the [cluster.NAME] sections'}",
             )
     for cluster in seen.clusters:
         if " " in cluster:
-            yield fault(f"the cluster {cluster!r} has a space in its name: it is never evaluated", "rename it")
+            yield fault(
+                f"the cluster {cluster!r} has a space in its name: Burrow never evaluates it", "rename the cluster"
+            )
         elif cluster not in {each.cluster.lower() for each in seen.consumers.values()}:
             yield fault(
                 f"no consumer section reads the commits of {cluster}",
@@ -100,7 +102,7 @@ def cluster_names(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="no kafka-version is too old for consumer groups", where=_DOCTOR)
 def kafka_version(seen: BurrowSeen) -> Iterator[Said]:
-    """A kafka-version before 0.11: Burrow finds no groups and says nothing."""
+    """A kafka-version is older than 0.11: Burrow finds no groups and reports no error."""
     profiles = {
         each.client_profile
         for modules in (seen.clusters, seen.consumers)
@@ -113,75 +115,77 @@ def kafka_version(seen: BurrowSeen) -> Iterator[Said]:
         if version and version < _OLDEST_KAFKA:
             yield fault(
                 f"[client-profile.{profile.name}] has kafka-version {profile.kafka_version}: "
-                "Burrow finds no groups and says nothing",
+                "Burrow finds no groups and reports no error",
                 f'[client-profile.{profile.name}] kafka-version = "2.8.0"',
             )
 
 
 @check(well="Burrow watches every group", where=_DOCTOR)
 def watched_groups(seen: BurrowSeen) -> Iterator[Said]:
-    """An allowlist of a consumer or of the storage: Burrow itself does not know the other groups."""
+    """A consumer or the storage has an allowlist: Burrow itself does not know the other groups."""
     only_if(seen.consumers and seen.storages)
     for kind, modules in (("consumer", seen.consumers), ("storage", seen.storages)):
         for name, each in modules.items():
             if (pattern := each.group_allowlist or each.group_whitelist or "") not in _EVERYTHING:
                 yield note(
                     f"[{kind}.{name}] watches only groups that match {pattern!r}",
-                    f'[{kind}.{name}] group-allowlist = ".*" for all',
+                    f'for all groups: [{kind}.{name}] group-allowlist = ".*"',
                 )
 
 
 @check(well="Burrow reads commits from the beginning", where=_DOCTOR)
 def start_latest(seen: BurrowSeen) -> Iterator[Said]:
-    """start-latest: a group that does not commit after Burrow's start is not known."""
+    """start-latest is set: Burrow does not know a group that has not committed since Burrow's start."""
     only_if(seen.consumers)
     for name, each in seen.consumers.items():
         if each.start_latest:
             yield note(
-                f"[consumer.{name}] starts at the latest commit: a group that has stopped is unknown after a restart",
+                f"[consumer.{name}] starts at the latest commit: after a restart it knows no stopped group",
                 f"[consumer.{name}] start-latest = false, or backfill-earliest = true",
             )
 
 
-@check(well="log ends and topics are read often enough", where=_DOCTOR)
+@check(well="Burrow reads log end offsets and topics often enough", where=_DOCTOR)
 def refresh(seen: BurrowSeen) -> Iterator[Said]:
-    """Log ends read more seldom than groups are judged, or new topics noticed late."""
+    """Burrow reads log end offsets less often than it evaluates groups, or finds new topics late."""
     only_if(seen.clusters)
     for name, each in seen.clusters.items():
         if each.offset_refresh > min(_SLOW_REFRESH_S, seen.interval):
             yield warn(
-                f"[cluster.{name}] reads log ends every {each.offset_refresh} s: lags are that old, and 0 in between",
+                f"[cluster.{name}] reads log end offsets every {each.offset_refresh} s: lags are up to that old, "
+                "and can be 0 in between",
                 f"[cluster.{name}] offset-refresh = 10",
             )
         if each.topic_refresh > _SLOW_TOPICS_S:
             yield warn(
-                f"[cluster.{name}] looks for topics every {each.topic_refresh} s: commits on a new one are lost before",
+                f"[cluster.{name}] looks for topics every {each.topic_refresh} s: until then, commits on a new topic "
+                "are lost",
                 f"[cluster.{name}] topic-refresh = 60",
             )
 
 
-@check(well="windows of commits span enough time to judge by", where=_DOCTOR)
+@check(well="windows of commits span enough time", where=_DOCTOR)
 def window(seen: BurrowSeen) -> Iterator[Said]:
-    """Windows of commits too small to judge by: few intervals, or commits closer together than min-distance mends."""
+    """Windows of commits are too short for a verdict: too few intervals, or commits that follow too closely."""
     only_if(seen.storages)
     for name, each in seen.storages.items():
         if each.intervals < _FEWEST_INTERVALS:
             yield warn(
-                f"[storage.{name}] keeps {each.intervals} commits of a partition: verdicts jump about",
+                f"[storage.{name}] keeps {each.intervals} commits of a partition: verdicts change too often",
                 f"[storage.{name}] intervals = 10",
             )
         short = [event.consumer for event in seen.verdicts if _is_short(seen, event)]
         if short:
             say = warn if len(short) * 2 > len(seen.verdicts) else note
             yield say(
-                f"the window of {some(short)} is shorter than one offset-refresh: the lag in it cannot change",
-                f"[storage.{name}] min-distance = 1, or more intervals than {each.intervals}",
+                f"the window of {some(short)} is shorter than one offset-refresh: the lag cannot change within it",
+                f"[storage.{name}] min-distance = 1, or raise intervals above {each.intervals}",
             )
 
 
-@check(well="a group is remembered for long enough", where=_DOCTOR)
+@check(well="Burrow remembers groups for long enough", where=_DOCTOR)
 def expire_group(seen: BurrowSeen) -> Iterator[Said]:
-    """expire-group so short that a stopped group is forgotten before anybody looks."""
+    """expire-group is so short that Burrow forgets a stopped group before you can notice it."""
     only_if(seen.storages)
     for name, each in seen.storages.items():
         if each.expire_group < _SHORTEST_MEMORY_S:
@@ -193,7 +197,7 @@ def expire_group(seen: BurrowSeen) -> Iterator[Said]:
 
 @check("Burrow behind", well="Burrow keeps up with the commits", where=_WRONG)
 def self_lag(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow itself lags on __consumer_offsets: every other number is old."""
+    """Burrow itself lags on __consumer_offsets: every other value is old."""
     own = [event for event in seen.verdicts if has_burrow_name(event.consumer)]
     only_if(own)
     for event in own:
@@ -201,23 +205,23 @@ def self_lag(seen: BurrowSeen) -> Iterator[Said]:
             yield fault(
                 f"Burrow itself lags in {event.cluster}: {event.consumer} is {event.status_text} with "
                 f"{event.total_lag} records to read, so every other lag is old",
-                "more CPU for Burrow, or less to read: group-denylist in its consumer section",
+                "give Burrow more CPU, or fewer groups with group-denylist in its consumer section",
             )
 
 
-@check(well="every name can be asked for", where=_DOCTOR)
+@check(well="Burrow's REST API can hold every group's name", where=_DOCTOR)
 def odd_names(seen: BurrowSeen) -> Iterator[Said]:
-    """Groups whose names Burrow's REST API cannot hold: webhooks bring them, resync and karrot lag cannot."""
+    """Groups have names that Burrow's REST API cannot hold: webhooks bring them, resync and karrot lag cannot."""
     odd = [group for groups in seen.groups.values() for group in groups if "/" in group or not group]
     if odd:
         yield note(
-            f"{counted_plain(len(odd), 'name')} cannot be asked for over REST: {some([repr(group) for group in odd])}",
-            "webhooks bring them all the same",
+            f"Burrow's REST API cannot hold {counted_plain(len(odd), 'name')}: {some([repr(group) for group in odd])}",
+            "nothing to do: webhooks bring these groups",
         )
 
 
 def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
-    """Whether a full window spans less time than passes between two reads of the log ends."""
+    """Whether a full window spans less time than passes between two reads of the log end offsets."""
     cluster = seen.clusters.get(event.cluster)
     spans_s = (
         (each.end.timestamp_ms - each.start.timestamp_ms) / 1000

@@ -1,4 +1,4 @@
-"""Checks Karrot itself: whether it stores the events that it gets and delivers them to the reporters."""
+"""Checks Karrot itself: whether it stores the events that it gets, and delivers them to its reporters."""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,14 +17,15 @@ _DAMAGE = {
 }
 
 
-@check("log not writable", well="the event log can be written", where="data-directory.md")
+@check("log not writable", well="the event log is writable", where="data-directory.md")
 def log_writable(seen: KarrotSeen) -> Iterator[Said]:
-    """Karrot's log is not writable: every event is answered with 503, and Burrow does not repeat it."""
+    """The event log is not writable: Karrot answers every event with 503, and Burrow does not repeat events."""
     log = seen.components.get("log")
     only_if(log)
     if log is not None and log.state != "ok":
         yield fault(
-            f"Karrot cannot store events: {log.detail or log.state}", "room and rights for KARROT_DATA_DIR on that disk"
+            f"Karrot cannot store events: {log.detail or log.state}",
+            "give the disk of KARROT_DATA_DIR free space and write permission",
         )
 
 
@@ -35,134 +36,142 @@ def components(seen: KarrotSeen) -> Iterator[Said]:
     for name, each in seen.components.items():
         if each.state == "failing" and name != "log" and not name.startswith("reporter "):
             yield fault(
-                f"{name} is failing: {each.detail or 'Karrot logs why, and its home page says so'}",
-                f"the settings of {name}: {seen.url}/config; {seen.url}/runbooks/{runbook_of_failing(name)}",
+                f"{name} is failing: {each.detail or 'see the reason in the log of Karrot or on its home page'}",
+                f"check the settings of {name} at {seen.url}/config; "
+                f"runbook: {seen.url}/runbooks/{runbook_of_failing(name)}",
             )
 
 
-@check("cloudwatch failing", "reporter failing", well="every reporter hands on what it gets", where="reporters.md")
+@check("cloudwatch failing", "reporter failing", well="every reporter passes on its events", where="reporters.md")
 def reporters(seen: KarrotSeen) -> Iterator[Said]:
-    """A reporter is failing, as cloudwatch does without rights, or is far behind."""
+    """A reporter is failing (such as cloudwatch without permissions), or is far behind."""
     only_if(seen.components or seen.reporters is not None)
     for each in seen.reporters or ():
         if each.state == "failing":
             yield fault(
                 f"the reporter {each.name} is failing: {each.last_error}",
-                f"what it says; its page is {seen.url}/reporters/{each.name}",
+                f"fix the cause in this message; the reporter's page: {seen.url}/reporters/{each.name}",
             )
         elif (each.backlog_age_seconds or 0) > _BEHIND_S:
             waiting = counted_plain(each.backlog_events or 0, "event")
             yield warn(
                 f"the reporter {each.name} is {each.backlog_age_seconds:.0f} s behind ({waiting})",
-                f"its page: {seen.url}/reporters/{each.name}",
+                f"see the reporter's page: {seen.url}/reporters/{each.name}",
             )
     if seen.reporters is None:
         for name, component in seen.components.items():
             if name.startswith("reporter ") and component.state == "failing":
-                yield fault(f"the {name} is failing", "KARROT_API_TOKEN for karrot doctor, which then says why")
+                yield fault(
+                    f"the {name} is failing", "set KARROT_API_TOKEN for karrot doctor: then it shows the reason"
+                )
 
 
-@check("values dropped", "groups left out of CloudWatch", well="reporters leave nothing out", where="cloudwatch.md")
+@check("values dropped", "groups left out of CloudWatch", well="no reporter leaves out a value", where="cloudwatch.md")
 def dropped(seen: KarrotSeen) -> Iterator[Said]:
-    """A reporter left values out: names that do not fit, too many groups, too old."""
+    """A reporter left out values: their names do not fit, there are too many groups, or the values are too old."""
     only_if(seen.samples)
     for sample in seen.of("karrot_reporter_dropped_total"):
         if sample.value:
             reporter, reason = sample.labels.get("reporter", ""), sample.labels.get("reason", "")
             yield note(
-                f"{reporter} left {sample.value:.0f} out as {reason}, since the log began",
-                f"{seen.url}/reporters/{reporter} shows the newest",
+                f"{reporter} left out {sample.value:.0f} values or events ({reason}) since the log began",
+                f"see the newest ones at {seen.url}/reporters/{reporter}",
             )
 
 
 @check("events refused", well="no body came from one of Burrow's own templates", where=_WRONG)
 def templates_refused(seen: KarrotSeen) -> Iterator[Said]:
-    """Bodies were refused as unsupported_template: a template is one of Burrow's own."""
+    """Bodies were refused as unsupported_template: a notifier uses one of Burrow's own templates."""
     yield from _refused(seen, {_TEMPLATE: CODES[_TEMPLATE].remedy})
 
 
-@check("events refused", well="nobody was refused for credentials", where="burrow.md#why-each-line")
+@check("events refused", well="no request had wrong credentials", where="burrow.md#why-each-line")
 def credentials(seen: KarrotSeen) -> Iterator[Said]:
-    """Somebody was refused with 401: Karrot has a password or token that Burrow's section does not."""
-    remedy = "username and password of the notifier as KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD"
+    """Requests were refused with 401: Burrow's notifier does not have the password or token that Karrot expects."""
+    remedy = "set the notifier's username and password to KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD"
     yield from _refused(seen, {_CREDENTIALS: remedy})
 
 
-@check("events refused", well="every body was understood", where="reference/codes.md")
+@check("events refused", well="every body was valid", where="reference/codes.md")
 def bodies(seen: KarrotSeen) -> Iterator[Said]:
-    """Bodies were refused for other reasons: cut, too large, or not Burrow's."""
+    """Bodies were refused for other reasons: they were cut off, too large, or not from Burrow."""
     codes = {sample.labels.get("code", "") for sample in seen.of("karrot_events_rejected_total")}
     others = sorted(codes - {_TEMPLATE, _CREDENTIALS, *_NOT_STORED})
-    yield from _refused(seen, dict.fromkeys(others, f"the bodies: {seen.url}/rejects"))
+    yield from _refused(seen, dict.fromkeys(others, f"see the bodies at {seen.url}/rejects"))
 
 
-@check("events refused", "log not writable", well="every event could be stored in time", where="reference/codes.md")
+@check("events refused", "log not writable", well="every event was stored in time", where="reference/codes.md")
 def not_stored(seen: KarrotSeen) -> Iterator[Said]:
-    """Events were answered with 503, because the disk was slow or full: Burrow does not repeat them."""
-    heals = "KARROT_BURROW_URL heals what was lost."
+    """Karrot answered events with 503, because the disk was slow or full: Burrow does not repeat these events."""
+    heals = "Set KARROT_BURROW_URL: resync then replaces lost events."
     yield from _refused(seen, {code: f"{CODES[code].remedy} {heals}" for code in _NOT_STORED})
 
 
-@check("Burrow silent", well="every cluster was heard lately", where=_WRONG)
+@check("Burrow silent", well="every cluster has a recent event", where=_WRONG)
 def silence(seen: KarrotSeen) -> Iterator[Said]:
-    """Nothing came from the Burrow of a cluster for long."""
+    """The Burrow of a cluster has sent no event for a long time."""
     only_if(seen.samples)
     for cluster, age in seen.heard.items():
         if age > seen.stale_after:
-            said = "was never heard" if age == float("inf") else f"was heard {age:.0f} s ago for the last time"
+            said = "never sent an event" if age == float("inf") else f"sent its last event {age:.0f} s ago"
             yield fault(
-                f"the Burrow of {cluster} {said}", "Burrow's log; from its host: karrot send-sample --url " + seen.url
+                f"the Burrow of {cluster} {said}",
+                "check Burrow's log; on its host, run karrot send-sample --url " + seen.url,
             )
     if not seen.heard and WATCH not in seen.components:  # watch needs no Burrow
-        yield fault("no Burrow was ever heard", f"karrot burrow-config --url {seen.url}")
+        yield fault(
+            "no Burrow ever sent an event",
+            f"add the section that karrot burrow-config --url {seen.url} prints to burrow.toml",
+        )
 
 
 @check("too many groups", well="every group has its series", where="reference/metrics.md")
 def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
-    """Groups got no series: more than KARROT_MAX_CONSUMERS, or two names met when cut."""
+    """Groups have no series: there are more than KARROT_MAX_CONSUMERS, or two long names are equal after a cut."""
     only_if(seen.samples)
     if dropped := seen.total("karrot_series_dropped_total"):
         yield warn(
-            f"groups got no series {counted_plain(dropped, 'time')} since the log began; "
-            f"{seen.total('karrot_consumers'):.0f} have",
-            f"KARROT_MAX_CONSUMERS above {seen.setting('MAX_CONSUMERS') or 50000}, or a denylist in Burrow",
+            f"a group was left without series {counted_plain(dropped, 'time')} since the log began; "
+            f"{seen.total('karrot_consumers'):.0f} groups have series",
+            f"raise KARROT_MAX_CONSUMERS above {seen.setting('MAX_CONSUMERS') or 50000}, "
+            "or exclude groups with a denylist in Burrow",
         )
 
 
 @check("log damaged", well="the log was never damaged", where="data-directory.md")
 def damage(seen: KarrotSeen) -> Iterator[Said]:
-    """The log was damaged: a disk that loses what it took."""
+    """The event log was damaged: the disk loses data that it had confirmed."""
     only_if(seen.samples)
     for metric, said in _DAMAGE.items():
         if times := seen.total(metric):
-            yield warn(f"{said}, {counted_plain(times, 'time')}", "another disk for KARROT_DATA_DIR")
+            yield warn(f"{said}, {counted_plain(times, 'time')}", "use another disk for KARROT_DATA_DIR")
 
 
 @check(well="the prometheus reporter is on", where="reporters.md")
 def exporter(seen: KarrotSeen) -> Iterator[Said]:
-    """The prometheus reporter is off: /metrics has no group."""
+    """The prometheus reporter is off: /metrics has no groups."""
     only_if(seen.settings)
     if "prometheus" not in seen.setting("REPORTERS").split(","):
-        yield note("the prometheus reporter is off: /metrics has no group", "KARROT_REPORTERS=prometheus,...")
+        yield note("the prometheus reporter is off: /metrics has no groups", "set KARROT_REPORTERS=prometheus,...")
 
 
 @check(
-    well="Spark has nothing to publish that the cloudwatch reporter does already",
+    well="Spark and the cloudwatch reporter do not publish the same events",
     where="pipeline.md#publishing-from-spark",
 )
 def published_twice(seen: KarrotSeen) -> Iterator[Said]:
-    """Karrot publishes to CloudWatch and writes an archive or a topic, which Spark may publish again: samples twice."""
+    """Karrot publishes to CloudWatch and writes an archive or a topic: if Spark publishes these too, samples double."""
     only_if(seen.settings)
     reporters = set(seen.setting("REPORTERS").split(","))
     if "cloudwatch" in reporters and reporters & {"archive", "kafka"}:
         yield note(
-            "karrot pipeline stream must not publish these events to CloudWatch: the cloudwatch reporter does already",
-            "karrot pipeline stream --to tables; or KARROT_REPORTERS without cloudwatch",
+            "the cloudwatch reporter publishes these events: karrot pipeline stream must not publish them again",
+            "use karrot pipeline stream --to tables, or remove cloudwatch from KARROT_REPORTERS",
         )
 
 
 def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
-    """A fault while it goes on, as far as that can be told; a note once it is over."""
+    """A fault for recent refusals, a note for older ones, a warning if their time is not known."""
     only_if(seen.samples)
     for code, text in remedies.items():
         remedy = text.replace("`", "")  # a terminal shows no Markdown
@@ -173,9 +182,9 @@ def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
         if newest is None:
             yield warn(told, remedy)
         elif seen.age(newest.received_at) <= REFUSED_LATELY_S:
-            yield fault(f"{told}, the last {seen.age(newest.received_at):.0f} s ago: {newest.detail}", remedy)
+            yield fault(f"{told}, the newest {seen.age(newest.received_at):.0f} s ago: {newest.detail}", remedy)
         else:
-            yield note(f"{told}, the last at {newest.received_at}: {newest.detail}", remedy)
+            yield note(f"{told}, the newest at {newest.received_at}: {newest.detail}", remedy)
 
 
 CHECKS = (
