@@ -1,9 +1,9 @@
-"""Measures the archive reporter, against writing the same lines to one gzip file.
+"""Measures the archive reporter; the yardstick writes the same lines to one gzip file.
 
 PYTHONPATH=tests python benchmarks/archive.py [--events 50000] [--partitions 12]
 
-Each way is measured three times in turn, and the median told. The log is in memory: what is measured is the reporter.
-Times are CPU seconds.
+Each way is measured three times in turn, and the median is printed. The log is in memory, so that only the reporter is
+measured. Times are CPU seconds.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PAGE = 500
 
 
 def made(count: int, partitions: int) -> list[StoredEvent]:
-    """As many events, of a thousand groups, ten to a millisecond."""
+    """Return a log with this number of events, of a thousand groups, ten per millisecond."""
     clock = ManualClock()
     found = []
     for number in range(count):
@@ -46,7 +46,7 @@ def made(count: int, partitions: int) -> list[StoredEvent]:
 
 
 def archived(events: Sequence[StoredEvent], place: Path) -> None:
-    """As the feed does it: page by page, a send whenever that is due, and one at the end."""
+    """Archive the events like the feed: page by page, with a send whenever one is due, and one at the end."""
     reporter = build(make_context("archive", {"dir": str(place)}))
     reporter.send()
     for start in range(0, len(events), PAGE):
@@ -61,14 +61,14 @@ def archived(events: Sequence[StoredEvent], place: Path) -> None:
 
 
 def plain(lines: Sequence[bytes], place: Path) -> None:
-    """The lines are there already."""
+    """Write the given lines to one gzip file."""
     with gzip.open(place, "wb", compresslevel=6) as file:
         for line in lines:
             file.write(line)
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """CPU time: the disk is waited for by a thread of its own, and other work on the machine is left out."""
+    """Return the CPU time, which leaves out waits for the disk and other work on the machine."""
     started = time.process_time()
     work()
     return time.process_time() - started

@@ -2,8 +2,8 @@
 
 PYTHONPATH=tests python benchmarks/cloudwatch.py [--groups 10000] [--seconds 10] [--rounds 3] [--outage 30]
 
-CloudWatch is the strict fake, in a process of its own. Ends with 1 if there was a call too many. ``--seconds 0`` leaves
-out the events that come in, ``--outage 0`` the memory. The long form is ``--seconds 120 --rounds 1 --outage 600``.
+CloudWatch is the strict fake, in its own process. The exit code is 1 if there were too many calls. ``--seconds 0``
+leaves out the incoming events, ``--outage 0`` the memory. The long form is ``--seconds 120 --rounds 1 --outage 600``.
 """
 
 import argparse
@@ -57,7 +57,7 @@ DATA_A_CALL, BYTES_A_CALL = 1000, 900_000
 
 
 class Sizes(NamedTuple):
-    """What is asked for on the command line; times in seconds."""
+    """The options of the command line; times in seconds."""
 
     groups: int
     seconds: int
@@ -86,14 +86,14 @@ def main() -> int:
 
 
 def flush(far: FakeCloudWatchProcess, groups: int, prefix: str) -> Iterator[str]:
-    """Sends of everything, against the same data by the same client without Karrot; yield what is wrong."""
+    """Compare full sends with the same data from the same client without Karrot; yield each broken promise."""
     reporter, events = loaded(groups, prefix)
     took = []
-    for _ in range(1 + FLUSHES):  # the first one loads boto3
+    for _ in range(1 + FLUSHES):  # the first send imports boto3
         reporter.take(events)
         far.forget()
         took.append(wall_seconds(reporter.send))
-        time.sleep(1)  # as between two flushes, the calls that are allowed at once are so again
+        time.sleep(1)  # as between two flushes, the full burst of calls is allowed again
     reporter.close()
     calls = far.calls()
     data, size = sum(call.data for call in calls), sum(call.bytes for call in calls)
@@ -112,7 +112,7 @@ def flush(far: FakeCloudWatchProcess, groups: int, prefix: str) -> Iterator[str]
 
 
 def loaded(groups: int, prefix: str) -> tuple[CloudWatchReporter, list[StoredEvent]]:
-    """A reporter, and an event of each group."""
+    """Return a reporter and an event of each group."""
     clock = ManualClock(wall=SystemClock().wall_ms())
     log = MemoryEventLog(clock)
     for number in range(groups):
@@ -130,7 +130,7 @@ def all_of(log: MemoryEventLog) -> list[StoredEvent]:
 
 
 def plainly(events: Sequence[StoredEvent]) -> float:
-    """Seconds for the same data in the same requests, one after the other."""
+    """Return the seconds for the same data in the same requests, one after the other."""
     options = Options.read({"metrics": METRICS})
     data = {datum.key: datum for event in events for datum in data_of(event, options).data}
     client = open_client(options, os.environ)
@@ -147,7 +147,7 @@ def plainly(events: Sequence[StoredEvent]) -> float:
 
 
 def calls_in_a_minute() -> int:
-    """Of the reporter as it is by default, in simulated time; each group is told of twice."""
+    """Count the calls of the default reporter in a simulated minute with two events of each group."""
     clock = ManualClock(wall=SystemClock().wall_ms())
     with ScriptedCloudWatch(clock_ms=clock.wall_ms) as fake:
         before = dict(os.environ)
@@ -163,7 +163,7 @@ def calls_in_a_minute() -> int:
 
 
 def first_karrot(place: Path, far: FakeCloudWatchProcess) -> None:
-    """Its calls for what Burrow posts in a minute, each group twice, and what the poster notices of them."""
+    """Measure the first Karrot's calls for a minute of posts, two per group, and their effect on the poster."""
     posts, request = 2 * FEW, partial(verdict, FEW)
     far.forget()
     with run_baseline(place, "first_karrot_cloudwatch", "-w", "4", "--graceful-timeout", "1") as port:
@@ -180,7 +180,7 @@ def first_karrot(place: Path, far: FakeCloudWatchProcess) -> None:
 
 
 def ingest(place: Path, far: FakeCloudWatchProcess, sizes: Sizes) -> None:
-    """The same arrivals with CloudWatch as it should be and in each kind of outage, in turns."""
+    """Post at the same times with a healthy CloudWatch and in each kind of outage, in turns."""
     played: dict[str, list[OpenLoopResult]] = {name: [] for name in FAULTS}
     due, request = evenly(RATE, sizes.seconds), partial(verdict, sizes.groups)
     with karrot(place / "ingest", sizes) as service:
@@ -211,7 +211,7 @@ def told(name: str, played: Sequence[OpenLoopResult], healthy: Sequence[OpenLoop
 
 
 def memory(place: Path, far: FakeCloudWatchProcess, sizes: Sizes) -> None:
-    """What the service takes while all that it owes waits, and how soon all of it arrives afterwards."""
+    """Measure the service's memory while all data wait, and the time until all data arrive afterwards."""
     request, pass_s = partial(verdict, sizes.groups), sizes.groups / RATE
     with karrot(place / "memory", sizes) as service:
         send_open_loop(service.port, evenly(RATE, pass_s), request)
@@ -237,7 +237,7 @@ def memory(place: Path, far: FakeCloudWatchProcess, sizes: Sizes) -> None:
 
 
 class Resident(PeriodicWork):
-    """Memory of the parent and its workers, in MB, every second."""
+    """Records the memory of the parent and its workers in MB every second."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(self._look, 1)
@@ -257,12 +257,12 @@ class Resident(PeriodicWork):
 
     @property
     def slope(self) -> float:
-        """MB a minute, by least squares."""
+        """Return MB per minute, by least squares."""
         return linear_regression(*zip(*self._seen, strict=True)).slope
 
 
 def karrot(directory: Path, sizes: Sizes) -> Service:
-    """The service with the reporter on, not started yet."""
+    """Return the service with the reporter on, not started yet."""
     directory.mkdir()
     return Service(
         directory / "data",
@@ -276,25 +276,25 @@ def karrot(directory: Path, sizes: Sizes) -> Service:
 
 
 def is_well(service: Service) -> bool:
-    """Whether the reporter's last send succeeded."""
+    """Return whether the reporter's last send succeeded."""
     states = {each["name"]: each["state"] for each in service.get("/api/v1/reporters").json["reporters"]}
     return bool(states["cloudwatch"] == "ok")
 
 
 def arrived(far: FakeCloudWatchProcess) -> int:
-    """How many data were taken."""
+    """Return the number of accepted data."""
     return sum(call.data for call in far.calls() if call.kept)
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Ask now and then, which costs those who are measured little, until it holds or has had time enough."""
+    """Check a condition rarely, to disturb the measurement little, until it holds or the time is over."""
     deadline = time.monotonic() + SETTLE_S
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.25)
 
 
 def p99_ms(*played: OpenLoopResult) -> float:
-    """Of all of them together."""
+    """Return the 99th percentile of all latencies together, in milliseconds."""
     return percentile([latency for each in played for latency in each.latencies], 99) * 1000
 
 

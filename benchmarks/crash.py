@@ -2,7 +2,7 @@
 
 PYTHONPATH=tests python benchmarks/crash.py [--kills 20] [--kills-all 20] [--reloads 5] [--threads 8] [--seed 1]
 
-Ends with 1 if a promise was broken, or if the service did not come back.
+The exit code is 1 if a promise was broken, or if the service did not come back.
 """
 
 import argparse
@@ -30,14 +30,14 @@ REPORTED = re.compile(rb'^\{"event_id":"[^"]+-(\d+)".*?"consumer":"([^"]+)"', re
 
 
 class Place(NamedTuple):
-    """Where the reporter stands, and the log's end."""
+    """The reporter's cursor, and the end of the log."""
 
     cursor: int
     last: int
 
 
 class Trial:
-    """A service under load, and what was found out about it."""
+    """A service under load, and the findings about it."""
 
     def __init__(self, service: Service, poster: PostingProcess, rng: Random) -> None:
         self.service = service
@@ -46,13 +46,13 @@ class Trial:
         self.places: list[Place] = []
 
     def at_any_moment(self) -> None:
-        """A while of load, of unforeseeable length."""
+        """Keep the load for a random time."""
         before = self.poster.tallies.accepted
         time.sleep(self.rng.uniform(0.05, 1.0))
         wait_for(lambda: self.poster.tallies.accepted > before, 30)
 
     def leader(self) -> int | None:
-        """The process that holds ``leader.lock``."""
+        """Return the process that holds ``leader.lock``."""
         inode = (self.service.directory / "leader.lock").stat().st_ino
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
@@ -72,7 +72,7 @@ class Trial:
         return time.monotonic() - died
 
     def kill_all(self) -> float:
-        """Kill the process group, look at what it left, start again; return the seconds until it is ready."""
+        """Kill the process group, check its data, start again; return the seconds until it is ready."""
         self.at_any_moment()
         self.service.kill()
         self.places.append(place(self.service.directory))
@@ -81,7 +81,7 @@ class Trial:
         return time.monotonic() - started
 
     def reload(self) -> float:
-        """SIGHUP; return the seconds until every worker is a new one."""
+        """Send SIGHUP; return the seconds until every worker is new."""
         self.at_any_moment()
         old = set(self.service.workers())
         started = time.monotonic()
@@ -91,7 +91,7 @@ class Trial:
 
 
 def place(directory: Path) -> Place:
-    """Read without writing: the next start has to recover what a kill left, not this."""
+    """Read the log without writing, because the next start must recover it after a kill."""
     connection = apsw.Connection(str(directory / "events.db"), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         cursor = connection.execute("SELECT seq FROM reporters WHERE name = 'stdout'").get
@@ -102,7 +102,7 @@ def place(directory: Path) -> Place:
 
 
 def integrity(directory: Path) -> str:
-    """SQLite's own word on the file."""
+    """Return the result of SQLite's integrity check."""
     connection = apsw.Connection(str(directory / "events.db"), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return str(connection.pragma("integrity_check"))
@@ -111,19 +111,19 @@ def integrity(directory: Path) -> str:
 
 
 def shown(what: str, seconds: list[float]) -> None:
-    """The median and the worst."""
+    """Print the median and the worst value."""
     if seconds:
         print(f"{what}: median {sorted(seconds)[len(seconds) // 2]:.2f} s, worst {max(seconds):.2f} s")
 
 
 def told(phase: str, before: AnswerCounts, after: AnswerCounts) -> None:
-    """What clients saw."""
+    """Print the answers to clients."""
     accepted, refused, other, broken = (new - old for new, old in zip(after, before, strict=True))
     print(f"  {phase}: {accepted} answers 202, {refused} 503, {other} others, {broken} connections broken or refused")
 
 
 def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
-    """Do all of it; yield each broken promise."""
+    """Run all trials; yield each broken promise."""
     (directory / "acknowledged").mkdir()
     service = Service(directory / "data", reporters="prometheus,stdout")
     with (
@@ -164,7 +164,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
 
 
 def judged(service: Service, poster: PostingProcess, places: list[Place]) -> Iterator[str]:
-    """Compare the list of what was acknowledged with the log, and with what was reported."""
+    """Compare the acknowledged events with the log and with the reported events."""
     acknowledged = poster.acknowledged()
     stored = service.stored_consumers()
     missing = acknowledged - stored.keys()
@@ -190,7 +190,7 @@ def judged(service: Service, poster: PostingProcess, places: list[Place]) -> Ite
 
 
 def parsed() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="of one worker; every other time of the one that leads")
     parser.add_argument("--kills-all", type=int, default=20, help="of the whole process group, with a restart")

@@ -1,6 +1,6 @@
-"""Measures the decoding of ``__consumer_offsets``, against reading the same Parquet and against a Python UDF.
+"""Measures the decoding of ``__consumer_offsets``; the yardsticks are a scan of the same Parquet and a Python UDF.
 
-Every way writes to ``noop``. The records: 94 % commits (values of version 0 to 4 as brokers of all ages write them),
+Every way writes to ``noop``. The records: 94 % commits (values of version 0 to 4, as old and new brokers write them),
 2 % tombstones, 2 % group metadata and 2 % of KIP-848, of 24,000 keys. The CPU time is that of the JVM and of Python's
 workers. The first round also compiles, so the best of the others counts.
 
@@ -34,7 +34,7 @@ _UDF_TYPE = (
 
 
 def rows(rng: random.Random, count: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Keys and values, drawn from ready-made ones: what is measured is reading them."""
+    """Yield keys and values from prepared ones, because only the decoding is measured."""
     keys = [
         commit_key(f"group-{group:04d}-of-consumers", f"topic.{group % 50:03d}.events", partition)
         for group in range(1000)
@@ -61,7 +61,7 @@ def _value(rng: random.Random) -> bytes:
 
 
 def fill(path: Path, count: int) -> None:
-    """One file of the Kafka source's shape."""
+    """Write one file with the columns of the Kafka source."""
     rng, writer = random.Random(7), None
     for first in range(0, count, _AT_ONCE):
         keys, values = zip(*rows(rng, min(_AT_ONCE, count - first)), strict=True)
@@ -83,7 +83,7 @@ def fill(path: Path, count: int) -> None:
 
 
 def by_udf(records: DataFrame) -> DataFrame:
-    """A row at a time in Python, as one would write it first: commits of versions 0 to 3 alone, nothing guarded."""
+    """Decode row by row in simple Python: only commits of versions 0 to 3, without checks."""
 
     def decoded(key: bytes, value: bytes | None) -> tuple[str, str, int, int, int, str, int] | None:
         if value is None or key[:2] not in (b"\0\0", b"\0\1"):
@@ -107,7 +107,7 @@ def discarded(table: DataFrame) -> None:
 
 
 def compare(spark: SparkSession, path: Path, count: int, rounds: int) -> None:
-    """Print each round, and then the ratios of the best."""
+    """Print each round, and then the ratios of the best rounds."""
     records = spark.read.parquet(str(path))
     ways = {"scan": records, "decode": decode_offsets(records, "prod"), "plain UDF": by_udf(records)}
     best: dict[str, Duration] = {}

@@ -1,4 +1,4 @@
-"""Measures how long derive takes for ``lag_minute``, against DuckDB on the same files, and after one late file.
+"""Measures the time of derive for ``lag_minute`` and after one late file; the yardstick is DuckDB on the same files.
 
 PYTHONPATH=tests python benchmarks/derive.py [--rows 5000000] [--rounds 2] [--cores 2]
 
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def minutes(spark: SparkSession, place: Path, rows: int, rounds: int, cores: int) -> float:
-    """``lag_minute`` in turns with DuckDB; returns Spark's median in seconds."""
+    """Derive ``lag_minute`` in turns with DuckDB; return Spark's median in seconds."""
     tables = Tables(str(place))
     tables.write_batch(history(spark, rows, days=1), "events", "b-0")
     files = f"{place}/events/*/*/*.parquet"
@@ -76,7 +76,7 @@ def minutes(spark: SparkSession, place: Path, rows: int, rounds: int, cores: int
 
 
 def late_file(spark: SparkSession, place: Path, rows: int) -> None:
-    """Seven days derived, then one late event in one of them: what that costs beside a seventh of the whole."""
+    """Compare the time after one late event in one of seven derived days with a seventh of the time for all."""
     tables = Tables(str(place))
     tables.write_batch(history(spark, rows, days=7), "events", "b-0")
     derive(spark, Tables(str(place)), DeriveRules(), on_progress=quietly)
@@ -92,7 +92,7 @@ def late_file(spark: SparkSession, place: Path, rows: int) -> None:
 
 
 def late_minutes(spark: SparkSession, place: Path, rows: int, rounds: int) -> None:
-    """One day of each minute table written again, as after a late file, beside a seventh of all of them."""
+    """Compare writing one day of each minute table again with a seventh of the time for all seven days."""
     tables = Tables(str(place))
     events = history(spark, rows, days=7)
     tables.write_batch(events, "events", "b-0")
@@ -120,7 +120,7 @@ def late_minutes(spark: SparkSession, place: Path, rows: int, rounds: int) -> No
 
 
 def history(spark: SparkSession, rows: int, *, days: int) -> DataFrame:
-    """So many events, evenly over the groups and the days; one in ten is worse than OK."""
+    """Make this number of events, evenly over the groups and days; one in ten is worse than OK."""
     number = F.col("id")
     received_ms = F.lit(BEGIN_MS) + F.floor(number * (days * 86_400_000 / rows))
     bad = F.pmod(F.floor(number / (GROUPS * 60)) + F.pmod(number, F.lit(10)), F.lit(10)) == 0
@@ -147,7 +147,7 @@ def history(spark: SparkSession, rows: int, *, days: int) -> DataFrame:
 
 
 def listings(events: DataFrame) -> DataFrame:
-    """The partitions of every fifth round of events: three of one topic, which the groups read evenly."""
+    """Make the partitions of every fifth round of events: three of one topic, which the groups read evenly."""
     every_fifth = F.pmod(F.floor(F.col("seq") / GROUPS), F.lit(5)) == 0
     filled = {
         "topic": F.lit("orders"),
@@ -167,7 +167,7 @@ def listings(events: DataFrame) -> DataFrame:
 
 
 def quietly(_line: str) -> None:
-    """Progress is not asked for."""
+    """Ignore the progress."""
 
 
 def by_spark(spark: SparkSession, tables: Tables, to: Path) -> None:

@@ -31,7 +31,7 @@ STRUCTS = (wire.WebhookJson, wire.NotificationJson, wire.Verdict, wire.Partition
 
 
 def seeds() -> Iterator[bytes]:
-    """Every recorded body that is not too long, and what was found before."""
+    """Yield every recorded body that is not too long, and the inputs that were found before."""
     for folder in ("burrow/events", "burrow/real"):
         for file in sorted((DATA / folder).iterdir()):
             if file.stat().st_size <= LONGEST_BODY:
@@ -40,7 +40,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def words() -> Iterator[str]:
-    """What the parser looks for."""
+    """Yield the words that the parser looks for."""
     yield from MARKS
     for struct in STRUCTS:
         yield from (f'"{each.encode_name}"' for each in msgspec.structs.fields(struct))
@@ -48,7 +48,7 @@ def words() -> Iterator[str]:
 
 
 def bred(data: bytes, longest: int, seed: int) -> bytes:
-    """The next input: bytes changed blindly, or JSON that mostly stays JSON, so that not all ends at the decoder."""
+    """Return the next input: random byte changes, or changes that mostly keep valid JSON, to get past the decoder."""
     random = Random(seed)
     changed = mutate_body(data, random) if random.random() < 0.5 else atheris.Mutate(data, longest)
     return bytes(changed[:longest])
@@ -66,7 +66,7 @@ def prepare(corpus: Path) -> Path:
 
 
 def parsed() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)

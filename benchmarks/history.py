@@ -1,8 +1,8 @@
-"""Measures ``karrot history`` over 30 days of 500 groups: the query alone, and the whole process.
+"""Measures ``karrot history`` for 30 days of 500 groups: the query alone, and the whole process.
 
 PYTHONPATH=tests python benchmarks/history.py [--days 30] [--groups 500] [--rounds 7]
 
-The tables are made by DuckDB, one sorted file a day with one large row group, as Spark writes them. The yardstick is
+DuckDB makes the tables, one sorted file per day with one large row group, like Spark. The yardstick is
 DuckDB counting the rows of the same files in the same process, in turns.
 """
 

@@ -2,10 +2,10 @@
 
 PYTHONPATH=tests python benchmarks/hostile.py [--bodies 100000] [--names 1000000] [--seed 1]
 
-First random bodies: no answer is a 5xx but 503, no traceback is logged, the counters say exactly what was answered, and
-after each thousand ``/metrics`` parses, in both formats; a real Prometheus scrapes meanwhile, if there is one. Then
-group names that nobody has heard of, at full speed, under the default bounds: 202 or 503, memory stays bounded, and
-each name is shown, expired or counted as dropped. Ends with 1 if a promise was broken.
+First it posts random bodies. The only 5xx answer is 503, no traceback is logged, the counters match the answers
+exactly, and after each thousand ``/metrics`` parses in both formats; if there is a real Prometheus, it scrapes during
+the run. Then it posts new group names at full speed with the default bounds. Answers are 202 or 503, memory stays
+bounded, and each name is shown, expired or counted as dropped. The exit code is 1 if a promise was broken.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def post_bodies(directory: Path, total: int, seed: int) -> Iterator[str]:
 
 
 def miscounted(service: Service, answers: Counter[tuple[int, str]]) -> Iterator[str]:
-    """What the service's counters and the answers do not agree on. A refusal is counted with the next commit."""
+    """Yield differences between the service's counters and the answers. A refusal is counted with the next commit."""
     wanted = {code: times for (status, code), times in answers.items() if status != 202}
     wait_for(lambda: sum(service.metric(REJECTED, code=code) or 0 for code in wanted) >= sum(wanted.values()))
     counted = {code: int(service.metric(REJECTED, code=code) or 0) for code in wanted}
@@ -84,7 +84,7 @@ def miscounted(service: Service, answers: Counter[tuple[int, str]]) -> Iterator[
 
 
 def post_names(directory: Path, total: int) -> Iterator[str]:
-    """Post names that nobody has heard of; yield each broken promise."""
+    """Post new names; yield each broken promise."""
     with Service(directory) as service:
         before = private_memory_bytes(service)
         answers = Counter[tuple[int, str]]()
@@ -114,7 +114,7 @@ def post_names(directory: Path, total: int) -> Iterator[str]:
 
 
 def unaccounted(service: Service, accepted: int) -> Iterator[str]:
-    """Each accepted name was new: it is shown, has expired or was dropped. Some are counted with the next commit."""
+    """Count accepted names that are not shown, expired or dropped. Some are counted with the next commit."""
     try:
         wait_for(lambda: sum(totals(service, *BECAME).values()) == accepted, 60)
     except AssertionError:
@@ -124,7 +124,7 @@ def unaccounted(service: Service, accepted: int) -> Iterator[str]:
 
 
 def totals(service: Service, *names: str) -> dict[str, int]:
-    """What the samples of each name add up to, all of one scrape that has nothing else."""
+    """Return the sum of the samples of each name, from one scrape of only these names."""
     found = dict.fromkeys(names, 0)
     text = service.get("/metrics?" + urlencode([("name[]", name) for name in names])).body.decode()
     for family in text_string_to_metric_families(text):
@@ -134,18 +134,18 @@ def totals(service: Service, *names: str) -> dict[str, int]:
 
 
 def peak(service: Service) -> int:
-    """The most that any one worker has ever had resident, in bytes."""
+    """Return the largest resident memory that any worker ever had, in bytes."""
     statuses = [Path(f"/proc/{pid}/status").read_text().splitlines() for pid in service.workers()]
     return max(int(line.split()[1]) << 10 for status in statuses for line in status if line.startswith("VmHWM"))
 
 
 def log_bytes(service: Service) -> int:
-    """What the log takes on disk."""
+    """Return the bytes that the log takes on disk."""
     return sum(file.stat().st_size for file in service.directory.glob("events.db*"))
 
 
 def parsed() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bodies", type=int, default=100_000)
     parser.add_argument("--names", type=int, default=1_000_000)

@@ -1,9 +1,9 @@
-"""Measures events stored per second, against an empty Flask endpoint under the same gunicorn settings.
+"""Measures events stored per second; the yardstick is an empty Flask endpoint under the same gunicorn settings.
 
 PYTHONPATH=tests python benchmarks/ingest.py [--seconds 8] [--rounds 3]
 
-Needs ``wrk`` (closed loop) and ``hey`` (herd) on the PATH: Debian has both. What needs an open loop is in
-`open_loop.py`.
+It needs ``wrk`` (closed loop) and ``hey`` (many requests at once) on the PATH; Debian has both. Measurements with an
+open loop are in `open_loop.py`.
 """
 
 import argparse
@@ -28,7 +28,7 @@ CONNECTIONS = 32
 
 
 class Closed(NamedTuple):
-    """One closed-loop run: requests a second, the 99th percentile in milliseconds, answers that were not 2xx."""
+    """One closed-loop run: requests per second, the 99th percentile in milliseconds, answers that were not 2xx."""
 
     rate: float
     p99_ms: float
@@ -36,7 +36,7 @@ class Closed(NamedTuple):
 
 
 class Hey(NamedTuple):
-    """What ``hey`` saw: answers by status, requests without an answer, the slowest answer in seconds."""
+    """The results of ``hey``: answers by status, requests without an answer, the slowest answer in seconds."""
 
     statuses: Counter[int]
     errors: int
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def throughput(place: Path, seconds: int, rounds: int) -> float:
-    """One worker, against the empty endpoint in the same worker class of gunicorn's; return events a second."""
+    """Compare one worker with the empty endpoint in the same gunicorn worker class; return events per second."""
     with karrot(place, "1") as service, run_baseline(place, "empty", "-k", "gthread", "--threads", "16") as port:
         pairs = [(wrk(place, port, seconds), wrk(place, service.port, seconds)) for _ in range(rounds)]
     ratio = statistics.median(ours.rate / theirs.rate for theirs, ours in pairs)
@@ -72,7 +72,7 @@ def throughput(place: Path, seconds: int, rounds: int) -> float:
 
 
 def more_workers(place: Path, seconds: int, rounds: int, one: float) -> None:
-    """Two workers, against one, and against what the first Karrot did."""
+    """Compare two workers with one, and with the first Karrot."""
     with karrot(place, "2") as service, run_baseline(place, "first_karrot", "-w", "4") as port:
         pairs = [(wrk(place, port, seconds), wrk(place, service.port, seconds)) for _ in range(rounds)]
     two = statistics.median(ours.rate for _, ours in pairs)
@@ -86,7 +86,7 @@ def more_workers(place: Path, seconds: int, rounds: int, one: float) -> None:
 
 
 def herd(place: Path, size: int = 2000) -> None:
-    """Burrow's failover: every group at once, each on a connection of its own."""
+    """Simulate Burrow's failover: post every group at once, each on its own connection."""
     with karrot(place, "2") as service:
         seen = hey(place, service.port, "-n", str(size), "-c", str(size), "-disable-keepalive")
     told(
@@ -98,14 +98,14 @@ def herd(place: Path, size: int = 2000) -> None:
 
 @contextmanager
 def karrot(place: Path, workers: str) -> Iterator[Service]:
-    """The service over a directory of its own."""
+    """Start the service on a new directory."""
     directory = Path(tempfile.mkdtemp(dir=place)) / "data"
     with Service(directory, workers=workers, threads="16", log="WARNING") as service:
         yield service
 
 
 def wrk(place: Path, port: int, seconds: int, connections: int = CONNECTIONS) -> Closed:
-    """A closed loop: each connection sends when it has its answer."""
+    """Run a closed loop: each connection sends again when it has its answer."""
     script = place / "post.lua"
     script.write_text(
         'wrk.method = "POST"\nwrk.headers["Content-Type"] = "application/json"\n'
@@ -123,7 +123,7 @@ def wrk(place: Path, port: int, seconds: int, connections: int = CONNECTIONS) ->
 
 
 def hey(place: Path, port: int, *options: str) -> Hey:
-    """Requests all at once."""
+    """Send all requests at once."""
     command = ["hey", "-m", "POST", "-T", "application/json", "-D", str(place / "body.json"), "-t", "10", *options]
     said = command_output([*command, f"http://127.0.0.1:{port}/burrow"])
     statuses = Counter({int(code): int(count) for code, count in re.findall(r"\[(\d{3})\]\s+(\d+) responses", said)})

@@ -1,10 +1,10 @@
-"""Measures how many commits per second the job of ``karrot pipeline offsets`` takes from a real broker.
+"""Measures how many commits per second the job of ``karrot pipeline offsets`` reads from a real broker.
 
 PYTHONPATH=tests python benchmarks/offsets_stream.py [--records 3000000] [--rate 50000] [--seconds 60] [--json]
 
-Needs Maven once, for the broker's jars and the connector's. First a backlog is drained, batch by batch; then commits
-come at a steady rate and the stream must keep up: both say whether the time and the memory of a batch stay as they are.
-The records are those of a copy of ``__consumer_offsets``, because the broker lets nobody write into the topic itself.
+It needs Maven once, for the jars of the broker and the connector. First the job drains a backlog, batch by batch. Then
+commits arrive at a steady rate and the stream must keep up. Both show whether time and memory per batch stay constant.
+The records are in a copy of ``__consumer_offsets``, because the broker allows no writes to the topic itself.
 """
 
 import argparse
@@ -43,7 +43,7 @@ TICK_S = 0.1
 
 
 class Told(NamedTuple):
-    """A batch: when it was done, of what, and the JVM's memory and CPU time then."""
+    """A batch: its end time, its size, and the JVM's memory and CPU time at the end."""
 
     at_s: float
     summary: OffsetsSummary
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 class Job:
-    """The job over the copy; ``told`` has its batches."""
+    """The job on the copy; ``told`` has its batches."""
 
     def __init__(self, spark: SparkSession, kafka: Kafka, directory: Path, topic: JsonTopic | None) -> None:
         self.told: list[Told] = []
@@ -94,7 +94,7 @@ class Job:
         )
 
     def run(self, every: str | None = None, stop: Event | None = None) -> list[Told]:
-        """The batches of one run."""
+        """Run the job; return its batches."""
         self.told.clear()
         run_queries([self.landing.start(every)], stop=stop or Event(), follow=every is not None)
         return list(self.told)
@@ -104,7 +104,7 @@ class Job:
 
 
 def drained(job: Job, kafka: Kafka, records: int) -> None:
-    """All that is there, as fast as it goes; the first batch, in which Spark's code is compiled, is not counted."""
+    """Drain the backlog at full speed; the first batch, in which Spark compiles its code, is not counted."""
     produced_in = produce(kafka, records)
     first, *rest = batches = job.run()
     seconds = [after.at_s - before.at_s for before, after in itertools.pairwise(batches)]
@@ -117,13 +117,13 @@ def drained(job: Job, kafka: Kafka, records: int) -> None:
 
 
 def kept_up(job: Job, kafka: Kafka, rate: int, seconds: int) -> None:
-    """At a steady rate, with a trigger of five seconds: how far behind is the stream at its worst, and at the end?"""
+    """Write at a steady rate with a trigger of five seconds; measure the stream's largest and last delay."""
     stop, written = Event(), [0]
     writer = Thread(target=steadily, args=(kafka, rate, seconds, written), daemon=True)
 
     def end() -> None:
         writer.join()
-        time.sleep(6)  # one more batch for what came last
+        time.sleep(6)  # one more batch for the last records
         stop.set()
 
     ender = Thread(target=end, daemon=True)
@@ -140,7 +140,7 @@ def kept_up(job: Job, kafka: Kafka, rate: int, seconds: int) -> None:
 
 
 def bounded(job: Job, batches: list[Told]) -> None:
-    """Memory and checkpoint by the end."""
+    """Measure memory and checkpoint at the end."""
     files = [each for each in Path(job.landing.checkpoint).rglob("*") if each.is_file()]
     size = sum(each.stat().st_size for each in files) / 1024
     told("memory of the JVM, first / last batch", batches[0].rss_mb, "MB", batches[-1].rss_mb)
@@ -148,20 +148,20 @@ def bounded(job: Job, batches: list[Told]) -> None:
 
 
 def produce(kafka: Kafka, records: int) -> float:
-    """In a process of its own, which is over before anything is measured; seconds."""
+    """Produce in another process, which ends before the measurement; return the seconds."""
     began = time.monotonic()
     subprocess.run([sys.executable, __file__, "produce", kafka.bootstrap, str(records)], check=True)
     return time.monotonic() - began
 
 
 def steadily(kafka: Kafka, rate: int, seconds: int, written: list[int]) -> None:
-    """Write so many a second, in ticks; a tick that was late is made up for."""
+    """Write this number of records per second, in ticks; a late tick is made up for."""
     command = [sys.executable, __file__, "steady", kafka.bootstrap, str(rate), str(seconds)]
     written[0] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def records_of() -> Iterator[tuple[int, bytes, bytes]]:
-    """Partition, key and value without an end: all groups commit in turn."""
+    """Yield partition, key and value without end; all groups commit in turn."""
     keys = [
         (number % PARTITIONS, commit_key(f"group-{number // 60}", "a-topic", number % 60)) for number in range(KEYS)
     ]
@@ -187,7 +187,7 @@ def write(bootstrap: str, records: int, rate: int | None = None) -> None:
 
 
 def usage(pid: int) -> tuple[float, float]:
-    """Resident MB and CPU seconds of a process."""
+    """Return the resident MB and CPU seconds of a process."""
     resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return resident, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

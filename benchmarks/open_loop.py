@@ -1,11 +1,11 @@
-"""Measures latencies at a steady rate, the same during scrapes, and under too many requests.
+"""Measures latencies at a steady rate, at that rate during scrapes, and under overload.
 
 PYTHONPATH=tests python benchmarks/open_loop.py [--seconds 60] [--rate 800] [--groups 10000] [--overload 10]
 
-Latencies count from the moment at which a request was due; connections are used as Burrow does
+Latencies count from the due time of a request, and connections are used like in Burrow
 (`support.service.open_loop`).
-The yardstick is an empty Flask endpoint under the same gunicorn settings and the same arrivals. Where ``autocannon``
-is on the PATH, it is asked about the steady rate too.
+The yardstick is an empty Flask endpoint under the same gunicorn settings and the same arrivals. If ``autocannon``
+is on the PATH, it measures the steady rate too.
 """
 
 import argparse
@@ -39,7 +39,7 @@ CALM_MS = 50
 
 
 class Sizes(NamedTuple):
-    """What is asked for on the command line; times in seconds, the rate in requests a second."""
+    """The options of the command line; times in seconds, the rate in requests per second."""
 
     seconds: int
     rate: int
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def steady(place: Path, sizes: Sizes) -> OpenLoopResult:
-    """The rate at the empty endpoint and at Karrot, two workers each."""
+    """Measure the empty endpoint and Karrot at the rate, with two workers each."""
     due, request = evenly(sizes.rate, sizes.seconds), partial(verdict, sizes.groups)
     with run_baseline(place, "empty", "-w", "2", "-k", "gthread", "--threads", "16") as port:
         theirs = told("empty Flask endpoint", send_open_loop(port, due, request))
@@ -72,7 +72,7 @@ def steady(place: Path, sizes: Sizes) -> OpenLoopResult:
 
 
 def scraped(place: Path, sizes: Sizes, alone: OpenLoopResult) -> None:
-    """The same while every one of many groups is scraped every few seconds."""
+    """Measure the same while many groups are scraped every few seconds."""
     request = partial(verdict, sizes.groups)
     with karrot(place / "scraped", "2") as service:
         send_open_loop(service.port, evenly(1000, sizes.groups / 1000), request)
@@ -86,7 +86,7 @@ def scraped(place: Path, sizes: Sizes, alone: OpenLoopResult) -> None:
 
 
 def overload(place: Path, sizes: Sizes) -> None:
-    """Three times what one worker takes on new connections, then a calm rate."""
+    """Send three times the capacity of one worker on new connections, then a calm rate."""
     request = partial(verdict, sizes.groups)
     with karrot(place / "overload", "1") as service:
         capacity = capacity_of(service.port, request)
@@ -111,13 +111,13 @@ def overload(place: Path, sizes: Sizes) -> None:
 
 
 def karrot(directory: Path, workers: str) -> Service:
-    """The service over a directory of its own, not started yet."""
+    """Return the service on a new directory, not started yet."""
     directory.mkdir()
     return Service(directory / "data", workers=workers, threads="16", log="WARNING")
 
 
 def verdict(groups: int, number: int) -> bytes:
-    """A whole request: on one group after the other, with its number in the extras."""
+    """Return a complete request about one group after the other, with its number in the extras."""
     group = b'"team-%02d-service-%06d-consumer"' % (number % 40, number % groups)
     body = BODY.replace(b'"orders-svc"', group).replace(b'"value1"', b'"%d"' % number)
     head = b"POST /burrow HTTP/1.1\r\nHost: karrot\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -125,7 +125,7 @@ def verdict(groups: int, number: int) -> bytes:
 
 
 def stored_numbers(service: Service) -> Counter[int]:
-    """How often each request's event is in the log."""
+    """Return how often each request's event is in the log."""
     log = open_sqlite(service.directory, SystemClock(), prepare=False, max_bytes=1 << 30)
     found: Counter[int] = Counter()
     after = 0
@@ -139,38 +139,38 @@ def stored_numbers(service: Service) -> Counter[int]:
 
 
 def capacity_of(port: int, request: Callable[[int], bytes]) -> float:
-    """Events taken a second: the median of three bursts. Their numbers are negative: they are not those to come."""
+    """Return accepted events per second, the median of three bursts; their numbers are negative to keep them apart."""
     return sorted(burst(port, lambda number: request(-1 - number)) for _ in range(3))[1]
 
 
 def burst(port: int, request: Callable[[int], bytes]) -> float:
-    """Events taken a second of as many as a failover makes, all due at once."""
+    """Return accepted events per second for the number of events of a failover, all due at once."""
     played = send_open_loop(port, [0.0] * BURST, request)
     taken = [played.latencies[number] for number in played.numbers(202)]
     return len(taken) / max(taken)
 
 
 def evenly(rate: float, seconds: float) -> list[float]:
-    """When each request of a steady rate is due."""
+    """Return the due times of requests at a steady rate."""
     return [number / rate for number in range(int(rate * seconds))]
 
 
 def part(played: OpenLoopResult, start: int, end: int) -> OpenLoopResult:
-    """Some of the requests; the connections are still those of all."""
+    """Return the results of some of the requests; the connections are still those of all."""
     return OpenLoopResult(
         played.statuses[start:end], played.latencies[start:end], played.late[start:end], played.opened
     )
 
 
 def calm_after(latencies: Sequence[float]) -> int:
-    """After how many whole seconds the 99th percentile of each second is and stays where it should be."""
+    """Return the whole seconds until the 99th percentile of each second stays below the limit."""
     seconds = [latencies[start : start + CALM_RATE] for start in range(0, len(latencies), CALM_RATE)]
     restless = [number for number, each in enumerate(seconds, 1) if percentile(each, 99) * 1000 > CALM_MS]
     return max(restless, default=0)
 
 
 def by_autocannon(place: Path, port: int, sizes: Sizes) -> None:
-    """A second opinion: 200 connections that share the rate, corrected for what waited behind a slow answer."""
+    """Measure with autocannon: 200 connections share the rate, corrected for requests behind a slow answer."""
     if shutil.which("autocannon") is None:
         print("  autocannon is not on the PATH: no second opinion")
         return
@@ -195,7 +195,7 @@ def told(what: str, played: OpenLoopResult) -> OpenLoopResult:
 
 
 def ratio(played: OpenLoopResult, other: OpenLoopResult) -> float:
-    """Of the 99th percentiles."""
+    """Return the ratio of the 99th percentiles."""
     return percentile(played.latencies, 99) / percentile(other.latencies, 99)
 
 

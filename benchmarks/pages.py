@@ -1,9 +1,9 @@
-"""Measures what the pages cost: the list of many groups against a scrape, and events while people read pages.
+"""Measures the cost of the pages: the list of many groups against a scrape, and events while people read pages.
 
 PYTHONPATH=tests python benchmarks/pages.py [--groups 10000] [--rate 333] [--seconds 30] [--rounds 3]
 
-Both measurements have their yardstick in the same run: a scrape of the same log, and the same events with nobody
-looking, in turns. ``--rounds 0`` leaves the second one out.
+Both measurements have their yardstick in the same run: a scrape of the same log, and the same events without readers,
+in turns. ``--rounds 0`` leaves out the second one.
 """
 
 import argparse
@@ -39,7 +39,7 @@ HTML = {"Accept": "text/html", "Accept-Encoding": "gzip"}
 
 
 class Sizes(NamedTuple):
-    """What is asked for on the command line."""
+    """The options of the command line."""
 
     groups: int
     rate: int
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def look(place: Path, groups: int) -> None:
-    """The first page, cold and refreshed, and a scrape; CPU time too, which a busy machine spoils less."""
+    """Measure the first page, cold and refreshed, and a scrape; CPU time too, which other load affects less."""
     (place / "log").mkdir()
     with closing(filled(place / "log", groups)) as log:
         give_past(log)
@@ -64,7 +64,7 @@ def look(place: Path, groups: int) -> None:
         first = took(client, "/")
         refreshes, scrapes = [], []
         for _ in range(LOOKS):
-            time.sleep(REFRESH_S)  # as long as a browser waits: nothing is shown twice
+            time.sleep(REFRESH_S)  # as long as a browser waits, so that no cached page is used
             refreshes.append(took(client, "/"))
             again = took(client, "/")
             scrapes.append(took(client, "/metrics"))
@@ -76,7 +76,7 @@ def look(place: Path, groups: int) -> None:
 
 
 def give_past(log: SqliteEventLog) -> None:
-    """Those that come first get a past: as many events as their curves show."""
+    """Give the first groups a history: as many events as their curves show."""
     event = make_event(observed_at_ms=SystemClock().wall_ms(), status_text="ERR")
     for number in range(SHOWN):
         name = f"team-{number % 40}-service-{number:06d}-consumer"
@@ -86,19 +86,19 @@ def give_past(log: SqliteEventLog) -> None:
 
 
 class Took(NamedTuple):
-    """What an answer took, in seconds and bytes."""
+    """The seconds and bytes of an answer."""
 
     wall_s: float
     cpu_s: float
     size: int
 
     def said(self) -> str:
-        """In milliseconds."""
+        """Return the times as a text in milliseconds."""
         return f"{self.wall_s * 1000:.0f} [{self.cpu_s * 1000:.0f}]"
 
 
 def took(client: FlaskClient, path: str) -> Took:
-    """Ask for a page."""
+    """Request a page and measure it."""
     wall, cpu = time.perf_counter(), time.process_time()
     answer = client.get(path, headers=HTML)
     size = len(answer.data)
@@ -107,12 +107,12 @@ def took(client: FlaskClient, path: str) -> Took:
 
 
 def median(found: list[Took]) -> Took:
-    """That with the middle CPU time."""
+    """Return the measurement with the median CPU time."""
     return sorted(found, key=lambda each: each.cpu_s)[len(found) // 2]
 
 
 def look_while_events_come(place: Path, sizes: Sizes) -> None:
-    """The same rate of events with nobody looking, with many who do, and with a Prometheus, in turns."""
+    """Post events at the same rate without readers, with many readers, and with a Prometheus, in turns."""
     print(f"{'':38}{'p50':>8}{'p99':>8}{'p99.9':>8}{'slowest':>9}{'sent late, p99':>16}  connections, answers")
     p99s: dict[str, list[float]] = {}
     with karrot(place / "watched", "2") as service:
@@ -135,7 +135,7 @@ def look_while_events_come(place: Path, sizes: Sizes) -> None:
 
 
 def verdict(groups: int, number: int) -> bytes:
-    """A whole request: on one group after the other, of this moment. One group in a hundred is in trouble."""
+    """Return a complete request about one group after the other, now. One group in a hundred is not OK."""
     group = number % groups
     now_ms = SystemClock().wall_ms()
     body = BODY.replace(b'"orders-svc"', b'"team-%02d-service-%06d-consumer"' % (group % 40, group))
@@ -148,7 +148,7 @@ def verdict(groups: int, number: int) -> bytes:
 
 
 def readers(port: int) -> dict[str, BrowserLoad | PeriodicCurl]:
-    """Many who look at the page; and a Prometheus."""
+    """Run many readers of the page, or a Prometheus."""
     return {
         f"{BROWSERS} browsers look": BrowserLoad(port, BROWSERS, REFRESH_S),
         "it is scraped": PeriodicCurl(port, "/metrics", SCRAPE_S),

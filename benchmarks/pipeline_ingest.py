@@ -1,8 +1,8 @@
-"""Measures ``karrot pipeline ingest``, against Spark reading the same lines and writing nothing.
+"""Measures ``karrot pipeline ingest``; the yardstick is Spark reading the same lines and writing nothing.
 
 The yardstick is ``spark.read.schema(…).json(…)`` to ``noop``: it decompresses and parses, once. Ingest parses once too,
-writes two tables, looks for events that are there already and counts what it wrote. The first round also compiles. CPU
-seconds are those of the JVM and of this process: on a busy machine they tell, and the clock does not.
+writes two tables, looks for events that are there already and counts its rows. The first round also compiles. CPU
+seconds are those of the JVM and of this process; on a busy machine they are reliable, and the clock is not.
 
 PYTHONPATH=tests python benchmarks/pipeline_ingest.py [--segments 2000] [--events 500] [--rounds 3] [--master local[2]]
 """
@@ -41,7 +41,7 @@ _START_MS = 1_746_950_400_000
 
 
 def verdicts(rng: random.Random, count: int = 1000) -> list[bytes]:
-    """Lines as Burrow's verdicts make them, from ``source`` on: two partitions each, a hundred groups."""
+    """Make lines like those of Burrow's verdicts, from ``source`` on: two partitions each, a hundred groups."""
     return [_verdict(number, rng) for number in range(count)]
 
 
@@ -54,7 +54,7 @@ def _verdict(number: int, rng: random.Random) -> bytes:
 
 
 def lines_of(first: int, count: int, told: list[bytes]) -> bytes:
-    """Events one second apart, each with a number and a time of its own."""
+    """Make events one second apart, each with its own number and time."""
     return b"".join(_head(seq) + told[seq % len(told)] for seq in range(first, first + count))
 
 
@@ -67,7 +67,7 @@ def _head(seq: int) -> bytes:
 
 
 def fill(archive: Path, segments: int, each: int) -> int:
-    """Write the archive; how many bytes of lines it holds."""
+    """Write the archive; return the bytes of its lines."""
     told, size = verdicts(random.Random(7)), 0
     for number in range(segments):
         first = 1 + number * each
@@ -82,7 +82,7 @@ def fill(archive: Path, segments: int, each: int) -> int:
 
 
 class Discovery(StreamingQueryListener):
-    """Seconds that the file source spent on finding segments, as Spark's own progress tells."""
+    """The seconds that the file source spent on finding segments, from Spark's own progress."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Discovery(StreamingQueryListener):
 
 
 def read_only(spark: SparkSession, archive: Path) -> None:
-    """The yardstick."""
+    """Run the yardstick."""
     reader = spark.read.schema(LINE).option("recursiveFileLookup", "true")
     reader.json(str(archive)).write.format("noop").mode("overwrite").save()
 
@@ -127,7 +127,7 @@ def main() -> None:
             discovery.ended.clear()
             job = Ingest(spark, EventsFromArchive(str(archive)), Tables(str(Path(directory, f"tables-{number}"))))
             ingest = measure(job.run)
-            discovery.ended.wait(60)  # what a listener is told comes later
+            discovery.ended.wait(60)  # listeners are called later
             print(
                 f"round {number + 1}: read {yardstick}, ingest {ingest},"
                 f" {rows / ingest.wall:,.0f} events/s, ratio {yardstick.wall / ingest.wall:.2f},"

@@ -1,11 +1,10 @@
-"""Measures replay, against the sort that it needs, and six sets of rules against one.
+"""Measures replay; the yardsticks are the sort that it needs, and one rule set against six.
 
 PYTHONPATH=tests python benchmarks/replay.py [--rows 10000000] [--rounds 2] [--master local[2]]
 
-24,000 partitions of groups commit every 10 s, the log ends are looked at every 30 s, three groups share a topic. The
-yardstick brings the same commits together by partition and group and sorts them by their place in the log, by names,
-and does nothing with them. CPU seconds are those of the JVM and of its Python workers: steadier than the time that
-passes on a busy machine.
+24,000 partitions of groups commit every 10 s, log ends are sampled every 30 s, three groups share a topic. The
+yardstick groups the same commits by partition and group, sorts them by their offset in the log, by names, and discards
+them. CPU seconds are those of the JVM and of its Python workers; they are steadier than the clock on a busy machine.
 """
 
 import argparse
@@ -90,7 +89,7 @@ def measured(commits: DataFrame, ends: DataFrame, rows: int) -> dict[str, Durati
 
 
 def written(spark: SparkSession, place: Path, rows: int) -> tuple[DataFrame, DataFrame]:
-    """Commits in the order in which Kafka would have them; one group in twenty stands still for a while."""
+    """Write commits in Kafka's order; one group in twenty stands still for a time."""
     number, of_partition = F.col("id"), F.col("id") % PARTITIONS
     turn, group = (F.col("id") / PARTITIONS).cast("long"), (of_partition / PER_GROUP).cast("long")
     at_ms = F.lit(BEGIN_S * 1000) + turn * COMMIT_S * 1000 + F.pmod(F.xxhash64(of_partition), F.lit(COMMIT_S * 1000))

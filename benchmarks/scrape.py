@@ -1,4 +1,4 @@
-"""Measures time, size and memory of a scrape by number of groups, against prometheus-client's renderer.
+"""Measures time, size and memory of a scrape by number of groups; the yardstick is prometheus-client's renderer.
 
 PYTHONPATH=tests python benchmarks/scrape.py [GROUPS ...]
 """
@@ -25,7 +25,7 @@ OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 
 def filled(directory: Path, groups: int) -> SqliteEventLog:
-    """A log of as many groups."""
+    """Return a log with this number of groups."""
     clock = SystemClock()
     datadir.prepare(directory, clock, max_bytes=MAX_BYTES)
     log = SqliteEventLog(directory, clock, stale_after_ms=3_600_000, max_bytes=MAX_BYTES, max_consumers=groups)
@@ -39,25 +39,25 @@ def filled(directory: Path, groups: int) -> SqliteEventLog:
 
 
 def rows(collector: LogCollector) -> int:
-    """Only read the log; there is no text yet."""
+    """Only read the log, without making text."""
     collector.families()
     return 0
 
 
 def scrape(collector: LogCollector) -> int:
-    """Render as the web does, piece by piece; return the size."""
+    """Render like the web application, piece by piece; return the size."""
     return sum(map(len, render({"prometheus": collector}, OPENMETRICS)[1]))
 
 
 def by_the_client(collector: LogCollector) -> int:
-    """The same through prometheus-client; return the size."""
+    """Render with prometheus-client; return the size."""
     registry = CollectorRegistry()
     registry.register(collector)
     return len(generate_latest(registry))
 
 
 def measure(name: str, groups: int, work: Callable[[], int]) -> None:
-    """The best of three, and how far the process grew."""
+    """Print the best of three, and the growth of the process."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     best, size = min(timed(work) for _ in range(3))
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
@@ -65,7 +65,7 @@ def measure(name: str, groups: int, work: Callable[[], int]) -> None:
 
 
 def timed(work: Callable[[], int]) -> tuple[float, int]:
-    """Seconds and result."""
+    """Return the seconds and the result."""
     started = time.perf_counter()
     size = work()
     return time.perf_counter() - started, size

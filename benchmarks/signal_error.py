@@ -1,7 +1,7 @@
-"""Prints how far the signals are from the true values: the whole table of which docs/signals.md shows a part.
+"""Prints how far the signals are from the true values: the full table; docs/signals.md shows a part of it.
 
 Messages are written at random moments; consumers fall behind at 50, 80 and 95 % of that rate and one catches up at
-150 %; commits come give or take 10 %; Burrow has its defaults; lags of 20 s and more count.
+150 %; commit intervals vary by 10 %; Burrow has its defaults; lags of 20 s and more count.
 
 PYTHONPATH=tests python benchmarks/signal_error.py
 """
@@ -13,7 +13,7 @@ COMMIT_SECONDS = (0.5, 1, 2, 5, 10, 30, 60)
 
 
 def row(rate: float, commit_seconds: float, errors: SignalErrors) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     shares = (errors.produce_rate, errors.consume_rate, errors.lag_seconds, errors.known)
     return f"| {rate:g} | {commit_seconds:g} | " + " | ".join(f"{share:.0%}" for share in shares) + " |"
 

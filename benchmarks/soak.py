@@ -2,10 +2,10 @@
 
 PYTHONPATH=tests python benchmarks/soak.py [--hours 8 | --minutes 3] [--rate 200] [--out build/soak.jsonl]
 
-Every few minutes the younger of two workers is killed, so that the older one can show what it gathers; now and then
-a reload replaces both. A line of JSON is written for each sample. Ends with 1 if a bound was broken. The slopes of
-memory are those after the first tenth, and are judged from `WORTH_JUDGING_H` on: a process that has just started
-grows, whatever it does later.
+Every few minutes the younger of two workers is killed, so that the older one shows its memory over a long time;
+sometimes a reload replaces both. Each sample is written as a line of JSON. The exit code is 1 if a bound was broken.
+The slopes of memory leave out the first tenth, and are checked only for runs from `WORTH_JUDGING_H` on, because every
+process grows just after its start.
 """
 
 import argparse
@@ -35,7 +35,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Process(NamedTuple):
-    """What one process takes."""
+    """The resources of one process."""
 
     rss_mb: float
     threads: int
@@ -43,7 +43,7 @@ class Process(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """All processes at one moment, ``hours`` after the start; the oldest worker apart."""
+    """All processes at one time, ``hours`` after the start, with the oldest worker separately."""
 
     hours: float
     processes: int
@@ -60,35 +60,35 @@ class Sample(NamedTuple):
 
 
 class Disturbance(NamedTuple):
-    """Something that is done to the service every so often."""
+    """An action on the service that is repeated at an interval."""
 
     name: str
     every_s: float
 
     def due(self, since_s: float, until_s: float) -> bool:
-        """Whether its time lies between two moments after the start."""
+        """Return whether it is due between two times after the start."""
         return bool(self.every_s) and int(until_s // self.every_s) > int(since_s // self.every_s)
 
 
 def process(pid: int) -> Process:
-    """Read from ``/proc``."""
+    """Read a process's resources from ``/proc``."""
     directory = Path(f"/proc/{pid}")
     resident = int((directory / "statm").read_text().split()[1])
     return Process(resident * PAGE / 1e6, entries(directory / "task"), entries(directory / "fd"))
 
 
 def entries(directory: Path) -> int:
-    """How many there are."""
+    """Return the number of entries."""
     return sum(1 for _ in directory.iterdir())
 
 
 def oldest(pids: Sequence[int]) -> int:
-    """The one that started first."""
+    """Return the process that started first."""
     return min(pids, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]))
 
 
 def sample(service: Service, poster: PostingProcess, started: float) -> Sample:
-    """One scrape, and what all processes take after it."""
+    """Scrape once, and measure all processes after it."""
     asked = time.monotonic()
     if service.get("/metrics").status != 200:
         raise RuntimeError("a scrape was refused")
@@ -114,7 +114,7 @@ def sample(service: Service, poster: PostingProcess, started: float) -> Sample:
 
 
 def kill_the_younger(service: Service) -> None:
-    """The older worker lives on; wait until there are two again."""
+    """Kill the younger worker, and wait until there are two again."""
     first = oldest(service.workers())
     victim = next(pid for pid in service.workers() if pid != first)
     os.kill(victim, signal.SIGKILL)
@@ -122,14 +122,14 @@ def kill_the_younger(service: Service) -> None:
 
 
 def reload(service: Service) -> None:
-    """Every worker is replaced."""
+    """Replace every worker."""
     old = set(service.workers())
     os.kill(service.pid, signal.SIGHUP)
     wait_for(lambda: len(service.workers()) == 2 and not old & set(service.workers()), 60)
 
 
 def watch(service: Service, poster: PostingProcess, arguments: argparse.Namespace) -> Iterator[Sample]:
-    """A sample every `SAMPLE_S`, with disturbances between them."""
+    """Yield a sample every `SAMPLE_S`, with disturbances in between."""
     kill = Disturbance("kill", arguments.kill_minutes * 60)
     again = Disturbance("reload", arguments.reload_minutes * 60)
     started = time.monotonic()
@@ -144,7 +144,7 @@ def watch(service: Service, poster: PostingProcess, arguments: argparse.Namespac
 
 
 def slope(samples: Sequence[tuple[float, float]]) -> float:
-    """Per hour, by least squares; 0 where there are too few to say."""
+    """Return the slope per hour, by least squares; 0 if there are too few samples."""
     if len(samples) < 3:
         return 0.0
     line: LinearRegression = linear_regression([at for at, _ in samples], [value for _, value in samples])
@@ -152,7 +152,7 @@ def slope(samples: Sequence[tuple[float, float]]) -> float:
 
 
 def longest_life(samples: Sequence[Sample]) -> list[tuple[float, float]]:
-    """Memory of the worker that lived longest, without the first tenth of its life."""
+    """Return the memory of the longest-living worker, without the first tenth of its life."""
     lives: dict[int, list[tuple[float, float]]] = {}
     for each in samples:
         lives.setdefault(each.oldest, []).append((each.hours, each.oldest_rss_mb))
@@ -161,7 +161,7 @@ def longest_life(samples: Sequence[Sample]) -> list[tuple[float, float]]:
 
 
 class Findings:
-    """What a series of samples says. What has just started or been killed is left out of ``settled``."""
+    """The findings from a series of samples; ``settled`` leaves out times just after a start or a kill."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self.samples = samples
@@ -173,7 +173,7 @@ class Findings:
         self.worth_judging = self.settled[-1].hours - self.settled[0].hours >= WORTH_JUDGING_H
 
     def tell(self) -> None:
-        """Print all of it."""
+        """Print all findings."""
         first, last = self.settled[0], self.settled[-1]
         print(
             f"{len(self.samples)} samples over {last.hours:.2f} h, {last.accepted} answers 202, {last.refused} others"
@@ -191,7 +191,7 @@ class Findings:
             print(f"the slopes of memory are not judged under {WORTH_JUDGING_H:g} h")
 
     def broken(self, rss_bound: float) -> Iterator[str]:
-        """Each bound that was broken."""
+        """Yield each broken bound."""
         last = self.settled[-1]
         steepest = max(self.total_slope, self.life_slope)
         if self.worth_judging and steepest > rss_bound:
@@ -207,7 +207,7 @@ class Findings:
 
 
 def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
-    """Do all of it; yield each bound that was broken."""
+    """Run the load; yield each broken bound."""
     samples: list[Sample] = []
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     service = Service(directory / "data", reporters="prometheus,stdout")
@@ -217,7 +217,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
                 samples.append(each)
                 out.write(json.dumps(each._asdict()) + "\n")
                 out.flush()
-                service.said.write_bytes(b"")  # hours of events would fill the volume; the service appends
+                service.said.write_bytes(b"")  # the output of hours would fill the volume; the service appends
         counted = service.metric("karrot_events_accepted_total", source="webhook") or 0
         acknowledged = poster.tallies.accepted
         code = service.stop(30)
@@ -232,7 +232,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
 
 
 def parsed() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--hours", type=float, default=8.0)

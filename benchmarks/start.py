@@ -1,4 +1,4 @@
-"""Measures the time from ``karrot serve`` to ready with many stored events, against importing Flask alone.
+"""Measures the time from ``karrot serve`` to ready with many stored events; the yardstick is importing Flask alone.
 
 PYTHONPATH=tests python benchmarks/start.py [--events 100000] [--rounds 5]
 """
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def fill(data: Path, events: int) -> None:
-    """A log as a service leaves it; many events to a commit, as under load."""
+    """Write a log like that of a stopped service, with many events per commit, as under load."""
     log = open_sqlite(data, SystemClock(), max_bytes=MAX_BYTES)
     pending = []
     for number in range(events):

@@ -1,6 +1,6 @@
-"""Measures how many groups one core can watch: the parts of a poll of a simulated or a real cluster.
+"""Measures how many groups one core can watch, by the parts of a poll of a simulated or a real cluster.
 
-``--bootstrap HOST:PORT`` polls that cluster too: whatever groups it has.
+``--bootstrap HOST:PORT`` also polls that cluster with all of its groups.
 """
 
 import argparse
@@ -24,7 +24,7 @@ POLLS = 15
 
 
 class Held:
-    """A sink that holds the newest outcome."""
+    """A sink that keeps the newest outcome."""
 
     outcome: PollOutcome
 
@@ -36,7 +36,7 @@ class Held:
 
 
 def simulated(groups: int, partitions: int) -> InMemoryKafka:
-    """Groups with a topic, three members and a lag that grows a little; every offset moves with every poll."""
+    """Make groups with a topic, three members and a slowly growing lag; every offset moves with every poll."""
     kafka = InMemoryKafka()
     for number in range(groups):
         places = [TopicPartition(f"topic-{number}", each) for each in range(partitions)]

@@ -2,9 +2,9 @@
 
 PYTHONPATH=tests python benchmarks/webhook_to_scrape.py [--groups 200] [--posts 1000] [--workers 2]
 
-A fake Burrow's verdicts go over a kept connection, one after the other; after each 202 `/metrics` is asked for
-`karrot_consumer_lag`, over another one, until the group has the new lag. Verdicts that change nothing are sent but not
-measured. The yardstick is the same question alone.
+A fake Burrow posts verdicts over a reused connection, one after the other. After each 202, another connection scrapes
+`karrot_consumer_lag` from `/metrics` until the group has the new lag. Verdicts without a change are sent but not
+measured. The yardstick is the same scrape alone.
 """
 
 import argparse
@@ -26,7 +26,7 @@ TARGET_MS = 50
 
 
 class Shown(NamedTuple):
-    """Seconds from the first byte of a verdict to its 202 and to a page that has it, and how many pages that took."""
+    """Seconds from the first byte of a verdict to its 202 and to a page that has it, and the number of pages."""
 
     stored: float
     visible: float
@@ -34,7 +34,7 @@ class Shown(NamedTuple):
 
 
 def verdicts(groups: int) -> Iterator[Post]:
-    """What a Burrow posts, moment after moment of its own time."""
+    """Yield the posts of a Burrow in the order of its own time."""
     now_ms = int(time.time() * 1000)
     burrow: FakeBurrow = simulate(groups, seed=7, speed=1, clusters=("prod",), now_ms=now_ms)
     while True:
@@ -43,7 +43,7 @@ def verdicts(groups: int) -> Iterator[Post]:
 
 
 def answered(connection: HTTPConnection, method: str, path: str, body: bytes | None = None) -> bytes:
-    """The body of a good answer."""
+    """Return the body of a successful answer."""
     connection.request(method, path, body)
     response = connection.getresponse()
     text = response.read()
@@ -52,13 +52,13 @@ def answered(connection: HTTPConnection, method: str, path: str, body: bytes | N
 
 
 def lag_on(page: bytes, group: str) -> int | None:
-    """The group's sample."""
+    """Return the value of the group's sample."""
     found = re.search(rb'consumer="%b"} (\d+)$' % re.escape(group.encode()), page, re.MULTILINE)
     return int(found[1]) if found else None
 
 
 def measured(posts: Iterator[Post], count: int, burrow: HTTPConnection, prometheus: HTTPConnection) -> Iterator[Shown]:
-    """Send verdicts until so many were new to the page."""
+    """Send verdicts until this number of them changed the page."""
     shown: dict[str, int | None] = {}
     while count:
         event = (post := next(posts)).event
@@ -75,7 +75,7 @@ def measured(posts: Iterator[Post], count: int, burrow: HTTPConnection, promethe
 
 
 def page_alone(prometheus: HTTPConnection, times: int) -> list[float]:
-    """Seconds of the question when nothing is posted."""
+    """Return the seconds of a scrape without posts."""
     seconds = []
     for _ in range(times):
         started = time.perf_counter()
@@ -85,7 +85,7 @@ def page_alone(prometheus: HTTPConnection, times: int) -> list[float]:
 
 
 def told(what: str, seconds: list[float]) -> None:
-    """In milliseconds."""
+    """Print times in milliseconds."""
     p50, p99, worst = (1000 * percentile(seconds, percent) for percent in (50, 99, 100))
     print(f"{what}: p50 {p50:.1f} ms, p99 {p99:.1f} ms, at worst {worst:.1f} ms")
 

@@ -8,7 +8,7 @@ from prometheus_client import Gauge
 
 
 def empty() -> Flask:
-    """Flask at its cheapest: reads the body and answers as Karrot does."""
+    """Make the cheapest Flask application: it reads the body and answers like Karrot."""
     app = Flask(__name__)
 
     @app.post("/burrow")
@@ -20,7 +20,7 @@ def empty() -> Flask:
 
 
 def first_karrot() -> Flask:
-    """What the first Karrot did with an event: a gauge in multiprocess mode, nothing on disk that would survive."""
+    """Make an application like the first Karrot: a gauge in multiprocess mode, without durable storage."""
     app = Flask(__name__)
     lag = Gauge("karrot_consumer_lag", "Total lag.", ["cluster", "consumer"], multiprocess_mode="liveall")
 
@@ -34,7 +34,7 @@ def first_karrot() -> Flask:
 
 
 def first_karrot_cloudwatch() -> Flask:
-    """How the first Karrot published: 20 data to a call, made inside the request that brought the last of them."""
+    """Make an application that publishes like the first Karrot: 20 data per call, inside a request."""
     app = Flask(__name__)
     client: Any = botocore.session.get_session().create_client("cloudwatch", region_name="us-east-1")
     unsent: list[dict[str, object]] = []

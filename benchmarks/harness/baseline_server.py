@@ -1,4 +1,4 @@
-"""Runs an application of `harness.baseline_apps` under gunicorn, to compare Karrot with."""
+"""Runs an application of `harness.baseline_apps` under gunicorn, as a baseline for Karrot."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ _BENCHMARKS = Path(__file__).resolve().parents[1]
 
 @contextmanager
 def run_baseline(place: Path, name: str, *options: str) -> Iterator[int]:
-    """The application of this name, with gunicorn's ``options``; gives its port."""
+    """Run the application of this name with gunicorn's ``options``; yield its port."""
     port = free_port()
     multiprocess = place / f"multiprocess-{port}"
     multiprocess.mkdir()

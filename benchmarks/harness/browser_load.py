@@ -1,4 +1,4 @@
-"""Refreshes a page as many browsers do, from a process of its own, while something else is measured."""
+"""Refreshes a page like many browsers, from another process, during a measurement."""
 
 import time
 from collections import Counter
@@ -15,13 +15,13 @@ _SPAWN = get_context("spawn")
 _HEADERS = {"Accept": "text/html", "Accept-Encoding": "gzip"}
 
 Look = tuple[int, float]
-"""The status of an answer, and the seconds until it was there."""
+"""The status of an answer, and the seconds until it arrived."""
 
 
 class BrowserLoad:
-    """So many browsers, one after the other in turn, each every ``refresh_s`` on a connection that it keeps.
+    """Browsers that take turns; each one refreshes every ``refresh_s`` on its own reused connection.
 
-    They are a process of their own: whoever measures has no work with them, as with those on other machines.
+    They run in another process, so that they take no time from the measuring one, like browsers on other machines.
     """
 
     def __init__(self, port: int, browsers: int, refresh_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Runs the fake CloudWatch in a process of its own, so that it takes no time from the program that is measured."""
+"""Runs the fake CloudWatch in another process, so that it takes no time from the measured program."""
 
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -32,19 +32,19 @@ class FakeCloudWatchProcess:
         self._process.join()
 
     def stand(self, fault: Fault) -> None:
-        """A fault for every request until `clear`."""
+        """Answer every request with a fault until `clear`."""
         self._ask("stand", fault)
 
     def clear(self) -> None:
-        """No fault any more."""
+        """End the faults."""
         self._ask("clear")
 
     def forget(self) -> None:
-        """Data and calls."""
+        """Forget data and calls."""
         self._ask("forget")
 
     def calls(self) -> list[Call]:
-        """All requests so far."""
+        """Return all requests so far."""
         return list(self._ask("calls"))
 
     def _ask(self, name: str, *arguments: object) -> Any:

@@ -1,4 +1,4 @@
-"""Repeats a piece of work at an interval while something else is measured."""
+"""Repeats a piece of work at an interval during a measurement."""
 
 import subprocess
 import threading
@@ -10,7 +10,7 @@ from typing import Self
 
 
 class PeriodicWork:
-    """Calls ``work`` at once and every so many seconds, in a thread of its own, until the block ends."""
+    """Calls ``work`` at once and at an interval in seconds, in another thread, until the block ends."""
 
     def __init__(self, work: Callable[[], object], every_s: float) -> None:
         self._work = work
@@ -36,7 +36,7 @@ class PeriodicWork:
 
 
 class PeriodicCurl(PeriodicWork):
-    """GETs an address by ``curl``, which takes this process's time from no one."""
+    """GETs a URL with ``curl``, which takes no time from this process."""
 
     def __init__(self, port: int, path: str, every_s: float, *options: str) -> None:
         super().__init__(self._get, every_s)
@@ -52,5 +52,5 @@ class PeriodicCurl(PeriodicWork):
 
 
 def command_output(command: list[str]) -> str:
-    """What a command says. Raises `subprocess.CalledProcessError` if it fails."""
+    """Return the output of a command. Raises `subprocess.CalledProcessError` if it fails."""
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""Posts events to Karrot from a process of its own, and writes down which were acknowledged."""
+"""Posts events to Karrot from another process, and records the acknowledged ones."""
 
 import os
 import time
@@ -22,7 +22,7 @@ _REST_S = 0.02
 
 
 class AnswerCounts(NamedTuple):
-    """What became of the requests so far. ``other`` are answers that are neither 202 nor 503."""
+    """The numbers of answers so far. ``other`` are answers that are neither 202 nor 503."""
 
     accepted: int
     refused: int
@@ -31,11 +31,11 @@ class AnswerCounts(NamedTuple):
 
 
 class PostingProcess:
-    """Threads that post over kept connections, in a process of their own.
+    """Threads in another process that post over reused connections.
 
-    Each event has a group name of its own, or one of ``groups``. ``rate`` is in requests a second over all threads;
-    0 is as fast as they are answered. With a ``directory``, every acknowledged name is on disk there before the next
-    request of its thread: a file for each thread, a line for each name.
+    Each event has a new group name, or one of ``groups``. ``rate`` is in requests per second over all threads; 0 means
+    that each thread posts again after each answer. With a ``directory``, every acknowledged name is on disk there
+    before the next request of its thread: one file per thread, one line per name.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PostingProcess:
         return AnswerCounts(*(each.value for each in self._counts))
 
     def acknowledged(self) -> set[str]:
-        """The names on file."""
+        """Return the acknowledged names on disk."""
         assert self._directory is not None
         return {name for file in self._directory.iterdir() for name in file.read_text().splitlines()}
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Duration(NamedTuple):
-    """Seconds by the clock, and of CPU: on a busy machine these tell, and the clock does not."""
+    """Wall seconds and CPU seconds; on a busy machine only the CPU seconds are reliable."""
 
     wall: float
     cpu: float
@@ -19,26 +19,26 @@ class Duration(NamedTuple):
 
 
 def measure(run: Callable[[], object]) -> Duration:
-    """What a run takes, that of Spark's JVM and of its Python workers included."""
+    """Measure a run, including Spark's JVM and its Python workers."""
     cpu = cpu_seconds()
     wall = wall_seconds(run)
     return Duration(wall, cpu_seconds() - cpu)
 
 
 def wall_seconds(run: Callable[[], object]) -> float:
-    """What a run takes by the clock."""
+    """Measure the wall time of a run."""
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
 
 
 def median_duration(several: Sequence[Duration]) -> Duration:
-    """The middle of both."""
+    """Return the median of both times."""
     return Duration(*(statistics.median(column) for column in zip(*several, strict=True)))
 
 
 def cpu_seconds() -> float:
-    """Of this process and all below it, those that ended too."""
+    """Return the CPU seconds of this process and all its child processes, including ended ones."""
     processes = {int(each.name): _stat(each) for each in Path("/proc").iterdir() if each.name.isdigit()}
     ours, found = {os.getpid()}, -1
     while found != len(ours):
@@ -49,7 +49,7 @@ def cpu_seconds() -> float:
 
 
 def _stat(process: Path) -> list[str]:
-    """The fields after the name: state, parent, … utime, stime, cutime, cstime."""
+    """Return the fields after the name: state, parent, … utime, stime, cutime, cstime."""
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()
     except OSError:
