@@ -1,6 +1,6 @@
 """Writes ``templates/athena/columns.yaml`` from the pipeline's schemas; part of ``make docs``.
 
-So that ``karrot render athena`` needs no PySpark.
+With this file ``karrot render athena`` needs no PySpark.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ FILE = Path(__file__).resolve().parents[1] / "templates" / "athena" / "columns.y
 
 
 def text() -> str:
-    """The types are Hive's, which Spark's simple ones are as well."""
+    """Return the file's text. Its types are Hive's; Spark's simple types have the same names."""
     told = {
         name: {
             "written_by": _job(name),

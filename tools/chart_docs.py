@@ -7,17 +7,17 @@ Both come from ``values.yaml``, where every value has a sentence above it::
     # @refused at most 1, because the event log lives on one volume
     replicaCount: 1
 
-- ``# --`` begins the sentence; the comment lines after it go on with it.
-- ``# @schema`` adds JSON Schema (draft 07) to what the default shows; several such lines are one mapping.
-- ``# @settings`` stands for the settings of Karrot that are neither secret nor set by the chart in another way.
-- ``# @refused`` is what Helm says when the value is wrong: JSON Schema has no messages of its own, so the sentence
+- ``# --`` begins the sentence; the comment lines after it continue it.
+- ``# @schema`` adds JSON Schema (draft 07) to the type of the default; several such lines form one mapping.
+- ``# @settings`` is replaced by the settings of Karrot that are not secret and that the chart does not set elsewhere.
+- ``# @refused`` is Helm's message for a wrong value. JSON Schema has no messages of its own, so the sentence
   becomes the ``const`` of an alternative, which Helm quotes.
 
-A mapping whose values have sentences is strict: other names are refused, and so is ``null`` in the place of a section
-or of a text, number or flag that is not empty: Helm takes such a value away, and the templates count on it. A mapping
-whose values have no sentences, or that has none, is one value that takes what Kubernetes takes. What ``values.yaml``
-cannot show (names that are refused, with what to write in their place) stands in ``values.schema.yaml`` beside it, and
-is merged over the rest.
+A mapping whose values have sentences is strict: other names are refused. So is ``null`` for a section, or for a text,
+number or flag that is not empty, because Helm removes such a value and the templates need it. A mapping whose values
+have no sentences, or an empty mapping, is one value that accepts whatever Kubernetes accepts. Rules that
+``values.yaml`` cannot express, such as refused names with their replacements, are in ``values.schema.yaml`` in the
+same directory, which is merged over the generated schema.
 """
 
 import json
@@ -34,10 +34,10 @@ from karrot.settings.options import OPTIONS, Option
 CHARTS = Path(__file__).resolve().parents[1] / "helm"
 BEGIN, END = "<!-- values: written by tools/chart_docs.py -->", "<!-- end of values -->"
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
-# What a parent chart or a condition may set beside a chart's own values.
+# Values that a parent chart or a condition may set in addition to a chart's own values.
 _GLOBAL = {"type": "object", "description": "What all charts of a release see."}
 
-# The chart sets these from values of their own.
+# The chart sets these from separate values.
 _CHARTS_OWN = ("bind", "data_dir", "tls_", "watch_", "kafka_properties", "burrow_username")
 
 Schema = dict[str, Any]
@@ -55,12 +55,12 @@ class Value(NamedTuple):
 
     @property
     def is_section(self) -> bool:
-        """Whether it only groups others, which are described one by one."""
+        """Return whether the value only groups others, which are described one by one."""
         return any(child.sentence or child.is_section for child in self.children)
 
     @property
     def is_needed(self) -> bool:
-        """Whether the templates count on it: a mapping or a list may be taken away, as an empty text may."""
+        """Return whether the templates need it; a mapping, a list or an empty text may be removed."""
         return isinstance(self.default, bool | int | float | str) and self.default != ""
 
 
@@ -69,7 +69,7 @@ class UndocumentedError(Exception):
 
 
 def values(text: str) -> tuple[Value, ...]:
-    """The values of a ``values.yaml``; raises ``UndocumentedError``."""
+    """Return the values of a ``values.yaml``; raises ``UndocumentedError``."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     found = tuple(_children(root, (), text.splitlines()))
     missing = [".".join(each.path) for each in _walk(found) if not each.is_section and not each.sentence]
@@ -79,7 +79,7 @@ def values(text: str) -> tuple[Value, ...]:
 
 
 def _children(node: yaml.Node | None, path: tuple[str, ...], lines: list[str]) -> Iterator[Value]:
-    if not isinstance(node, yaml.MappingNode) or node.flow_style:  # {a: 1} is one value: nothing is above a
+    if not isinstance(node, yaml.MappingNode) or node.flow_style:  # {a: 1} is one value, because no comment is above a
         return
     for key, value in node.value:
         here = (*path, key.value)
@@ -117,7 +117,7 @@ def _setting(option: Option) -> Schema:
 
 
 def _walk(found: tuple[Value, ...]) -> Iterator[Value]:
-    """The sections, and the values that are described: not what lies inside one of these."""
+    """Yield the sections and the described values, without the values inside a described one."""
     for each in found:
         yield each
         if each.is_section:
@@ -125,7 +125,7 @@ def _walk(found: tuple[Value, ...]) -> Iterator[Value]:
 
 
 def schema(found: tuple[Value, ...], extra: Schema) -> Schema:
-    """The JSON Schema of a chart's values."""
+    """Return the JSON Schema of a chart's values."""
     root = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         **_strict(found),
@@ -160,7 +160,7 @@ def _merged(below: Schema, above: Schema) -> Schema:
 
 
 def table(found: tuple[Value, ...]) -> str:
-    """The values as a table in Markdown, with their defaults and sentences."""
+    """Return the values as a table in Markdown, with their defaults and sentences."""
     rows = [
         f"| `{'.'.join(each.path)}` | {_default(each.default)} | {_cell(each.sentence)} |"
         for each in _walk(found)
@@ -179,7 +179,7 @@ def _cell(text: str) -> str:
 
 
 def documents(chart: Path) -> dict[Path, str]:
-    """What is to be written for a chart, by file."""
+    """Return the generated text of each file of a chart."""
     found = values((chart / "values.yaml").read_text(encoding="utf-8"))
     overlay, readme = chart / "values.schema.yaml", chart / "README.md"
     extra = yaml.safe_load(overlay.read_text(encoding="utf-8")) if overlay.exists() else {}
@@ -192,13 +192,13 @@ def documents(chart: Path) -> dict[Path, str]:
 
 
 def stale(charts: Iterable[Path]) -> dict[Path, str]:
-    """What differs from the files of these charts as they are."""
+    """Return the files of these charts that differ from the generated texts."""
     wanted = {path: text for each in charts for path, text in documents(each).items()}
     return {path: text for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text}
 
 
 def main(arguments: list[str]) -> int:
-    """Writes what is stale, or with ``--check`` names it; the exit code."""
+    """Write the stale files, or with ``--check`` name them; return the exit code."""
     names = [each for each in arguments if each != "--check"]
     charts = [CHARTS / name for name in names] or sorted(each.parent for each in CHARTS.glob("*/Chart.yaml"))
     try:

@@ -1,16 +1,16 @@
-"""Runs the README's two commands as a stranger does: in a bare Debian, as a normal user, with an empty environment.
+"""Runs the README's two commands like a new user: in a minimal Debian, as a normal user, with an empty environment.
 
-``make fresh``, or ``python3 tools/fresh.py``; as root, with debootstrap. What it does, in a chroot of its own:
+Run ``make fresh`` or ``python3 tools/fresh.py`` as root, with debootstrap installed. In a new chroot it does this:
 
-1. a minimal Debian, and the packages that the README names, no others;
-2. a clone of the commit that is checked out, made by a normal user;
-3. ``make demo``: lag moves within 30 s, Ctrl-C ends it;
-4. ``make test`` without Java: it is green and gives a known reason for each test that it skips;
-5. the files with skipped tests once more, after the packages that the README says they need; what is skipped even then
-   is named in ``build/fresh-skipped``.
+1. Install a minimal Debian and only the packages that the README names.
+2. Clone the checked-out commit as a normal user.
+3. Run ``make demo``: lag changes within 30 s, and Ctrl-C ends it.
+4. Run ``make test`` without Java: it passes and gives a known reason for each skipped test.
+5. Install the packages that the README names for skipped tests, and run the files with skipped tests again. Files whose
+   tests are still skipped are named in ``build/fresh-skipped``.
 
-The chroot lives in mount and process namespaces of its own, so whatever is left running ends with it, and is named.
-Where a machine cannot do this, the script says so: exit code 0, or 1 where ``CI`` is set.
+The chroot has its own mount and process namespaces, so processes that still run end with it, and are named.
+If a machine cannot do this, the script prints the reason; the exit code is 0, or 1 if ``CI`` is set.
 """
 
 import argparse
@@ -41,7 +41,7 @@ CLONE: Final = f"{HOME}/karrot"
 VENV_PACKAGE: Final = "python3-venv"
 JUNIT: Final = "build/junit.xml"
 STILL_SKIPPED: Final = ROOT / "build" / "fresh-skipped"
-"""Where the files are named whose tests a bare Debian cannot run at all."""
+"""The file that names the test files that a minimal Debian cannot run at all."""
 
 NAMESPACES: Final = "KARROT_FRESH_NAMESPACES"
 
@@ -55,18 +55,18 @@ OF_PACKAGE_CLIENTS: Final = re.compile(r"(?:PIP|UV)_\w+|(?:https?|no)_proxy|SSL_
 
 ONLY_FOR_DEVELOPERS: Final = r"root|strace|actionlint|a prometheus|promtool|Alertmanager|kube-score"
 EXPLAINED: Final = re.compile(rf"\bneeds (Java|{ONLY_FOR_DEVELOPERS})\b")
-"""Why a test may be skipped on a machine that has what the README asks for, and nothing else."""
+"""The allowed reasons for skipped tests on a machine with only the required packages of the README."""
 
 STILL_EXPLAINED: Final = re.compile(rf"\bneeds ({ONLY_FOR_DEVELOPERS})\b")
-"""Why a test may be skipped where the optional packages of the README are installed too."""
+"""The allowed reasons for skipped tests if the optional packages of the README are installed too."""
 
 
-class BrokenPromise(Exception):  # noqa: N818 (it is no error of this script)
-    """What is not as the README promises, as a sentence."""
+class BrokenPromise(Exception):  # noqa: N818 (it is not an error of this script)
+    """A sentence about a promise of the README that does not hold."""
 
 
 class Readme(NamedTuple):
-    """What the README tells a stranger to type."""
+    """The commands that the README gives to a new user."""
 
     packages: tuple[str, ...]
     optional_packages: tuple[str, ...]
@@ -74,7 +74,7 @@ class Readme(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> "Readme":
-        """Read its shell blocks. Raises `BrokenPromise` where they are not as this script expects."""
+        """Read the shell blocks. Raises `BrokenPromise` if they are not as this script expects."""
         blocks = re.findall(r"^```shell\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
         lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
         installs = [shlex.split(line)[3:] for line in lines if line.startswith("sudo apt-get install ")]
@@ -113,7 +113,7 @@ def main() -> int:
 
 
 def _lacking() -> str | None:
-    """What this machine lacks for a chroot, as a sentence; ``None`` if it lacks nothing."""
+    """Return what this machine lacks for a chroot, as a sentence, or ``None``."""
     if os.geteuid() != 0:
         return "it needs root, for a chroot"
     absent = [name for name in ("debootstrap", "unshare", "git") if shutil.which(name) is None]
@@ -128,21 +128,21 @@ def _lacking() -> str | None:
 
 
 def _enter_namespaces() -> None:
-    """Start this script again, where its mounts are its own and its processes end with it."""
-    # A shell is the first process: it takes leave of orphans that end, as the first process of a real machine does.
+    """Start this script again in its own namespaces, so that its mounts are private and its processes end with it."""
+    # A shell is the first process, because it reaps orphaned processes, like the first process of a real machine.
     script = ["bash", "-c", '"$@"; exit "$?"', "fresh", sys.executable, *sys.argv]
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *script]
     os.execvpe("unshare", command, {**os.environ, NAMESPACES: "1"})  # noqa: S606 (no shell is wanted)
 
 
 class Machine:
-    """A Debian in a directory: commands run in it as root or as a normal user with an empty environment."""
+    """A Debian in a directory that runs commands as root or as a normal user with an empty environment."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def as_root(self, *command: str) -> None:
-        """Run a command in it quietly; raise `BrokenPromise` with what it said if it fails."""
+        """Run a command quietly; raise `BrokenPromise` with its output if it fails."""
         whole = self._command(command, {"HOME": "/root", "DEBIAN_FRONTEND": "noninteractive"})
         done = subprocess.run(whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
@@ -153,14 +153,14 @@ class Machine:
         self.as_root("apt-get", "-qq", "install", "--no-install-recommends", "-y", *packages)
 
     def as_user(self, line: str, environment: Mapping[str, str] | None = None) -> list[str]:
-        """The command that runs a line of shell as the normal user."""
+        """Return the command that runs a line of shell as the normal user."""
         given = {"HOME": HOME, "USER": USER, "LOGNAME": USER, "TERM": "dumb", **(environment or {})}
         drop = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups", "--inh-caps=-all"]
         return self._command([*drop, "bash", "-c", f"cd {HOME} && {line}"], given)
 
     def _command(self, command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
         lent = {name: value for name, value in os.environ.items() if OF_PACKAGE_CLIENTS.fullmatch(name)}
-        # A path on this machine is of use only if the chroot has it too.
+        # A path of this machine is useful only if the chroot has it too.
         usable = {name: value for name, value in lent.items() if value[:1] != "/" or (self.root / value[1:]).exists()}
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         pairs = [f"{name}={value}" for name, value in {"PATH": path, **usable, **environment}.items()]
@@ -169,7 +169,7 @@ class Machine:
 
 @contextlib.contextmanager
 def _cache() -> Iterator[Path]:
-    """The directory of the chroots, for one run at a time. What a run that was killed left there is removed."""
+    """Lock and return the directory of the chroots. Files that a killed run left there are removed."""
     place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "karrot" / "fresh"
     place.mkdir(parents=True, exist_ok=True)
     with (place / "lock").open("w") as lock:
@@ -184,7 +184,7 @@ def _cache() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _debian(cache: Path, release: str) -> Iterator[Machine]:
-    """A minimal Debian with nothing added but what this machine needs to reach package indexes, and the commit."""
+    """Make a minimal Debian with the commit and with this machine's settings for package indexes."""
     root = Path(tempfile.mkdtemp(prefix=f"run-{release}-", dir=cache))
     try:
         with _timed(f"a minimal Debian ({release})"):
@@ -205,7 +205,7 @@ def _debian(cache: Path, release: str) -> Iterator[Machine]:
 
 
 def _base(cache: Path, release: str) -> Path:
-    """What debootstrap makes, kept for a week."""
+    """Return debootstrap's result, kept for a week."""
     base = cache / release
     if base.exists() and time.time() - base.stat().st_mtime > BASE_IS_KEPT_S:
         shutil.rmtree(base)
@@ -224,7 +224,7 @@ def _base(cache: Path, release: str) -> Path:
 
 
 def _mirror() -> str:
-    """Where apt of this machine gets its packages."""
+    """Return the mirror from which this machine's apt gets its packages."""
     entry = re.compile(r"^(?:URIs:|deb )\s*(?:\[.*?\] )?(\S+/debian)/?\s", re.MULTILINE)
     for path in (Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))):
         found = path.is_file() and entry.search(path.read_text())
@@ -234,7 +234,7 @@ def _mirror() -> str:
 
 
 def _mount(root: Path) -> None:
-    """What any machine has mounted, in this process's own mount namespace."""
+    """Mount the usual file systems of a machine, in this process's own mount namespace."""
     for kind, place, options in (
         ("proc", "proc", "nosuid,nodev,noexec"),
         ("tmpfs", "dev/shm", "nosuid,nodev"),
@@ -245,7 +245,7 @@ def _mount(root: Path) -> None:
 
 
 def _lend_access(root: Path) -> None:
-    """How this machine reaches the world: names, certificates of its own authorities, settings of package clients."""
+    """Copy this machine's network access: names, certificate authorities, settings of package clients."""
     shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
     # Debian's installer and every container write this file; debootstrap does not.
     hosts = f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 {socket.gethostname()}\n"
@@ -259,7 +259,7 @@ def _lend_access(root: Path) -> None:
 
 
 def _follow(readme: Readme, machine: Machine) -> None:
-    """Do what the README says. Raises `BrokenPromise` at the first thing that is not as it promises."""
+    """Follow the README. Raises `BrokenPromise` at the first promise that does not hold."""
     demo, test = readme.commands
     with _timed(f"apt-get install {' '.join(readme.packages)}"):
         machine.as_root("apt-get", "-qq", "update")
@@ -291,7 +291,7 @@ def _follow(readme: Readme, machine: Machine) -> None:
 
 
 def _run(machine: Machine, line: str, environment: Mapping[str, str] | None = None) -> None:
-    """Run a line of shell as the user, showing what it prints. Raises `BrokenPromise` if it fails."""
+    """Run a line of shell as the user and show its output. Raises `BrokenPromise` if it fails."""
     try:
         process = subprocess.run(machine.as_user(line, environment), timeout=COMMAND_WITHIN_S, check=False)
     except subprocess.TimeoutExpired:
@@ -301,7 +301,7 @@ def _run(machine: Machine, line: str, environment: Mapping[str, str] | None = No
 
 
 def _expect_advice(machine: Machine, command: str) -> None:
-    """Without Debian's package for virtual environments, the command names it. Raises `BrokenPromise` if not."""
+    """Check that the command names Debian's missing package for virtual environments; raises `BrokenPromise`."""
     line = machine.as_user(f"cd karrot && {command}")
     done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode == 0 or f"apt-get install {VENV_PACKAGE}" not in done.stdout:
@@ -309,7 +309,7 @@ def _expect_advice(machine: Machine, command: str) -> None:
 
 
 def _watch_demo(machine: Machine, command: str) -> None:
-    """The demo shows lag that moves, and ends with Ctrl-C. Raises `BrokenPromise` if not."""
+    """Check that the demo shows changing lag and ends with Ctrl-C; raises `BrokenPromise`."""
     began = time.monotonic()
     line = machine.as_user(f"cd karrot && exec {command}")
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
@@ -321,7 +321,7 @@ def _watch_demo(machine: Machine, command: str) -> None:
             _wait_until_lag_moves(address)
             moved = time.monotonic()
             print(f"the demo was up after {up - began:.1f} s, lag moved {moved - up:.1f} s later", flush=True)
-            os.killpg(process.pid, signal.SIGINT)  # what a terminal does on Ctrl-C
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
             process.wait(STOPS_WITHIN_S)
         except subprocess.TimeoutExpired:
             raise BrokenPromise(f"`{command}` did not end within {STOPS_WITHIN_S:g} s of Ctrl-C") from None
@@ -333,7 +333,7 @@ def _watch_demo(machine: Machine, command: str) -> None:
 
 
 def _address(process: "subprocess.Popen[str]") -> str:
-    """Where the metrics are, as the demo's greeting says."""
+    """Return the URL of the metrics from the demo's first output."""
     for line in process.stdout or ():
         print(line, end="", flush=True)
         if found := re.search(r"http://\S+/metrics\b", line):
@@ -342,7 +342,7 @@ def _address(process: "subprocess.Popen[str]") -> str:
 
 
 def _wait_until_lag_moves(address: str) -> None:
-    """Until one group has had two different lags."""
+    """Wait until one group has had two different lags."""
     start = time.monotonic()
     seen: dict[str, str] = {}
     while all(seen.setdefault(group, lag) == lag for group, lag in _lags(address).items()):
@@ -364,7 +364,7 @@ class Skipped(NamedTuple):
 
 
 def _skipped(machine: Machine) -> list[Skipped]:
-    """The tests that the last run of pytest in the clone skipped, as its JUnit report says."""
+    """Return the tests that the last run of pytest in the clone skipped, from its JUnit report."""
     cases = ET.parse(machine.root / CLONE.lstrip("/") / JUNIT).iter("testcase")  # noqa: S314 (pytest's own)
     found = []
     for case in cases:
@@ -377,7 +377,7 @@ def _skipped(machine: Machine) -> list[Skipped]:
 
 
 def _explain(skipped: Sequence[Skipped], expected: re.Pattern[str]) -> None:
-    """Name each reason. Raises `BrokenPromise` for one that is not expected."""
+    """Print each reason. Raises `BrokenPromise` for an unexpected one."""
     print()
     for reason, times in Counter(each.reason for each in skipped).most_common():
         print(f"  {times} skipped: {reason}")
@@ -386,7 +386,7 @@ def _explain(skipped: Sequence[Skipped], expected: re.Pattern[str]) -> None:
 
 
 def _refuse_leftovers(machine: Machine) -> None:
-    """Raises `BrokenPromise` if a process of the user still runs a few seconds after the command that started it."""
+    """Raise `BrokenPromise` if a process of the user still runs a few seconds after its command."""
     end = time.monotonic() + 5
     while (left := _processes_in(machine.root)) and time.monotonic() < end:
         time.sleep(0.2)
@@ -395,10 +395,10 @@ def _refuse_leftovers(machine: Machine) -> None:
 
 
 def _processes_in(root: Path) -> dict[int, str]:
-    """The processes whose root directory that is, and their command lines."""
+    """Return the processes with this root directory, and their command lines."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # one that ended meanwhile
+        with contextlib.suppress(OSError):  # the process has just ended
             if (process / "root").readlink() == root:
                 line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 found[int(process.name)] = line.strip()[:200]
@@ -406,7 +406,7 @@ def _processes_in(root: Path) -> dict[int, str]:
 
 
 def _end_all(root: Path) -> None:
-    """Kill what still runs in the chroot, so that it can be removed."""
+    """Kill all processes in the chroot, so that it can be removed."""
     for pid in _processes_in(root):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -414,7 +414,7 @@ def _end_all(root: Path) -> None:
 
 @contextlib.contextmanager
 def _timed(what: str) -> Iterator[None]:
-    """Say what begins, and at its end how long it took."""
+    """Print the start of a step, and at its end its time."""
     print(f"\n--- {what}", flush=True)
     start = time.monotonic()
     yield

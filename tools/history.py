@@ -1,7 +1,7 @@
 """Writes the archive of a simulated week, runs the pipeline over it, and renders the report.
 
-``make history``; ``make history ARGS="--groups 10 --days 1"`` for less. What the tables say of incidents is compared
-with what was told while the week was simulated. Exit code 1 if they differ, or that of a command that failed.
+Run ``make history``, or ``make history ARGS="--groups 10 --days 1"`` for less. The incidents in the tables are compared
+with the simulated ones. The exit code is 1 if they differ, or that of a failed command.
 """
 
 import sys
@@ -44,7 +44,7 @@ _INCIDENTS = """
 )
 @click.option("--directory", type=click.Path(path_type=Path), default=Path("build/history"), show_default=True)
 def main(groups: int, days: int, directory: Path) -> None:
-    """Make everything anew below the directory."""
+    """Make all files below the directory again."""
     try:
         require_java()  # before the tables of an earlier run are removed
     except SparkUnavailable as error:
@@ -55,7 +55,7 @@ def main(groups: int, days: int, directory: Path) -> None:
     rmtree(directory, ignore_errors=True)
     _simulate(archive, directory, last - timedelta(days=days), groups, days)
     _run("ingest", "--archive", str(archive), "--tables", str(tables))
-    # Everybody commits once a minute there, so those who keep up are behind by that much at times.
+    # All groups commit once per minute there, so groups that keep up are sometimes behind by that much.
     _run("derive", "--tables", str(tables), "--target-seconds", "120")
     between = (f"{last - timedelta(days=days):%F}", f"{last - timedelta(days=1):%F}")
     _run("report", "--tables", str(tables), "--from", between[0], "--to", between[1], "--output", str(report))
@@ -68,7 +68,7 @@ def main(groups: int, days: int, directory: Path) -> None:
 
 
 def _simulate(archive: Path, directory: Path, start: datetime, groups: int, days: int) -> None:
-    """Both clusters at a time; the bar counts the hours that are archived."""
+    """Simulate both clusters at the same time; the bar counts the archived hours."""
     archive.mkdir(parents=True)
     start_ms = int(start.timestamp()) * 1000
     with ProcessPoolExecutor(len(CLUSTERS)) as pool, _bar(days * _HOURS * len(CLUSTERS)) as bar:
@@ -104,9 +104,9 @@ def _truth(directory: Path, cluster: str) -> Path:
 
 
 def _run(*command: str) -> None:
-    """Say a command as one would type it, run it and say how long it took.
+    """Print a command, run it and print its time.
 
-    All in this process: they share one Java, which has compiled by then what the second of them needs.
+    All commands run in this process and share one Java, so that later ones use already compiled code.
     """
     typed = ("pipeline", *command, *_SPARK)
     click.secho(f"\n$ karrot {' '.join(typed)}", bold=True)
@@ -116,7 +116,7 @@ def _run(*command: str) -> None:
 
 
 def _compared(truth: Sequence[Told], tables: Path) -> int:
-    """How many incidents are the same in the table; says which are not."""
+    """Return how many incidents are the same in the table, and print the others."""
     found = {row[0]: row for row in duckdb.execute(_INCIDENTS, [f"{tables}/incidents/*/*.parquet"]).fetchall()}
     same = 0
     for told in truth:

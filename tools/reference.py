@@ -14,7 +14,7 @@ REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
 
 def pages() -> dict[str, str]:
-    """Each page of the reference by its file name."""
+    """Return each page of the reference by its file name."""
     return {
         "settings.md": _settings(),
         "codes.md": _codes(),

@@ -1,8 +1,8 @@
 """Checks whether a tag may become a release, and prints its release notes.
 
-``python tools/release.py check v2.1.0`` prints ``version=`` and ``prerelease=`` for the workflow, or ends with every
-reason against; ``python tools/release.py notes`` prints what the changelog says of the version in pyproject.toml. Needs
-nothing but the standard library.
+``python tools/release.py check v2.1.0`` prints ``version=`` and ``prerelease=`` for the workflow, or fails with all
+reasons against the release. ``python tools/release.py notes`` prints the changelog's section of the version in
+pyproject.toml. The script needs only the standard library.
 """
 
 import re
@@ -30,18 +30,18 @@ def main(arguments: list[str]) -> int:
 
 
 def version(root: Path) -> str:
-    """The one that everything else has to agree with."""
+    """Return the version in pyproject.toml, with which all other files must agree."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return str(project["version"])
 
 
 def is_prerelease(number: str) -> bool:
-    """Whether it is an alpha, a beta or a candidate: no image is tagged ``latest`` for it."""
+    """Return whether it is an alpha, a beta or a candidate, for which no image gets the tag ``latest``."""
     return _FINAL.fullmatch(number) is None
 
 
 def problems(root: Path, tag: str) -> list[str]:
-    """Why this tag is no release of what lies in ``root``; empty if it is one."""
+    """Return the reasons why this tag is not a release of the files in ``root``, or an empty list."""
     number = version(root)
     found = []
     if tag != f"v{number}":
@@ -55,7 +55,7 @@ def problems(root: Path, tag: str) -> list[str]:
 
 
 def notes(changelog: str, number: str) -> str:
-    """The section of the version; of a pre-release, that of what is not released yet. Empty without one."""
+    """Return the section of the version, or that of unreleased changes for a pre-release. Empty without one."""
     heading = rf"\[{re.escape(number)}\] - \d{{4}}-\d\d-\d\d"
     if is_prerelease(number):
         heading += r"|\[Unreleased\][^\n]*"

@@ -1,6 +1,6 @@
 """Writes the tables of a day of commits with planted problems, and replays Burrow's rules on it.
 
-``python tools/replay.py --rules … --rules …``: what is not known here is an option of ``karrot pipeline replay``.
+Run ``python tools/replay.py --rules … --rules …``; all other options go to ``karrot pipeline replay``.
 """
 
 import subprocess
@@ -35,7 +35,7 @@ _Row = dict[str, Any]
 @click.option("--directory", type=click.Path(path_type=Path), default=Path("build/replay"), show_default=True)
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
 def main(groups: int, hours: int, start: datetime | None, directory: Path, more: Sequence[str]) -> None:
-    """Make everything anew below the directory."""
+    """Make all files below the directory again."""
     rmtree(directory, ignore_errors=True)
     midnight = (start or datetime.now(UTC) - timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
     begin_ms = int(midnight.replace(tzinfo=UTC).timestamp()) * 1000
@@ -58,7 +58,7 @@ def main(groups: int, hours: int, start: datetime | None, directory: Path, more:
 
 
 def _simulated(cluster: str, cast: Sequence[ConsumerGroup], begin_ms: int, minutes: int) -> Iterator[tuple[str, _Row]]:
-    """Every 10 s what each group writes, every 30 s where the logs end, in the order of time."""
+    """Yield the records of each group every 10 s and the log ends every 30 s, in the order of time."""
     orders, random = count(), Random(cluster)  # noqa: S311 (a simulation)
     steps = range(-_HEAD_MINUTES * _COMMITS_A_MINUTE, minutes * _COMMITS_A_MINUTE)
     for step in steps:
@@ -93,7 +93,7 @@ def _written(cluster: str, group: str, record: object, at_ms: int, order: int) -
 
 
 def _write(table: Path, cluster: str, rows: Sequence[_Row]) -> None:
-    """As the pipeline lays a streamed table out, with all of its columns."""
+    """Write rows in the layout of a streamed table, with all of its columns."""
     columns = to_arrow_schema(STREAMED[table.name], timezone="UTC")
     by_day: dict[str, list[_Row]] = {}
     for row in rows:
@@ -107,7 +107,7 @@ def _write(table: Path, cluster: str, rows: Sequence[_Row]) -> None:
             pa.Table.from_pylist(of_day, columns),
             place / "part-0.zstd.parquet",
             compression="zstd",
-            use_deprecated_int96_timestamps=True,  # as Spark writes them
+            use_deprecated_int96_timestamps=True,  # as in Spark's files
         )
 
 

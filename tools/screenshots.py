@@ -1,6 +1,6 @@
-"""Takes the pictures of the pages in the README and in docs/pages.md from the demo: ``make screenshots``.
+"""Takes the screenshots in the README and in docs/pages.md from the demo: ``make screenshots``.
 
-Waits until groups of the demo are in trouble that is worth a picture, then looks with Debian's Chromium.
+It waits until groups of the demo have suitable incidents, and then uses Debian's Chromium.
 """
 
 import json
@@ -33,7 +33,7 @@ _PHONE = {"width": 390, "height": 800}
 @click.command(help=__doc__)
 @click.option("--directory", type=click.Path(path_type=Path), default=Path("docs/images"), show_default=True)
 def main(directory: Path) -> None:
-    """Take every picture anew."""
+    """Take all screenshots again."""
     chromium = shutil.which("chromium")
     if chromium is None:
         raise click.ClickException("there is no chromium on the PATH: apt-get install chromium")
@@ -61,7 +61,7 @@ def _demo() -> Iterator[None]:
 
 
 def _trouble() -> dict[str, Any]:
-    """The group with an error that has lasted for a while, as soon as another one has a warning."""
+    """Return the group whose error has lasted for some time, as soon as another group has a warning."""
     began = time.monotonic()
     while time.monotonic() - began < _PATIENCE_S:
         time.sleep(1)

@@ -13,7 +13,7 @@ BOARDS = (OVERVIEW, ONE_GROUP, ITSELF)
 
 
 def text(board: Json) -> str:
-    """As Grafana exports it, so that what was changed there can be compared."""
+    """Return a dashboard in Grafana's export format, so that changes made in Grafana can be compared."""
     return json.dumps(board, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -6,17 +6,17 @@ SELF = 'job=~"$job", instance=~"$instance"'
 
 
 def each_one(metric: str, *labels: str) -> str:
-    """The metric of every Karrot that is selected: counters of two that share nothing are never added up."""
+    """Return a query for the metric of every selected Karrot; counters of unrelated Karrots are never summed."""
     return f"max by ({', '.join(('instance', *labels))}) (karrot_{metric}{{{SELF}}})"
 
 
 def per_second(metric: str, *labels: str) -> Query:
-    """How fast a counter grows."""
+    """Return a query for the rate of a counter."""
     return _counted("rate", metric, labels, "$__rate_interval")
 
 
 def in_each_step(metric: str, *labels: str, legend: str = "") -> Query:
-    """By how much a counter grew within each step; ``legend`` names the series otherwise than by their labels."""
+    """Return a query for a counter's growth within each step; ``legend`` replaces the names from the labels."""
     counted = _counted("increase", metric, labels, "$__interval")
     return counted._replace(legend=legend) if legend else counted
 
@@ -28,12 +28,12 @@ def _counted(function: str, metric: str, labels: tuple[str, ...], window: str) -
 
 
 def of_those_counted(query: Query, metric: str, label: str) -> Query:
-    """Without the series that stood at one value in all of the time that is shown: most codes never occur."""
+    """Return a query without series that did not change in the shown time, because most codes never occur."""
     moved = f"max by (instance, {label}) (increase(karrot_{metric}{{{SELF}}}[$__range] @ end())) > 0"
     return query._replace(expr=f"{query.expr}\nand on (instance, {label})\n{moved}")
 
 
 def percentile(share: float) -> Query:
-    """How long so many of the events took at most."""
+    """Return a query for the time within which this share of the events was handled."""
     per_bound = f"sum by (instance, le) (rate(karrot_event_handling_seconds_bucket{{{SELF}}}[$__rate_interval]))"
     return Query(f"histogram_quantile({share}, {per_bound})", f"p{share * 100:g} {{{{instance}}}}")

@@ -25,14 +25,14 @@ from tools.dashboards.panels import (
 
 _LINK = group_link("__data.fields.Cluster", "__data.fields.Group")
 _SERIES_LINK = group_link("__field.labels.cluster", "__field.labels.consumer")
-# Status first, lag next; a group whose lag is not known has a status all the same.
+# Status first, lag next; a group with an unknown lag still has a status.
 _WORST_NOW = f"topk($rows, 1e12 * {per_group('status_code')} + ({per_group('lag')} or 0 * {per_group('status_code')}))"
 _IN_ERROR, _IN_WARNING = (per_group("status", f', status="{status}"') for status in ("ERR", "WARN"))
 _COLOURED = {"custom__cellOptions": {"type": "color-text"}}
 
 
 def _most(metric: str, over: str = "max_over_time") -> str:
-    """Those that were worst over the whole of the time that is shown, so that lines do not come and go."""
+    """Return a query for the groups that were worst over the whole shown time, so that lines do not come and go."""
     return f"topk($top, max by (cluster, consumer) ({over}(karrot_consumer_{metric}{{{GROUPS}}}[$__range] @ end())))"
 
 

@@ -1,6 +1,6 @@
 """Builds the parts of a Grafana dashboard, in its classic JSON (schema 39: Grafana 10 reads it, newer ones convert it).
 
-A function gives one panel without its place; `board` lays them out and numbers them.
+Each function returns one panel without its position; `board` positions and numbers the panels.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,20 +11,20 @@ Json = dict[str, Any]
 GOOD, WATCH_OUT, BAD, OFF = "green", "orange", "red", "text"
 STATUS_NAMES = {1: ("OK", GOOD), 2: ("WARN", WATCH_OUT), 3: ("ERR", BAD)}
 NEVER = [{"type": "range", "options": {"from": 1e9, "to": None, "result": {"text": "never", "color": BAD}}}]
-"""In place of the seconds since a moment that never was: its timestamp is 0."""
+"""The text in place of the seconds since a time that never was: its timestamp is 0."""
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH = 24
 
 
 class Query(NamedTuple):
-    """PromQL, and the name of each series that it gives."""
+    """A PromQL query and the name of each of its series."""
 
     expr: str
     legend: str = ""
 
 
 class Row(NamedTuple):
-    """A heading and what is below it, each panel with its width; a folded one asks nothing until it is opened."""
+    """A heading and its panels, each with its width; a folded row sends no query until it is opened."""
 
     title: str
     panels: Sequence[tuple[int, Json]]
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of a table: a query that gives one sample per row, and how Grafana is to show it."""
+    """A column of a table: a query with one sample per row, and its format in Grafana."""
 
     title: str
     expr: str
@@ -41,13 +41,13 @@ class Column(NamedTuple):
 
 
 def above(*steps: tuple[float, str], below: str = GOOD) -> Json:
-    """Colours by value: that of the last bound which is reached."""
+    """Return colours by value: each value has the colour of the last bound that it reaches."""
     bounds = [{"color": below, "value": None}, *({"color": colour, "value": value} for value, colour in steps)]
     return {"mode": "absolute", "steps": bounds}
 
 
 def names_of(names: Mapping[int, tuple[str, str]]) -> list[Json]:
-    """Words and colours in place of numbers."""
+    """Return words and colours in place of numbers."""
     options = {str(value): {"text": text, "color": colour} for value, (text, colour) in names.items()}
     return [{"type": "value", "options": options}]
 
@@ -62,7 +62,7 @@ def stat(
     text: str = "value",
     **field: Any,
 ) -> Json:
-    """One number, or one per series. It is asked for this moment alone, so that what has ended is not shown as now."""
+    """Return a panel with one number, or one per series, of the present only, so that ended series are not shown."""
     return _panel("stat", title, description, [_target(_query(query), instant=True)]) | {
         "fieldConfig": _fields(unit, thresholds, decimals=field.pop("decimals", None), **field),
         "options": {
@@ -91,9 +91,9 @@ def lines(
     negative: bool = False,
     wide: bool = False,
 ) -> Json:
-    """Series over time. A gap stays a gap.
+    """Return a chart of series over time. A gap stays a gap.
 
-    ``limit`` is drawn as a dashed line, ``colours`` go by a series' name, ``names`` replace one that is a number.
+    ``limit`` is drawn as a dashed line, ``colours`` are by a series' name, ``names`` replace numbers.
     """
     custom = {
         "drawStyle": "bars" if bars else "line",
@@ -114,7 +114,7 @@ def lines(
     fields["overrides"] += [
         _override(str(value), displayName=text, color=_fixed(colour)) for value, (text, colour) in (names or {}).items()
     ]
-    # An increase within each step: steps shorter than two scrapes would have none.
+    # For an increase within each step: a step shorter than two scrapes would have no value.
     steps = {"interval": "2m"} if any("$__interval]" in query.expr for query in queries) else {}
     return _panel("timeseries", title, description, [_target(query) for query in queries]) | {
         **steps,
@@ -136,7 +136,7 @@ def lines(
 def timeline(
     title: str, description: str, query: Query, names: Mapping[int, tuple[str, str]], links: Sequence[Json] = ()
 ) -> Json:
-    """A band per series that changes its colour with its value."""
+    """Return a panel with a band per series that changes its colour with the value."""
     fields = _fields("none", above(below=OFF), mappings=names_of(names), custom={"fillOpacity": 80, "lineWidth": 0})
     fields["defaults"] |= {"links": list(links)} if links else {}
     return _panel("state-timeline", title, description, [_target(query)]) | {
@@ -156,7 +156,10 @@ def timeline(
 def table(
     title: str, description: str, columns: Sequence[Column], labels: Mapping[str, Column], sort: Iterable[str]
 ) -> Json:
-    """A row per combination of ``labels``, which name columns too; ``sort`` names columns, the largest value first."""
+    """Return a table with a row per combination of ``labels``, which are columns too.
+
+    ``sort`` names columns, the largest value first.
+    """
     letters = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", columns, strict=False))
     targets = [_target(Query(each.expr), instant=True, ref=letter) for letter, each in letters.items()]
     named = {f"Value #{letter}": each.title for letter, each in letters.items()}
@@ -185,7 +188,7 @@ def table(
 
 
 def label_values(name: str, title: str, query: str, *, several: bool = True, everything: str = ".*") -> Json:
-    """A variable whose values are those of a label within the time that is shown."""
+    """Return a variable with the values of a label within the shown time."""
     chosen = {"text": "All", "value": "$__all"}
     return {
         "name": name,
@@ -202,7 +205,7 @@ def label_values(name: str, title: str, query: str, *, several: bool = True, eve
 
 
 def choice(name: str, title: str, values: Sequence[int], chosen: int) -> Json:
-    """A variable with a few numbers to choose from."""
+    """Return a variable with a few numbers to choose from."""
     options = [{"text": str(value), "value": str(value), "selected": value == chosen} for value in values]
     return {
         "name": name,
@@ -217,7 +220,7 @@ def choice(name: str, title: str, values: Sequence[int], chosen: int) -> Json:
 
 
 def annotation(name: str, expr: str, colour: str, title: str, text: str, *, value_is_time: bool = False) -> Json:
-    """Marks on every chart: where the query gives a sample, or at the moment (in milliseconds) that is its value."""
+    """Return marks on every chart: at each sample of the query, or at the time (in milliseconds) in its value."""
     return {
         "name": name,
         "datasource": _SOURCE,
@@ -243,7 +246,7 @@ def board(
     annotations: Sequence[Json],
     hours: int,
 ) -> Json:
-    """The whole dashboard, with a menu of the others."""
+    """Return the whole dashboard, with a menu of the others."""
     return {
         "uid": uid,
         "title": title,
@@ -277,7 +280,7 @@ def board(
 
 
 def _laid_out(rows: Sequence[Row]) -> list[Json]:
-    """Every panel in its place, those of a folded row inside it."""
+    """Return all panels with their positions; panels of a folded row are inside the row."""
     placed: list[Json] = []
     top, number = 0, 1
     for row in rows:
@@ -291,7 +294,7 @@ def _laid_out(rows: Sequence[Row]) -> list[Json]:
 
 
 def _flowing(row: Row, top: int, number: int) -> tuple[list[Json], int]:
-    """The panels of a row from left to right, in as many lines as they need; and how high that is."""
+    """Return the panels of a row from left to right, in as many lines as necessary, and the total height."""
     placed: list[Json] = []
     left, line = 0, 0
     for offset, (width, panel) in enumerate(row.panels):
@@ -337,7 +340,7 @@ def _fixed(colour: str) -> Json:
 
 
 def _manual() -> Json:
-    """The marks that people set themselves: every dashboard has these."""
+    """Return the annotation for manual marks, which every dashboard has."""
     return {
         "builtIn": 1,
         "datasource": {"type": "grafana", "uid": "-- Grafana --"},

@@ -15,17 +15,17 @@ from tools.history_generator.history_scenario import DAY, MINUTE_SPEED, consumer
 MINUTE_MS: Final = 60_000
 _RESYNC_MINUTES = 10
 _FAILOVER = ("prod-us", 11 * 60)
-"""Another Burrow takes over while a group stalls: its incident gets another id."""
+"""The minute at which another Burrow takes over while a group stalls, so that its incident gets another id."""
 _SETTINGS = BurrowSettings(
     NotifierSettings(threshold=Status.OK, interval=1, send_interval=0.5, send_close=True), group_refresh=1
 )
-"""A verdict a minute on every group; the other figures are minutes, too."""
+"""One verdict per minute on every group; the other figures are minutes too."""
 
 
 def events(cluster: str, *, start_ms: int, groups: int, days: int, seed: int) -> Iterator[tuple[LagEvent, bytes]]:
-    """Each event with its body: the webhooks, and between them every ten minutes a resync.
+    """Yield each event with its body: the webhooks, and a resync every ten minutes.
 
-    The groups are listed every minute: one that is deleted is missed before its silence ends its incident.
+    The groups are listed every minute, so a deleted group is found before its silence ends its incident.
     """
     said = _Burrow.over(cluster, start_ms=start_ms, groups=groups, days=days, seed=seed)
     resync = _Resync(said, cluster)
@@ -40,7 +40,7 @@ def events(cluster: str, *, start_ms: int, groups: int, days: int, seed: int) ->
 
 @dataclass(frozen=True, slots=True)
 class _Burrow:
-    """One Burrow: it evaluates the groups that something befalls, the others are known to be well."""
+    """One Burrow, which evaluates groups with planted incidents by its rules; other groups use a shortcut."""
 
     cluster: str
     start_ms: int
@@ -62,24 +62,24 @@ class _Burrow:
         return cls(cluster, start_ms, fake, healthy)
 
     def due(self, now_ms: int) -> list[Post]:
-        """What is posted up to a moment, since the last call."""
+        """Return the posts since the last call, up to a time."""
         at = self._at(now_ms)
         posts = [post for group in self.healthy.values() for post in group.due(at)]
         return sorted(self.fake.due(now_ms) + posts, key=lambda post: post.event.observed_at_ms)
 
     def failover(self, now_ms: int) -> None:
-        """Let another Burrow have the lock."""
+        """Give the lock to another Burrow."""
         self.fake.failover()
         for group in self.healthy.values():
             group.failover(self._at(now_ms))
 
     def groups(self, now_ms: int) -> list[str]:
-        """Every group that is known at a moment."""
+        """Return every group that is known at a time."""
         with self.fake.at(now_ms) as storages:
             return [*storages[self.cluster].groups(), *self.healthy]
 
     def verdict(self, group: str, now_ms: int) -> LagEvent | None:
-        """The verdict on a group with all its partitions."""
+        """Return the verdict on a group with all its partitions."""
         if group in self.healthy:
             return self.healthy[group].verdict(self._at(now_ms), show_all=True)
         return self.fake.verdict(self.cluster, group, now_ms)
@@ -90,7 +90,7 @@ class _Burrow:
 
 @dataclass(slots=True)
 class _Resync:
-    """Lists the groups, perhaps asks for every one, and tells of those that two lists did not hold."""
+    """Lists the groups, optionally reads each one, and reports groups that two lists lack."""
 
     burrow: _Burrow
     cluster: str

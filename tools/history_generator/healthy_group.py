@@ -1,7 +1,7 @@
 """Simulates a healthy consumer group and Burrow's verdicts on it, which are almost always OK.
 
-`FakeBurrow` says the same of such a group, in several times as long: this goes past Burrow's storage, and asks the
-rules only where they may find something. Times are simulated seconds.
+`FakeBurrow` gives the same verdicts on such a group but takes several times as long. This class does without Burrow's
+storage, and applies the rules only where the verdict may differ from OK. Times are simulated seconds.
 """
 
 from collections import deque
@@ -21,10 +21,10 @@ _NOBODY = SimulatedOwner("", 0, "", "")
 
 
 class HealthyGroup:
-    """A group of one topic that is never deleted, reads faster than is written and always commits.
+    """A group of one topic that is never deleted, reads faster than the topic is written and always commits.
 
-    Such a group neither stops nor goes back, and every window of it is full: it is well unless it was behind at each
-    of its last ten commits. ``random`` is Burrow's, ``start_ms`` and ``speed`` as in `FakeBurrow`.
+    Such a group never stops or rewinds, and each of its windows is full. So it is OK unless it was behind at each of
+    its last ten commits. ``random`` is Burrow's; ``start_ms`` and ``speed`` are as in `FakeBurrow`.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class HealthyGroup:
         self._evaluates_at = random.uniform(0, settings.notifier.interval)
 
     def due(self, until: float) -> Iterator[Post]:
-        """What Burrow posts up to a time, since the last call."""
+        """Yield Burrow's posts since the last call, up to a time."""
         while self._evaluates_at <= until:
             verdict = self.verdict(self._evaluates_at)
             status, now_ms = Status[verdict.status_text], verdict.observed_at_ms
@@ -68,12 +68,12 @@ class HealthyGroup:
             self._evaluates_at += self._period
 
     def failover(self, at: float) -> None:
-        """Another Burrow evaluates it: at once, and with no memory of it."""
+        """Let another Burrow, without its state, evaluate the group at once."""
         self._evaluates_at = at
         self._notified = NotifiedGroup()
 
     def verdict(self, at: float, *, show_all: bool = False) -> LagEvent:
-        """The verdict at a time not before the last one's, with the bad partitions or with all."""
+        """Return the verdict at a time not before the last one, with the bad partitions or with all."""
         self._run_until(at)
         now_ms = self._wall_ms(at)
         if max(self._behind) >= DEFAULT_INTERVALS:

@@ -1,6 +1,6 @@
-"""Defines the scenario of a history: healthy groups with daily traffic, and the incidents planted among them.
+"""Defines the scenario of a history: healthy groups with daily traffic, and planted incidents.
 
-A simulated second of `karrot.demo.simulated_kafka` is a minute here: rates are messages a minute, phases last minutes.
+A simulated second of `karrot.demo.simulated_kafka` is a minute here: rates are messages per minute, phases are minutes.
 """
 
 import math
@@ -28,7 +28,7 @@ _FULL = 1.9
 
 
 class Planted(NamedTuple):
-    """What befalls a group, and between which minutes of the history. Burrow sees it some minutes later."""
+    """A planted problem of a group, with its first and last minute. Burrow reports it some minutes later."""
 
     cause: str
     cluster: str
@@ -38,7 +38,7 @@ class Planted(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A line of the plan: which group of which cluster, on which day, at what time, for how many minutes."""
+    """A row of the plan: cluster, group, day, time and minutes of a planted problem."""
 
     cluster: int
     group: int
@@ -77,7 +77,7 @@ _PLAN = (
     _Row(1, 6, "a consumer stalls", 6, "21:00", 200),
     _Row(1, 8, "stopped", 2, "19:20", 75),
 )
-"""The last but one outlives the week: its incident is open at the end."""
+"""The last but one lasts beyond the week, so its incident is open at the end."""
 
 _PHASES: Mapping[str, Callable[[int], tuple[Phase, ...]]] = {
     "a consumer stalls": lambda minutes: (Phase(minutes, pace=0),),
@@ -87,7 +87,7 @@ _PHASES: Mapping[str, Callable[[int], tuple[Phase, ...]]] = {
     "rewound": lambda minutes: (Phase(minutes, pace=2.2, goes_back=minutes),),
     "stalled and deleted": lambda minutes: (Phase(minutes, pace=0), Phase(4 * minutes, exists=False)),
 }
-"""What a cause does to a group; the others come from the traffic alone."""
+"""The effect of each cause on a group; other causes act only through the traffic."""
 
 _AFFLICTS = {"a consumer stalls": 0.3, "a hot partition": 0.0}
 _HOT = 8.0
@@ -95,7 +95,7 @@ _HOT = 8.0
 
 @dataclass(frozen=True, slots=True)
 class _Daily(SimulatedTopic):
-    """Traffic with its peak in the early afternoon, which may grow from day to day, and have a batch at one o'clock."""
+    """Traffic with a peak in the early afternoon; it may grow from day to day, and have a batch at one o'clock."""
 
     growth: float = 0.0
     batch: float = 0.0
@@ -109,7 +109,7 @@ class _Daily(SimulatedTopic):
 
 
 def planted(groups: int, days: int) -> list[Planted]:
-    """The trouble that comes in so many days to so many groups of each cluster."""
+    """Return the planted problems for these numbers of days and of groups per cluster."""
     rows = (row for row in _PLAN if row.group < groups and row.day < days)
     return [
         Planted(row.cause, CLUSTERS[row.cluster], _names(row.group)[0], _begin(row), _begin(row) + row.minutes)
@@ -118,7 +118,7 @@ def planted(groups: int, days: int) -> list[Planted]:
 
 
 def consumer_groups(cluster: str, groups: int, days: int, seed: int) -> list[ConsumerGroup]:
-    """The groups of a cluster, each with a topic of its own."""
+    """Return the groups of a cluster, each with its own topic."""
     number = CLUSTERS.index(cluster)
     return [_group(cluster, index, _rows(number, index, days), seed) for index in range(groups)]
 
@@ -134,7 +134,7 @@ def _begin(row: _Row) -> float:
 
 
 def _names(index: int) -> tuple[str, str]:
-    """A group and its topic. No two groups share a topic: each would write another log."""
+    """Return a group and its topic. No two groups share a topic, because each would write a different log."""
     group, topic = GROUP_NAMES[index % len(GROUP_NAMES)]
     copy = f"-{index // len(GROUP_NAMES) + 1}" if index >= len(GROUP_NAMES) else ""
     return group + copy, topic + copy
@@ -174,7 +174,7 @@ def _is_full(causes: set[str]) -> bool:
 
 
 def _phases(rows: Sequence[_Row], causes: set[str]) -> Iterator[Phase]:
-    """From one trouble to the next, each with what it takes to recover."""
+    """Yield the phases from one problem to the next, each with its recovery."""
     pace = _FULL if causes & {"out of capacity", "a nightly batch"} else 3.0
     at = 0.0
     for row in rows:

@@ -1,6 +1,6 @@
 """Writes a history: days of Burrow's posts and answers, as the archive of the service that received them.
 
-Beside the archive lies the truth: each incident of which Burrow told, written down by somebody who only listened.
+Next to the archive it writes the truth: each incident in Burrow's events, recorded without Karrot's code.
 """
 
 import zlib
@@ -31,9 +31,9 @@ _NEVER = 2**62
 
 
 class Told(msgspec.Struct):
-    """An incident as Burrow told of it, moments in epoch milliseconds. ``ended_by`` is ``None`` while it lasts.
+    """An incident by Burrow's events, with times in epoch milliseconds. ``ended_by`` is ``None`` while it lasts.
 
-    ``planted_from`` and ``planted_to`` are when its ``cause`` was there: what befell the group, or what came with it.
+    ``planted_from`` and ``planted_to`` are the start and end of its ``cause``, a planted problem or its result.
     """
 
     incident_id: str
@@ -50,7 +50,7 @@ class Told(msgspec.Struct):
 
 
 def read_truth(path: Path) -> list[Told]:
-    """What `write_history` wrote beside its archives."""
+    """Read the truth that `write_history` wrote next to its archives."""
     return [msgspec.json.decode(line, type=Told) for line in path.read_bytes().splitlines()]
 
 
@@ -86,7 +86,7 @@ def write_history(
 
 
 class _Archive:
-    """The archive reporter's own segments in its own folder, cut at the hour or at 8 MiB: events come faster here."""
+    """The archive reporter's own segments in a folder, cut at the hour or at 8 MiB, because events come faster here."""
 
     def __init__(self, folder: Path, log_id: str, compressor: Callable[[], Compressor]) -> None:
         self._folder = Folder(folder)
@@ -126,7 +126,7 @@ class _Group:
 
 
 class _Listener:
-    """Writes down each incident: from Burrow's own start to the first word that it is over."""
+    """Records each incident, from Burrow's own start to the first event that ends it."""
 
     def __init__(self) -> None:
         self.told: list[Told] = []
