@@ -1,19 +1,19 @@
 # The image of Karrot.
 #
-#   docker build -t karrot .                                service: what runs beside Burrow
-#   docker build -t karrot-pipeline --target pipeline .     the same with Java and Spark, for `karrot pipeline`
+#   docker build -t karrot .                                the service, which runs next to Burrow
+#   docker build -t karrot-pipeline --target pipeline .     the service with Java and Spark, for `karrot pipeline`
 #
 # The base is an argument, so that a release can name it by digest: --build-arg PYTHON_IMAGE=python@sha256:...
-# Everything else that is installed is pinned by hash in requirements/.
+# All other installed packages are pinned by hash in requirements/.
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-trixie
 
 
-# What both environments are made with. Nothing of it reaches an image that runs.
+# The build tools of both environments. No file of them reaches an image that runs.
 FROM ${PYTHON_IMAGE} AS tools
 ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never PIP_NO_CACHE_DIR=1
 WORKDIR /build
 COPY tools/with-ca requirements/uv.txt requirements/build.txt ./
-# Where a proxy speaks for the package index, its certificate is lent: --secret id=ca,src=bundle.pem
+# If you reach the package index through a TLS proxy, pass its certificate: --secret id=ca,src=bundle.pem
 RUN --mount=type=secret,id=ca \
     python3 -m venv /tools \
     && ./with-ca /tools/bin/pip install -q --disable-pip-version-check --require-hashes -r uv.txt -r build.txt
@@ -33,7 +33,7 @@ RUN --mount=type=secret,id=ca \
     && rm -f /opt/karrot/.lock
 
 
-# What both images share: a user with a number and a name, a place for data, and no installer.
+# The common base of both images: a user with a number and a name, a data directory, and no installer.
 FROM ${PYTHON_IMAGE} AS runtime
 RUN groupadd --gid 65532 karrot \
     && useradd --uid 65532 --gid 65532 --home-dir /data --no-create-home --shell /usr/sbin/nologin karrot \
@@ -45,7 +45,7 @@ ENV PATH=/opt/karrot/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 WORKDIR /data
-# `docker run --read-only` works as it stands: /data is the one place that is written to.
+# `docker run --read-only` works without more options, because only /data is written to.
 VOLUME /data
 EXPOSE 5000
 STOPSIGNAL SIGTERM
@@ -74,7 +74,7 @@ LABEL org.opencontainers.image.title="Karrot" \
 
 FROM tools AS pipeline-environment
 COPY requirements/pipeline.txt requirements/spark-build.txt ./
-# Spark is published as source alone: what builds its wheel is pinned as well.
+# Spark is published only as source, so the packages that build its wheel are pinned as well.
 RUN --mount=type=secret,id=ca \
     python3 -m venv --without-pip /opt/karrot \
     && ./with-ca /tools/bin/uv pip install -q --python /opt/karrot --only-binary :all: --no-binary pyspark \
@@ -85,7 +85,7 @@ RUN --mount=type=secret,id=ca \
 
 FROM runtime AS pipeline
 USER 0:0
-# The distribution's newest Java of its release, as the base is that of its digest: pinning a package would only break.
+# The newest Java of the distribution's release. A pinned package version would break when the distribution replaces it.
 # hadolint ignore=DL3008
 RUN apt-get -qq update \
     && apt-get -qq install --no-install-recommends -y default-jre-headless procps \
@@ -108,5 +108,5 @@ LABEL org.opencontainers.image.title="Karrot with its pipeline" \
       org.opencontainers.image.base.name="${PYTHON_IMAGE}"
 
 
-# What is built where no target is named.
+# The default target.
 FROM service

@@ -1,4 +1,4 @@
-# What a person types while working on Karrot. Nothing is installed but what requirements/*.txt pins by hash.
+# Commands for work on Karrot. They install only packages that requirements/*.txt pins by hash.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -21,14 +21,14 @@ PYTEST := pytest -n 2 --dist worksteal -m "not e2e and not image and not apiserv
 demo: $(STAMPS)/service ## Karrot with a simulated Burrow: a page with moving lag; Ctrl-C ends it
 	@exec $(BIN)/karrot demo $(ARGS)
 
-# The tests of the wheel run even where those of the checkout fail: what is wrong is seen in one run.
-test: ## Every test that needs no other servers, on the checkout and then on the built wheel
+# The tests of the wheel run even if those of the checkout fail, so that one run shows all failures.
+test: ## Every test that needs no other servers, first on the checkout and then on the built wheel
 	@failed=0; for each in test-checkout $(if $(filter tests/%,$(ARGS)),,test-wheel); do $(MAKE) --no-print-directory $$each || failed=1; done; exit $$failed
 
 test-checkout: $(STAMPS)/dev
 	$(BIN)/$(PYTEST) $(ARGS)
 
-# What a wheel can lack is a file, a template or an entry point: the tests that render, and those that start the demo, see it.
+# A wheel can lack a file, a template or an entry point. The tests that render files or start the demo detect that.
 WHEEL_TESTS := tests/test_cli.py tests/demo/test_demo.py tests/test_readme.py tests/test_wiring.py tests/cli/simulate/test_simulate.py \
 	tests/cli/test_auth_headers.py tests/cli/test_http_client.py tests/cli/test_send_sample.py tests/cli/test_service.py \
 	tests/cli/render/test_render.py tests/render tests/test_jinja_filters.py tests/test_text.py tests/web/test_pages.py \
@@ -45,11 +45,11 @@ test-wheel: $(STAMPS)/dev .venv-wheel/stamps/dev
 		$(if $(ARGS),|| [ $$? -eq 5 ]); \
 	echo "The tests of the built wheel took $$SECONDS s."
 
-# FRESH=all tries the newest Python that Karrot promises as well: Debian's next release has it.
-fresh: ## The README's two commands in a bare Debian, as a normal user (root, debootstrap); FRESH=all: a newer Python too
+# FRESH=all also tries the newest supported Python, in Debian's next release.
+fresh: ## The README's two commands in a minimal Debian, as a normal user (needs root, debootstrap); FRESH=all: a newer Python too
 	$(PYTHON) tools/fresh.py $(if $(filter all,$(FRESH)),--release bookworm --release forky) $(ARGS)
 
-lint: $(STAMPS)/dev ## Style, types, import arrows, names of modules, spelling, stale documentation, requirements
+lint: $(STAMPS)/dev ## Check style, types, import contracts, module names, spelling, generated documentation, requirements
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -59,11 +59,11 @@ lint: $(STAMPS)/dev ## Style, types, import arrows, names of modules, spelling, 
 	@! grep -nE '://|--(extra-)?index-url|--find-links' requirements/*.txt \
 		|| { echo "requirements/*.txt must not name a package index" >&2; exit 1; }
 
-install: $(STAMPS)/all ## .venv with every extra and every tool
+install: $(STAMPS)/all ## Make .venv with every extra and every tool
 
 NOT_IN_BENCH := benchmarks/crash.py benchmarks/soak.py benchmarks/hostile.py benchmarks/fuzz.py benchmarks/offsets_stream.py
 
-bench: $(STAMPS)/dev ## The measurements in benchmarks/, one after the other
+bench: $(STAMPS)/dev ## Run the benchmarks in benchmarks/, one after the other
 	@for each in $(filter-out $(NOT_IN_BENCH),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
 
 docs: $(STAMPS)/dev ## Write docs/reference/, Athena's columns and the Grafana dashboards from the code
@@ -86,49 +86,49 @@ requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; A
 
 STACK := PYTHONPATH=tests $(BIN)/python -m e2e.stack
 
-# Only the files that have such tests: to collect all others takes as long as to start Kafka.
+# Only the files that have such tests, because collecting all others takes as long as starting Kafka.
 E2E_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.e2e' tests)
 
-e2e: $(STAMPS)/dev ## The tests against real Kafka, ZooKeeper, Prometheus and, where BURROW_BIN or the PATH has one, Burrow
+e2e: $(STAMPS)/dev ## The tests with real Kafka, ZooKeeper, Prometheus and, if BURROW_BIN or the PATH has one, Burrow
 	prometheus=$$($(STACK) fetch); PROMETHEUS_BIN=$$prometheus $(BIN)/pytest -m e2e -n 2 --dist loadfile $(ARGS) $(E2E_TESTS)
 
-chain: $(STAMPS)/dev ## The chain of 2017 on a real broker, link by link: commits, Spark, JSON topic, minutes, an alert that fires and clears
+chain: $(STAMPS)/dev ## The chain of 2017 on a real broker, step by step: commits, Spark, JSON topic, minutes, an alert that fires and clears
 	PYTHONPATH=tests $(BIN)/python -m e2e.chain
 
-stack-up: $(STAMPS)/dev ## The same servers, to stay until make stack-down; BROKERS=3, KAFKA_VERSION=4.3.1
+stack-up: $(STAMPS)/dev ## Start the servers of make e2e until make stack-down; BROKERS=3, KAFKA_VERSION=4.3.1
 	@$(STACK) up --brokers $(BROKERS) --kafka $(KAFKA_VERSION) $(ARGS)
 
-stack-down: $(STAMPS)/dev ## End them; their logs stay until the next start
+stack-down: $(STAMPS)/dev ## Stop these servers; their logs stay until the next start
 	@$(STACK) down
 
-fuzz: $(STAMPS)/fuzz ## Five minutes of byte fuzzing of the parser, bred by coverage; ARGS="--seconds 3600" for more (Linux)
+fuzz: $(STAMPS)/fuzz ## Fuzz the parser for five minutes, guided by coverage; ARGS="--seconds 3600" for more (Linux)
 	PYTHONPATH=tests $(BIN)/python benchmarks/fuzz.py $(ARGS)
 
-soak: $(STAMPS)/dev ## Kills under load, hostile input, CloudWatch's outage, then eight hours of load: is memory flat? ARGS="--minutes 3" for a trial
+soak: $(STAMPS)/dev ## Kills under load, hostile input, a CloudWatch outage, then the memory over eight hours of load; ARGS="--minutes 3" for a trial
 	PYTHONPATH=tests $(BIN)/python benchmarks/crash.py
 	PYTHONPATH=tests $(BIN)/python benchmarks/hostile.py
 	TESTS_STREAMS=$(if $(ARGS),500,10000) $(BIN)/pytest -q -n 2 --timeout 0 tests/closed_loop/test_never_a_violation.py
 	PYTHONPATH=tests $(BIN)/python benchmarks/cloudwatch.py $(if $(ARGS),,--seconds 120 --rounds 1 --outage 600)
 	PYTHONPATH=tests $(BIN)/python benchmarks/soak.py $(ARGS)
 
-history: $(STAMPS)/dev ## A simulated week of 100 groups through the pipeline, and its report; ARGS="--groups 10 --days 1" for less
+history: $(STAMPS)/dev ## Run the pipeline on a simulated week of 100 groups, and render its report; ARGS="--groups 10 --days 1" for less
 	$(BIN)/python tools/history.py $(ARGS)
 
-screenshots: $(STAMPS)/dev ## The pictures of the pages in docs/images, taken from the demo (needs chromium)
+screenshots: $(STAMPS)/dev ## Take the screenshots in docs/images from the demo (needs chromium)
 	$(BIN)/python tools/screenshots.py $(ARGS)
 
-dist: $(STAMPS)/dev ## Wheel, sdist, bill of materials and the release's notes, into dist/
+dist: $(STAMPS)/dev ## Build wheel, sdist, bill of materials and release notes into dist/
 	@mkdir -p dist
 	$(BIN)/hatchling build -t sdist -t wheel -d dist
 	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/karrot-burrow.cdx.json requirements/image.txt
 	$(PYTHON) tools/release.py notes > dist/notes.md
 
-image: $(STAMPS)/dev ## Builds the container image and runs it read-only (Debian, root); ARGS="--with-pipeline": Spark's too
+image: $(STAMPS)/dev ## Build the container image and run it read-only (Debian, root); ARGS="--with-pipeline": Spark's too
 	$(BIN)/pytest -m image tests/image $(ARGS)
 
 KUBE_SCORE := build/bin/kube-score
 
-chart: $(STAMPS)/dev ## The Helm charts: documents, every shape, kube-score, a real API server where make kube-apiserver made one; packages
+chart: $(STAMPS)/dev ## Test and package the Helm charts: documents, every shape, kube-score, a real API server if make kube-apiserver built one
 	$(BIN)/python tools/chart_docs.py --check
 	@test -x $(KUBE_SCORE) || GOBIN=$(CURDIR)/build/bin go install github.com/zegl/kube-score/cmd/kube-score@v1.20.0 \
 		|| echo "kube-score is LEFT OUT: it needs Go and its modules"
@@ -136,19 +136,19 @@ chart: $(STAMPS)/dev ## The Helm charts: documents, every shape, kube-score, a r
 	@mkdir -p dist
 	@$(BIN)/python -c 'import helm_python as helm; print(*(helm.package(f"helm/{name}", destination="dist") for name in ("burrow", "karrot")))'
 
-kube-apiserver: $(STAMPS)/dev ## Compile a kube-apiserver for make chart, once: six minutes of two cores, and Go 1.26
+kube-apiserver: $(STAMPS)/dev ## Compile a kube-apiserver for make chart, once: needs six minutes of two cores and Go 1.26
 	PYTHONPATH=tests $(BIN)/python -m support.kubernetes.kube_apiserver build
 
-help: ## This list
+help: ## Show this list
 	@awk -F ':[^#]*## ' '/^[a-z0-9-]+:[^#]*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-clean: ## Remove all that the targets made, the environments too
+clean: ## Remove all files that the targets made, the environments too
 	rm -rf .venv .venv-wheel build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find karrot tests tools benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
-# The environments. A stamp is older than what it was made from: then, and only then, there is something to install.
+# The environments. Packages are installed only if a stamp is older than the files that it was made from.
 
-# A stamp, and not bin/python, says that an environment is whole: one that venv could not finish has a bin/python too.
+# A stamp, and not bin/python, marks a complete environment, because an unfinished one has a bin/python too.
 .venv/stamps/environment .venv-wheel/stamps/environment:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Karrot needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
@@ -162,7 +162,7 @@ clean: ## Remove all that the targets made, the environments too
 $(STAMPS)/service: requirements/service.txt requirements/build.txt pyproject.toml | $(STAMPS)/environment
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --require-hashes \
 		-r requirements/service.txt -r requirements/build.txt
-	@# Before version 2.0 the distribution was called karrot: an environment of that time would offer each reporter twice.
+	@# Before version 2.0 the distribution was called karrot; an environment from then would list each reporter twice.
 	$(BIN)/python -m pip uninstall -q -y --disable-pip-version-check karrot 2>/dev/null
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@mkdir -p $(@D) && touch $@
@@ -171,7 +171,7 @@ $(STAMPS)/uv: requirements/uv.txt | $(STAMPS)/environment
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@mkdir -p $(@D) && touch $@
 
-# PySpark is published as source alone: its wheel is built with what is pinned, too.
+# PySpark is published only as source, so its wheel is built here, with pinned packages.
 INSTALL := $(UV) pip install -q --no-build-isolation-package pyspark --require-hashes --python
 
 $(STAMPS)/dev: requirements/dev.txt requirements/spark-build.txt $(STAMPS)/uv $(STAMPS)/service
