@@ -170,7 +170,7 @@ def _told(event: LagEvent) -> Told:
 
 
 def _explained(told: Told, causes: list[Planted], start_ms: int) -> Told:
-    """With its cause: the newest one before it began."""
+    """Return an incident with its cause: the newest one before its start."""
     minute = (told.started_at_ms - start_ms) / MINUTE_MS
     before = [one for one in causes if one.consumer == told.consumer and one.from_minute <= minute]
     if before:
