@@ -1,1 +1,1 @@
-"""Burrow: its JSON, its rules and its REST API."""
+"""Implements Burrow's JSON format, its evaluation rules, and a client of its REST API."""

@@ -1,4 +1,4 @@
-"""Converts Burrow's JSON to a `LagEvent` and back: the one place that knows both."""
+"""Converts Burrow's JSON to a `LagEvent` and back. No other module knows both."""
 
 import re
 from datetime import UTC, datetime
@@ -19,78 +19,84 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\
 _NO_START = msgspec.Raw(b'"0001-01-01T00:00:00Z"')
 _WELL = "OK"
 _QUOTED = 100
-"""How much of a foreign text a sentence quotes."""
+"""How many characters of a text from outside an error message quotes."""
 
 
 class Outline(NamedTuple):
-    """An event without the partitions that it lists, and how many of those are worse than OK."""
+    """An event without its listed partitions, and how many of these are worse than OK."""
 
     event: LagEvent
     bad_partitions: int
 
 
 def parse_webhook(body: bytes, *, observed_at_ms: int) -> LagEvent:
-    """Read a post of the template ``{"Event": {{ jsonencoder . }}}``. Raises `MalformedPayload` alone, for all else."""
+    """Parse a webhook body, made with the template ``{"Event": {{ jsonencoder . }}}``.
+
+    Raises `MalformedPayload` for any other body, and no other exception.
+    """
     return parse_stored(body, observed_at_ms=observed_at_ms, source=Source.WEBHOOK)
 
 
 def parse_stored(body: bytes, *, observed_at_ms: int, source: Source) -> LagEvent:
-    """Read a stored webhook body back, from any source. Raises `MalformedPayload`."""
-    said = decode(body, _WEBHOOK).event
+    """Parse a stored webhook body, from any source. Raises `MalformedPayload`."""
+    notification = decode(body, _WEBHOOK).event
     return _event(
-        said.result,
+        notification.result,
         "$.Event.Result",
-        cluster=said.cluster,
-        consumer=said.group,
+        cluster=notification.cluster,
+        consumer=notification.group,
         observed_at_ms=observed_at_ms,
         source=source,
-        incident_id=said.id or None,
-        incident_start=_incident_start(said.start),
-        extras=tuple(said.extras.items()) if said.extras else (),
+        incident_id=notification.id or None,
+        incident_start=_incident_start(notification.start),
+        extras=tuple(notification.extras.items()) if notification.extras else (),
     )
 
 
 def parse_outline(body: bytes, *, observed_at_ms: int, source: Source) -> Outline:
-    """Read the outline of a webhook body back from where it was kept. Raises `MalformedPayload`."""
-    said = decode(body, _OUTLINE).event
-    verdict = said.result
+    """Parse a stored webhook body without its listed partitions. Raises `MalformedPayload`."""
+    notification = decode(body, _OUTLINE).event
+    verdict = notification.result
     event = LagEvent(
-        cluster=said.cluster,
-        consumer=said.group,
+        cluster=notification.cluster,
+        consumer=notification.group,
         status_text=verdict.status,
         total_lag=verdict.totallag,
         observed_at_ms=observed_at_ms,
         source=source,
-        incident_id=said.id or None,
+        incident_id=notification.id or None,
         max_lag=None if verdict.maxlag is None else _partition(verdict.maxlag, "$.Event.Result.maxlag"),
     )
     return Outline(event, sum(each.status != _WELL for each in verdict.partitions or ()))
 
 
 def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
-    """Read a reply of Burrow's REST API v3 to ``/status`` or ``/lag``.
+    """Parse a reply of Burrow's REST API v3 to ``/status`` or ``/lag``.
 
-    The 404 for an unknown group is an event too: its status is NOTFOUND. Raises `MalformedPayload`, also for a reply
-    that reports an error.
+    The 404 reply for an unknown group is an event too; its status is NOTFOUND. Raises `MalformedPayload`, also for a
+    reply that reports an error.
     """
     reply = decode(body, _REST_REPLY)
     if reply.error:
         raise wrong("$.error", f"Burrow reports an error: {reply.message[:_QUOTED]!r}")
-    said = reply.status
-    if said is None:
+    verdict = reply.status
+    if verdict is None:
         raise wrong("$.status", "it is missing")
     return _event(
-        said,
+        verdict,
         "$.status",
-        cluster=_present(said.cluster, "$.status.cluster"),
-        consumer=_present(said.group, "$.status.group"),
+        cluster=_present(verdict.cluster, "$.status.cluster"),
+        consumer=_present(verdict.group, "$.status.group"),
         observed_at_ms=observed_at_ms,
         source=Source.REST,
     )
 
 
 def to_wire(event: LagEvent) -> bytes:
-    """The body Burrow v1.9.5 would post; `parse_stored` reads it back. As in Burrow, a start in the year 1 is none."""
+    """The body that Burrow v1.9.5 would post for an event; `parse_stored` parses it back.
+
+    As in Burrow, a start in the year 1 means that the event has no start.
+    """
     return msgspec.json.encode(
         wire.WebhookJson(
             wire.NotificationJson(
@@ -106,7 +112,7 @@ def to_wire(event: LagEvent) -> bytes:
 
 
 def result_to_wire(event: LagEvent) -> bytes:
-    """The verdict alone: ``Result`` of a webhook, ``status`` of REST ``/status`` and ``/lag``."""
+    """The JSON of the verdict alone: ``Result`` of a webhook, ``status`` of REST ``/status`` and ``/lag``."""
     return msgspec.json.encode(_verdict_on_wire(event))
 
 
@@ -174,7 +180,7 @@ def _uint64(value: int | None, path: str, field: str) -> int | None:
 
 
 def _incident_start(raw: msgspec.Raw) -> datetime | None:
-    """Burrow's RFC 3339 to UTC, cut to microseconds; its zero time, and whatever is no time, is none."""
+    """Burrow's RFC 3339 time in UTC, cut to microseconds; ``None`` for Go's zero time and for an invalid time."""
     try:
         text = _STRING.decode(raw)
         start = datetime.fromisoformat(text).astimezone(UTC) if _RFC3339.fullmatch(text) else None
@@ -220,11 +226,11 @@ def _commit_on_wire(sample: OffsetSample | None) -> wire.CommitJson | None:
 
 
 def _go_number(share: float | None) -> float | None:
-    """Go writes 1, not 1.0."""
+    """A share as Go writes it: 1 instead of 1.0."""
     return int(share) if share in (0, 1) else share
 
 
 def _start(start: datetime) -> msgspec.Raw:
-    """As Go's ``time.RFC3339Nano``: no trailing zeros in the fraction."""
+    """A time as Go's ``time.RFC3339Nano`` writes it: without trailing zeros in the fraction."""
     text = start.astimezone(UTC).replace(tzinfo=None).isoformat()
     return msgspec.Raw(f'"{text.rstrip("0") if start.microsecond else text}Z"')

@@ -1,8 +1,9 @@
-"""Burrow's window and evaluation rules (v1.9.5) as a pure reference model.
+"""Implements Burrow's window and evaluation rules (v1.9.5) as a reference model without I/O.
 
-Taken from ``core/internal/evaluator/caching.go`` and ``core/internal/storage/inmemory.go``. Offsets and lags are
-messages, timestamps epoch milliseconds, ``now`` epoch seconds (Burrow looks at whole seconds only). Go's int64 wraps
-around where Python's integers grow: a difference of two timestamps beyond 2**63 gives another verdict in Burrow.
+The rules are those of ``core/internal/evaluator/caching.go`` and ``core/internal/storage/inmemory.go``. Offsets and
+lags are messages, timestamps are epoch milliseconds, and ``now`` is in epoch seconds (Burrow uses whole seconds only).
+One difference remains: Go's int64 wraps around and Python's integers do not, so if two timestamps differ by more than
+2**63, Burrow gives another verdict.
 """
 
 import struct
@@ -25,10 +26,11 @@ Slots = Sequence[OffsetSample | None]
 
 
 class TrackedPartition(NamedTuple):
-    """What the storage hands to the evaluator of one partition.
+    """One partition of a group as the storage gives it to the evaluator.
 
-    ``slots`` are those of its window, oldest first, or empty where only siblings were ever committed;
-    ``broker_offsets`` are the log end offsets seen lately, oldest first, empty once the topic is gone.
+    ``slots`` are the slots of its window, oldest first; there are none if the group has committed only on other
+    partitions of the topic. ``broker_offsets`` are the newest log end offsets, oldest first; there are none after the
+    topic was deleted.
     """
 
     topic: str
@@ -42,8 +44,8 @@ class TrackedPartition(NamedTuple):
 class Window:
     """The last ``intervals`` commits of one partition, by their order in ``__consumer_offsets``.
 
-    Commits closer than ``min_distance`` seconds to their predecessor are merged into it, so that a fast committer
-    keeps a window of useful width.
+    A commit less than ``min_distance`` seconds after its predecessor is merged into the predecessor, so that the window
+    of a group that commits often still spans a useful time.
     """
 
     def __init__(self, intervals: int = DEFAULT_INTERVALS, min_distance: float = 0) -> None:
@@ -54,7 +56,7 @@ class Window:
 
     @property
     def slots(self) -> tuple[OffsetSample | None, ...]:
-        """Every slot, oldest first; the empty ones lead."""
+        """Every slot, oldest first. Empty slots come first."""
         return (None,) * (self._intervals - len(self._samples)) + tuple(self._samples)
 
     @property
@@ -65,10 +67,11 @@ class Window:
     def add(
         self, offset: int, *, order: int, timestamp_ms: int, broker_offset: int, observed_at_ms: int | None = None
     ) -> bool:
-        """Store a commit where its order belongs, or drop it; return whether it is the newest.
+        """Store a commit at the position of its order, or drop it. Returns whether it is the newest.
 
-        Dropped: an order that is stored already, and one older than all of a full window. Only the newest has a lag,
-        against the newest ``broker_offset`` known; out of order nobody knows where the log ended then.
+        A commit is dropped if its order is stored already, or if it is older than all commits of a full window. Only
+        the newest commit has a lag, measured against ``broker_offset``. For a commit out of order, the log end at its
+        time is not known.
         """
         position = bisect_left(self._orders, order)
         is_newest = position == len(self._orders)
@@ -83,15 +86,15 @@ class Window:
         return len(self._samples) == self._intervals
 
     def _place(self, position: int, order: int, sample: OffsetSample, *, is_newest: bool) -> None:
-        # Burrow looks for the slot from the newest backwards and stops at the oldest without comparing the two, so a
-        # commit right after the oldest of a full ring replaces it, however close they are.
+        # Burrow searches for the slot from the newest backwards, and stops at the oldest slot without comparing. So in
+        # a full ring, a commit directly after the oldest one replaces it, whatever their distance.
         if position == 1 and not is_newest and self._is_full:
             self._replace(0, order, sample)
             return
         if position > 0:
             kept_ms = self._samples[position - 1].timestamp_ms
             if sample.timestamp_ms - kept_ms < self._min_distance_ms:
-                # The older timestamp stays: a later one would be pushed ahead by every merge, and no slot ever filled.
+                # Keep the older timestamp. Otherwise every merge would move it forward and no new slot would be used.
                 merged = OffsetSample(sample.offset, kept_ms, sample.lag, sample.observed_at_ms)
                 self._replace(position - 1, order, merged)
                 return
@@ -109,13 +112,13 @@ class Window:
 
 
 def is_lag_always_not_zero(commits: Commits, allowed_lag: int = 0) -> bool:
-    """Whether no commit was within the allowed lag. An unknown lag proves nothing."""
+    """Whether no known lag was within the allowed lag. Unknown lags are ignored."""
     lags = [commit.lag for commit in commits if commit.lag is not None]
     return not lags or min(lags) > allowed_lag
 
 
 def rewind_index(commits: Commits) -> int | None:
-    """Where the offset first went back: the index of the smaller one, ``None`` if it never did."""
+    """The index of the first commit with a smaller offset than its predecessor; ``None`` if there is none."""
     before = commits[0].offset if commits else 0
     for index, commit in enumerate(commits):
         if commit.offset < before:
@@ -125,30 +128,30 @@ def rewind_index(commits: Commits) -> int | None:
 
 
 def has_recovered(commits: Commits, rewind: int) -> bool:
-    """Whether the offset before the rewind at index ``rewind`` was reached again. Later rewinds do not count."""
+    """Whether the offset before the rewind at index ``rewind`` was reached again. Later rewinds are ignored."""
     before = commits[rewind - 1].offset
     return any(commit.offset >= before for commit in commits[rewind:])
 
 
 def is_stopped(commits: Commits, now: int) -> bool:
-    """Whether the newest commit is older than the commits are wide; one commit alone is zero wide."""
+    """Whether the newest commit is older than the time from first to last commit, which is 0 for one commit."""
     first, last = commits[0].timestamp_ms, commits[-1].timestamp_ms
     return now * 1000 - last > last - first
 
 
 def had_zero_lag_recently(commits: Commits, broker_offsets: Sequence[int]) -> bool:
-    """Whether some log end offset seen lately was within the newest commit. Ignores the allowed lag."""
+    """Whether one of the newest log end offsets was not beyond the newest commit. Ignores the allowed lag."""
     committed = commits[-1].offset
     return any(end <= committed for end in broker_offsets)
 
 
 def is_stalled(commits: Commits) -> bool:
-    """Whether all commits are of the same offset; one commit is."""
+    """Whether all commits have the same offset. This is true for a single commit."""
     return all(commit.offset == commits[0].offset for commit in commits)
 
 
 def is_lag_not_decreasing(commits: Commits) -> bool:
-    """Whether no known lag is smaller than the known one before it."""
+    """Whether no known lag is smaller than the previous known lag."""
     lags = [commit.lag for commit in commits if commit.lag is not None]
     return all(later >= earlier for earlier, later in pairwise(lags))
 
@@ -164,8 +167,8 @@ def partition_status(
 ) -> Status:
     """Burrow's verdict on one partition: OK, WARN, STOP, STALL or REWIND.
 
-    ``window`` is the ring, oldest first, ``None`` for an empty slot. A window less complete than
-    ``minimum_complete`` (compared as 32-bit floats) is never bad, nor is one without a commit.
+    ``window`` is the ring, oldest first, with ``None`` for an empty slot. The partition is OK if the window is less
+    complete than ``minimum_complete`` (compared as 32-bit floats), or has no commit.
     """
     commits = _commits(window)
     is_complete_enough = _filled_share(len(commits), len(window)) >= _float32(minimum_complete)
@@ -190,12 +193,12 @@ def _status(commits: Commits, broker_offsets: Sequence[int], current_lag: int, n
 
 
 def group_status(partitions: Iterable[Status]) -> Status:
-    """The worst of the partitions' verdicts, where STOP, STALL and REWIND are ERR; OK without partitions."""
+    """The worst status of the partitions, where STOP, STALL and REWIND count as ERR; OK without partitions."""
     return min(max(partitions, default=Status.OK), Status.ERR)
 
 
 def current_lag(slots: Slots, broker_offsets: Sequence[int]) -> int:
-    """The newest log end offset less the newest commit; 0 if negative, or if there is no commit or no topic."""
+    """The newest log end offset minus the newest commit; 0 if negative, or if there is no commit or no topic."""
     newest = slots[-1] if slots else None
     return max(0, broker_offsets[-1] - newest.offset) if newest and broker_offsets else 0
 
@@ -247,8 +250,9 @@ def evaluate_group(
 ) -> LagEvent:
     """One consumer group as Burrow reports it, observed at ``now_ms``, without an incident.
 
-    Lists the partitions worse than OK, or all of them with ``show_all``. The first of several largest lags is the
-    maximum, so the order of ``partitions`` matters there (Burrow's own order of topics is random).
+    The event lists the partitions worse than OK, or all partitions with ``show_all``. If several partitions have the
+    largest lag, the first one is ``max_lag``, so the order of ``partitions`` matters (Burrow's order of topics is
+    random).
     """
     now, minimum = now_ms // 1000, _float32(minimum_complete)
     judged = [(tracked, *_judged(tracked, now, allowed_lag, minimum)) for tracked in partitions]
@@ -282,13 +286,13 @@ def _filled_share(filled: int, slots: int) -> float:
 
 @lru_cache
 def _float32(number: float) -> float:
-    """The nearest 32-bit float. A quotient of small integers rounds the same whether by 64 bits first or not."""
+    """The nearest 32-bit float. For a quotient of small integers, rounding to 64 bits first makes no difference."""
     value: float = struct.unpack("f", struct.pack("f", number))[0]
     return value
 
 
 @lru_cache
 def _as_written(number: float) -> float:
-    """A 32-bit float as its reader gets it from JSON: the shortest decimal that is still the same, 0.6666667."""
+    """A 32-bit float as JSON has it: the shortest decimal with the same 32-bit value, such as 0.6666667."""
     decimals = (float(f"{number:.{digits}g}") for digits in range(1, 10))
     return next(decimal for decimal in decimals if _float32(decimal) == number)

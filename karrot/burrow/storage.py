@@ -1,7 +1,8 @@
-"""Burrow's in-memory storage of one cluster (v1.9.5, ``core/internal/storage/inmemory.go``) as a pure reference model.
+"""Implements Burrow's in-memory storage of one cluster (v1.9.5) as a reference model without I/O.
 
-Fed with log end offsets, commits and owners, asked for the partitions of a group. Timestamps are epoch milliseconds,
-``now`` is epoch seconds. Burrow's filters by group name are its caller's business.
+The rules are those of ``core/internal/storage/inmemory.go``. You put in log end offsets, commits and owners, and fetch
+the partitions of a group. Timestamps are epoch milliseconds, ``now`` is in epoch seconds. Burrow's filters by group
+name are not part of this; the caller applies them.
 """
 
 from collections import deque
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
 
 DEFAULT_EXPIRE_GROUP = 604_800
-"""Seconds after its last commit at which Burrow forgets a group, unless configured."""
+"""How many seconds after its last commit Burrow forgets a group, by default."""
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class Storage:
         self._groups: dict[str, _Group] = {}
 
     def groups(self) -> tuple[str, ...]:
-        """Every group known, whether it has partitions or not."""
+        """Every known group, with or without partitions."""
         return tuple(self._groups)
 
     def topics(self) -> tuple[str, ...]:
@@ -48,9 +49,9 @@ class Storage:
         return tuple(self._broker)
 
     def log_ends(self, topic: str) -> tuple[int, ...] | None:
-        """The newest log end offsets of a topic's partitions, ``None`` if it is unknown.
+        """The newest log end offsets of a topic's partitions; ``None`` for an unknown topic.
 
-        Partitions without one are left out, as in Burrow's REST API, where nothing says which they are.
+        Partitions without a log end are left out. Burrow's REST API does the same and does not say which ones.
         """
         histories = self._broker.get(topic)
         return None if histories is None else tuple(history[-1] for history in histories if history)
@@ -60,7 +61,7 @@ class Storage:
         return tuple(group for group, known in self._groups.items() if topic in known.topics)
 
     def put_log_end(self, topic: str, partition: int, offset: int, *, partition_count: int) -> None:
-        """Note a log end offset; the newest ``intervals`` of each partition are kept."""
+        """Add a log end offset. The newest ``intervals`` log ends of each partition are kept."""
         histories = self._broker.setdefault(topic, [])
         if len(histories) < partition_count:
             histories.extend(deque[int](maxlen=self._intervals) for _ in range(len(histories), partition_count))
@@ -69,9 +70,9 @@ class Storage:
     def put_commit(
         self, group: str, topic: str, partition: int, offset: int, *, order: int, timestamp_ms: int, now: int
     ) -> bool:
-        """Store a commit, unless it is too old or its partition's log end is not known yet; return whether it may be.
+        """Give a commit to its window, unless it is too old or its partition has no log end yet.
 
-        A commit that may be stored can still be dropped by its window (see `Window.add`).
+        Returns whether the window got it. The window can still drop it (see `Window.add`).
         """
         ends = self._ends(topic, partition)
         if not ends or timestamp_ms < self._expiry_ms(now):
@@ -81,11 +82,11 @@ class Storage:
             offset, order=order, timestamp_ms=timestamp_ms, broker_offset=ends[-1], observed_at_ms=now * 1000
         )
         if is_newest:
-            known.last_commit_ms = timestamp_ms  # the raw one, even where the window keeps its predecessor's
+            known.last_commit_ms = timestamp_ms  # the commit's own time, even if the window merged it
         return True
 
     def put_owner(self, group: str, topic: str, partition: int, owner: str, client_id: str) -> None:
-        """Note who reads a partition. Makes the group and its slots, but a group of owners alone is soon purged."""
+        """Set the owner of a partition. This creates the group, but a group without commits is soon purged."""
         known = self._group(group)
         if self._ends(topic, partition):
             tracked = self._track(known, topic, partition)
@@ -105,14 +106,14 @@ class Storage:
         self._groups.pop(group, None)
 
     def delete_topic_of(self, group: str, topic: str) -> None:
-        """Forget what a group reads of a topic, and the group if that was all."""
+        """Forget a group's partitions of a topic, and the group if it has no other topic."""
         known = self._groups.get(group, _Group())
         known.topics.pop(topic, None)
         if not known.topics:
             self.delete_group(group)
 
     def fetch(self, group: str, now: int) -> tuple[TrackedPartition, ...] | None:
-        """The partitions of a group, ``None`` if it is unknown. One that expired is purged by being asked for."""
+        """The partitions of a group; ``None`` if it is unknown. Fetching an expired group deletes it."""
         known = self._groups.get(group)
         if known is None:
             return None
@@ -134,14 +135,14 @@ class Storage:
         return TrackedPartition(topic, number, tracked.window.slots, ends, tracked.owner, tracked.client_id)
 
     def _group(self, group: str) -> _Group:
-        """The group, made if need be."""
+        """The group. It is created if it does not exist."""
         known = self._groups.get(group)
         if known is None:
             known = self._groups[group] = _Group()
         return known
 
     def _track(self, group: _Group, topic: str, partition: int) -> _Partition:
-        """The partition, made if need be; a group's list of partitions is as long as its topic's."""
+        """The partition, created if it does not exist. A group's list is as long as the topic has partitions."""
         partitions = group.topics.setdefault(topic, [])
         if partition >= len(partitions):
             partitions.extend([None] * (len(self._broker[topic]) - len(partitions)))
@@ -151,7 +152,7 @@ class Storage:
         return tracked
 
     def _ends(self, topic: str, partition: int) -> Sequence[int]:
-        """The log ends seen lately of a partition, none if it is unknown."""
+        """The newest log ends of a partition; none if it is unknown."""
         histories = self._broker.get(topic, ())
         return histories[partition] if 0 <= partition < len(histories) else ()
 

@@ -1,8 +1,8 @@
-"""Defines the JSON objects that Burrow v1.0.0 to v1.9.5 sends, field by field, and decodes bodies to them.
+"""Defines the JSON objects that Burrow v1.0.0 to v1.9.5 sends, field by field, and decodes bodies into them.
 
 Sources: ``core/protocol/evaluator.go``, ``core/protocol/storage.go``, ``core/internal/notifier/helpers.go`` and
-``core/internal/httpserver/structs.go``. Field order is Burrow's order. Unknown keys are ignored. A field with a
-default may be missing, because older releases do not send it; ``None`` stands for ``null`` and for missing.
+``core/internal/httpserver/structs.go``. The order of fields is Burrow's order. Unknown keys are ignored. A field with
+a default may be missing, because older releases do not send it. ``None`` means ``null`` or missing.
 """
 
 import re
@@ -17,7 +17,7 @@ Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 UInt64 = Annotated[int, Meta(ge=0)]
-"""Up to `UINT64_MAX`. A reader checks that bound itself, because msgspec cannot."""
+"""Up to `UINT64_MAX`. The code that reads such a field checks this limit, because msgspec cannot."""
 
 MAX_DEPTH = 32
 """Burrow's deepest body has 6 levels."""
@@ -44,7 +44,10 @@ _MISSING = re.compile(r"missing required field `(\w+)`")
 
 
 class CommitJson(Struct, gc=False):
-    """Oldest or newest stored commit of a partition. ``observedAt`` since v1.3.3; ``lag`` may be null since v1.3.0."""
+    """The oldest or newest stored commit of a partition.
+
+    Burrow has ``observedAt`` since v1.3.3, and ``lag`` may be null since v1.3.0.
+    """
 
     offset: Int64
     timestamp: Int64
@@ -53,7 +56,7 @@ class CommitJson(Struct, gc=False):
 
 
 class PartitionJson(Struct, kw_only=True):
-    """One partition of a group. ``client_id`` since v1.2.1."""
+    """One partition of a group. Burrow has ``client_id`` since v1.2.1."""
 
     topic: str
     partition: Int32
@@ -80,7 +83,7 @@ class Verdict(Struct, kw_only=True):
 
 
 class NotificationJson(Struct, kw_only=True, rename="pascal"):
-    """What ``{{ jsonencoder . }}`` writes. ``Start`` is left undecoded: nothing it holds makes a body wrong."""
+    """What ``{{ jsonencoder . }}`` writes. ``Start`` is not decoded, so an invalid start does not refuse the body."""
 
     cluster: str
     group: str
@@ -97,13 +100,13 @@ class WebhookJson(Struct):
 
 
 class OutlinedPartition(Struct):
-    """Of a listed partition its status alone."""
+    """A listed partition, with nothing but its status."""
 
     status: str
 
 
 class OutlinedVerdict(Struct):
-    """`Verdict` with hardly anything of the partitions it lists: read thirty times as fast."""
+    """`Verdict` with only the statuses of the listed partitions: decoding it is thirty times as fast."""
 
     status: str
     totallag: UInt64 | None
@@ -112,7 +115,7 @@ class OutlinedVerdict(Struct):
 
 
 class OutlinedNotification(Struct, rename="pascal"):
-    """`NotificationJson` in outline."""
+    """`NotificationJson` with an `OutlinedVerdict`."""
 
     cluster: str
     group: str
@@ -121,7 +124,7 @@ class OutlinedNotification(Struct, rename="pascal"):
 
 
 class OutlineJson(Struct):
-    """A whole webhook body in outline."""
+    """A whole webhook body with an `OutlinedVerdict`."""
 
     event: OutlinedNotification = field(name="Event")
 
@@ -134,11 +137,11 @@ class RestReply(Struct):
     status: Verdict | None = None
 
 
-class MalformedPayload(ValueError):  # noqa: N818 (names what the sender did, not a failure of ours)
-    """A body that is none of Burrow's.
+class MalformedPayload(ValueError):  # noqa: N818 (the name describes the body, not an error of Karrot)
+    """The body is not one that Burrow sends.
 
-    ``code`` is stable: the answer to the client, the metric label and the word in the log. ``path`` is the JSON path of
-    the field that is wrong, if it is one. The text is a sentence for people and of bounded length.
+    ``code`` is stable: the answer, the metric label and the log have the same word. ``path`` is the JSON path of the
+    wrong field, if one field is wrong. The text is a sentence for people and has a limited length.
     """
 
     def __init__(self, code: Code, sentence: str, path: str | None = None) -> None:
@@ -148,11 +151,13 @@ class MalformedPayload(ValueError):  # noqa: N818 (names what the sender did, no
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
-    """Decode a body, or raise `MalformedPayload` with the first thing that is wrong with it."""
+    """Decode a body. Raises `MalformedPayload` with the first error in it."""
     if not body.isascii():
         _require_utf8(body)
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_too_deep(body):
-        raise MalformedPayload("invalid_json", f"Over {MAX_DEPTH} levels of JSON, or brackets that do not match.")
+        raise MalformedPayload(
+            "invalid_json", f"The JSON has more than {MAX_DEPTH} levels, or its brackets do not match."
+        )
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:
@@ -160,7 +165,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
 
 
 def _require_utf8(body: bytes) -> None:
-    # msgspec looks only at the texts it keeps.
+    # msgspec checks only the texts that it keeps.
     try:
         body.decode()
     except UnicodeDecodeError as error:
@@ -168,7 +173,7 @@ def _require_utf8(body: bytes) -> None:
 
 
 def _is_too_deep(body: bytes) -> bool:
-    """Look at the brackets alone: each round takes the innermost pair of every branch, so one level."""
+    """Whether brackets remain after removing `MAX_DEPTH` levels. Each round removes the innermost pairs: one level."""
     marks = body.replace(rb"\\", b"").replace(rb"\"", b"").translate(_ONE_KIND, _ALL_BUT_MARKS)
     brackets = b"".join(marks.replace(b'""', b"").split(b'"')[::2])
     for _ in range(MAX_DEPTH):
@@ -177,7 +182,7 @@ def _is_too_deep(body: bytes) -> bool:
 
 
 def _explained(body: bytes, error: msgspec.DecodeError) -> MalformedPayload:
-    """Why a body was not decoded. The decoder stops at the first fault; faulty JSON is said before a faulty field."""
+    """Why a body could not be decoded. Invalid JSON is reported before a wrong field."""
     try:
         _ANY_JSON.decode(body)
     except msgspec.DecodeError as syntax:
@@ -199,7 +204,7 @@ def _explained(body: bytes, error: msgspec.DecodeError) -> MalformedPayload:
 
 def _not_json(body: bytes, syntax: msgspec.DecodeError) -> MalformedPayload:
     if _LONE_SURROGATE.search(body.replace(rb"\\", b"__")):
-        return MalformedPayload("invalid_text", "A text of the body has half of a surrogate pair (\\ud800 to \\udfff).")
+        return MalformedPayload("invalid_text", "A text in the body has half of a surrogate pair (\\ud800 to \\udfff).")
     return MalformedPayload("invalid_json", f"The body is not JSON: {syntax}.")
 
 
@@ -211,5 +216,5 @@ def _wrong_by(error: msgspec.DecodeError) -> MalformedPayload:
 
 
 def wrong(path: str, what: str) -> MalformedPayload:
-    """The refusal of one field, named by its JSON path."""
+    """The error for one wrong field, named by its JSON path."""
     return MalformedPayload("invalid_field", f"The field {path} is wrong: {what}.", path)

@@ -1,1 +1,1 @@
-"""How to connect to a Kafka cluster: client properties and tokens; nothing here imports a client library."""
+"""Prepares connections to a Kafka cluster: client properties and tokens. It imports no Kafka client library."""

@@ -1,6 +1,6 @@
-"""Reads Kafka client properties from a file, and completes those of a librdkafka client: addresses, IAM tokens.
+"""Reads Kafka client properties from a file, and completes them for librdkafka with addresses and IAM tokens.
 
-Kafka's own tools take a file with ``--command-config``; the same file works here as far as librdkafka has the thing.
+The file that Kafka's own tools take with ``--command-config`` works here too, as far as librdkafka has the feature.
 """
 
 import re
@@ -16,11 +16,11 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class PropertiesError(ValueError):
-    """A file of properties cannot be used; the message is a sentence without values."""
+    """A file of properties cannot be used; the message is a sentence without the values of properties."""
 
 
 def translated(given: Mapping[str, str]) -> dict[str, str]:
-    """The properties with Java's names replaced, without what only Java needs. Raises `PropertiesError`."""
+    """The properties with Java's names replaced, without those that only Java needs. Raises `PropertiesError`."""
     result = {name: value for name, value in given.items() if not _is_java(name)}
     for name, value in given.items():
         if _is_java(name):
@@ -29,9 +29,12 @@ def translated(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def read(path: Path, understood: Callable[[Mapping[str, str]], dict[str, str]] = translated) -> dict[str, str]:
-    """The properties of a file, ``understood`` as librdkafka's unless told. Raises `PropertiesError`."""
+    """Read the properties in a file. ``understood`` converts them, by default for librdkafka.
+
+    Raises `PropertiesError`.
+    """
     try:
-        return understood(parse(path.read_text(encoding="utf-8-sig")))  # Windows' editors begin with a mark
+        return understood(parse(path.read_text(encoding="utf-8-sig")))  # Windows editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise PropertiesError(f"{path} cannot be read: {reason}") from error
@@ -45,12 +48,12 @@ def parse(text: str) -> dict[str, str]:
 
 
 def without_moment(text: str) -> str:
-    """An error text of the client without how long it had tried, which differs each time."""
+    """An error text of the client without the duration in it, which differs each time."""
     return _MOMENT.sub("", text)
 
 
 def without_values(text: str, properties: Mapping[str, str]) -> str:
-    """What a client says of its properties, without what they are: any of them may be a secret."""
+    """An error text of a client with the values of properties masked, because any of them may be a secret."""
     for value in sorted(properties.values(), key=len, reverse=True):
         if len(value) >= _SHORTEST_SECRET:
             text = text.replace(value, "***")
@@ -58,7 +61,7 @@ def without_values(text: str, properties: Mapping[str, str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines joined where one ends in an odd number of backslashes. A comment does not go on, whatever it ends in."""
+    """The lines, joined after a line that ends in an odd number of backslashes. A comment never continues."""
     held = ""
     for line in re.split(r"\r\n|\r|\n", text):
         rest = line.lstrip(" \t\f")
@@ -75,7 +78,7 @@ def _logical_lines(text: str) -> Iterator[str]:
 def _pair(line: str) -> tuple[str, str]:
     matched = re.fullmatch(r"((?:[^\\=: \t]|\\.)+)[ \t]*[=: \t]?[ \t]*(.*)", line, re.DOTALL)
     if matched is None:
-        raise PropertiesError("there is a line without a name")
+        raise PropertiesError("a line has no property name: write name=value")
     return _unescaped(matched[1]), _unescaped(matched[2])
 
 
@@ -87,7 +90,7 @@ def _unescaped(text: str) -> str:
     characters = re.sub(r"\\(u[0-9A-Fa-f]{4}|.)", one, text, flags=re.DOTALL)
     return characters.encode("utf-16", "surrogatepass").decode(
         "utf-16", "replace"
-    )  # Java writes two for one beyond \uffff
+    )  # Java writes two escapes for one character beyond \uffff
 
 
 Pairs = Iterable[tuple[str, str]]
@@ -109,7 +112,7 @@ _ONLY_JAVA = frozenset(
         "metric.reporters",
     }
 )
-"""What a file for Java may hold and nothing here needs."""
+"""Properties that a file for Java may have and librdkafka does not need."""
 
 
 def _nothing(_value: str, _given: Mapping[str, str]) -> Pairs:
@@ -117,10 +120,10 @@ def _nothing(_value: str, _given: Mapping[str, str]) -> Pairs:
 
 
 def _login(value: str, _given: Mapping[str, str]) -> Pairs:
-    """``sasl.jaas.config``: the user and password of a login module."""
+    """The user and password in ``sasl.jaas.config``, by its login module."""
     module = value.split(maxsplit=1)[0].rpartition(".")[2] if value.split() else ""
-    said = re.findall(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))', value)
-    options = {name: re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for name, quoted, plain in said}
+    found = re.findall(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))', value)
+    options = {name: re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for name, quoted, plain in found}
     match module:
         case "PlainLoginModule" | "ScramLoginModule":
             yield from _options(options, {"username": "sasl.username", "password": "sasl.password"})
@@ -131,8 +134,8 @@ def _login(value: str, _given: Mapping[str, str]) -> Pairs:
             yield "sasl.mechanisms", _IAM
         case _:
             raise PropertiesError(
-                "sasl.jaas.config names a login module that is not known here: known are PlainLoginModule, "
-                "ScramLoginModule, OAuthBearerLoginModule and IAMLoginModule"
+                "sasl.jaas.config has an unknown login module: use PlainLoginModule, ScramLoginModule, "
+                "OAuthBearerLoginModule or IAMLoginModule"
             )
 
 
@@ -143,8 +146,8 @@ def _options(options: Mapping[str, str], names: Mapping[str, str]) -> Pairs:
 def _truststore(value: str, given: Mapping[str, str]) -> Pairs:
     if given.get("ssl.truststore.type", "JKS").upper() != "PEM":
         raise PropertiesError(
-            "ssl.truststore.location must be a PEM file (with ssl.truststore.type=PEM): librdkafka reads no Java "
-            "truststore; `keytool -exportcert -rfc` writes one"
+            "ssl.truststore.location must be a PEM file (with ssl.truststore.type=PEM): librdkafka cannot read a Java "
+            "truststore. `keytool -exportcert -rfc` writes a PEM file"
         )
     yield "ssl.ca.location", value
 
@@ -158,8 +161,8 @@ def _keystore(value: str, given: Mapping[str, str]) -> Pairs:
             yield "ssl.keystore.location", value
         case _:
             raise PropertiesError(
-                "ssl.keystore.location must be a PKCS12 or PEM file, with ssl.keystore.type: librdkafka reads no "
-                "Java keystore; `keytool -importkeystore -deststoretype pkcs12` writes one"
+                "ssl.keystore.location must be a PKCS12 or PEM file (set ssl.keystore.type): librdkafka cannot read a "
+                "Java keystore. `keytool -importkeystore -deststoretype pkcs12` writes a PKCS12 file"
             )
 
 
@@ -193,12 +196,12 @@ _TRANSLATIONS: Mapping[str, Callable[[str, Mapping[str, str]], Pairs]] = {
 
 
 def complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, Any]:
-    """With the addresses and, where IAM of Amazon MSK is asked for, a source of tokens.
+    """Add the addresses to the properties and, if they ask for IAM of Amazon MSK, a source of tokens.
 
-    Raises `ValueError` where there are no AWS credentials for that, or no region is known.
+    Raises `ValueError` if IAM is asked for and there are no AWS credentials or no Region.
     """
     properties: dict[str, Any] = {**given, "bootstrap.servers": ",".join(bootstrap)}
-    if given.get("sasl.mechanisms") == _IAM:  # librdkafka does not know it
+    if given.get("sasl.mechanisms") == _IAM:  # librdkafka does not know this mechanism
         from karrot.kafka.msk_iam_token import token_source  # noqa: PLC0415 - loads botocore: only sites with IAM need it
 
         properties["sasl.mechanisms"] = "OAUTHBEARER"

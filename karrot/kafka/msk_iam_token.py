@@ -1,4 +1,4 @@
-"""Makes tokens for Amazon MSK's IAM access control: a signed URL, as AWS's own client libraries make it."""
+"""Makes tokens for Amazon MSK's IAM access control. A token is a signed URL, as in AWS's own client libraries."""
 
 import base64
 import re
@@ -15,7 +15,7 @@ _AGENT = "karrot"
 
 
 def region_of(bootstrap: Sequence[str]) -> str | None:
-    """The region in the name of an MSK broker."""
+    """The AWS Region in the addresses of MSK brokers; ``None`` if they have none."""
     for address in bootstrap:
         if found := re.search(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com", address):
             return found[1]
@@ -23,7 +23,7 @@ def region_of(bootstrap: Sequence[str]) -> str | None:
 
 
 def token(credentials: ReadOnlyCredentials, region: str) -> str:
-    """The token that one set of credentials gives now; good for a quarter of an hour."""
+    """Make a token from credentials. It is valid for a quarter of an hour."""
     request = AWSRequest("GET", f"https://kafka.{region}.amazonaws.com/?Action=kafka-cluster%3AConnect")
     SigV4QueryAuth(credentials, _SERVICE, region, expires=_LIFETIME_S).add_auth(request)
     signed = f"{request.url}&User-Agent={_AGENT}"
@@ -31,21 +31,21 @@ def token(credentials: ReadOnlyCredentials, region: str) -> str:
 
 
 def token_source(bootstrap: Sequence[str], now_s: Callable[[], float]) -> Callable[[str], tuple[str, float]]:
-    """What librdkafka calls for a token and the second at which it ends.
+    """The function that librdkafka calls for a token and its time of expiry.
 
-    Credentials are found as AWS's tools find them. Raises `ValueError` where there are none or no region is known.
+    It finds credentials as AWS's tools do. Raises `ValueError` if there are no credentials or no Region.
     """
     session = Session()
     region = region_of(bootstrap) or session.get_config_variable("region")
     if region is None:
-        raise ValueError("AWS_MSK_IAM needs a region: set AWS_REGION")
+        raise ValueError("AWS_MSK_IAM needs a Region: set AWS_REGION")
     if session.get_credentials() is None:
-        raise ValueError("AWS_MSK_IAM needs credentials, and AWS's usual places have none")
+        raise ValueError("AWS_MSK_IAM needs AWS credentials, and none were found: set a profile, a role or keys")
 
     def source(_config: str) -> tuple[str, float]:
         found = session.get_credentials()
-        if found is None:  # a profile that was taken away meanwhile; librdkafka asks again
-            raise ValueError("there are no credentials any more")
+        if found is None:  # for example, the profile was removed; librdkafka asks again
+            raise ValueError("the AWS credentials are gone")
         return token(found.get_frozen_credentials(), region), now_s() + _LIFETIME_S
 
     return source

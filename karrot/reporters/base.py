@@ -1,8 +1,8 @@
-"""The contract of a reporter, which passes events on to one destination.
+"""Defines the interface of a reporter, which passes events on to one destination.
 
-A reporter is a module with one function, named by an entry point of the group ``karrot.reporters``: it takes a
-`Context` and returns a `PushReporter` (fed from the log by cursor), a `PacedReporter` (fed the same way, sends when it
-is due) or a `PullReporter` (read at each scrape).
+A reporter is a module with one function, which an entry point of the group ``karrot.reporters`` names. The function
+takes a `Context`. It returns a `PushReporter` (gets events from the log by cursor), a `PacedReporter` (gets events the
+same way, but sends only when a send is due) or a `PullReporter` (is read at each scrape).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The world a reporter may use.
+    """What Karrot gives to a reporter: its settings and the functions that it may call.
 
-    ``settings`` are the ``KARROT_<NAME>_*`` values, prefix removed, in lower case, secrets read from their files.
-    ``count`` adds to one of Karrot's shared counters. ``clock`` tells the time, ``log_time_ms`` the log's own, for the
-    age of an event. ``remember(name, value)`` keeps a note in the log, ``recall(name)`` finds it, also in another
-    process; ``None`` where there is none.
+    ``settings`` are the values of ``KARROT_<NAME>_*``. Their names have no prefix and are in lower case; secrets are
+    already read from their files. ``count`` adds to one of Karrot's shared counters. ``clock`` gives the time.
+    ``log_time_ms`` gives the log's own time; use it for the age of an event. ``remember(name, value)`` saves a note in
+    the log. ``recall(name)`` reads it, also in another process; it returns ``None`` if there is no such note.
     """
 
     name: str
@@ -38,24 +38,24 @@ class Context:
 
 @runtime_checkable
 class PushReporter(Protocol):
-    """Is handed every event at least once, in the order of the log."""
+    """A reporter that gets every event at least once, in the order of the log."""
 
     def report(self, events: Sequence["StoredEvent"]) -> None:
-        """Hand the events on. Returning moves the cursor; raising makes delivery try the same events again."""
+        """Pass the events on. If this returns, the cursor moves; if it raises, delivery tries the same events again."""
 
     def close(self) -> None:
-        """Release what is held; called once, after the last report."""
+        """Release all resources. Called once, after the last report."""
 
 
 class Trouble(NamedTuple):
-    """Why a send failed, or failed in part: a stable ``reason`` for the counter, and a sentence for people."""
+    """Why a send failed completely or partly: a stable ``reason`` for the counter, and a sentence for people."""
 
     reason: str
     text: str
 
 
 class Sending(NamedTuple):
-    """What came of one send: how often the destination was asked, and the trouble there was, if any."""
+    """The result of one send: the number of calls to the destination, and the trouble, if there was any."""
 
     calls: int
     trouble: Trouble | None = None
@@ -63,39 +63,39 @@ class Sending(NamedTuple):
 
 @runtime_checkable
 class PacedReporter(Protocol):
-    """Takes every event at least once, in the order of the log, and sends what they amount to when it is due.
+    """A reporter that takes every event at least once, in the order of the log, and sends their result when it is due.
 
-    An event owes a send from the moment it is taken until what it says was sent, or need not be sent any more. The
-    cursor stays below the oldest that owes one.
+    An event "owes a send" from the moment it is taken until its values are sent or need not be sent any more. The
+    cursor stays below the oldest event that owes a send.
     """
 
     def take(self, events: Sequence["StoredEvent"]) -> None:
-        """Take events in. Must not wait for the destination."""
+        """Take events. This must not wait for the destination."""
 
     def due_in(self) -> float:
-        """Seconds until `send` should be called; 0 or less: now."""
+        """Seconds until `send` should be called; 0 or less means now."""
 
     def send(self) -> Sending:
-        """Send what is owed. What could not be sent stays owed."""
+        """Send everything that is owed. What cannot be sent stays owed."""
 
     def owed(self, log_id: str) -> int | None:
-        """The number of the oldest event of that log which still owes a send."""
+        """The sequence number of the oldest event of that log that still owes a send."""
 
     def close(self) -> None:
-        """Release what is held; called once, after a last `send`."""
+        """Release all resources. Called once, after a last `send`."""
 
 
 @runtime_checkable
 class Bounded(Protocol):
-    """What a paced reporter may have as well: a bound on what it holds."""
+    """An optional part of a paced reporter: a limit on the events that it holds."""
 
     def full(self) -> bool:
-        """Whether events must stay in the log for now. It is asked before each `PacedReporter.take`."""
+        """Whether events must stay in the log for now. Delivery calls this before each `PacedReporter.take`."""
 
 
 @runtime_checkable
 class PullReporter(Protocol):
-    """Is read at each scrape."""
+    """A reporter that is read at each scrape."""
 
     def collector(self, log: "EventLog") -> "Collector":
         """A collector that reads the log at scrape time and keeps no metric state."""

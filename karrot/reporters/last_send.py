@@ -1,20 +1,20 @@
-"""Defines the report of a reporter's last send, which the log keeps for the API and the pages."""
+"""Defines the report on a reporter's last send. The log stores it for the API and the pages."""
 
 import msgspec
 
 NOTE = "report"
-"""The name of the note."""
+"""The name of the note in the log."""
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """Something that is worth knowing, in words."""
+    """One named fact about the reporter, as text."""
 
     name: str
     text: str
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """One thing that the destination took: what it is called there, its value, and when that was observed."""
+    """One item that the destination accepted: its name there, its value, and when that value was observed."""
 
     what: str
     value: float
@@ -23,7 +23,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class RefusedDatum(msgspec.Struct, frozen=True):
-    """One thing that was not, and will not be, sent: ``reason`` is stable, ``text`` a sentence."""
+    """One item that was not sent and never will be: ``reason`` is stable, ``text`` is a sentence."""
 
     what: str
     reason: str
@@ -32,7 +32,7 @@ class RefusedDatum(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The last send. ``sent`` and ``refused`` are the newest of each; ``sent_count`` is how many there were."""
+    """The last send. ``sent`` and ``refused`` are the newest items; ``sent_count`` is how many items were sent."""
 
     at_ms: int
     sent_count: int
@@ -42,8 +42,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def read(note: bytes | None) -> Report | None:
-    """The report in a note; ``None`` where there is none that can be read."""
+    """The report in a note; ``None`` if there is no readable report."""
     try:
         return None if note is None else msgspec.json.decode(note, type=Report)
     except msgspec.DecodeError:
-        return None  # of an older Karrot: the next send replaces it
+        return None  # written by an older Karrot: the next send replaces it

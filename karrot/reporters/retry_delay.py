@@ -1,4 +1,4 @@
-"""Compute how long to wait before a failed destination is tried again: twice as long after each failure."""
+"""Computes how long to wait before trying a failed destination again: the delay doubles after each failure."""
 
 from collections.abc import Callable
 from random import Random
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Backoff(NamedTuple):
-    """Waits that double from failure to failure, from ``first_s`` up to ``most_s``."""
+    """A delay that doubles with each failure, from ``first_s`` up to ``most_s``."""
 
     first_s: float = 1.0
     most_s: float = 60.0
@@ -16,12 +16,12 @@ class Backoff(NamedTuple):
         return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30))
 
     def spread_seconds(self, failures: int, random: Random) -> float:
-        """Between half of that and the whole, at random: many senders do not come back at once."""
+        """A random delay between half of `seconds` and all of it, so that many senders do not retry together."""
         return self.seconds(failures) * random.uniform(0.5, 1)
 
 
 class Retry:
-    """When to ask one destination again, by a clock that is never set: after 1 s, then 2 s, up to a minute."""
+    """When to try one destination again, by the boot clock: after 1 s, then 2 s, and so on up to a minute."""
 
     def __init__(self, boot_ms: Callable[[], int]) -> None:
         self._boot_ms = boot_ms
@@ -34,14 +34,14 @@ class Retry:
         return self._failures > 0
 
     def due_in(self) -> float:
-        """Seconds until the next attempt; 0 or less: now."""
+        """Seconds until the next attempt; 0 or less means now."""
         return (self._due_ms - self._boot_ms()) / 1000 if self._failures else 0.0
 
     def failed(self) -> None:
-        """After an attempt that failed."""
+        """Note an attempt that failed."""
         self._failures += 1
         self._due_ms = self._boot_ms() + 1000 * Backoff().seconds(self._failures)
 
     def went_well(self) -> None:
-        """After one that did not."""
+        """Note an attempt that succeeded."""
         self._failures = 0

@@ -1,4 +1,4 @@
-"""The ``stdout`` reporter: print one line of JSON per event.
+"""The ``stdout`` reporter: prints one line of JSON per event.
 
 ```
 {"event_id":"9f…-1","received_at_ms":1795272998676,"cluster":"prod","consumer":"orders","status":"WARN", …}
@@ -27,11 +27,11 @@ class StdoutReporter:
         self._stream.flush()
 
     def close(self) -> None:
-        """Nothing is held: the stream belongs to the process."""
+        """Do nothing: the stream belongs to the process."""
 
 
 def build(_context: Context) -> StdoutReporter:
-    """The reporter. It has no settings."""
+    """Build the reporter. It has no settings."""
     return StdoutReporter(sys.stdout.buffer)
 
 

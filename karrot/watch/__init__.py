@@ -1,1 +1,1 @@
-"""Polls Kafka's Admin API, judges the groups by Burrow's rules and makes the events that Burrow would post."""
+"""Polls Kafka's Admin API, applies Burrow's rules to the groups, and makes the events that Burrow would post."""

@@ -1,5 +1,5 @@
-"""Defines what `watch` asks of a Kafka cluster and the values that it gets back, and connects to a cluster."""
-# ruff: noqa: PLC0415 (confluent-kafka is an extra: only those who watch need it)
+"""Defines the interface to a Kafka cluster that `watch` uses, with its values, and connects to a cluster."""
+# ruff: noqa: PLC0415 (confluent-kafka is an extra: only sites that use `watch` need it)
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 
 
 class ClusterError(Exception):
-    """Kafka did not answer a question on which everything else depends; the message says why."""
+    """Kafka did not answer a request that the whole poll depends on; the message says why."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -24,14 +24,14 @@ class ClusterError(Exception):
 
 
 class Failure(NamedTuple):
-    """Why one group or partition could not be read. ``reason`` is Kafka's name of the error, in lower case."""
+    """Why one group or partition could not be read. ``reason`` is Kafka's name for the error, in lower case."""
 
     reason: str
     text: str
 
 
 class GroupMember(NamedTuple):
-    """One member of a group and what is assigned to it. ``host`` is as the broker sees it: ``/10.1.2.3``."""
+    """One member of a group and its partitions. ``host`` is the address that the broker sees, such as ``/10.1.2.3``."""
 
     id: str
     client_id: str
@@ -43,8 +43,8 @@ class GroupMember(NamedTuple):
 class Description:
     """A group as its coordinator describes it.
 
-    ``state`` is one of `karrot.eventlog.watched_groups.STATES`; ``coordinator`` is the broker. ``members`` is
-    ``None`` where they are not known.
+    ``state`` is one of `karrot.eventlog.watched_groups.STATES`. ``coordinator`` is the id of the coordinating broker.
+    ``members`` is ``None`` if the members are not known.
     """
 
     state: str
@@ -53,12 +53,12 @@ class Description:
 
     @property
     def has_members(self) -> bool:
-        """Whether the group may have a consumer; its state says so where the members are not known."""
+        """Whether the group may have a consumer. If the members are not known, the state decides."""
         return bool(self.members) or self.state not in _WITHOUT_MEMBERS
 
 
 class Listing(NamedTuple):
-    """The groups and their states; not complete if some broker did not say which groups it coordinates."""
+    """The groups and their states. The list is incomplete if a broker did not report its groups."""
 
     groups: Mapping[str, str]
     is_complete: bool
@@ -67,15 +67,15 @@ class Listing(NamedTuple):
 class Cluster(Protocol):
     """A Kafka cluster.
 
-    A question about many things answers for each of them, with a `Failure` where there is no answer. Every method may
-    raise `ClusterError` instead.
+    A method for many groups or partitions returns a result for each, which is a `Failure` if there is no answer. Every
+    method may raise `ClusterError` instead.
     """
 
     def groups(self) -> Listing:
         """Every consumer group."""
 
     def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
-        """State and members of groups. One that does not exist is described as Dead."""
+        """State and members of groups. The state of a group that does not exist is Dead."""
 
     def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, int] | Failure]:
         """The committed offsets of groups."""
@@ -87,17 +87,17 @@ class Cluster(Protocol):
         """The offset of the oldest message that each partition still has."""
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Release the client."""
 
 
-class NotConnected(ValueError):  # noqa: N818 (names what is so, not a failure of ours)
-    """No client can be made of what was given; the message is a sentence without secrets."""
+class NotConnected(ValueError):  # noqa: N818 (the name describes the state, not an error of Karrot)
+    """The addresses and properties do not allow a client to be created; the message is a sentence without secrets."""
 
 
 def connect(
     bootstrap: Sequence[str], properties: Path | None = None, *, client_id: str = "karrot-watch"
 ) -> "KafkaCluster":
-    """A client of the cluster at these addresses. Nothing is sent yet. Raises `NotConnected`."""
+    """Create a client of the cluster at these addresses. It sends nothing yet. Raises `NotConnected`."""
     try:
         from confluent_kafka import KafkaException
 
@@ -110,7 +110,7 @@ def connect(
     except PropertiesError as error:
         raise NotConnected(str(error)) from error
     except KafkaException as error:
-        said = without_values(error.args[0].str(), given)
-        raise NotConnected(f"{properties}: {said}") from error  # only properties can be wrong: addresses are not tried
+        text = without_values(error.args[0].str(), given)
+        raise NotConnected(f"{properties}: {text}") from error  # the properties are wrong: no address was tried yet
     except (ValueError, TypeError) as error:  # TypeError: a callback's name with a text for it
         raise NotConnected(without_values(str(error), given)) from error

@@ -1,4 +1,7 @@
-"""Reads a cluster's groups, committed offsets and log ends once, for lags and margins; a verdict needs a history."""
+"""Reads a cluster's groups, committed offsets and log ends once, and computes lags and retention margins.
+
+One reading gives no verdicts, because a verdict needs several polls.
+"""
 
 import re
 from collections.abc import Collection, Mapping
@@ -18,7 +21,7 @@ V = TypeVar("V")
 
 
 class Poll(NamedTuple):
-    """``gone`` are partitions that do not exist; ``failures`` say by name what could not be read."""
+    """The answers of one poll. ``gone`` are partitions that do not exist; ``failures`` name what could not be read."""
 
     listing: Listing
     described: Mapping[str, Description]
@@ -29,11 +32,9 @@ class Poll(NamedTuple):
 
 
 def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only: Collection[str] = ()) -> Poll:
-    """Ask for all groups except those whose name ``exclude`` matches anywhere, or for ``only`` some.
+    """Read all groups except those whose name ``exclude`` matches anywhere, or only the groups in ``only``.
 
-    Raises `ClusterError`.
-
-    The log ends are asked for last, so that no lag is below what it was when the offset was read.
+    Raises `ClusterError`. The log ends are read last, so a lag is never too small.
     """
     listing = cluster.groups()
     chosen = {
@@ -60,7 +61,10 @@ def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only:
 
 
 def log_starts(cluster: Cluster, poll: Poll) -> dict[TopicPartition, int]:
-    """The log starts of all that was committed; what cannot be read is left out. Raises `ClusterError`."""
+    """The log starts of all partitions with a committed offset, without those that cannot be read.
+
+    Raises `ClusterError`.
+    """
     return _parted(cluster.log_starts(_places(poll.committed) - poll.gone))[0]
 
 
@@ -74,10 +78,10 @@ def _parted(answers: Mapping[K, V | Failure]) -> tuple[dict[K, V], dict[K, Failu
 
 
 class ClusterSnapshot(NamedTuple):
-    """What one reading of a cluster found.
+    """The result of one reading of a cluster.
 
-    ``lags`` have no status; ``failures`` say by name which groups could not be read. Rebalances are seen between two
-    readings: none could be before the second.
+    ``lags`` have no status. ``failures`` name the groups that could not be read. Rebalances are found by comparing two
+    readings, so ``counts_rebalances`` is false for the first.
     """
 
     lags: tuple[LagEvent, ...]
@@ -88,7 +92,7 @@ class ClusterSnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class ClusterReader:
-    """Reads a cluster whenever it is asked to, and counts the rebalances that it sees between two readings."""
+    """Reads a cluster on each call of `read`, and counts the rebalances that it sees between two readings."""
 
     name: str
     cluster: Cluster
@@ -96,7 +100,7 @@ class ClusterReader:
     _has_read: bool = False
 
     def read(self, now_ms: int, groups: Collection[str] = ()) -> ClusterSnapshot:
-        """All groups, or those that are named. Raises `ClusterError`."""
+        """Read all groups, or only those in ``groups``. Raises `ClusterError`."""
         poll = poll_cluster(self.cluster, only=groups)
         starts = log_starts(self.cluster, poll)
         counts_rebalances, self._has_read = self._has_read, True
@@ -116,7 +120,7 @@ class ClusterReader:
 
 
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
-    """The group's lag, without topics that are gone; the total is known if the lag of each committed partition is."""
+    """The group's lag, without deleted topics. The total is known only if the lag of every partition is known."""
     described, committed = poll.described[group], poll.committed[group]
     owners = {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}
     partitions = tuple(

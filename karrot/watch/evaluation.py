@@ -1,4 +1,4 @@
-"""Makes verdicts of the rings by Burrow's rules, and gives each incident an id as Burrow's notifier does."""
+"""Makes verdicts from the rings by Burrow's rules, and gives each incident an id as Burrow's notifier does."""
 
 import uuid
 from collections.abc import Callable, Collection
@@ -22,10 +22,10 @@ def verdict(
     *,
     without: Collection[TopicPartition] = (),
 ) -> LagEvent | None:
-    """The verdict of Burrow's rules on a group, with every partition; ``None`` where none may be given yet.
+    """The verdict on a group by Burrow's rules, with every partition; ``None`` if no partition has enough samples.
 
-    A partition that may not be judged yet is OK while others of the group may. ``without`` are partitions whose topic
-    is gone.
+    If only some partitions have enough samples for a verdict, the others are OK. ``without`` are partitions whose topic
+    was deleted.
     """
     tracked = list(rings.tracked(group, described.members or (), without))
     unjudged = rings.unjudged(group)
@@ -48,20 +48,20 @@ class Incidents:
     new_id: Callable[[], uuid.UUID] = uuid.uuid4
 
     def name(self, event: LagEvent) -> LagEvent:
-        """The verdict under the id of its incident: from the first worse than OK to the OK that closes it."""
+        """Add the id of the group's incident to a verdict: from the first verdict worse than OK to the closing OK."""
         if event.kind is Kind.INCIDENT and event.consumer not in self.open:
             self.open[event.consumer] = OpenIncident(str(self.new_id()), event.observed_at_ms)
         incident = self.open.get(event.consumer)
         if event.kind is not Kind.INCIDENT:
             self.open.pop(event.consumer, None)
-        if incident is None or event.kind is Kind.DELETED:  # Burrow closes nothing when a group goes
+        if incident is None or event.kind is Kind.DELETED:  # Burrow sends no close when a group is deleted
             return event
         start = _EPOCH + timedelta(milliseconds=incident.start_ms)
         return event._replace(incident_id=incident.id, incident_start=start)
 
 
 def _held_back(event: LagEvent, unjudged: Collection[TopicPartition]) -> LagEvent:
-    """The event with the status OK for partitions that may not be judged yet."""
+    """The event with the status OK for partitions that do not have enough samples yet."""
     if not unjudged:
         return event
 
@@ -75,10 +75,10 @@ def _held_back(event: LagEvent, unjudged: Collection[TopicPartition]) -> LagEven
 
 
 def _extras(described: Description) -> tuple[tuple[str, str], ...]:
-    """What Burrow does not know of a group; Burrow's own events have here what its configuration adds."""
-    told = {
+    """Facts about a group that Burrow does not know. In Burrow's own events, the extras come from its configuration."""
+    facts = {
         "coordinator": described.coordinator,
         "members": None if described.members is None else len(described.members),
         "state": described.state,
     }
-    return tuple((name, str(value)) for name, value in told.items() if value is not None)
+    return tuple((name, str(value)) for name, value in facts.items() if value is not None)

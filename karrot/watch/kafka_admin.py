@@ -1,4 +1,4 @@
-"""Asks a Kafka cluster through the Admin API of confluent-kafka."""
+"""Reads groups, offsets and log ends from a Kafka cluster, through confluent-kafka's Admin API."""
 
 import time
 from collections import deque
@@ -20,15 +20,15 @@ from karrot.watch.cluster_interface import ClusterError, Description, Failure, G
 
 _TIMEOUT_S = 10.0
 _AT_ONCE = 32
-"""The most requests for committed offsets at a time; each is about one group."""
+"""The maximum number of concurrent requests for committed offsets; each request is about one group."""
 
 _DESCRIBED_AT_ONCE = 500
 _PATIENCE_S = 5.0
-"""How much longer than the client itself a caller waits for the client to give up."""
+"""How many seconds longer than the client's own timeout a caller waits for the client."""
 
 _NO_PARTITION = Failure("unknown_topic_or_part", "there is no such partition")
 _NO_LEADER = Failure("leader_not_available", "no broker leads the partition")
-_LATE = Failure("_timed_out", "it was not asked about: the groups before it took too long")
+_LATE = Failure("_timed_out", "the group was not read, because the groups before it took too long")
 
 _STATES = {
     ConsumerGroupState.STABLE: "Stable",
@@ -42,7 +42,7 @@ V = TypeVar("V")
 
 
 class KafkaCluster:
-    """The `Cluster` that asks Kafka. Raises ``KafkaException`` for ``properties`` that librdkafka refuses."""
+    """The `Cluster` that sends requests to Kafka. Raises ``KafkaException`` if librdkafka refuses ``properties``."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class KafkaCluster:
         self._timeout_s = timeout_s
         self._seconds = seconds
         self._trouble = ""
-        # Its own log repeats each attempt to connect. An error tells the last trouble that it reported.
+        # librdkafka's own log repeats every attempt to connect. Instead, an error message has its last trouble.
         client: dict[str, Any] = {"log_level": 0, **properties, "error_cb": self._note_trouble}
         self._admin = AdminClient(client)
 
@@ -62,8 +62,8 @@ class KafkaCluster:
         """Every consumer group."""
         listed = self._result(self._ask(self._admin.list_consumer_groups))
         if not isinstance(listed, Failure) and listed.errors and not listed.valid:
-            listed = _failure(listed.errors[0])  # no broker answered: not the same as a cluster without groups
-        self._admin.poll(0)  # lets the client say what trouble it had
+            listed = _failure(listed.errors[0])  # no broker answered: different from a cluster without groups
+        self._admin.poll(0)  # lets the client report its trouble to the callback
         if isinstance(listed, Failure):
             raise ClusterError(listed.reason, f"{listed.text} {self._trouble}".strip())
         self._trouble = ""
@@ -71,7 +71,7 @@ class KafkaCluster:
         return Listing(groups, is_complete=not listed.errors)
 
     def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
-        """State and members, many groups a call."""
+        """State and members of groups, with up to 500 groups in each call."""
         ordered = sorted(groups)
         answers: dict[str, Description | Failure] = {}
         for start in range(0, len(ordered), _DESCRIBED_AT_ONCE):
@@ -83,35 +83,35 @@ class KafkaCluster:
         return answers
 
     def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, int] | Failure]:
-        """Committed offsets, one group a call."""
+        """The committed offsets of groups, with one call per group."""
         return dict(self._committed(sorted(groups)))
 
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The high watermarks, which count messages of open transactions too, as Burrow does."""
+        """The log end offsets. They include messages of open transactions, as in Burrow."""
         return self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The oldest offsets."""
+        """The log start offsets."""
         return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
-        """How many partitions each of these topics has, if it exists. Raises `ClusterError`."""
+        """The number of partitions of each of these topics that exists. Raises `ClusterError`."""
         found = self._topics()
         return {topic: len(found[topic].partitions) for topic in topics if topic in found}
 
     def close(self) -> None:
-        """Do nothing: the client ends with the last reference to it."""
+        """Do nothing: Python closes the client with the last reference to it."""
 
     def _committed(self, groups: Iterable[str]) -> Iterator[tuple[str, Mapping[TopicPartition, int] | Failure]]:
         waiting: deque[tuple[str, Any]] = deque()
-        too_late = self._seconds() + 2 * self._timeout_s  # where a coordinator is down, hundreds of groups may wait
+        too_late = self._seconds() + 2 * self._timeout_s  # if a coordinator is down, hundreds of groups may time out
         for group in groups:
             if len(waiting) >= _AT_ONCE:
                 yield self._committed_of(*waiting.popleft())
             future: Any = _LATE
             if self._seconds() < too_late:
-                asked = [ConsumerGroupTopicPartitions(group)]
-                futures = self._ask(self._admin.list_consumer_group_offsets, asked)
+                requests = [ConsumerGroupTopicPartitions(group)]
+                futures = self._ask(self._admin.list_consumer_group_offsets, requests)
                 future = futures if isinstance(futures, Failure) else futures[group]
             waiting.append((group, future))
         while waiting:
@@ -130,12 +130,12 @@ class KafkaCluster:
         return group, offsets
 
     def _offsets(self, places: Collection[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int | Failure]:
-        """Offsets of the partitions that have a leader: about one that has none the client waits for its whole time."""
+        """The offsets of partitions. A partition without a leader is not requested: it would cost the whole timeout."""
         if not places:
             return {}
         answers = dict(self._unled(places))
-        asked = {ClientTopicPartition(*place): spec for place in places if place not in answers}
-        futures = self._ask(self._admin.list_offsets, asked) if asked else {}
+        requests = {ClientTopicPartition(*place): spec for place in places if place not in answers}
+        futures = self._ask(self._admin.list_offsets, requests) if requests else {}
         if isinstance(futures, Failure):
             raise ClusterError(*futures)
         for partition, future in futures.items():
@@ -143,12 +143,12 @@ class KafkaCluster:
             place = TopicPartition(partition.topic, partition.partition)
             if isinstance(found, Failure):
                 answers[place] = found
-            else:  # what lost its leader meanwhile comes without an error, and with a number that is no offset
+            else:  # a partition that has just lost its leader gives no error, but a negative offset
                 answers[place] = found.offset if found.offset >= 0 else _NO_LEADER
         return answers
 
     def _unled(self, places: Collection[TopicPartition]) -> Iterator[tuple[TopicPartition, int | Failure]]:
-        """Why a partition cannot be asked about: it does not exist, or it has no leader."""
+        """The partitions that cannot be read, with the reason: they do not exist, or no broker leads them."""
         topics = self._topics()
         for place in places:
             topic = topics.get(place.topic)
@@ -167,7 +167,7 @@ class KafkaCluster:
         return topics
 
     def _ask(self, question: Callable[..., V], *about: object) -> V | Failure:
-        """The client's futures for a question, or why it refused the question at once."""
+        """The client's futures for a request, or a failure if the client refused the request at once."""
         try:
             return question(*about, request_timeout=self._timeout_s)
         except (KafkaException, ValueError, TypeError) as error:
@@ -179,14 +179,14 @@ class KafkaCluster:
         try:
             return future.result(self._timeout_s + _PATIENCE_S)
         except TimeoutError:
-            return Failure("_timed_out", "the client did not come back")
+            return Failure("_timed_out", "the Kafka client gave no result in time")
         except (KafkaException, ValueError) as error:
             return _failure_of(error)
 
     def _note_trouble(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 (how the library names its own errors)
-            said = without_moment(error.str())
-            self._trouble = f"(the last trouble with a broker: {said})"
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 (the library's name for this error)
+            text = without_moment(error.str())
+            self._trouble = f"(the last trouble with a broker: {text})"
 
 
 def _description(found: ConsumerGroupDescription) -> Description:
@@ -207,8 +207,8 @@ def _state(state: object) -> str:
 
 
 def _failure_of(error: BaseException) -> Failure:
-    told = error.args[0] if error.args else None
-    return _failure(told) if isinstance(told, KafkaError) else Failure("client", f"{type(error).__name__}: {error}")
+    cause = error.args[0] if error.args else None
+    return _failure(cause) if isinstance(cause, KafkaError) else Failure("client", f"{type(error).__name__}: {error}")
 
 
 def _failure(error: KafkaError) -> Failure:

@@ -1,4 +1,4 @@
-"""Sends the outcome of a poll into this Karrot's event log, or to a URL as Burrow would post it."""
+"""Sends the outcome of a poll to this Karrot's event log, or posts it to a URL as Burrow would."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.intake import Intake
 
 _AT_ONCE = 8
-"""Events on their way at a time: the log commits what waits as one, and another Karrot has more to do."""
+"""How many events are sent at the same time. The log commits waiting events together; another Karrot has other work."""
 
 _TIMEOUT_S = 5.0
 _ACCEPTED = range(200, 300)
@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PollOutcome(NamedTuple):
-    """What one poll brought: verdicts, deletions and the health of every group."""
+    """The outcome of one poll: verdicts, deletions and the health of every group."""
 
     polled_at_ms: int
     seconds: float
@@ -35,13 +35,13 @@ class PollOutcome(NamedTuple):
 
 
 class Sink(Protocol):
-    """Takes what polls brought."""
+    """Takes the outcomes of polls."""
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
-        """Send a poll of ``age_ms()`` ago.
+        """Send the outcome of a poll that was ``age_ms()`` ago.
 
-        What cannot be sent is logged and lost: the next poll has newer verdicts. A group whose deletion is lost shows
-        its last lag until it expires.
+        An event that cannot be sent is logged and lost: the next poll has newer verdicts. If a deletion is lost, the
+        group shows its last lag until it expires.
         """
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class Sink(Protocol):
 
 
 class IntakeSink:
-    """Sends events through the intake, and notes the health of groups in the log for ``good_for_ms``."""
+    """Stores events through the intake, and saves the health of groups in the log. It is shown for ``good_for_ms``."""
 
     def __init__(self, cluster: str, intake: Intake, notes: ReporterNotes, *, good_for_ms: int) -> None:
         self._cluster = cluster
@@ -59,16 +59,16 @@ class IntakeSink:
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
 
     def begin(self) -> None:
-        """Note that the cluster is to be asked and never was, unless it was: so a watch that never begins is seen."""
+        """Save a poll without answers, unless there is one, so that a watch that never gets an answer is visible."""
         with suppress(LogUnavailableError, OverloadedError):
             poll = watched_groups.read(self._notes)
             if poll is None or poll.cluster != self._cluster:
                 watched_groups.keep(self._notes, WatchedCluster(self._cluster, 0, 0.0, 0, 0, ()))
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
-        """Store the events, as many as the log takes."""
+        """Store the events, until the log refuses one."""
         try:
-            # A few at a time, so that few wait in vain when the log takes nothing.
+            # A few at a time, so that only a few wait in vain if the log refuses everything.
             for start in range(0, len(outcome.events), _AT_ONCE):
                 few = outcome.events[start : start + _AT_ONCE]
                 for _ in self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few):
@@ -91,10 +91,10 @@ class IntakeSink:
 
 
 class PostSink:
-    """Posts each event to ``url`` in Burrow's shape.
+    """Posts each event to ``url`` as Burrow does.
 
-    As in Burrow, a post that fails is not repeated: the next poll brings a new verdict. A kept connection that the
-    other side has closed is noticed before anything is sent on it.
+    As in Burrow, a failed post is not repeated: the next poll has a new verdict. If the server has closed an idle
+    connection, this is noticed before anything is sent on it.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -103,16 +103,16 @@ class PostSink:
             maxsize=_AT_ONCE, timeout=_TIMEOUT_S, headers={"Content-Type": "application/json", **headers}
         )
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
-        self._told: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
 
-    def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (Burrow's shape has no age)
-        """Post the events; log what went wrong when that changes."""
+    def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (Burrow's JSON has no age)
+        """Post the events. Problems are logged when they change."""
         problems = Counter(filter(None, self._pool.map(self._post, outcome.events)))
-        for problem in problems.keys() - self._told:
+        for problem in problems.keys() - self._logged:
             _log.warning("posts are not accepted", url=self._url, problem=problem, posts=problems[problem])
-        if self._told and not problems:
+        if self._logged and not problems:
             _log.info("posts are accepted again", url=self._url)
-        self._told = frozenset(problems)
+        self._logged = frozenset(problems)
 
     def close(self) -> None:
         """End the threads and the connections."""
@@ -120,7 +120,7 @@ class PostSink:
         self._http.clear()
 
     def _post(self, event: LagEvent) -> str | None:
-        """Post one event; what is wrong, if something is."""
+        """Post one event. Returns the problem, or ``None`` on success."""
         try:
             answer = self._http.request("POST", self._url, body=to_wire(event), retries=False)
         except urllib3.exceptions.HTTPError as error:

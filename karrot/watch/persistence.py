@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 class Memory:
     """Everything that the next poll needs of the earlier ones.
 
-    ``judged`` are the groups with a verdict that a deletion has to end, whether or not they have offsets now.
+    ``judged`` are the groups that had a verdict, so their deletion needs an event even if they have no offsets now.
     """
 
     rings: Rings = field(default_factory=Rings)
@@ -44,17 +44,17 @@ class Memory:
 
 
 class Keeper(Protocol):
-    """Keeps bytes over a restart. Raises ``OSError`` or what the log raises."""
+    """Keeps bytes over a restart. Its methods raise ``OSError`` or what the log raises."""
 
     def recall(self) -> bytes | None:
-        """What was kept last."""
+        """The bytes that were saved last."""
 
     def remember(self, value: bytes) -> None:
-        """Keep this instead."""
+        """Save these bytes in place of the last ones."""
 
 
 class NoKeeper:
-    """Forgets: every start begins with empty rings."""
+    """Keeps nothing: every start begins with empty rings."""
 
     def recall(self) -> bytes | None:
         """Nothing."""
@@ -66,7 +66,7 @@ class NoKeeper:
 
 @dataclass(frozen=True, slots=True)
 class FileKeeper:
-    """One file, replaced as a whole, that others cannot read."""
+    """Keeps the bytes in one file, which is replaced as a whole and which other users cannot read."""
 
     path: Path
 
@@ -75,7 +75,7 @@ class FileKeeper:
         return self.path.read_bytes() if self.path.exists() else None
 
     def remember(self, value: bytes) -> None:
-        """Write another file next to it, then rename that."""
+        """Write a new file next to it, then rename the new file."""
         written = self.path.with_name(f"{self.path.name}.new")
         with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 (a descriptor)
             file.write(value)
@@ -84,7 +84,7 @@ class FileKeeper:
 
 @dataclass(frozen=True, slots=True)
 class NoteKeeper:
-    """A note of the event log: whichever worker leads next finds it."""
+    """Keeps the bytes in a note of the event log, where the next leader finds them."""
 
     log: ReporterNotes
     cluster: str
@@ -136,7 +136,7 @@ class _Kept(msgspec.Struct, array_like=True):
 
 
 def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
-    """The memory as bytes: about 60 for each partition with a full ring."""
+    """The memory as bytes: about 60 bytes for each partition with a full ring."""
     rings = memory.rings
     ends = [(*place, list(history)) for place, history in rings.ends.items()]
     groups: list[_Group] = []
@@ -156,7 +156,7 @@ def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
 
 
 def load(value: bytes | None, cluster: str, now_ms: int) -> Memory:
-    """The memory that was kept; an empty one where nothing fits: another cluster, another shape, or too long ago."""
+    """The saved memory; an empty one if it is from another cluster, in another format, or too old."""
     if value is None:
         return Memory()
     try:
@@ -164,14 +164,14 @@ def load(value: bytes | None, cluster: str, now_ms: int) -> Memory:
     except (zlib.error, msgspec.DecodeError) as error:
         return _nothing(str(error))
     if kept.version != _VERSION or kept.cluster != cluster:
-        return _nothing(f"it is of version {kept.version} and of the cluster {kept.cluster!r}")
+        return _nothing(f"it has version {kept.version} and belongs to the cluster {kept.cluster!r}")
     if now_ms - kept.saved_at_ms > DEFAULT_EXPIRE_GROUP * 1000:
-        return _nothing("it is older than what Burrow would remember")
+        return _nothing("it is so old that Burrow would have expired every group in it")
     return _memory(kept)
 
 
 def _nothing(reason: str) -> Memory:
-    _log.warning("what was remembered of the groups is not used; the rings begin empty", reason=reason)
+    _log.warning("the saved state of the groups cannot be used; the rings start empty", reason=reason)
     return Memory()
 
 

@@ -1,4 +1,4 @@
-"""Polls a cluster again and again, and each time judges its groups, saves what is known and sends the events."""
+"""Polls a cluster at an interval: each time it evaluates the groups, saves its state and sends the events."""
 
 import re
 import threading
@@ -35,14 +35,17 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Deletions:
-    """Finds groups that may be deleted, unlisted for a minute (boot clock): a broker that took over lists nothing."""
+    """Finds groups that may be deleted: those missing from the lists for a minute (boot clock).
+
+    It waits for a minute because a broker that has just taken over lists no groups yet.
+    """
 
     missing_since_ms: dict[str, int] = field(default_factory=dict)
 
     def see(self, listing: Listing, known: Iterable[str], at_ms: int) -> list[str]:
-        """The groups that no list has had for a minute: now is the time to ask for them by name, once a minute.
+        """The groups missing from the lists for a minute, to be requested by name. A group is returned once a minute.
 
-        An incomplete list says nothing of what it lacks.
+        An incomplete list does not count as evidence that a group is missing.
         """
         missing = [group for group in known if group not in listing.groups]
         if not listing.is_complete:
@@ -57,8 +60,8 @@ class Deletions:
 class Watcher:
     """Watches one cluster.
 
-    ``interval`` is seconds; groups whose name ``exclude`` finds a match in are left out. ``report`` is called after
-    each poll with what was wrong with it as a whole, or ``None``.
+    ``interval`` is in seconds. Groups whose name ``exclude`` matches anywhere are left out. ``report`` is called after
+    each poll, with the problem of the whole poll or with ``None``.
     """
 
     name: str
@@ -75,11 +78,11 @@ class Watcher:
     _starts_at_ms: int | None = None
     _saved_at_ms: int = 0
     _deletions: Deletions = field(default_factory=Deletions)
-    _told: Mapping[str, Failure] = field(default_factory=dict)
+    _logged: Mapping[str, Failure] = field(default_factory=dict)
     _is_slow: bool = False
 
     def step(self) -> float:
-        """One poll; return how many seconds to wait before the next."""
+        """Make one poll. Returns how many seconds to wait before the next."""
         started, now_ms = self.clock.boot_ms(), self.clock.wall_ms()
         try:
             self._poll(started, now_ms)
@@ -90,13 +93,13 @@ class Watcher:
         else:
             self.report(None)
             seconds = self._since(started)
-            if seconds > self.interval and not self._is_slow:  # logged when that begins
+            if seconds > self.interval and not self._is_slow:  # log only the first of several slow polls
                 _log.warning("a poll took longer than the interval", seconds=seconds, interval=self.interval)
             self._is_slow = seconds > self.interval
         return max(0.0, self.interval - self._since(started))
 
     def close(self) -> None:
-        """Save what is known, and close the sink and the cluster."""
+        """Save the state, and close the sink and the cluster."""
         if self._memory is not None:
             self._save(self._memory)
         self.sink.close()
@@ -106,25 +109,25 @@ class Watcher:
         memory = self._remembered(now_ms)
         poll = poll_cluster(self.cluster, self.exclude)
         self._see(poll, memory, now_ms)
-        # All that Kafka is asked comes before the verdicts: a close or a deletion is made once, and an error would
-        # lose it.
+        # Make all requests to Kafka before the verdicts. A close or a deletion is made only once, and an error after it
+        # would lose it.
         groups = self._health(poll, memory, started)
         dead = self._dead(poll, memory, started)
         before = dict(memory.incidents.open)
         events: list[LagEvent] = []
-        for group in poll.committed:  # and no other: an old lag would look like a new one
+        for group in poll.committed:  # no other groups: their lag would be an old one
             event = verdict(self.name, group, memory.rings, poll.described[group], now_ms, without=poll.gone)
             if event is not None:
                 memory.judged.add(group)
                 events.append(memory.incidents.name(event))
         events += self._deleted(dead, memory, now_ms)
-        # Kept first: should this process die now, the incident goes on under its id.
+        # Save before sending: if this process dies now, the incident continues under its id.
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
             self._save(memory)
         self.sink.send(
             PollOutcome(now_ms, self._since(started), events, groups), lambda: self.clock.boot_ms() - started
         )
-        self._tell(poll.failures)
+        self._log_failures(poll.failures)
         self._count(Counter(failure.reason for failure in poll.failures.values()))
 
     def _remembered(self, now_ms: int) -> Memory:
@@ -144,13 +147,13 @@ class Watcher:
             memory.stability.setdefault(group, Stability()).see(described)
 
     def _dead(self, poll: Poll, memory: Memory, started: int) -> list[str]:
-        """The groups that were deleted: missing from the lists, and their coordinator says so."""
+        """The deleted groups: they are missing from the lists, and their coordinator says that they are Dead."""
         missing = self._deletions.see(poll.listing, memory.stability, started)
-        described = self.cluster.describe(missing) if missing else {}
-        return [group for group, said in described.items() if isinstance(said, Description) and said.state == "Dead"]
+        answers = self.cluster.describe(missing) if missing else {}
+        return [group for group, each in answers.items() if isinstance(each, Description) and each.state == "Dead"]
 
     def _deleted(self, dead: Iterable[str], memory: Memory, now_ms: int) -> Iterator[LagEvent]:
-        """Forget the groups that were deleted; an event for each that had a verdict."""
+        """Forget the deleted groups, and make an event for each one that had a verdict."""
         for group in dead:
             # A group that was deleted after it was listed had no offsets to read, so its rings are empty.
             if group in memory.judged:
@@ -173,13 +176,13 @@ class Watcher:
     def _save(self, memory: Memory) -> None:
         try:
             self.keeper.remember(dump(memory, self.name, self.clock.wall_ms()))
-        except _NOT_KEPT as error:  # what is known now is still true
-            _log.warning("what is known of the groups could not be kept for a restart", reason=str(error))
+        except _NOT_KEPT as error:  # the state in memory is still valid
+            _log.warning("the state of the groups could not be saved for a restart", reason=str(error))
             self._count({"memory": 1})
         self._saved_at_ms = self.clock.boot_ms()
 
     def _failed(self, what: str, failure: Failure) -> None:
-        self._tell({**self._told, what: failure})
+        self._log_failures({**self._logged, what: failure})
         self._count({failure.reason: 1})
         self.report(failure.text)
 
@@ -188,43 +191,42 @@ class Watcher:
             self.count(telemetry.WATCH_FAILURES.name, times, reason=reason)
 
     def _since(self, started: int) -> float:
-        """Seconds."""
+        """The seconds since the poll started."""
         return (self.clock.boot_ms() - started) / 1000
 
-    def _tell(self, failures: Mapping[str, Failure]) -> None:
+    def _log_failures(self, failures: Mapping[str, Failure]) -> None:
         """Log the failures that are new and those that are over."""
         for what, failure in failures.items():
-            if (
-                what not in self._told or self._told[what].reason != failure.reason
-            ):  # texts name one broker, then another
+            # Compare reasons, not texts: a text names another broker each time.
+            if what not in self._logged or self._logged[what].reason != failure.reason:
                 _log.warning("cannot be watched", what=what, reason=failure.reason, text=failure.text)
-        for what in self._told.keys() - failures.keys():
+        for what in self._logged.keys() - failures.keys():
             _log.info("can be watched again", what=what)
-        self._told = failures
+        self._logged = failures
 
 
 def run(watcher: Watcher, stop: threading.Event) -> None:
-    """Poll until told to stop."""
+    """Poll until ``stop`` is set, then close the watcher."""
     wait_s = 0.0
     while not stop.wait(wait_s):
         try:
             wait_s = watcher.step()
         except Exception:  # noqa: BLE001 - the outermost loop: a thread that ends here watches nothing more
-            _log.exception("a poll failed in a way nobody expected")
+            _log.exception("a poll failed unexpectedly")
             watcher.count(telemetry.WATCH_FAILURES.name, reason="unexpected")
             wait_s = watcher.interval
     watcher.close()
 
 
 def save_poll_state(log: ReporterNotes, clock: Clock, trouble: str | None) -> None:
-    """Save in the log, if it takes it, how the last poll went, for those who ask whether all is well."""
+    """Save in the log whether the last poll succeeded, for health checks and pages. Does nothing if the log refuses."""
     with suppress(LogUnavailableError, OverloadedError):
         kept, now_ms = reporter_state(log, WATCH), clock.wall_ms()
         log.save_reporter(kept.well(now_ms) if trouble is None else kept.failing(trouble, now_ms))
 
 
 def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
-    """Watch until told to stop. For the worker that leads."""
+    """Watch the configured cluster until ``stop`` is set. The leader runs this."""
     name = settings.watch_cluster or ""
     sink = IntakeSink(name, intake, log, good_for_ms=settings.stale_after * 1000)
     sink.begin()

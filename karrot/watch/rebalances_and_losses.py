@@ -14,9 +14,9 @@ _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
 @dataclass(slots=True)
 class Stability:
-    """The rebalances of a group that polls can see: one under way, or an assignment that differs from the last.
+    """The rebalances of a group that polls can see: a running rebalance, or an assignment different from the last.
 
-    Two between two polls look like one, and one that ends where it began and was short is not seen.
+    Two rebalances between two polls count as one. A short rebalance that ends with the same assignment is not seen.
     """
 
     rebalances: int = 0
@@ -24,14 +24,14 @@ class Stability:
     is_rebalancing: bool = False
 
     def see(self, described: Description) -> None:
-        """Take a description."""
+        """Compare a new description of the group with the last one."""
         if described.members is None:
             return
         is_rebalancing = described.state in _REBALANCING
         if is_rebalancing:
             self.rebalances += not self.is_rebalancing
         else:
-            # A number that stays the same, also across restarts, while the assignment does.
+            # A checksum of the assignment. The same assignment has the same checksum, also after a restart.
             assigned = sorted((member.id, sorted(member.assigned)) for member in described.members)
             assignment = zlib.crc32(repr(assigned).encode())
             self.rebalances += not self.is_rebalancing and self.assignment not in {None, assignment}
@@ -40,7 +40,7 @@ class Stability:
 
 
 class RetentionMargin(NamedTuple):
-    """``lost``: messages deleted unread. ``margin``: from the log start to the oldest unread one; see `GroupHealth`."""
+    """``lost`` are messages that were deleted unread. ``margin`` is the retention margin; see `GroupHealth`."""
 
     lost: int | None
     margin: int | None
@@ -49,7 +49,7 @@ class RetentionMargin(NamedTuple):
 def retention(
     committed: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> RetentionMargin:
-    """What deletion has taken and comes near to, over the partitions whose log start and end are known."""
+    """The lost messages and the retention margin of a group, over the partitions with a known log start and end."""
     known = [(offset, starts[at], ends[at]) for at, offset in committed.items() if at in starts and at in ends]
     unread = [(offset, start) for offset, start, end in known if offset < end]
     return RetentionMargin(
@@ -59,7 +59,7 @@ def retention(
 
 
 def group_health(group: str, described: Description, stability: Stability, kept: RetentionMargin) -> GroupHealth:
-    """The health of a group: what is known of it besides its verdict."""
+    """The health of a group: everything besides its verdict."""
     return GroupHealth(
         consumer=group,
         state=described.state,

@@ -1,11 +1,12 @@
-"""Keeps Burrow's window of samples for each partition of a group, and the newest log ends of the partition.
+"""Keeps Burrow's window ("ring") of samples for each partition of a group, and the newest log ends of the partition.
 
-Burrow stores commits with their times. The Admin API tells no times, so a sample is taken at a poll, with the poll's
-time: when the offset moved, or when the group has members, who then are seen to stand still.
+Burrow stores commits with their times. The Admin API has no commit times, so a sample is taken at a poll and gets the
+time of the poll. A sample is taken if the offset moved, or if the group has members (which then make no progress).
 
-A commit that a poll finds was made since the poll before. Burrow would have measured its lag against the log end it
-knew then, which was that poll's; so does this. It matters: measured against the log end of now, the lag of a group that
-keeps up is what was written since its last commit, which is never zero and at times grows for ten polls in a row.
+A new committed offset was committed after the previous poll. Burrow would have measured its lag against the log end
+that it knew then, the one of the previous poll, so this module does the same. With the log end of the current poll, the
+lag of a group that keeps up would be the messages written since its last commit: never zero, and sometimes growing for
+ten polls in a row.
 """
 
 from collections import deque
@@ -21,8 +22,8 @@ from karrot.watch.cluster_interface import GroupMember
 class Ring:
     """The samples of one partition of one group.
 
-    ``silent`` counts the polls since the last sample. ``is_judged`` says that a verdict may be given: half a ring was
-    filled, or a whole ring of polls brought no sample. It then stays so.
+    ``silent`` counts the polls since the last sample. ``is_judged`` says that a verdict is possible: half of the ring
+    was filled, or as many polls as the ring is long gave no sample. Once true, it stays true.
     """
 
     window: Window
@@ -47,7 +48,7 @@ class Ring:
 
 @dataclass(slots=True)
 class Rings:
-    """The rings of all groups of one cluster and the log ends of the partitions they read."""
+    """The rings of all groups of one cluster, and the log ends of the partitions that they read."""
 
     intervals: int = DEFAULT_INTERVALS
     ends: dict[TopicPartition, deque[int]] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class Rings:
     _before: dict[TopicPartition, LogEnd] = field(default_factory=dict)
 
     def see_ends(self, ends: Mapping[TopicPartition, int], now_ms: int) -> None:
-        """Note the log end offsets of a poll."""
+        """Add the log end offsets of a poll."""
         self._before = self._newest
         self._newest = self._before | {place: LogEnd(now_ms, end) for place, end in ends.items()}
         for place, end in ends.items():
@@ -69,9 +70,9 @@ class Rings:
     def see_commits(
         self, group: str, committed: Mapping[TopicPartition, int], *, has_members: bool, now_ms: int
     ) -> None:
-        """Take the samples of a poll. Partitions without a committed offset are forgotten: it or the topic is gone.
+        """Take the samples of a poll. A partition without a committed offset is forgotten: its offset or topic is gone.
 
-        No sample is taken where no log end was known before: Burrow drops such a commit too.
+        No sample is taken if no log end was known before the commit. Burrow drops such a commit too.
         """
         self.order += 1
         before = self.groups.get(group, {})
@@ -83,7 +84,7 @@ class Rings:
         self.groups[group] = rings
 
     def restore(self, group: str, place: TopicPartition, ring: Ring, samples: Collection[OffsetSample]) -> None:
-        """Put back what was kept: samples with their lags, oldest first."""
+        """Restore a saved ring from its samples with their lags, oldest first."""
         for sample in samples:
             self.order += 1
             ring.window.add(
@@ -100,7 +101,7 @@ class Rings:
         self.groups.pop(group, None)
 
     def forget_unread(self) -> None:
-        """Forget the log ends that no group reads."""
+        """Forget the log ends of partitions that no group reads."""
         read = {place for rings in self.groups.values() for place in rings}
         self.ends = {place: history for place, history in self.ends.items() if place in read}
         self._newest = {place: end for place, end in self._newest.items() if place in read}
@@ -108,7 +109,7 @@ class Rings:
     def tracked(
         self, group: str, members: Collection[GroupMember], without: Collection[TopicPartition]
     ) -> Iterator[TrackedPartition]:
-        """The group's partitions for the evaluator that committed since the start, without topics that are gone."""
+        """The partitions for evaluating a group: those with an earlier log end, without deleted topics."""
         owners = {place: member for member in members for place in member.assigned}
         for place, ring in sorted(self.groups.get(group, {}).items()):
             if place not in without and place in self._before:
@@ -122,5 +123,5 @@ class Rings:
                 )
 
     def unjudged(self, group: str) -> set[TopicPartition]:
-        """The partitions on which no verdict may fall yet."""
+        """The partitions that do not have enough samples for a verdict yet."""
         return {place for place, ring in self.groups.get(group, {}).items() if not ring.is_judged}

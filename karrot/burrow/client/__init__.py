@@ -1,4 +1,4 @@
-"""A client of Burrow's REST API v3: clusters, topics, groups and Burrow's configuration."""
+"""A client for Burrow's REST API v3: it reads clusters, topics, groups and Burrow's configuration."""
 
 from karrot.burrow.client.http import Asking, BurrowError, NotFound, Unaddressable, Unavailable, UnknownCall, Unreadable
 from karrot.burrow.client.replies import (

@@ -1,4 +1,4 @@
-"""Asks Burrow over HTTP, with limits of time and size and retries where they help; defines what can go wrong."""
+"""Sends GET requests to Burrow, with limits of time and size and with retries, and defines the client's exceptions."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _SHOWN = 200
 
 
 class BurrowError(Exception):
-    """A question that got no usable answer. ``url`` is what was asked, ``said`` what came of it."""
+    """A request without a usable answer. ``url`` is the URL of the request, ``said`` is the reason."""
 
     def __init__(self, url: str, said: str) -> None:
         super().__init__(f"{url}: {said}")
@@ -26,35 +26,35 @@ class BurrowError(Exception):
         self.said = said
 
 
-class NotFound(BurrowError):  # noqa: N818 (an answer of Burrow's, by the name it has there)
-    """Burrow is well and does not know the cluster, the topic, the group or the module (any more)."""
+class NotFound(BurrowError):  # noqa: N818 (Burrow's own name for this answer)
+    """Burrow works, and does not know the cluster, the topic, the group or the module (any more)."""
 
 
-class Unavailable(BurrowError):  # noqa: N818 (says what Burrow is)
-    """Nobody answered in time, or the answer was cut or 5xx: worth another try later."""
+class Unavailable(BurrowError):  # noqa: N818 (the name describes Burrow)
+    """There was no answer in time, or it was incomplete or 5xx. Another try later may succeed."""
 
 
-class UnknownCall(BurrowError):  # noqa: N818 (says what was asked)
-    """Burrow has no such call: an old release, or a URL that is not its root. Says nothing of any group."""
+class UnknownCall(BurrowError):  # noqa: N818 (the name describes the request)
+    """Burrow does not have this call: it is an old release, or the URL is not its root. No group is affected."""
 
 
-class Unaddressable(BurrowError):  # noqa: N818 (says what the name is)
-    """A name that Burrow's URLs cannot hold; nothing was asked."""
+class Unaddressable(BurrowError):  # noqa: N818 (the name describes the group's name)
+    """Burrow's URLs cannot contain this name. No request was sent."""
 
 
-class Unreadable(BurrowError):  # noqa: N818 (says what the answer is)
-    """Somebody answered, but not as Burrow does."""
+class Unreadable(BurrowError):  # noqa: N818 (the name describes the answer)
+    """There was an answer, but not one that Burrow gives."""
 
 
 def shown(text: str | bytes) -> str:
-    """A foreign text as a sentence may quote it: one line, bounded, nothing a terminal obeys."""
+    """A text from outside, safe to quote in a message: one line, limited in length, without control characters."""
     plain = text.decode(errors="replace") if isinstance(text, bytes) else text
     plain = plain.strip()
     return ascii(plain if len(plain) <= _SHOWN else f"{plain[:_SHOWN]}...")
 
 
 class Answer(NamedTuple):
-    """Whole, whatever its status. ``asked_at_ms`` is the start of the try that was answered."""
+    """A complete answer with any status. ``asked_at_ms`` is the start of the attempt that was answered."""
 
     url: str
     status: int
@@ -64,21 +64,22 @@ class Answer(NamedTuple):
 
 
 class _Broken(Unavailable):
-    """Refused, or hung up on: a moment later it may be well, as when Burrow restarts or drops an idle connection."""
+    """The connection was refused or broke. A retry soon may succeed: Burrow restarts, or dropped an idle connection."""
 
 
 def wall_ms() -> int:
-    """Now, in epoch milliseconds."""
+    """The current time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How Burrow is asked.
+    """The limits and retries of requests to Burrow.
 
-    ``timeout_s`` holds for the connection, for each wait on it and for the whole body. A try that was refused or hung
-    up on is repeated ``retries`` times, after ``backoff_s``, twice that and so on. One that took too long is not:
-    Burrow may still be at it. Up to ``connections`` are kept: as many threads can ask at once without opening new ones.
+    ``timeout_s`` applies to opening the connection, to each wait on it, and to reading the whole body. If a connection
+    is refused or breaks, the request is repeated up to ``retries`` times, after ``backoff_s``, twice that, and so on. A
+    request that timed out is not repeated, because Burrow may still be working on it. Up to ``connections`` connections
+    stay open, so that this many threads can send requests without opening new ones.
     """
 
     timeout_s: float = 5.0
@@ -90,11 +91,11 @@ class Asking:
     monotonic: Callable[[], float] = time.monotonic
 
     def pool(self) -> PoolManager:
-        """Connections that several threads may share. No proxy is used, whatever the environment says."""
+        """Create a pool of connections that several threads may share. It never uses a proxy from the environment."""
         return PoolManager(maxsize=self.connections, headers=_HEADERS, retries=False, timeout=self.timeout_s)
 
     def get(self, pool: PoolManager, url: str, now_ms: WallMs) -> Answer:
-        """The answer to a GET. Raises `Unavailable`, or `Unreadable` for more than ``max_bytes``."""
+        """Send a GET request. Raises `Unavailable`, or `Unreadable` for an answer larger than ``max_bytes``."""
         for tried in range(self.retries):
             try:
                 return self._once(pool, url, now_ms)
@@ -112,7 +113,7 @@ class Asking:
         return Answer(url, response.status, body, response.headers.get("Location", ""), asked_at_ms)
 
     def _body(self, response: BaseHTTPResponse, url: str) -> bytes:
-        """The whole body; a connection on which some of it is left is closed."""
+        """Read the whole body. If it cannot be read completely, the connection is closed."""
         deadline = self.monotonic() + self.timeout_s
         body = bytearray()
         with response:
@@ -136,11 +137,11 @@ class Asking:
             case ProtocolError():
                 return _Broken(url, f"the connection broke: {_reason(error)}")
             case _:
-                return Unavailable(url, f"it cannot be asked: {_reason(error)}")
+                return Unavailable(url, f"the request failed: {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:
-    """What the system said, where it was the system that failed."""
+    """The operating system's message if it caused the error; otherwise the text of the cause."""
     cause = error.__cause__ or error.__context__
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror

@@ -1,12 +1,11 @@
 """Parses the JSON replies of REST v3 (``core/internal/httpserver/structs.go``, v1.0.0 to v1.9.5).
 
-A list that Burrow does not have is ``null`` in none of its releases, but nothing depends on that. Unknown keys are
-ignored.
+No release of Burrow sends ``null`` for an empty list, but nothing here depends on that. Unknown keys are ignored.
 
-Of its configuration (``config.go``) Burrow does not tell all. Of a notifier it leaves out ``send-interval``,
-``send-once``, ``group-denylist``, the headers, the user and the password; of an evaluator ``allowed-lag`` and
-``minimum-complete``. What is not set is told as ``""``, ``0`` or ``false`` unless Burrow filled its default in.
-``None`` is what that release, or that kind of module, does not tell.
+Burrow does not report its whole configuration (``config.go``). For a notifier it leaves out ``send-interval``,
+``send-once``, ``group-denylist``, the headers, the user and the password; for an evaluator it leaves out
+``allowed-lag`` and ``minimum-complete``. A value that is not set is reported as ``""``, ``0`` or ``false``, unless
+Burrow replaced it by its default. ``None`` means that this release, or this class of module, does not report the value.
 """
 
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ from karrot.event import OffsetSample
 
 @dataclass(frozen=True, slots=True)
 class StoredPartition:
-    """What Burrow holds of one partition of a group: its window, oldest first.
+    """What Burrow stores for one partition of a group: its window, oldest first.
 
-    ``offsets`` has one slot per interval, ``None`` where none was stored yet; it is empty where only siblings of the
-    partition were seen.
+    ``offsets`` has one slot per interval; a slot without a commit is ``None``. It is empty if Burrow has seen only
+    other partitions of the topic.
     """
 
     offsets: tuple[OffsetSample | None, ...]
@@ -32,7 +31,7 @@ class StoredPartition:
 
 
 class Reply(Struct):
-    """What every reply has; of a refusal it is all."""
+    """The fields of every reply. A refusal has no other fields."""
 
     error: bool = False
     message: str = ""
@@ -57,7 +56,7 @@ class ConsumersReply(Struct):
 
 
 class _Partition(Struct):
-    """``current-lag`` has a hyphen here and here alone; ``client_id`` since v1.2.1."""
+    """One partition in `ConsumerReply`. Only here ``current-lag`` has a hyphen. ``client_id`` exists since v1.2.1."""
 
     offsets: list[CommitJson | None] | None = None
     owner: str | None = None
@@ -110,7 +109,7 @@ class MainConfig(Struct, frozen=True):
 
 
 class ClientProfile(Struct, frozen=True, rename="kebab"):
-    """One ``[client-profile.X]``. Its name is ``""`` where a module uses none."""
+    """One ``[client-profile.X]``. Its name is ``""`` if the module uses no profile."""
 
     name: str = ""
     client_id: str = ""
@@ -128,7 +127,7 @@ class ClusterModule(Struct, frozen=True, rename="kebab"):
 
 
 class StorageModule(Struct, frozen=True, rename="kebab"):
-    """One ``[storage.X]``; times in seconds. The list is called whitelist before v1.3.5."""
+    """One ``[storage.X]``; times in seconds. Before v1.3.5 the allowlist is called whitelist."""
 
     class_name: str
     intervals: int = 0
@@ -139,7 +138,7 @@ class StorageModule(Struct, frozen=True, rename="kebab"):
 
 
 class ConsumerModule(Struct, frozen=True, rename="kebab"):
-    """One ``[consumer.X]``; the timeout in seconds. The list is called whitelist before v1.3.5."""
+    """One ``[consumer.X]``; the timeout in seconds. Before v1.3.5 the allowlist is called whitelist."""
 
     class_name: str
     cluster: str = ""
@@ -154,7 +153,7 @@ class ConsumerModule(Struct, frozen=True, rename="kebab"):
 
 
 class EvaluatorModule(Struct, frozen=True, rename="kebab"):
-    """One ``[evaluator.X]``; seconds."""
+    """One ``[evaluator.X]``; times in seconds."""
 
     class_name: str
     expire_cache: int = 0
@@ -163,8 +162,8 @@ class EvaluatorModule(Struct, frozen=True, rename="kebab"):
 class NotifierModule(Struct, frozen=True, rename="kebab"):
     """One ``[notifier.X]`` of any class; times in seconds.
 
-    Burrow says ``url_*``, ``method_*`` and ``timeout`` of class ``http``. Slack's and email's own fields are left out
-    but for ``timeout``. The list is called whitelist before v1.3.5.
+    Burrow reports ``url_*``, ``method_*`` and ``timeout`` for the class ``http``. The fields of the classes ``slack``
+    and ``email`` are left out here, except ``timeout``. Before v1.3.5 the allowlist is called whitelist.
     """
 
     class_name: str

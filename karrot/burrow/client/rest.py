@@ -1,4 +1,4 @@
-"""Calls REST v3, one method for each call that Karrot makes."""
+"""Calls Burrow's REST API v3, with one method for each call that Karrot makes."""
 
 import re
 from collections.abc import Callable
@@ -48,11 +48,11 @@ _NOTIFIER_MODULE = msgspec.json.Decoder(replies.NotifierReply)
 
 
 class Burrow:
-    """One Burrow, by the address of its HTTP server, such as ``http://burrow:8000``.
+    """A client for one Burrow, with the URL of its HTTP server, such as ``http://burrow:8000``.
 
-    Every method asks once (see `Asking` for times and second tries) and raises `BurrowError` or one of its kinds:
-    `Unavailable` (no answer, or 5xx), `NotFound`, `UnknownCall` (an older Burrow), `Unaddressable`, `Unreadable`.
-    Lists come sorted, because Burrow's order is random. Safe to use from several threads.
+    Every method sends one request (see `Asking` for timeouts and retries). It raises `BurrowError` or a subclass:
+    `Unavailable` (no answer, or 5xx), `NotFound`, `UnknownCall` (an older Burrow), `Unaddressable` or `Unreadable`.
+    Lists are sorted here, because Burrow's order is random. Safe to use from several threads.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Burrow:
         self._now_ms = now_ms
 
     def close(self) -> None:
-        """Close the kept connections."""
+        """Close the open connections."""
         self._pool.clear()
 
     def __enter__(self) -> Self:
@@ -84,37 +84,38 @@ class Burrow:
     # --- clusters and topics ---
 
     def clusters(self) -> tuple[str, ...]:
-        """The clusters, as Burrow writes them: in lower case."""
+        """The names of the clusters, in lower case as Burrow writes them."""
         return _sorted(self._read(_CLUSTERS, "kafka").clusters)
 
     def cluster(self, cluster: str) -> replies.ClusterModule:
-        """How a cluster is configured. Burrow takes its name in any case here, and here alone."""
+        """The configuration of a cluster. Only in this call Burrow ignores the case of its name."""
         return self._read(_CLUSTER_MODULE, "kafka", cluster).module
 
     def topics(self, cluster: str) -> tuple[str, ...]:
-        """The topics of a cluster; none for seconds after Burrow's start."""
+        """The topics of a cluster; empty for some seconds after Burrow's start."""
         return _sorted(self._read(_TOPICS, "kafka", cluster, "topic").topics)
 
     # --- consumer groups ---
 
     def consumers(self, cluster: str) -> tuple[str, ...]:
-        """The groups of a cluster; none for seconds after Burrow's start."""
+        """The groups of a cluster; empty for some seconds after Burrow's start."""
         return _sorted(self._read(_CONSUMERS, "kafka", cluster, "consumer").consumers)
 
     def consumer(self, cluster: str, group: str) -> dict[str, tuple[replies.StoredPartition, ...]]:
-        """All that Burrow holds of a group: for each topic its partitions by number."""
+        """Everything that Burrow stores about a group: for each topic its partitions, by number."""
         answer = self._get("kafka", cluster, "consumer", group)
         return _understood(answer, lambda body: replies.stored(decode(body, _CONSUMER)))
 
     def status(self, cluster: str, group: str) -> LagEvent:
-        """The verdict on a group with its bad partitions. See `lag`."""
+        """The verdict on a group, with only the partitions worse than OK. See `lag`."""
         return self._verdict(cluster, group, "status")
 
     def lag(self, cluster: str, group: str) -> LagEvent:
         """The verdict on a group with all its partitions, in the order of topics and partition numbers.
 
-        Observed at the start of the request; what Burrow answers from its cache is up to ``expire-cache`` (10 s)
-        older. Asking a group that expired makes Burrow forget it. Raises `NotFound` for a group that is not known.
+        Its time of observation is the start of the request. If Burrow answers from its cache, the verdict is older by
+        up to ``expire-cache`` (10 s). Requesting an expired group makes Burrow forget it. Raises `NotFound` for an
+        unknown group.
         """
         event = self._verdict(cluster, group, "lag")
         return event._replace(partitions=tuple(sorted(event.partitions, key=lambda one: (one.topic, one.partition))))
@@ -122,7 +123,7 @@ class Burrow:
     # --- configuration ---
 
     def config_main(self) -> replies.MainConfig:
-        """The sections that are no modules."""
+        """The sections that are not modules."""
         return self._read(_MAIN, "config")
 
     def config_storages(self) -> tuple[str, ...]:
@@ -142,7 +143,7 @@ class Burrow:
         return self._read(_EVALUATOR_MODULE, "config", "evaluator", name).module
 
     def config_clusters(self) -> tuple[str, ...]:
-        """The names of the clusters that are configured; `clusters` are those that the storage holds."""
+        """The names of the configured clusters. `clusters` returns those in Burrow's storage."""
         return self._modules("cluster")
 
     def config_consumers(self) -> tuple[str, ...]:
@@ -158,7 +159,7 @@ class Burrow:
         return self._modules("notifier")
 
     def config_notifier(self, name: str) -> replies.NotifierModule:
-        """One notifier. Burrow tells neither ``send-interval`` nor ``send-once``, denylist, headers or user."""
+        """One notifier. Burrow does not report ``send-interval``, ``send-once``, denylist, headers and user."""
         return self._read(_NOTIFIER_MODULE, "config", "notifier", name).module
 
     # --- health ---
@@ -200,23 +201,23 @@ class Burrow:
 
     def _address(self, path: tuple[str, ...]) -> str:
         address = "/".join((self.url, *(_escaped(part) for part in path)))
-        # Burrow takes its paths apart after it decoded them.
+        # Burrow splits a path after decoding it.
         if any("/" in part for part in path):
-            raise Unaddressable(address, 'Burrow cannot be asked for a name with "/" in it')
+            raise Unaddressable(address, 'a request to Burrow cannot name anything with "/" in its name')
         if not path[-1]:
-            raise Unaddressable(address, "Burrow cannot be asked for a name that is empty")
+            raise Unaddressable(address, "a request to Burrow cannot have an empty name")
         return address
 
 
 def _escaped(name: str) -> str:
-    """A name as one part of a path. Bytes that are no UTF-8, as a command line hands them in, go out as they came."""
+    """A name as one part of a path. Bytes that are not UTF-8, as from a command line, are sent unchanged."""
     if name in (".", ".."):
         return name.replace(".", "%2E")
     return quote(name, safe="", errors="surrogateescape")
 
 
 def _as_go_writes(*names: str) -> list[str]:
-    """Names with one mark for each byte that is no UTF-8: as Burrow's JSON has them."""
+    """Names as in Burrow's JSON: each byte that is not UTF-8 is replaced by U+FFFD."""
     return [re.sub("[\ud800-\udfff]", "\ufffd", name) for name in names]
 
 
@@ -234,7 +235,7 @@ def _understood(answer: Answer, read: Callable[[bytes], T]) -> T:
 
 
 def _error_message(answer: Answer) -> str | None:
-    """What Burrow says is wrong, if it is Burrow and says so."""
+    """Burrow's error message; ``None`` if the answer is not an error message of Burrow."""
     try:
         reply = decode(answer.body, _REPLY)
     except MalformedPayload:
@@ -248,10 +249,10 @@ def _refusal(answer: Answer) -> BurrowError:
     if answer.status in _SERVER_FAULTS:
         return Unavailable(answer.url, f"HTTP {answer.status}, {said}")
     if answer.status in _REDIRECTS:
-        return Unreadable(answer.url, f"HTTP {answer.status}, a redirect to {shown(answer.location)}: use that")
+        return Unreadable(answer.url, f"HTTP {answer.status}, a redirect to {shown(answer.location)}: use that URL")
     if message is None:
-        return Unreadable(answer.url, f"HTTP {answer.status}, which is not an answer of Burrow's: {said}")
+        return Unreadable(answer.url, f"HTTP {answer.status}, which is not an answer of Burrow: {said}")
     if message == _UNKNOWN_CALL:
-        return UnknownCall(answer.url, f"Burrow has no such call ({said}): it is older, or this is not its root")
+        return UnknownCall(answer.url, f"Burrow has no such call ({said}): it is too old, or the URL is not its root")
     kind = NotFound if answer.status == _NOT_FOUND else BurrowError
     return kind(answer.url, f"HTTP {answer.status}, Burrow says {said}")

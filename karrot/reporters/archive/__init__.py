@@ -1,4 +1,4 @@
-"""The ``archive`` reporter: write the log's events as files of JSON lines, to a folder or to S3, for the pipeline."""
+"""The ``archive`` reporter: writes the log's events to files of JSON lines, in a folder or on S3, for the pipeline."""
 
 import os
 from functools import partial
@@ -14,9 +14,9 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> ArchiveReporter:
-    """The reporter. The place is opened with the first send, in the process that leads.
+    """Build the reporter. It opens the folder or bucket at the first send, in the leader.
 
-    Raises `ValueError` with a sentence for a setting that cannot be used.
+    Raises `ValueError` with a sentence for an invalid setting.
     """
     options = Options.read(context.settings)
     return ArchiveReporter(options, _store(options), context)

@@ -1,4 +1,4 @@
-"""Parse the settings of the ``archive`` reporter."""
+"""Parses the settings of the ``archive`` reporter."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _S3 = "s3://"
 
 
 class Bucket(NamedTuple):
-    """A bucket of S3, and what the keys in it begin with; no slash at either end."""
+    """An S3 bucket and the prefix of its keys, without a slash at either end."""
 
     name: str
     prefix: str
@@ -22,7 +22,7 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The reporter's settings. Spans of time are seconds, sizes are bytes; ``segment_bytes`` is before compression."""
+    """The reporter's settings. Durations are seconds, sizes are bytes; ``segment_bytes`` is before compression."""
 
     place: Path | Bucket
     segment_s: int = 60
@@ -32,7 +32,7 @@ class Options:
 
     @classmethod
     def read(cls, texts: Mapping[str, str]) -> Self:
-        """The options that texts stand for. Raises `ValueError` with a sentence that names the setting."""
+        """The options from the settings' texts. Raises `ValueError` with a sentence that names the setting."""
         settings = settings_of_reporter("archive", texts)
         return cls(
             place=_place(settings.archive_dir or str(settings.data_dir / "archive")),

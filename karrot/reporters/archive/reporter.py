@@ -1,4 +1,4 @@
-"""Write each event to one segment of the archive, and report each write for the API and the pages."""
+"""Writes each event to one segment of the archive, and saves a report on each write for the API and the pages."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from karrot.reporters.retry_delay import Retry
 from karrot.settings import types
 
 _MOST_SEALED = 4
-"""Segments that wait for a place which cannot take them; then the log keeps the rest."""
+"""How many finished segments wait in memory during an outage. Beyond that, events wait in the log."""
 
 _LIST_ANEW_MS = 3_600_000
 
@@ -32,8 +32,8 @@ _log = structlog.get_logger(__name__)
 class ArchiveReporter:
     """A paced and bounded reporter: see `karrot.reporters.base`.
 
-    The names of the segments say how far the archive has come, so an event that is in one is passed over, whatever the
-    cursor says: after a crash between a rename and the move of the cursor, nothing is written twice.
+    The names of the segments show which events the archive has. An event that is in a segment is skipped, whatever the
+    cursor says. So nothing is written twice after a crash between the rename of a segment and the move of the cursor.
     """
 
     def __init__(self, options: Options, store: SegmentStore, context: Context) -> None:
@@ -50,11 +50,11 @@ class ArchiveReporter:
         self._retry = Retry(context.clock.boot_ms)
 
     def full(self) -> bool:
-        """Whether events must wait in the log: until it is known how far the archive has come, and in an outage."""
+        """Whether events must wait in the log: until the archive has been listed, and during an outage."""
         return self._contents is None or len(self._buffer.sealed) >= _MOST_SEALED
 
     def take(self, events: Sequence[StoredEvent]) -> None:
-        """Put the events that are not archived yet into segments."""
+        """Add the events that are not archived yet to segments."""
         contents = self._known()
         for stored in events:
             if stored.seq <= contents.last(stored.log_id):
@@ -63,7 +63,7 @@ class ArchiveReporter:
                 self._add_line(stored)
 
     def due_in(self) -> float:
-        """Seconds until a segment has to be cut or can be tried again."""
+        """Seconds until a segment must be finished, or until the next attempt to write one."""
         if self._retry.is_waiting:
             return self._retry.due_in()
         if self._contents is None or self._buffer.sealed or self._passed_over:
@@ -72,7 +72,7 @@ class ArchiveReporter:
         return self._options.segment_s if deadline_ms is None else (deadline_ms - self._clock.boot_ms()) / 1000
 
     def send(self) -> Sending:
-        """Keep the segments that are cut; all there are when called before that is due, as it is at the end."""
+        """Write the finished segments. If called before it is due, as at shutdown, finish and write all segments."""
         at_the_end = self.due_in() > 0
         written: list[StoredSegment] = []
         try:
@@ -88,35 +88,38 @@ class ArchiveReporter:
         return Sending(calls + len(written), trouble)
 
     def owed(self, log_id: str) -> int | None:
-        """The oldest event of a log that is in no segment yet."""
+        """The sequence number of the oldest event of a log that is not written yet."""
         return self._buffer.oldest(log_id)
 
     def close(self) -> None:
-        """Let another process have the archive."""
+        """Release the archive, so that another process can write to it."""
         self._store.close()
 
     def _add_line(self, stored: StoredEvent) -> None:
         try:
             line = encode(stored)
-        except Exception:  # noqa: BLE001 - one unforeseen event must not keep all that follow from the archive
-            _log.exception("an event cannot be written down", event_id=stored.event_id)
+        except Exception:  # noqa: BLE001 - one unexpected event must not stop all later events
+            _log.exception("an event cannot be encoded", event_id=stored.event_id)
             self._count(telemetry.REPORTER_DROPPED.name, 1, reporter=self._reporter, reason="unexpected")
         else:
             self._buffer.add(stored, line, self._deadline_ms(stored))
 
     def _deadline_ms(self, stored: StoredEvent) -> int:
-        """When a segment that this event begins is cut, by the boot clock; not after its hour, if that still lasts."""
+        """When to finish a segment that starts with this event, by the boot clock; at the latest at its hour's end.
+
+        If that hour is over already, only the maximum age of a segment applies.
+        """
         rest_of_hour_ms = ArchiveHour.at(stored.received_at_ms).end_ms - self._clock.wall_ms()
         longest_ms = self._options.segment_s * 1000
         return self._clock.boot_ms() + (min(longest_ms, rest_of_hour_ms) if rest_of_hour_ms > 0 else longest_ms)
 
     def _known(self) -> Contents:
         if self._contents is None:
-            raise RuntimeError("nobody knows yet what the archive holds")
+            raise RuntimeError("the archive has not been listed yet")
         return self._contents
 
     def _find_out(self) -> int:
-        """See what is there, at first and then now and again; return how many times that was asked."""
+        """List the archive, at the start and then every hour. Returns the number of listings made: 0 or 1."""
         now_ms = self._clock.boot_ms()
         if self._contents is not None and now_ms - self._listed_ms < _LIST_ANEW_MS:
             return 0
@@ -131,7 +134,7 @@ class ArchiveReporter:
             self._write_sealed(written)
 
     def _write_sealed(self, written: list[StoredSegment]) -> None:
-        """A segment that could not be kept stays as it is cut: where the answer was lost, it may yet be there."""
+        """Write the finished segments. A segment that fails stays unchanged: perhaps only the answer was lost."""
         while self._buffer.sealed:
             segment: Sealed = self._buffer.sealed[0]
             self._store.put(segment.name, segment.data)
@@ -146,7 +149,10 @@ class ArchiveReporter:
         return Sending(written + 1, Trouble(error.reason, str(error)))
 
     def _enforce_retention(self) -> Trouble | None:
-        """Age is measured by the clock that is behind: one that jumped ahead must not cost a month."""
+        """Delete segments beyond the limits. The age is measured by the slower of two clocks.
+
+        So a clock that jumps ahead does not delete a month of segments.
+        """
         now_ms = min(self._clock.wall_ms(), self._log_time_ms())
         try:
             removed = self._retention.enforce(self._store, self._known(), now_ms)
@@ -164,7 +170,7 @@ class ArchiveReporter:
 
 
 def report_of(options: Options, contents: Contents, written: Sequence[StoredSegment], at_ms: int) -> bytes:
-    """The note of a send that wrote something."""
+    """The report on a send that wrote segments, as a note for the log."""
     facts = [Fact("Place", str(options.place))]
     if contents.oldest is not None:
         size = f"{contents.size / _MIB:.1f} MiB"

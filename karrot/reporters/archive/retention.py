@@ -1,4 +1,4 @@
-"""Add up the segments and bytes of each hour, and delete the segments that are too old or too many."""
+"""Counts the segments and bytes of each hour, and deletes the segments beyond the limits of age and size."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -7,18 +7,18 @@ from karrot.reporters.archive.segment_store import ArchiveHour, SegmentStore, St
 
 
 class Amount(NamedTuple):
-    """Segments, and their bytes."""
+    """A number of segments, and their size in bytes."""
 
     segments: int = 0
     size: int = 0
 
     def plus(self, size: int) -> "Amount":
-        """One segment more."""
+        """The amount with one more segment."""
         return Amount(self.segments + 1, self.size + size)
 
 
 class Contents:
-    """Totals by hour rather than a list: a month of segments has tens of thousands."""
+    """The contents of the archive, as totals by hour: a list of a month would have tens of thousands of segments."""
 
     def __init__(self, found: Iterable[StoredSegment]) -> None:
         self._hours: dict[ArchiveHour, Amount] = {}
@@ -29,52 +29,55 @@ class Contents:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """The size of all segments in bytes."""
         return self._size
 
     @property
     def segments(self) -> int:
-        """How many there are."""
+        """The number of segments."""
         return sum(amount.segments for amount in self._hours.values())
 
     @property
     def oldest(self) -> ArchiveHour | None:
-        """The first hour that has any."""
+        """The oldest hour with segments."""
         return min(self._hours, default=None)
 
     def last(self, log_id: str) -> int:
-        """The number of the newest event of a log that is kept; 0 if none ever was."""
+        """The sequence number of the newest archived event of a log; 0 if there is none."""
         return self._last.get(log_id, 0)
 
     def add(self, found: StoredSegment) -> None:
-        """A segment more."""
+        """Add one segment."""
         name = found.name
         self._hours[name.hour] = self._hours.get(name.hour, Amount()).plus(found.size)
         self._last[name.log_id] = max(self.last(name.log_id), name.last)
         self._size += found.size
 
     def replace(self, hour: ArchiveHour, found: Iterable[StoredSegment]) -> None:
-        """These are the segments of an hour now."""
+        """Replace the totals of an hour by those of these segments."""
         self._size -= self._hours.pop(hour, Amount()).size
         for each in found:
             self.add(each)
 
 
 class Removed(NamedTuple):
-    """What was deleted by age, and by size."""
+    """The segments that were deleted by age, and those deleted by size."""
 
     aged: Amount
     over: Amount
 
 
 class Retention(NamedTuple):
-    """The bounds: ``age_ms`` after its end an hour goes whole, ``most_bytes`` is what all segments may take."""
+    """The limits of the archive.
+
+    An hour's segments are all deleted ``age_ms`` after its end. All segments together have at most ``most_bytes``.
+    """
 
     age_ms: int
     most_bytes: int
 
     def enforce(self, store: SegmentStore, contents: Contents, now_ms: int) -> Removed:
-        """Delete what is beyond the bounds. Raises `StoreError`; what was deleted before that is no longer counted."""
+        """Delete the segments beyond the limits. Raises `StoreError`; ``contents`` is correct in that case too."""
         aged = over = Amount()
         for hour in _hours_from_the_oldest(contents):
             if hour.end_ms > now_ms - self.age_ms:
@@ -87,7 +90,7 @@ class Retention(NamedTuple):
         return Removed(aged, over)
 
     def _surplus(self, store: SegmentStore, contents: Contents, hour: ArchiveHour) -> list[StoredSegment]:
-        """The oldest segments of an hour without which the rest is small enough, or all."""
+        """The fewest oldest segments of an hour to delete so that the archive is small enough; all if none suffice."""
         surplus: list[StoredSegment] = []
         excess = contents.size - self.most_bytes
         for each in sorted(store.within(hour), key=lambda found: found.name.first):

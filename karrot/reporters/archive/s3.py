@@ -1,10 +1,10 @@
-"""Keep segments as objects of Amazon S3, or of a store with the same API.
+"""Stores segments as objects on Amazon S3, or on a store with the same API.
 
-An object appears whole or not at all. Endpoint, credentials and proxies are left to boto3 and its environment
-(``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, web identity, containers, instances).
+An object appears completely or not at all. boto3 and its environment variables control endpoint, credentials and
+proxies (``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, web identity, containers, instances).
 """
 
-# ruff: noqa: PLC0415 - boto3 takes a second and 30 MB: only the process that writes loads it
+# ruff: noqa: PLC0415 - loading boto3 takes a second and 30 MB: only the process that writes loads it
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,21 +22,21 @@ _CONNECT_TIMEOUT_S = 2
 _READ_TIMEOUT_S = 10
 _ATTEMPTS = 2
 _A_CALL = 1000
-"""Objects that one call may delete."""
+"""How many objects one call may delete."""
 
 _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException"}
 _CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed"}
 
 
 def open_client(environ: Mapping[str, str]) -> "S3Client":
-    """A client that knows nothing of earlier ones. Call it after the fork, in the process that writes.
+    """Open a new client. Call it after the fork, in the process that writes.
 
-    ``environ`` says the Region by ``AWS_REGION``, which boto3 does not read, or else boto3 finds it.
+    The Region is ``AWS_REGION`` in ``environ``, which boto3 does not read; without it boto3 finds the Region.
     """
     from botocore.config import Config
     from botocore.session import Session
 
-    # The cursor owns the retry: boto3's own defaults would hold a send for minutes.
+    # The cursor takes care of retries: boto3's own defaults would block a send for minutes.
     limits = Config(
         connect_timeout=_CONNECT_TIMEOUT_S,
         read_timeout=_READ_TIMEOUT_S,
@@ -44,13 +44,16 @@ def open_client(environ: Mapping[str, str]) -> "S3Client":
         user_agent_extra="karrot",
     )
     session = Session()
-    session.set_default_client_config(limits)  # so the clients that fetch credentials have them too
+    session.set_default_client_config(limits)  # on the session, so that clients that fetch credentials have it too
     region = environ.get("AWS_REGION", "").strip() or None
     return cast("S3Client", session.create_client("s3", region_name=region))
 
 
 class Objects:
-    """A store: see `karrot.reporters.archive.segment_store.SegmentStore`. It cannot keep other processes out."""
+    """Stores segments as S3 objects: see `karrot.reporters.archive.segment_store.SegmentStore`.
+
+    It cannot prevent other processes from writing to the same place.
+    """
 
     def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"]) -> None:
         self._bucket = bucket
@@ -58,12 +61,12 @@ class Objects:
         self._opened: S3Client | None = None
 
     def open(self) -> Iterator[StoredSegment]:
-        """List what is there."""
+        """List all stored segments."""
         return self._listed("day=")
 
     def put(self, name: SegmentName, data: bytes) -> None:
-        """Keep a segment. One that is there was put by a request whose answer did not arrive."""
-        with self._explained(f"{name.file} cannot be put", unless="PreconditionFailed"):
+        """Store a segment. If the object exists already, an earlier request stored it and its answer was lost."""
+        with self._explained(f"{name.file} cannot be stored", unless="PreconditionFailed"):
             self._client.put_object(Bucket=self._bucket.name, Key=self._key(name.path), Body=data, IfNoneMatch="*")
 
     def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
@@ -111,7 +114,7 @@ class Objects:
 
     @contextmanager
     def _explained(self, what: str, unless: str | None = None) -> Iterator[None]:
-        """Raise `StoreError` for what boto3 raises, but for the code ``unless``; a new client after each."""
+        """Raise boto3's errors as `StoreError`, except the code ``unless``. After each error the client is closed."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:

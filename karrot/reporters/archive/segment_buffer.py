@@ -1,4 +1,4 @@
-"""Compress events into segments, and cut these by size, by hour and by log."""
+"""Compresses events into segments, and starts a new segment by size, by hour and by log."""
 
 import zlib
 from collections import deque
@@ -10,30 +10,30 @@ from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName
 
 GZIP = 16 + zlib.MAX_WBITS
-"""What zlib and its like call ``wbits``."""
+"""The parameter ``wbits`` of zlib for gzip files."""
 
 _compressor = partial(zlib.compressobj, 6, wbits=GZIP)
 
 
 class Compressor(Protocol):
-    """Makes one gzip file of what it is given, piece by piece."""
+    """Compresses data piece by piece into one gzip file."""
 
     def compress(self, data: bytes, /) -> bytes:
-        """Take the next piece; return what is ready of the file."""
+        """Take the next piece. Returns the part of the file that is ready."""
 
     def flush(self) -> bytes:
         """The rest of the file."""
 
 
 class Sealed(NamedTuple):
-    """A segment that will not grow any more. Its bytes follow from its events alone."""
+    """A finished segment. The same events always give the same bytes."""
 
     name: SegmentName
     data: bytes
 
 
 class _Growing:
-    """A segment that still takes lines: of one log, in the order of the log."""
+    """A segment that still takes lines, all from one log and in the order of the log."""
 
     def __init__(self, first: StoredEvent, deadline_ms: int, gzip: Compressor) -> None:
         self.hour = ArchiveHour.at(first.received_at_ms)
@@ -58,11 +58,11 @@ class _Growing:
 
 
 class SegmentBuffer:
-    """Segments that are not kept yet, the oldest first; the last one may still grow. Not for several threads.
+    """Segments that are not stored yet, oldest first; the last one may still grow. Not safe for several threads.
 
-    ``most_bytes`` bounds the lines of a segment before compression, unless a single one is longer. A segment lies in
-    the hour of its first event and is cut before the first event of a later hour; an event that comes late, or after
-    the clock went back, stays with those around it. ``compressor`` makes one for each segment.
+    ``most_bytes`` limits the lines of a segment before compression, unless a single line is longer. A segment belongs
+    to the hour of its first event and ends before the first event of a later hour. An event that arrives late, or after
+    the clock went back, stays in the current segment. ``compressor`` creates the compressor of each segment.
     """
 
     def __init__(self, most_bytes: int, compressor: Callable[[], Compressor] = _compressor) -> None:
@@ -73,11 +73,11 @@ class SegmentBuffer:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the segment that grows must be cut; ``None`` where none does."""
+        """When the growing segment must be finished; ``None`` if no segment is growing."""
         return None if self._growing is None else self._growing.deadline_ms
 
     def add(self, stored: StoredEvent, line: bytes, deadline_ms: int) -> None:
-        """Take an event; ``deadline_ms`` is that of the segment which it may begin."""
+        """Add an event. If it starts a segment, ``deadline_ms`` is the deadline of that segment."""
         growing = self._growing
         if growing is not None and (
             stored.log_id != growing.log_id
@@ -90,13 +90,13 @@ class SegmentBuffer:
         self._growing.add(stored.seq, line)
 
     def seal(self) -> None:
-        """Cut the segment that grows, if one does."""
+        """Finish the growing segment, if there is one."""
         if self._growing is not None:
             self.sealed.append(self._growing.sealed())
             self._growing = None
 
     def oldest(self, log_id: str) -> int | None:
-        """The number of the oldest event of a log that is not kept yet."""
+        """The sequence number of the oldest event of a log that is not stored yet."""
         waiting = [each.name.first for each in self.sealed if each.name.log_id == log_id]
         if self._growing is not None and self._growing.log_id == log_id:
             waiting.append(self._growing.first)

@@ -1,4 +1,4 @@
-"""Keep segments in a folder: write a file aside, sync it, rename it. The rename is the commit."""
+"""Stores segments in a folder: it writes a temporary file, syncs it and renames it. The rename is the commit."""
 
 import errno
 import os
@@ -21,9 +21,9 @@ _REASONS = {
 
 
 class Folder:
-    """A store: see `karrot.reporters.archive.segment_store.SegmentStore`.
+    """Stores segments as files: see `karrot.reporters.archive.segment_store.SegmentStore`.
 
-    Names that begin with a dot are not segments yet, and Spark passes them over.
+    A file whose name starts with a dot is not a segment yet, and Spark ignores it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -31,7 +31,7 @@ class Folder:
         self._lock: FileLock | None = None
 
     def open(self) -> Iterator[StoredSegment]:
-        """Keep other processes out, clear away what a killed one left half written, list what is there."""
+        """Lock the folder, delete incomplete files of a killed process, and list the segments."""
         with _explained(f"the archive {self._root} cannot be used"):
             self._take()
             for folder in self._root.glob("day=*/hour=*"):
@@ -40,7 +40,7 @@ class Folder:
                     yield from self._listed(hour, clear=True)
 
     def put(self, name: SegmentName, data: bytes) -> None:
-        """Write, sync and rename; a failure leaves nothing behind that is read as a segment."""
+        """Write, sync and rename the file. A failure leaves nothing behind that could be read as a segment."""
         with _explained("a segment cannot be written"):
             place = self._root / name.path
             if not place.exists():
@@ -54,7 +54,7 @@ class Folder:
             yield from self._listed(hour)
 
     def remove(self, names: Iterable[SegmentName]) -> None:
-        """Delete segments, and the folders of an hour and a day that are empty then."""
+        """Delete segments, and the folders of an hour or a day that are empty after that."""
         with _explained("old segments cannot be deleted"):
             folders = set()
             for name in names:
@@ -62,12 +62,12 @@ class Folder:
                 place.unlink(missing_ok=True)
                 folders.add(place.parent)
             for folder in folders:
-                with suppress(OSError):  # of a folder that holds something else yet
+                with suppress(OSError):  # the folder is not empty
                     folder.rmdir()
                     folder.parent.rmdir()
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Unlock the folder, so that another process can write to it."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -80,7 +80,7 @@ class Folder:
             raise StoreError("locked", f"another process writes to the archive {self._root}")
 
     def _make(self, folder: Path) -> None:
-        """The folder, and those above it, on disk."""
+        """Create the folder and its parents, and sync them to disk."""
         if not folder.is_dir():
             self._make(folder.parent)
             folder.mkdir(exist_ok=True)
@@ -119,7 +119,7 @@ def _write(aside: Path, place: Path, data: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in a folder on disk."""
+    """Sync a folder, so that the names in it are on disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,6 +1,6 @@
-"""Define the place where segments are kept, and their names: the folder is the hour, the file name says which events.
+"""Defines the interface of a store for segments (a folder or an S3 bucket), and the names of segments.
 
-A place is a folder or a bucket; `StoreError` says that it cannot be used.
+The folder of a segment is its hour; its file name says which events it has.
 """
 
 import re
@@ -15,18 +15,18 @@ _SEGMENT = re.compile(r"([0-9A-Za-z]{1,64})-(\d{1,19})-(\d{1,19})-(\d{1,19})\.js
 
 
 class ArchiveHour(NamedTuple):
-    """An hour of UTC, by the epoch's count of hours."""
+    """An hour in UTC, as the number of hours since 1970."""
 
     number: int
 
     @classmethod
     def at(cls, wall_ms: int) -> Self:
-        """The hour that a moment lies in."""
+        """The hour that contains a time."""
         return cls(wall_ms // _HOUR_MS)
 
     @classmethod
     def parse(cls, folder: str) -> Self | None:
-        """The hour that a folder is named for; ``None`` for a name that is none of ours."""
+        """The hour of a folder's name; ``None`` if Karrot does not use such a name."""
         matched = _HOUR.fullmatch(folder)
         if matched is None:
             return None
@@ -43,16 +43,16 @@ class ArchiveHour(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """``day=2026-11-21/hour=14``: sorts by time."""
+        """The folder's name, such as ``day=2026-11-21/hour=14``. Names sort by time."""
         start = datetime.fromtimestamp(self.number * _HOUR_MS / _MS, UTC)
         return f"day={start:%Y-%m-%d}/hour={start:%H}"
 
 
 class SegmentName(NamedTuple):
-    """``<log_id>-<first>-<last>-<lines>.jsonl.gz`` in the folder of its hour.
+    """The name of a segment: ``<log_id>-<first>-<last>-<lines>.jsonl.gz`` in the folder of its hour.
 
-    ``first`` and ``last`` are sequence numbers of the log; ``lines`` are fewer than what lies between them where events
-    were gone before they could be archived.
+    ``first`` and ``last`` are sequence numbers of the log. ``lines`` is smaller than their distance if events were
+    deleted before they could be archived.
     """
 
     hour: ArchiveHour
@@ -63,7 +63,7 @@ class SegmentName(NamedTuple):
 
     @classmethod
     def parse(cls, path: str) -> Self | None:
-        """The segment that a path below the archive names; ``None`` for any other file."""
+        """The segment with this path below the archive; ``None`` if the file is not a segment."""
         folder, _, file = path.rpartition("/")
         hour, matched = ArchiveHour.parse(folder), _SEGMENT.fullmatch(file)
         if hour is None or matched is None:
@@ -72,30 +72,30 @@ class SegmentName(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The name without its folder."""
+        """The file name without its folder."""
         return f"{self.log_id}-{self.first}-{self.last}-{self.lines}.jsonl.gz"
 
     @property
     def path(self) -> str:
-        """The name below the archive."""
+        """The path below the archive."""
         return f"{self.hour.folder}/{self.file}"
 
 
 def lines_promised(file: str) -> int | None:
-    """How many lines a file has that is called so, wherever it lies; ``None`` for a name that is none of ours."""
+    """The number of lines by the name of a segment's file; ``None`` if the name is not that of a segment."""
     matched = _SEGMENT.fullmatch(file)
     return None if matched is None else int(matched[4])
 
 
 class StoredSegment(NamedTuple):
-    """A segment that is there, and its size in bytes."""
+    """A stored segment and its size in bytes."""
 
     name: SegmentName
     size: int
 
 
 class StoreError(Exception):
-    """The place cannot be used now. ``reason`` is stable and labels a metric; the text is a sentence for people."""
+    """The store cannot be used now. ``reason`` is stable and a label value; the text is a sentence for people."""
 
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -103,19 +103,19 @@ class StoreError(Exception):
 
 
 class SegmentStore(Protocol):
-    """A place for segments. Files with other names are never touched. Every method may raise `StoreError`."""
+    """A store for segments. It never touches files with other names. Every method may raise `StoreError`."""
 
     def open(self) -> Iterator[StoredSegment]:
-        """Take the place for this process, where others can be kept out, and go through all that is there."""
+        """Lock the store for this process, if the store has locks, and list all segments."""
 
     def put(self, name: SegmentName, data: bytes) -> None:
-        """Keep a segment: whole and on disk when this returns. One that is there already is left as it is."""
+        """Store a segment. When this returns it is complete and on disk. An existing segment is left unchanged."""
 
     def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
         """The segments of one hour."""
 
     def remove(self, names: Iterable[SegmentName]) -> None:
-        """Delete segments; one that is gone already is no error."""
+        """Delete segments. A segment that does not exist is not an error."""
 
     def close(self) -> None:
-        """Let another process have the place. Does not raise."""
+        """Release the store, so that another process can use it. Does not raise."""

@@ -1,4 +1,4 @@
-"""The ``cloudwatch`` reporter: publish lag as metrics of Amazon CloudWatch, for autoscaling."""
+"""The ``cloudwatch`` reporter: publishes lag as Amazon CloudWatch metrics, for autoscaling."""
 
 import os
 import time
@@ -16,9 +16,9 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> CloudWatchReporter:
-    """The reporter. The client is opened with the first send, in the process that leads.
+    """Build the reporter. Its client is opened at the first send, in the leader.
 
-    Raises `ValueError` with a sentence for a setting that cannot be used.
+    Raises `ValueError` with a sentence for an invalid setting.
     """
     options = Options.read(context.settings)
     sender = Sender(
@@ -28,4 +28,4 @@ def build(context: Context) -> CloudWatchReporter:
         pause=time.sleep,
         monotonic=time.monotonic,
     )
-    return CloudWatchReporter(options, sender, context, Random())  # noqa: S311 - it only spreads attempts
+    return CloudWatchReporter(options, sender, context, Random())  # noqa: S311 - it only spreads retries

@@ -1,10 +1,10 @@
-"""Open boto3's CloudWatch client: its time limits, its Region and the credentials that it signs with.
+"""Opens boto3's CloudWatch client, with its time limits, its Region and the credentials for signing.
 
-Everything else is left to boto3 and its own environment: endpoints (``AWS_ENDPOINT_URL_CLOUDWATCH``), FIPS, dual-stack,
-proxies, profiles, and credentials of web identity, containers, pods and instances.
+boto3 and its own environment variables control everything else: endpoints (``AWS_ENDPOINT_URL_CLOUDWATCH``), FIPS,
+dual-stack, proxies, profiles, and credentials from web identity, containers, pods and instances.
 """
 
-# ruff: noqa: PLC0415 - boto3 takes a second and 30 MB: only the process that publishes loads it
+# ruff: noqa: PLC0415 - loading boto3 takes a second and 30 MB: only the process that publishes loads it
 
 import json
 from collections.abc import Mapping
@@ -32,33 +32,34 @@ _METADATA = "ECS_CONTAINER_METADATA_URI_V4"
 _METADATA_TIMEOUT_S = 1.0
 _METADATA_BYTES = 1024 * 1024
 _ARN_REGION = 3
-_DIRECT = build_opener(ProxyHandler({}))  # the agent is on this machine, whatever HTTP_PROXY says
+_DIRECT = build_opener(ProxyHandler({}))  # the ECS agent is on this machine: never use HTTP_PROXY
 _log = structlog.get_logger(__name__)
 
 
 class PutMetricData(Protocol):
-    """What the sender needs of a client."""
+    """The part of boto3's client that the sender needs."""
 
     def put_metric_data(self, **kwargs: Unpack["PutMetricDataInputTypeDef"]) -> "EmptyResponseMetadataTypeDef":
-        """Publish data, all or none."""
+        """Publish all of the data, or nothing."""
 
     def close(self) -> None:
         """Close the connections."""
 
 
 def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClient":
-    """A client that knows nothing of earlier ones: credentials and configuration files are read again.
+    """Open a new client. It reads credentials and configuration files again.
 
-    Raises what boto3 raises (`karrot.reporters.cloudwatch.faults.classify`): among others ``NoRegionError``,
-    ``ProfileNotFound``, the builtin ``FileNotFoundError`` and ``ValueError``. ``environ`` says the Region; everything
-    else boto3 reads from the environment of the process. Call it after the fork, in the process that publishes.
+    Raises what boto3 raises (`karrot.reporters.cloudwatch.faults.classify`), for example ``NoRegionError``,
+    ``ProfileNotFound``, or the builtin ``FileNotFoundError`` and ``ValueError``. The Region comes from ``environ``;
+    boto3 reads everything else from the environment of the process. Call it after the fork, in the process that
+    publishes.
     """
     from botocore.session import Session
 
     session = Session()
-    session.set_default_client_config(_limits())  # so the clients that fetch credentials have them too
+    session.set_default_client_config(_limits())  # on the session, so that clients that fetch credentials have it too
     region = find_region(options, environ, session.get_config_variable("region"))
-    session.set_config_variable("region", region)  # and the same Region: without it they know AWS_DEFAULT_REGION alone
+    session.set_config_variable("region", region)  # for the same clients: they know only AWS_DEFAULT_REGION
     if options.iam_role:
         _assume(session, options.iam_role)
     client = session.create_client("cloudwatch")
@@ -67,11 +68,12 @@ def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClie
 
 
 def find_region(options: Options, environ: Mapping[str, str], profile_region: str | None) -> str | None:
-    """The first known Region: ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's, the profile's.
+    """The first Region found: ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's, the profile's.
 
-    ``options.default_region`` is the first Karrot's: sites that ask for its defaults have metrics there, wherever the
-    task runs. ``profile_region`` is what boto3 knows by itself; ``AWS_REGION`` it does not read. None where nothing
-    says a Region. The ECS task metadata is asked, for a second at most, only where nothing before it says one.
+    ``options.default_region`` is the Region of the first Karrot: sites with its defaults have their metrics there,
+    wherever the task runs. ``profile_region`` is what boto3 finds by itself; boto3 does not read ``AWS_REGION``. The
+    result is ``None`` if no source has a Region. The ECS task metadata is read only if no earlier source has a Region,
+    and with a time limit of a second.
     """
     known = environ.get("AWS_REGION", "").strip() or environ.get("AWS_DEFAULT_REGION", "").strip()
     return known or options.default_region or _region_of_task(environ.get(_METADATA, "")) or profile_region or None
@@ -80,7 +82,7 @@ def find_region(options: Options, environ: Mapping[str, str], profile_region: st
 def _limits() -> "Config":
     from botocore.config import Config
 
-    # The cursor owns the retry: boto3's own defaults would hold a flush for minutes.
+    # The cursor takes care of retries: boto3's own defaults would block a send for minutes.
     return Config(
         connect_timeout=_CONNECT_TIMEOUT_S,
         read_timeout=_READ_TIMEOUT_S,
@@ -90,7 +92,7 @@ def _limits() -> "Config":
 
 
 def _assume(session: "Session", role: str) -> None:
-    """Let the session sign as a role: its own credentials call STS, first when they are needed, then before expiry."""
+    """Let the session sign as a role. Its own credentials call STS at the first use and before each expiry."""
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
     from botocore.exceptions import NoCredentialsError
 
@@ -100,12 +102,12 @@ def _assume(session: "Session", role: str) -> None:
     fetcher = AssumeRoleCredentialFetcher(
         session.create_client, own, role, extra_args={"RoleSessionName": _ROLE_SESSION}
     )
-    # botocore has no public way to give a session credentials that refresh themselves.
+    # botocore has no public way to set credentials that refresh themselves on a session.
     session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _region_of_task(address: str) -> str | None:
-    """The Region of the ECS task that this process runs in; None outside ECS and where the agent does not answer."""
+    """The Region of the ECS task of this process; ``None`` outside ECS, or if the agent does not answer."""
     if not address.startswith("http://"):
         return None
     try:
@@ -114,12 +116,12 @@ def _region_of_task(address: str) -> str | None:
     except HTTPError as answer:
         answer.close()
         return None
-    except (OSError, HTTPException, ValueError):  # the next source is asked; with none left the Region is missing
+    except (OSError, HTTPException, ValueError):  # try the next source
         return None
 
 
 def _region_in(task: Any) -> str | None:
-    """``TaskARN`` (``arn:aws:ecs:<region>:…``) says it; ``AvailabilityZone`` (``<region>a``) where there is no ARN."""
+    """The Region in ``TaskARN`` (``arn:aws:ecs:<region>:…``); without it, in ``AvailabilityZone`` (``<region>a``)."""
     if not isinstance(task, dict):
         return None
     parts = str(task.get("TaskARN", "")).split(":")

@@ -1,6 +1,7 @@
-"""Estimate what the metrics will cost in a month.
+"""Estimates the monthly cost of the CloudWatch metrics.
 
-List prices of us-east-1 in US dollars, without free tier and taxes; other regions differ by a few per cent.
+The prices are the list prices of us-east-1 in US dollars, without free tier and taxes. Other Regions differ by a few
+per cent.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,17 +16,17 @@ from karrot.text import counted
 PRICES_AS_OF = "November 2026"
 HOURS_A_MONTH = 730
 
-_METRIC_TIERS = ((10_000, 0.30), (240_000, 0.10), (750_000, 0.05), (None, 0.02))  # how many at which price, in order
+_METRIC_TIERS = ((10_000, 0.30), (240_000, 0.10), (750_000, 0.05), (None, 0.02))  # how many metrics at which price
 _CALL = 0.01 / 1000
 _ALARM = 0.10
 _HIGH_RESOLUTION_ALARM = 0.30
-_DATUM_BYTES = 250  # with names of 20 characters; bytes decide over the number of calls from 900 on
+_DATUM_BYTES = 250  # with names of 20 characters; only above 900 bytes does size limit the data of a call
 
 
 class Estimate(NamedTuple):
-    """A month of metrics, calls and alarms, and what each costs in US dollars.
+    """A month of metrics, calls and alarms, and the cost of each in US dollars.
 
-    It is the most that such settings can cost: a metric is billed for the hours in which it has data, and a flush with
+    It is the maximum cost of the settings: a metric is billed only for the hours in which it has data, and a send with
     fewer values may need fewer calls.
     """
 
@@ -39,11 +40,11 @@ class Estimate(NamedTuple):
 
     @property
     def total_usd(self) -> float:
-        """All of it."""
+        """The sum of the three costs."""
         return self.metrics_usd + self.calls_usd + self.alarms_usd
 
     def sentences(self) -> tuple[str, ...]:
-        """The estimate for a person: a sentence for each thing that is billed, and one for the whole."""
+        """The estimate in sentences: one for each item on the bill, and one for the total."""
         metrics = f"{counted(self.metrics, 'metric')} of {counted(self.groups, 'consumer group')}"
         prices = f"list prices of us-east-1, {PRICES_AS_OF}, without the free tier"
         return (
@@ -55,7 +56,7 @@ class Estimate(NamedTuple):
 
 
 def bill(groups: Iterable[GroupKey], options: Options) -> tuple[str, ...]:
-    """What a month of these groups costs under the options, and what the bound on groups leaves out, in sentences."""
+    """The monthly cost of these groups with these options, and how many groups exceed the limit, in sentences."""
     wanted = {key for key in groups if options.wants(key.consumer)}
     if not wanted:
         return (f"no group is in the log yet; each metric of a group costs up to {_usd(_METRIC_TIERS[0][1])} a month",)
@@ -78,9 +79,9 @@ def monthly_estimate(
     data_per_call: int = MAX_DATA,
     datum_bytes: int = _DATUM_BYTES,
 ) -> Estimate:
-    """What a month of ``groups`` groups in ``clusters`` clusters costs, if every group is heard in every interval.
+    """The cost of a month of ``groups`` groups in ``clusters`` clusters, if every group has an event in every interval.
 
-    A heartbeat per cluster is a metric too. ``data_per_call`` is less than CloudWatch allows for comparisons alone.
+    The heartbeat of each cluster is a metric too. Set ``data_per_call`` below CloudWatch's limit only for comparisons.
     """
     count = 0
     if Layout.DIMENSIONS in layouts:

@@ -1,7 +1,7 @@
 """Defines a datum of ``PutMetricData``, checks it against CloudWatch's limits and batches data into requests.
 
-CloudWatch refuses a whole request for one bad datum, so `why_refused` checks each before it is sent. Its rules are
-those of the documentation of ``PutMetricData`` and of its service model.
+CloudWatch refuses a whole request for one bad datum, so `why_refused` checks each datum before it is sent. Its rules
+come from the documentation of ``PutMetricData`` and from its service model.
 """
 
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types_boto3_cloudwatch.type_defs import MetricDatumTypeDef
 
 STANDARD_RESOLUTION = 60
-"""Seconds; what CloudWatch assumes of a datum that does not say."""
+"""The resolution in seconds that CloudWatch assumes if a datum has none."""
 
 Dimensions = tuple[tuple[str, str], ...]
 
@@ -34,7 +34,7 @@ UNITS = frozenset(
     ("Seconds", "Microseconds", "Milliseconds", "Percent", "None", *_PER_SECOND, *(f"{u}/Second" for u in _PER_SECOND))
 )
 
-_SKEW_MS = 5 * 60 * 1000  # clocks further apart than this fail at the signature, whatever the datum says
+_SKEW_MS = 5 * 60 * 1000  # if the clocks differ by more, AWS refuses the signature of the request
 MAX_AGE_MS = 14 * 86_400_000 - _SKEW_MS
 MAX_AHEAD_MS = 2 * 3_600_000 - _SKEW_MS
 
@@ -42,7 +42,7 @@ MAX_DATA = 1000
 """Data per request."""
 
 MAX_BYTES = 900_000
-"""Bytes of uncompressed JSON per request. CloudWatch takes 1 MB, and does not say which megabyte it means."""
+"""Bytes of uncompressed JSON per request. CloudWatch accepts 1 MB, and does not say which megabyte it means."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEPARATOR = len(", ")
@@ -50,7 +50,7 @@ _TEXT = re.compile(r" *[!-~][ -~]*")  # printable ASCII, and not blank
 
 
 class MetricKey(NamedTuple):
-    """What makes a metric within a namespace: of one key only the newest datum matters."""
+    """The identity of a metric within a namespace. Only the newest datum of a key matters."""
 
     metric: str
     dimensions: Dimensions
@@ -69,13 +69,13 @@ class Datum:
 
     @property
     def key(self) -> MetricKey:
-        """The metric it belongs to."""
+        """The metric that the datum belongs to."""
         return MetricKey(self.metric, self.dimensions)
 
     def wire(self) -> "MetricDatumTypeDef":
-        """As boto3 takes it. The timestamp is aware: a naive one would be sent as if it were UTC.
+        """The datum as boto3 takes it. Its timestamp has a time zone: boto3 would send one without as if it were UTC.
 
-        Raises `OverflowError` for a timestamp beyond the year 9999, which validation refuses long before.
+        Raises `OverflowError` for a timestamp beyond the year 9999; `why_refused` refuses such a datum before.
         """
         wire: MetricDatumTypeDef = {
             "MetricName": self.metric,
@@ -91,16 +91,17 @@ class Datum:
         return wire
 
     def size(self) -> int:
-        """Bytes of its uncompressed JSON with the separator after it: an upper bound for a datum that is valid.
+        """An upper bound for the bytes of a valid datum's uncompressed JSON, separator included.
 
-        boto3 writes ``json.dumps`` with its default separators, all but ASCII escaped, and times as seconds.
+        boto3 uses ``json.dumps`` with its default separators, escapes all non-ASCII characters, and writes times as
+        seconds.
         """
         spelled = {**self.wire(), "Timestamp": self.timestamp_ms / 1000}
         return len(json.dumps(spelled)) + _SEPARATOR
 
 
 class Reason(StrEnum):
-    """Why a datum is refused. Stable: these are words of logs and values of labels."""
+    """Why a datum is refused. The values are stable: they appear in logs and as label values."""
 
     METRIC_NAME = "metric_name"
     DIMENSION = "dimension"
@@ -112,16 +113,16 @@ class Reason(StrEnum):
 
     @property
     def sentence(self) -> str:
-        """The rule that is broken, for a person."""
+        """The broken rule as a sentence."""
         return _RULES[self]
 
 
 _RULES = {
-    Reason.METRIC_NAME: "the name of a metric is 1 to 255 characters of printable ASCII",
-    Reason.DIMENSION: "dimensions are at most 30, with names and values of printable ASCII that are not too long",
-    Reason.VALUE: "a value is a number between -2^360 and 2^360",
-    Reason.UNIT: "the unit is none that CloudWatch knows",
-    Reason.RESOLUTION: "the storage resolution is 1 or 60 seconds",
+    Reason.METRIC_NAME: "a metric name must have 1 to 255 characters of printable ASCII",
+    Reason.DIMENSION: "a metric has at most 30 dimensions; their names and values must be short, printable ASCII",
+    Reason.VALUE: "a value must be a number between -2^360 and 2^360",
+    Reason.UNIT: "CloudWatch does not know the unit",
+    Reason.RESOLUTION: "the storage resolution must be 1 or 60 seconds",
     Reason.TOO_OLD: "it was observed more than two weeks ago, by the clocks of its source and of this machine",
     Reason.TOO_NEW: "it was observed more than two hours ahead of this machine's clock",
 }
@@ -133,7 +134,7 @@ def why_refused(datum: Datum, now_ms: int) -> Reason | None:
         return Reason.METRIC_NAME
     if not _are_dimensions(datum.dimensions):
         return Reason.DIMENSION
-    # A flag is a number to Python, and boto3 would send it as ``true``; NaN is within no bounds.
+    # A bool is a number in Python, and boto3 would send it as ``true``. NaN fails every comparison.
     if isinstance(datum.value, bool) or not -MAX_MAGNITUDE <= datum.value <= MAX_MAGNITUDE:
         return Reason.VALUE
     if datum.unit is not None and datum.unit not in UNITS:
@@ -144,12 +145,12 @@ def why_refused(datum: Datum, now_ms: int) -> Reason | None:
 
 
 def envelope(namespace: str) -> int:
-    """Bytes of a request without data."""
+    """The size in bytes of a request without data."""
     return len(json.dumps({"Namespace": namespace, "MetricData": []}))
 
 
 def batches(data: Iterable[Datum], namespace: str) -> Iterator[list[Datum]]:
-    """The data in order, in lists that fit a request each. A datum that would fill one alone is one."""
+    """The data in order, in lists that each fit into one request. An oversized datum gets a list of its own."""
     empty = envelope(namespace)
     batch: list[Datum] = []
     size = empty

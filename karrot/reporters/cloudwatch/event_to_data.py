@@ -1,4 +1,4 @@
-"""Turn one event into CloudWatch data: the metrics of its consumer group, in each layout, and a heartbeat."""
+"""Converts one event to CloudWatch data: the metrics of its consumer group, in each layout, and a heartbeat."""
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
@@ -21,7 +21,7 @@ HEARTBEAT = "Heartbeat"
 
 
 class Held(StrEnum):
-    """Why a value of a group is not sent. Stable: these are values of labels."""
+    """Why a value of a group is not sent. The values are stable: they are label values."""
 
     UNKNOWN = "unknown"
     INCOMPLETE = "incomplete"
@@ -31,11 +31,11 @@ _NOTHING: Mapping[Held, int] = MappingProxyType({})
 
 
 class Mapped(NamedTuple):
-    """What one event becomes.
+    """The data of one event.
 
-    ``group`` needs a place under the cap (`karrot.reporters.cloudwatch.group_cap`), ``heartbeat`` does not. ``held``
-    counts values that are not sent, by reason. ``cut`` is how many names were too long. ``gone`` says that the group
-    was deleted and leaves its place.
+    ``group`` is sent only if the group is within the limit (`karrot.reporters.cloudwatch.group_cap`); ``heartbeat`` is
+    sent in any case. ``held`` counts the values that are not sent, by reason. ``cut`` is how many names were too long.
+    ``gone`` says that the group was deleted, so another group can take its place.
     """
 
     key: GroupKey
@@ -47,12 +47,12 @@ class Mapped(NamedTuple):
 
     @property
     def data(self) -> tuple[Datum, ...]:
-        """All that may be sent."""
+        """Everything that may be sent."""
         return self.group if self.heartbeat is None else (*self.group, self.heartbeat)
 
 
 def data_of(stored: StoredEvent, options: Options) -> Mapped:
-    """The data of an event: nothing invented. Zero is sent where the event says zero, and unknown is not sent."""
+    """The data of an event. Zero is sent only if the event has a zero; an unknown value is not sent."""
     event = stored.event
     key = GroupKey(event.cluster, event.consumer)
     heartbeat = _heartbeat(event, options)
@@ -71,7 +71,7 @@ def data_of(stored: StoredEvent, options: Options) -> Mapped:
 
 
 class _Names(NamedTuple):
-    """The names of a group in both layouts, and how many that are used were cut."""
+    """The names of a group in both layouts, and how many of the names in use were cut."""
 
     dimensions: Dimensions
     legacy: str
@@ -99,7 +99,7 @@ def _laid_out(
 
 
 def _heartbeat(event: LagEvent, options: Options) -> Datum | None:
-    """That the Burrow of a cluster was heard; only its own word counts."""
+    """The heartbeat of a cluster's Burrow; only a webhook, which Burrow itself sends, causes one."""
     if event.source is not Source.WEBHOOK or Layout.DIMENSIONS not in options.layouts:
         return None
     dimensions = ((CLUSTER, dimension_value(event.cluster).text),)
@@ -107,23 +107,23 @@ def _heartbeat(event: LagEvent, options: Options) -> Datum | None:
 
 
 def _values(event: LagEvent, options: Options) -> tuple[dict[GroupMetricName, float], int]:
-    """The values that are asked for and known, and how many are asked for and not known."""
-    asked = _asked(options)
-    values = {metric: _OF_EVENT[metric](event) for metric in asked & _OF_EVENT.keys()}
-    if derived := asked & _OF_SIGNALS.keys():
+    """The configured values that are known, and how many configured values are not known."""
+    configured = _configured(options)
+    values = {metric: _OF_EVENT[metric](event) for metric in configured & _OF_EVENT.keys()}
+    if derived := configured & _OF_SIGNALS.keys():
         signals = signals_of(event)
         values |= {metric: _OF_SIGNALS[metric](signals) for metric in derived}
     known = {metric: float(value) for metric, value in values.items() if value is not None}
     return known, len(values) - len(known)
 
 
-def _asked(options: Options) -> set[GroupMetricName]:
+def _configured(options: Options) -> set[GroupMetricName]:
     legacy = {GroupMetricName.LAG} if Layout.LEGACY in options.layouts else set()
     return legacy | set(options.metrics) if Layout.DIMENSIONS in options.layouts else legacy
 
 
 def _status(event: LagEvent) -> int | None:
-    """Burrow's code, of a status that a group can have."""
+    """The number of the group's status; ``None`` for a status that a group cannot have."""
     return None if event.status is None or event.kind is Kind.UNKNOWN else event.status.value
 
 

@@ -1,8 +1,7 @@
-"""Classify what boto3 raises by what the sender has to do about it.
+"""Classifies the exceptions of boto3 by what the sender must do.
 
-The names of error codes come in two spellings, with the header ``x-amzn-query-error`` (``Throttling``) and without it
-(``ThrottlingException``); both are known here. What was raised while credentials were being fetched never says
-anything about the data.
+An error code has two spellings: with the header ``x-amzn-query-error`` it is ``Throttling``, without it
+``ThrottlingException``. This module knows both. An error while fetching credentials says nothing about the data.
 """
 
 # ruff: noqa: PLC0415 - botocore is loaded with the first client, not with the reporter
@@ -43,10 +42,11 @@ _ABOUT_THE_DATA = (
 _REGION = {"UnknownOperation", "InvalidAction", "RegionDisabled"}
 
 _NAMED = re.compile(r"metricData\.(?:member\.)?(\d+)", re.IGNORECASE)
-"""A member as CloudWatch names it, from 1: ``MetricData.member.15.Value`` or ``metricData.15.member.value``."""
+"""A datum as CloudWatch names it, counted from 1: ``MetricData.member.15.Value`` or ``metricData.15.member.value``."""
 _NAMED_BY_BOTO = re.compile(r"MetricData\[(\d+)\]")
 _IN_XML = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
-"""The error of a front that answers JSON with XML, as moto's does; boto3 then makes the whole body the message."""
+"""An error in XML, as some front ends (moto's for example) answer a JSON request. boto3 uses the whole body as the
+message then."""
 _SECRETS = (
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"), "***"),  # the id of an access key
     (re.compile(r"(?<![-A-Za-z0-9+/=])[A-Za-z0-9+/=]{40,}"), "***"),  # a secret key or a session token; no ARN
@@ -55,7 +55,7 @@ _SECRETS = (
 
 
 class FaultKind(StrEnum):
-    """Why sending stopped; the values are stable and label metrics."""
+    """Why sending stopped. The values are stable: they are label values."""
 
     UNAVAILABLE = "unavailable"
     THROTTLED = "throttled"
@@ -67,9 +67,9 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with CloudWatch, or on the way to it; the data are as good as they were.
+    """A problem with CloudWatch, or on the way to it. The data are not the cause and stay owed.
 
-    ``text`` is a sentence for a person, without secrets.
+    ``text`` is a sentence for people, without secrets.
     """
 
     kind: FaultKind
@@ -78,9 +78,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Some of the data are not acceptable, so none was accepted.
+    """CloudWatch rejected the request because of some of its data, so it accepted none of them.
 
-    ``members`` are the positions, from 0, that the answer names; none if it names none.
+    ``members`` are the positions, counted from 0, that the answer names; empty if it names none.
     """
 
     text: str
@@ -98,7 +98,7 @@ Verdict = Fault | Rejected | TooLarge
 
 
 def classify(error: Exception) -> Verdict:
-    """What to make of an exception that opening the client or calling it raised."""
+    """The verdict on an exception from opening the client or from a call."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
 
@@ -108,14 +108,14 @@ def classify(error: Exception) -> Verdict:
         return _of_botocore(error)
     text = without_secrets(str(error))
     if isinstance(error, ConnectionError | TimeoutError | ResponseParserError):
-        return Fault(FaultKind.UNAVAILABLE, f"AWS could not be talked to: {text}")
-    if isinstance(error, OSError) and error.filename is not None:  # a token file, a program that gives credentials
-        return Fault(FaultKind.CREDENTIALS, f"A file that the AWS credentials need cannot be used: {text}")
+        return Fault(FaultKind.UNAVAILABLE, f"The connection to AWS failed: {text}")
+    if isinstance(error, OSError) and error.filename is not None:  # a token file, or a program that prints credentials
+        return Fault(FaultKind.CREDENTIALS, f"A file for the AWS credentials cannot be used: {text}")
     return Fault(_kind_of_message(text), f"{type(error).__name__}: {text}")
 
 
 def status_of(error: Exception) -> int | None:
-    """The HTTP status of CloudWatch's answer, where the exception is one."""
+    """The HTTP status of CloudWatch's answer; ``None`` if the exception is not such an answer."""
     from botocore.exceptions import ClientError
 
     if not isinstance(error, ClientError) or error.operation_name != _PUT:
@@ -124,7 +124,7 @@ def status_of(error: Exception) -> int | None:
 
 
 def without_secrets(text: str) -> str:
-    """The first line of a message, cut, with what could be a key, a token or a password masked."""
+    """The first line of a message, shortened. Anything that may be a key, a token or a password is masked."""
     line = text.strip().partition("\n")[0]
     for pattern, mask in _SECRETS:
         line = pattern.sub(mask, line)
@@ -137,13 +137,13 @@ def _of_answer(error: "ClientError") -> Verdict:
     if found := _IN_XML.search(message):
         code, message = found.groups()
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    name = "" if code.isdecimal() else f" {code}"  # boto3 makes a code of the status of an answer without a body
+    name = "" if code.isdecimal() else f" {code}"  # for an answer without a body, boto3 uses the status as the code
     text = f"{error.operation_name} was answered {status}{name}: {without_secrets(message)}".rstrip(": ")
     if error.operation_name == _PUT:
         if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or code.startswith("RequestEntityTooLarge"):
             return TooLarge(text)
         kind = _kind_of_code(code, status)
-        # Only what is known to be about the data may cost data; any other 400 may be about the caller.
+        # Refuse data only for errors that are known to be about the data. Any other 400 may be about the caller.
         if kind is None and status == HTTPStatus.BAD_REQUEST and code.startswith(_ABOUT_THE_DATA):
             return Rejected(text, tuple(sorted({int(number) - 1 for number in _NAMED.findall(message)})))
         return Fault(kind or FaultKind.UNEXPECTED, text)
@@ -172,7 +172,7 @@ def _of_botocore(error: "BotoCoreError") -> Verdict:
         return _of_parameters(str(error))
     text = without_secrets(str(error))
     if isinstance(error, boto.CredentialRetrievalError) and error.kwargs.get("provider") == "custom-process":
-        text = "the credential_process of the AWS configuration failed"  # what it printed could be a secret
+        text = "the credential_process of the AWS configuration failed"  # do not show its output: it may be a secret
     for kinds, kind in (
         ((boto.HTTPClientError, boto.ConnectionError), FaultKind.UNAVAILABLE),
         ((boto.BaseEndpointResolverError, boto.EndpointProviderError), FaultKind.REGION),
@@ -187,7 +187,7 @@ def _of_botocore(error: "BotoCoreError") -> Verdict:
 _SAYS = {
     FaultKind.UNAVAILABLE: "AWS could not be reached, or its answer did not arrive",
     FaultKind.REGION: "The AWS Region or the endpoint is missing or wrong",
-    FaultKind.CREDENTIALS: "AWS credentials are missing or cannot be had",
+    FaultKind.CREDENTIALS: "AWS credentials are missing or cannot be fetched",
 }
 
 
@@ -209,9 +209,9 @@ def _credentials_errors() -> tuple[type["BotoCoreError"], ...]:
 
 
 def _of_parameters(report: str) -> Verdict:
-    """Parameters that boto3 itself refuses: those of a datum, or those of a call for credentials.
+    """The verdict on parameters that boto3 itself refuses: those of a datum, or those of a call for credentials.
 
-    An empty web identity token file makes one of the latter.
+    An empty web identity token file causes the second case.
     """
     text = without_secrets(report.replace("\n", " "))
     if members := tuple(sorted({int(number) for number in _NAMED_BY_BOTO.findall(report)})):
@@ -220,7 +220,7 @@ def _of_parameters(report: str) -> Verdict:
 
 
 def _kind_of_message(text: str) -> FaultKind:
-    """Some errors of botocore are errors of Python: only their messages tell them apart."""
+    """The kind of a builtin Python error that botocore raises: only the message distinguishes these."""
     if text.startswith("Invalid endpoint"):  # an AWS_ENDPOINT_URL without a scheme
         return FaultKind.REGION
     if text.startswith(("Unsupported host", "Auth token value", "Credentials were refreshed")):

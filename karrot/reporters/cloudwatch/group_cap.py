@@ -1,6 +1,6 @@
-"""Choose the groups that have metrics, within a bound, and notice two groups that write one metric.
+"""Chooses which groups have metrics, up to a limit, and notices when two groups write the same metric.
 
-A group that has metrics keeps them, whatever other groups turn up: no newcomer takes the metric from an alarm.
+A group that has metrics keeps them: a new group never takes the metrics away that an alarm may use.
 """
 
 from collections import OrderedDict
@@ -16,34 +16,34 @@ from karrot.reporters.cloudwatch.options import Options
 K = TypeVar("K")
 
 OUTSIDE_BOUND = 100_000
-"""Groups outside that are counted exactly; more are counted as this many."""
+"""Up to this many groups without metrics are counted exactly. More are counted as this many."""
 
 NAMES_BOUND = 100_000
-"""Names that are remembered; of more, those heard longest ago are forgotten."""
+"""How many names are remembered. Beyond that, the names with the oldest events are forgotten."""
 
-_QUARTER_MS = 6 * 3_600_000  # silence is measured in these, so that what is kept changes four times a day at most
+_QUARTER_MS = 6 * 3_600_000  # the unit of silence: a quarter of a day, so a group's note changes 4 times a day at most
 _SILENT_QUARTERS = 4
 
 
 class Membership:
-    """The groups whose metrics are sent, at most ``options.max_groups``.
+    """The groups whose metrics are sent ("inside" the limit), at most ``options.max_groups``.
 
     A group stays inside until it is deleted, or until it was silent for a day (24 to 30 hours of log time) and another
-    needs its place. Which groups are inside outlives a restart: `dump` it, `restore` it. Not for several threads.
+    group needs its place. `dump` and `restore` keep the groups over a restart. Not safe to use from several threads.
     """
 
     def __init__(self, options: Options) -> None:
         self._max_groups = options.max_groups
-        self._inside: OrderedDict[GroupKey, int] = OrderedDict()  # the quarter each was last heard in, oldest first
-        self._outside: OrderedDict[int, int] = OrderedDict()  # the same, by the hash of the key: names can be long
+        self._inside: OrderedDict[GroupKey, int] = OrderedDict()  # the quarter of each group's last event, oldest first
+        self._outside: OrderedDict[int, int] = OrderedDict()  # the same by the hash of the key, as names can be long
         self._quarter = 0
         self._changed = False
 
     @classmethod
     def restore(cls, dump: bytes | None, options: Options) -> "Membership":
-        """The groups that were inside, without those that are no longer wanted; if fewer fit, those heard last.
+        """The groups that were inside, without groups that the options exclude now.
 
-        Raises `ValueError` for what is no dump.
+        If fewer groups fit now, those with the newest events stay. Raises `ValueError` if ``dump`` is not a dump.
         """
         membership = cls(options)
         kept = _read(dump) if dump else {}
@@ -62,18 +62,18 @@ class Membership:
 
     @property
     def inside(self) -> int:
-        """How many groups have a place."""
+        """How many groups are inside."""
         return len(self._inside)
 
     @property
     def outside(self) -> int:
-        """How many groups were refused a place within the last day: exact up to `OUTSIDE_BOUND`."""
+        """How many groups were left out within the last day. The number is exact up to `OUTSIDE_BOUND`."""
         for silent in list(_silent(self._outside, self._quarter)):
             del self._outside[silent]
         return len(self._outside)
 
     def admits(self, key: GroupKey, log_time_ms: int) -> bool:
-        """Whether a group that was just heard is inside; it takes a place if there is one."""
+        """Take a group with a new event inside if there is a place. Returns whether the group is inside."""
         self._quarter = max(self._quarter, log_time_ms // _QUARTER_MS)
         if key not in self._inside and not self._has_place():
             self._note_outside(key)
@@ -86,22 +86,22 @@ class Membership:
         return True
 
     def leaves(self, key: GroupKey) -> None:
-        """Take a deleted group out: its place is free."""
+        """Remove a deleted group, so that another group can take its place."""
         self._outside.pop(hash(key), None)
         if self._inside.pop(key, None) is not None:
             self._changed = True
 
     @property
     def changed(self) -> bool:
-        """Whether a dump would differ from what was kept last."""
+        """Whether a dump would differ from the last saved one."""
         return self._changed
 
     def kept(self) -> None:
-        """The dump was kept."""
+        """Note that the dump was saved."""
         self._changed = False
 
     def dump(self) -> bytes:
-        """The groups inside, as JSON that `restore` reads: the same for the same groups."""
+        """The groups inside, as JSON for `restore`. The same groups always give the same JSON."""
         kept: dict[str, dict[str, int]] = {}
         for (cluster, consumer), quarter in self._inside.items():
             kept.setdefault(cluster, {})[consumer] = quarter
@@ -123,9 +123,10 @@ class Membership:
 
 
 class LegacyNames:
-    """Which cluster each metric of the legacy layout was last sent for.
+    """The cluster for which each metric of the legacy layout was last sent.
 
-    In that layout groups of one name in two clusters write one metric. Not for several threads.
+    In that layout, groups with the same name in two clusters write the same metric. Not safe to use from several
+    threads.
     """
 
     def __init__(self, bound: int = NAMES_BOUND) -> None:
@@ -133,7 +134,7 @@ class LegacyNames:
         self._clusters: OrderedDict[str, str] = OrderedDict()
 
     def taken_over(self, name: str, cluster: str) -> bool:
-        """Note that a metric is sent for a cluster; true if it was another's before: its value is lost."""
+        """Note that a metric is sent for a cluster. Returns whether it replaces the value of another cluster."""
         before = self._clusters.get(name)
         self._clusters[name] = cluster
         self._clusters.move_to_end(name)
@@ -143,7 +144,7 @@ class LegacyNames:
 
 
 def _silent(heard: OrderedDict[K, int], quarter: int) -> Iterator[K]:
-    """The groups that were silent for a day, the longest first."""
+    """The groups that were silent for a day; the longest silent first."""
     return takewhile(lambda key: quarter - heard[key] > _SILENT_QUARTERS, heard)
 
 
@@ -151,4 +152,4 @@ def _read(dump: bytes) -> dict[str, dict[str, int]]:
     try:
         return msgspec.json.decode(dump, type=dict[str, dict[str, int]])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"what is kept of the groups inside the cap cannot be read: {error}") from error
+        raise ValueError(f"the saved list of groups inside the cap cannot be read: {error}") from error

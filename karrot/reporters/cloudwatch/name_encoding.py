@@ -1,7 +1,7 @@
-"""Encode any name for CloudWatch: printable ASCII of a bounded length, different for each name.
+"""Encodes any name for CloudWatch, as printable ASCII of limited length that is different for each name.
 
-``%``, control characters and all beyond ASCII are percent-encoded as UTF-8, and so is a name of blanks alone. No name
-at all is ``(empty)``. What is too long is cut and ends in ``~`` and the head of its SHA-256.
+``%``, control characters and non-ASCII characters are percent-encoded as UTF-8; so is a name that has only blanks. The
+empty name becomes ``(empty)``. A name that is too long is cut and ends in ``~`` and the first digits of its SHA-256.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 EMPTY = "(empty)"
-"""How no name at all is written."""
+"""The encoding of the empty name."""
 
 MAX_DIMENSION_VALUE = 1024
 MAX_METRIC_NAME = 255
@@ -23,22 +23,22 @@ _LONGEST_ESCAPE = len("%FF")
 
 
 class Encoded(NamedTuple):
-    """A name as CloudWatch takes it, and whether it had to be cut: then there is no way back."""
+    """A name as CloudWatch accepts it, and whether it was cut. A cut name cannot be decoded."""
 
     text: str
     cut: bool
 
 
 def dimension_value(name: str) -> Encoded:
-    """A name as the value of a dimension."""
+    """A name encoded as the value of a dimension."""
     return _within(name, MAX_DIMENSION_VALUE)
 
 
 def metric_name(name: str) -> Encoded:
-    """A name as the name of a metric, as the legacy layout has it.
+    """A name encoded as the name of a metric, for the legacy layout.
 
-    A name that the first Karrot could send stays as it is, ``%`` and all, unless it reads like another one encoded:
-    a service may scale by it.
+    A name that the first Karrot could send stays unchanged, even with ``%``, because a service may scale by it. The
+    exception is a name that looks like the encoding of another name.
     """
     return Encoded(name, cut=False) if _could_always_be_sent(name) else _within(name, MAX_METRIC_NAME)
 
@@ -52,7 +52,7 @@ def _within(name: str, limit: int) -> Encoded:
 
 
 def _looks_cut(text: str, limit: int) -> bool:
-    """Whether a longer name could have been cut to this text: then it is taken for too long itself."""
+    """Whether a longer name could have been cut to this text. Then the text itself is treated as too long."""
     return len(text) > limit - _LONGEST_ESCAPE and _CUT.fullmatch(text) is not None
 
 
@@ -76,5 +76,5 @@ def _escaped(character: str) -> str:
 
 
 def _utf8(text: str) -> bytes:
-    """Intake refuses lone surrogates; should one get here, it must not cost a whole flush."""
+    """The name as UTF-8. Intake refuses lone surrogates; if one gets here nevertheless, the send must still succeed."""
     return text.encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Parse the settings of the ``cloudwatch`` reporter."""
+"""Parses the settings of the ``cloudwatch`` reporter."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _FIRST_KARROT_REGION = "us-east-1"
 
 
 class GroupMetricName(StrEnum):
-    """The metrics of a consumer group, by the names CloudWatch shows."""
+    """The metrics of a consumer group, under the names that CloudWatch shows."""
 
     LAG = "Lag"
     SCALABLE_LAG = "ScalableLag"
@@ -24,7 +24,7 @@ class GroupMetricName(StrEnum):
 
 
 class Layout(StrEnum):
-    """How a group becomes a metric: by dimensions or, as in the first Karrot, by the metric's name."""
+    """How a metric identifies its group: by dimensions or, as in the first Karrot, by the metric's name."""
 
     DIMENSIONS = "dimensions"
     LEGACY = "legacy"
@@ -34,8 +34,8 @@ class Layout(StrEnum):
 class Options:
     """The reporter's settings. Intervals and ages are seconds.
 
-    ``default_region`` is where to publish unless the environment says so. ``include`` is asked first, then
-    ``exclude``: each matches anywhere in the name of a group.
+    ``default_region`` is the Region if the environment sets none. A group must match ``include`` and must not match
+    ``exclude``; both match anywhere in its name.
     """
 
     namespace: str = "Karrot"
@@ -53,9 +53,10 @@ class Options:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The options that the service's settings say.
+        """The options from the service's settings.
 
-        A value lives two intervals at least: else what is observed just after a flush might not live to the next.
+        A value is kept for at least two intervals. Otherwise a value observed just after a send might expire before the
+        next.
         """
         return cls(
             namespace=settings.cloudwatch_namespace,
@@ -74,13 +75,14 @@ class Options:
 
     @classmethod
     def read(cls, texts: Mapping[str, str]) -> Self:
-        """The options that texts stand for. Raises `ValueError` with a sentence that names the setting."""
+        """The options from the settings' texts. Raises `ValueError` with a sentence that names the setting."""
         return cls.of(settings_of_reporter("cloudwatch", texts, shared=("iam_role", "compat")))
 
     def wants(self, consumer: str) -> bool:
-        """Whether a group's name is one that is sent.
+        """Whether a group is sent, by its name.
 
-        An expression is tried on as much of a name as labels show: whatever may post chooses names, and their length.
+        The expressions are matched against the first 512 characters only: any client that may post chooses the names
+        and their length.
         """
         tried = consumer[:_TRIED]
         if self.include is not None and self.include.search(tried) is None:

@@ -1,4 +1,4 @@
-"""Send the newest value of every metric to CloudWatch at a fixed rate, and describe each send for the pages."""
+"""Sends the newest value of every metric to CloudWatch at a fixed rate, and saves a report on each send."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
@@ -24,12 +24,12 @@ from karrot.text import counted
 
 _SHOWN = 50
 _INSIDE = "inside"
-"""The name of the note that says which groups have a place under the cap."""
+"""The name of the note with the groups inside the limit."""
 
 _MOST_CLUSTERS = 100
 
 _FIRST_S = 1.0
-"""After a start there may be values that a crash left unsent."""
+"""The first send comes early, because a crash may have left values unsent."""
 
 _SLOWLY_S = 30.0
 _THROTTLED = Backoff(0.5, 60.0)
@@ -56,13 +56,13 @@ class CloudWatchReporter:
         self._membership: Membership | None = None
 
     def take(self, events: Sequence[StoredEvent]) -> None:
-        """Owe what the events say, as far as it is wanted, known and acceptable."""
+        """Owe the values of the events that are configured, known and valid."""
         now_ms = self._clock.wall_ms()
         for stored in events:
             try:
                 self._take(stored, now_ms)
-            except Exception:  # noqa: BLE001 - one unforeseen event must not keep all that follow from CloudWatch
-                _log.exception("an event was not understood", event_id=stored.event_id)
+            except Exception:  # noqa: BLE001 - one unexpected event must not stop all later events
+                _log.exception("an event could not be processed", event_id=stored.event_id)
                 self._count.dropped({"unexpected": 1})
 
     def _take(self, stored: StoredEvent, now_ms: int) -> None:
@@ -81,7 +81,7 @@ class CloudWatchReporter:
         return self._schedule.due_in()
 
     def send(self) -> Sending:
-        """Send the newest of everything; what is older than ``ttl_s`` helps no alarm any more and is dropped."""
+        """Send the newest value of each metric. Values older than ``ttl_s`` help no alarm any more and are dropped."""
         self._count.dropped({"expired": self._buffer.expire(self._log_time_ms() - 1000 * self._options.ttl_s)})
         outcome = self._sent()
         self._buffer.settle(outcome.delivered)
@@ -97,7 +97,7 @@ class CloudWatchReporter:
         return Sending(outcome.calls, Trouble(outcome.fault.kind.value, outcome.fault.text))
 
     def owed(self, log_id: str) -> int | None:
-        """The oldest event that owes a send."""
+        """The sequence number of the oldest event that owes a send."""
         return self._buffer.oldest(log_id)
 
     def close(self) -> None:
@@ -108,13 +108,13 @@ class CloudWatchReporter:
         data = self._buffer.data()
         try:
             return self._sender.send(data)
-        except Exception as error:  # noqa: BLE001 - the outermost loop of the reporter: a surprise must not end it
-            _log.exception("sending to CloudWatch failed in a way nobody expected")
+        except Exception as error:  # noqa: BLE001 - the outermost loop of the reporter: no error may end it
+            _log.exception("sending to CloudWatch failed unexpectedly")
             fault = Fault(FaultKind.UNEXPECTED, f"{type(error).__name__}: {error}")
             return SendOutcome(delivered=(), refused=(), kept=tuple(data), calls=0, fault=fault)
 
     def _beats(self, mapped: Mapped) -> bool:
-        """Whether a cluster has a heartbeat. Their number is bounded: names can be forged."""
+        """Whether to send a cluster's heartbeat. The number of clusters is limited: clients can invent names."""
         if mapped.key.cluster not in self._clusters:
             if len(self._clusters) >= _MOST_CLUSTERS:
                 self._count.dropped({"over_cap": 1})
@@ -144,18 +144,18 @@ class CloudWatchReporter:
         self._ledger.refused(refusal, self._clock.wall_ms())
 
     def _inside(self) -> Membership:
-        """The groups inside the cap, as the worker that led before noted them in the log."""
+        """The groups inside the limit, at first as the previous leader saved them in the log."""
         if self._membership is None:
             try:
                 self._membership = Membership.restore(self._recall(_INSIDE), self._options)
             except ValueError as error:
-                _log.error("the groups inside the cap are chosen anew", reason=str(error))
+                _log.error("the groups with metrics are chosen again", reason=str(error))
                 self._membership = Membership(self._options)
         return self._membership
 
     def _note(self, outcome: SendOutcome) -> None:
         inside = self._inside()
-        # A log that replaced another one has no notes yet.
+        # After the log was replaced it has no notes yet.
         if inside.changed or (inside.inside and self._recall(_INSIDE) is None):
             self._remember(_INSIDE, inside.dump())
             inside.kept()
@@ -166,26 +166,26 @@ class CloudWatchReporter:
 
 
 class _Counts:
-    """What the reporter counts, under its name."""
+    """The counters of the reporter, with its name as a label."""
 
     def __init__(self, reporter: str, count: Callable[..., None]) -> None:
         self._reporter = reporter
         self._count = count
 
     def dropped(self, reasons: Mapping[str, int] | Mapping[Held, int]) -> None:
-        """Values that are not sent, by reason."""
+        """Count values that are not sent, by reason."""
         for reason, many in reasons.items():
             if many:
                 self._count(telemetry.REPORTER_DROPPED.name, many, reporter=self._reporter, reason=reason)
 
     def outcome(self, outcome: str, many: int) -> None:
-        """Data that were sent, names that were cut."""
+        """Count data by outcome: sent, or with a cut name."""
         if many:
             self._count(telemetry.REPORTER_CLOUDWATCH_DATA.name, many, reporter=self._reporter, outcome=outcome)
 
 
 class _Owed(NamedTuple):
-    """A datum on its way. ``observed_ms`` is the log's time when its event was observed."""
+    """A datum that is not sent yet. ``observed_ms`` is the log time when its event was observed."""
 
     datum: Datum
     log_id: str
@@ -194,9 +194,9 @@ class _Owed(NamedTuple):
 
 
 class NewestValues:
-    """As many data as there are metrics, whatever the length of an outage. Not for several threads.
+    """The newest unsent datum of each metric, so a long outage needs no more memory than a short one.
 
-    A log that replaced another one has a time of its own: what is owed of the other one is as good as expired.
+    A new log has its own time, so data from a replaced log count as expired. Not safe to use from several threads.
     """
 
     def __init__(self) -> None:
@@ -204,7 +204,7 @@ class NewestValues:
         self._owed: dict[MetricKey, _Owed] = {}
 
     def put(self, datum: Datum, stored: StoredEvent) -> None:
-        """Owe a datum, unless one of its metric is owed already that was observed later."""
+        """Owe a datum, unless a datum of the same metric with a later time of observation is owed already."""
         observed_ms = stored.log_time_ms - max(0, stored.received_at_ms - stored.event.observed_at_ms)
         self._log_id = stored.log_id
         there = self._owed.get(datum.key)
@@ -212,33 +212,33 @@ class NewestValues:
             self._owed[datum.key] = _Owed(datum, stored.log_id, stored.seq, observed_ms)
 
     def expire(self, before_ms: int) -> int:
-        """Owe nothing any more that was observed before that log time; return how many data that were."""
+        """Drop the data that were observed before that log time. Returns how many."""
         late = [key for key, owed in self._owed.items() if owed.observed_ms < before_ms or owed.log_id != self._log_id]
         for key in late:
             del self._owed[key]
         return len(late)
 
     def data(self) -> list[Datum]:
-        """All that is owed."""
+        """All data that are owed."""
         return [owed.datum for owed in self._owed.values()]
 
     def settle(self, data: Iterable[Datum]) -> None:
-        """Owe these no more: they were sent, or refused for good."""
+        """Remove these data: they were sent, or refused for good."""
         for datum in data:
             owed = self._owed.get(datum.key)
             if owed is not None and owed.datum is datum:
                 del self._owed[datum.key]
 
     def oldest(self, log_id: str) -> int | None:
-        """The number of the oldest event of a log that something is owed of."""
+        """The sequence number of the oldest event of a log with an unsent datum."""
         return min((owed.seq for owed in self._owed.values() if owed.log_id == log_id), default=None)
 
 
 class Schedule:
-    """Deadlines ``interval_s`` apart on a clock that is never set, whatever a send takes; missed ones are left out.
+    """Deadlines every ``interval_s`` on the boot clock, however long a send takes. Missed deadlines are skipped.
 
-    After a fault: slowly where a person has to act, else sooner than the next deadline at first, then with waits that
-    double, each spread at random, so that many publishers do not come back at once.
+    After a fault that needs a person, the next attempt comes after 30 s. After any other fault it comes early at first,
+    then after delays that double. These delays have a random part, so that many publishers do not retry together.
     """
 
     def __init__(self, interval_s: float, monotonic: Callable[[], float], random: Random) -> None:
@@ -250,18 +250,18 @@ class Schedule:
         self._deadline = self._due_at = monotonic() + min(_FIRST_S, interval_s)
 
     def due_in(self) -> float:
-        """Seconds until the next send; 0 or less: now."""
+        """Seconds until the next send; 0 or less means now."""
         return self._due_at - self._monotonic()
 
     def went_well(self) -> None:
-        """After a send: the next deadline that has not passed."""
+        """Note a successful send. The next send is due at the next deadline that has not passed."""
         self._faults = 0
         behind = max(0.0, self._monotonic() - self._deadline)
         self._deadline += (behind // self._interval_s + 1) * self._interval_s
         self._due_at = self._deadline
 
     def failed(self, kind: FaultKind) -> None:
-        """After a send that a fault ended."""
+        """Note a send that ended with a fault."""
         self._faults += 1
         self._due_at = self._monotonic() + self._wait_s(kind)
 
@@ -273,7 +273,10 @@ class Schedule:
 
 
 class Ledger:
-    """The newest refusal of each metric and the last data that CloudWatch took. Bounded. Not for several threads."""
+    """The newest refusal of each metric, and the last data that CloudWatch accepted. Both are limited to 50.
+
+    Not safe to use from several threads.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -282,7 +285,7 @@ class Ledger:
         self._clusters: set[str] = set()
 
     def refused(self, refusal: BatchRefusal, now_ms: int) -> None:
-        """Keep a refusal to look at, in place of an older one of that metric: it may come back with every send."""
+        """Keep a refusal. It replaces an older one of the same metric, which may be refused at every send."""
         what = _what(refusal.datum)
         self._refused.pop(what, None)
         self._refused[what] = RefusedDatum(what, refusal.reason, refusal.text, now_ms)
@@ -290,7 +293,7 @@ class Ledger:
             del self._refused[next(iter(self._refused))]
 
     def report(self, outcome: SendOutcome, inside: Membership, clusters: Collection[str], now_ms: int) -> bytes:
-        """The note that the pages and the API show after a send."""
+        """The report on a send, for the pages and the API."""
         self._clusters |= set(clusters)
         if outcome.delivered:
             self._sent = tuple(map(_sent, islice(outcome.delivered, _SHOWN)))
@@ -312,14 +315,14 @@ class Ledger:
         )
         return [
             Fact("namespace", options.namespace),
-            Fact("last send", _told(outcome)),
+            Fact("last send", _summary(outcome)),
             Fact("groups with metrics", f"{inside.inside:,} of at most {options.max_groups:,}"),
             Fact("groups left out", outside),
             *(Fact("estimate", sentence) for sentence in estimate.sentences()),
         ]
 
 
-def _told(outcome: SendOutcome) -> str:
+def _summary(outcome: SendOutcome) -> str:
     kept = f"; {len(outcome.kept):,} wait for the next" if outcome.kept else ""
     return f"{len(outcome.delivered):,} data in {counted(outcome.calls, 'call')}{kept}"
 

@@ -1,4 +1,4 @@
-"""Send data to CloudWatch in as few calls as its limits allow, and find the bad data of a rejected call."""
+"""Sends data to CloudWatch in as few calls as its limits allow, and finds the bad data of a rejected call."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from karrot.reporters.cloudwatch.faults import Fault, FaultKind, Rejected, TooLa
 _CALLS_PER_S = 10.0
 _BURST = 10.0
 SEARCH_CALLS = 160
-"""Calls of one `Sender.send` that look for rejected data: enough for ten that no answer names among 1,000."""
+"""The most calls that one `Sender.send` uses to find rejected data: enough for ten bad data among 1,000, unnamed."""
 _MOST_SUSPECTS = 1000
 _PASSING = (FaultKind.UNAVAILABLE, FaultKind.THROTTLED)
-"""Faults that a new client would not mend."""
+"""Faults that a new client would not solve."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRefusal:
-    """A datum that CloudWatch does not take. ``reason`` is stable: ``rejected`` or ``too_large``."""
+    """A datum that CloudWatch does not accept. ``reason`` is stable: ``rejected`` or ``too_large``."""
 
     datum: Datum
     reason: str
@@ -27,9 +27,9 @@ class BatchRefusal:
 
 @dataclass(frozen=True, slots=True)
 class SendOutcome:
-    """What became of the data of one `Sender.send`: each is in one of the three tuples.
+    """The result of one `Sender.send`: each datum is in one of the three tuples.
 
-    ``kept`` still owes a send; some of it may have arrived, when an answer got lost on its way. ``fault`` is why.
+    ``kept`` must be sent again, because of ``fault``; some of these data may have arrived, if an answer was lost.
     """
 
     delivered: tuple[Datum, ...]
@@ -41,12 +41,12 @@ class SendOutcome:
 
 @dataclass(slots=True)
 class Flush:
-    """One send, as far as it is: each datum of its batches is delivered, refused or kept.
+    """The progress of one send: it delivers, refuses or keeps each datum of its batches.
 
-    ``call`` makes one request; it returns ``None`` if all data arrived. CloudWatch takes all data of a call or none. A
-    datum is refused only when CloudWatch rejected it alone, or named it in a call of nothing but named ones: answers
-    that count members otherwise than we do cost calls, never a good datum. Halving finds one bad datum among n in at
-    most two calls per doubling: 20 among 1,000. With names it takes two.
+    ``call`` makes one request and returns ``None`` if all data arrived. CloudWatch accepts all data of a call or none.
+    A datum is refused only if CloudWatch rejected it alone, or named it in a call that had only named data. So if an
+    answer counts the data differently, this costs calls but never a good datum. Halving finds one bad datum among n
+    with at most two calls per doubling, so 20 calls among 1,000. If answers name the bad data, two calls are enough.
     """
 
     call: Callable[[list[Datum]], Verdict | None]
@@ -61,7 +61,7 @@ class Flush:
     _names_are_true: bool = True
 
     def settle(self, batch: list[Datum]) -> None:
-        """Send a batch, and parts of it if CloudWatch rejects it. After a fault all data are kept."""
+        """Send a batch. If CloudWatch rejects it, send parts of it. After a fault all data are kept."""
         self._names_are_true = True
         if self.stopped:
             self.kept += batch
@@ -69,7 +69,7 @@ class Flush:
             self._send(batch)
 
     def _send(self, data: list[Datum]) -> bool:
-        """Send some data, and parts of them if they are rejected; return whether all arrived with one call."""
+        """Send some data, and parts of them if they are rejected. Returns whether all arrived with one call."""
         verdict = self.call(data)
         if verdict is None:
             self.delivered += data
@@ -82,7 +82,7 @@ class Flush:
         return verdict is None
 
     def _divide(self, data: list[Datum], verdict: Rejected | TooLarge) -> None:
-        """Refuse rejected data, or send them in parts: those that the answer names and the others, or two halves."""
+        """Refuse rejected data, or send them in two parts: named and unnamed data, or two halves."""
         named = self._named(data, verdict)
         if len(data) == 1 or len(named) == len(data):
             reason = "too_large" if isinstance(verdict, TooLarge) else "rejected"
@@ -95,7 +95,7 @@ class Flush:
             self._halve(data, one_is_bad=isinstance(verdict, Rejected))
 
     def _halve(self, data: list[Datum], *, one_is_bad: bool) -> None:
-        """Send both halves. Where one is bad and the first arrived, the second is bad: that needs no call."""
+        """Send both halves. If one is bad and the first arrived, the second must be bad: halve it without a call."""
         middle = (len(data) + 1) // 2
         first_arrived = self._send_part(data[:middle])
         second = data[middle:]
@@ -105,13 +105,11 @@ class Flush:
             self._send_part(second)
 
     def _send_part(self, data: list[Datum]) -> bool:
-        """As `_send`, while calls are left to search with; then the next batches are sent all the same."""
+        """Same as `_send` while search calls are left. After that the data are kept; later batches are still sent."""
         if self.stopped or self._searched >= self.search_calls:
             self.kept += data
             if not self.stopped:
-                text = (
-                    f"More is rejected than can be looked for in {self.search_calls} calls; lastly: {self._rejection}"
-                )
+                text = f"{self.search_calls} calls did not find all rejected data; last rejection: {self._rejection}"
                 self.fault = Fault(FaultKind.UNEXPECTED, text)
             return False
         self._searched += 1
@@ -124,7 +122,7 @@ class Flush:
 
 
 class _Pace:
-    """A bucket of calls: so many at once, and so many a second. boto3's own second attempt is not in it."""
+    """Limits the rate of calls: a burst of 10, then 10 per second. It does not count boto3's own second attempt."""
 
     def __init__(self, pause: Callable[[float], object], monotonic: Callable[[], float]) -> None:
         self._pause = pause
@@ -146,11 +144,11 @@ class _Pace:
 
 
 class Sender:
-    """Owns the client: one per process, opened when first needed.
+    """Sends data with a client that it owns: one per process, opened when first needed.
 
-    ``count(status=…)`` counts every call by the HTTP status of its answer, or by ``error`` where none came.
-    ``pause`` waits for so many seconds, or less when the service stops; ``monotonic`` is in seconds. For one thread at
-    a time, and for the process that sends: a client does not survive a fork.
+    ``count(status=…)`` counts every call by the HTTP status of its answer, or with ``error`` if there was no answer.
+    ``pause(seconds)`` waits, perhaps shorter when the service stops; ``monotonic`` returns seconds. Only one thread may
+    use it at a time, in the process that sends: a client does not survive a fork.
     """
 
     def __init__(
@@ -172,11 +170,11 @@ class Sender:
         self._suspects: dict[MetricKey, None] = {}
 
     def send(self, data: Sequence[Datum]) -> SendOutcome:
-        """Send the data, of each metric at most one datum.
+        """Send the data, which have at most one datum per metric.
 
-        Never raises for what AWS, the network or the credentials do: it stops at the first fault and returns the rest
-        as kept. Rejected data stop nothing: their neighbours are delivered; what would take too long to find out is
-        kept. Metrics that were refused before go last, by themselves.
+        Problems with AWS, the network or the credentials do not raise: sending stops at the first fault and the rest is
+        returned as kept. Rejected data do not stop the others. Data that would need too many calls to search are kept.
+        Metrics that were refused before are sent last, in their own calls.
         """
         self._opened_now, self._calls = False, 0
         flush = Flush(self._call)
@@ -187,17 +185,17 @@ class Sender:
                 flush.settle(batch)
         self._remember(flush)
         if flush.stopped and flush.fault is not None and flush.fault.kind not in _PASSING:
-            self.close()  # the next send sees credentials and configuration files as they are then
+            self.close()  # so the next send reads credentials and configuration files again
         return SendOutcome(tuple(flush.delivered), tuple(flush.refused), tuple(flush.kept), self._calls, flush.fault)
 
     def close(self) -> None:
-        """Close the connections. Another send opens a new client."""
+        """Close the connections. The next send opens a new client."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
     def _call(self, data: list[Datum]) -> Verdict | None:
-        """One request; a second one with a new client if credentials that were good once are not any more."""
+        """Make one request, and a second one with a new client if the credentials have become invalid."""
         verdict = self._attempt(data)
         if isinstance(verdict, Fault) and verdict.kind is FaultKind.CREDENTIALS and not self._opened_now:
             self.close()
@@ -207,7 +205,7 @@ class Sender:
     def _attempt(self, data: list[Datum]) -> Verdict | None:
         try:
             client = self._opened()
-        except Exception as error:  # noqa: BLE001 - boto3 lets builtin errors of files and configuration through
+        except Exception as error:  # noqa: BLE001 - boto3 also raises builtin errors about files and configuration
             return classify(error)
         self._pace.wait()
         self._calls += 1

@@ -1,4 +1,4 @@
-"""The ``kafka`` reporter: write the log's events as records of a topic, for the pipeline and other consumers."""
+"""The ``kafka`` reporter: writes the log's events to a Kafka topic, for the pipeline and other consumers."""
 # ruff: noqa: PLC0415 (confluent-kafka is an extra: only sites that write to Kafka need it)
 
 from functools import partial
@@ -10,9 +10,9 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> KafkaReporter:
-    """The reporter. Its client, which has threads, is made with the first send, in the process that leads.
+    """Build the reporter. Its client has threads, so it is created at the first send, in the leader.
 
-    Raises `ValueError` with a sentence for a setting that cannot be used, or where confluent-kafka is missing.
+    Raises `ValueError` with a sentence for an invalid setting, or if confluent-kafka is not installed.
     """
     options = Options.read(context.settings)
     try:

@@ -1,4 +1,4 @@
-"""Make a record of an event, and define what the brokers answer to it."""
+"""Makes the Kafka message of an event, and defines the possible outcomes of sending it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -10,21 +10,21 @@ from karrot.eventlog.base import StoredEvent
 
 
 class Message(NamedTuple):
-    """One event: its group and its line (`karrot.event_line`) without the line's end."""
+    """One event: the key is its group, the value its line (`karrot.event_line`) without the line feed."""
 
     key: bytes
     value: bytes
 
 
 class Written(NamedTuple):
-    """Every replica in sync has it: where."""
+    """Every in-sync replica has the message: its partition and offset."""
 
     partition: int
     offset: int
 
 
 class Failed(NamedTuple):
-    """It was not taken, or it is not known whether it was. ``is_final``: it never will be, however often it is sent."""
+    """Kafka did not accept the message, or the outcome is unknown. ``is_final``: Kafka will never accept it."""
 
     reason: str
     text: str
@@ -34,8 +34,8 @@ class Failed(NamedTuple):
 Outcome = Written | Failed
 
 
-class NoTopic(Exception):  # noqa: N818 (names what is so, not a failure of ours)
-    """No client can be made of the settings as they are now; ``reason`` is stable, the text a sentence."""
+class NoTopic(Exception):  # noqa: N818 (the name describes the state, not an error of Karrot)
+    """The current settings do not allow a client to be created; ``reason`` is stable, the text is a sentence."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -43,16 +43,16 @@ class NoTopic(Exception):  # noqa: N818 (names what is so, not a failure of ours
 
 
 class TopicWriter(Protocol):
-    """Where the messages go."""
+    """Writes messages to a topic."""
 
     def send(self, messages: Sequence[Message]) -> list[Outcome]:
-        """Write them in order and wait, for some seconds, until it is known of each what became of it."""
+        """Write the messages in order, and wait some seconds for the outcome of each."""
 
     def close(self) -> None:
-        """Release what is held, also what is still on its way."""
+        """Release all resources, and drop messages that are still being sent."""
 
 
 def message_of(stored: StoredEvent) -> Message:
-    """The message of an event. The key is a JSON array: no cluster and group look like another two."""
+    """The message of an event. The key is a JSON array, so that two different groups never have the same key."""
     key = msgspec.json.encode((stored.event.cluster, stored.event.consumer))
     return Message(key, encode(stored).removesuffix(b"\n"))

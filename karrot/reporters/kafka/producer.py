@@ -1,4 +1,4 @@
-"""Write records to a topic with librdkafka's idempotent producer."""
+"""Writes messages to a topic with librdkafka's idempotent producer."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,17 +13,17 @@ from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Wr
 from karrot.reporters.kafka.reporter import Options
 
 _TIMEOUT_S: Final = 4.0
-"""How long a message may be on its way: the end of the service does not wait for long."""
+"""How long sending a message may take. It is short because the service must stop quickly."""
 
 _PATIENCE_S: Final = 2.0
-"""How much longer than the client itself a caller waits for the client to give up."""
+"""How many seconds longer than the client's own timeout a caller waits for the client."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "client.id": "karrot",
         "compression.type": "lz4",
         "linger.ms": 5,
-        # As Java's producers do it: others that write about the same groups use the same partitions.
+        # The default of Java producers: their messages with the same key go to the same partition.
         "partitioner": "murmur2_random",
     }
 )
@@ -31,24 +31,24 @@ _OURS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "acks": "all",
         "enable.idempotence": True,
-        "log_level": 0,  # its own log repeats each attempt to connect
-        # The brokers say what is too large; the limit here would be on what is not compressed yet.
+        "log_level": 0,  # librdkafka's own log repeats every attempt to connect
+        # The brokers decide what is too large. This limit of the client would apply before compression.
         "message.max.bytes": 64 * 2**20,
-        # The error for a topic that does not exist, in place of a timeout.
+        # For a topic that does not exist, report that error instead of a timeout.
         "topic.metadata.propagation.max.ms": 2000,
     }
 )
 _OTHER_NAMES: Final = frozenset({"delivery.timeout.ms", "request.required.acks"})
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
-_TIMED_OUT: Final = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 (how the library names its own errors)
+_TIMED_OUT: Final = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 (the library's name for this error)
 _ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 (the same)
-_LATE: Final = Failed("_timed_out", "the client did not come back")
+_LATE: Final = Failed("_timed_out", "the Kafka client gave no result in time")
 
 
 class KafkaTopic:
-    """A `karrot.reporters.kafka.message.TopicWriter` that is one. Its client has threads: make it after a fork.
+    """The `karrot.reporters.kafka.message.TopicWriter` for Kafka. Its client has threads: create it after a fork.
 
-    Raises `NoTopic` where no client can be made.
+    Raises `NoTopic` if no client can be created.
     """
 
     def __init__(self, options: Options, *, timeout_s: float = _TIMEOUT_S) -> None:
@@ -60,11 +60,11 @@ class KafkaTopic:
             self._given = options.client_properties()
             self._producer = Producer(self._properties(options))
         except (PropertiesError, KafkaException, ValueError, TypeError) as error:
-            said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise NoTopic("properties", without_values(said, self._given)) from None
+            text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            raise NoTopic("properties", without_values(text, self._given)) from None
 
     def send(self, messages: Sequence[Message]) -> list[Outcome]:
-        """Write them; one that is refused for the size of its batch is written alone before that is final."""
+        """Write the messages. A message refused as too large is sent again alone, because its batch may be at fault."""
         outcomes = self._send(messages)
         if len(messages) > 1:
             for number, outcome in enumerate(outcomes):
@@ -73,7 +73,7 @@ class KafkaTopic:
         return outcomes
 
     def close(self) -> None:
-        """Drop what is on its way."""
+        """Drop the messages that are still being sent."""
         self._producer.purge()
         self._producer.flush(_PATIENCE_S)
 
@@ -85,7 +85,7 @@ class KafkaTopic:
                 self._producer.produce(self._topic, message.value, message.key, on_delivery=on_delivery)
             except KafkaException as error:
                 outcomes[number] = self._failure(error.args[0])
-            except BufferError:  # the client holds as much as it may: the rest comes with the next send
+            except BufferError:  # the client's queue is full: the rest is sent next time
                 break
         self._producer.flush(self._timeout_s + _PATIENCE_S)
         return outcomes
@@ -98,7 +98,7 @@ class KafkaTopic:
         outcomes[number] = Written(delivered.partition() or 0, delivered.offset() or 0)
 
     def _failure(self, error: KafkaError) -> Failed:
-        """A timeout says nothing: what the client said of the brokers meanwhile does."""
+        """The failure for an error. A timeout has no cause, so the client's last error from a broker replaces it."""
         failure = self._trouble if error.code() == _TIMED_OUT and self._trouble else error
         text = without_values(without_moment(failure.str()), self._given)
         return Failed(failure.name().lower(), text, is_final=error.code() in _TOO_LARGE)

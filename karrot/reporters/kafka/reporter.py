@@ -1,4 +1,4 @@
-"""Write each event to a topic until every in-sync replica has it, and report each send for the API and the pages."""
+"""Writes each event to a topic until every in-sync replica has it, and saves a report on each send."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ class Options:
 
     @classmethod
     def read(cls, texts: Mapping[str, str]) -> Self:
-        """The options that texts stand for.
+        """The options from the settings' texts.
 
-        Raises `ValueError` with a sentence, also for a file that cannot be used as it is now.
+        Raises `ValueError` with a sentence for an invalid setting, or for a file of properties that cannot be used now.
         """
         settings = settings_of_reporter("kafka", texts)
         if not settings.kafka_bootstrap:
@@ -46,7 +46,7 @@ class Options:
         return options
 
     def client_properties(self) -> dict[str, str]:
-        """What the file says now, under librdkafka's names. Raises `karrot.kafka.client_properties.PropertiesError`."""
+        """The file's current properties under librdkafka's names. Raises `client_properties.PropertiesError`."""
         return {} if self.properties is None else client_properties.read(self.properties)
 
 
@@ -60,8 +60,8 @@ class _Owed(NamedTuple):
 class KafkaReporter:
     """A paced and bounded reporter: see `karrot.reporters.base`.
 
-    It holds one page of events at a time; all that follow wait in the log. After a failure the client is made again,
-    with the file of properties as it is then: neither a fatal error nor a password that was changed needs a restart.
+    It holds one page of events at a time; later events wait in the log. After a failure it creates a new client and
+    reads the file of properties again, so a fatal error or a changed password does not need a restart.
     """
 
     def __init__(self, options: Options, open_topic: Callable[[], TopicWriter], context: Context) -> None:
@@ -73,28 +73,28 @@ class KafkaReporter:
         self._recall, self._remember = context.recall, context.remember
         self._owed: list[_Owed] = []
         self._refused: list[RefusedDatum] = []
-        """For the next note."""
+        """Refused events for the next report."""
         self._retry = Retry(context.clock.boot_ms)
 
     def full(self) -> bool:
-        """Whether events must wait in the log: while the brokers have not taken what is here."""
+        """Whether events must wait in the log, because the brokers have not accepted the current page yet."""
         return bool(self._owed)
 
     def take(self, events: Sequence[StoredEvent]) -> None:
-        """Make a message of each event. An event that cannot be written is counted, and shown in the next note."""
+        """Make a message of each event. An event that cannot be encoded is counted and shown in the next report."""
         for stored in events:
             try:
                 self._owed.append(_Owed(stored, message_of(stored)))
-            except Exception as error:  # noqa: BLE001 - one unforeseen event must not keep back all that follow
-                _log.exception("an event cannot be written down", event_id=stored.event_id)
+            except Exception as error:  # noqa: BLE001 - one unexpected event must not stop all later events
+                _log.exception("an event cannot be encoded", event_id=stored.event_id)
                 self._refuse(stored, _UNEXPECTED, f"{type(error).__name__}: {error}")
 
     def due_in(self) -> float:
-        """Seconds until there is something to send, or it can be tried again."""
+        """Seconds until the next send or the next attempt."""
         return self._retry.due_in() if self._owed else _IDLE_S
 
     def send(self) -> Sending:
-        """Write what is owed, and wait for the brokers' word."""
+        """Write the events that are owed, and wait for the brokers' acknowledgement."""
         if not self._owed:
             return Sending(0)
         try:
@@ -109,19 +109,20 @@ class KafkaReporter:
         return Sending(1)
 
     def owed(self, log_id: str) -> int | None:
-        """The oldest event of a log that is not written yet."""
+        """The sequence number of the oldest event of a log that is not written yet."""
         return min((each.stored.seq for each in self._owed if each.stored.log_id == log_id), default=None)
 
     def close(self) -> None:
-        """Let the client go."""
+        """Close the client."""
         if self._topic is not None:
             self._topic.close()
             self._topic = None
 
     def _settle(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep what has to be sent again, and note the rest.
+        """Keep the events that must be sent again, and report the others.
 
-        Of one group, what follows a failure is sent again as well, so that its last record is always its newest event.
+        After a failure, all later events of the same group are sent again too, so the group's last message is always
+        its newest event.
         """
         again: list[_Owed] = []
         behind: set[bytes] = set()
@@ -140,7 +141,7 @@ class KafkaReporter:
 
     def _give_up(self, owed: _Owed, failed: Failed) -> None:
         size = len(owed.message.value)
-        _log.error("Kafka will never take an event", event_id=owed.stored.event_id, bytes=size, reason=failed.text)
+        _log.error("Kafka refuses an event for good", event_id=owed.stored.event_id, bytes=size, reason=failed.text)
         self._refuse(owed.stored, _TOO_LARGE, f"{size:,} bytes: {failed.text}")
 
     def _refuse(self, stored: StoredEvent, reason: str, text: str) -> None:
@@ -155,7 +156,7 @@ class KafkaReporter:
 
 
 def _trouble(outcomes: Sequence[Outcome]) -> Trouble | None:
-    """The first failure that may pass."""
+    """The first failure that a retry may mend."""
     failed = (each for each in outcomes if isinstance(each, Failed) and not each.is_final)
     return next((Trouble(each.reason, each.text) for each in failed), None)
 
@@ -163,7 +164,7 @@ def _trouble(outcomes: Sequence[Outcome]) -> Trouble | None:
 def report_of(
     options: Options, before: Report | None, written: Sequence[Written], refused: Sequence[RefusedDatum], at_ms: int
 ) -> bytes:
-    """The note of a send. What was refused stays in it, the newest first, until there is too much newer."""
+    """The report on a send, as a note for the log. It keeps the 20 newest refused events, newest first."""
     facts = (Fact("Topic", options.topic), Fact("Brokers", ", ".join(options.bootstrap)))
     earlier = before.refused if before else ()
     kept = (*reversed(refused), *earlier)[:_SHOWN]
@@ -172,7 +173,7 @@ def report_of(
 
 
 def _sent(topic: str, written: Sequence[Written], at_ms: int) -> tuple[Sent, ...]:
-    """How many records each partition got, and up to which offset."""
+    """For each partition, the number of messages written and the last offset."""
     offsets: dict[int, list[int]] = {}
     for each in written:
         offsets.setdefault(each.partition, []).append(each.offset)

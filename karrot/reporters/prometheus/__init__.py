@@ -1,6 +1,6 @@
-"""The ``prometheus`` reporter: expose the newest state of each group as metrics, read at each scrape.
+"""The ``prometheus`` reporter: exposes the newest state of each group as metrics, read from the log at each scrape.
 
-Any worker answers, and all answer alike, because nothing is kept here.
+Every worker gives the same answer, because the reporter keeps no state.
 """
 
 import re
@@ -30,12 +30,12 @@ class PrometheusReporter:
 
 
 def build(context: Context) -> PrometheusReporter:
-    """The reporter.
+    """Build the reporter.
 
-    Its settings, all optional: ``partition_metrics``, ``topic_metrics`` and ``watch`` (``true`` to have them),
+    All its settings are optional: ``partition_metrics``, ``topic_metrics`` and ``watch`` (``true`` turns them on),
     ``exclude_consumers`` (a regular expression that matches anywhere), ``expected_clusters`` and ``reporters``
-    (comma-separated; without the latter every reporter that the log knows is shown).
-    Raises `ValueError` for an expression that cannot be read.
+    (comma-separated names). Without ``reporters`` every reporter in the log is shown.
+    Raises `ValueError` for an invalid regular expression.
     """
     settings = context.settings
     options = Options(

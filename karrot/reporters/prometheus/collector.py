@@ -1,4 +1,4 @@
-"""Collect every family of Karrot's metrics from the log at scrape time; no metric state is kept."""
+"""Collects all of Karrot's metrics from the log at scrape time. It keeps no metric state."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is exported beyond the groups. ``reporters`` limits the backlogs shown to these names."""
+    """What is exported besides the metrics of groups. ``reporters`` are the reporters whose backlogs are shown."""
 
     partition_metrics: bool = False
     topic_metrics: bool = False
@@ -51,17 +51,17 @@ class LogCollector:
         self._count = count
 
     def describe(self) -> Sequence[ClientMetric]:
-        """Nothing, so that registering does not collect."""
+        """Nothing: otherwise registering this collector would collect all metrics."""
         return ()
 
     def collect(self) -> Iterator[ClientMetric]:
-        """The families as the client library has them. `families` is the faster way."""
+        """The families as objects of the client library. `families` is faster."""
         return map(client_metric, self.families())
 
     def families(self) -> Sequence[Family]:
-        """The families in the order of the register, with everything already read.
+        """All families, in the order of `karrot.telemetry.METRICS`, completely read.
 
-        If the log cannot be read, those that say so.
+        If the log cannot be read: only the families that do not need the log.
         """
         try:
             families = [*self._read(), *self_metrics.always(self._log)]
@@ -87,9 +87,9 @@ class LogCollector:
         yield from self_metrics.counter_families(self._log.counters(), chosen or ())
 
     def _rows(self, states: Sequence[GroupState]) -> list[ExportedGroup]:
-        """One row per pair of label values: where two groups meet in one, the one heard last is exported."""
+        """One row per pair of label values. If two groups share a pair, the one with the newest event wins."""
         rows: dict[tuple[str, str], ExportedGroup] = {}
-        # Not the whole name: `.*-canary$` on one of 50,000 characters takes 5 s, in which the worker does nothing else.
+        # Match the shortened label value: on 50,000 characters `.*-canary$` takes 5 s and blocks the worker.
         exported = [row for row in map(row_of, states) if not self._options.excludes(row.consumer)]
         for row in exported:
             kept = rows.get((row.cluster, row.consumer))
@@ -110,7 +110,10 @@ class LogCollector:
 
 
 def _burrow_self_lag(states: Iterator[GroupState]) -> Family:
-    """The largest where several Burrows watch one cluster: any of them may be the one that reports."""
+    """The lag of Burrow's own group in each cluster; the largest if several Burrows watch the same cluster.
+
+    Any of these Burrows may be the one that posts events.
+    """
     lags: dict[str, int] = {}
     for state in states:
         if state.summary.total_lag is not None:

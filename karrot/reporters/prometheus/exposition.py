@@ -1,4 +1,4 @@
-"""Write the answer of ``/metrics`` in the format that the scraper accepts."""
+"""Writes the answer of ``/metrics`` in the format that the scraper accepts."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 def _uncounted(_name: str, _by: float = 1, **_labels: str) -> None:
-    """The default of ``count``: count nothing."""
+    """Count nothing: the default for ``count``."""
 
 
 def render(
@@ -29,10 +29,10 @@ def render(
     *,
     count: Callable[..., None] = _uncounted,
 ) -> tuple[str, Iterator[bytes]]:
-    """The content type that suits an ``Accept`` header, and the exposition in pieces, made as they are taken.
+    """The content type for an ``Accept`` header, and the exposition in pieces. A piece is made when it is read.
 
-    ``collectors`` are named by their reporters; ``names`` limits the samples to these (``name[]``). A foreign collector
-    that fails is left out, logged, and counted through ``count``.
+    ``collectors`` are listed by the names of their reporters. ``names`` limits the answer to samples with these names
+    (``name[]``). If a third-party collector fails, it is left out, logged, and counted with ``count``.
     """
     content_type, encode = _chosen(accept)
     openmetrics = content_type.startswith(_OPENMETRICS)
@@ -42,7 +42,7 @@ def render(
 def _chosen(accept: str) -> tuple[str, Callable[[Collector], bytes]]:
     try:
         encode, content_type = choose_encoder(accept)
-    except TypeError:  # the client compares a version like "x" with a number
+    except TypeError:  # raised by the client library for a version that is not a number, such as "x"
         encode, content_type = choose_encoder("")
     return content_type, encode
 
@@ -69,7 +69,7 @@ def _written(families: Iterable[Family], names: Collection[str], *, openmetrics:
         chosen = family.only(names) if names else family
         if chosen is not None:
             yield header(chosen.metric, openmetrics=openmetrics).encode()
-            # Intake refuses lone surrogates; should one get here, it must not cost the whole scrape.
+            # Intake refuses lone surrogates. If one gets here nevertheless, the scrape must still succeed.
             yield from (piece.encode("utf-8", "replace") for piece in chosen.pieces())
 
 
@@ -82,14 +82,14 @@ def _encoded(
 ) -> bytes:
     try:
         return encode(_Chosen(collector, names) if names else collector).removesuffix(_EOF)
-    except Exception:  # noqa: BLE001 - a stranger's code: whatever it raises, the other metrics are still true
+    except Exception:  # noqa: BLE001 - third-party code: whatever it raises, the other metrics are still valid
         _log.exception("collector_failed", reporter=name)
         count(telemetry.REPORTER_FAILURES.name, reporter=name, reason="collect")
         return b""
 
 
 class _Chosen(NamedTuple):
-    """A collector limited to the samples of some names."""
+    """A collector limited to samples with certain names."""
 
     collector: Collector
     names: Collection[str]

@@ -1,12 +1,12 @@
-"""Make the metrics of each consumer group, and those by its topics and partitions.
+"""Makes the metrics of each consumer group, and of its topics and partitions.
 
-Some say what Burrow judges of the group, others what ``karrot watch`` sees of it in Kafka. The metrics by topic and by
-partition are opt-in and come from the newest event of each group: each costs a read of an event per group and scrape.
-A webhook lists the partitions worse than OK and the one with the largest lag; Burrow's REST API and Kafka list all, so
-only they give the lag of a topic.
+Some metrics come from the verdicts, others from what ``karrot watch`` sees in Kafka. The metrics by topic and by
+partition are opt-in, because they need to read one event per group at each scrape: the newest one. A webhook lists only
+the partitions worse than OK and the partition with the largest lag. Burrow's REST API and Kafka list all partitions, so
+only events from these have the lag of a topic.
 
-With 10,000 groups they are nearly all of an exposition, so their lines are written straight from the log's values: the
-labels are escaped once per group, and nothing is made per sample but its line.
+With 10,000 groups, the metrics of groups are nearly the whole answer. So their lines are written directly from the
+log's values: labels are escaped once per group, and no object is created for a sample.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -35,9 +35,9 @@ _ASKED_FIRST = (
 
 
 class ExportedGroup(NamedTuple):
-    """A group under the label values it is exported with; ``text`` has them written out.
+    """A group with the label values under which it is exported; ``text`` has the labels as they appear in a line.
 
-    ``status`` is ``None`` for a text that is no status of a group.
+    ``status`` is ``None`` if the event's text is not a status of a group.
     """
 
     cluster: str
@@ -50,7 +50,7 @@ class ExportedGroup(NamedTuple):
 
 
 class MetricNameQuery(NamedTuple):
-    """A text to copy that asks for a metric, and where it is understood."""
+    """A query for a metric, to be copied, and the language of the query."""
 
     where: str
     text: str
@@ -60,14 +60,14 @@ Value = Callable[[ExportedGroup], float | None]
 
 
 class GroupMetric(NamedTuple):
-    """One sample of every group: its status label, if it has one, and its value, ``None`` where there is none."""
+    """One sample per group: its status label, if it has one, and a function for its value (``None``: no sample)."""
 
     status: Status | None
     value: Value
 
 
 def row_of(state: GroupState) -> ExportedGroup:
-    """The row of a group."""
+    """The group with its label values."""
     cluster, consumer = map(label_value, state.key)
     text = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
     status = _GROUP_STATUSES.get(state.summary.status_text)
@@ -75,7 +75,7 @@ def row_of(state: GroupState) -> ExportedGroup:
 
 
 class GroupFamily:
-    """A family over all groups."""
+    """A metric family with samples for all groups."""
 
     def __init__(self, metric: Metric, columns: Sequence[GroupMetric], rows: Sequence[ExportedGroup]) -> None:
         self.metric = metric
@@ -92,7 +92,7 @@ class GroupFamily:
                     yield Sample(self.metric.name, {"cluster": row.cluster, "consumer": row.consumer, **extra}, value)
 
     def pieces(self) -> Iterator[str]:
-        """The lines of a thousand groups at a time."""
+        """The lines, in pieces of a thousand groups each."""
         head = f"{self.metric.name}{{"
         for status, value_of in self._columns:
             tail = "}" if status is None else f',status="{status.name}"}}'
@@ -106,24 +106,24 @@ class GroupFamily:
                 )
 
     def only(self, names: Collection[str]) -> "GroupFamily | None":
-        """All or nothing: every sample has the metric's name."""
+        """The whole family or ``None``: every sample has the metric's name."""
         return self if self.metric.name in names else None
 
 
 def group_families(rows: Sequence[ExportedGroup]) -> Iterator[GroupFamily]:
-    """Every family of the groups, in the order of the register."""
+    """Every family of groups, in the order of `karrot.telemetry.METRICS`."""
     for metric, columns in _FAMILIES:
         yield GroupFamily(metric, columns, rows)
 
 
 def promql_queries(cluster: str, consumer: str) -> list[MetricNameQuery]:
-    """PromQL of the series of a group that one asks for first."""
+    """PromQL queries for the most important metrics of a group."""
     labels = f'cluster="{_quoted(cluster)}",consumer="{_quoted(consumer)}"'
     return [MetricNameQuery("PromQL", f"{metric.name}{{{labels}}}") for metric in _ASKED_FIRST]
 
 
 def _quoted(name: str) -> str:
-    """As PromQL has it between quotes; what cannot be seen is written as an escape, which it reads alike."""
+    """A label value for PromQL, without the quotes. Invisible characters are escaped; PromQL reads these the same."""
     text = escaped(label_value(name))
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
 
@@ -144,7 +144,7 @@ def _complete_ratio(row: ExportedGroup) -> float | None:
 
 
 def _seconds(at_ms: int | None) -> float | None:
-    """A moment as epoch seconds; a body may name one before 1970, which is none."""
+    """A time in epoch seconds; ``None`` for a time before 1970, which a body may contain but is not valid."""
     return at_ms / 1000 if at_ms is not None and at_ms > 0 else None
 
 
@@ -190,7 +190,7 @@ Rows = Mapping[tuple[str, str], GroupHealth]
 
 
 def watched_families(log: ReporterNotes, excludes: Callable[[str], bool]) -> Iterator[ListedFamily]:
-    """The groups of the last poll if that is not too long ago, and when it was."""
+    """The families of what `watch` saw: the groups of the last poll, unless it is too old, and the poll's time."""
     poll = watched_groups.read(log)
     rows: Rows = {}
     if poll is not None and log.log_time_ms() - poll.log_time_ms <= poll.good_for_ms:
@@ -217,7 +217,10 @@ def _states(rows: Rows) -> ListedFamily:
 
 
 def _last_poll(poll: WatchedCluster | None) -> Iterator[ListedFamily]:
-    """When it was and how long it took, which is not known before the first answers. Empty families without a poll."""
+    """The time of the last poll and its duration. The duration is unknown until Kafka answers for the first time.
+
+    Without a poll the families are empty.
+    """
     last, seconds = telemetry.WATCH_LAST_POLL, telemetry.WATCH_POLL_SECONDS
     labels = () if poll is None else (label_value(poll.cluster),)
     yield ListedFamily(last, [sample(last, labels, poll.polled_at_ms / 1000)] if poll else ())
@@ -229,14 +232,14 @@ Place = tuple[str, str, str, str]
 
 
 class Listed(NamedTuple):
-    """The partitions of every group by their labels, and whether the event that lists them lists all."""
+    """The listed partitions of all groups by their labels; ``complete`` are the groups whose event lists all."""
 
     partitions: Mapping[Place, PartitionLag]
     complete: frozenset[tuple[str, str]]
 
 
 def listed_partitions(log: Events, rows: Sequence[ExportedGroup]) -> Listed:
-    """What the newest event of each group lists."""
+    """The partitions that the newest event of each group lists."""
     partitions: dict[Place, PartitionLag] = {}
     complete = set()
     for row in rows:
@@ -253,7 +256,7 @@ def listed_partitions(log: Events, rows: Sequence[ExportedGroup]) -> Listed:
 
 
 def topic_families(listed: Listed) -> Iterator[ListedFamily]:
-    """The lag by topic."""
+    """The lag by topic, for groups whose newest event lists all partitions."""
     lags: dict[tuple[str, str, str], int] = {}
     for (cluster, consumer, topic, _), partition in listed.partitions.items():
         if partition.current_lag is not None and (cluster, consumer) in listed.complete:

@@ -1,4 +1,4 @@
-"""Define a metric family with its samples, as lines of text and as objects of the Prometheus client, and its labels."""
+"""Defines a metric family: its labels, and its samples as lines of text and as objects of the Prometheus client."""
 
 from collections.abc import Collection, Iterable, Iterator
 from hashlib import sha256
@@ -10,13 +10,13 @@ from prometheus_client.core import Sample
 from karrot.telemetry import Metric
 
 MAX_LENGTH = 512
-"""Characters of the longest label value."""
+"""The maximum length of a label value in characters."""
 
 _DIGEST = 8
 
 
 def label_value(name: str) -> str:
-    """The name with NUL as U+FFFD; a longer one is cut and ends in ``~`` and the head of its SHA-256."""
+    """The name as a label value. NUL becomes U+FFFD. A long name is cut and ends in ``~`` and part of its SHA-256."""
     clean = name.replace("\0", "\N{REPLACEMENT CHARACTER}")
     if len(clean) <= MAX_LENGTH:
         return clean
@@ -25,7 +25,7 @@ def label_value(name: str) -> str:
 
 
 def escaped(value: str) -> str:
-    """A label value as it stands between quotes, in both formats."""
+    """A label value escaped for both text formats, without the quotes."""
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
@@ -34,20 +34,20 @@ class Family(Protocol):
 
     @property
     def metric(self) -> Metric:
-        """What the register says of it."""
+        """The metric as declared in `karrot.telemetry`."""
 
     def samples(self) -> Iterator[Sample]:
-        """The samples as the client library has them."""
+        """The samples as objects of the client library."""
 
     def pieces(self) -> Iterator[str]:
-        """The sample lines, in pieces that are small against the whole. Both text formats have the same lines."""
+        """The sample lines, in small pieces. Both text formats have the same lines."""
 
     def only(self, names: Collection[str]) -> Self | None:
-        """The family with no other samples than those of these names; ``None`` if it has none."""
+        """The family with only the samples that have one of these names; ``None`` if it has no such sample."""
 
 
 class ListedFamily:
-    """A family of few samples."""
+    """A family with few samples, kept in a list."""
 
     def __init__(self, metric: Metric, samples: Iterable[Sample]) -> None:
         self.metric = metric
@@ -79,7 +79,7 @@ def header(metric: Metric, *, openmetrics: bool) -> str:
 
 
 def client_metric(family: Family) -> ClientMetric:
-    """The family as the client library has it."""
+    """The family as an object of the client library."""
     metric = ClientMetric(_family_name(family.metric), family.metric.help, family.metric.kind)
     metric.samples = list(family.samples())
     return metric

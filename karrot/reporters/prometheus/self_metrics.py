@@ -1,4 +1,4 @@
-"""Make the metrics about Karrot itself: its counters, its log, its reporters and the Burrows that it hears."""
+"""Makes the metrics about Karrot itself: its counters, its log, its reporters, and when it last heard each Burrow."""
 
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,19 +14,19 @@ Counts = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
 
 
 def one(metric: Metric, value: float) -> ListedFamily:
-    """A family of one sample without labels."""
+    """A family with one sample that has no labels."""
     return ListedFamily(metric, [sample(metric, (), value)])
 
 
 def always(log: Events, *, readable: bool = True) -> Iterator[ListedFamily]:
-    """What can be said even if the log cannot be read."""
+    """The families that are exported even if the log cannot be read."""
     build = sample(telemetry.BUILD_INFO, (__version__, platform.python_version()), 1)
     yield ListedFamily(telemetry.BUILD_INFO, [build])
     yield one(telemetry.LOG_WRITABLE, int(readable and log.writable() is None))
 
 
 def log_families(log: Log) -> Iterator[ListedFamily]:
-    """How much the log holds."""
+    """The families for the size of the log."""
     size = log.size()
     yield one(telemetry.LOG_EVENTS, size.events)
     yield one(telemetry.LOG_SIZE_BYTES, size.bytes)
@@ -34,7 +34,7 @@ def log_families(log: Log) -> Iterator[ListedFamily]:
 
 
 def heard_family(log: Groups, expected: Iterable[str]) -> ListedFamily:
-    """When each cluster was last heard. Burrow writes cluster names in lower case, people may not."""
+    """When each cluster was last heard. Burrow writes cluster names in lower case; the setting may not."""
     heard: dict[str, int] = {}
     for cluster, at_ms in log.heard().items():
         heard[label_value(cluster)] = max(at_ms, heard.get(label_value(cluster), 0))
@@ -47,13 +47,13 @@ def heard_family(log: Groups, expected: Iterable[str]) -> ListedFamily:
 
 
 def counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> Iterator[ListedFamily]:
-    """Every declared counter and histogram of the log; a count under a name or labels not declared is not shown.
+    """Every declared counter and histogram of the log. A counter with an undeclared name or label is not shown.
 
-    What has not been counted yet is 0 where the labels are known, so that the first increase is seen as one.
+    A counter that was never incremented is 0 if its labels are known, so Prometheus sees the first increment.
     """
     counts: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for name, labels, value in counters:
-        # Logs may keep 1.0 or 1, and their series must be the same.
+        # A log may store 1.0 or 1. Both must give the same line.
         counts.setdefault(name, {})[tuple(sorted(labels))] = int(value) if value == int(value) else value
     for metric in telemetry.METRICS:
         if isinstance(metric, Histogram):
@@ -63,7 +63,7 @@ def counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> I
 
 
 def reporter_families(log: Events, states: Iterable[ReporterState]) -> Iterator[ListedFamily]:
-    """What each of these reporters, fed by cursor, has not had yet."""
+    """The backlog of each of these reporters, which get events by cursor."""
     size = log.size()
     backlogs = [(state.name, *backlog(log, state, size)) for state in states]
     events, age = telemetry.REPORTER_BACKLOG_EVENTS, telemetry.REPORTER_BACKLOG_AGE

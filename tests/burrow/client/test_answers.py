@@ -193,10 +193,13 @@ def test_a_refused_connection_is_reported() -> None:
     [
         (http_response(b"{}"), "the answer is not Burrow's: .* missing required field `clusters`"),
         (http_response(b"<html>"), "the answer is not Burrow's: The body is not JSON"),
-        (http_response(b'{"clusters":' + b"[" * 100_000), "the answer is not Burrow's: Over 32 levels of JSON"),
-        (http_response(b"[" * 100_000, "404 Not Found"), "HTTP 404, which is not an answer of Burrow's"),
+        (
+            http_response(b'{"clusters":' + b"[" * 100_000),
+            "the answer is not Burrow's: The JSON has more than 32 levels",
+        ),
+        (http_response(b"[" * 100_000, "404 Not Found"), "HTTP 404, which is not an answer of Burrow"),
         (http_response(b'{"clusters":[1]}'), r"The field \$.clusters\[0\] is wrong"),
-        (http_response(b"<html>", "404 Not Found"), "HTTP 404, which is not an answer of Burrow's: '<html>'"),
+        (http_response(b"<html>", "404 Not Found"), "HTTP 404, which is not an answer of Burrow: '<html>'"),
         (http_response(b"", "401 Unauthorized"), "HTTP 401"),
         (http_response(b"", "302 Found", b"Location: https://x/y\r\n"), "a redirect to 'https://x/y'"),
         (http_response(b"\x1b[2J\xff", "404 Not Found"), r"Burrow's: '\\x1b\[2J\\ufffd'"),

@@ -36,7 +36,7 @@ def test_a_file_for_kafkas_own_tools_is_passed_to_the_connector(tmp_path: Path) 
     [
         ("sasl.password=hunter2", "sasl.password is librdkafka's name, and Spark's connector takes Java's"),
         ("ssl.ca.location=/ca.pem", "ssl.truststore.location and ssl.truststore.type=PEM"),
-        ("=hunter2", "there is a line without a name"),
+        ("=hunter2", "a line has no property name: write name=value"),
     ],
 )
 def test_a_property_that_java_does_not_know_is_reported_without_its_value(text: str, said: str, tmp_path: Path) -> None:
