@@ -1,1 +1,1 @@
-"""Runs the real service on simulated Kafka clusters and a fake Burrow, and reports to a fake CloudWatch."""
+"""Runs the real service with simulated Kafka clusters, a fake Burrow and a fake CloudWatch."""

@@ -1,6 +1,6 @@
 """Runs ``karrot demo``: the real service in its own process, between a simulated Burrow and a fake CloudWatch.
 
-All three speak HTTP with each other, on this machine alone.
+The three communicate over HTTP, only on this machine.
 """
 
 import os
@@ -40,16 +40,16 @@ _READY_S = 20.0
 _STOP_S = 12.0
 _OK = 200
 _GROUPS_AT_SPEED_1 = 1000
-"""So many at speed 1 cost a third of a processor, and the service as much: 200 verdicts a second."""
+"""This many groups at speed 1 (200 verdicts a second) use a third of a processor; the service uses another third."""
 _MAKING_MS = 5
-"""What the past of a group takes to simulate, on a machine that is not idle."""
+"""How long it takes to simulate the past of a group, on a machine that is not idle."""
 _WORTH_A_WORD_MS = 2000
 _LATE_MS = 5000
 _LEASH = 'read -r _; kill -TERM "$1"'
 _MOST_KEPT = 50_000
-"""Data that the fake CloudWatch remembers: about three hours of 24 groups."""
+"""How many data the fake CloudWatch keeps: about three hours of 24 groups."""
 _TABLES = f"{PREFIX}TABLES_DIR"
-"""What ``make history`` made may be shown: its groups have the names of the demo's."""
+"""The one setting taken from the environment: the tables of ``make history`` have groups with the demo's names."""
 
 _CLOUDWATCH = {
     f"{PREFIX}REPORTERS": "prometheus,cloudwatch",
@@ -65,12 +65,12 @@ _CLOUDWATCH = {
 
 
 def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
-    """Run until Ctrl-C, SIGTERM or SIGHUP; return the exit code.
+    """Run until Ctrl-C, SIGTERM or SIGHUP. Returns the exit code.
 
-    SIGUSR1 lets another Burrow take over: the failover's herd.
+    On SIGUSR1 another Burrow takes over and posts every group at once, as in a failover.
 
-    Without a port, 5000 or the next free one is taken. Raises `OSError` for a given port that is taken and
-    `LogUnavailableError` if the service does not get ready.
+    ``port`` ``None`` means 5000 or the next free port. Raises `OSError` if the given port is in use, and
+    `LogUnavailableError` if the service does not become ready.
     """
     logs.configure("WARNING", sys.stdout)
     chosen = _free_port(_DEFAULT_PORT, _PORTS_TRIED) if port is None else _free_port(port, 1)
@@ -89,26 +89,26 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
         burrow = _simulated(groups, seed, kept_up, clock, stop)
         if burrow is None:
             return 0 if service.poll() is None else 1
-        told = f"{groups} consumer groups on {len(CLUSTERS)} clusters (seed {seed}, speed {kept_up:g})"
+        summary = f"{groups} consumer groups on {len(CLUSTERS)} clusters (seed {seed}, speed {kept_up:g})"
         if kept_up < speed:
             verdict_s = DEMO.notifier.interval / kept_up
-            told += f"\nSlower than speed {speed:g}, to keep up: each group is heard of every {verdict_s:.0f} s"
+            summary += f"\nSlower than speed {speed:g}, to keep up: one event per group every {verdict_s:.0f} s"
         with (
             BurrowServer(RestApi(burrow, clock, Random(seed))) as rest,  # noqa: S311 (the order of lists)
             closing(HttpSender(f"http://{_HOST}:{chosen}/burrow", idempotency_key="1")) as send,
         ):
-            print(_greeting(chosen, rest.url, cloudwatch.url, told), flush=True)  # noqa: T201 - what the command is there to say
+            print(_greeting(chosen, rest.url, cloudwatch.url, summary), flush=True)  # noqa: T201 - the command's output
             run(burrow, send, stop, clock=clock, failover=failover)
         return 0 if service.poll() is None else 1
 
 
 def kept_up_speed(groups: int, speed: float) -> float:
-    """The speed that is asked for, or the highest at which so many groups leave a processor time for the service."""
+    """The requested speed, or the highest speed at which this many groups leave enough processor for the service."""
     return min(speed, _GROUPS_AT_SPEED_1 / groups)
 
 
 def _simulated(groups: int, seed: int, speed: float, clock: Clock, stop: threading.Event) -> FakeBurrow | None:
-    """The simulated Burrow, which starts when it can have been made; ``None`` if a signal came first."""
+    """The simulated Burrow. It starts at the expected end of its creation. ``None`` if a signal came first."""
     with suppress(_Ended), _ended_by_signals():
         if not stop.is_set():
             making_ms = groups * _MAKING_MS
@@ -116,7 +116,7 @@ def _simulated(groups: int, seed: int, speed: float, clock: Clock, stop: threadi
                 print(f"Simulating the past of {groups} groups: {making_ms // 1000} s or more …", flush=True)  # noqa: T201
             now_ms = clock.wall_ms() + making_ms
             burrow = simulate(groups, seed=seed, speed=speed, clusters=CLUSTERS, now_ms=now_ms)
-            while clock.wall_ms() - now_ms > _LATE_MS:  # it took longer: nobody waits for what was due meanwhile
+            while clock.wall_ms() - now_ms > _LATE_MS:  # creation took longer: drop the posts that are late already
                 now_ms = clock.wall_ms()
                 burrow.due(now_ms)
             return burrow
@@ -124,13 +124,13 @@ def _simulated(groups: int, seed: int, speed: float, clock: Clock, stop: threadi
 
 
 def _ending() -> tuple[signal.Signals, ...]:
-    """The signals that end the demo: also that its terminal has closed, but not under ``nohup``."""
+    """The signals that end the demo. SIGHUP (the terminal was closed) is one of them, except under ``nohup``."""
     ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM) if ignores_hangup else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _Ended(BaseException):
-    """A signal came while nobody looked at an event."""
+    """A signal came while the simulation was being created."""
 
 
 @contextmanager
@@ -157,12 +157,12 @@ def _free_port(first: int, tried: int) -> int:
             return int(probe.getsockname()[1])
     last = first + tried - 1
     taken = f"port {first} is" if tried == 1 else f"ports {first} to {last} are all"
-    raise OSError(f"{taken} in use on {_HOST}: choose another one with --port, or let the system choose: --port 0")
+    raise OSError(f"{taken} in use on {_HOST}: choose another port with --port, or let the system choose: --port 0")
 
 
 def _set_on_signals(event: threading.Event, *numbers: signal.Signals) -> None:
     def on_signal(_number: int, _frame: FrameType | None) -> None:
-        # By a thread: this interrupts the code that waits for the event, perhaps while that holds its lock.
+        # In a thread: the signal interrupts the code that waits for the event, which may hold the event's lock.
         threading.Thread(target=event.set).start()
 
     for number in numbers:
@@ -171,18 +171,18 @@ def _set_on_signals(event: threading.Event, *numbers: signal.Signals) -> None:
 
 @contextmanager
 def _service(port: int, directory: Path, cloudwatch: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """``karrot serve`` with settings of its own, whatever the environment says; stopped at the end."""
+    """Run ``karrot serve`` with the demo's own settings, independent of the environment. Stop it at the end."""
     command = [sys.executable, "-m", "karrot", "serve", "--bind", f"{_HOST}:{port}"]
-    # A session of its own: Ctrl-C at the terminal reaches only the demo, which then stops the service in good order.
+    # In its own session: Ctrl-C at the terminal reaches only the demo, which then stops the service properly.
     environment = environment_of(os.environ, directory, cloudwatch)
     service = subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603
-    # A shell that stops the service when a pipe closes: here at the end, or by the system if the demo is killed.
+    # This shell stops the service when its pipe closes: at the end of the demo, or when the demo is killed.
     held = ["/bin/sh", "-c", _LEASH, "sh", str(service.pid)]
     leash = subprocess.Popen(held, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
     try:
         yield service
     finally:
-        if service.poll() is not None:  # its number may be another's
+        if service.poll() is not None:  # the service has ended, and another process may have its id now
             leash.kill()
         leash.communicate()
         _await_end(service)
@@ -197,7 +197,7 @@ def _await_end(service: "subprocess.Popen[bytes]") -> None:
 
 
 def environment_of(environ: Mapping[str, str], directory: Path, cloudwatch: str) -> dict[str, str]:
-    """Nothing of this machine's own accounts, and no proxy: the service speaks with nobody but the fake CloudWatch."""
+    """The environment of the service, without AWS accounts and proxies: it can send only to the fake CloudWatch."""
     kept = {
         name: value
         for name, value in environ.items()
@@ -211,7 +211,7 @@ def _await_ready(service: "subprocess.Popen[bytes]", port: int, stop: threading.
     deadline = time.monotonic() + _READY_S
     while not _is_ready(port):
         if service.poll() is not None or time.monotonic() > deadline:
-            raise LogUnavailableError("the service did not start; what it said is above")
+            raise LogUnavailableError("the service did not start; its messages are above")
         if stop.wait(0.05):
             return
 
@@ -231,23 +231,23 @@ def _stop_with(service: "subprocess.Popen[bytes]", stop: threading.Event) -> Non
 
 
 def _typed() -> str:
-    """How this program is called from where somebody stands: by its path if no ``karrot`` is found, as in a clone."""
-    beside = Path(sys.executable).with_name("karrot")
-    return "karrot" if shutil.which("karrot") or not beside.exists() else shlex.quote(os.path.relpath(beside))
+    """The command to type for this program: ``karrot``, or its path if ``karrot`` is not on PATH, as in a clone."""
+    installed = Path(sys.executable).with_name("karrot")
+    return "karrot" if shutil.which("karrot") or not installed.exists() else shlex.quote(os.path.relpath(installed))
 
 
-def _greeting(port: int, burrow: str, cloudwatch: str, told: str) -> str:
+def _greeting(port: int, burrow: str, cloudwatch: str, summary: str) -> str:
     base = f"http://{_HOST}:{port}"
     return (
-        f"Karrot with a simulated Burrow: {told}\n\n"
+        f"Karrot with a simulated Burrow: {summary}\n\n"
         f"  page        {base}/\n"
         f"  metrics     {base}/metrics\n"
         f"  API         {base}/api/v1/groups\n"
         f"  health      {base}/readyz\n"
         f"  Burrow      {_typed()} groups --burrow {burrow} --cluster {CLUSTERS[0]}\n"
         f"  CloudWatch  {base}/reporters/cloudwatch\n"
-        f"              {cloudwatch}/ is the stand-in that it sends to; nothing goes to AWS\n\n"
-        "make history: a simulated week of such groups as tables, and a report of it.\n"
-        "Groups fall behind and recover as you watch. Ctrl-C stops everything;\n"
-        f"kill -USR1 {os.getpid()} stages a failover of Burrow, which posts every group at once."
+        f"              {cloudwatch}/ is the local fake CloudWatch; nothing goes to AWS\n\n"
+        "make history: makes tables and a report from a simulated week of these groups.\n"
+        "Groups fall behind and recover as you watch. Ctrl-C stops everything.\n"
+        f"kill -USR1 {os.getpid()} simulates a failover of Burrow, which posts every group at once."
     )

@@ -1,4 +1,4 @@
-"""Makes the consumer groups of the demo: their names, their topics, and how each falls behind and recovers."""
+"""Makes the consumer groups of the demo: their names, topics and behaviours (how each falls behind and recovers)."""
 
 import math
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ BEHAVIOURS = {
     "deleted": Behaviour((Phase(150), Phase(420, exists=False)), starts=(60, 100)),
     "just joined": Behaviour((Phase(600, pace=2.5, goes_back=45, stagger=8), Phase(60, exists=False)), starts=(5, 10)),
 }
-"""Afflictions by name. In each a group falls behind and recovers; rounds last one to ten minutes."""
+"""Behaviours by name. A group with a behaviour falls behind and recovers in rounds of one to ten minutes."""
 
 _ORDER = (
     *("slowly falling behind", "healthy", "spiky", "stalled", "healthy", "skewed"),
@@ -56,7 +56,7 @@ _OFFSETS_PARTITIONS = 50
 
 
 def application_groups(count: int, seed: int) -> Iterator[ConsumerGroup]:
-    """So many groups, each with topics of its own; the first dozen shows every behaviour."""
+    """``count`` groups, each with its own topics. The first twelve show every behaviour."""
     for number in range(count):
         group, topic = GROUP_NAMES[number % len(GROUP_NAMES)]
         copy = f"-{number // len(GROUP_NAMES) + 1}" if number >= len(GROUP_NAMES) else ""
@@ -65,7 +65,7 @@ def application_groups(count: int, seed: int) -> Iterator[ConsumerGroup]:
 
 
 def burrows_own_group(cluster: str, seed: int) -> ConsumerGroup:
-    """The group under which Burrow reports its own progress in ``__consumer_offsets``; it names no owner."""
+    """Burrow's own group in a cluster, which shows Burrow's progress in ``__consumer_offsets``. It has no owners."""
     random = Random(f"{seed}/burrow-{cluster}")  # noqa: S311 (a simulation)
     rates = [random.uniform(0.1, 1.0) for _ in range(_OFFSETS_PARTITIONS)]
     topic = _topic(_OFFSETS_TOPIC, rates, random, NO_SPIKES)
@@ -79,7 +79,7 @@ def _application_group(name: str, topic_name: str, behaviour: Behaviour, random:
     rates = [usual_rate * random.uniform(0.9, 1.1) for _ in range(partitions)]
     rates[afflicted[0]] *= behaviour.skew
     topics = [_topic(topic_name, rates, random, behaviour.spikes)]
-    if random.random() < 0.25:  # noqa: PLR2004 (one in four has something to retry)
+    if random.random() < 0.25:  # noqa: PLR2004 (one group in four has a retry topic)
         topics.append(_topic(f"{topic_name}.retry", [usual_rate / 20], random, NO_SPIKES))
     return ConsumerGroup(
         name,
@@ -93,6 +93,6 @@ def _application_group(name: str, topic_name: str, behaviour: Behaviour, random:
 
 
 def _topic(name: str, rates: list[float], random: Random, spikes: Spikes) -> SimulatedTopic:
-    # A day of messages at least lies before the start, so that no log end is negative in the simulated history.
+    # At least a day of messages exists before the start, so that no log end is negative in the simulated history.
     starts = [int(rate * random.uniform(1, 30) * 86_400) for rate in rates]
     return SimulatedTopic(name, rates, starts, random.uniform(0, 2 * math.pi), spikes)

@@ -1,6 +1,6 @@
-"""Simulates topics and consumer groups: log ends, commits, partition owners and deletions, as Kafka has them.
+"""Simulates Kafka topics and consumer groups: log ends, commits, partition owners and deletions.
 
-Times are simulated seconds; 0 is the start and what is before is history. Rates are messages a simulated second.
+Times are simulated seconds. 0 is the start; negative times are history. Rates are messages per simulated second.
 """
 
 import math
@@ -24,7 +24,7 @@ class SimulatedCommit(NamedTuple):
 
 
 class SimulatedOwner(NamedTuple):
-    """A member was assigned a partition."""
+    """A partition was assigned to a member."""
 
     topic: str
     partition: int
@@ -37,18 +37,18 @@ class Deletion(NamedTuple):
 
 
 Record = SimulatedCommit | SimulatedOwner | Deletion
-"""What a group writes to ``__consumer_offsets``."""
+"""A record that a group writes to ``__consumer_offsets``."""
 
 
 class Spikes(NamedTuple):
-    """Every so many seconds, for so many seconds, ``height`` times the usual rate comes on top of it."""
+    """Every ``every`` seconds the rate rises by ``height`` times the usual rate, for ``lasts`` seconds."""
 
     every: float = 60.0
     lasts: float = 0.0
     height: float = 0.0
 
     def seconds_until(self, at: float) -> float:
-        """How much spike there was between 0 and ``at``, in seconds at the usual rate."""
+        """The extra messages between 0 and ``at``, in seconds of the usual rate."""
         whole, rest = divmod(at, self.every)
         return self.height * (whole * self.lasts + min(rest, self.lasts))
 
@@ -58,10 +58,10 @@ NO_SPIKES = Spikes()
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTopic:
-    """Partitions that are written to in slow waves, and perhaps in spikes.
+    """A topic whose produce rate changes in slow waves and perhaps in spikes.
 
-    ``rates`` are the usual ones by partition, ``starts`` the log end offsets around time 0, ``phase`` (radians) where
-    in its wave the topic is then.
+    ``rates`` are the usual rates by partition, ``starts`` are the log end offsets near time 0, and ``phase`` (radians)
+    is the topic's position in its wave at that time.
     """
 
     name: str
@@ -71,21 +71,22 @@ class SimulatedTopic:
     spikes: Spikes = NO_SPIKES
 
     def ends(self, at: float) -> list[float]:
-        """The log end of each partition. Never goes back; a message may be half written."""
+        """The log end of each partition. It never goes back, and may be a fraction."""
         turn = 2 * math.pi / _WAVE_SECONDS
         usual_seconds = at + _WAVE_HEIGHT / turn * math.sin(at * turn + self.phase) + self.spikes.seconds_until(at)
         return [start + rate * usual_seconds for start, rate in zip(self.starts, self.rates, strict=True)]
 
     def mean_rate(self, partition: int) -> float:
-        """Messages a second over a long time."""
+        """The average rate in messages per second, spikes included."""
         return self.rates[partition] * (1 + self.spikes.seconds_until(self.spikes.every) / self.spikes.every)
 
 
 class Phase(NamedTuple):
-    """A stretch of a group's life.
+    """One phase of a group's behaviour.
 
-    ``pace`` is how fast it can read, in mean rates of its topics. On entering it goes back by ``goes_back`` seconds
-    of messages. Partitions commit for the first time ``stagger`` seconds after each other.
+    ``pace`` is how fast the group can read, as a multiple of the mean rates of its topics. At the start of the phase
+    the group goes back by ``goes_back`` seconds of messages. Its partitions start to commit ``stagger`` seconds after
+    each other.
     """
 
     seconds: float
@@ -101,11 +102,11 @@ STEADY = Phase(60)
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What happens to a group, over and over.
+    """The phases that a group repeats in rounds.
 
-    ``afflicts`` is the share of its partitions (at least one) that the phases are about; the others are read well.
-    ``starts`` is the range of the seconds into the first round at time 0; anywhere by default. ``skew`` is how many
-    times more than others the first afflicted partition is written to.
+    ``afflicts`` is the share of its partitions (at least one) that the phases affect; the others are read normally.
+    ``starts`` is the range of positions in the first round at time 0, in seconds; by default any position. ``skew``
+    multiplies the produce rate of the first affected partition.
     """
 
     phases: tuple[Phase, ...] = (STEADY,)
@@ -141,9 +142,10 @@ class _Assigned:
 
 
 class ConsumerGroup:
-    """One group that reads its topics as its behaviour says and commits all partitions at once, if it commits.
+    """One group that reads its topics by its behaviour. When it commits, it commits all partitions together.
 
-    ``tempo`` is the range of how fast it goes through its phases: no two are in step, unless it is ``(1, 1)``.
+    ``tempo`` is the range of the speed at which groups go through their phases. Unless it is ``(1, 1)``, no two groups
+    stay in step.
     """
 
     def __init__(
@@ -179,11 +181,11 @@ class ConsumerGroup:
         self._stepped_at = 0.0
 
     def next_step(self, at: float) -> float:
-        """When the group commits next, after having done so at ``at``."""
+        """The time of the next commit after a commit at ``at``."""
         return at + self._commit_every * self._random.uniform(0.9, 1.1)
 
     def step(self, at: float) -> list[Record]:
-        """Read up to a time later than the last step's, and say what the group then writes."""
+        """Read until ``at``, which is later than the last step. Returns the records that the group writes then."""
         number, phase = self._behaviour.phase(at * self._tempo + self._shift)
         records: list[Record] = []
         if number != self._phase_number:
@@ -206,7 +208,7 @@ class ConsumerGroup:
         self._entered_at = at
 
     def _join(self, at: float) -> Iterator[SimulatedOwner]:
-        """Start at the log ends and share the partitions out in ranges, as Kafka's default assignor does."""
+        """Start at the log ends, and assign the partitions to members in ranges, as Kafka's default assignor does."""
         ends = self._ends(at)
         self._stepped_at = at
         for number, (assigned, end) in enumerate(zip(self._assigned, ends, strict=True)):
@@ -228,5 +230,5 @@ class ConsumerGroup:
                 yield SimulatedCommit(assigned.topic, assigned.partition, int(assigned.position))
 
     def _ends(self, at: float) -> list[float]:
-        """In the order of what is assigned."""
+        """The log ends of all partitions, in the order of ``_assigned``."""
         return [end for topic in self.topics for end in topic.ends(at)]

@@ -90,7 +90,7 @@ def read(request: Request) -> str:
 
 def test_the_demo_sends_to_a_fake_cloudwatch_and_shows_the_data(demo: "subprocess.Popen[bytes]", said: Path) -> None:
     base = address(said)
-    fake = re.findall(r"(http://\S+)/ is the stand-in", said.read_text())[0]
+    fake = re.findall(r"(http://\S+)/ is the local fake CloudWatch", said.read_text())[0]
     wait_for(lambda: {metric for _, metric, *_ in sent(fake)} == {"Heartbeat", "Lag", "LagSeconds"}, 30)
     page = Request(f"{base}/reporters/cloudwatch", headers={"Accept": "text/html"})
     wait_for(lambda: "Heartbeat {Cluster=prod-eu}" in read(page), 30)
@@ -187,6 +187,6 @@ def test_a_given_port_that_is_taken_is_an_error() -> None:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     assert ended.stderr == (
-        f"karrot: port {port} is in use on 127.0.0.1: choose another one with --port, or let the system choose: "
+        f"karrot: port {port} is in use on 127.0.0.1: choose another port with --port, or let the system choose: "
         "--port 0\n"
     )

@@ -203,9 +203,9 @@ class Burrow:
         address = "/".join((self.url, *(_escaped(part) for part in path)))
         # Burrow splits a path after decoding it.
         if any("/" in part for part in path):
-            raise Unaddressable(address, 'a request to Burrow cannot name anything with "/" in its name')
+            raise Unaddressable(address, 'a request to Burrow cannot contain a name with "/" in it')
         if not path[-1]:
-            raise Unaddressable(address, "a request to Burrow cannot have an empty name")
+            raise Unaddressable(address, "a request to Burrow cannot contain a name that is empty")
         return address
 
 

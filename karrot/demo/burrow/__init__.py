@@ -1,1 +1,1 @@
-"""Fakes Burrow: its verdicts, notifier and REST API on a simulated Kafka."""
+"""A fake Burrow: Burrow's verdicts, notifier and REST API for a simulated Kafka."""

@@ -1,4 +1,4 @@
-"""Answers ``GET /v3/config`` as a real Burrow did when it was recorded.
+"""Provides the configuration that the fake Burrow shows under ``/v3/config``, as recorded from a real Burrow.
 
 Source: v1.9.5, ``core/internal/httpserver/structs.go``.
 """
@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 
 class BurrowConfig(NamedTuple):
-    """``main`` is what ``/v3/config`` says; ``modules`` are the details by coordinator and name, in lower case."""
+    """``main`` is the answer of ``/v3/config``; ``modules`` are the modules by coordinator and name, in lower case."""
 
     main: Mapping[str, Any]
     modules: Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -88,4 +88,4 @@ EXAMPLE: Final = BurrowConfig(
         },
     },
 )
-"""A configuration with nothing wrong in it."""
+"""A configuration without mistakes."""

@@ -1,6 +1,6 @@
-"""Fakes Burrow: runs the reference rules and the notifier on a simulated Kafka, by the caller's clock.
+"""Fakes Burrow: it applies the reference rules and the notifier's rules to a simulated Kafka, by the caller's clock.
 
-Nothing here sleeps or sends: `FakeBurrow.due` says what Burrow would have posted up to a moment.
+Nothing here sleeps or sends. `FakeBurrow.due` returns what Burrow would have posted up to a given time.
 """
 
 import heapq
@@ -27,7 +27,7 @@ from karrot.demo.simulated_kafka import ConsumerGroup
 from karrot.event import GroupKey, LagEvent, Status
 
 HISTORY_SECONDS = 40.0
-"""The simulated seconds before its start at which groups begin to commit: their windows are full by then."""
+"""The groups begin to commit this many simulated seconds before the start, so their windows are full at the start."""
 _OK = Status.OK.name
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEAD, _TAIL = b'{"Event":', b"}"
@@ -41,7 +41,7 @@ _ESCAPED = (
 
 
 class OutageState(Enum):
-    """What Burrow's HTTP server says: nothing, ``STARTING`` or ``READY``."""
+    """The state of Burrow's HTTP server: it does not listen, answers ``STARTING``, or answers ``READY``."""
 
     DOWN = "down"
     STARTING = "starting"
@@ -50,11 +50,11 @@ class OutageState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What a restart costs, in simulated seconds one after the other.
+    """The three steps of a restart, in simulated seconds.
 
-    ``down``: nobody listens. ``starting``: Burrow listens, is not ready and lists nothing. ``loading``: it is ready,
-    lists topics and no group, until it has read ``__consumer_offsets``. From its beginning that is the last commit of
-    each partition; with ``start_latest`` it is nothing, and groups come as they commit, without owners.
+    ``down``: Burrow does not listen. ``starting``: it listens, is not ready and lists nothing. ``loading``: it is ready
+    and lists topics but no groups, until it has read ``__consumer_offsets``. It reads the last commit of each
+    partition. With ``start_latest`` it reads nothing old: a group appears with its next commit, without owners.
     """
 
     down: float = 1.0
@@ -63,33 +63,33 @@ class Outage:
     start_latest: bool = False
 
     def begins(self, at: float) -> "RestartTimes":
-        """The start that ends an outage."""
+        """The times of a restart that begins at ``at``."""
         return RestartTimes(
             at + self.down, at + self.down + self.starting, at + self.down + self.starting + self.loading
         )
 
 
 class RestartTimes(NamedTuple):
-    """When Burrow listens, is ready and has read what was written before."""
+    """When Burrow starts to listen, becomes ready, and has read the old records."""
 
     listens_at: float
     ready_at: float
     loaded_at: float
 
     def state(self, at: float) -> OutageState:
-        """What its HTTP server says at a time."""
+        """The state of the HTTP server at a time."""
         if at < self.listens_at:
             return OutageState.DOWN
         return OutageState.STARTING if at < self.ready_at else OutageState.READY
 
 
 ALWAYS = RestartTimes(-math.inf, -math.inf, -math.inf)
-"""Up since long ago."""
+"""The times of a Burrow that has always been up."""
 
 
 @dataclass(frozen=True, slots=True)
 class BurrowSettings:
-    """What a ``burrow.toml`` says, in seconds. The notifier's defaults are Burrow's, the rest is made for the demo."""
+    """The settings of a ``burrow.toml``, in seconds. The notifier's defaults are Burrow's; the others suit the demo."""
 
     notifier: NotifierSettings = field(default_factory=NotifierSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
@@ -98,12 +98,12 @@ class BurrowSettings:
     expire_cache: float = 0.0
 
     def period(self, speed: float) -> float:
-        """From one evaluation of a group to the next: Burrow asks "longer ago than the interval?" every millisecond."""
+        """The time between two evaluations of a group. Burrow checks every millisecond if the interval has passed."""
         return self.notifier.interval + speed / 1000
 
 
 DEMO = BurrowSettings(NotifierSettings(threshold=Status.OK, interval=5, send_interval=3, send_close=True))
-"""A verdict on every group each 5 s, so that a page moves."""
+"""A verdict on every group every 5 s, so that the pages change visibly."""
 
 
 class Post(NamedTuple):
@@ -114,17 +114,17 @@ class Post(NamedTuple):
 
     @property
     def body(self) -> bytes:
-        r"""What Burrow sends with the template ``{\n  "Event": {{ jsonencoder . }}\n}\n``."""
+        r"""The body that Burrow sends with the template ``{\n  "Event": {{ jsonencoder . }}\n}\n``."""
         notification = as_go_writes(to_wire(self.event)).removeprefix(_HEAD).removesuffix(_TAIL)
         return b'{\n  "Event": %b\n}\n' % notification
 
 
 class FakeBurrow:
-    """One Burrow over several clusters, and others that wait for its lock.
+    """One Burrow for several clusters, and other Burrows that wait for its lock.
 
-    Everything happens at simulated seconds that depend on the seed alone, so ``due`` returns the same posts however
-    often it is called. ``speed`` makes those seconds shorter: rates grow and intervals shrink, while every timestamp
-    is a moment of the caller's wall clock, on which the start is at ``start_ms``. Safe to use from several threads.
+    The simulated times of all events depend only on the seed, so ``due`` returns the same posts however often it is
+    called. ``speed`` makes simulated seconds shorter: rates grow and intervals shrink. Every timestamp is a time of the
+    caller's wall clock, and the simulation starts at ``start_ms`` of that clock. Safe to use from several threads.
     """
 
     def __init__(
@@ -154,52 +154,52 @@ class FakeBurrow:
         self._begin(groups)
 
     def due(self, now_ms: int) -> list[Post]:
-        """What Burrow has posted since the last call, in its order. A moment before the last call's brings nothing."""
+        """The posts since the last call, in Burrow's order. Empty for a time before that of the last call."""
         with self.at(now_ms):
             posts, self._posts = self._posts, []
             return posts
 
     @contextmanager
     def at(self, now_ms: int) -> Iterator[Mapping[str, Storage]]:
-        """What Burrow holds of each cluster at a moment; nothing else happens inside the block."""
+        """Burrow's storage of each cluster at a time. Inside the ``with`` block the simulation stands still."""
         with self._one_at_a_time:
             self._run_until((now_ms - self._start_ms) * self._speed / 1000)
             yield self._offsets.storages
 
     def state(self, now_ms: int) -> OutageState:
-        """What its HTTP server says at a moment."""
+        """The state of the HTTP server at a time."""
         with self.at(now_ms):
             return self._start.state(self._at)
 
     def verdict(self, cluster: str, group: str, now_ms: int) -> LagEvent | None:
-        """The verdict on a group with all its partitions, ``None`` if it is unknown; perhaps out of the cache."""
+        """The verdict on a group with all its partitions, perhaps from the cache; ``None`` for an unknown group."""
         with self.at(now_ms) as storages:
             return self._verdict(GroupKey(cluster, group), self._at) if cluster in storages else None
 
-    # --- what befalls it, at the last moment that was asked for ---
+    # --- failures, at the last simulated time ---
 
     def failover(self, to: str | None = None) -> None:
-        """Let another Burrow have the lock: all groups are due at once and stay in phase.
+        """Give the lock to another Burrow. Then all groups are due at the same time and stay in phase.
 
-        One that never had it gives incidents new ids and closes none of the old ones; one that had it before goes on
-        with its own. Without a name it is one that never had it.
+        A Burrow that never had the lock gives incidents new ids and closes no old incidents. A Burrow that had the lock
+        before continues its own incidents. Without a name, a new Burrow gets the lock.
         """
         with self._one_at_a_time:
             self._lock.release()
             self._hand_lock(self._lock.instance(to))
 
     def lose_lock(self) -> None:
-        """ZooKeeper is away: nobody evaluates and nobody sends, until `failover` says who does."""
+        """Take the lock away, as if ZooKeeper were down: no Burrow evaluates or sends until `failover` is called."""
         with self._one_at_a_time:
             self._lock.release()
 
     def split(self) -> None:
-        """Let one more Burrow believe that it has the lock: both send every group, with ids of their own."""
+        """Give the lock to one more Burrow, as in a split network: both send every group, each with its own ids."""
         with self._one_at_a_time:
             self._hand_lock(self._lock.instance())
 
     def restart(self, outage: Outage = Outage()) -> None:
-        """Let Burrow forget everything and start again. It evaluates nothing in its first 60 seconds."""
+        """Restart Burrow with empty storage. It evaluates nothing in its first 60 seconds."""
         with self._one_at_a_time:
             self._start = start = outage.begins(self._at)
             self._lock.release()
@@ -232,7 +232,7 @@ class FakeBurrow:
         return self._start_ms + int(at * 1000 / self._speed)
 
     def _while_current(self, action: Callable[[float], None]) -> Callable[[float], None]:
-        """An action that a later restart makes void."""
+        """An action that does nothing after a later restart."""
         start = self._start
         return lambda at: action(at) if self._start is start else None
 
@@ -254,7 +254,7 @@ class FakeBurrow:
         return step
 
     def _verdict(self, key: GroupKey, at: float) -> LagEvent | None:
-        """With all partitions, perhaps out of the cache."""
+        """The verdict with all partitions, perhaps from the cache."""
         evaluated_at, event = self._cache.get(key, (-math.inf, None))
         if event is None or at - evaluated_at >= self.settings.expire_cache:
             event = self._evaluated(key, at, show_all=True)
@@ -270,7 +270,7 @@ class FakeBurrow:
         return evaluate_group(key.cluster, key.consumer, partitions, now_ms, show_all=show_all)
 
     def _bad_partitions(self, key: GroupKey, at: float) -> LagEvent | None:
-        """The verdict that the notifier sends: of what the cache holds, it leaves the well partitions out."""
+        """The verdict that the notifier sends, without the partitions that are OK; perhaps from the cache."""
         if not self.settings.expire_cache:
             return self._evaluated(key, at, show_all=False)
         verdict = self._verdict(key, at)
@@ -287,7 +287,7 @@ class FakeBurrow:
         self._do_at(first_refresh, self._while_current(self._refresh_groups))
 
     def _refresh_groups(self, at: float) -> None:
-        """Forget deleted groups; evaluate new ones from a random moment within the interval on."""
+        """Forget deleted groups. New groups are first evaluated at a random time within the interval."""
 
         def meet(_: GroupKey) -> NotifiedAt:
             return NotifiedAt(at + self._random.uniform(0, self.settings.notifier.interval) - self._period)
@@ -335,7 +335,7 @@ class FakeBurrow:
 def simulate(
     groups: int, *, seed: int, speed: float, clusters: Sequence[str], now_ms: int, settings: BurrowSettings = DEMO
 ) -> FakeBurrow:
-    """A Burrow over so many groups, dealt out to the clusters, and one of its own in each. It starts at ``now_ms``."""
+    """A Burrow for ``groups`` groups, spread over the clusters, plus its own group in each. It starts at ``now_ms``."""
     world = {cluster: [burrows_own_group(cluster, seed)] for cluster in clusters}
     for number, group in enumerate(application_groups(groups, seed)):
         world[clusters[number % len(clusters)]].append(group)
@@ -344,7 +344,7 @@ def simulate(
 
 
 def posted(verdict: LagEvent, sent: SentNotification) -> Post:
-    """What is sent of a verdict that lists the bad partitions alone."""
+    """The post for a verdict that lists only the partitions worse than OK."""
     incident = sent.incident
     if incident is None:
         return Post(verdict, sent.is_close)
@@ -353,12 +353,12 @@ def posted(verdict: LagEvent, sent: SentNotification) -> Post:
 
 
 def incident_id(random: Random) -> uuid.UUID:
-    """As Burrow makes them."""
+    """A random incident id, in Burrow's format."""
     return uuid.UUID(int=random.getrandbits(128), version=4)
 
 
 def as_go_writes(body: bytes) -> bytes:
-    """JSON with the characters escaped that Go does not let into a web page; they are found in texts alone."""
+    """The JSON with the characters escaped that Go escapes for HTML. These characters occur only inside strings."""
     for character, escaped in _ESCAPED:
         body = body.replace(character, escaped)
     return body

@@ -1,8 +1,8 @@
-"""Decides, by the rules of Burrow's notifiers, whether a verdict causes a notification, and which.
+"""Decides by the rules of Burrow's notifiers whether a verdict causes a notification, and which one.
 
-Source: v1.9.5, ``core/internal/notifier/coordinator.go``. Of several Burrows only a holder of the ZooKeeper lock
-``<root-path>/notifier`` evaluates and sends (``manageEvalLoop``). What a Burrow remembers while another holds the lock
-is not lost: it goes on with its own incidents when it gets the lock back.
+Source: v1.9.5, ``core/internal/notifier/coordinator.go``. If several Burrows run, only the holder of the ZooKeeper lock
+``<root-path>/notifier`` evaluates and sends (``manageEvalLoop``). A Burrow that loses the lock keeps its memory: when
+it gets the lock back, it continues its own incidents.
 """
 
 import re
@@ -17,9 +17,10 @@ from karrot.event import GroupKey, OpenIncident, Status
 
 @dataclass(frozen=True, slots=True)
 class NotifierSettings:
-    """One ``[notifier.X]`` section with Burrow's defaults. Seconds; ``send_interval`` is ``interval`` unless given.
+    """One ``[notifier.X]`` section with Burrow's defaults.
 
-    The lists are regular expressions that are found anywhere in a name; ``""`` is none.
+    Times are in seconds, and ``send_interval`` defaults to ``interval``. The lists are regular
+    expressions that match anywhere in a name; ``""`` means no list.
     """
 
     threshold: int = Status.WARN
@@ -32,22 +33,22 @@ class NotifierSettings:
 
     @property
     def pause_ms(self) -> float:
-        """The milliseconds since the last open that the next one must exceed."""
+        """The minimum time between two open notifications, in milliseconds; it must be exceeded."""
         return 1000 * (self.interval if self.send_interval is None else self.send_interval)
 
     def at_speed(self, speed: float) -> Self:
-        """The same in seconds of a wall clock on which simulated ones are shorter."""
+        """The same settings in seconds of the wall clock, at a simulation speed."""
         return replace(self, interval=self.interval / speed, send_interval=self.pause_ms / 1000 / speed)
 
     def admits(self, name: str) -> bool:
-        """Whether anything is sent of a group."""
+        """Whether notifications of a group are sent, by its name."""
         if self.group_denylist and re.search(self.group_denylist, name):
             return False
         return not self.group_allowlist or re.search(self.group_allowlist, name) is not None
 
 
 class SentNotification(NamedTuple):
-    """A request to be sent."""
+    """A notification to be sent."""
 
     incident: OpenIncident | None
     is_close: bool
@@ -70,10 +71,9 @@ def notify(
     *,
     name: str = "",
 ) -> SentNotification | None:
-    """Take a verdict on a group: update what is remembered of it, return what is to be sent.
+    """Process a verdict on a group: update the group's memory and return the notification to send, if any.
 
-    Whether the request succeeds makes no difference to Burrow, so it is not asked. A group that the lists keep out
-    has incidents all the same.
+    Burrow ignores whether the request succeeds, so this does too. A group that the lists exclude still has incidents.
     """
     if group.incident is None and status > Status.OK:
         group.incident = OpenIncident(str(new_id()), now_ms)
@@ -97,7 +97,7 @@ def _decide(group: NotifiedGroup, status: Status, now_ms: int, settings: Notifie
 
 @dataclass(slots=True)
 class NotifiedAt:
-    """A group as one Burrow's notifier knows it; ``evaluated_at`` as in the simulation."""
+    """A group as one Burrow's notifier knows it; ``evaluated_at`` is a simulated time."""
 
     evaluated_at: float
     notified: NotifiedGroup = field(default_factory=NotifiedGroup)
@@ -105,7 +105,7 @@ class NotifiedAt:
 
 @dataclass(slots=True)
 class Instance:
-    """One Burrow. ``tenure`` is another object each time it gets the lock, and ``None`` while it has not got it."""
+    """One Burrow. ``tenure`` is a new object each time it gets the lock, and ``None`` while it does not have it."""
 
     name: str
     groups: dict[GroupKey, NotifiedAt] = field(default_factory=dict)
@@ -114,25 +114,25 @@ class Instance:
     def refresh(
         self, known: Collection[GroupKey], meet: Callable[[GroupKey], NotifiedAt]
     ) -> list[tuple[GroupKey, NotifiedAt]]:
-        """Forget the groups that are gone, meet those that are new and return them."""
+        """Forget deleted groups and add new ones. Returns the new groups."""
         met = [(key, meet(key)) for key in known if key not in self.groups]
         self.groups = {key: self.groups[key] for key in known if key in self.groups} | dict(met)
         return met
 
 
 class Lock:
-    """Who sends: one Burrow, nobody while ZooKeeper is away, and more than one in a split network."""
+    """The ZooKeeper lock. Normally one Burrow has it; none while ZooKeeper is down; several in a split network."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
         self.instances: dict[str, Instance] = {}
 
     def instance(self, name: str | None = None) -> Instance:
-        """A Burrow by name; another one without."""
+        """The Burrow with a name; a new one without a name."""
         name = name or next(each for number in self._numbers if (each := f"burrow-{number}") not in self.instances)
         return self.instances.setdefault(name, Instance(name))
 
     def release(self) -> None:
-        """Nobody holds it."""
+        """Take the lock from every Burrow."""
         for instance in self.instances.values():
             instance.tenure = None

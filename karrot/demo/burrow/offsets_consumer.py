@@ -1,4 +1,4 @@
-"""Reads commits and log ends into the fake Burrow's storage, live or from the beginning of the topic."""
+"""Reads simulated commits and log ends into the fake Burrow's storage, live or from the beginning of the topic."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ World = Mapping[str, Sequence[ConsumerGroup]]
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """A ``[storage.X]`` section; seconds."""
+    """A ``[storage.X]`` section; times in seconds."""
 
     intervals: int = DEFAULT_INTERVALS
     min_distance: float = 0
@@ -24,7 +24,7 @@ class StorageSettings:
 
 
 class _Kept(NamedTuple):
-    """A commit as Kafka has it."""
+    """A commit as Kafka keeps it."""
 
     commit: SimulatedCommit
     order: int
@@ -33,7 +33,7 @@ class _Kept(NamedTuple):
 
 @dataclass(slots=True)
 class _Compacted:
-    """What compaction leaves of a group: for each partition the last commit and the last owner."""
+    """The records of a group after compaction: the last commit and the last owner of each partition."""
 
     commits: dict[tuple[str, int], _Kept] = field(default_factory=dict)
     owners: dict[tuple[str, int], SimulatedOwner] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class OffsetsConsumer:
         return [GroupKey(cluster, group) for cluster, storage in self.storages.items() for group in storage.groups()]
 
     def read_log_ends(self, at: float) -> None:
-        """Ask the brokers for the log end of every partition that a group reads."""
+        """Read the log end of every partition that a group reads."""
         for cluster, groups in self._world.items():
             storage = self.storages[cluster]
             for topic in {topic.name: topic for group in groups for topic in group.topics}.values():
@@ -63,7 +63,7 @@ class OffsetsConsumer:
                     storage.put_log_end(topic.name, partition, int(end), partition_count=len(ends))
 
     def written(self, key: GroupKey, records: Iterable[Record], now_ms: int, *, is_read: bool) -> None:
-        """A group wrote something; it is read at once, or stays where it is."""
+        """Take the records that a group wrote. With ``is_read`` they go to the storage at once; else only to Kafka."""
         storage, orders = self.storages[key.cluster], self._orders[key.cluster]
         for record in records:
             if isinstance(record, SimulatedCommit):
@@ -81,13 +81,13 @@ class OffsetsConsumer:
                     storage.delete_group(key.consumer)
 
     def forget(self, *, from_latest: bool) -> None:
-        """Start from nothing, as after a restart; ``from_latest`` leaves no backlog to read."""
+        """Empty the storage, as after a restart. ``from_latest`` also drops the backlog of old records."""
         self.storages = self._empty()
         if from_latest:
             self._compacted = {}
 
     def read_backlog(self, now_ms: int) -> None:
-        """Read what was written before, with the times of then."""
+        """Read the backlog of old records, with their original times."""
         for key, compacted in self._compacted.items():
             storage = self.storages[key.cluster]
             for owner in compacted.owners.values():

@@ -22,14 +22,14 @@ _SLICE_MS = 100
 
 
 Sender = Callable[[bytes], int]
-"""Sends one body; returns the HTTP status, raises ``OSError`` or ``HTTPException`` if there was no answer."""
+"""Sends one body and returns the HTTP status. Raises ``OSError`` or ``HTTPException`` if there was no answer."""
 
 
 class HttpSender:
-    """Burrow's HTTP notifier: keeps two idle connections, opens more when they are busy, never retries.
+    """Burrow's HTTP notifier: it keeps two idle connections, opens more when these are busy, and never retries.
 
-    With an idempotency key, a request on a kept connection that breaks is repeated on a new one, as Go does.
-    ``timeout`` is in seconds and holds for each wait on the socket. Safe to use from several threads.
+    With an idempotency key, if a reused connection breaks, the request is repeated on a new one, as Go does.
+    ``timeout`` is in seconds and applies to each wait on the socket. Safe to use from several threads.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class HttpSender:
         self._lock = threading.Lock()
 
     def __call__(self, body: bytes, /) -> int:
-        """Post one body. The answer's text is read and dropped; what it says changes nothing for Burrow."""
+        """Post one body. The answer's body is read and dropped, because Burrow ignores it."""
         connection = self._take_idle()
         if connection is not None:
             try:
@@ -104,7 +104,7 @@ class HttpSender:
 
 
 def _was_closed(idle: HTTPConnection) -> bool:
-    """Whether the server hung up meanwhile: an idle connection has nothing else to read."""
+    """Whether the server has closed an idle connection. Such a connection has nothing else to read."""
     poll = select.poll()
     poll.register(idle.sock, select.POLLIN)
     return bool(poll.poll(0))
@@ -112,7 +112,7 @@ def _was_closed(idle: HTTPConnection) -> bool:
 
 @dataclass(slots=True)
 class PostTally:
-    """What became of the posts. ``skipped`` were due so long ago that nobody would have sent them."""
+    """Counts the posts by outcome. ``skipped`` posts were due so long ago that they were not sent."""
 
     accepted: int = 0
     refused: int = 0
@@ -127,25 +127,25 @@ class PostTally:
         with self._lock:
             self.accepted += is_accepted
             self.refused += not is_accepted
-        self._say(None if is_accepted else f"HTTP {status}")
+        self._log_change(None if is_accepted else f"HTTP {status}")
 
     def broke(self, error: Exception) -> None:
         """Count a post without an answer."""
         with self._lock:
             self.failed += 1
-        self._say(f"{type(error).__name__}: {error}")
+        self._log_change(f"{type(error).__name__}: {error}")
 
     def skip(self) -> None:
-        """Count a post that comes too late to be sent. The first one is logged, because it may be that none is sent."""
+        """Count a post that is too late to be sent. The first one is logged, as perhaps none is ever in time."""
         self.skipped += 1
         if self.skipped == 1:
             _log.warning(
                 "the fake Burrow skips posts that are late",
-                remedy="fewer groups or a lower speed, if the machine did not just sleep",
+                remedy="use fewer groups or a lower speed, unless the machine was asleep",
             )
 
-    def _say(self, problem: str | None) -> None:
-        """Log changes only: Burrow logs each failure, but here they would drown everything else."""
+    def _log_change(self, problem: str | None) -> None:
+        """Log a problem only when it changes: Burrow logs each failure, but here that would hide everything else."""
         if problem != self.last_problem:
             self.last_problem = problem
             if problem:
@@ -155,7 +155,7 @@ class PostTally:
 
 
 def _due(burrow: FakeBurrow, since_ms: int, until_ms: int, stop: threading.Event) -> Iterator[Post]:
-    """What is due, each soon after it was evaluated, however much there is to catch up with; less once it stops."""
+    """The due posts, in slices of time, so that each comes soon after its evaluation. Ends early on ``stop``."""
     for moment_ms in (*range(since_ms + _SLICE_MS, until_ms, _SLICE_MS), until_ms):
         for due in burrow.due(moment_ms):
             if stop.is_set():
@@ -176,10 +176,10 @@ def run(
     threads: int = 16,
     pause: float = 0.05,
 ) -> PostTally:
-    """Post what is due until ``stop`` is set; returns when the last post has ended.
+    """Post what is due until ``stop`` is set. Returns when the last post has ended.
 
-    While all ``threads`` wait for answers nothing new is evaluated: a slow sink slows Burrow too. Setting
-    ``failover`` lets another Burrow take over once. After a sleep of the machine, what was due meanwhile is skipped.
+    While all ``threads`` wait for answers, nothing new is evaluated: a slow receiver slows Burrow too. Setting
+    ``failover`` makes another Burrow take over once. After the machine was asleep, the posts of that time are skipped.
     """
     tally = tally or PostTally()
     free = threading.BoundedSemaphore(threads)
@@ -204,6 +204,6 @@ def run(
                     tally.skip()
                     continue
                 free.acquire()
-                # Asking for the result makes the pool log what nobody expected.
+                # Reading the result makes the pool log an unexpected exception.
                 pool.submit(post, due).add_done_callback(Future.result)
     return tally

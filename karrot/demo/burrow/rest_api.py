@@ -1,7 +1,7 @@
-"""Answers as Burrow's REST API v3 does, path by path (v1.9.5, ``core/internal/httpserver``).
+"""Serves the fake Burrow's REST API v3, with the same answers as Burrow v1.9.5 (``core/internal/httpserver``).
 
-Everything is written as Go writes it: the same keys in the same order, lists in random order, partitions by topics in
-random order, 404 for what is not known, ``error`` false where it is a verdict that says so.
+The JSON is the same as Go's: the same keys in the same order, lists in random order, and partitions grouped by topic in
+random order of topics. An unknown name gives 404. A verdict NOTFOUND also gives 404, but with ``error`` false.
 """
 
 import threading
@@ -36,11 +36,11 @@ _REQUESTS_KEPT = 1000
 """A demo may run for weeks: the server keeps only the newest requests."""
 
 _SNIFFED = 2048
-"""Go tells the length of a body that it can hold back as a whole, and sends a longer one in chunks."""
+"""Go sends Content-Length for a body that fits into its buffer of this many bytes, and chunks for a longer body."""
 
 
 class RestAnswer(NamedTuple):
-    """What is sent."""
+    """An HTTP answer."""
 
     status: int
     content_type: str
@@ -48,14 +48,14 @@ class RestAnswer(NamedTuple):
     location: str = ""
 
 
-class _Unknown(Exception):  # noqa: N818 (what Burrow says)
-    """The sentence of a 404."""
+class _Unknown(Exception):  # noqa: N818 (the name describes what was requested)
+    """A name is unknown; the text is the message of the 404."""
 
 
 class RestApi:
-    """Answers for a fake Burrow and shows a ``configuration``. Safe to use from several threads.
+    """Makes the REST answers of a fake Burrow. Safe to use from several threads.
 
-    The verdicts are those of the fake's own settings: a configuration is shown, not obeyed.
+    It shows the ``configuration`` but does not apply it: verdicts follow the fake Burrow's own settings.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RestApi:
         self._configuration = configuration
 
     def answer(self, method: str, target: str) -> RestAnswer | None:
-        """The answer to a request, ``None`` while nobody listens."""
+        """The answer to a request; ``None`` while Burrow is down."""
         state = self._burrow.state(self._clock.wall_ms())
         path = unquote(urlsplit(target).path)
         match path:
@@ -110,7 +110,7 @@ class RestApi:
             *((f"/v3/config/{each}/:", partial(self._module, coordinator=each)) for each in configured),
         )
 
-    # --- what Burrow holds ---
+    # --- what Burrow stores ---
 
     def _clusters(self) -> "_Said":
         with self._burrow.at(self._clock.wall_ms()) as storages:
@@ -179,10 +179,10 @@ class RestApi:
         return _said("module list returned", request=None, coordinator=coordinator, modules=modules)
 
     def _module(self, name: str, *, coordinator: str) -> "_Said":
-        told = self._configuration.modules[coordinator].get(name.lower())
-        if told is None:
+        module = self._configuration.modules[coordinator].get(name.lower())
+        if module is None:
             raise _Unknown(f"{coordinator} module not found")
-        return _said(f"{coordinator} module detail returned", module=told)
+        return _said(f"{coordinator} module detail returned", module=module)
 
 
 _Said = tuple[int, dict[str, Any]]
@@ -196,7 +196,7 @@ def _called(call: _Call, path: str, names: Sequence[str]) -> RestAnswer:
         status, said = call(*names)
     except _Unknown as unknown:
         return RestAnswer(404, _JSON, _go_json({"error": True, "message": str(unknown), "request": request}))
-    # The request comes last, but in two answers of the configuration, which say where.
+    # ``request`` comes last. Two answers about the configuration have it elsewhere and already contain the key.
     return RestAnswer(status, _JSON, _go_json({"error": False, **said, "request": request}))
 
 
@@ -206,14 +206,12 @@ def _go_json(value: Any) -> bytes:
 
 
 def _matched(pattern: str, path: str) -> list[str] | None:
-    """The names in a path, which is taken apart after it was decoded. A name at the end is not empty."""
-    parts, asked = pattern.split("/"), path.split("/")
-    if len(parts) != len(asked) or not asked[-1]:
+    """The names in a decoded path; ``None`` if it does not match the pattern. A name at the end must not be empty."""
+    parts, names = pattern.split("/"), path.split("/")
+    if len(parts) != len(names) or not names[-1]:
         return None
-    pairs = list(zip(parts, asked, strict=True))
-    return (
-        [given for part, given in pairs if part == ":"] if all(part in (":", given) for part, given in pairs) else None
-    )
+    pairs = list(zip(parts, names, strict=True))
+    return [name for part, name in pairs if part == ":"] if all(part in (":", name) for part, name in pairs) else None
 
 
 def _said(message: str, **more: Any) -> _Said:
@@ -226,7 +224,7 @@ def _verdict_said(verdict: LagEvent) -> _Said:
 
 
 def _stored(tracked: TrackedPartition) -> dict[str, Any]:
-    """One partition of ``/consumer/G``: here, and here alone, it is ``current-lag``."""
+    """One partition in the answer of ``/consumer/G``. Only there the key is ``current-lag``."""
     return {
         "offsets": [
             slot and CommitJson(slot.offset, slot.timestamp_ms, slot.observed_at_ms, slot.lag) for slot in tracked.slots
@@ -238,7 +236,7 @@ def _stored(tracked: TrackedPartition) -> dict[str, Any]:
 
 
 class BurrowServer:
-    """Listens on loopback from the start; serves inside ``with``. Port 0 takes a free one."""
+    """The HTTP server of the fake REST API, on loopback. It serves inside ``with``. Port 0 takes a free port."""
 
     def __init__(self, api: RestApi, port: int = 0) -> None:
         self._server = _Server(api, port)
@@ -261,7 +259,7 @@ class BurrowServer:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True  # kept connections of a client that outlives the test
+    daemon_threads = True  # a client that outlives the test may keep connections open
     request_queue_size = 128
 
     def __init__(self, api: RestApi, port: int) -> None:
@@ -283,13 +281,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
-        """Questions are recorded, not logged."""
+        """Log nothing: requests are recorded."""
 
     def do_GET(self) -> None:
         self.server.asked.append(f"{self.command} {self.path}")
         answer = self.server.api.answer(self.command, self.path)
         if answer is None:
-            self.close_connection = True  # as near as a socket that listens comes to none
+            self.close_connection = True  # the closest to "not listening" for a socket that listens
         else:
             self._send(answer)
 

@@ -1,4 +1,4 @@
-"""Serves the fake CloudWatch over HTTP on loopback. Each connection has a thread."""
+"""Serves the fake CloudWatch over HTTP on loopback, with a thread for each connection."""
 
 import socket
 import threading
@@ -10,7 +10,7 @@ from karrot.demo.cloudwatch.request_handler import AwsAnswer, Handler, HandlerRe
 
 
 class CallerConnection(BaseHTTPRequestHandler):
-    """One connection, kept alive."""
+    """One kept-alive connection from a client."""
 
     protocol_version = "HTTP/1.1"
     server_version = "FakeCloudWatch"
@@ -20,14 +20,14 @@ class CallerConnection(BaseHTTPRequestHandler):
     server: "FakeCloudWatch"
 
     def handle_one_request(self) -> None:
-        """Handle a request whose caller may leave at any time."""
+        """Handle one request. The client may close the connection at any time."""
         try:
             super().handle_one_request()
-        except ConnectionError:  # the caller has gone, as callers of a slow server do
+        except ConnectionError:  # the client has closed the connection
             self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
-        """Calls are recorded, not logged."""
+        """Log nothing: calls are recorded."""
 
     def do_GET(self) -> None:
         """Read the request and send the handler's answer."""
@@ -56,10 +56,10 @@ class CallerConnection(BaseHTTPRequestHandler):
 
 
 class FakeCloudWatch(ThreadingHTTPServer):
-    """CloudWatch's PutMetricData over HTTP on 127.0.0.1, stricter than any client may be loose.
+    """An HTTP server for CloudWatch's PutMetricData on 127.0.0.1, which enforces every documented limit.
 
-    ``port`` 0 takes a free one. It serves from ``with`` or `start` on, until `close`. Tests subclass it and
-    ``connection`` to inject faults. Raises OSError where the port is taken.
+    ``port`` 0 takes a free port. It serves inside ``with``, or from `start` to `close`. Tests subclass it and
+    ``connection`` to inject faults. Raises OSError if the port is in use.
     """
 
     daemon_threads = False  # closing joins them: no thread outlives the server
@@ -84,22 +84,22 @@ class FakeCloudWatch(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """For ``AWS_ENDPOINT_URL_CLOUDWATCH``; a page for people."""
+        """The URL for ``AWS_ENDPOINT_URL_CLOUDWATCH``. In a browser it shows a page with the metrics."""
         return f"http://127.0.0.1:{self.server_port}"
 
     def start(self) -> None:
-        """Serve in threads."""
+        """Start to serve, in threads."""
         self._thread.start()
 
     def close(self) -> None:
-        """Hang up on every caller; returns when every thread has ended."""
+        """Close every connection. Returns when every thread has ended."""
         self.closing.set()
         if self._thread.is_alive():
-            socket.create_connection(("127.0.0.1", self.server_port)).close()  # wakes the one that waits for callers
+            socket.create_connection(("127.0.0.1", self.server_port)).close()  # wakes the accepting thread
             self._thread.join()
         with self._lock:
             for connection in self._open:
-                with suppress(OSError):  # the other side was faster
+                with suppress(OSError):  # the client has closed it already
                     connection.shutdown(socket.SHUT_RDWR)
         self.server_close()
 
@@ -108,11 +108,11 @@ class FakeCloudWatch(ThreadingHTTPServer):
             self.handle_request()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 (socketserver's)
-        """Refuse new connections once closing has begun."""
+        """Refuse new connections after `close` has begun."""
         return not self.closing.is_set()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Remember the connection, then hand it to a thread."""
+        """Note the open connection, then give it to a thread."""
         with self._lock:
             self._open.add(request)
         super().process_request(request, client_address)

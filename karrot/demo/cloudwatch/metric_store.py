@@ -1,6 +1,6 @@
 """Stores the fake CloudWatch's metrics and calls, and shows them as a page and as JSON.
 
-The store is bounded, drops the oldest first, and is safe to use from several threads.
+The store has a limit, drops the oldest entries first, and is safe to use from several threads.
 """
 
 import threading
@@ -36,8 +36,8 @@ _PAGE = """<!doctype html>
   p.note { opacity: .75; }
 </style>
 <h1>Fake CloudWatch</h1>
-<p class="note">Stands in for Amazon CloudWatch on this machine: takes PutMetricData, keeps to its limits,
-sends nothing on. The same as <a href="/points">JSON</a>.</p>
+<p class="note">A local fake of Amazon CloudWatch: it accepts PutMetricData with Amazon's limits
+and sends nothing on. The same data as <a href="/points">JSON</a>.</p>
 <h2>Latest calls</h2>
 <div class="wide"><table>
 <thead><tr><th>At (UTC)<th class="number">Answer<th>Code<th class="number">Data<th class="number">Bytes
@@ -63,14 +63,14 @@ sends nothing on. The same as <a href="/points">JSON</a>.</p>
 {% endfor %}
 </table></div>
 {% else %}
-<p>Nothing was kept yet.</p>
+<p>No metrics are stored yet.</p>
 {% endfor %}
 </html>
 """
 
 
 class MetricId(NamedTuple):
-    """What CloudWatch takes for one metric: the order of its dimensions does not matter, so they are sorted."""
+    """The identity of a metric. The order of dimensions does not matter in CloudWatch, so they are sorted."""
 
     namespace: str
     metric: str
@@ -85,7 +85,7 @@ class StoredPoint(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """A statistic set as it was sent."""
+    """A statistic set as the client sent it."""
 
     sample_count: float
     sum: float
@@ -95,7 +95,7 @@ class Statistics(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredDatum:
-    """One datum as it was taken. ``unit`` is None where none was sent."""
+    """One datum as it was accepted. ``unit`` is ``None`` if none was sent."""
 
     id: MetricId
     timestamp_ms: int
@@ -106,7 +106,7 @@ class StoredDatum:
     resolution: int
 
     def points(self) -> tuple[StoredPoint, ...]:
-        """A point for each value; of a statistic set its minimum and its maximum."""
+        """A point for each value; for a statistic set a point each for its minimum and its maximum."""
         ends = (self.statistics.minimum, self.statistics.maximum) if self.statistics else ()
         return tuple(StoredPoint(self.timestamp_ms, value) for value in (*self.values, *ends))
 
@@ -115,8 +115,8 @@ class StoredDatum:
 class Call:
     """One HTTP request to PutMetricData.
 
-    ``code`` is "" for an accepted request. ``kept`` says whether its ``data`` were stored. ``bytes`` counts the body
-    uncompressed, ``wire_bytes`` as received. ``access_key`` and ``region`` are what the signature names.
+    ``code`` is "" for an accepted request. ``kept`` says whether its ``data`` were stored. ``bytes`` is the size of the
+    uncompressed body, ``wire_bytes`` the size as received. ``access_key`` and ``region`` come from the signature.
     """
 
     at_ms: int
@@ -132,12 +132,12 @@ class Call:
 
 
 def sorted_dimensions(dimensions: Mapping[str, str] | Iterable[tuple[str, str]]) -> Dimensions:
-    """The one order in which a metric's dimensions are kept."""
+    """A metric's dimensions in sorted order."""
     return tuple(sorted(dimensions.items() if isinstance(dimensions, Mapping) else dimensions))
 
 
 class MetricStore:
-    """At most ``most`` data and calls; the oldest make room."""
+    """Keeps at most ``most`` data and ``most`` calls. New ones replace the oldest."""
 
     def __init__(self, most: int) -> None:
         self._lock = threading.Lock()
@@ -147,7 +147,7 @@ class MetricStore:
         self._calls: deque[Call] = deque(maxlen=most)
 
     def keep(self, data: Iterable[StoredDatum]) -> None:
-        """All at once: no reader sees half a request."""
+        """Store all data of a request together, so that no reader sees half a request."""
         with self._lock:
             for datum in data:
                 self._data.append(datum)
@@ -163,28 +163,28 @@ class MetricStore:
             del self._by_metric[oldest.id]
 
     def record(self, call: Call) -> None:
-        """One more call."""
+        """Add a call."""
         with self._lock:
             self._calls.append(call)
 
     def data_of(self, metric: MetricId) -> list[StoredDatum]:
-        """The data of one metric, in the order in which they were taken."""
+        """The data of one metric, in the order in which they were accepted."""
         with self._lock:
             return list(self._by_metric.get(metric, ()))
 
     def metrics(self) -> list[MetricId]:
-        """Sorted."""
+        """The stored metrics, sorted."""
         with self._lock:
             return sorted(self._by_metric)
 
     def calls(self) -> list[Call]:
-        """In the order in which they were answered."""
+        """The calls, in the order in which they were answered."""
         with self._lock:
             return list(self._calls)
 
 
 def metrics_page(store: MetricStore) -> str:
-    """The page that shows the stored metrics to people."""
+    """The HTML page with the stored metrics."""
     metrics = [(metric, data) for metric in store.metrics() if (data := store.data_of(metric))]
     calls = store.calls()[: -_LATEST_CALLS - 1 : -1]
     environment = Environment(autoescape=True, trim_blocks=True)
@@ -193,7 +193,7 @@ def metrics_page(store: MetricStore) -> str:
 
 
 def all_points(store: MetricStore) -> dict[str, Any]:
-    """Every metric with its points as ``[timestamp_ms, value]``, and how many calls were answered how."""
+    """Every metric with its points as ``[timestamp_ms, value]``, and the number of calls for each answer."""
     return {
         "metrics": [_metric(metric, store.data_of(metric)) for metric in store.metrics()],
         "calls": _counted(store.calls()),

@@ -1,4 +1,4 @@
-"""Decodes PutMetricData requests into typed values: AWS JSON 1.0, plain or in gzip."""
+"""Decodes PutMetricData requests (AWS JSON 1.0, plain or gzipped) into typed values."""
 
 import zlib
 from typing import Literal
@@ -9,26 +9,26 @@ _MOST_INFLATED = 64 * 1024 * 1024
 _GZIP = zlib.MAX_WBITS | 16
 
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
-"""What JSON has no number for travels as a word."""
+"""A number. JSON has no NaN and no infinity, so these are sent as words."""
 
 
-class Malformed(Exception):  # noqa: N818 (the name says what the body is)
-    """The body is not what the protocol says; the message is for the caller."""
+class Malformed(Exception):  # noqa: N818 (the name describes the body)
+    """The body does not follow the protocol; the message is for the client."""
 
 
 class _Wire(msgspec.Struct, rename="pascal", frozen=True, gc=False):
-    """Members are absent or null alike; unknown ones are ignored, as AWS JSON does."""
+    """The base of the JSON types. As in AWS JSON, a null member counts as absent, and unknown members are ignored."""
 
 
 class Dimension(_Wire, frozen=True):
-    """Both are required; the validation says so."""
+    """A dimension. Both members are required; the validation checks that."""
 
     name: str | None = None
     value: str | None = None
 
 
 class StatisticSet(_Wire, frozen=True):
-    """Aggregated by the caller."""
+    """Values that the client has aggregated."""
 
     sample_count: Number | None = None
     sum: Number | None = None
@@ -37,7 +37,7 @@ class StatisticSet(_Wire, frozen=True):
 
 
 class MetricDatum(_Wire, frozen=True):
-    """Times are epoch seconds."""
+    """One datum. Its timestamp is in epoch seconds."""
 
     metric_name: str | None = None
     dimensions: list[Dimension] | None = None
@@ -51,14 +51,14 @@ class MetricDatum(_Wire, frozen=True):
 
 
 class Entity(_Wire, frozen=True):
-    """What a metric is about, for the Explore related pane."""
+    """The entity that a metric belongs to, for CloudWatch's "Explore related" pane."""
 
     key_attributes: dict[str, str] | None = None
     attributes: dict[str, str] | None = None
 
 
 class EntityMetricData(_Wire, frozen=True):
-    """Data with the entity they are about."""
+    """Data with the entity that they belong to."""
 
     entity: Entity | None = None
     metric_data: list[MetricDatum] | None = None
@@ -77,7 +77,7 @@ _decoder = msgspec.json.Decoder(PutMetricDataRequest)
 
 
 def inflate(body: bytes, encoding: str) -> bytes:
-    """The body before compression; raises `Malformed` for what is not gzip."""
+    """The uncompressed body. Raises `Malformed` if the body is not valid gzip."""
     if encoding in ("", "identity"):
         return body
     if encoding != "gzip":
@@ -93,7 +93,7 @@ def inflate(body: bytes, encoding: str) -> bytes:
 
 
 def decode_json(body: bytes) -> PutMetricDataRequest:
-    """Raises `Malformed` with the place of what has the wrong type."""
+    """Decode a request. Raises `Malformed` with the path of the value that has a wrong type."""
     try:
         return _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Handles one request to the fake CloudWatch: checks it, stores its data and makes the answer, in AWS JSON 1.0."""
+"""Handles one request to the fake CloudWatch: validates it, stores its data and makes the answer in AWS JSON 1.0."""
 
 import json
 import re
@@ -36,7 +36,7 @@ _FIRST_SERVER_ERROR = 500
 
 @dataclass(frozen=True, slots=True)
 class HandlerRequest:
-    """Header names are in lower case."""
+    """An HTTP request. Header names are in lower case."""
 
     method: str
     path: str
@@ -46,7 +46,7 @@ class HandlerRequest:
 
 @dataclass(frozen=True, slots=True)
 class AwsAnswer:
-    """What goes back."""
+    """An HTTP answer."""
 
     status: int
     body: bytes = b""
@@ -55,7 +55,7 @@ class AwsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """An error. ``code`` is its name in the header for older clients, ``shape`` its name in the service model."""
+    """An error answer. ``code`` is its name in a header for older clients, ``shape`` its name in the service model."""
 
     status: int
     code: str
@@ -65,7 +65,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What the Authorization header says of the caller; the signature itself is not verified."""
+    """The client's access key and Region in the Authorization header. The signature itself is not verified."""
 
     access_key: str
     region: str
@@ -73,7 +73,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """A PutMetricData request as far as it could be read."""
+    """A PutMetricData request, decoded as far as possible."""
 
     caller: Signature | None
     gzip: bool
@@ -83,7 +83,7 @@ class ReadRequest:
 
     @property
     def data(self) -> list[MetricDatum]:
-        """All its data, in their order."""
+        """All data of the request, in order."""
         return [] if isinstance(self.content, Refuse) else [datum for _, datum in members(self.content)]
 
 
@@ -95,14 +95,14 @@ _NOT_FOUND = AwsAnswer(404, b"Not found\n", {"Content-Type": "text/plain"})
 
 
 class Handler:
-    """Answers requests, several at a time: all that its callers' threads share is safe to share."""
+    """Answers requests. Several threads may use it at the same time."""
 
     def __init__(self, store: MetricStore, clock_ms: Callable[[], int]) -> None:
         self._store = store
         self._clock_ms = clock_ms
 
     def answer(self, request: HandlerRequest) -> AwsAnswer:
-        """Answer a GET with a page; everything else is a call of PutMetricData."""
+        """Answer a GET request with a page, and any other request as a call of PutMetricData."""
         return self.page(request.path.partition("?")[0]) if request.method == "GET" else self.put(request)
 
     def page(self, path: str) -> AwsAnswer:
@@ -117,7 +117,7 @@ class Handler:
                 return _NOT_FOUND
 
     def put(self, request: HandlerRequest) -> AwsAnswer:
-        """Keep all data of the request or none, and record the call."""
+        """Store all data of the request or none, and record the call."""
         now_ms, sent = self._clock_ms(), read(request)
         refuse = self.why_refused(sent, now_ms)
         answer = error(refuse) if refuse else _accepted(sent)
@@ -127,7 +127,7 @@ class Handler:
         return answer
 
     def why_refused(self, sent: ReadRequest, now_ms: int) -> Refuse | None:
-        """The error to answer with; ``None`` for a request that is accepted."""
+        """The error answer; ``None`` if the request is accepted."""
         if sent.caller is None:
             return _MISSING_TOKEN
         if isinstance(sent.content, Refuse):
@@ -135,13 +135,13 @@ class Handler:
         found = self.mistakes(sent.content, now_ms)
         if not found:
             return None
-        # The first kind of mistake, with every mistake of that kind.
+        # Report the first kind of mistake, with every mistake of that kind.
         wrong = next(kind for kind in Wrong if any(problem.wrong is kind for problem in found))
         text = "\n".join(problem.text for problem in found if problem.wrong is wrong)
         return Refuse(400, wrong.value, _SHAPES[wrong], text)
 
     def mistakes(self, content: PutMetricDataRequest, now_ms: int) -> list[RequestProblem]:
-        """All that is wrong with a request that could be read."""
+        """All mistakes in a request that could be decoded."""
         found = problems(content, now_ms)
         return [*found, *entity_problems(content)] if content.strict_entity_validation else found
 
@@ -152,7 +152,7 @@ class Handler:
             self._store.keep([_kept_datum(namespace, datum, now_ms) for datum in sent.data])
 
     def record(self, sent: ReadRequest, now_ms: int, status: int, code: str, *, kept: bool) -> None:
-        """Remember the call and how it was answered."""
+        """Record the call and its answer."""
         self._store.record(
             Call(
                 at_ms=now_ms,
@@ -170,7 +170,7 @@ class Handler:
 
 
 def read(request: HandlerRequest) -> ReadRequest:
-    """Read a PutMetricData request."""
+    """Decode a PutMetricData request."""
     encoding = request.headers.get("content-encoding", "")
     plain = request.body
     try:
@@ -189,25 +189,25 @@ def _content(request: HandlerRequest, plain: bytes) -> PutMetricDataRequest | Re
 
 
 def signature(headers: Mapping[str, str]) -> Signature | None:
-    """None for a request that is not signed by version 4."""
+    """The signature of a request; ``None`` if the request is not signed with version 4."""
     found = _SIGNED.match(headers.get("authorization", ""))
     return Signature(*found.groups()) if found else None
 
 
 def error(refuse: Refuse) -> AwsAnswer:
-    """The answer that reports an error."""
+    """The HTTP answer for an error."""
     blame = "Sender" if refuse.status < _FIRST_SERVER_ERROR else "Receiver"
     body = json.dumps({"__type": f"{_SHAPE_PREFIX}#{refuse.shape}", "message": refuse.text})
     return AwsAnswer(refuse.status, body.encode(), {**_HEADERS, "x-amzn-query-error": f"{refuse.code};{blame}"})
 
 
 def json_page(content: object) -> AwsAnswer:
-    """Plain JSON."""
+    """An HTTP answer with plain JSON."""
     return AwsAnswer(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
 
 def _accepted(sent: ReadRequest) -> AwsAnswer:
-    """PutMetricData's 200; a header names the entities that were not associated with their metrics."""
+    """PutMetricData's answer 200. A header names the entities that were not linked to their metrics."""
     failures = () if isinstance(sent.content, Refuse) else entity_problems(sent.content)
     failed = "; ".join(problem.text for problem in failures).replace("\n", " ")
     return AwsAnswer(200, b"{}", _HEADERS | ({"X-Amzn-Failure-Message": failed} if failed else {}))

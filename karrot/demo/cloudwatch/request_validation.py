@@ -1,7 +1,7 @@
-"""Validates a PutMetricData request and says what is wrong in the words of the real server.
+"""Validates a PutMetricData request, and reports mistakes with the messages of the real server.
 
-Every word that somebody has seen the server say is kept; for the rules whose words nobody wrote down, the sentence
-is made like its neighbours. Members are counted from 1.
+If a message of the real server is known, it is used unchanged. For a rule without a known message, a similar message is
+used. Members are counted from 1.
 """
 
 import math
@@ -21,10 +21,10 @@ from karrot.demo.cloudwatch.put_metric_data import (
 
 # The limits of PutMetricData, from the API reference, the service model and the user guide.
 REQUEST_BYTES = 1_000_000
-"""Of the JSON before compression.
+"""The limit of the JSON before compression.
 
-The reference says "1 MB" and neither which megabyte nor whether gzip counts. This is the smaller reading of both, so a
-sender that keeps to it is right in any case (Amazon's own agent stops at 999,000).
+The reference says "1 MB". It does not say which megabyte, or whether gzip counts. This is the smallest possible
+meaning, so a sender within this limit is right in any case (Amazon's own agent stops at 999,000).
 """
 DATA = 1000
 DIMENSIONS = 30
@@ -38,7 +38,7 @@ DIMENSION_VALUE = 1024
 
 GREATEST = 2.0**360
 LEAST = 2.0**-360
-"""Nearer to zero is refused as "too small"; zero itself is taken."""
+"""A value closer to zero is refused as "too small"; zero itself is accepted."""
 
 OLDEST_MS = 14 * 24 * 3600 * 1000
 NEWEST_MS = 2 * 3600 * 1000
@@ -61,7 +61,7 @@ _STATISTICS = {"SampleCount": "sample_count", "Sum": "sum", "Minimum": "minimum"
 
 
 class Wrong(Enum):
-    """Kinds of mistake, in the order in which a request is looked at: the first kind that is found is answered."""
+    """The kinds of mistake, in the order of the checks. The answer reports the first kind that is found."""
 
     MISSING = "MissingParameter"
     VALUE = "InvalidParameterValue"
@@ -69,19 +69,19 @@ class Wrong(Enum):
 
 
 class RequestProblem(NamedTuple):
-    """One line of the answer."""
+    """One mistake, which is one line of the answer."""
 
     wrong: Wrong
     text: str
 
 
 def problems(request: PutMetricDataRequest, now_ms: int) -> list[RequestProblem]:
-    """Everything that is wrong, [] for a request that is taken whole."""
+    """All mistakes in a request; empty if the request is accepted."""
     return [*_namespace_problems(request.namespace or ""), *_collection_problems(request, now_ms)]
 
 
 def entity_problems(request: PutMetricDataRequest) -> list[RequestProblem]:
-    """What is wrong with the entities: it refuses a request only under ``StrictEntityValidation``."""
+    """All mistakes in the entities. They refuse a request only with ``StrictEntityValidation``."""
     return [
         problem
         for number, entry in enumerate(request.entity_metric_data or (), 1)
@@ -115,7 +115,7 @@ def _both(first: str, second: str) -> RequestProblem:
 
 def _text_problems(text: str | None, path: str, most: int) -> Iterable[RequestProblem]:
     is_good = text and len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()
-    return () if is_good else _wrong_text(text, path, most)  # nearly all are good, and there are thousands
+    return () if is_good else _wrong_text(text, path, most)  # the fast path: nearly all of thousands of texts are good
 
 
 def _wrong_text(text: str | None, path: str, most: int) -> Iterator[RequestProblem]:
@@ -159,7 +159,7 @@ def _collection_problems(request: PutMetricDataRequest, now_ms: int) -> Iterator
         yield _too_many("EntityMetricData", ENTITIES)
     if len(data) > DATA:
         yield _too_many("MetricData", DATA)
-        return  # without a look at the members
+        return  # the members are not checked then
     for path, datum in data:
         yield from _datum_problems(datum, path, now_ms)
 
@@ -198,7 +198,7 @@ def _time_problems(at_ms: float, now_ms: int, path: str) -> Iterable[RequestProb
 
 
 def _choice_problems(datum: MetricDatum, path: str) -> Iterator[RequestProblem]:
-    """One of Value, Values and StatisticValues."""
+    """Mistakes in the choice between Value, Values and StatisticValues."""
     value, values, statistics = f"{path}.Value", f"{path}.Values", f"{path}.StatisticValues"
     if datum.value is not None and datum.statistic_values is not None:
         yield _both(value, statistics)

@@ -202,7 +202,7 @@ def test_a_refused_connection_is_reported() -> None:
         (http_response(b"<html>", "404 Not Found"), "HTTP 404, which is not an answer of Burrow: '<html>'"),
         (http_response(b"", "401 Unauthorized"), "HTTP 401"),
         (http_response(b"", "302 Found", b"Location: https://x/y\r\n"), "a redirect to 'https://x/y'"),
-        (http_response(b"\x1b[2J\xff", "404 Not Found"), r"Burrow's: '\\x1b\[2J\\ufffd'"),
+        (http_response(b"\x1b[2J\xff", "404 Not Found"), r"Burrow: '\\x1b\[2J\\ufffd'"),
     ],
 )
 def test_an_answer_of_another_server_is_refused_with_its_reason(script: Script, said: str) -> None:

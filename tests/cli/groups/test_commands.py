@@ -131,7 +131,7 @@ def test_unusual_names_take_one_line_and_cannot_control_the_terminal() -> None:
     assert len({width_of(line[: line.index("OK")]) for line in lines[1:-1]}) == 1
     assert result.stderr == (
         f"""karrot: 'a/b' is not shown: {asked.server.url}/v3/kafka/prod/consumer/a%2Fb/status: """
-        """a request to Burrow cannot name anything with "/" in its name\n"""
+        """a request to Burrow cannot contain a name with "/" in it\n"""
     )
 
 

@@ -64,7 +64,7 @@ def test_the_page_shows_kept_points_and_the_answers_to_calls(fake: ScriptedCloud
 
 
 def test_the_page_says_that_nothing_was_kept(fake: ScriptedCloudWatch) -> None:
-    assert b"Nothing was kept yet." in get(fake, "/").body
+    assert b"No metrics are stored yet." in get(fake, "/").body
 
 
 def test_the_points_are_available_as_json(fake: ScriptedCloudWatch) -> None:
