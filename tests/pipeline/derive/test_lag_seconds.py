@@ -31,14 +31,14 @@ class Verdict(NamedTuple):
 BATCH = [Verdict(minute, 100 * minute, 1_000 * minute, 1_000 * minute, 1.0) for minute in range(11)]
 IDLE = [Verdict(minute, 9_900, 10_000, 10_000, 1.0) for minute in range(11, 40, 5)]
 
-SLOW, NO_RATE, WITHIN, NO_LOOK, FAR_APART, ANEW, NEXT_DAY = range(7)
+SLOW, NO_RATE, WITHIN, NO_LOOK, FAR_APART, RECREATED, NEXT_DAY = range(7)
 HEARD = {
     SLOW: [*BATCH, *IDLE, Verdict(40, 4_000, 10_001, 10_000, 360_000.0)],
     NO_RATE: [*BATCH, *IDLE, Verdict(40, 2_500, 10_000, 10_000, None)],
     WITHIN: [*BATCH, Verdict(11, 10_500, 11_000, 10_000, 31.5)],
     NO_LOOK: [Verdict(minute, 100, 9_000 + minute, 9_000, 7_200.0) for minute in range(3)],
     FAR_APART: [BATCH[0], Verdict(45, 2_500, 10_000, 9_999, 5_000.0)],
-    ANEW: [*BATCH, Verdict(12, 50, 900, 800, 600.0)],
+    RECREATED: [*BATCH, Verdict(12, 50, 900, 800, 600.0)],
     NEXT_DAY: [*BATCH, Verdict(DAY + 30, 4_000, 10_001, 10_000, 9_000.0)],
 }
 
@@ -90,7 +90,7 @@ def test_distant_samples_do_not_give_the_log_end_between_them(seconds: Told) -> 
 
 
 def test_a_recreated_topic_is_not_measured_by_its_old_log(seconds: Told) -> None:
-    assert _newest(seconds, ANEW) == 600.0
+    assert _newest(seconds, RECREATED) == 600.0
 
 
 def test_samples_of_the_day_before_are_not_used_so_that_no_day_depends_on_another(seconds: Told) -> None:

@@ -37,7 +37,10 @@ ENDS: Rows = [
     log_end_row(30, 5, partition=1),  # these partitions have messages but no commits
     log_end_row(30, 0, partition=2),  # these partitions have no messages
     *(log_end_row(seconds, 1_000, "old") for seconds in (60, 120)),
-    *(log_end_row(seconds, ended, "anew") for seconds, ended in ((0, 10), (30, 90), (60, 20), (90, 40), (120, 100))),
+    *(
+        log_end_row(seconds, ended, "created again")
+        for seconds, ended in ((0, 10), (30, 90), (60, 20), (90, 40), (120, 100))
+    ),
     *(log_end_row(seconds, 10 * seconds, "even") for seconds in range(0, 600, 20)),
     *(log_end_row(seconds, _MOST, "edge", partition) for seconds in (0, 60) for partition in range(3)),
     *(log_end_row(seconds, ended, "edge", 3) for seconds, ended in ((0, -_MOST), (60, _MOST))),
@@ -50,7 +53,7 @@ COMMITS: Rows = [
     commit_row(20, "ahead", 500),
     commit_row(20, "gone", 30),
     commit_row(80, "gone", None),
-    commit_row(100, "anew", 30, "anew"),
+    commit_row(100, "created again", 30, "created again"),
     commit_row(10, "heard", 20),
     commit_row(10, "half heard", 20),
     commit_row(40, "unseen", 7, "unseen"),
@@ -84,9 +87,9 @@ EVENTS: Rows = [
         for seconds in range(30, 600, 30)
         for each in _listed("told", seconds, 8 * (seconds - 5), 10 * (seconds // 20 * 20) - 8 * (seconds - 5), "told")
     ),
-    *_listed("told of the edge", 30, _MOST, 2**53 - 1, "told of the edge"),
-    *_listed("told of the edge", 60, -_MOST, 5, "told of the edge"),
-    *_listed("told of the edge", 90, _MOST - 5, 5, "told of the edge"),
+    *_listed("verdict on the edge", 30, _MOST, 2**53 - 1, "verdict on the edge"),
+    *_listed("verdict on the edge", 60, -_MOST, 5, "verdict on the edge"),
+    *_listed("verdict on the edge", 90, _MOST - 5, 5, "verdict on the edge"),
 ]
 
 
@@ -135,8 +138,8 @@ def _check_partitions(tables: Tables) -> None:
         ("ahead", "00:20", 500, 60, 0, 0.0, "observed", 1, 1, None),
         ("ahead", "01:30", 500, 240, 0, 0.0, "observed", 0, 1, None),
         ("ahead", "02:30", 500, 300, 0, 0.0, "observed", 0, 1, None),
-        ("anew", "01:40", 30, 60, 30, 25.0, "interpolated", 1, 0, None),
-        ("anew", "02:00", 30, 100, 70, 45.0, "interpolated", 0, 0, None),
+        ("created again", "01:40", 30, 60, 30, 25.0, "interpolated", 1, 0, None),
+        ("created again", "02:00", 30, 100, 70, 45.0, "interpolated", 0, 0, None),
         ("gone", "00:20", 30, 40, 10, 5.0, "interpolated", 1, 0, None),
         ("gone", "01:20", None, 160, None, None, "unknown", 0, 0, None),
         ("late", "01:10", 500, 1_000, 500, None, "unknown", 1, 0, None),
@@ -215,10 +218,10 @@ def _check_the_edge(tables: Tables) -> None:
     assert lags == [
         ("edge", "00", None),
         ("edge", "01", None),
-        ("told of the edge", "00", 2**53 - 1),
-        ("told of the edge", "01", 5),
+        ("verdict on the edge", "00", 2**53 - 1),
+        ("verdict on the edge", "01", 5),
     ]
-    assert _ask(tables, "rates_minute", "produced", where="consumer = 'told of the edge'") == []
+    assert _ask(tables, "rates_minute", "produced", where="consumer = 'verdict on the edge'") == []
 
 
 def _check_parity(tables: Tables) -> None:
