@@ -33,8 +33,8 @@ _NOW = [
         3,
         stat(
             "Status",
-            "Burrow's verdict. WARN: it consumes, and its lag grew through Burrow's whole window. ERR: a partition is "
-            "stopped, stalled or rewound; which of these is below.",
+            "Burrow's verdict. WARN: the group consumes, but its lag grew during Burrow's whole window. ERR: "
+            "a partition is stopped, stalled or rewound; the panels below show which of these.",
             by_group("status_code"),
             unit="none",
             mappings=names_of(STATUS_NAMES),
@@ -44,19 +44,19 @@ _NOW = [
         3,
         stat(
             "Lag in time",
-            "How long ago the newest message that was consumed had been written, on the partition that lags most.",
+            "Time since the newest consumed message was written, on the partition with the largest lag.",
             by_group("lag_seconds"),
             unit="s",
             thresholds=above((60, WATCH_OUT), (LAG_LIMIT_SECONDS, BAD)),
         ),
     ),
-    (3, stat("Lag", "Messages that wait, over all partitions.", by_group("lag"))),
+    (3, stat("Lag", "Unread messages of all partitions.", by_group("lag"))),
     (
         3,
         stat(
             "Caught up in",
-            "At present rates. Nothing here while there is lag: the group is not faster than its producers, and needs "
-            "consumers or faster ones.",
+            "Time to catch up at current rates. If there is lag but no value, the group is not faster than "
+            "its producers. It needs more consumers, or faster ones.",
             by_group("catch_up_seconds"),
             unit="s",
             noValue="no end in sight",
@@ -66,7 +66,7 @@ _NOW = [
         3,
         stat(
             "In incident for",
-            "Since Burrow judged it worse than OK.",
+            "Time since the group's status became worse than OK.",
             f"time() - {by_group('incident_start_timestamp_seconds')}",
             unit="s",
             thresholds=above((0, WATCH_OUT), (900, BAD)),
@@ -77,7 +77,8 @@ _NOW = [
         3,
         stat(
             "Incidents",
-            "Incidents that began in the time shown. Many: it flaps, often by rebalances or batches.",
+            "Incidents that began in the shown time. Many incidents mean that the group flaps, often because "
+            "of rebalances or batches.",
             f"max by (cluster, consumer) (increase(karrot_consumer_incidents_total{{{GROUP}}}[$__range]))",
             thresholds=above((1, WATCH_OUT)),
             decimals=0,
@@ -87,7 +88,7 @@ _NOW = [
         3,
         stat(
             "Time in OK",
-            "Share of the time shown in which Burrow judged it OK, of the time it was heard of.",
+            "Share of the shown time in which the group's status was OK. Time without verdicts does not count.",
             "avg_over_time((max by (cluster, consumer) "
             f'(karrot_consumer_status{{{GROUP}, status="OK"}}))[$__range:1m])',
             unit="percentunit",
@@ -99,7 +100,8 @@ _NOW = [
         3,
         stat(
             "Last verdict",
-            "Age of what is shown here. Above two minutes: look whether Burrow is silent or the group is gone.",
+            "Age of the shown values. If it is above two minutes, check whether Burrow is silent or the "
+            "group is deleted.",
             f"time() - {by_group('last_event_timestamp_seconds')}",
             unit="s",
             thresholds=above((120, WATCH_OUT), (300, BAD)),
@@ -110,7 +112,7 @@ _NOW = [
 
 _STATUS = timeline(
     "Status",
-    "Burrow's verdicts. A gap: nothing was heard of the group.",
+    "Burrow's verdicts. A gap means that no verdict on the group arrived.",
     Query(by_group("status_code"), "{{consumer}}"),
     STATUS_NAMES,
 )
@@ -120,8 +122,8 @@ _LAG = [
         12,
         lines(
             "Lag in time",
-            "Rising as fast as the clock: nothing is consumed. Rising more slowly: it falls behind. The dashed line "
-            "is the alert's 5 minutes.",
+            "If it rises as fast as the clock, the group consumes nothing. If it rises more slowly, the "
+            "group falls behind. The dashed line is the alert's threshold of 5 minutes.",
             Query(by_group("lag_seconds"), "lag in time"),
             unit="s",
             limit=LAG_LIMIT_SECONDS,
@@ -131,8 +133,8 @@ _LAG = [
         12,
         lines(
             "Lag",
-            "Where scalable lag is far below the lag, waiting messages are on partitions that nobody works off: more "
-            "consumers do not help. Where one partition has nearly all of it, keys are uneven.",
+            "If scalable lag is far below the lag, most unread messages are on partitions without progress, "
+            "so more consumers do not help. If one partition has nearly all of the lag, the keys are uneven.",
             Query(by_group("lag"), "all partitions"),
             Query(by_group("scalable_lag"), "scalable"),
             Query(by_group("max_lag"), "worst partition"),
@@ -142,7 +144,8 @@ _LAG = [
         12,
         lines(
             "Written and committed",
-            "Messages per second on the partition that lags most. It catches up while committed is above written.",
+            "Messages per second on the partition with the largest lag. The partition catches up while "
+            "committed is above written.",
             Query(by_group("produce_rate"), "written"),
             Query(by_group("consume_rate"), "committed"),
             unit="mps",
@@ -153,7 +156,8 @@ _LAG = [
         12,
         lines(
             "Lag gained",
-            "Messages per second by which the lag of all partitions grew, over 15 minutes. Above 0 it falls behind.",
+            "Growth of the lag of all partitions in messages per second, over 15 minutes. Above 0 the group "
+            "falls behind.",
             Query(f"deriv(({by_group('lag')})[15m:1m])", "gained"),
             unit="mps",
             negative=True,
@@ -166,8 +170,8 @@ _PARTITIONS = [
         6,
         lines(
             "Bad partitions",
-            "STOP: no commits come. STALL: commits come and do not move. REWIND: they went back. For all three look "
-            "at the consumers, not at their number.",
+            "STOP: no commits arrive. STALL: commits arrive with an unchanged offset. REWIND: the offset "
+            "went back. For all three, check the consumers; more consumers do not help.",
             Query(f"max {_STOPS} (karrot_consumer_bad_partitions{{{GROUP}}})", "{{status}}"),
             stacked=True,
             colours=_PARTITION_COLOURS,
@@ -177,8 +181,8 @@ _PARTITIONS = [
         6,
         lines(
             "Partitions",
-            "Partitions that Burrow knows of the group. After an increase, have the consumers been restarted or "
-            "rebalanced?",
+            "Partitions of the group that Burrow knows. After an increase, check that the consumers were "
+            "restarted or rebalanced.",
             Query(by_group("partitions"), "partitions"),
         ),
     ),
@@ -186,8 +190,8 @@ _PARTITIONS = [
         6,
         lines(
             "Age of the newest commit",
-            "When the verdict was taken, on the partition that lags most. Growing with lag: nothing is committed. "
-            "Growing without: nothing is written.",
+            "Age at the time of the verdict, on the partition with the largest lag. If it grows with lag, "
+            "the group commits nothing. If it grows without lag, no messages are written.",
             Query(
                 f"{by_group('last_event_timestamp_seconds')} - {by_group('last_commit_timestamp_seconds')}",
                 "newest commit",
@@ -199,8 +203,8 @@ _PARTITIONS = [
         6,
         lines(
             "Windows full",
-            "Share of the partitions whose window of commits is full. Below 100 % Burrow has seen too little to "
-            "judge: after its start, or with few commits.",
+            "Share of the partitions with a full window of commits. Below 100 % Burrow has too few commits "
+            "for a verdict: after its start, or because the group rarely commits.",
             Query(by_group("complete_ratio"), "windows full"),
             unit="percentunit",
         ),
@@ -222,8 +226,8 @@ _LISTED = [
         12,
         lines(
             "Lag by partition",
-            "The 20 partitions with most. Needs KARROT_PARTITION_METRICS=true. A webhook lists only partitions that "
-            "are not OK, and the one that lags most.",
+            "The 20 partitions with the largest lag. This needs KARROT_PARTITION_METRICS=true. A webhook "
+            "lists only partitions that are not OK, and the one with the largest lag.",
             Query(f"topk(20, max {_PARTITION} (karrot_partition_lag{{{GROUP}}}))", "{{topic}} {{partition}}"),
         ),
     ),
@@ -244,7 +248,7 @@ _WATCHED = [
         8,
         lines(
             "Members",
-            "Consumers in the group. 0 with lag: nobody consumes.",
+            "Consumers in the group. 0 members with lag means that no consumer runs.",
             Query(by_group("members"), "members"),
         ),
     ),
@@ -252,7 +256,7 @@ _WATCHED = [
         8,
         lines(
             "State",
-            "Stable is where it should be. Long in PreparingRebalance: a member does not poll within "
+            "The state should be Stable. If it is PreparingRebalance for long, a member does not poll within "
             "max.poll.interval.ms.",
             Query(
                 f"max by (cluster, consumer, state) (karrot_consumer_group_state{{{GROUP}}}) > 0",
@@ -265,7 +269,7 @@ _WATCHED = [
         8,
         lines(
             "Rebalances",
-            "Within each step. Again and again: members come and go, or take too long between two polls.",
+            "Rebalances within each step. If they repeat, members come and go, or take too long between two polls.",
             Query(
                 f"max by (cluster, consumer) (increase(karrot_consumer_rebalances_total{{{GROUP}}}[$__interval]))",
                 "rebalances",
@@ -277,8 +281,8 @@ _WATCHED = [
         12,
         lines(
             "Retention margin",
-            "Messages between the oldest unread one and what Kafka deletes next, where that is least. At 0 unread "
-            "messages are lost: lengthen retention.ms before all else.",
+            "Messages between the oldest unread message and the next one that Kafka deletes, on the "
+            "partition with the smallest margin. At 0 unread messages are lost: first increase retention.ms.",
             Query(by_group("retention_margin"), "margin"),
         ),
     ),
@@ -286,7 +290,7 @@ _WATCHED = [
         12,
         lines(
             "Messages lost",
-            "Deleted by Kafka before the group read them, until it goes on behind them.",
+            "Messages that Kafka deleted before the group read them, until the group continues after them.",
             Query(by_group("messages_lost"), "lost"),
             colours={"lost": BAD},
         ),
@@ -296,7 +300,7 @@ _WATCHED = [
 ONE_GROUP: Json = board(
     "karrot-group",
     "Karrot / Consumer group",
-    "One consumer group: its lag in messages and in time, what Burrow makes of it, and what of it is bad.",
+    "One consumer group: its lag in messages and in time, Burrow's verdict, and its bad partitions.",
     variables=group_variables(several=False),
     rows=[
         Row("Now", _NOW, height=4),

@@ -23,7 +23,7 @@ _NOW = [
         4,
         stat(
             "Version",
-            "What runs. Two versions for longer than a rollout: it hangs.",
+            "The running versions. If there are two for longer than a rollout, the rollout hangs.",
             Query(f"count by (version, instance) (karrot_build_info{{{SELF}}})", "{{version}}"),
             unit="none",
             text="name",
@@ -33,8 +33,8 @@ _NOW = [
         4,
         stat(
             "Log can be written",
-            "Whether the worker that answered has committed its last event. If not, Burrow is answered 503 and "
-            "verdicts are lost: look at the disk, then at the runbook KarrotLogNotWritable.",
+            "Whether the worker that answered could commit its last event. If not, Burrow gets the answer "
+            "503 and verdicts are lost. Check the disk, then the runbook KarrotLogNotWritable.",
             Query(f"min by (instance) (min_over_time(karrot_log_writable{{{SELF}}}[2m]))", "{{instance}}"),
             unit="none",
             mappings=names_of({0: ("no", BAD), 1: ("yes", GOOD)}),
@@ -44,8 +44,8 @@ _NOW = [
         4,
         stat(
             "Burrow is silent for",
-            "Since the last webhook about each cluster. Above three send-intervals: is Burrow alive, is its notifier "
-            "on?",
+            "Time since the last webhook about each cluster. Above three send-intervals, check that Burrow "
+            "runs and that its notifier is on.",
             Query(
                 f"time() - max by (cluster) (karrot_last_event_timestamp_seconds{{{SELF}}})",
                 "{{cluster}}",
@@ -60,7 +60,7 @@ _NOW = [
         4,
         stat(
             "Events refused",
-            "In the time shown. The codes are below, what was sent is at /rejects.",
+            "Refused events in the shown time. The panels below show the codes; the page /rejects shows the bodies.",
             f"sum(max by (instance, code) (increase(karrot_events_rejected_total{{{SELF}}}[$__range])))",
             thresholds=above((1, WATCH_OUT), (100, BAD)),
             decimals=0,
@@ -70,7 +70,7 @@ _NOW = [
         4,
         stat(
             "Reporters behind",
-            "Age of the oldest event that a reporter has not had yet, of the one that is furthest behind.",
+            "Age of the oldest event in a reporter's backlog, for the reporter that is furthest behind.",
             f"max(karrot_reporter_backlog_age_seconds{{{SELF}}})",
             unit="s",
             thresholds=above((60, WATCH_OUT), (300, BAD)),
@@ -80,7 +80,7 @@ _NOW = [
         4,
         stat(
             "Groups",
-            "Groups that have neither expired nor been deleted.",
+            "Groups that have not expired and are not deleted.",
             f"max(karrot_consumers{{{SELF}}})",
             unit="none",
         ),
@@ -92,7 +92,7 @@ _INTAKE = [
         8,
         lines(
             "Events stored",
-            "By the road they came: Burrow's webhook, its REST API, or Kafka itself.",
+            "Events by source: Burrow's webhook, its REST API, or Kafka itself.",
             per_second("events_accepted_total", "source"),
             unit="ops",
         ),
@@ -101,8 +101,8 @@ _INTAKE = [
         8,
         lines(
             "Verdicts by kind",
-            "Incidents without observations for an hour: the notifier's threshold is 2, so healthy groups are never "
-            "posted. Set it to 1.",
+            "If there are incidents but no observations for an hour, the notifier's threshold is 2 and "
+            "healthy groups are never posted. Set it to 1.",
             per_second("webhook_events_total", "kind"),
             unit="ops",
         ),
@@ -111,8 +111,8 @@ _INTAKE = [
         8,
         lines(
             "Events refused",
-            "By code; docs/reference/codes.md says what each means. Burrow never sends an event again. No data: none "
-            "was refused.",
+            "Refused events by code; docs/reference/codes.md explains the codes. Burrow never sends an event "
+            "again. No data means that no event was refused.",
             of_those_counted(per_second("events_rejected_total", "code"), "events_rejected_total", "code"),
             unit="ops",
         ),
@@ -121,8 +121,9 @@ _INTAKE = [
         12,
         lines(
             "Time to take an event",
-            "From its body to its durable commit. Burrow holds its locks meanwhile and gives up after 5 s. Slow: the "
-            "disk, or a CPU limit while Burrow posts all groups at once.",
+            "Time from an event's body to its durable commit. During this time Burrow holds its locks; it "
+            "gives up after 5 s. Causes of slow commits are the disk, or a CPU limit while Burrow posts all "
+            "groups at once.",
             percentile(0.5),
             percentile(0.99),
             unit="s",
@@ -132,7 +133,7 @@ _INTAKE = [
         12,
         lines(
             "Time of a scrape",
-            "How long Prometheus waited for /metrics. Near its scrape_timeout: fewer groups "
+            "Time that Prometheus waited for /metrics. If it is near the scrape_timeout, export fewer groups "
             "(KARROT_EXCLUDE_CONSUMERS) or no partition metrics.",
             Query(f"max by (instance) (scrape_duration_seconds{{{SELF}}})", "{{instance}}"),
             unit="s",
@@ -145,7 +146,8 @@ _BURROW = [
         8,
         lines(
             "Since Burrow was heard",
-            "By webhook, of each cluster. A saw of as many seconds as the notifier's send-interval is right.",
+            "Time since the last webhook of each cluster. A sawtooth as high as the notifier's send-interval "
+            "is normal.",
             Query(
                 f"time() - (max by (cluster) (karrot_last_event_timestamp_seconds{{{SELF}}}) > 0)",
                 "{{cluster}}",
@@ -158,8 +160,8 @@ _BURROW = [
         8,
         lines(
             "Burrow's own lag",
-            "Commits on __consumer_offsets that Burrow has not read: every other lag is as old as these. Give Burrow "
-            "CPU, or let it watch fewer groups.",
+            "Commits in __consumer_offsets that Burrow has not read. All other lags are out of date by these "
+            "commits. Give Burrow more CPU, or let it watch fewer groups.",
             Query(f"max by (cluster) (karrot_burrow_self_lag{{{SELF}}})", "{{cluster}}"),
         ),
     ),
@@ -167,7 +169,8 @@ _BURROW = [
         8,
         lines(
             "Groups with series",
-            "And how many were given up within each step: expired for silence, or beyond KARROT_MAX_CONSUMERS.",
+            "Groups with series, and the groups removed within each step: expired after silence, or over "
+            "KARROT_MAX_CONSUMERS.",
             Query(each_one("consumers"), "groups {{instance}}"),
             in_each_step("consumers_expired_total", legend="expired {{instance}}"),
             in_each_step("series_dropped_total", legend="dropped {{instance}}"),
@@ -180,7 +183,8 @@ _REPORTERS = [
         8,
         lines(
             "Handed to reporters",
-            "Events per second. A reporter that gets none while others do is stuck: /reporters shows its last error.",
+            "Events per second for each reporter. A reporter that gets none while others do is stuck; the "
+            "page /reporters shows its last error.",
             per_second("reporter_events_count_total", "reporter"),
             unit="ops",
         ),
@@ -189,7 +193,8 @@ _REPORTERS = [
         8,
         lines(
             "Age of the backlog",
-            "Of the oldest event that each reporter has not had yet. One that grows does not hold up the others.",
+            "Age of the oldest event in each reporter's backlog. A growing backlog of one reporter does not "
+            "delay the others.",
             Query(each_one("reporter_backlog_age_seconds", "reporter"), "{{reporter}} {{instance}}"),
             unit="s",
             limit=300,
@@ -199,7 +204,7 @@ _REPORTERS = [
         8,
         lines(
             "Failed and dropped",
-            "Reports that failed will be tried again; what was dropped never comes. The reason says whose fault it is.",
+            "Failed reports are tried again; dropped events are not. The reason shows the cause.",
             in_each_step("reporter_failures_total", "reporter", "reason", legend="{{reporter}} failed: {{reason}}"),
             in_each_step("reporter_dropped_total", "reporter", "reason", legend="{{reporter}} dropped: {{reason}}"),
             bars=True,
@@ -210,7 +215,8 @@ _REPORTERS = [
         8,
         lines(
             "Backlog",
-            "Events in the log that each reporter has not had yet. What falls out of the log first is dropped.",
+            "Events in the log that each reporter has not handled yet. Events that leave the log before that "
+            "are dropped.",
             Query(each_one("reporter_backlog_events", "reporter"), "{{reporter}} {{instance}}"),
         ),
     ),
@@ -218,8 +224,8 @@ _REPORTERS = [
         8,
         lines(
             "Calls of CloudWatch",
-            "PutMetricData by status. 400: refused for good, 403: rights, error: no answer. docs/cloudwatch.md has "
-            "them all.",
+            "PutMetricData calls by status. 400: refused for good. 403: missing permission. error: no "
+            "answer. docs/cloudwatch.md lists all of them.",
             per_second("reporter_cloudwatch_api_count_total", "status"),
             unit="reqps",
         ),
@@ -228,7 +234,7 @@ _REPORTERS = [
         8,
         lines(
             "Data for CloudWatch",
-            "Data per second that it took. Each is paid for by the metric, not by the datum.",
+            "Data per second that CloudWatch accepted. AWS bills by metric, not by datum.",
             per_second("reporter_cloudwatch_data_total", "outcome"),
             unit="ops",
         ),
@@ -240,7 +246,8 @@ _LOG = [
         8,
         lines(
             "Size of the log",
-            "Bound by KARROT_MAX_LOG_BYTES. A write-ahead log far above 4 MB: a program holds the database open.",
+            "KARROT_MAX_LOG_BYTES limits the size. If the write-ahead log is far above 4 MB, a program holds "
+            "the database open.",
             Query(each_one("log_size_bytes"), "log {{instance}}"),
             Query(each_one("log_wal_bytes"), "write-ahead log {{instance}}"),
             unit="bytes",
@@ -250,7 +257,7 @@ _LOG = [
         8,
         lines(
             "Events in the log",
-            "Bound by KARROT_RETENTION and KARROT_MAX_LOG_BYTES; the oldest go first.",
+            "KARROT_RETENTION and KARROT_MAX_LOG_BYTES limit the number; the oldest events are deleted first.",
             Query(each_one("log_events"), "events {{instance}}"),
         ),
     ),
@@ -258,8 +265,8 @@ _LOG = [
         8,
         lines(
             "Pruned and damaged",
-            "Pruned is housekeeping; where that fails, Karrot's own log says why. Damaged or replaced, ever: look at "
-            "the disk; runbook KarrotLogDamaged.",
+            "Pruning is normal housekeeping; if it fails, Karrot's own log has the reason. If the log was "
+            "ever damaged or replaced, check the disk and see the runbook KarrotLogDamaged.",
             in_each_step("log_pruned_total", legend="pruned {{instance}}"),
             in_each_step("log_housekeeping_failures_total", legend="housekeeping failed {{instance}}"),
             in_each_step("log_damaged_total", legend="damaged {{instance}}"),
@@ -274,8 +281,8 @@ _OTHER_ROADS = [
         8,
         lines(
             "Resync: passes",
-            "Passes over Burrow's REST API by outcome (KARROT_BURROW_URL). Failed: is the address right, does Burrow "
-            "answer?",
+            "Passes over Burrow's REST API by outcome (KARROT_BURROW_URL). If they fail, check the URL and "
+            "that Burrow answers.",
             in_each_step("resync_runs_total", "outcome"),
             bars=True,
             stacked=True,
@@ -285,7 +292,7 @@ _OTHER_ROADS = [
         8,
         lines(
             "Resync: groups",
-            "Groups of these passes by outcome. unavailable: Burrow has no answer on them yet.",
+            "Groups in these passes by outcome. unavailable: Burrow has no answer about the group yet.",
             in_each_step("resync_groups_total", "outcome"),
             bars=True,
             stacked=True,
@@ -295,8 +302,8 @@ _OTHER_ROADS = [
         8,
         lines(
             "Watch: age of the last poll",
-            "Since Kafka was last asked about all groups (KARROT_WATCH_BOOTSTRAP). Growing: brokers or rights; "
-            "runbook KarrotWatchSilent.",
+            "Time since the last poll of all groups in Kafka (KARROT_WATCH_BOOTSTRAP). If it grows, check "
+            "the brokers and the permissions; see the runbook KarrotWatchSilent.",
             Query(
                 f"time() - (max by (cluster) (karrot_watch_last_poll_timestamp_seconds{{{SELF}}}) > 0)",
                 "{{cluster}}",
@@ -309,7 +316,8 @@ _OTHER_ROADS = [
         12,
         lines(
             "Watch: time of a poll",
-            "Near KARROT_WATCH_INTERVAL: too many groups for one round, lengthen it.",
+            "Time of one poll. If it is near KARROT_WATCH_INTERVAL, there are too many groups for one poll: "
+            "increase the interval.",
             Query(f"max by (cluster) (karrot_watch_poll_seconds{{{SELF}}})", "{{cluster}}"),
             unit="s",
         ),
@@ -318,7 +326,7 @@ _OTHER_ROADS = [
         12,
         lines(
             "Watch: failures",
-            "Groups, partitions and clusters that Kafka did not tell about, by its name of the error.",
+            "Groups, partitions and clusters that Kafka could not describe, by Kafka's name of the error.",
             in_each_step("watch_failures_total", "reason"),
             bars=True,
             stacked=True,
@@ -328,7 +336,7 @@ _OTHER_ROADS = [
         12,
         lines(
             "Archive: segments",
-            "Segments that were written, and those deleted for their age or the size of all.",
+            "Written segments, and segments deleted because of their age or the total size.",
             in_each_step("reporter_archive_segments_total", "outcome"),
             bars=True,
             stacked=True,
@@ -338,7 +346,7 @@ _OTHER_ROADS = [
         12,
         lines(
             "Archive: bytes",
-            "Bytes of these segments per second, compressed.",
+            "Compressed bytes per second of the written segments.",
             per_second("reporter_archive_bytes_total", "outcome"),
             unit="Bps",
         ),
@@ -348,8 +356,7 @@ _OTHER_ROADS = [
 ITSELF: Json = board(
     "karrot-itself",
     "Karrot / Itself",
-    "Whether what the other boards show can be believed: is Burrow heard, is every event stored, does every reporter "
-    "get it.",
+    "Whether you can trust the other dashboards: Burrow posts, every event is stored, and every reporter gets it.",
     variables=[
         label_values("job", "Job", "label_values(karrot_build_info, job)", everything=".+"),
         label_values("instance", "Instance", 'label_values(karrot_build_info{job=~"$job"}, instance)', everything=".+"),

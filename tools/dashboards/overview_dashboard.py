@@ -45,8 +45,7 @@ _NOW = [
         4,
         stat(
             "Groups in error",
-            "Groups that Burrow judges as ERR: a partition is stopped, stalled or rewound. They are on top of the "
-            "table.",
+            "Groups with status ERR: a partition is stopped, stalled or rewound. They are at the top of the table.",
             f"sum({_IN_ERROR})",
             thresholds=above((1, BAD)),
         ),
@@ -55,7 +54,7 @@ _NOW = [
         4,
         stat(
             "Groups in warning",
-            "Groups that Burrow judges as WARN: they consume, and their lag grew through its whole window.",
+            "Groups with status WARN: they consume, but their lag grew during Burrow's whole window.",
             f"sum({_IN_WARNING})",
             thresholds=above((1, WATCH_OUT)),
         ),
@@ -64,8 +63,8 @@ _NOW = [
         4,
         stat(
             "Groups",
-            "Groups heard of lately. If some are missing, look whether the notifier's threshold is 1: with 2, "
-            "Burrow's default, healthy groups are never heard.",
+            "Groups with recent verdicts. If some are missing, check that the notifier's threshold is 1. "
+            "With 2, Burrow's default, healthy groups are never posted.",
             f"count({per_group('last_event_timestamp_seconds')})",
         ),
     ),
@@ -73,7 +72,8 @@ _NOW = [
         4,
         stat(
             "Longest lag in time",
-            "How late the latest group is. Red from 5 minutes, as the alert KarrotConsumerLagGrowing has it.",
+            "The longest lag in time of all groups. Red from 5 minutes, the threshold of the alert "
+            "KarrotConsumerLagGrowing.",
             f"max({per_group('lag_seconds')})",
             unit="s",
             thresholds=above((60, WATCH_OUT), (LAG_LIMIT_SECONDS, BAD)),
@@ -83,7 +83,7 @@ _NOW = [
         4,
         stat(
             "Lag of all groups",
-            "Messages that wait, over all selected groups. How bad that is tells the lag in time.",
+            "Unread messages of all selected groups. The lag in time shows how serious this is.",
             f"sum({per_group('lag')})",
         ),
     ),
@@ -91,8 +91,8 @@ _NOW = [
         4,
         stat(
             "Since last heard",
-            "Time since anything was heard of each cluster: from Burrow, or from Kafka itself where Karrot watches "
-            "it. While this grows all numbers here are old: run karrot doctor.",
+            "Time since the last event of each cluster, from Burrow, or from Kafka itself if Karrot watches "
+            "it. While this grows, all numbers here are old: run karrot doctor.",
             Query(
                 "time() - max by (cluster) "
                 '({__name__=~"karrot_last_event_timestamp_seconds|karrot_watch_last_poll_timestamp_seconds", '
@@ -109,8 +109,9 @@ _NOW = [
 
 _TABLE = table(
     "Worst groups now",
-    "Those in ERR first, then WARN, then by lag in time. A click on a group's name opens its board. Change in 1 h "
-    "above 0: it falls further behind. No catch-up time: at present rates it never will.",
+    "Groups in ERR first, then WARN, then by lag in time. Click a group's name to open its "
+    "dashboard. If the change in 1 h is above 0, the group falls further behind. If there is no "
+    "catch-up time, the group never catches up at current rates.",
     [
         _column(
             "Status",
@@ -160,8 +161,9 @@ _COURSE = [
         12,
         lines(
             "Lag in time, worst groups",
-            "How long ago the newest consumed message was written, of the groups that were latest in the time shown. "
-            "Rising as fast as the clock: nothing is consumed. The dashed line is the alert's 5 minutes.",
+            "Time since the newest consumed message was written, for the groups with the longest lag in the "
+            "shown time. If it rises as fast as the clock, the group consumes nothing. The dashed line is "
+            "the alert's threshold of 5 minutes.",
             of_those(per_group("lag_seconds"), _most("lag_seconds")),
             unit="s",
             limit=LAG_LIMIT_SECONDS,
@@ -172,8 +174,8 @@ _COURSE = [
         12,
         lines(
             "Lag, worst groups",
-            "Messages that wait, of the groups that had most in the time shown. A busy group may have many and be on "
-            "time: compare with the lag in time.",
+            "Unread messages of the groups that had most in the shown time. A busy group may have many and "
+            "still be on time, so compare with the lag in time.",
             of_those(per_group("lag"), _most("lag")),
             links=[_SERIES_LINK],
         ),
@@ -182,8 +184,9 @@ _COURSE = [
 
 _STATUSES = timeline(
     "Status, most troubled groups",
-    "Burrow's verdicts on the groups that were longest not OK in the time shown. A gap: nothing was heard of it. "
-    "Several groups that turn red at once share a cause: a broker, a topic, a deployment.",
+    "Burrow's verdicts on the groups that were not OK for the longest time. A gap means that no "
+    "verdict arrived. Several groups that turn red at once have a common cause: a broker, a topic, a "
+    "deployment.",
     of_those(per_group("status_code"), _most("status_code", "avg_over_time")),
     STATUS_NAMES,
     links=[_SERIES_LINK],
@@ -194,7 +197,7 @@ _CLUSTERS = [
         8,
         lines(
             "Groups by status",
-            "A step down of all at once is Burrow or Karrot, not the groups.",
+            "If the numbers of all statuses fall at once, the cause is Burrow or Karrot, not the groups.",
             Query(f'count_values("status", {per_group("status_code")})', "{{status}}"),
             stacked=True,
             names=STATUS_NAMES,
@@ -204,7 +207,7 @@ _CLUSTERS = [
         8,
         lines(
             "Lag by cluster",
-            "Messages that wait, over all selected groups of each cluster.",
+            "Unread messages of all selected groups of each cluster.",
             Query(f"sum by (cluster) ({per_group('lag')})", "{{cluster}}"),
             stacked=True,
         ),
@@ -213,8 +216,8 @@ _CLUSTERS = [
         8,
         lines(
             "Incidents begun",
-            "Incidents that began within each step, by cluster. Many small ones of few groups: they flap; look at the "
-            "table of KarrotConsumerFlapping's runbook.",
+            "Incidents that began within each step, by cluster. If a few groups have many short incidents, "
+            "they flap; see the table in the runbook of KarrotConsumerFlapping.",
             Query(
                 "sum by (cluster) (max by (cluster, consumer) "
                 f"(increase(karrot_consumer_incidents_total{{{GROUPS}}}[$__interval])))",
@@ -229,7 +232,7 @@ _CLUSTERS = [
 OVERVIEW: Json = board(
     "karrot-overview",
     "Karrot / Overview",
-    "Which consumer group is worst, since when, and whether it gets better. Any name leads to the group's own board.",
+    "The worst consumer groups, since when, and whether they improve. Click a name to open the group's own dashboard.",
     variables=[
         *group_variables(several=True),
         choice("rows", "Rows", (50, 100, 250, 1000), 100),
@@ -248,7 +251,7 @@ OVERVIEW: Json = board(
             f"1000 * {per_group('incident_start_timestamp_seconds')}\nand on (cluster, consumer)\n{_IN_ERROR} == 1",
             BAD,
             "{{consumer}} ({{cluster}})",
-            "An incident began that came to ERR.",
+            "An incident that reached ERR began.",
             value_is_time=True,
         )
     ],
