@@ -196,7 +196,7 @@ def test_a_day_that_a_run_did_not_finish_is_not_held_until_the_next_run(spark: S
     assert derive(spark, tables, DeriveRules()) == []
 
 
-def test_rates_beside_a_changed_midnight_stay_where_the_next_day_has_events_twice(
+def test_rates_next_to_a_changed_midnight_are_kept_if_the_next_day_has_repeated_events(
     spark: SparkSession, tables: Tables
 ) -> None:
     """The first day changes near its midnight, so the rates of the second are derived, also from the third."""

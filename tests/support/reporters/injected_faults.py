@@ -9,12 +9,12 @@ from karrot.demo.cloudwatch.request_handler import AwsAnswer, Refuse, error
 
 @dataclass(frozen=True, slots=True)
 class RefuseByShape(Refuse):
-    """An error whose answer has no header with the query protocol's name."""
+    """An error whose answer lacks the header with the query protocol's error name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Read the request and say nothing until the caller gives up."""
+    """Read the request and send no answer until the caller gives up."""
 
     after_keeping: bool = False
 
@@ -28,7 +28,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class SlowDrip:
-    """Do what is asked, and send the answer byte for byte with so many seconds between them."""
+    """Handle the request, and send the answer byte by byte with this number of seconds between bytes."""
 
     seconds: float = 0.05
 
@@ -67,12 +67,12 @@ SIGNATURE_DOES_NOT_MATCH = Refuse(
 
 
 def without_query_error(refuse: Refuse) -> Refuse:
-    """The same error, named by its shape alone."""
+    """Return the same error, named only by its shape."""
     return RefuseByShape(refuse.status, refuse.code, refuse.shape, refuse.text)
 
 
 def answer_of(refuse: Refuse) -> AwsAnswer:
-    """The answer that reports an error; it has no body if the error has no shape."""
+    """Return the answer that reports an error; it has no body if the error has no shape."""
     if not refuse.shape:
         return AwsAnswer(refuse.status)
     answer = error(refuse)
@@ -86,7 +86,7 @@ THROTTLING_WITHOUT_QUERY_ERROR = without_query_error(THROTTLING)
 
 
 class Script:
-    """Faults for the next requests, one each, and then one that stands until it is cleared."""
+    """A queue of faults for the next requests, one each, and then one fault until it is cleared."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,22 +94,22 @@ class Script:
         self._standing: Fault | None = None
 
     def add(self, *faults: Fault | None) -> None:
-        """One for each of the next requests; None lets one pass."""
+        """Add one fault for each of the next requests; None lets a request pass."""
         with self._lock:
             self._queue.extend(faults)
 
     def stand(self, fault: Fault) -> None:
-        """For every request that finds the queue empty."""
+        """Set the fault for every request when the queue is empty."""
         with self._lock:
             self._standing = fault
 
     def clear(self) -> None:
-        """Nothing goes wrong any more."""
+        """Remove all faults."""
         with self._lock:
             self._queue.clear()
             self._standing = None
 
     def take(self) -> Fault | None:
-        """What happens to this request."""
+        """Return the fault for this request, or None."""
         with self._lock:
             return self._queue.popleft() if self._queue else self._standing

@@ -1,4 +1,4 @@
-"""The demo's fake CloudWatch with faults that a test injects, and with access to what it stored."""
+"""Runs the demo's fake CloudWatch with faults that a test injects, and gives access to its stored data."""
 
 import re
 import socket
@@ -31,13 +31,13 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class FaultyAnswer(AwsAnswer):
-    """An answer that is sent as ``fault`` says, or not at all."""
+    """An answer that ``fault`` delays, or that is never sent."""
 
     fault: Hang | Reset | SlowDrip = HANG
 
 
 class ScriptedConnection(CallerConnection):
-    """Hangs, resets or sends slowly if the answer says so."""
+    """A connection that hangs, resets or sends slowly if the answer has such a fault."""
 
     server: "ScriptedCloudWatch"
 
@@ -45,7 +45,7 @@ class ScriptedConnection(CallerConnection):
         match answer:
             case FaultyAnswer(fault=Hang()):
                 self.close_connection = True
-                self.connection.recv(1, socket.MSG_PEEK)  # until the caller or the server hangs up
+                self.connection.recv(1, socket.MSG_PEEK)  # until the caller or the server closes the connection
             case FaultyAnswer(fault=Reset()):
                 self.close_connection = True
                 self.server.will_reset(self.connection)
@@ -67,9 +67,9 @@ class ScriptedConnection(CallerConnection):
 
 
 class ScriptedHandler(Handler):
-    """Plays the scripted faults.
+    """A handler that runs the scripted faults.
 
-    With ``names_members`` false, messages do not say which member of the request they are about.
+    With ``names_members`` false, messages do not name the wrong member of the request.
     """
 
     def __init__(self, store: MetricStore, clock_ms: Callable[[], int], *, names_members: bool) -> None:
