@@ -146,7 +146,7 @@ class PartitionLag(NamedTuple):
 
     @property
     def log_end_offset(self) -> int | None:
-        """The log end offset from which Burrow counted the lag; the committed offset if that was ahead of it."""
+        """The log end offset against which Burrow measured the lag; the committed offset if that was larger."""
         return None if self.end is None or self.current_lag is None else self.end.offset + self.current_lag
 
 

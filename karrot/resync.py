@@ -104,7 +104,7 @@ class Resync:
         return failed
 
     def _ask(self, stop: threading.Event, cluster: str, consumer: str) -> str | None:
-        """Read one group, unless the pass ends or Burrow stopped answering. Returns an error that a retry may mend."""
+        """Read one group, unless the pass ends or Burrow stopped answering. Returns an error that a retry may fix."""
         if self._unanswered >= _GIVES_UP_AFTER or stop.wait(_AT_ONCE / _PER_SECOND):
             return None
         asked_ms = self._clock.boot_ms()

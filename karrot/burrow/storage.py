@@ -24,7 +24,7 @@ class _Partition:
 
 @dataclass(slots=True)
 class _Group:
-    topics: dict[str, list[_Partition | None]] = field(default_factory=dict)  # None: only siblings were seen
+    topics: dict[str, list[_Partition | None]] = field(default_factory=dict)  # None: no commit or owner seen yet
     last_commit_ms: int = 0
 
 

@@ -37,8 +37,8 @@ _SHIPPED_TEMPLATES = (
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _ALL_BUT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
 _LONE_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])"  # a high one without its low one
-    rb"|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"  # a low one without its high one
+    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])"  # a high surrogate without its low one
+    rb"|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"  # a low surrogate without its high one
 )
 _MISSING = re.compile(r"missing required field `(\w+)`")
 

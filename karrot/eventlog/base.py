@@ -22,7 +22,7 @@ turn is answered in time unless the disk is slow."""
 
 _LONGEST_ERROR = 500
 _PASSED_OVER = 50
-"""How many damaged events a search for the oldest undamaged event skips."""
+"""How many events the search for the oldest undamaged event reads."""
 
 
 class LogUnavailableError(Exception):

@@ -133,7 +133,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         """Accept waiting connections. No thread works on them yet.
 
         A worker accepts 2 connections at a time, so that the other workers get their share. While more are waiting it
-        takes four times as many each time, up to 512: waiting connections may have waited for an unknown time.
+        takes four times as many each time, up to 512, because it cannot know how long they have waited.
         """
         for _ in range(min(self.at_once, self.worker_connections - self.nr_conns)):
             try:
@@ -308,7 +308,7 @@ def _put_events_first() -> None:
     """Configure Python so that threads for pages and scrapes block the event loop only briefly.
 
     An event needs the interpreter dozens of times. A computing thread gives up the interpreter after the switch
-    interval, but a garbage collection gives it up only at its end. So the objects of the application are frozen out of
+    interval, but a garbage collection gives it up only at its end. So the objects of the application are excluded from
     collections, and collections are rarer: most objects that a scrape creates for each group are soon freed anyway.
     """
     sys.setswitchinterval(_SWITCH_S)

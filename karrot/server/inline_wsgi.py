@@ -77,7 +77,7 @@ class _Event(NamedTuple):
 
 
 class PendingAnswers:
-    """Sends the answer when its event is stored; sends a refusal if the event is not stored in time, or may not be.
+    """Sends the answer when its event is stored, or a refusal if storing failed or its outcome is not known in time.
 
     ``stored(conn, answer)`` and ``refused(conn, head, refusal, detail)`` are called in the event loop, once per event.
     ``wake`` is called from any thread when `settle` has something to do. An event has ``patience_s``, and the share

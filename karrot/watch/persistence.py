@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Memory:
-    """Everything that the next poll needs of the earlier ones.
+    """Everything that the next poll needs from the earlier ones.
 
     ``judged`` are the groups that had a verdict, so their deletion needs an event even if they have no offsets now.
     """
@@ -57,7 +57,7 @@ class NoKeeper:
     """Keeps nothing: every start begins with empty rings."""
 
     def recall(self) -> bytes | None:
-        """Nothing."""
+        """``None``: nothing is saved."""
         return None
 
     def remember(self, value: bytes) -> None:

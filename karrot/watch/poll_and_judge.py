@@ -195,7 +195,7 @@ class Watcher:
         return (self.clock.boot_ms() - started) / 1000
 
     def _log_failures(self, failures: Mapping[str, Failure]) -> None:
-        """Log the failures that are new and those that are over."""
+        """Log the new failures, and the failures that have ended."""
         for what, failure in failures.items():
             # Compare reasons, not texts: a text names another broker each time.
             if what not in self._logged or self._logged[what].reason != failure.reason:

@@ -171,7 +171,7 @@ class Burrow:
             raise _refusal(answer)
         return answer.body == b"READY"
 
-    # --- one question ---
+    # --- one request ---
 
     def _modules(self, coordinator: str) -> tuple[str, ...]:
         return _sorted(self._read(_MODULES, "config", coordinator).modules)

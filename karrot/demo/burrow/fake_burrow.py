@@ -161,7 +161,7 @@ class FakeBurrow:
 
     @contextmanager
     def at(self, now_ms: int) -> Iterator[Mapping[str, Storage]]:
-        """Burrow's storage of each cluster at a time. Inside the ``with`` block the simulation stands still."""
+        """Burrow's storage of each cluster at a time. Inside the ``with`` block the simulation is paused."""
         with self._one_at_a_time:
             self._run_until((now_ms - self._start_ms) * self._speed / 1000)
             yield self._offsets.storages

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 _IDLE_READERS = 4
 _FRAMES = 1000
-_TELL_EVERY_S = 60.0
+_WARN_EVERY_S = 60.0
 _Identity = tuple[int, int]
 _Identities = tuple[_Identity, _Identity]
 
@@ -163,7 +163,7 @@ class Checkpointer:
         if left is not None and self._file.wal_bytes() > database.WAL_LIMIT:
             if self._seconds() < self._quiet_until:
                 return
-            self._quiet_until = self._seconds() + _TELL_EVERY_S
+            self._quiet_until = self._seconds() + _WARN_EVERY_S
             _log.warning(
                 "the write-ahead log has %d MiB and cannot be emptied: %s (`fuser -v %s` shows who has the file open)",
                 self._file.wal_bytes() >> 20,

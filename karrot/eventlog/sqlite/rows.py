@@ -59,7 +59,7 @@ def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
 
 
 def stored_body(row: Row) -> StoredBody | None:
-    """The event in a row of `EVENT_COLUMNS`, not decoded; ``None`` if checksum is wrong or source unknown."""
+    """The event in a row of `EVENT_COLUMNS`, not decoded; ``None`` for a wrong checksum or an unknown source."""
     seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, body = row
     if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body):
         return None

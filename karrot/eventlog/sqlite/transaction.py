@@ -104,7 +104,7 @@ class Transaction:
         )
 
     def _group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
-        """Whether the group is tracked, and its row. A damaged row counts as missing: the next event replaces it."""
+        """Whether the group is tracked, and its row. A damaged row gives ``None``, and the event then replaces it."""
         found = self._connection.execute(
             f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE cluster = ? AND consumer = ?", key
         ).fetchone()

@@ -20,7 +20,7 @@ from karrot.settings import types
 _MOST_SEALED = 4
 """How many finished segments wait in memory during an outage. Beyond that, events wait in the log."""
 
-_LIST_ANEW_MS = 3_600_000
+_LIST_EVERY_MS = 3_600_000
 
 _SHOWN = 20
 _AGE = types.duration(1, 2**40)
@@ -121,7 +121,7 @@ class ArchiveReporter:
     def _find_out(self) -> int:
         """List the archive, at the start and then every hour. Returns the number of listings made: 0 or 1."""
         now_ms = self._clock.boot_ms()
-        if self._contents is not None and now_ms - self._listed_ms < _LIST_ANEW_MS:
+        if self._contents is not None and now_ms - self._listed_ms < _LIST_EVERY_MS:
             return 0
         self._contents, self._listed_ms = Contents(self._store.open()), now_ms
         return 1

@@ -51,8 +51,8 @@ class ArchiveHour(NamedTuple):
 class SegmentName(NamedTuple):
     """The name of a segment: ``<log_id>-<first>-<last>-<lines>.jsonl.gz`` in the folder of its hour.
 
-    ``first`` and ``last`` are sequence numbers of the log. ``lines`` is smaller than their distance if events were
-    deleted before they could be archived.
+    ``first`` and ``last`` are sequence numbers of the log. ``lines`` is less than ``last - first + 1`` if events
+    were deleted before they could be archived.
     """
 
     hour: ArchiveHour

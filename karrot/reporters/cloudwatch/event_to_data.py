@@ -33,9 +33,9 @@ _NOTHING: Mapping[Held, int] = MappingProxyType({})
 class Mapped(NamedTuple):
     """The data of one event.
 
-    ``group`` is sent only if the group is within the limit (`karrot.reporters.cloudwatch.group_cap`); ``heartbeat`` is
-    sent in any case. ``held`` counts the values that are not sent, by reason. ``cut`` is how many names were too long.
-    ``gone`` says that the group was deleted, so another group can take its place.
+    ``group`` is sent only if the group is within the limit (`karrot.reporters.cloudwatch.group_cap`); ``heartbeat``
+    does not depend on that. ``held`` counts the values that are not sent, by reason. ``cut`` is how many names were too
+    long. ``gone`` says that the group was deleted, so another group can take its place.
     """
 
     key: GroupKey

@@ -10,7 +10,9 @@ from karrot.reporters.cloudwatch.faults import Fault, FaultKind, Rejected, TooLa
 _CALLS_PER_S = 10.0
 _BURST = 10.0
 SEARCH_CALLS = 160
-"""The most calls that one `Sender.send` uses to find rejected data: enough for ten bad data among 1,000, unnamed."""
+"""The most calls that one `Sender.send` uses to find rejected data.
+
+They are enough for ten bad data among 1,000, even if no answer names them."""
 _MOST_SUSPECTS = 1000
 _PASSING = (FaultKind.UNAVAILABLE, FaultKind.THROTTLED)
 """Faults that a new client would not solve."""

@@ -156,7 +156,7 @@ class KafkaReporter:
 
 
 def _trouble(outcomes: Sequence[Outcome]) -> Trouble | None:
-    """The first failure that a retry may mend."""
+    """The first failure that a retry may fix."""
     failed = (each for each in outcomes if isinstance(each, Failed) and not each.is_final)
     return next((Trouble(each.reason, each.text) for each in failed), None)
 
