@@ -140,8 +140,8 @@ REFUSED = {
         "/templates",
         "templates are mounted at /etc/burrow/templates",
     ),
-    "arguments": (("args",), ["-b", ":5000"], "burrow.args is no key of Burrow or of the chart of 2019"),
-    "a key that is unknown": (("config", "cluster", "first", "topicrefresh"), 1, "topicrefresh is no key of Burrow"),
+    "arguments": (("args",), ["-b", ":5000"], "burrow.args is not a key of Burrow or of the chart of 2019"),
+    "a key that is unknown": (("config", "cluster", "first", "topicrefresh"), 1, "topicrefresh is not a key of Burrow"),
 }
 
 
@@ -158,5 +158,5 @@ def test_a_key_without_a_meaning_today_is_refused_by_name(path: tuple[str, ...],
 def test_the_notes_say_where_the_values_belong_now() -> None:
     old = {"config": {"cluster": {"a": {"servers": ["kafka:9092"]}}}, "secretConfig": "s"}
     notes = render_text("burrow", "NOTES.txt", {"burrow": old})
-    assert "burrow.config.*        config.*, with groupAllowlist for groupWhitelist" in notes
+    assert "burrow.config.*        config.*, with groupAllowlist instead of groupWhitelist" in notes
     assert "burrow.secretConfig    existingSecret" in notes

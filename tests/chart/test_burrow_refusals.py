@@ -28,7 +28,7 @@ WIRED: Object = {"karrot": {"enabled": True, "url": "http://karrot"}}
 
 REFUSED: dict[str, tuple[Object, str]] = {
     "no cluster": ({}, "config.cluster is empty: name a Kafka cluster and its addresses"),
-    "a cluster with a space": (config(cluster={"a b": {"servers": ["k:1"]}}), "Burrow never judges a cluster"),
+    "a cluster with a space": (config(cluster={"a b": {"servers": ["k:1"]}}), "Burrow never evaluates a cluster"),
     "a name twice": (config(cluster={n: {"servers": ["k:1"]} for n in "aA"}), "reads names in lower case"),
     "an address with a scheme": (config(cluster={"a": {"servers": ["http://k:1"]}}), "HOST:PORT without a scheme"),
     "an address without a port": (config(zookeeper={"servers": ["zk"]}), "HOST:PORT without a scheme"),
@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
     ),
     "a certificate without an authority": (
         config(tls={"t": {"certFile": "/c", "keyFile": "/k"}}, **profile(tls="t")),
-        "shows Kafka no certificate",
+        "sends Kafka no certificate",
     ),
     "a certificate without its key": (
         config(tls={"t": {"caFile": "/a", "certFile": "/c"}}),
@@ -86,7 +86,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
     "a time with a unit": (config(**notifier(timeout="5s")), 'Burrow reads "5s" as 158 years'),
     "a notifier without ZooKeeper": (
         {**config(notifier={"n": MAIL}), "zookeeper": {"enabled": False}},
-        "a notifier needs ZooKeeper, also where Kafka runs without",
+        "a notifier needs ZooKeeper, even if Kafka runs without it",
     ),
     "a token that all can read": (config(**notifier(headers={"authorization": "x"})), "BURROW_NOTIFIER_OTHER_HEADERS"),
     "no address of Karrot": ({**config(), "karrot": {"enabled": True}}, "karrot.enabled needs karrot.url"),

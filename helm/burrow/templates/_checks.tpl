@@ -1,4 +1,4 @@
-{{/* What JSON Schema cannot see, each refused with what to write. Takes the root. */}}
+{{/* Checks that JSON Schema cannot do. Each fails with what to write instead. Takes the root. */}}
 {{- define "burrow.checks" -}}
 {{- $config := include "burrow.config" . | fromJson -}}
 {{- if not $config.cluster -}}
@@ -10,7 +10,7 @@
 {{- include "burrow.checks.notifier" (list $ $name $notifier) -}}
 {{- end -}}
 {{- if and $config.notifier (not $config.zookeeper.servers) -}}
-{{- fail "a notifier needs ZooKeeper, also where Kafka runs without: write config.zookeeper.servers, or zookeeper.enabled: true for one that comes along" -}}
+{{- fail "a notifier needs ZooKeeper, even if Kafka runs without it: write config.zookeeper.servers, or zookeeper.enabled: true to install one" -}}
 {{- end -}}
 {{- include "burrow.checks.passwords" (list . $config) -}}
 {{- $release := regexFind "^v?[0-9]+[.][0-9]+[.][0-9]+" (.Values.image.tag | default "") -}}
@@ -18,7 +18,7 @@
 {{- fail (printf "image.tag is %s: a Burrow before 1.3.5 knows neither allowlists nor /burrow/admin/ready; leave it out for %s" .Values.image.tag .Chart.AppVersion) -}}
 {{- end -}}
 {{- if and .Values.karrot.enabled .Chart.IsRoot (has .Values.karrot.auth.type (list "basic" "bearer")) (not .Values.karrot.auth.existingSecret) -}}
-{{- fail (printf "karrot.auth.type %s needs karrot.auth.existingSecret: the Secret that Karrot's webhook reads too" .Values.karrot.auth.type) -}}
+{{- fail (printf "karrot.auth.type %s needs karrot.auth.existingSecret: the Secret with the credentials of Karrot's webhook" .Values.karrot.auth.type) -}}
 {{- end -}}
 {{- include "burrow.checks.reference" (list "config.zookeeper.tls" $config.zookeeper.tls "tls" $config) -}}
 {{- if and $config.zookeeper.tls (not (get $config.tls $config.zookeeper.tls).caFile) -}}
@@ -36,10 +36,10 @@
 {{- $config := . -}}
 {{- range $name, $cluster := .cluster -}}
 {{- if regexMatch "\\s" $name -}}
-{{- fail (printf "config.cluster has %q: Burrow never judges a cluster whose name has a space" $name) -}}
+{{- fail (printf "config.cluster has %q: Burrow never evaluates a cluster with a space in its name" $name) -}}
 {{- end -}}
 {{- if not $cluster.servers -}}
-{{- fail (printf "config.cluster.%s.servers is empty: Kafka's addresses, such as [kafka:9092]" $name) -}}
+{{- fail (printf "config.cluster.%s.servers is empty: write Kafka's addresses, such as [kafka:9092]" $name) -}}
 {{- end -}}
 {{- include "burrow.checks.reference" (list (printf "config.cluster.%s.clientProfile" $name) $cluster.clientProfile "clientProfile" $config) -}}
 {{- end -}}
@@ -65,7 +65,7 @@
 {{- end -}}
 {{- $tls := get $config.tls ($profile.tls | default "") | default dict -}}
 {{- if and $tls.certFile (not $tls.caFile) -}}
-{{- fail (printf "config.tls.%s has certFile without caFile: Burrow then shows Kafka no certificate; write caFile too" $profile.tls) -}}
+{{- fail (printf "config.tls.%s has certFile without caFile: Burrow then sends Kafka no certificate; write caFile too" $profile.tls) -}}
 {{- end -}}
 {{- end -}}
 {{- range $name, $tls := .tls -}}
@@ -75,7 +75,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Where nothing from outside can hold it, a password must be in the values: Burrow stops without. */}}
+{{/* A password must be in the values if no Secret or variable can contain it, because Burrow stops without it. */}}
 {{- define "burrow.checks.passwords" -}}
 {{- $values := (index . 0).Values -}}
 {{- $elsewhere := or $values.existingSecret $values.env $values.extraEnv $values.extraEnvFrom ($values.burrow).secretConfig -}}
@@ -87,8 +87,8 @@
 {{- end -}}
 
 {{/*
-For the chart of Karrot that takes this one: a chart does not see its parent's values, so what was not said here must
-be what holds there. Takes this chart's root, Karrot's address, the names of the credentials it asks for, its own Secret.
+Checks for Karrot's chart, which includes this one. A chart does not see its parent's values, so its own values must
+agree with the parent's. Takes this chart's root, Karrot's URL, the names of Karrot's credentials, and Karrot's Secret.
 */}}
 {{- define "burrow.checks.parent" -}}
 {{- $burrow := index . 0 -}}
@@ -102,15 +102,15 @@ be what holds there. Takes this chart's root, Karrot's address, the names of the
 {{- end -}}
 {{- $open := or (eq $karrot.auth.type "none") (and (eq $karrot.auth.type "auto") (index . 3) (not $karrot.auth.existingSecret)) -}}
 {{- if and $open (or (hasKey $asked "password") (hasKey $asked "token")) -}}
-{{- fail (printf "Karrot asks Burrow for credentials: write burrow.karrot.auth.type: %s and burrow.karrot.auth.existingSecret: %s" (hasKey $asked "password" | ternary "basic" "bearer") (index . 3 | default "the Secret")) -}}
+{{- fail (printf "Karrot needs credentials from Burrow: write burrow.karrot.auth.type: %s and burrow.karrot.auth.existingSecret: %s" (hasKey $asked "password" | ternary "basic" "bearer") (index . 3 | default "the Secret")) -}}
 {{- end -}}
 {{- if and (hasKey $asked "token") (not (hasKey $asked "password")) (ne $karrot.auth.type "bearer") -}}
-{{- fail "Karrot asks Burrow for a token: write burrow.karrot.auth.type: bearer" -}}
+{{- fail "Karrot needs a token from Burrow: write burrow.karrot.auth.type: bearer" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Takes the place, the name it has, the kind, the configuration. */}}
+{{/* Checks that a name exists in the configuration. Takes the place, the name, the kind and the configuration. */}}
 {{- define "burrow.checks.reference" -}}
 {{- $name := index . 1 -}}
 {{- $known := get (index . 3) (index . 2) | default dict -}}
@@ -119,14 +119,14 @@ be what holds there. Takes this chart's root, Karrot's address, the names of the
 {{- end -}}
 {{- end -}}
 
-{{/* Go's regular expressions, as Burrow's are. */}}
+{{/* Checks regular expressions. Helm and Burrow both use Go's. */}}
 {{- define "burrow.checks.regexps" -}}
 {{- range $key := list "groupAllowlist" "groupDenylist" -}}
 {{- $_ := mustRegexMatch (get (index $ 1) $key | default "") "" -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Takes the root, a name and a notifier. */}}
+{{/* Checks a notifier. Takes the root, its name and the notifier. */}}
 {{- define "burrow.checks.notifier" -}}
 {{- $root := index . 0 -}}
 {{- $name := index . 1 -}}
@@ -134,10 +134,10 @@ be what holds there. Takes this chart's root, Karrot's address, the names of the
 {{- $place := printf "config.notifier.%s" $name -}}
 {{- include "burrow.checks.regexps" (list $place $notifier) -}}
 {{- if not $notifier.templateOpen -}}
-{{- fail (printf "%s.templateOpen is missing: a file of templates, or karrot.tmpl" $place) -}}
+{{- fail (printf "%s.templateOpen is missing: write a file name of templates, or karrot.tmpl" $place) -}}
 {{- end -}}
 {{- if and (eq $notifier.className "http") (not $notifier.urlOpen) -}}
-{{- fail (printf "%s.urlOpen is missing: where it posts to" $place) -}}
+{{- fail (printf "%s.urlOpen is missing: write the URL that the notifier posts to" $place) -}}
 {{- end -}}
 {{- if $notifier.sendClose -}}
 {{- if or (not $notifier.templateClose) (and (eq $notifier.className "http") (not $notifier.urlClose)) -}}
@@ -167,7 +167,7 @@ be what holds there. Takes this chart's root, Karrot's address, the names of the
 {{- fail "config.notifier.karrot.sendOnce hides every change after the first verdict from Karrot; leave it out" -}}
 {{- end -}}
 {{- else if hasSuffix "/burrow" ($notifier.urlOpen | default "") -}}
-{{- fail (printf "%s posts to Karrot, as config.notifier.karrot does since karrot.enabled: name it karrot, or write karrot.enabled: false" $place) -}}
+{{- fail (printf "%s posts to Karrot, and so does config.notifier.karrot because of karrot.enabled: name it karrot, or write karrot.enabled: false" $place) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

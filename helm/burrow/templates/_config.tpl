@@ -1,7 +1,7 @@
 {{/*
-The effective configuration, as JSON, by the names that config.* has: the defaults, what the values of 2019 say,
-what karrot.enabled wires, a consumer for each cluster that has none. Names of clusters are in lower case: Burrow reads
-them so, and a consumer that names one otherwise stores nothing.
+The effective configuration, as JSON with the names of config.*. It has the defaults, the values of 2019, the notifier
+of karrot.enabled, and a consumer for each cluster without one. Names of clusters are in lower case, because Burrow
+reads them in lower case: a consumer that names a cluster in another way stores nothing.
 */}}
 {{- define "burrow.config" -}}
 {{- $config := deepCopy .Values.config -}}
@@ -32,7 +32,7 @@ them so, and a consumer that names one otherwise stores nothing.
 {{- $config | toJson -}}
 {{- end -}}
 
-{{/* Puts one mapping over another, in place; unlike Sprig's, also where a value is false, 0 or "". */}}
+{{/* Merges a mapping over another, in place. Unlike Sprig's functions, it also uses values that are false, 0 or "". */}}
 {{- define "burrow.overlay" -}}
 {{- $below := index . 0 -}}
 {{- range $key, $value := index . 1 -}}
@@ -44,7 +44,7 @@ them so, and a consumer that names one otherwise stores nothing.
 {{- end -}}
 {{- end -}}
 
-{{/* Sets a key that is not there. Takes the mapping, the key, the value. */}}
+{{/* Sets a missing key. Takes the mapping, the key and the value. */}}
 {{- define "burrow.default" -}}
 {{- if not (hasKey (index . 0) (index . 1)) -}}
 {{- $_ := set (index . 0) (index . 1) (index . 2) -}}
@@ -80,7 +80,7 @@ them so, and a consumer that names one otherwise stores nothing.
 {{- $_ := set $config "cluster" $clusters -}}
 {{- end -}}
 
-{{/* A relative name is a key of the Secret, which is mounted. */}}
+{{/* The path of a TLS file. A relative name is a key of the mounted Secret. */}}
 {{- define "burrow.tlsFiles" -}}
 {{- range $name, $tls := .tls -}}
 {{- range $key := list "caFile" "certFile" "keyFile" -}}
@@ -95,12 +95,12 @@ them so, and a consumer that names one otherwise stores nothing.
 {{- end -}}
 {{- end -}}
 
-{{/* A name as part of the name of a volume. */}}
+{{/* A name in the form that a volume's name allows. */}}
 {{- define "burrow.slug" -}}
 {{- if regexMatch "^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$" . -}}{{ . }}{{- else -}}{{ sha256sum . | trunc 10 }}{{- end -}}
 {{- end -}}
 
-{{/* [notifier.karrot]: what `karrot burrow-config` prints. Takes the root and the configuration. */}}
+{{/* [notifier.karrot], as `karrot burrow-config` prints it. Takes the root and the configuration. */}}
 {{- define "burrow.wired" -}}
 {{- $root := index . 0 -}}
 {{- $config := index . 1 -}}
@@ -119,24 +119,25 @@ them so, and a consumer that names one otherwise stores nothing.
 {{- $_ := set $config.notifier "karrot" $notifier -}}
 {{- end -}}
 
-{{/* The name of Karrot's objects in the same release, as its chart makes it. */}}
+{{/* The name of Karrot's objects in the same release, made as in Karrot's chart. */}}
 {{- define "burrow.karrotName" -}}
 {{- contains "karrot" .Release.Name | ternary .Release.Name (printf "%s-karrot" .Release.Name) | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Where Burrow posts to. */}}
+{{/* The URL that Burrow posts to. */}}
 {{- define "burrow.karrotUrl" -}}
 {{- $url := tpl (.Values.karrot.url | default "") . | trimSuffix "/" -}}
 {{- if and (not $url) .Chart.IsRoot (not (((.Values.config.notifier).karrot).urlOpen)) -}}
-{{- fail "karrot.enabled needs karrot.url: the address of Karrot's Service, such as http://karrot" -}}
+{{- fail "karrot.enabled needs karrot.url: the URL of Karrot's Service, such as http://karrot" -}}
 {{- end -}}
 {{- $url = $url | default (printf "http://%s.%s" (include "burrow.karrotName" .) (include "burrow.namespace" .)) -}}
 {{- if hasSuffix "/burrow" $url -}}{{ $url }}{{- else -}}{{ $url }}/burrow{{- end -}}
 {{- end -}}
 
 {{/*
-What a notifier has by itself. An event goes out only when strictly more than sendInterval has passed since the last:
-equal to the interval, which is Burrow's default, every other one would be skipped. Takes the root and the notifier.
+The defaults of a notifier. Burrow sends an event only if strictly more than sendInterval has passed since the previous
+one. With Burrow's default, sendInterval equals the interval, and Burrow would skip every other event. Takes the root
+and the notifier.
 */}}
 {{- define "burrow.notifier" -}}
 {{- $root := index . 0 -}}

@@ -1,4 +1,4 @@
-{{/* The variable that is a key of burrow.toml. Takes the parts of the key. */}}
+{{/* The environment variable for a key of burrow.toml. Takes the parts of the key. */}}
 {{- define "burrow.variable" -}}
 {{- $name := printf "BURROW_%s" (join "_" . | upper | replace "." "_" | replace "-" "_") -}}
 {{- if not (regexMatch "^[A-Z0-9_]+$" $name) -}}
@@ -7,7 +7,7 @@
 {{- $name -}}
 {{- end -}}
 
-{{/* Passwords that values hold, by variable, as JSON: they go into a Secret, never into burrow.toml. */}}
+{{/* The passwords in the values, by variable, as JSON. They go into a Secret, never into burrow.toml. */}}
 {{- define "burrow.passwords" -}}
 {{- $config := include "burrow.config" . | fromJson -}}
 {{- $passwords := dict -}}
@@ -21,7 +21,7 @@
 {{- $passwords | toJson -}}
 {{- end -}}
 
-{{/* Takes the variable, the Secret, its key, and whether it may be missing. */}}
+{{/* A variable from a Secret. Takes the variable, the Secret, its key, and whether the key may be missing. */}}
 {{- define "burrow.variableFrom" }}
 - name: {{ index . 0 }}
   valueFrom:
@@ -34,8 +34,8 @@
 {{- end -}}
 
 {{/*
-What Karrot's webhook asks for. A variable for the headers is the whole mapping, so the others are repeated in it;
-Kubernetes puts the token in the place of $(KARROT_TOKEN).
+The credentials for Karrot's webhook. The variable for the headers holds the whole mapping, so it repeats the other
+headers. Kubernetes replaces $(KARROT_TOKEN) with the token.
 */}}
 {{- define "burrow.credentials" -}}
 {{- $auth := .Values.karrot.auth -}}
@@ -55,7 +55,7 @@ Kubernetes puts the token in the place of $(KARROT_TOKEN).
 {{- end -}}
 {{- end -}}
 
-{{/* The environment of Burrow's container. Burrow takes every key of burrow.toml from it, if it is there. */}}
+{{/* The environment of Burrow's container. Burrow can take every key of burrow.toml from its environment. */}}
 {{- define "burrow.environment" -}}
 {{- $config := include "burrow.config" . | fromJson -}}
 {{- range $kind := list "sasl" "notifier" }}
@@ -77,7 +77,7 @@ Kubernetes puts the token in the place of $(KARROT_TOKEN).
 {{- end }}
 {{- end -}}
 
-{{/* Whole Secrets and ConfigMaps as variables. */}}
+{{/* Secrets and ConfigMaps whose keys all become variables. */}}
 {{- define "burrow.environmentFrom" -}}
 {{- range list .Values.existingSecret ((.Values.burrow).secretConfig | default "") }}
 {{- if . }}

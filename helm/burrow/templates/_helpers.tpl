@@ -2,7 +2,7 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Cut to 53, so that "-zookeeper-0" fits into the name of a pod. */}}
+{{/* The name of all objects, cut to 53 characters so that "-zookeeper-0" fits into the name of a pod. */}}
 {{- define "burrow.fullname" -}}
 {{- $name := include "burrow.name" . -}}
 {{- if .Values.fullnameOverride -}}
@@ -18,7 +18,7 @@
 {{- .Values.namespaceOverride | default .Release.Namespace -}}
 {{- end -}}
 
-{{/* What a Service or a Deployment chooses its pods by. Takes the root and the component. */}}
+{{/* The labels of selectors of Services and Deployments. Takes the root and the component. */}}
 {{- define "burrow.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ include "burrow.name" $root | quote }}
@@ -26,7 +26,7 @@ app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* Takes the root, the component, and more labels, which win but for those that pods are chosen by. */}}
+{{/* All labels. Takes the root, the component and more labels, which override all labels except those of selectors. */}}
 {{- define "burrow.labels" -}}
 {{- $root := index . 0 -}}
 {{- $labels := dict "app.kubernetes.io/part-of" "karrot" "app.kubernetes.io/managed-by" $root.Release.Service -}}
@@ -40,7 +40,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- toYaml $labels -}}
 {{- end -}}
 
-{{/* name, namespace, labels, annotations. Takes the root, the component, a suffix of the name, more labels, more annotations. */}}
+{{/* The metadata of an object. Takes the root, the component, a suffix of the name, more labels and more annotations. */}}
 {{- define "burrow.metadata" -}}
 {{- $root := index . 0 -}}
 name: {{ printf "%s%s" (include "burrow.fullname" $root) (index . 2) | quote }}
@@ -53,7 +53,7 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* Takes an image's values and the tag that stands in for an empty one. */}}
+{{/* The reference of an image. Takes its values and the tag to use if its tag is empty. */}}
 {{- define "burrow.image" -}}
 {{- $image := index . 0 -}}
 {{- if $image.digest -}}
@@ -71,13 +71,13 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{/* The REST API's address inside the cluster: what KARROT_BURROW_URL asks for. */}}
+{{/* The REST API's URL inside the cluster, for KARROT_BURROW_URL. */}}
 {{- define "burrow.url" -}}
 {{- $config := include "burrow.config" . | fromJson -}}
 {{- printf "%s://%s.%s:%v" (ternary "https" "http" (not (empty $config.httpserver.default.tls))) (include "burrow.fullname" .) (include "burrow.namespace" .) (int .Values.service.port) -}}
 {{- end -}}
 
-{{/* Whether a ZooKeeper comes along: "true" or nothing. Takes the root and the effective configuration. */}}
+{{/* Whether the chart installs a ZooKeeper: "true" or nothing. Takes the root and the effective configuration. */}}
 {{- define "burrow.ownZookeeper" -}}
 {{- $config := index . 1 -}}
 {{- if and (index . 0).Values.zookeeper.enabled $config.notifier (not $config.zookeeper.given) -}}true{{- end -}}

@@ -1,6 +1,6 @@
 {{/*
-The values of 2019: what stood under `burrow.config` there stands under `config` here. Keys with another name now are
-translated, those without a meaning are refused with what to write. Yields JSON to put over `config`.
+Translates the values of 2019: `burrow.config` there is `config` here. Renamed keys are translated. Keys without a
+meaning fail with what to write instead. The result is JSON to merge over `config`.
 */}}
 {{- define "burrow.legacy" -}}
 {{- $burrow := .Values.burrow | default dict -}}
@@ -34,11 +34,11 @@ translated, those without a meaning are refused with what to write. Yields JSON 
 {{- $config | toJson -}}
 {{- end -}}
 
-{{/* Refuses names that are not known. Takes the place, the mapping, the names. */}}
+{{/* Refuses unknown names. Takes the place, the mapping and the known names. */}}
 {{- define "burrow.legacy.known" -}}
 {{- range $key, $value := index . 1 -}}
 {{- if not (has $key (index $ 2)) -}}
-{{- fail (printf "%s.%s is no key of Burrow or of the chart of 2019; known there: %s" (index $ 0) $key (join ", " (index $ 2 | sortAlpha))) -}}
+{{- fail (printf "%s.%s is not a key of Burrow or of the chart of 2019; known keys: %s" (index $ 0) $key (join ", " (index $ 2 | sortAlpha))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -57,7 +57,7 @@ translated, those without a meaning are refused with what to write. Yields JSON 
 {{- end -}}
 {{- end -}}
 
-{{/* Takes a mapping and the new names by the old ones. */}}
+{{/* Renames keys. Takes a mapping and the new names by old name. */}}
 {{- define "burrow.legacy.rename" -}}
 {{- $values := index . 0 -}}
 {{- range $old, $new := index . 1 -}}
@@ -68,16 +68,16 @@ translated, those without a meaning are refused with what to write. Yields JSON 
 {{- end -}}
 {{- end -}}
 
-{{/* Takes the place and a cluster, a consumer or a notifier. */}}
+{{/* Checks the className. Takes the place and a cluster, a consumer or a notifier. */}}
 {{- define "burrow.legacy.module" -}}
 {{- $module := index . 1 -}}
 {{- include "burrow.legacy.rename" (list $module (dict "class_name" "className" "groupWhitelist" "groupAllowlist" "groupBlacklist" "groupDenylist")) -}}
 {{- if eq ($module.className | default "") "kafka_zk" -}}
-{{- fail (printf "%s.className is kafka_zk: Kafka keeps no offsets in ZooKeeper any more; write className: kafka, and Kafka's addresses as servers" (index . 0)) -}}
+{{- fail (printf "%s.className is kafka_zk: Kafka no longer keeps offsets in ZooKeeper; write className: kafka, and Kafka's addresses as servers" (index . 0)) -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Takes the root, a name and a notifier. */}}
+{{/* Translates a notifier. Takes the root, its name and the notifier. */}}
 {{- define "burrow.legacy.notifier" -}}
 {{- $root := index . 0 -}}
 {{- $notifier := index . 2 -}}
@@ -95,7 +95,7 @@ translated, those without a meaning are refused with what to write. Yields JSON 
 {{- end -}}
 {{- end -}}
 
-{{/* The templates of notifiers by file name, as JSON: ours, those of 2019, those of today. */}}
+{{/* The templates of notifiers by file name, as JSON: the chart's, those of the values of 2019, and `templates`. */}}
 {{- define "burrow.templates" -}}
 {{- $templates := dict "karrot.tmpl" (.Files.Get "files/karrot.tmpl") -}}
 {{- include "burrow.overlay" (list $templates ((.Values.burrow).templates | default dict)) -}}
@@ -103,7 +103,7 @@ translated, those without a meaning are refused with what to write. Yields JSON 
 {{- $templates | toJson -}}
 {{- end -}}
 
-{{/* A mapping of today's values with that of 2019 below it, as YAML or nothing. Takes the root and the key. */}}
+{{/* A mapping of the values, merged over the same mapping of 2019, as YAML or nothing. Takes the root and the key. */}}
 {{- define "burrow.both" -}}
 {{- $root := index . 0 -}}
 {{- with merge (dict) (get $root.Values (index . 1) | default dict) (get ($root.Values.burrow | default dict) (index . 1) | default dict) -}}

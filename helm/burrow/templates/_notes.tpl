@@ -1,11 +1,11 @@
-{{/* What a user must know beside where it is; Helm shows no notes of a subchart, so the chart above shows these. */}}
+{{/* The notes for the user. Helm shows no notes of a subchart, so the parent chart includes these. */}}
 {{- define "burrow.notes" -}}
 {{- $config := include "burrow.config" . | fromJson }}
 {{- $below := .Chart.IsRoot | ternary "" "burrow." }}
 {{- if eq .Values.image.repository "ghcr.io/linkedin/burrow/burrow" }}
 
-If Burrow's pod says ImagePullBackOff: {{ .Values.image.repository }} may ask for an account. Build the image, put it where
-the cluster finds it, and name that place:
+If Burrow's pod is in ImagePullBackOff, {{ .Values.image.repository }} may need an account. Build the image, push it to a
+registry that the cluster reaches, and set that registry:
 
   git clone --branch {{ .Chart.AppVersion }} https://github.com/linkedin/Burrow && docker build -t REGISTRY/burrow:{{ .Chart.AppVersion }} Burrow
   docker push REGISTRY/burrow:{{ .Chart.AppVersion }}
@@ -13,9 +13,9 @@ the cluster finds it, and name that place:
 {{- end }}
 {{- with .Values.burrow }}
 
-The values below `{{ $below }}burrow.` are those of the chart of 2019. They are translated; their places are now:
+The values below `{{ $below }}burrow.` are values of the chart of 2019. The chart translates them. Their new names are:
 {{- if .config }}
-  {{ $below }}burrow.config.*        {{ $below }}config.*, with groupAllowlist for groupWhitelist, groupDenylist for groupBlacklist
+  {{ $below }}burrow.config.*        {{ $below }}config.*, with groupAllowlist instead of groupWhitelist, groupDenylist instead of groupBlacklist
 {{- end }}
 {{- range $old, $new := dict "secretConfig" "existingSecret" "templates" "templates" "labels" "labels" "annotations" "annotations" "podLabels" "podLabels" "podAnnotations" "podAnnotations" }}
 {{- if hasKey $.Values.burrow $old }}
@@ -26,7 +26,7 @@ The values below `{{ $below }}burrow.` are those of the chart of 2019. They are 
 {{- range $name, $profile := $config.tls }}
 {{- if $profile.noverify }}
 
-{{ $below }}config.tls.{{ $name }}.noverify: nobody checks who the brokers are.
+{{ $below }}config.tls.{{ $name }}.noverify is set: Burrow does not verify the brokers' certificates.
 {{- end }}
 {{- end }}
 {{- end -}}

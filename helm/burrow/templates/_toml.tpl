@@ -1,5 +1,5 @@
 {{/*
-TOML of one value. Helm has every number as a float: a whole one is written as such.
+One value as TOML. Helm reads every number as a float, so whole numbers are written as integers.
 */}}
 {{- define "burrow.toml.value" -}}
 {{- if kindIs "map" . -}}
@@ -15,7 +15,7 @@ TOML of one value. Helm has every number as a float: a whole one is written as s
 {{- end -}}
 {{- end -}}
 
-{{/* JSON's texts are TOML's, but for DEL, which TOML wants escaped, and for characters that YAML does not hold as they are. */}}
+{{/* A text as TOML. It is JSON's text, except DEL, which TOML needs escaped, and characters that YAML cannot hold unescaped. */}}
 {{- define "burrow.toml.text" -}}
 {{- $text := toRawJson . -}}
 {{- if regexMatch "[\\x{7f}-\\x{9f}\\x{feff}\\x{fffe}\\x{ffff}]" $text -}}
@@ -26,12 +26,12 @@ TOML of one value. Helm has every number as a float: a whole one is written as s
 {{- $text -}}
 {{- end -}}
 
-{{/* A key, bare where TOML allows that. */}}
+{{/* A key, without quotes if TOML allows it. */}}
 {{- define "burrow.toml.key" -}}
 {{- if regexMatch "^[A-Za-z0-9_-]+$" . -}}{{ . }}{{- else -}}{{ include "burrow.toml.value" . }}{{- end -}}
 {{- end -}}
 
-{{/* A section. Takes its name as written, its values, and the names of the keys it may have. */}}
+{{/* A section. Takes its name as written, its values, and the names of its possible keys. */}}
 {{- define "burrow.toml.section" }}
 [{{ index . 0 }}]
 {{- $values := index . 1 }}
@@ -54,7 +54,7 @@ TOML of one value. Helm has every number as a float: a whole one is written as s
 {{- end -}}
 {{- end -}}
 
-{{/* burrow.toml, whole. */}}
+{{/* The complete burrow.toml. */}}
 {{- define "burrow.toml" -}}
 {{- $config := include "burrow.config" . | fromJson -}}
 {{- $keys := .Files.Get "files/keys.yaml" | fromYaml -}}

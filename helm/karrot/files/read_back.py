@@ -1,4 +1,4 @@
-"""helm test: asks Karrot for the group that `karrot send-sample` posted, and says what it answers."""
+"""Reads the group that `karrot send-sample` posted back from Karrot, and prints the answer. `helm test` runs it."""
 
 import os
 import sys

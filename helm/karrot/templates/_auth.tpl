@@ -1,4 +1,4 @@
-{{/* Each credential: its name in values.yaml, and Karrot's setting. */}}
+{{/* Karrot's settings for the credentials, by their names in values.yaml. */}}
 {{- define "karrot.credentials" -}}
 username: KARROT_BURROW_USERNAME
 password: KARROT_BURROW_PASSWORD
@@ -8,14 +8,14 @@ tokenPrevious: KARROT_BURROW_TOKEN_PREVIOUS
 apiToken: KARROT_API_TOKEN
 {{- end }}
 
-{{/* The Secret with the credentials: yours, or the chart's own. */}}
+{{/* The name of the Secret with the credentials: the user's or the chart's. */}}
 {{- define "karrot.authSecret" -}}
 {{- default (printf "%s-auth" (include "karrot.fullname" .)) .Values.auth.existingSecret }}
 {{- end }}
 
 {{/*
-The credentials that are there, as YAML: their names with the keys of the Secret. A key that is named and missing keeps
-the pod from starting, where an optional one would leave the webhook open.
+The configured credentials, as YAML: their names with their keys in the Secret. The keys are not optional: a missing key
+must stop the pod from starting, because otherwise the webhook would be open.
 */}}
 {{- define "karrot.authKeys" -}}
 {{- $keys := dict -}}

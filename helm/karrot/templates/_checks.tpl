@@ -1,10 +1,10 @@
-{{/* What the schema cannot see, and what must hold where it is skipped: each is refused with its reason. */}}
+{{/* Checks that the schema cannot do, or that must hold even if the schema is skipped. Each fails with its reason. */}}
 {{- define "karrot.checks" -}}
 {{- if gt (int .Values.replicaCount) 1 }}
 {{- fail "replicaCount: at most 1, until the event log can live in PostgreSQL: it is SQLite on one volume, two pods would each have half of the events" }}
 {{- end }}
 {{- if and .Values.watch.enabled (or (empty .Values.watch.bootstrapServers) (empty .Values.watch.cluster)) }}
-{{- fail "watch.enabled needs watch.bootstrapServers (Kafka's address) and watch.cluster (what the cluster is called)" }}
+{{- fail "watch.enabled needs watch.bootstrapServers (Kafka's address) and watch.cluster (the cluster's name)" }}
 {{- end }}
 {{- range include "karrot.settingText" (default "" .Values.watch.bootstrapServers) | splitList "," }}
 {{- if and (trim .) (not (regexMatch "^[^/]+:[0-9]{1,5}$" (trim .))) }}
@@ -15,7 +15,7 @@
 {{- fail "serviceMonitor.enabled and podMonitor.enabled: Karrot would be scraped twice; turn one of them off" }}
 {{- end }}
 {{- if and .Values.auth.existingSecret (or .Values.auth.username .Values.auth.password .Values.auth.token .Values.auth.apiToken) }}
-{{- fail "auth.existingSecret is used alone: put username, password, token and apiToken into that Secret and name their keys in auth.keys" }}
+{{- fail "auth.existingSecret excludes the other credentials: put username, password, token and apiToken into that Secret and name their keys in auth.keys" }}
 {{- end }}
 {{- if ne (empty .Values.auth.username) (empty .Values.auth.password) }}
 {{- fail "auth.username and auth.password belong together: set both, or auth.token" }}
@@ -27,7 +27,7 @@
 {{- end }}
 {{- $elsewhere := and .Values.serviceMonitor.namespace (ne .Values.serviceMonitor.namespace (include "karrot.namespace" .)) }}
 {{- if and $metricsAuth $elsewhere (not .Values.auth.existingSecret) (or .Values.serviceMonitor.enabled .Values.podMonitor.enabled) }}
-{{- fail "serviceMonitor.namespace: Prometheus looks there for the Secret with the token that config.metrics_auth asks for; put one into both namespaces and name it in auth.existingSecret" }}
+{{- fail "serviceMonitor.namespace: Prometheus needs the Secret with the API token for config.metrics_auth in that namespace; put one into both namespaces and name it in auth.existingSecret" }}
 {{- end }}
 {{- if and .Values.httpRoute.enabled (empty .Values.httpRoute.parentRefs) }}
 {{- fail "httpRoute.enabled needs httpRoute.parentRefs: the gateways, such as [{name: public}]" }}
@@ -47,7 +47,7 @@
 {{- include "burrow.checks.parent" (list .Subcharts.burrow (include "karrot.url" .) $keys (eq $secret $expected | ternary "" $secret)) }}
 {{- end }}
 {{- if and .Values.burrow.enabled .Values.burrow.networkPolicy.enabled (ne (include "karrot.name" .) "karrot") }}
-{{- fail "nameOverride: burrow.networkPolicy lets Burrow out to pods of the name karrot alone; use fullnameOverride" }}
+{{- fail "nameOverride: burrow.networkPolicy allows traffic from Burrow only to pods with the name karrot; use fullnameOverride" }}
 {{- end }}
 {{- $env := include "karrot.env" . | fromYaml }}
 {{- range $name, $values := include "karrot.ownEnv" . | fromYaml }}
@@ -57,7 +57,7 @@
 {{- end }}
 {{- end }}
 
-{{/* What other objects depend on (probes, ServiceMonitor, helm test, Burrow), so that it has one place, by variable. */}}
+{{/* Variables that other objects depend on (probes, ServiceMonitor, helm test, Burrow), with the value to set instead. */}}
 {{- define "karrot.ownEnv" -}}
 KARROT_BIND: bindAddress and containerPort
 KARROT_DATA_DIR: persistence

@@ -1,4 +1,4 @@
-{{/* A dashboard, with a link to Karrot's own page on what it shows if its address is known: (dict "context" $ "path" "files/dashboards/karrot-group.json" "board" "group"). Never tpl: {{consumer}} is Grafana's. */}}
+{{/* A dashboard, with a link to Karrot's page on the same subject if Karrot's external URL is known: (dict "context" $ "path" "files/dashboards/karrot-group.json" "board" "group"). Never use tpl: {{consumer}} belongs to Grafana. */}}
 {{- define "karrot.dashboard" -}}
 {{- $text := .context.Files.Get .path -}}
 {{- $address := default "" (default dict .context.Values.config).external_url -}}

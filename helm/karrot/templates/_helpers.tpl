@@ -1,9 +1,9 @@
-{{/* The chart's name in names of objects. */}}
+{{/* The chart's name in the names of objects. */}}
 {{- define "karrot.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The name of the objects: the release's, with the chart's where that is not part of it. */}}
+{{/* The name of the objects: the release's name, with the chart's name unless it is part of it. */}}
 {{- define "karrot.fullname" -}}
 {{- $name := include "karrot.name" . -}}
 {{- $default := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
@@ -14,13 +14,13 @@
 {{- default .Release.Namespace .Values.namespaceOverride }}
 {{- end }}
 
-{{/* What never changes in the life of a release: a Deployment's selector is immutable. */}}
+{{/* The labels of selectors. They must never change in a release, because a Deployment's selector is immutable. */}}
 {{- define "karrot.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "karrot.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
-{{/* name, labels and annotations of an object: (dict "context" $ "name" "-suffix" "namespace" "" "labels" (dict) "annotations" (dict)) */}}
+{{/* The name, labels and annotations of an object: (dict "context" $ "name" "-suffix" "namespace" "" "labels" (dict) "annotations" (dict)) */}}
 {{- define "karrot.metadata" -}}
 {{- $ := .context -}}
 {{- $own := dict "helm.sh/chart" (printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" | trunc 63) "app.kubernetes.io/version" $.Chart.AppVersion "app.kubernetes.io/managed-by" $.Release.Service "app.kubernetes.io/part-of" "karrot" -}}
@@ -34,7 +34,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* helm test's pod: not what the Service selects, and no longer than a label may be. */}}
+{{/* The name of helm test's pod: the Service must not select it, and it must fit into a label. */}}
 {{- define "karrot.testName" -}}
 {{- printf "%s-test" (include "karrot.name" . | trunc 58 | trimSuffix "-") }}
 {{- end }}
@@ -53,7 +53,7 @@ annotations:
 {{- .Values.tls.existingSecret | empty | ternary "http" "https" }}
 {{- end }}
 
-{{/* Karrot's address inside the cluster. */}}
+{{/* Karrot's URL inside the cluster. */}}
 {{- define "karrot.url" -}}
 {{- printf "%s://%s.%s:%v" (include "karrot.scheme" .) (include "karrot.fullname" .) (include "karrot.namespace" .) .Values.service.port }}
 {{- end }}

@@ -20,7 +20,7 @@ authorization:
 {{- end }}
 {{- end }}
 
-{{/* What a ServiceMonitor and a PodMonitor have in common: (dict "context" $ "kind" … "endpoints" …) */}}
+{{/* The common part of a ServiceMonitor and a PodMonitor: (dict "context" $ "kind" … "endpoints" …) */}}
 {{- define "karrot.monitor" -}}
 {{- $ := .context -}}
 {{- $monitor := $.Values.serviceMonitor -}}

@@ -1,4 +1,4 @@
-{{/* Where the pipeline finds the archive; Spark calls S3 s3a. A folder of the service's own volume is none for another pod. */}}
+{{/* The pipeline's archive. Spark's scheme for S3 is s3a. Another pod cannot read a folder of the service's own volume. */}}
 {{- define "karrot.pipelineArchive" -}}
 {{- $dir := get (default dict .Values.config) "archive_dir" | toString -}}
 {{- $shared := hasPrefix "s3://" $dir | ternary $dir "" -}}

@@ -1,4 +1,4 @@
-{{/* The credentials as a container's environment: (dict "context" $ "keys" …); secrets as files, which a reload reads anew. */}}
+{{/* The credentials as a container's environment: (dict "context" $ "keys" …). Secrets are files, so that a reload reads them again. */}}
 {{- define "karrot.authEnv" -}}
 {{- $ := .context -}}
 {{- $settings := include "karrot.credentials" $ | fromYaml -}}
@@ -16,7 +16,7 @@
 {{- end }}
 {{- end }}
 
-{{/* The volumes that Secrets are, as YAML: their names with what a pod mounts; each is at /etc/karrot/<name>. */}}
+{{/* The volumes of Secrets, as YAML, by name. Each is mounted at /etc/karrot/<name>. */}}
 {{- define "karrot.secrets" -}}
 {{- with omit (include "karrot.authKeys" . | fromYaml) "username" }}
 auth:
@@ -69,7 +69,7 @@ kafka:
 {{- end }}
 {{- end }}
 
-{{/* What the two containers of helm test have in common. */}}
+{{/* The common part of helm test's two containers. */}}
 {{- define "karrot.testContainer" -}}
 {{- $auth := pick (include "karrot.authKeys" . | fromYaml) "username" "password" "token" "apiToken" -}}
 image: {{ include "karrot.image" . | quote }}
@@ -82,7 +82,7 @@ env:
   {{- . | nindent 2 }}
   {{- end }}
   {{- if .Values.tls.existingSecret }}
-  - name: SSL_CERT_FILE # the authority, which cert-manager puts beside the certificate
+  - name: SSL_CERT_FILE # cert-manager puts the authority into the same Secret as the certificate
     value: /etc/karrot/tls/ca.crt
   {{- end }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* A file of rules with its thresholds and addresses: (dict "context" $ "file" "files/alerts.yaml"). Never tpl: {{ $labels }} is Prometheus'. */}}
+{{/* A rules file with its thresholds and runbook URLs: (dict "context" $ "file" "files/alerts.yaml"). Never use tpl: {{ $labels }} belongs to Prometheus. */}}
 {{- define "karrot.rules" -}}
 {{- $ := .context -}}
 {{- $text := $.Files.Get .file -}}
@@ -14,7 +14,7 @@
 {{- $text = replace (printf "<<%s>>" $name) (include "karrot.settingText" $value) $text -}}
 {{- end }}
 {{- $read := fromYaml $text -}}
-{{- with $read.Error }}{{ fail (printf "the rules: %s; is prometheusRule.runbookUrl or config.external_url no address?" .) }}{{ end -}}
+{{- with $read.Error }}{{ fail (printf "the rules are not valid YAML: %s; check prometheusRule.runbookUrl and config.external_url" .) }}{{ end -}}
 {{- $groups := $read.groups -}}
 {{- range $name := $.Values.prometheusRule.disabled }}
 {{- if not (regexMatch (printf "(?m)alert: %s$" (regexQuoteMeta $name)) ($.Files.Get "files/alerts.yaml")) }}

@@ -1,9 +1,9 @@
-{{/* A value of values.yaml as Karrot reads it: lists with commas; numbers in full, where Go would write 1e+06. */}}
+{{/* A value of values.yaml as Karrot reads it: lists with commas, and numbers with all digits (Go would write 1e+06). */}}
 {{- define "karrot.settingText" -}}
 {{- if kindIs "slice" . }}{{ join "," . }}{{ else if kindIs "string" . }}{{ . }}{{ else }}{{ toJson . }}{{ end }}
 {{- end }}
 
-{{/* The environment of the ConfigMap, as YAML: what the chart knows, and config over it. */}}
+{{/* The environment of the ConfigMap, as YAML: the chart's own settings, overridden by config. */}}
 {{- define "karrot.settings" -}}
 {{- $settings := dict "KARROT_BIND" (printf "%s:%v" .Values.bindAddress .Values.containerPort) "KARROT_DATA_DIR" "/data" -}}
 {{- if .Values.tls.existingSecret }}
@@ -32,7 +32,7 @@
 {{- toYaml $settings }}
 {{- end }}
 
-{{/* env, as YAML: what the chart of 2019 called karrot.env is part of it. */}}
+{{/* env, as YAML. It includes karrot.env, the name in the chart of 2019. */}}
 {{- define "karrot.env" -}}
 {{- $env := dict -}}
 {{- range $name, $value := mergeOverwrite (deepCopy (default dict .Values.karrot.env)) (deepCopy (default dict .Values.env)) }}
@@ -41,12 +41,12 @@
 {{- toYaml $env }}
 {{- end }}
 
-{{/* Whether /metrics asks for the API token: empty if not. The words are those that Karrot takes for true. */}}
+{{/* Whether /metrics needs the API token; empty if not. The words are the ones that Karrot reads as true. */}}
 {{- define "karrot.metricsAuth" -}}
 {{- if has (get (default dict .Values.config) "metrics_auth" | toString | lower | trim) (list "true" "yes" "on" "1") }}true{{ end }}
 {{- end }}
 
-{{/* Whether Karrot calls AWS, for CloudWatch or an archive in S3: empty if not. */}}
+{{/* Whether Karrot calls AWS, for CloudWatch or an archive in S3; empty if not. */}}
 {{- define "karrot.aws" -}}
 {{- $settings := mergeOverwrite (include "karrot.settings" . | fromYaml) (include "karrot.env" . | fromYaml) -}}
 {{- $reporters := get $settings "KARROT_REPORTERS" -}}
@@ -54,7 +54,7 @@
 {{- if or (contains "cloudwatch" $reporters) $s3 (and (get $settings "KARROT_COMPAT") (not $reporters)) }}true{{ end }}
 {{- end }}
 
-{{/* The brokers that Karrot speaks to, as it watches or writes to them, separated by commas: empty if there are none. */}}
+{{/* The brokers that Karrot polls or writes to, separated by commas; empty if there are none. */}}
 {{- define "karrot.brokers" -}}
 {{- $settings := mergeOverwrite (include "karrot.settings" . | fromYaml) (include "karrot.env" . | fromYaml) -}}
 {{- $written := ternary (get $settings "KARROT_KAFKA_BOOTSTRAP") "" (contains "kafka" (get $settings "KARROT_REPORTERS")) -}}
