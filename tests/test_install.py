@@ -164,7 +164,7 @@ def test_files_of_karrot_that_the_other_project_removed_are_named_with_the_fix(e
         damaged = environment.karrot(*command)
         assert (damaged.returncode, damaged.stdout) == (2, "")
         assert damaged.stderr.startswith("karrot: files of 'karrot-burrow' are missing (cannot import name ")
-        assert damaged.stderr.endswith("): pip install --force-reinstall karrot-burrow\n")
+        assert damaged.stderr.endswith("): run pip install --force-reinstall karrot-burrow\n")
     environment.pip("install", "--reinstall", "karrot-burrow")
     assert environment.karrot("version").returncode == 0
 

@@ -332,7 +332,7 @@ def _within(value: _N, low: _N, high: _N) -> _N:
 
 
 def _show_duration(seconds: int) -> str:
-    """An exact text: whole days from two days on, else whole hours, else seconds."""
+    """Format a duration exactly: in days if it is two or more whole days, else in whole hours, else in seconds."""
     for unit, factor, least in (("d", 86400, 2), ("h", 3600, 1)):
         if seconds % factor == 0 and seconds >= least * factor:
             return f"{seconds // factor}{unit}"

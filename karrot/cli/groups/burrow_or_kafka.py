@@ -78,7 +78,7 @@ def _listed(names: Sequence[str]) -> str:
 def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> GroupAnswers:
     """Ask Burrow for the verdicts on these groups, or on all of its groups, a few at a time.
 
-    A group that disappears before it is asked about is left out, unless the user gave its name.
+    A group that disappears before its request is left out, unless the user gave its name.
     """
     from karrot.burrow.client import BurrowError, NotFound
 
