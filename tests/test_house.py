@@ -58,13 +58,6 @@ TEXT_FILES = (".md", ".py", ".html", ".j2", ".yaml", ".json", ".tpl", ".toml", "
 
 REMAINING_PHRASES: dict[str, dict[str, int]] = {
     "docs/decisions/0019-reporters-take-texts.md": {"of which": 1},
-    "helm/burrow/README.md": {"anew": 1, "of which": 2},
-    "helm/burrow/values.schema.json": {"anew": 1, "of which": 1},
-    "helm/burrow/values.yaml": {"anew": 1, "of which": 1},
-    "helm/karrot/README.md": {"whoever": 1},
-    "helm/karrot/templates/_pod.tpl": {"anew": 1},
-    "helm/karrot/values.schema.json": {"whoever": 1},
-    "helm/karrot/values.yaml": {"whoever": 1},
     "karrot/autoscaling/simulation.py": {"of which": 1},
     "karrot/history/duckdb_reader.py": {"anew": 1},
     "karrot/history/table_queries.py": {"of which": 2},
