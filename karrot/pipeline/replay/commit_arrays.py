@@ -1,7 +1,7 @@
 """Holds commits and log ends of many partitions in arrays, one partition after the other.
 
-Times are epoch milliseconds, offsets and lags are messages. A *source* is a partition of a topic. A *segment* is what
-one consumer group committed on it, from its first commit until the group was deleted or forgotten.
+Times are epoch milliseconds, offsets and lags are messages. A *source* is a partition of a topic. A *segment* is the
+commits of one consumer group on a source, from the first one until the group was deleted or forgotten.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class LogEndArrays(NamedTuple):
-    """Log ends by ``source`` and, within one, by the time at which they were seen."""
+    """Log-end samples, ordered by ``source`` and then by time."""
 
     source: Ints
     observed_ms: Ints
@@ -22,9 +22,9 @@ class LogEndArrays(NamedTuple):
 
 
 class CommitArrays(NamedTuple):
-    """Commits by ``segment`` and, within one, as they arrived, ``seen_ms`` never going back.
+    """Commits, ordered by ``segment`` and then by arrival; within a segment, ``seen_ms`` never decreases.
 
-    ``order`` is the place in ``__consumer_offsets``. ``end`` is the newest log end known when the commit was seen.
+    ``order`` is the place in ``__consumer_offsets``. ``end`` is the newest known log end when the commit was seen.
     """
 
     segment: Ints
@@ -36,29 +36,29 @@ class CommitArrays(NamedTuple):
 
     @property
     def lag(self) -> Ints:
-        """What was unread when the commit was seen; never negative."""
+        """The lag when the commit was seen; never negative."""
         lag: Ints = np.maximum(0, self.end - self.offset)
         return lag
 
 
 class Segments(NamedTuple):
-    """Whose commits a segment holds: its ``source``, and the moment from which on the group is gone."""
+    """The ``source`` of each segment, and the moment from which its group is gone."""
 
     source: Ints
     until_ms: Ints
 
 
 def begins(part: Ints) -> Bools:
-    """Where another part begins, in an array that is ordered by part."""
+    """Mark the first element of each part, in an array that is ordered by part."""
     first = np.ones(len(part), np.bool_)
     first[1:] = part[1:] != part[:-1]
     return first
 
 
 def newest(part: Ints, at_ms: Ints, of_part: Ints, until_ms: Ints) -> Ints:
-    """For each of ``of_part`` the index of that part's newest entry at ``until_ms``; -1 where there is none yet.
+    """Return, for each of ``of_part``, the index of that part's newest entry at ``until_ms``; -1 if there is none yet.
 
-    One binary search for all: part and time make one number that ascends.
+    One binary search finds all of them, because part and time together make one ascending number.
     """
     if not len(part):
         return np.full(len(of_part), -1, np.int64)
@@ -70,7 +70,7 @@ def newest(part: Ints, at_ms: Ints, of_part: Ints, until_ms: Ints) -> Ints:
 
 
 def recent_least(ends: LogEndArrays, samples: int) -> Ints:
-    """The least of the last ``samples`` log ends of its source, up to each of them."""
+    """For each log end, the lowest of the last ``samples`` log ends of its source, itself included."""
     least, width = ends.offset, 1
     while width < min(samples, len(least)):
         step = min(width, samples - width)
@@ -81,10 +81,10 @@ def recent_least(ends: LogEndArrays, samples: int) -> Ints:
 
 
 def stored(commits: CommitArrays, ends: LogEndArrays, segments: Segments, expire_group: int) -> CommitArrays:
-    """The commits that Burrow's storage takes, with the log ends that they are measured by.
+    """Select the commits that Burrow's storage keeps, and add the log end that gives each commit's lag.
 
-    It drops those of a partition whose log end it does not know yet, those older than ``expire_group`` seconds when
-    they are seen, and repeats.
+    The storage drops commits on a partition whose log end is still unknown, commits that are older than
+    ``expire_group`` seconds when they are seen, and repeated commits.
     """
     end = newest(ends.source, ends.observed_ms, segments.source[commits.segment], commits.seen_ms)
     fresh = commits.timestamp_ms >= (commits.seen_ms // 1000 - expire_group) * 1000

@@ -1,8 +1,10 @@
-"""Makes the runs of one status of each group from the changes in its partitions, and finds when a group was gone.
+"""Makes the status runs of each group from the changes in its partitions, and finds when a group was gone.
 
-A group is gone for Burrow if it was deleted in Kafka, or was silent for so long that Burrow forgot it.
+A status run is a time in which a group has one status. For Burrow, a group is gone if it was deleted in Kafka, or if it
+was silent for so long that Burrow forgot it.
 
-A group is a number until its few statuses are known: a name on each of its commits would be carried through it all.
+During the computation, a group is a number, because names on all commits would be slow. The few status runs get the
+names at the end.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -17,15 +19,15 @@ _COUNTS = ("known", "warn", "err")
 
 
 def group_key() -> Column:
-    """The number of the group of a row: a hash of its ``cluster`` and ``consumer``."""
+    """The number of a row's group: a hash of ``cluster`` and ``consumer``."""
     return F.xxhash64("cluster", "consumer").alias("group_key")
 
 
 def statuses(changes: DataFrame, commits: DataFrame, last_ms: int) -> DataFrame:
-    """The runs of one status of each group, for each set of rules: the worst of its partitions, as Burrow says it.
+    """Make the status runs of each group, for each set of rules. The status follows from the worst partition.
 
-    A run lasts until the next one; the last of all, which ``is_open``, until ``last_ms``. While a group is gone it has
-    no run. The names of the groups are those in ``commits``.
+    A run lasts until the next one. The last run, which ``is_open``, lasts until ``last_ms``. While a group is gone, it
+    has no run. The names of the groups come from ``commits``.
     """
     names = commits.select("cluster", "consumer").distinct().withColumn("group_key", group_key())
     at = Window.partitionBy(*_GROUP).orderBy("at_ms")
@@ -57,34 +59,35 @@ def _worst() -> Column:
 
 
 def deletions(members: DataFrame) -> DataFrame:
-    """``cluster``, ``consumer`` and ``at_ms`` of each record that says that a group is gone."""
+    """``cluster``, ``consumer`` and ``at_ms`` of each record that deletes a group."""
     return members.where(F.col("version").isNull()).select(*GROUP, F.col("log_ts_ms").alias("at_ms"))
 
 
 def silences(commits: DataFrame, span: VerdictTimes, expire_group: int) -> DataFrame:
     """``cluster``, ``consumer`` and ``at_ms`` of each evaluation that found the newest commit too old.
 
-    What counts is the timestamp of the commit that came last, once for each evaluation that it came before. Burrow
-    evaluates from the first commit on, as is assumed here, whether anybody asks for it or not.
+    The timestamp of the commit that arrived last counts. This function assumes that Burrow evaluates a group regularly
+    from its first commit on.
     """
     seen_s = F.floor(F.col("log_ts_ms") / 1000)
     fresh = commits.where(~F.col("tombstone") & (F.col("commit_ts_ms") >= (seen_s - expire_group) * 1000))
-    looked_at = _up(F.ceil(F.col("log_ts_ms") / 1000), span.every)
+    judged_at = _up(F.ceil(F.col("log_ts_ms") / 1000), span.every)
+    by_time = Window.partitionBy(*GROUP).orderBy("judged_at")
     newest = (
-        fresh.groupBy(*GROUP, looked_at.alias("look"))
+        fresh.groupBy(*GROUP, judged_at.alias("judged_at"))
         .agg(F.max_by("commit_ts_ms", "log_offset").alias("last_ms"))
-        .withColumn("next_look", F.lead("look", 1, span.last + 1).over(Window.partitionBy(*GROUP).orderBy("look")))
+        .withColumn("next_at", F.lead("judged_at", 1, span.last + 1).over(by_time))
     )
     too_old = _up(F.floor(F.col("last_ms") / 1000) + expire_group + 1, span.every)
     return (
-        newest.withColumn("gone", F.greatest(too_old, "look"))
-        .where(F.col("gone") < F.col("next_look"))
+        newest.withColumn("gone", F.greatest(too_old, "judged_at"))
+        .where(F.col("gone") < F.col("next_at"))
         .select(*GROUP, (F.col("gone") * 1000).alias("at_ms"))
     )
 
 
 def by_group(*found: DataFrame) -> dict[int, list[int]]:
-    """All moments of each group, by its `group_key`, in order: a group is seldom gone."""
+    """Collect the moments of each group, by its `group_key` and in order. They are few: groups rarely disappear."""
     moments: dict[int, set[int]] = {}
     for group, at_ms in (row for one in found for row in one.select(group_key(), "at_ms").collect()):
         moments.setdefault(group, set()).add(at_ms)

@@ -1,7 +1,7 @@
-"""Compares the incidents under several sets of rules: how many of the real stalls each found, and how soon.
+"""Compares the incidents under several sets of rules: how many stand-stills each set found, and how soon.
 
-Times are epoch milliseconds, durations seconds. Pure: a few rows for each incident of the past. `sentences` says what
-each set gains and what it loses compared with the first.
+Times are epoch milliseconds, durations are seconds. The functions are pure and work on a few rows per incident.
+`sentences` compares each set with the first one, which is the baseline.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,14 +14,14 @@ from typing import NamedTuple, TypeVar
 
 from karrot.event import GroupKey, Status
 from karrot.pipeline.replay.rule_set_parser import RuleSet
-from karrot.text import counted, duration
+from karrot.text import counted, duration, plural
 
 T = TypeVar("T", "Stall", "ReplayedIncident")
 _NAMED = 3
 
 
 class RuleSetRun(NamedTuple):
-    """A stretch of one status of a group, WARN or ERR."""
+    """A time in which a group had one status, WARN or ERR."""
 
     group: GroupKey
     status: str
@@ -32,9 +32,9 @@ class RuleSetRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplayedIncident:
-    """From the first verdict worse than OK to the next OK, or until the group was gone; open if there was neither.
+    """An incident: from the first verdict worse than OK to the next OK, or until the group was gone; else open.
 
-    ``is_flap``: it came soon after the one before. ``stood_still``: a partition truly stood still in it.
+    ``is_flap``: it began soon after the incident before. ``stood_still``: a partition stood still during it.
     """
 
     group: GroupKey
@@ -47,7 +47,7 @@ class ReplayedIncident:
 
 
 class Stall(NamedTuple):
-    """A stretch in which some partition of a group did not move while there was more to read."""
+    """A stand-still: a time in which a partition of a group did not move although there was more to read."""
 
     group: GroupKey
     from_ms: int
@@ -55,9 +55,10 @@ class Stall(NamedTuple):
 
 
 class Detection(NamedTuple):
-    """When a set of rules had the incident that tells of something; ``None`` if it never had.
+    """How soon a set of rules found a stand-still or an incident of the baseline.
 
-    ``delay`` is seconds after its beginning: negative for an incident that came before, where that is no merit.
+    ``delay`` is the time in seconds from the beginning of ``what`` to the set's incident; ``None`` if it has none. It
+    may be negative only if ``what`` is an incident.
     """
 
     what: Stall | ReplayedIncident
@@ -66,9 +67,10 @@ class Detection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RuleSetOutcome:
-    """What one set of rules made of it. ``alike`` is for each incident of the first set when this one had it.
+    """The result of one set of rules. ``found`` has an entry for each stand-still.
 
-    ``alone`` are the incidents of this set at whose time the first set had none.
+    ``alike`` has an entry for each incident of the baseline. ``alone`` counts the incidents of this set during which
+    the baseline had none.
     """
 
     rules: RuleSet
@@ -79,27 +81,27 @@ class RuleSetOutcome:
 
     @property
     def flaps(self) -> int:
-        """Incidents soon after another."""
+        """The number of incidents that began soon after another one."""
         return sum(each.is_flap for each in self.incidents)
 
     @property
     def minutes_not_ok(self) -> float:
-        """Minutes of all groups together."""
+        """The minutes in incidents, summed over all groups."""
         return sum(each.to_ms - each.from_ms for each in self.incidents) / 60_000
 
     @property
     def without_standstill(self) -> int:
-        """Incidents in which every partition moved on, or had nothing to read."""
+        """The number of incidents in which every partition moved, or had nothing to read."""
         return sum(not each.stood_still for each in self.incidents)
 
     @property
     def delays(self) -> list[float]:
-        """Of the stand-stills that it found, in seconds, the shortest first."""
+        """The delays of the stand-stills that it found, in seconds, the shortest first."""
         return sorted(each.delay for each in self.found if each.delay is not None)
 
     @property
     def median_delay(self) -> float | None:
-        """Half of the stand-stills were found sooner."""
+        """The median delay of the stand-stills that it found, in seconds."""
         return median(self.delays) if self.delays else None
 
     @property
@@ -110,7 +112,7 @@ class RuleSetOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RuleSetComparison:
-    """The sets in the order in which they were given; the others are measured by the first."""
+    """The outcomes of all sets, in the order in which they were given. The first set is the baseline."""
 
     standstills: Sequence[Stall]
     outcomes: Sequence[RuleSetOutcome]
@@ -119,7 +121,10 @@ class RuleSetComparison:
 def compare(
     rule_sets: Sequence[RuleSet], runs: Sequence[Sequence[RuleSetRun]], stood: Sequence[Stall], *, flap_s: int
 ) -> RuleSetComparison:
-    """The outcome of each set, from its ``runs``; ``flap_s`` after an incident's end the next one is a flap."""
+    """Make the outcome of each set from its ``runs``.
+
+    An incident is a flap if it begins within ``flap_s`` seconds after the end of the one before.
+    """
     of_sets = [list(_incidents(each, stood, flap_s)) for each in runs]
     first = of_sets[0]
     return RuleSetComparison(
@@ -156,14 +161,14 @@ def _incidents(runs: Sequence[RuleSetRun], stood: Sequence[Stall], flap_s: int) 
 
 
 def _unbroken(runs: Sequence[RuleSetRun]) -> Iterator[Sequence[RuleSetRun]]:
-    """Runs that follow each other without an OK between."""
+    """Split the runs of a group where there is a gap, that is, an OK or an absence, between them."""
     cuts = [number for number, (one, other) in enumerate(pairwise(runs), 1) if one.to_ms < other.from_ms]
     for begin, end in pairwise([0, *cuts, len(runs)]):
         yield runs[begin:end]
 
 
 def _found(what: Iterable[Stall | ReplayedIncident], incidents: Sequence[ReplayedIncident]) -> Iterator[Detection]:
-    """For each the first of the incidents that overlaps it."""
+    """Find, for each of ``what``, the first incident that overlaps it."""
     by_group = _by_group(incidents)
     for each in what:
         among = by_group.get(each.group, [])
@@ -172,7 +177,7 @@ def _found(what: Iterable[Stall | ReplayedIncident], incidents: Sequence[Replaye
 
 
 def _delay(incident: ReplayedIncident, what: Stall | ReplayedIncident) -> float:
-    """An incident that was there before a stand-still finds it at once."""
+    """The delay of an incident; 0 if it began before a stand-still."""
     delay = (incident.from_ms - what.from_ms) / 1000
     return max(0, delay) if isinstance(what, Stall) else delay
 
@@ -189,13 +194,13 @@ def _by_group(things: Iterable[T]) -> dict[GroupKey, list[T]]:
 
 
 def sentences(comparison: RuleSetComparison) -> Iterator[str]:
-    """One for each set, and then what to conclude."""
+    """Write a sentence for each set, and then the conclusions."""
     first, *others = comparison.outcomes
     yield f"{first.rules.name}: {_in_itself(first)}{_finding(first)}"
     for each in others:
-        yield f"{each.rules.name}: {_in_itself(each)}{_beside(each, first)}{_finding(each)}"
+        yield f"{each.rules.name}: {_in_itself(each)}{_against(each, first)}{_finding(each)}"
     if not comparison.standstills:
-        yield "No partition stood still: what a set of rules would have missed cannot be told from this time."
+        yield "No partition stood still in this time, so this replay does not show what each set of rules would miss."
         return
     for each in others:
         if len(each.incidents) < len(first.incidents):
@@ -209,8 +214,8 @@ def _in_itself(one: RuleSetOutcome) -> str:
     return f"{counted(len(one.incidents), 'incident')}{moved}, {duration(one.minutes_not_ok * 60)} not OK"
 
 
-def _beside(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
-    """How it differs from the first set, incident by incident."""
+def _against(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
+    """Compare the incidents of a set with those of the baseline."""
     shifts = sorted(each.delay for each in one.alike if each.delay is not None)
     if not (shifts or one.alone):
         return ""
@@ -235,12 +240,13 @@ def _finding(one: RuleSetOutcome) -> str:
 
 
 def _price(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
-    """What the incidents that it has not cost."""
+    """Say what it costs that a set has fewer incidents than the baseline."""
     fewer, lost = len(first.incidents) - len(one.incidents), len(first.delays) - len(one.delays)
-    price = f"finds {counted(lost, 'stand-still')} less" if lost > 0 else "finds no stand-still less"
+    price = f"misses {lost:,} more {plural(lost, 'stand-still')}" if lost > 0 else "misses no more stand-stills"
     later = (one.median_delay or 0) - (first.median_delay or 0)
-    late = f", {duration(later)} later" if later > 0 else ""
-    return f"{one.rules.name} has {counted(fewer, 'incident')} fewer than {first.rules.name} and {price}{late}."
+    late = f"; its median delay is {duration(later)} longer" if later > 0 else ""
+    incidents = f"{fewer:,} fewer {plural(fewer, 'incident')}"
+    return f"{one.rules.name} has {incidents} than {first.rules.name} and {price}{late}."
 
 
 def _named(what: Stall | ReplayedIncident) -> str:

@@ -1,4 +1,4 @@
-"""Runs ``karrot pipeline replay``: judges past commits and log ends by several sets of Burrow's rules."""
+"""Runs ``karrot pipeline replay``: applies several sets of Burrow's rules to past commits and log ends."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -20,14 +20,16 @@ _DAY = timedelta(days=1)
 
 
 class NothingToReplayError(LookupError):
-    """The tables have no commits or no log ends of that time; the text says what they have."""
+    """The tables have no commits or no log ends of the requested time. The text says what they have."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What to replay, times in seconds. Without ``first`` or ``last`` from the first look at log ends or to the last.
+    """A request for a replay; times are in seconds.
 
-    ``stood_still`` is how long a partition must not move to count, ``flap`` how soon after another an incident is one.
+    Without ``first``, the replay begins at the first log-end sample; without ``last``, it ends at the last one. A
+    partition that does not move for ``stood_still`` is a stand-still. An incident that begins within ``flap`` after
+    another one is a flap.
     """
 
     rule_sets: Sequence[RuleSet]
@@ -43,7 +45,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of it. ``runs`` are those with WARN or ERR, for each set; ``groups`` how many there were."""
+    """The result of a replay. ``runs`` has, for each set, the runs with WARN or ERR; ``groups`` counts the groups."""
 
     span: VerdictTimes
     groups: int
@@ -54,7 +56,7 @@ class Replayed:
 def replay(spark: SparkSession, tables: Tables, request: ReplayRequest, output: str | None = None) -> Replayed:
     """Replay, and write the tables ``statuses`` and ``standstills`` below ``output``. Raises `NothingToReplayError`.
 
-    A day before the first one is read, too, so that windows are full at the beginning where there are commits.
+    The day before the first one is read too. So the windows are full at the beginning, if that day has commits.
     """
     days = _days(spark, tables, request)
     commits, ends = _chosen(spark, tables, days, request)
@@ -67,7 +69,7 @@ def replay(spark: SparkSession, tables: Tables, request: ReplayRequest, output: 
     try:
         if output is not None:
             _write(found, request.rule_sets, output)
-        return _told(found, request, span)
+        return _result(found, request, span)
     finally:
         found.unpersist()
 
@@ -75,14 +77,14 @@ def replay(spark: SparkSession, tables: Tables, request: ReplayRequest, output: 
 def _days(spark: SparkSession, tables: Tables, request: ReplayRequest) -> list[date]:
     for name in ("commits", "ends"):
         if not tables.days(spark, name):
-            raise NothingToReplayError(f"{tables.directory} has no {name}: karrot pipeline offsets reads them")
+            raise NothingToReplayError(f"{tables.directory} has no {name}: run karrot pipeline offsets")
     there = tables.days(spark, "commits")
     first = there[0] if request.first is None else request.first.date() - _DAY
     last = there[-1] if request.last is None else request.last.date()
     days = [day for day in sorted({*there, *tables.days(spark, "ends")}) if first <= day <= last]
     if not days:
         raise NothingToReplayError(
-            f"no commits from {first} to {last} in {tables.directory}: {there[0]} to {there[-1]}"
+            f"{tables.directory} has no commits from {first} to {last}; it has {there[0]} to {there[-1]}"
         )
     return days
 
@@ -90,7 +92,7 @@ def _days(spark: SparkSession, tables: Tables, request: ReplayRequest) -> list[d
 def _chosen(
     spark: SparkSession, tables: Tables, days: Sequence[date], request: ReplayRequest
 ) -> tuple[DataFrame, DataFrame]:
-    """The commits and the log ends that matter."""
+    """The commits and log ends of the requested groups."""
     commits, ends = _of_groups(tables.read(spark, "commits", days=days), request), tables.read(spark, "ends", days=days)
     if request.groups or request.clusters:
         topics = commits.select("cluster", "topic").distinct()
@@ -105,10 +107,10 @@ def _of_groups(rows: DataFrame, request: ReplayRequest) -> DataFrame:
 
 
 def _span(ends: DataFrame, request: ReplayRequest) -> VerdictTimes:
-    """From and to a multiple of ``every``. Before the first and after the newest log end nothing can be judged."""
+    """The times of verdicts, multiples of ``every``. Verdicts need log ends, so they begin and end with these."""
     ((first_ms, last_ms),) = ends.agg(F.min("observed_at_ms"), F.max("observed_at_ms")).collect()
     if first_ms is None:
-        raise NothingToReplayError("there are no log ends of what was chosen in that time")
+        raise NothingToReplayError("the table ends has no log ends of the chosen groups in that time")
     first_s, last_s, every = first_ms / 1000, last_ms / 1000, request.every
     if request.first is not None:
         first_s = max(first_s, request.first.timestamp())
@@ -117,12 +119,12 @@ def _span(ends: DataFrame, request: ReplayRequest) -> VerdictTimes:
     span = VerdictTimes(math.ceil(first_s / every) * every, int(last_s // every) * every, every)
     if span.first > span.last:
         raise NothingToReplayError(
-            f"no evaluation every {every} s falls into that time: the newest log end comes before"
+            f"that time has no multiple of {every} s with known log ends: choose a longer time or a shorter --every"
         )
     return span
 
 
-def _told(found: DataFrame, request: ReplayRequest, span: VerdictTimes) -> Replayed:
+def _result(found: DataFrame, request: ReplayRequest, span: VerdictTimes) -> Replayed:
     bad = found.where(F.col("status") != Status.OK.name)
     runs: list[list[RuleSetRun]] = [[] for _ in request.rule_sets]
     stood: list[Stall] = []
@@ -134,7 +136,7 @@ def _told(found: DataFrame, request: ReplayRequest, span: VerdictTimes) -> Repla
             runs[number].append(run)
     groups = found.where(F.col("rules") == 0).select("cluster", "consumer").distinct().count()
     if not groups:
-        raise NothingToReplayError("no group that was chosen committed in that time, as far as log ends are known")
+        raise NothingToReplayError("the chosen groups have no commits with known log ends in that time")
     return Replayed(span, groups, runs, compare(request.rule_sets, runs, stood, flap_s=request.flap))
 
 

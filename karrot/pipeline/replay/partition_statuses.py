@@ -1,8 +1,10 @@
-"""Replays Burrow's rules, and hindsight, over commits and log ends: when the status of each partition changes.
+"""Replays Burrow's rules over commits and log ends: finds when the status of each partition changes.
 
-Rows of one partition of a topic stay together: its log ends and the commits of all its groups. So a group of a thousand
-partitions is spread over as many tasks, and no task needs the log ends of another. The status of a whole group follows
-from the sum of the changes in its partitions.
+It also finds, in hindsight, when partitions stood still.
+
+All rows of a topic's partition stay together: its log ends and the commits of all groups. So a group with a thousand
+partitions can use many tasks, and no task needs the log ends of another one. The status of a group follows from the
+sum of the changes in its partitions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ from karrot.pipeline.replay.rule_set_parser import RuleSet
 from karrot.pipeline.replay.verdicts_by_rules import Codes, Verdicts, VerdictTimes, evaluate
 
 STOOD_STILL = -1
-"""In place of a set of rules: the partitions that truly stood still count as bad."""
+"""A number instead of a set of rules: under it, the partitions that stood still count as bad."""
 
 CHANGES = StructType(
     [
@@ -33,8 +35,9 @@ CHANGES = StructType(
         StructField("err", IntegerType()),
     ]
 )
-"""How many partitions more, or fewer, a group has from a moment on: in all, with WARN, and with STOP, STALL or REWIND.
+"""Changes, from a moment on, of a group's numbers of partitions.
 
+The numbers are all partitions (``known``), those with WARN (``warn``), and those with STOP, STALL or REWIND (``err``).
 ``rules`` is the number of the set of rules.
 """
 
@@ -42,13 +45,13 @@ _ROWS_AT_ONCE = 200_000
 _VERDICTS_AT_ONCE = 1_000_000
 _NEVER_MS = 2**60
 _UNSEEN_MS = 600_000
-"""A partition whose log end is looked at no more, while those of others are, is one of a deleted topic."""
+"""How long after its last log-end sample a partition counts as one of a deleted topic."""
 
 Deaths = Mapping[int, Sequence[int]]
 
 
 class ReplayOptions(NamedTuple):
-    """What is replayed. ``deaths`` are the moments, ascending, at which the group of a key was gone."""
+    """The options of a replay. ``deaths`` are the moments at which each group was gone, by its key, in order."""
 
     rule_sets: Sequence[RuleSet]
     span: VerdictTimes
@@ -58,11 +61,11 @@ class ReplayOptions(NamedTuple):
 
 
 def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
-    """The rows of ``commits`` and ``ends`` as one frame, by partition of a topic, as `changes` needs them.
+    """Bring the rows of ``commits`` and ``ends`` into one frame, by partition of a topic, as `changes` needs them.
 
-    Numbers only, and sorted by one alone, for which Spark compares no row with another; what lies within a partition is
-    sorted as arrays, at less than a tenth of the cost. Hashes have 64 bits: two partitions that share one would be
-    mixed up; among a million the odds are one in forty million.
+    The frame has only numbers, and Spark sorts it by one of them, without comparing rows. The rows of a partition are
+    sorted later as arrays, at less than a tenth of the cost. Hashes have 64 bits. Two partitions with the same hash
+    would be mixed up; among a million partitions, the probability is one in forty million.
     """
     source = F.xxhash64("cluster", "topic", "partition").alias("source_key")
     of_commits = commits.where(~F.col("tombstone") & F.col("offset").isNotNull() & F.col("commit_ts_ms").isNotNull())
@@ -86,7 +89,7 @@ def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def changes(rows: DataFrame, asked: ReplayOptions) -> DataFrame:
-    """`CHANGES` of rows that are `together`."""
+    """Make `CHANGES` from the rows of `together`."""
     return rows.mapInArrow(_replaying(asked), CHANGES)
 
 
@@ -99,7 +102,7 @@ def _replaying(asked: ReplayOptions) -> Callable[[Iterable[pa.RecordBatch]], Ite
 
 
 def _whole_sources(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Some rows at a time, never a part of a source."""
+    """Yield some rows at a time. All rows of a source are in one table."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         keys = _ints(batch, "source_key")
@@ -123,14 +126,17 @@ def _replayed(table: pa.Table, asked: ReplayOptions) -> Iterator[pa.RecordBatch]
     for first, few_commits, few_segments in _few_at_a_time(kept, segments, asked.span):
         found = evaluate(few_commits, ends, few_segments, asked.rule_sets, asked.span)
         for number, codes in enumerate(found.codes):
-            yield _told(groups[first:], number, _of_verdicts(found, codes, asked.span))
-    yield _told(groups, STOOD_STILL, _of_standstills(kept, ends, segments, asked))
+            yield _batch(groups[first:], number, _of_verdicts(found, codes, asked.span))
+    yield _batch(groups, STOOD_STILL, _of_standstills(kept, ends, segments, asked))
 
 
 def _few_at_a_time(
     commits: CommitArrays, segments: Segments, span: VerdictTimes
 ) -> Iterator[tuple[int, CommitArrays, Segments]]:
-    """Some segments, the number of the first, and their commits: a commit of long ago is judged ever since."""
+    """Yield some segments at a time: the number of the first one, their commits, and the segments.
+
+    The limit is on verdicts, because a segment with few commits is also judged at every interval.
+    """
     at_once = max(1, _VERDICTS_AT_ONCE // ((span.last - span.first) // span.every + 1))
     for first in range(0, len(segments.source), at_once):
         begin, stop = np.searchsorted(commits.segment, [first, first + at_once])
@@ -142,7 +148,7 @@ def _few_at_a_time(
 def _ends(table: pa.Table, source: Ints, rows: Ints) -> LogEndArrays:
     observed_ms = _ints(table, "at_ms")
     rows = rows[np.lexsort((observed_ms[rows], source[rows]))]
-    # A look that was stored twice is one look.
+    # Drop samples that were stored twice.
     rows = rows[begins(source[rows]) | begins(observed_ms[rows])]
     return LogEndArrays(source[rows], observed_ms[rows], _ints(table, "offset")[rows])
 
@@ -150,16 +156,17 @@ def _ends(table: pa.Table, source: Ints, rows: Ints) -> LogEndArrays:
 def _segments(
     table: pa.Table, source: Ints, rows: Ints, ends: LogEndArrays, deaths: Deaths
 ) -> tuple[Ints, CommitArrays, Segments]:
-    """The commits, cut where the group changes and where it was gone; and the key of each segment's group.
+    """Return the key of each segment's group, the commits by segment, and the segments.
 
-    What was committed before the log end was first looked at is read then, as by a Burrow that was started then.
+    A segment ends where the group changes and where the group was gone. Commits before the first log-end sample count
+    as seen at that sample, as in a Burrow that is started at that moment.
     """
     group, place = _ints(table, "group_key"), _ints(table, "place")
     rows = rows[np.lexsort((place[rows], group[rows], source[rows]))]
     source, group, place = source[rows], group[rows], place[rows]
     at_ms, offset, timestamp_ms = (_ints(table, name)[rows] for name in ("at_ms", "offset", "timestamp_ms"))
     is_first = begins(source) | begins(group)
-    first_ms, last_ms = _looked_at(ends, source)
+    first_ms, last_ms = _sampled_at(ends, source)
     seen_ms = _never_back(is_first, np.maximum(at_ms, first_ms))
     until_ms = np.minimum(_deaths(group, np.flatnonzero(is_first), seen_ms, deaths), last_ms + _UNSEEN_MS)
     is_first |= begins(until_ms)
@@ -168,8 +175,8 @@ def _segments(
     return group[is_first], commits, Segments(source[is_first], until_ms[is_first])
 
 
-def _looked_at(ends: LogEndArrays, source: Ints) -> tuple[Ints, Ints]:
-    """When the log end of each row's source was looked at first and last."""
+def _sampled_at(ends: LogEndArrays, source: Ints) -> tuple[Ints, Ints]:
+    """The times of the first and the last log-end sample of each row's source."""
     sources = np.arange(source[-1] + 1 if len(source) else 0)
     first, beyond = (np.searchsorted(ends.source, sources, side) for side in ("left", "right"))
     first_ms, last_ms = (np.append(ends.observed_ms, 0)[at] for at in (first, beyond - 1))
@@ -177,7 +184,7 @@ def _looked_at(ends: LogEndArrays, source: Ints) -> tuple[Ints, Ints]:
 
 
 def _deaths(group: Ints, starts: Ints, seen_ms: Ints, deaths: Deaths) -> Ints:
-    """For each commit when its group was gone next."""
+    """For each commit, the next moment at which its group was gone."""
     until_ms = np.full(len(seen_ms), _NEVER_MS)
     if not deaths:
         return until_ms
@@ -188,7 +195,7 @@ def _deaths(group: Ints, starts: Ints, seen_ms: Ints, deaths: Deaths) -> Ints:
 
 
 def _never_back(is_first: Bools, at_ms: Ints) -> Ints:
-    """What lies later in the log is not seen sooner, even where another broker's clock was behind."""
+    """Make the times ascend: a later record is not seen earlier, even if the clock of its broker was behind."""
     if not len(at_ms):
         return at_ms
     base = at_ms.min()
@@ -198,7 +205,7 @@ def _never_back(is_first: Bools, at_ms: Ints) -> Ints:
 
 
 class _Steps(NamedTuple):
-    """By how much the numbers of partitions of a segment's group change."""
+    """Changes of the numbers of partitions of a segment's group."""
 
     segment: Ints
     at_ms: Ints
@@ -240,7 +247,7 @@ def _of_standstills(commits: CommitArrays, ends: LogEndArrays, segments: Segment
 
 
 class Stalls(NamedTuple):
-    """Stretches of a segment, in epoch milliseconds."""
+    """Stand-stills by segment, in epoch milliseconds."""
 
     segment: Ints
     from_ms: Ints
@@ -248,10 +255,10 @@ class Stalls(NamedTuple):
 
 
 def stalls(commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_least_ms: int, until_ms: int) -> Stalls:
-    """The stretches of at least that length, up to ``until_ms``; ``commits`` are those that are `stored`.
+    """Find the stand-stills of at least ``at_least_ms``, up to ``until_ms``; ``commits`` are those that are `stored`.
 
-    One begins with the commit after which the offset did not change, or once the log went beyond it; it ends with the
-    commit of another offset, or with the group.
+    A stand-still begins with the commit after which the offset did not change, or later, when the log grew beyond this
+    offset. It ends with the commit of another offset, or when the group is gone.
     """
     is_first = begins(commits.segment)
     moves = np.flatnonzero(is_first | begins(commits.offset))
@@ -259,7 +266,7 @@ def stalls(commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_
     over = np.minimum(segments.until_ms[segment], until_ms)
     to_ms = np.where(np.append(segment[1:] == segment[:-1], False), np.roll(commits.seen_ms[moves], -1), over)
     from_ms = commits.seen_ms[moves].copy()
-    # Few stretches are long, and of few of those must it be looked up when the log went on.
+    # Few of these times are long, and few of the long ones began without lag. Only for these, search the log ends.
     long = to_ms - from_ms >= at_least_ms
     for each in np.flatnonzero(long & (commits.lag[moves] == 0)):
         source, offset = int(segments.source[segment[each]]), int(commits.offset[moves[each]])
@@ -269,13 +276,13 @@ def stalls(commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_
 
 
 def _grown_at(ends: LogEndArrays, source: int, offset: int, since_ms: int) -> int:
-    """When the log of a source was first seen beyond an offset; the end of time if never."""
+    """When the log end of a source was first beyond an offset; the largest number if never."""
     begin, stop = np.searchsorted(ends.source, [source, source + 1])
     beyond = (ends.offset[begin:stop] > offset) & (ends.observed_ms[begin:stop] > since_ms)
     return int(ends.observed_ms[begin + beyond.argmax()]) if beyond.any() else np.iinfo(np.int64).max
 
 
-def _told(groups: Ints, rules: int, steps: _Steps) -> pa.RecordBatch:
+def _batch(groups: Ints, rules: int, steps: _Steps) -> pa.RecordBatch:
     columns = [
         pa.array(np.full(len(steps.at_ms), rules, np.int32)),
         pa.array(groups[steps.segment]),
@@ -286,7 +293,7 @@ def _told(groups: Ints, rules: int, steps: _Steps) -> pa.RecordBatch:
 
 
 def _ints(rows: pa.RecordBatch | pa.Table, name: str) -> Ints:
-    """A column as an array, 0 for NULL."""
+    """Convert a column to an array, with 0 for NULL."""
     column = rows.column(name)
     numbers: Ints = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
     return numbers.astype(np.int64, copy=False)

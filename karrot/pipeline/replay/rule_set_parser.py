@@ -8,7 +8,7 @@ from karrot.settings.types import ValueKind, checked, duration, share, whole
 
 
 class RuleSet(NamedTuple):
-    """What Burrow can be told of its windows and its evaluator, with Burrow's defaults.
+    """A set of Burrow's settings for windows and evaluator, with Burrow's defaults.
 
     ``min_distance`` is seconds, ``allowed_lag`` messages, ``minimum_complete`` a share of the ``intervals``.
     """
@@ -20,7 +20,7 @@ class RuleSet(NamedTuple):
     minimum_complete: float = 0.0
 
     def __str__(self) -> str:
-        """All of it, as it could be typed."""
+        """The set with all options, as a user could type it."""
         return (
             f"intervals={self.intervals},allowed_lag={self.allowed_lag},"
             f"min_distance={self.min_distance},minimum_complete={self.minimum_complete:g}"
@@ -37,34 +37,34 @@ _BURROWS: Final = "burrow"
 
 
 def read_rule_sets(texts: Sequence[str]) -> tuple[RuleSet, ...]:
-    """The sets in the order they were given, each ``[NAME:]option=value,…``; Burrow's own defaults if there are none.
+    """Parse the sets, each ``[NAME:]option=value,…``, in their order. Without any, return one with Burrow's defaults.
 
-    A set without a name is called what it says. Raises `ValueError` with a sentence that says what is allowed.
+    The name of a set without a name is its text. Raises `ValueError` with a sentence that says what is allowed.
     """
     sets = tuple(map(_read, texts)) or (RuleSet(_BURROWS),)
     names = [each.name for each in sets]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"--rules: two sets are called {twice!r}; give them names, as in calm:intervals=20")
+        raise ValueError(f"--rules: two sets have the name {twice!r}; give each a name, as in calm:intervals=20")
     return sets
 
 
 def _read(text: str) -> RuleSet:
     name, colon, rest = text.partition(":")
     if not colon:
-        # A rule without a value is a slip, not a set that is called so.
+        # A rule without a value is an error and not the name of a set.
         is_name = text and "=" not in text and text.strip().replace("-", "_") not in _KINDS
         name, rest = (text, "") if is_name else ("", text)
     options = [_option(each.strip()) for each in rest.split(",") if each.strip()]
     given = dict(options)
     if len(given) < len(options):
-        raise ValueError(f"--rules: {text!r} says one rule twice")
+        raise ValueError(f"--rules: {text!r} has one rule twice; give it once")
     return RuleSet(name.strip() or rest.strip() or _BURROWS)._replace(**given)
 
 
 def _option(text: str) -> tuple[str, Any]:
     option, _, value = text.partition("=")
-    # Burrow's own file has hyphens.
+    # Burrow's own configuration has hyphens.
     known = option.strip().replace("-", "_")
     if known not in _KINDS:
-        raise ValueError(f"--rules: {option!r} is no rule of Burrow's; there are {', '.join(_KINDS)}")
+        raise ValueError(f"--rules: {option!r} is not a rule of Burrow; the rules are {', '.join(_KINDS)}")
     return known, checked(_KINDS[known], f"--rules {known}", value.strip())

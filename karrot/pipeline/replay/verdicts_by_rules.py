@@ -1,12 +1,12 @@
-"""Computes Burrow's verdicts on partitions at regular times, by several sets of rules at once, in arrays.
+"""Computes Burrow's verdicts on partitions at regular times, for several sets of rules at once, in arrays.
 
 The rules are those of `karrot.burrow.rules`, the storage is that of `karrot.burrow.storage`. A verdict depends on the
-window of commits, which changes only with a commit, and on the log end and the time. So each window is examined once,
-however many sets of rules share it.
+window of commits, on the log end and on the time. A window changes only with a commit. So each window is computed once
+for all sets of rules that share it.
 
-Commits that arrive in the order of their place in the log, as those read from one log always do, are only ever
-appended. Then a window is a stretch of slots, and a slot is one commit, or several that were merged. For all others the
-reference model itself is asked.
+Commits from one log arrive in the order of their place in the log, so they are only appended. Then a window is a range
+of slots, and a slot is one commit or several merged ones. For segments with another order, the reference model itself
+computes the windows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,17 +30,17 @@ from karrot.pipeline.replay.commit_arrays import (
 )
 from karrot.pipeline.replay.rule_set_parser import RuleSet
 
-_AT_ONCE = 65_536  # so few stay in the processor's cache
-_SPAN = 2**40  # 34 years in milliseconds: wider than the timestamps of a partition that is well
+_AT_ONCE = 65_536  # small enough for the processor's cache
+_SPAN = 2**40  # 34 years in milliseconds: more than the timestamps of a healthy partition span
 _UNKNOWN = np.iinfo(np.int64).max
 Codes = npt.NDArray[np.int8]
 """Burrow's numbers of statuses."""
 
 
 class Windows(NamedTuple):
-    """Windows, each right after the newest commit that it holds; the rules' answers that no setting changes.
+    """Windows, each as it is right after its newest commit, with the facts that the rules need.
 
-    ``least_lag`` is that of the known lags, and beyond all lags where none is known.
+    ``least_lag`` is the lowest known lag of a window, or the largest number if no lag is known.
     """
 
     offset: Ints
@@ -54,7 +54,11 @@ class Windows(NamedTuple):
 
 
 class _Slots(NamedTuple):
-    """``of`` is each commit's slot; ``last`` a slot's newest commit, ``timestamp_ms`` that of its oldest."""
+    """The slots of commits.
+
+    ``of`` is the slot of each commit. ``last`` is the newest commit of each slot, ``timestamp_ms`` the timestamp of the
+    oldest one.
+    """
 
     of: Ints
     first_of_segment: Ints
@@ -63,7 +67,7 @@ class _Slots(NamedTuple):
 
 
 def windows(commits: CommitArrays, at: Ints, *, intervals: int, min_distance: int) -> Windows:
-    """The windows after the commits with the indices ``at``, ascending; ``min_distance`` is seconds."""
+    """Compute the windows after the commits with the indices ``at``, ascending; ``min_distance`` is in seconds."""
     slots = _slots(commits, min_distance * 1000)
     blocks = [_facts(commits, slots, block, intervals) for block in np.array_split(at, len(at) // _AT_ONCE + 1)]
     found = Windows(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
@@ -74,13 +78,13 @@ def windows(commits: CommitArrays, at: Ints, *, intervals: int, min_distance: in
 
 
 def _odd(commits: CommitArrays) -> Bools:
-    """By segment, whether a commit came out of order, or timestamps lie so far apart that one must be wrong."""
+    """By segment, whether a commit came out of order, or timestamps are so far apart that one must be wrong."""
     starts = np.flatnonzero(begins(commits.segment))
     out_of_order = np.zeros(len(commits.order), np.bool_)
     out_of_order[1:] = (commits.order[1:] <= commits.order[:-1]) & (commits.segment[1:] == commits.segment[:-1])
     odd = np.zeros(int(commits.segment[-1]) + 1, np.bool_)
     lowest, highest = (each.reduceat(commits.timestamp_ms, starts) for each in (np.minimum, np.maximum))
-    # A difference of 64-bit numbers may wrap around; halves do not.
+    # The difference of two 64-bit numbers may overflow; the difference of their halves does not.
     too_wide = highest // 2 - lowest // 2 >= _SPAN // 4
     odd[commits.segment[starts]] = np.logical_or.reduceat(out_of_order, starts) | too_wide
     return odd
@@ -90,11 +94,11 @@ def _odd(commits: CommitArrays) -> Bools:
 
 
 def _slots(commits: CommitArrays, min_distance_ms: int) -> _Slots:
-    """A commit nearer than the distance to the slot before it, or before its time, is merged into it."""
+    """Make the slots. A commit is merged into the slot before it if it is closer than the distance, or older."""
     is_first = begins(commits.segment)
     of_segment = np.cumsum(is_first) - 1
     start = np.flatnonzero(is_first)
-    # Only the odd segments need bounds, and nothing of theirs is used.
+    # Only the odd segments exceed these bounds, and their slots are not used.
     since_start = np.clip(commits.timestamp_ms - commits.timestamp_ms[start][of_segment], -_SPAN // 2, _SPAN // 2)
     own = of_segment * _SPAN + since_start
     highest = np.maximum.accumulate(np.where(since_start < 0, of_segment * _SPAN, own))
@@ -108,9 +112,9 @@ def _slots(commits: CommitArrays, min_distance_ms: int) -> _Slots:
 
 
 def _far_apart(is_first: Bools, is_new: Bools, highest: Ints, min_distance_ms: int) -> Bools:
-    """The commits that begin a slot: from each the next one is the first that is far enough after it.
+    """Mark the commits that begin a slot: each is the first one that is far enough after the beginning before it.
 
-    Who steps from slot to slot needs as many steps as there are slots; who doubles his step needs few.
+    A walk from slot to slot would need one step per slot. This loop doubles its step and needs few.
     """
     if is_new.all():
         return is_new
@@ -126,12 +130,12 @@ def _far_apart(is_first: Bools, is_new: Bools, highest: Ints, min_distance_ms: i
         following = following[following]
 
 
-# --- What the rules look at ---
+# --- The facts that the rules need ---
 
 
 def _facts(commits: CommitArrays, slots: _Slots, at: Ints, intervals: int) -> Windows:
     newest, first = slots.of[at][:, None], slots.first_of_segment[at][:, None]
-    # A window that is not full has its oldest slot over and over, which changes no answer.
+    # A window that is not full repeats its oldest slot, which changes no verdict.
     slot = np.maximum(newest - np.arange(intervals - 1, -1, -1), first)
     commit = np.where(slot == newest, at[:, None], slots.last[slot])
     offset, end = commits.offset[commit], commits.end[commit]
@@ -149,7 +153,7 @@ def _facts(commits: CommitArrays, slots: _Slots, at: Ints, intervals: int) -> Wi
 
 
 def _rewound(offset: Ints) -> Bools:
-    """Whether the offset fell and what it was before its first fall was not reached again."""
+    """Whether the offset fell, and did not reach again its value before the first fall."""
     falls = offset[:, 1:] < offset[:, :-1]
     rewound: Bools = np.logical_or.reduce(falls, axis=1)
     fallen = np.flatnonzero(rewound)
@@ -162,18 +166,18 @@ def _rewound(offset: Ints) -> Bools:
     return rewound
 
 
-# --- What is not in order ---
+# --- Segments that are not in order ---
 
 
 def _ask_the_model(
     found: Windows, commits: CommitArrays, at: Ints, odd: Bools, new_window: Callable[[], rules.Window]
 ) -> None:
-    """Put the reference model's answers in place of those of the odd segments."""
+    """Replace the facts of the odd segments by those of the reference model."""
     rows = np.flatnonzero(odd[commits.segment[at]])
     for segment in np.unique(commits.segment[at[rows]]):
         wanted = rows[commits.segment[at[rows]] == segment]
-        told = _by_the_model(commits, int(segment), at[wanted], new_window())
-        for row, facts in zip(wanted, told, strict=True):
+        correct = _by_the_model(commits, int(segment), at[wanted], new_window())
+        for row, facts in zip(wanted, correct, strict=True):
             for name, value in facts.items():
                 getattr(found, name)[row] = value
 
@@ -193,7 +197,7 @@ def _by_the_model(commits: CommitArrays, segment: int, at: Ints, window: rules.W
 
 
 def facts_of(kept: Sequence[OffsetSample]) -> dict[str, int]:
-    """What `Windows` holds of one window with these commits, by the reference model."""
+    """Compute the facts of one window with these commits, by the reference model."""
     rewind = rules.rewind_index(kept)
     return {
         "offset": kept[-1].offset,
@@ -208,7 +212,10 @@ def facts_of(kept: Sequence[OffsetSample]) -> dict[str, int]:
 
 
 class VerdictTimes(NamedTuple):
-    """From when to when verdicts are given, both included, and how often: epoch seconds, multiples of ``every``."""
+    """The times of verdicts: every ``every`` seconds from ``first`` to ``last``, both included.
+
+    ``first`` and ``last`` are epoch seconds, and multiples of ``every``.
+    """
 
     first: int
     last: int
@@ -216,15 +223,15 @@ class VerdictTimes(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """Verdicts by ``segment`` and, within one, by time: one array of ``codes`` for each set of rules."""
+    """Verdicts, ordered by ``segment`` and then by time, with one array of ``codes`` for each set of rules."""
 
     segment: Ints
     at: Ints
     codes: Sequence[Codes]
 
 
-class _Looks(NamedTuple):
-    """What is known of a segment ``at`` a moment: its newest commit and its source's newest log end, by index."""
+class _Moments(NamedTuple):
+    """The moments ``at`` which each segment is judged, with the indices of its newest commit and log end."""
 
     segment: Ints
     at: Ints
@@ -235,23 +242,23 @@ class _Looks(NamedTuple):
 def evaluate(
     commits: CommitArrays, ends: LogEndArrays, segments: Segments, rule_sets: Sequence[RuleSet], span: VerdictTimes
 ) -> Verdicts:
-    """The verdicts on each segment of `stored` commits until the group is gone, by what was seen up to each moment."""
-    looks = _looks(commits, ends, segments, span)
-    if not len(looks.at):
-        return Verdicts(looks.segment, looks.at, [np.zeros(0, np.int8) for _ in rule_sets])
-    now, end = looks.at, ends.offset[looks.end]
+    """Judge each segment of `stored` commits until its group is gone, each time by the records seen until then."""
+    moments = _moments(commits, ends, segments, span)
+    if not len(moments.at):
+        return Verdicts(moments.segment, moments.at, [np.zeros(0, np.int8) for _ in rule_sets])
+    now, end = moments.at, ends.offset[moments.end]
     kept = {
-        kind: _windows_of(looks, commits, *kind) for kind in {(one.intervals, one.min_distance) for one in rule_sets}
+        kind: _windows_of(moments, commits, *kind) for kind in {(one.intervals, one.min_distance) for one in rule_sets}
     }
-    least = {intervals: recent_least(ends, intervals)[looks.end] for intervals in {one.intervals for one in rule_sets}}
+    least = {number: recent_least(ends, number)[moments.end] for number in {one.intervals for one in rule_sets}}
     codes = [judged(kept[one.intervals, one.min_distance], end, least[one.intervals], now, one) for one in rule_sets]
-    return Verdicts(looks.segment, looks.at, codes)
+    return Verdicts(moments.segment, moments.at, codes)
 
 
 def judged(window: Windows, end: Ints, recent_least_end: Ints, now: Ints, rules: RuleSet) -> Codes:
-    """Burrow's verdict on each window: the first that applies.
+    """Burrow's verdict on each window: the first one that applies.
 
-    ``end`` is the newest log end at ``now`` (epoch seconds), ``recent_least_end`` the least of those seen lately.
+    ``end`` is the newest log end at ``now`` (epoch seconds), ``recent_least_end`` the lowest of the recent log ends.
     """
     complete = (window.filled / rules.intervals).astype(np.float32) >= np.float32(rules.minimum_complete)
     is_judged = (end - window.offset > rules.allowed_lag) & complete
@@ -268,15 +275,15 @@ def judged(window: Windows, end: Ints, recent_least_end: Ints, now: Ints, rules:
     return np.select(conditions, [int(status) for _, status in first_that_applies], Status.OK).astype(np.int8)
 
 
-def _windows_of(looks: _Looks, commits: CommitArrays, intervals: int, min_distance: int) -> Windows:
-    """The window that each look finds; looks without a commit between them find the same one."""
-    is_other = begins(looks.commit)
-    found = windows(commits, looks.commit[is_other], intervals=intervals, min_distance=min_distance)
-    of_look = np.cumsum(is_other) - 1
-    return Windows(*(column[of_look] for column in found))
+def _windows_of(moments: _Moments, commits: CommitArrays, intervals: int, min_distance: int) -> Windows:
+    """The window at each moment; moments without a commit in between share a window."""
+    is_other = begins(moments.commit)
+    found = windows(commits, moments.commit[is_other], intervals=intervals, min_distance=min_distance)
+    of_moment = np.cumsum(is_other) - 1
+    return Windows(*(column[of_moment] for column in found))
 
 
-def _looks(commits: CommitArrays, ends: LogEndArrays, segments: Segments, span: VerdictTimes) -> _Looks:
+def _moments(commits: CommitArrays, ends: LogEndArrays, segments: Segments, span: VerdictTimes) -> _Moments:
     starts = np.flatnonzero(begins(commits.segment))
     segment = commits.segment[starts]
     first = np.maximum(-(-commits.seen_ms[starts] // (span.every * 1000)) * span.every, span.first)
@@ -285,7 +292,7 @@ def _looks(commits: CommitArrays, ends: LogEndArrays, segments: Segments, span: 
     of_segment = np.repeat(segment, number)
     nth = np.arange(len(of_segment)) - np.repeat(np.cumsum(number) - number, number)
     at = np.repeat(first, number) + nth * span.every
-    return _Looks(
+    return _Moments(
         of_segment,
         at,
         newest(commits.segment, commits.seen_ms, of_segment, at * 1000),

@@ -1,1 +1,1 @@
-"""The report: `aggregates` reduce tables to `findings`; `sentences`, `advice` and `svg_charts` make a page of them."""
+"""Makes the report: `aggregates` reduces tables to findings; `sentences`, `advice` and `svg_charts` make a page."""

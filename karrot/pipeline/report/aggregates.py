@@ -1,4 +1,4 @@
-"""Reduces the tables of a period to the rows of `karrot.pipeline.report.finding_types`."""
+"""Reduces the tables of a period to the rows of the report's findings (`karrot.pipeline.report.finding_types`)."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -22,7 +22,7 @@ from karrot.pipeline.report.finding_types import (
 from karrot.pipeline.store.shared_columns import GROUP
 
 POINTS = 168
-"""Stretches that a period is cut into: hours of a week."""
+"""The number of parts into which a period is cut: the hours of a week."""
 
 _TOPIC = (*GROUP, "topic")
 _FEWEST_MINUTES = 5
@@ -35,7 +35,7 @@ _UNEVEN_GINI, _UNEVEN_SHARE = 0.5, 0.3
 
 
 def day_totals(slo_daily: DataFrame) -> DataFrame:
-    """`DayTotal`, a row a day."""
+    """Make the rows of `DayTotal`, one per day."""
     return (
         slo_daily.groupBy("day")
         .agg(
@@ -51,7 +51,7 @@ def day_totals(slo_daily: DataFrame) -> DataFrame:
 
 
 def group_lags(lag_minute: DataFrame, period: DayRange) -> DataFrame:
-    """`GroupLag` of the groups that were furthest behind in time; those whose lag in time is not known come last."""
+    """Make `GroupLag` of the groups with the largest lag in seconds. Groups with an unknown one come last."""
     length = max(60, (period.end_s - period.start_s) // POINTS)
     at_s = F.unix_seconds("minute")
     peak = F.struct("lag_seconds_max", "lag_max", (-at_s).alias("earlier"))
@@ -78,7 +78,7 @@ def group_lags(lag_minute: DataFrame, period: DayRange) -> DataFrame:
 
 
 def incidents_within(incidents: DataFrame, period: DayRange) -> DataFrame:
-    """The rows of ``incidents`` that were open at some moment of the period, with their times in seconds."""
+    """Select the rows of ``incidents`` that were open at some moment of the period, with their times in seconds."""
     ended_s = F.unix_seconds("ended_at")
     return (
         incidents.withColumn("started_s", F.unix_seconds("started_at"))
@@ -100,13 +100,13 @@ def incidents_within(incidents: DataFrame, period: DayRange) -> DataFrame:
 
 
 def longest(incidents: DataFrame, now_s: int) -> DataFrame:
-    """The longest of `incidents_within`; an open one lasts until ``now_s``."""
+    """Select the longest of `incidents_within`. An open incident lasts until ``now_s``."""
     lasted = F.coalesce("ended_s", F.lit(now_s)) - F.col("started_s")
     return incidents.orderBy(F.desc(lasted), "started_s", *GROUP).limit(INCIDENTS_SHOWN)
 
 
 def incident_totals(incidents: DataFrame) -> DataFrame:
-    """`IncidentTotals` of `incidents_within`, one row."""
+    """Make the one row of `IncidentTotals` from `incidents_within`."""
     return incidents.agg(
         F.count(F.lit(1)).alias("incidents"),
         F.count_if(F.col("ended_s").isNull()).alias("open"),
@@ -115,7 +115,7 @@ def incident_totals(incidents: DataFrame) -> DataFrame:
 
 
 def flapping(incidents: DataFrame) -> DataFrame:
-    """`Flapping` of the groups of which at least ten incidents ended, half of them within a quarter of an hour."""
+    """Make `Flapping` of the groups with at least ten ended incidents, half of which lasted 15 minutes or less."""
     return (
         incidents.where(F.col("ended_s").isNotNull())
         .groupBy(*GROUP)
@@ -128,7 +128,7 @@ def flapping(incidents: DataFrame) -> DataFrame:
 
 
 def hours(status_intervals: DataFrame) -> DataFrame:
-    """`Hours` of the groups that were longest not OK."""
+    """Make `Hours` of the groups that were not OK for longest."""
     lasted = F.unix_seconds("to_at") - F.unix_seconds("from_at")
     number = severity("status")
 
@@ -150,16 +150,20 @@ def hours(status_intervals: DataFrame) -> DataFrame:
 
 
 def mattering(lag_minute: DataFrame, target_seconds: float | None) -> DataFrame:
-    """The minutes in which a group was not OK or beyond its target: else one message makes a partition the worst."""
+    """The minutes in which a group was not OK or beyond its target.
+
+    In other minutes, a lag of one message can make a partition the worst one.
+    """
     bad = F.col("not_ok") > 0
     late = F.coalesce(F.col("lag_seconds_max") > F.lit(target_seconds), F.lit(False))
     return lag_minute.where(bad | late).select(*GROUP, "minute")
 
 
 def skewed(skew_minute: DataFrame, minutes: DataFrame) -> DataFrame:
-    """`Skewed` of the topics whose worst partition stood out in at least five of the minutes that are `mattering`.
+    """Make `Skewed` of the topics whose worst partition stood out in at least five of the `mattering` minutes.
 
-    It stood out where a cause is told, or where lag is uneven (a Gini coefficient of a half) and much of it its own.
+    A partition stands out if a cause is known, or if lag is uneven (a Gini coefficient of at least 0.5) and the
+    partition has at least 30 % of it.
     """
     lagging = skew_minute.where(F.col("max_share").isNotNull()).join(minutes, on=[*GROUP, "minute"], how="left_semi")
     uneven = (F.col("gini") >= _UNEVEN_GINI) & (F.col("max_share") >= _UNEVEN_SHARE)
@@ -182,7 +186,7 @@ def skewed(skew_minute: DataFrame, minutes: DataFrame) -> DataFrame:
 
 
 def skew_watched(skew_minute: DataFrame) -> DataFrame:
-    """`AnsweredTopics`: topics whose partitions were all listed, and those of them that lagged at all."""
+    """Count, as `AnsweredTopics`, the topics whose partitions were all listed, and those of them with any lag."""
     lagged = F.when(F.col("max_share").isNotNull(), F.struct(*_TOPIC))
     return skew_minute.agg(
         F.countDistinct(F.struct(*_TOPIC)).alias("topics"), F.countDistinct(lagged).alias("answered")
@@ -190,10 +194,11 @@ def skew_watched(skew_minute: DataFrame) -> DataFrame:
 
 
 def pressures(rates_minute: DataFrame) -> DataFrame:
-    """What was produced to and consumed from a topic per second, in each five minutes that are known well enough.
+    """Compute the produce and consume rates of each topic, for each five minutes with enough samples.
 
-    Four fifths of the time of every partition that the day knows must be covered. Under pressure (``pressed``) a
-    consumer falls behind or catches up: only then its rate says what it can, and not what it was asked for.
+    At least four fifths of the time must be covered, for every partition that has rates on that day. A consumer is
+    under pressure (``pressed``) while it falls behind or catches up. Only then its rate shows its capacity; otherwise
+    it shows the produce rate.
     """
     window_s = F.unix_seconds("minute") - F.pmod(F.unix_seconds("minute"), F.lit(_WINDOW_S))
     covered_s = F.sum("coverage") * 60
@@ -219,9 +224,9 @@ def pressures(rates_minute: DataFrame) -> DataFrame:
 
 
 def capacities(pressures: DataFrame) -> DataFrame:
-    """`Capacity` of the consumers whose best rate is nearest to what the last day asked of them.
+    """Make `Capacity` of the consumers whose best rate is nearest to the peak of the last day.
 
-    Less than a message a second is a trickle, whose rates say nothing about capacity.
+    Peaks of less than one message per second are left out, because they show nothing about capacity.
     """
     daily = pressures.groupBy(*_TOPIC, "day").agg(
         F.max("produced").alias("produced"), F.max(F.when(F.col("pressed"), F.col("consumed"))).alias("best")
@@ -242,7 +247,7 @@ def capacities(pressures: DataFrame) -> DataFrame:
 
 
 def rates_watched(pressures: DataFrame) -> DataFrame:
-    """`AnsweredTopics`: topics whose rates are known, and those of them whose consumer was ever under pressure."""
+    """Count, as `AnsweredTopics`, the topics with known rates, and those whose consumer was ever under pressure."""
     pressed = F.when(F.col("pressed"), F.struct(*_TOPIC))
     return pressures.agg(
         F.countDistinct(F.struct(*_TOPIC)).alias("topics"), F.countDistinct(pressed).alias("answered")
@@ -250,7 +255,7 @@ def rates_watched(pressures: DataFrame) -> DataFrame:
 
 
 def budgets(slo_daily: DataFrame) -> DataFrame:
-    """`Budget` of the groups that spent most of theirs, of those that spent any."""
+    """Make `Budget` of the groups that used the largest share of their error budget. Unused budgets are left out."""
     beyond = F.col("minutes_measured") - F.col("minutes_within_target")
     return (
         slo_daily.groupBy(*GROUP)
@@ -270,7 +275,7 @@ def budgets(slo_daily: DataFrame) -> DataFrame:
 
 
 def quarantined(quarantine: DataFrame) -> DataFrame:
-    """`Quarantined`, one row."""
+    """Make the one row of `Quarantined`."""
     unread = F.col("missing").isNull()
     return quarantine.agg(
         F.count_if(unread).alias("lines"), F.coalesce(F.sum("missing"), F.lit(0)).alias("missing")

@@ -1,7 +1,7 @@
 """Defines the types of a report's findings: a few small rows about a period, in the units of the tables.
 
-Every list is bounded (`GROUPS_SHOWN`, `INCIDENTS_SHOWN`, one row a day), however large the tables are. Moments are
-seconds since 1970. ``None`` is "not known".
+Every list has a limit (`GROUPS_SHOWN`, `INCIDENTS_SHOWN`, one row per day), also for large tables. Moments are seconds
+since 1970. ``None`` means "unknown".
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ INCIDENTS_SHOWN: Final = 500
 
 
 class DayTotal(NamedTuple):
-    """A day over all groups; ``measured`` minutes are those whose lag in time was known."""
+    """The sums of a day over all groups. ``measured`` counts the minutes with a known lag in seconds."""
 
     day: date
     groups: int
@@ -26,14 +26,17 @@ class DayTotal(NamedTuple):
 
 
 class LagPoint(NamedTuple):
-    """The largest lag in time of a stretch that begins at ``at_s``."""
+    """The largest lag in seconds in a part of the period that begins at ``at_s``."""
 
     at_s: int
     seconds: float | None
 
 
 class GroupLag(NamedTuple):
-    """How far a group was behind. ``peak_at_s`` is the minute of ``peak_seconds``, or of ``peak_lag`` without it."""
+    """The lag of a group over the period.
+
+    ``peak_at_s`` is the minute of ``peak_seconds`` or, if that is unknown, of ``peak_lag``.
+    """
 
     cluster: str
     consumer: str
@@ -45,7 +48,7 @@ class GroupLag(NamedTuple):
 
 
 class Hours(NamedTuple):
-    """How many seconds of the period a group was in each status."""
+    """The seconds of the period that a group was in each status."""
 
     cluster: str
     consumer: str
@@ -55,9 +58,9 @@ class Hours(NamedTuple):
 
 
 class Skewed(NamedTuple):
-    """How the lag of a topic lay on its partitions, in the minutes in which that mattered.
+    """How unevenly the lag of a topic was distributed, in the minutes in which its group was not OK or too late.
 
-    ``partition`` was the worst in most of them, ``owner`` is whose it was then; ``cause`` is the one told most often.
+    ``partition``, ``owner`` and ``cause`` are each the most frequent value of these minutes.
     """
 
     cluster: str
@@ -79,7 +82,7 @@ class DayPeak(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """The best rate that a consumer kept up for five minutes under pressure, and what it was asked for day by day."""
+    """The best consume rate over five minutes under pressure, and the produce rate's peak of each day."""
 
     cluster: str
     consumer: str
@@ -89,14 +92,14 @@ class Capacity(NamedTuple):
 
 
 class DayBurn(NamedTuple):
-    """How fast a group burnt its budget on a day; ``None`` if nothing was measured."""
+    """The burn rate of a group's error budget on a day; ``None`` if no minute was measured."""
 
     day: date
     rate: float | None
 
 
 class Budget(NamedTuple):
-    """What a group had and spent of its error budget; ``spent`` is 1 when all of it is gone."""
+    """The error budget of a group. ``spent`` is the used share: 1 if all of it is used."""
 
     cluster: str
     consumer: str
@@ -109,14 +112,14 @@ class Budget(NamedTuple):
 
 
 class AnsweredTopics(NamedTuple):
-    """How many topics of groups there are figures of, and for how many the question could be answered."""
+    """How many topics of groups have data, and for how many of them the data answer the question."""
 
     topics: int
     answered: int
 
 
 class IncidentTotals(NamedTuple):
-    """How many incidents there were, how many of them are open, and how many ended by silence."""
+    """The number of incidents, of open ones, and of those that ended by silence."""
 
     incidents: int
     open: int
@@ -124,7 +127,7 @@ class IncidentTotals(NamedTuple):
 
 
 class Flapping(NamedTuple):
-    """A group with many short incidents: how many of them ended, and the median of how long these lasted."""
+    """A group with many short incidents: the number of ended ones, and their median duration."""
 
     cluster: str
     consumer: str
@@ -133,16 +136,16 @@ class Flapping(NamedTuple):
 
 
 class Quarantined(NamedTuple):
-    """Lines that could not be read, and lines that segments lacked."""
+    """The number of lines that could not be read, and of lines that are missing from segments."""
 
     lines: int
     missing: int
 
 
 class Findings(NamedTuple):
-    """Everything that a report tells.
+    """All data of a report.
 
-    ``incidents`` are the longest, and ``open_incidents`` the longest that are open; ``incident_totals`` counts all.
+    ``incidents`` are the longest incidents, ``open_incidents`` the longest open ones. ``incident_totals`` counts all.
     """
 
     period: DayRange

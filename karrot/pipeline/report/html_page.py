@@ -1,4 +1,4 @@
-"""Renders the report as one HTML file with inline SVG, without scripts or anything fetched."""
+"""Renders the report as one HTML file with inline SVG. The file has no scripts and loads no other files."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,14 +17,14 @@ from karrot.render import templates_dir
 
 
 class ReportPage(NamedTuple):
-    """The file, and its headline as plain text."""
+    """The HTML text, and the headline as plain text."""
 
     html: str
     headline: str
 
 
 class GroupLine(NamedTuple):
-    """A group's incidents on the axis of time."""
+    """A row of the incidents' chart: the bars of one group."""
 
     cluster: str
     consumer: str
@@ -34,7 +34,7 @@ class GroupLine(NamedTuple):
 
 
 def page(findings: Findings, *, made_at: datetime) -> ReportPage:
-    """The page about the findings."""
+    """Render the page for the findings."""
     headline = sentences.headline(findings)
     html = _environment().get_template("report.html").render(_context(findings, headline, made_at))
     return ReportPage(html, headline.striptags())
@@ -44,7 +44,7 @@ def page(findings: Findings, *, made_at: datetime) -> ReportPage:
 def _environment() -> Environment:
     templates = templates_dir()
     made = Environment(
-        # parts.html and the style sheet are those of the service's pages.
+        # parts.html and the style sheet are in templates/web: the service's pages use them too.
         loader=FileSystemLoader([templates / "report", templates / "web"]),
         undefined=StrictUndefined,
         autoescape=True,
@@ -84,7 +84,7 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
 
 
 def _lines(findings: Findings) -> list[GroupLine]:
-    """The groups by the time that they spent in incidents."""
+    """Make the rows of the incidents' chart, the group with the longest total first."""
     made = [
         GroupLine(
             *group,
@@ -98,13 +98,13 @@ def _lines(findings: Findings) -> list[GroupLine]:
 
 
 def _lasted(incident: Incident, findings: Findings) -> float:
-    """Seconds; an open incident lasts until the newest event."""
+    """The seconds that an incident lasted. An open incident lasts until the newest event."""
     ended_s = findings.heard_until_s if incident.ended_at is None else incident.ended_at.timestamp()
     return ended_s - incident.started_at.timestamp()
 
 
 def _reaches(capacity: Capacity) -> str:
-    """When the peaks meet the best rate, in words."""
+    """When the peaks reach the best rate, in words."""
     left = advice.days_left(capacity)
     if capacity.days[-1].produced >= capacity.best:
         return "now"

@@ -1,4 +1,4 @@
-"""Runs ``karrot pipeline report``: Spark reduces the tables of some days to the rows of a page."""
+"""Runs ``karrot pipeline report``: reduces the tables of some days to the findings of a report, with Spark."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -32,7 +32,7 @@ _WEEK = timedelta(days=6)
 
 
 class NothingToReportError(LookupError):
-    """The tables have no day of the period; the text says which they have."""
+    """The tables have no day of the period. The text says which days they have."""
 
 
 class _Rules(NamedTuple):
@@ -41,7 +41,7 @@ class _Rules(NamedTuple):
 
 
 def period_of(spark: SparkSession, tables: Tables, first: date | None, last: date | None) -> DayRange:
-    """The days asked for; the newest seven if nothing was. Raises `NothingToReportError`."""
+    """The requested days, or the newest seven if none were requested. Raises `NothingToReportError`."""
     days = tables.days(spark, "lag_minute")
     if not days:
         raise NothingToReportError(f"{tables.directory} has no derived tables: run karrot pipeline derive")
@@ -49,13 +49,13 @@ def period_of(spark: SparkSession, tables: Tables, first: date | None, last: dat
     period = DayRange(first or last - _WEEK, last)
     if not any(period.first <= day <= period.last for day in days):
         raise NothingToReportError(
-            f"no day from {period.first} to {period.last} in {tables.directory}, which has {days[0]} to {days[-1]}"
+            f"{tables.directory} has no day from {period.first} to {period.last}; it has {days[0]} to {days[-1]}"
         )
     return period
 
 
 def find(spark: SparkSession, tables: Tables, period: DayRange) -> Findings:
-    """What a report on the period tells. Raises `NothingToReportError`."""
+    """Compute the findings of the period. Raises `NothingToReportError`."""
 
     def read(name: str) -> DataFrame:
         return _read(spark, tables, name, period)
@@ -101,7 +101,10 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> Findings:
 
 
 def _read(spark: SparkSession, tables: Tables, name: str, period: DayRange) -> DataFrame:
-    """The days of a table that there are: a period may be of years, and each of its days would be looked for."""
+    """Read the days of the period that the table has.
+
+    A period may be years long. Only existing days are passed on, because each day is checked on the file system.
+    """
     there = tables.days(spark, name)
     return sound(tables.read(spark, name, days=[day for day in there if period.first <= day <= period.last]))
 
@@ -129,7 +132,7 @@ def _incidents(rows: DataFrame) -> list[Incident]:
 
 
 def _moment(epoch_s: int) -> datetime:
-    """A moment in UTC. A timestamp that Spark hands out has no time zone, so moments are collected as seconds."""
+    """A moment in UTC. Timestamps from Spark have no time zone, so moments are collected as seconds."""
     return datetime.fromtimestamp(epoch_s, UTC)
 
 
@@ -137,12 +140,12 @@ def _heard(lag_minute: DataFrame) -> tuple[int, int]:
     minute = F.unix_seconds("minute")
     ((first, last),) = lag_minute.agg(F.min(minute), F.max(minute) + 60).collect()
     if first is None:
-        raise NothingToReportError("these days of lag_minute hold no rows")
+        raise NothingToReportError("the table lag_minute has no rows on these days")
     return first, last
 
 
 def _rules(slo_daily: DataFrame) -> _Rules:
-    """Of the newest day: one that was derived alone may have others."""
+    """The target and the objective of the newest day; a day that was derived alone may have others."""
     newest = F.max(F.struct("day", "target_seconds", "objective"))
     ((rules,),) = slo_daily.agg(newest).collect()
     return _Rules(None, None) if rules is None else _Rules(rules.target_seconds, rules.objective)

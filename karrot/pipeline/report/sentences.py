@@ -1,6 +1,6 @@
-"""Writes the sentences of the report: what was worst, whether it improves, and why a section is empty.
+"""Writes the sentences of the report: the headline, names and times, and why a section is empty.
 
-Names of groups, topics and owners may hold any text, so a sentence is markup in which they are escaped.
+Names of groups, topics and owners may be any text, so a sentence is markup in which names are escaped.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from karrot.text import counted_at_start, duration, percent, plural, visible
 
 _ALIKE = 0.1
 _LISTS_ALL = Markup(
-    "Only an event that lists every partition of a group tells, and a webhook lists the bad ones alone: "
-    "there was no other. Resync (<code>KARROT_BURROW_URL</code>) and <code>karrot watch</code> list all."
+    "No event listed all partitions of its group, and this section needs such events. Webhooks list only the bad "
+    "partitions. Resync (<code>KARROT_BURROW_URL</code>) and <code>karrot watch</code> list all."
 )
 
 
@@ -25,15 +25,15 @@ class OfGroup(Protocol):
 
     @property
     def cluster(self) -> str:
-        """Its cluster."""
+        """The cluster of the group."""
 
     @property
     def consumer(self) -> str:
-        """Its name."""
+        """The name of the group."""
 
 
 class LagTrend(NamedTuple):
-    """A share now and then, and in words which days are compared, and of what."""
+    """A share of minutes in two periods, with words for both periods and for the share."""
 
     now: float
     then: float
@@ -43,19 +43,19 @@ class LagTrend(NamedTuple):
 
     @property
     def word(self) -> str:
-        """How now is to then; a tenth more or less is no difference."""
+        """Compare both shares in words. A difference of up to a tenth counts as none."""
         if abs(self.now - self.then) <= _ALIKE * max(self.now, self.then):
             return "about as good as"
         return "better than" if self.now < self.then else "worse than"
 
 
 def name(text: str) -> Markup:
-    """A name as text, whatever it is made of."""
+    """Escape a name."""
     return Markup('<bdi class="name">{}</bdi>').format(visible(text))
 
 
 def named(group: OfGroup) -> Markup:
-    """A group and its cluster: several may have one of that name."""
+    """Write a group with its cluster, because several clusters may have a group of this name."""
     return Markup("{} of {}").format(name(group.consumer), name(group.cluster))
 
 
@@ -66,7 +66,7 @@ def when(at_s: float) -> str:
 
 
 def spent(share: float) -> str:
-    """``446 %``: of a budget, where a tenth of a percent says nothing any more."""
+    """``446 %``: a share of a budget. From 100 % on it has no decimals."""
     return percent(share) if share < 1 else f"{share:,.0%}".replace("%", " %")
 
 
@@ -87,7 +87,7 @@ def period_said(period: DayRange) -> str:
 
 
 def headline(findings: Findings) -> Markup:
-    """The report in one sentence: who was furthest behind, and is it better or worse than before."""
+    """The report in one sentence: which group was furthest behind, and whether lag is better or worse than before."""
     trend = compared(findings)
     if trend is None or not (trend.now or trend.then):
         return Markup("{}.").format(_worst(findings))
@@ -106,7 +106,10 @@ def _worst(findings: Findings) -> Markup:
 
 
 def compared(findings: Findings) -> LagTrend | None:
-    """The period against as many days before it; without those its last day against the others; else nothing."""
+    """Compare the period with the same number of days before it.
+
+    If there are no such days, compare its last day with its other days. Return ``None`` if neither is possible.
+    """
     number = len(findings.period.dates)
     these, before = (
         ("the day was", "the day before") if number == 1 else (f"these {number} days were", f"the {number} before")
@@ -144,21 +147,21 @@ def share_not_ok(days: Sequence[DayTotal]) -> float | None:
 
 
 def nothing_skewed(watched: AnsweredTopics) -> Markup:
-    """Why no hot partition is shown."""
+    """Say why no hot partition is shown."""
     if not watched.topics:
         return _LISTS_ALL
-    return Markup("{} looked at; wherever their groups were in trouble, the lag lay evenly enough.").format(
+    return Markup("{} examined. No partition stood out while its group was not OK or beyond the target.").format(
         _topics(watched.topics)
     )
 
 
 def nothing_tight(watched: AnsweredTopics) -> Markup:
-    """Why no consumer's capacity is shown."""
+    """Say why no consumer's capacity is shown."""
     if not watched.topics:
         return _LISTS_ALL
     return Markup(
-        "{} looked at; no consumer fell behind or caught up for five minutes, and until it does nobody knows what "
-        "it can take: more than it was given, or just that."
+        "{} examined. No consumer fell behind or caught up for five minutes. A consumer's capacity is unknown until "
+        "it does."
     ).format(_topics(watched.topics))
 
 

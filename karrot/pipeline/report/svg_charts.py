@@ -1,6 +1,6 @@
 """Computes the shapes of the report's SVG charts, in percent of the width.
 
-Heights are in units of a chart's own box. The templates draw the shapes, with texts for people who cannot see them.
+Heights are in units of a chart's own box. The templates draw the shapes, and add texts for screen readers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,14 +20,14 @@ _TALLEST_BURN = 2.0
 
 
 class ReportTick(NamedTuple):
-    """A mark on the axis of time."""
+    """A mark on the time axis."""
 
     at: float
     text: str
 
 
 class IncidentBar(NamedTuple):
-    """A stretch of time: from ``at``, so wide; ``goes_on`` where it does not end in the chart."""
+    """The bar of an incident, with its place and width. ``goes_on``: the incident does not end within the chart."""
 
     at: float
     width: float
@@ -36,7 +36,7 @@ class IncidentBar(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A bar: its place and width in percent, its height in units, and what it stands for."""
+    """A bar: its place and width in percent, its height in units, its kind and its text."""
 
     at: float
     width: float
@@ -50,7 +50,7 @@ def _place(at_s: float, period: DayRange) -> float:
 
 
 def ticks(period: DayRange) -> list[ReportTick]:
-    """At most eight marks: midnights, or full hours where the period is a day or two."""
+    """At most eight marks: midnights, or full hours if the period is short."""
     days = len(period.dates)
     step_h = next((h for h in _STEPS_H if days * 24 <= h * (_MOST_TICKS + 1)), 24 * -(-days // _MOST_TICKS))
     moments = range(period.start_s, period.end_s, step_h * _HOUR_S)
@@ -63,7 +63,7 @@ def _named(at_s: int, step_h: int) -> str:
 
 
 def spans(incidents: Iterable[Incident], findings: Findings) -> list[IncidentBar]:
-    """Incidents on the axis of time, cut where the period ends, and wide enough to be seen."""
+    """Make the bars of incidents, cut at the ends of the period, and wide enough to be visible."""
     return [_span(incident, findings) for incident in sorted(incidents, key=lambda one: one.started_at)]
 
 
@@ -78,7 +78,7 @@ def _span(incident: Incident, findings: Findings) -> IncidentBar:
 
 
 def line(points: Sequence[LagPoint], period: DayRange, top: float) -> list[str]:
-    """Polylines over a box of 100 by 100, broken where nothing is known; ``top`` is the value at the upper edge."""
+    """Make polylines in a box of 100 by 100, with gaps at unknown values. ``top`` is the value at the upper edge."""
     pieces: list[list[str]] = [[]]
     step = min((later.at_s - point.at_s for point, later in pairwise(points)), default=0)
     expected = None
@@ -93,7 +93,7 @@ def line(points: Sequence[LagPoint], period: DayRange, top: float) -> list[str]:
 
 
 def share_bars(hours: Hours, heard_s: int) -> list[Bar]:
-    """How the time that was heard divides into statuses; what is left was not known."""
+    """Make the bars of the time in each status. The rest of ``heard_s`` is the time without a known status."""
     unknown = max(0, heard_s - hours.ok - hours.warn - hours.err)
     total = hours.ok + hours.warn + hours.err + unknown
     at, bars = 0.0, []
@@ -106,7 +106,7 @@ def share_bars(hours: Hours, heard_s: int) -> list[Bar]:
 
 
 def burn_bars(budget: Budget, period: DayRange) -> list[Bar]:
-    """A bar a day: half the height is a burn rate of 1, the full height 2 and more; a day not measured has none."""
+    """Make a bar per day: half the height is a burn rate of 1, the full height 2 or more. Unmeasured days have none."""
     bars = []
     for day, rate in budget.days:
         if rate is None:
@@ -118,7 +118,7 @@ def burn_bars(budget: Budget, period: DayRange) -> list[Bar]:
 
 
 def peak_bars(capacity: Capacity, period: DayRange) -> list[Bar]:
-    """A bar a day: the peak that was asked for; the best rate is at four fifths of the full height."""
+    """Make a bar per day for the peak produce rate. The best rate is at four fifths of the full height."""
     bars = []
     for day, produced in capacity.days:
         share = produced / capacity.best
@@ -127,8 +127,8 @@ def peak_bars(capacity: Capacity, period: DayRange) -> list[Bar]:
     return bars
 
 
-def _day_bar(day: date, period: DayRange, height: float, kind: str, told: str = "") -> Bar:
-    """A bar in the middle of its day, four fifths as wide."""
+def _day_bar(day: date, period: DayRange, height: float, kind: str, value: str = "") -> Bar:
+    """Make a bar in the middle of its day, four fifths as wide as the day."""
     width = 100 / len(period.dates)
     at = width * ((day - period.first).days + 0.1)
-    return Bar(round(at, 3), round(0.8 * width, 3), round(height, 2), kind, f"{day:%a} {day.day}{told}")
+    return Bar(round(at, 3), round(0.8 * width, 3), round(height, 2), kind, f"{day:%a} {day.day}{value}")

@@ -88,8 +88,11 @@ def test_a_comparison_is_printed_as_sentences() -> None:
         "1 of burrow's 5, half of these at least 5 min later, and 1 of its own; "
         "found 1 of 2 stand-stills, after 7 min; missed c/clicks at 11-20 03:20 for 4 min"
     )
-    assert price == "calm has 3 incidents fewer than burrow and finds 1 stand-still less, 5 min later."
+    assert (
+        price
+        == "calm has 3 fewer incidents than burrow and misses 1 more stand-still; its median delay is 5 min longer."
+    )
     assert list(sentences(compare(SETS[:1], [[]], [], flap_s=60))) == [
         "burrow: no incident",
-        "No partition stood still: what a set of rules would have missed cannot be told from this time.",
+        "No partition stood still in this time, so this replay does not show what each set of rules would miss.",
     ]

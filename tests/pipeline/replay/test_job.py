@@ -133,7 +133,7 @@ def at_each_evaluation(statuses: list[Row]) -> dict[tuple[str, int], str]:
 
 def test_a_replay_gives_burrows_statuses(spark: SparkSession, tmp_path: Path) -> None:
     tables, output = Tables(str(tmp_path / "tables")), tmp_path / "out"
-    with pytest.raises(NothingToReplayError, match="has no commits: karrot pipeline offsets reads them"):
+    with pytest.raises(NothingToReplayError, match="has no commits: run karrot pipeline offsets"):
         replay(spark, tables, ReplayRequest(SETS))
     rows, ends = list(commits(Random(7))), list(log_ends())
     gone = {"cluster": "c", "consumer": "deleted", "log_ts_ms": DELETED_AT, "version": None}
@@ -168,7 +168,7 @@ def test_invalid_options_are_refused_before_spark_starts(tmp_path: Path) -> None
         return ended.exit_code, ended.stderr
 
     code, said = asked("--rules", "calm:interval=3")
-    assert (code, said.startswith("karrot: --rules: 'interval' is no rule of Burrow's; there are intervals,")) == (
+    assert (code, said.startswith("karrot: --rules: 'interval' is not a rule of Burrow; the rules are intervals,")) == (
         2,
         True,
     )

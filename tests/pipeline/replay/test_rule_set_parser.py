@@ -26,7 +26,10 @@ def test_rule_sets_are_parsed() -> None:
     [
         (
             ["calm:x=5"],
-            "--rules: 'x' is no rule of Burrow's; there are intervals, allowed_lag, min_distance, minimum_complete",
+            (
+                "--rules: 'x' is not a rule of Burrow; "
+                "the rules are intervals, allowed_lag, min_distance, minimum_complete"
+            ),
         ),
         (["intervals=0"], "--rules intervals is '0': it must be a whole number from 1 to 10000"),
         (
@@ -34,9 +37,12 @@ def test_rule_sets_are_parsed() -> None:
             "--rules min_distance is '': it must be seconds, or a number with s, m, h or d, from 0s to 24h",
         ),
         (["a:intervals"], "--rules intervals is '': it must be a whole number from 1 to 10000"),
-        (["a:min_distance=5,min-distance=6"], "--rules: 'a:min_distance=5,min-distance=6' says one rule twice"),
+        (
+            ["a:min_distance=5,min-distance=6"],
+            "--rules: 'a:min_distance=5,min-distance=6' has one rule twice; give it once",
+        ),
         (["minimum_complete=2"], "--rules minimum_complete is '2': it must be a number from 0 to 1"),
-        (["a:intervals=5", "a:"], "--rules: two sets are called 'a'; give them names, as in calm:intervals=20"),
+        (["a:intervals=5", "a:"], "--rules: two sets have the name 'a'; give each a name, as in calm:intervals=20"),
     ],
 )
 def test_an_invalid_rule_is_refused_with_the_valid_ones(texts: list[str], said: str) -> None:

@@ -103,7 +103,7 @@ def test_the_page_has_the_findings_of_the_week() -> None:
     for said in (
         "Consumer lag · 16 to 22 November 2026, times in UTC",
         "2 incidents, 1 still open",
-        "2.2 % of minutes beyond 1 min; 1 % allowed",
+        "2.2 % of minutes beyond 1 min of lag; 1 % allowed",
         "446 % 7 h 30 min 1 h 40 min orders.v1/3",
         "Wed 18 Nov 12:00 3 h 30 min close 9,000 orders.v1",
         "a hot key",
@@ -127,16 +127,15 @@ def test_sections_without_rows_give_the_reason() -> None:
         "There was no incident in these days.",
         "Every group was OK in all of its events.",
         "No group had a lag of more than 1 min in any minute.",
-        "Only an event that lists every partition of a group tells, and a webhook lists the bad ones alone",
+        "No event listed all partitions of its group, and this section needs such events.",
     ):
         assert said in text
     watched = quiet_week()._replace(skew_watched=AnsweredTopics(3, 1), rates_watched=AnsweredTopics(1, 0))
-    assert "3 topics were looked at; wherever their groups were in trouble, the lag lay evenly enough." in _text(
-        watched
-    )
-    assert "One topic was looked at; no consumer fell behind or caught up for five minutes" in _text(watched)
+    text = _text(watched)
+    assert "3 topics were examined. No partition stood out while its group was not OK or beyond the target." in text
+    assert "One topic was examined. No consumer fell behind or caught up for five minutes." in text
     unmeasured = quiet_week()._replace(days=[DayTotal(MONDAY, 1, 10, 10, 0, 0)], target_seconds=None, objective=None)
-    assert "Lag in time was not known in any minute, so no objective can be judged." in _text(unmeasured)
+    assert "Lag in seconds was not known in any minute, so no objective can be judged." in _text(unmeasured)
 
 
 @settings(max_examples=25)
@@ -232,7 +231,7 @@ def test_a_quiet_week_has_no_next_steps() -> None:
 def test_an_open_incident_is_the_first_next_step() -> None:
     assert _steps(open_incidents=[make_incident(hour_at(6, 20), None, group="it's")]) == [
         (
-            "err: Look at it's of prod now. Its incident of Sun 22 Nov 20:00 UTC is still open, after 4 h. "
+            "err: Look at it's of prod now. Its incident began on Sun 22 Nov 20:00 UTC and is still open, after 4 h. "
             "karrot lag --burrow URL --cluster prod --group 'it'\"'\"'s' shows its partitions."
         )
     ]
@@ -241,7 +240,7 @@ def test_an_open_incident_is_the_first_next_step() -> None:
 def test_each_rule_lists_three_steps_and_counts_the_others() -> None:
     told = _steps(open_incidents=[make_incident(hour_at(6, hour), None) for hour in range(5)])
     assert len(told) == 3
-    assert told[-1].endswith("So it is with 2 more, below.")
+    assert told[-1].endswith("The same is true of 2 more, listed below.")
 
 
 def _peaks(*rates: float) -> list[DayPeak]:
@@ -251,9 +250,12 @@ def _peaks(*rates: float) -> list[DayPeak]:
 @pytest.mark.parametrize(
     ("peaks", "said"),
     [
-        ((70.0, 74.0, 78.0), "warn: … 78 /s. Peaks grow by 4.0 /s a day: at that pace they meet in about 6 days."),
-        ((70.0, 95.0), "warn: … 95 /s. That is 95 %: such peaks become lag."),
-        ((70.0, 120.0), "err: … 120 /s. That is more than it can: such peaks become lag."),
+        (
+            (70.0, 74.0, 78.0),
+            "warn: … 78 /s. Peaks grow by 4.0 /s a day. At this pace they reach its best rate in about 6 days.",
+        ),
+        ((70.0, 95.0), "warn: … 95 /s. That is 95 % of its best rate, and such peaks become lag."),
+        ((70.0, 120.0), "err: … 120 /s. That is more than its best rate, and such peaks become lag."),
     ],
 )
 def test_a_consumer_with_a_shrinking_margin_is_reported_before_the_margin_is_gone(
@@ -261,7 +263,9 @@ def test_a_consumer_with_a_shrinking_margin_is_reported_before_the_margin_is_gon
 ) -> None:
     (step,) = _steps(capacities=[Capacity("prod", "orders", "t", 100.0, _peaks(*peaks))])
     kind, why = said.split(" … ")
-    assert step.startswith(f"{kind} Give orders of prod more consumers, or faster ones. At best it took 100 /s of t")
+    assert step.startswith(
+        f"{kind} Give orders of prod more consumers, or faster ones. Its best consume rate is 100 /s on t"
+    )
     assert step.endswith(why)
 
 
@@ -272,12 +276,12 @@ def test_a_consumer_with_enough_margin_is_not_reported() -> None:
 @pytest.mark.parametrize(
     ("cause", "said"),
     [
-        ("hot_partition", ("Look for a hot key in partition 3 of t. It held 80 % of the lag of orders of prod for 2 h, "
-                          "and its owner kept up with its other partitions. More consumers do not help.")),
-        ("slow_owner", ("Look at the consumer o-1, before you add others. Partition 3 of t was the worst: it held "
-                       "80 % of the lag of orders of prod for 2 h, and this owner's other partitions lagged too.")),
-        (None, ("Look at partition 3 of t. It held 80 % of the lag of orders of prod for 2 h. "
-               "Its owner has no other to compare with: a hot key or a slow consumer.")),
+        ("hot_partition", ("Look for a hot key in partition 3 of t. It had 80 % of the lag of orders of prod for 2 h, "
+                          "and its owner kept up with the other partitions. More consumers do not help.")),
+        ("slow_owner", ("Look at the consumer o-1 before you add consumers. Partition 3 of t was the worst. It had "
+                       "80 % of the lag of orders of prod for 2 h, and its owner's other partitions lagged too.")),
+        (None, ("Look at partition 3 of t. It had 80 % of the lag of orders of prod for 2 h. "
+               "Its owner has no other partition, so the cause is a hot key or a slow consumer.")),
     ],
 )  # fmt: skip
 def test_uneven_lag_names_the_key_or_the_consumer_to_look_at(cause: str | None, said: str) -> None:
@@ -290,15 +294,17 @@ def test_a_spent_budget_is_reported_in_minutes() -> None:
 
     assert _steps(budgets=[budget(2.5), budget(0.5)]) == [
         (
-            "err: Bring orders of prod back within 1 min. "
-            "It spent 250 % of its error budget: 4 h 10 min beyond, where 1 h 40 min were allowed."
+            "err: Bring the lag of orders of prod back below 1 min. "
+            "It used 250 % of its error budget: 4 h 10 min beyond the target, and 1 h 40 min are allowed."
         )
     ]
 
 
 def test_frequent_short_incidents_lead_to_a_change_of_settings() -> None:
     (step,) = _steps(flapping=[Flapping("prod", "orders", 12, 360.0)])
-    assert step.startswith("other: Quieten orders of prod. It had 12 incidents, half of them shorter than 6 min.")
+    assert step.startswith(
+        "other: Reduce the short incidents of orders of prod. It had 12 incidents, half of them shorter than 6 min."
+    )
 
 
 def test_missing_data_are_reported() -> None:
@@ -306,12 +312,12 @@ def test_missing_data_are_reported() -> None:
     told = _steps(days=days, quarantined=Quarantined(2, 40), incident_totals=IncidentTotals(1, 0, 1))
     assert [step.partition(". ")[2] for step in told] == [
         (
-            "One incident ended because nobody spoke of the group any more. send-close = true in the notifier says "
-            "when it is over; if it is set, Burrow or the way from it was down."
+            "One incident ended because no more events of the group came. Set send-close = true in Burrow's notifier. "
+            "If it is set, Burrow or the connection to Karrot was down."
         ),
         "No event came on Wed 18 Nov.",
-        "Of the lines of the archive 2 could not be used and 40 are missing from their segments.",
-        "Lag in time was known in only 10 % of the minutes; the budget speaks of those alone.",
+        "Lines of the archive: 2 could not be used and 40 are missing from their segments.",
+        "Lag in seconds was known in only 10 % of the minutes, and the budget counts only these.",
     ]
 
 
