@@ -1,6 +1,6 @@
-"""Answers questions about the past from the pipeline's tables, by DuckDB in milliseconds and without Spark.
+"""Answers questions about the past from the pipeline's tables, with DuckDB, in milliseconds and without Spark.
 
-Only this package imports duckdb (``pip install 'karrot-burrow[history]'``), and only when something is asked.
+Only this package imports duckdb (``pip install 'karrot-burrow[history]'``), and only at the first query.
 """
 
 from karrot.event import DayRange, Incident, TimeRange

@@ -1,9 +1,9 @@
-"""Lists the files of a table day by day, and runs queries over them by DuckDB, all as they were at one moment.
+"""Lists the files of a table by day, and runs DuckDB queries that see all files as they were at one moment.
 
-The pipeline replaces a day of a derived table by renaming a new file over the old one, and merges the files of a
-streamed one. DuckDB opens a file more than once while it reads it, and so could meet the old file and the new one in
-one query. Therefore a query is run again unless the files that were there before it are there after it. Others may have
-come: a stream adds a batch every few seconds, and a question about days of them takes longer than that.
+The pipeline replaces files of the tables: it renames a new file over a derived one, and merges streamed ones. DuckDB
+opens a file more than once while it reads it, so one query could see the old file and the new one. So the reader lists
+the files before and after each query, and repeats the query if a file changed or disappeared. New files are allowed: a
+stream adds a batch every few seconds, and a query over many days takes longer than that.
 """
 
 import glob
@@ -25,7 +25,7 @@ _DERIVE = "karrot pipeline derive"
 _STREAMED = frozenset({"commits", "ends", "events", "members", "partitions", "quarantine"})
 _MAKERS = {
     "commits": "karrot pipeline offsets",
-    "offsets_minute": f"{_DERIVE} (of what karrot pipeline offsets reads)",
+    "offsets_minute": f"{_DERIVE} (after karrot pipeline offsets)",
     "lag_minute": _DERIVE,
 }
 
@@ -37,13 +37,13 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "enable_external_file_cache": False,
 }
 _INTERRUPTED: Final = "Query interrupted"
-"""What DuckDB makes of a signal that comes during a query: an error without a class of its own."""
+"""The text of DuckDB's error for a signal during a query. This error has no class of its own."""
 
 Row = tuple[Any, ...]
 
 
 class StoredFile(NamedTuple):
-    """A file as it was found: another content has another one of these."""
+    """A file with the attributes that change when its content changes."""
 
     path: str
     inode: int
@@ -52,20 +52,20 @@ class StoredFile(NamedTuple):
 
 
 class Table(NamedTuple):
-    """One table below the directory of the tables."""
+    """One table in the directory of the tables."""
 
     directory: Path
     name: str
 
     @property
     def is_derived(self) -> bool:
-        """Whether it can be made again of others."""
+        """Whether ``derive`` can make it again from other tables."""
         return self.name not in _STREAMED
 
     def days(self, wanted: Callable[[date], bool] = lambda _day: True) -> dict[date, Path]:
-        """The directories of those days that have data, in order; none if the table is not there.
+        """The directories of the wanted days that have data, in order; none if the table does not exist.
 
-        Data is a file with bytes: a directory alone is no day, and a power failure can leave a file without any.
+        A day has data if it has a file that is not empty. A power failure can leave empty files.
         """
         found: dict[date, Path] = {}
         for day, path in self._directories().items():
@@ -83,21 +83,21 @@ class Table(NamedTuple):
         return {day: path for day, path in found if day is not None}
 
     def day_of(self, file: str) -> date | None:
-        """The day whose directory holds a file; ``None`` for a file that is not below one."""
+        """The day of a file, from its directory; ``None`` if the file is not in a day's directory."""
         below = Path(file).relative_to(self.directory / self.name).parts
         return day_of(below[0]) if below else None
 
     def files(self, wanted: Callable[[date], bool]) -> tuple[StoredFile, ...]:
-        """The files of the days that are wanted, as they are now.
+        """The files of the wanted days, as they are now.
 
-        Raises `FileNotFoundError` where one went between being listed and being looked at: what took its place may
-        not have been listed.
+        Raises `FileNotFoundError` if a file disappears during the listing, because the list may then lack the file that
+        replaced it.
         """
         return tuple(file for day, path in self._directories().items() if wanted(day) for file in _files(path))
 
 
 class Duck:
-    """A DuckDB without a database, for any number of threads; it starts with the first question (after a fork)."""
+    """Runs DuckDB in memory, for any number of threads. It starts at the first query, that is, after a fork."""
 
     def __init__(self, directory: Path, *, threads: int, memory: str) -> None:
         self._directory = directory
@@ -106,11 +106,10 @@ class Duck:
         self._lock = threading.Lock()
 
     def rows(self, table: str, wanted: Callable[[date], bool], query: str, asked: Mapping[str, object]) -> list[Row]:
-        """The rows of a query over ``{table}``; none if no wanted day is there.
+        """Return the rows of a query over ``{table}``; no rows if the table has none of the wanted days.
 
-        ``{table_with_files}`` has the column ``filename`` too.
-        Read again if a file was replaced meanwhile. Raises `HistoryUnavailable` or `UnreadableTable`; Ctrl-C raises
-        KeyboardInterrupt, as anywhere else.
+        In ``{table_with_files}``, the table has the column ``filename`` too. The query is repeated if a file changed
+        during it. Raises `HistoryUnavailable` or `UnreadableTable`; Ctrl-C raises KeyboardInterrupt.
         """
         import duckdb  # noqa: PLC0415 (an extra)
 
@@ -128,15 +127,15 @@ class Duck:
             else:
                 if _are_still_there(before, place, wanted):
                     return found
-        raise UnreadableTable(f"{self._directory}/{table} changed {_ATTEMPTS} times while it was read; ask again")
+        raise UnreadableTable(f"{self._directory}/{table} changed {_ATTEMPTS} times while it was read: try again")
 
     def start(self) -> "DuckDBPyConnection":
-        """The connection that all others are made of. Raises `HistoryUnavailable`."""
+        """Return the connection from which all cursors are made; open it if needed. Raises `HistoryUnavailable`."""
         try:
             import duckdb  # noqa: PLC0415 (an extra)
         except ModuleNotFoundError as error:
             raise HistoryUnavailable(
-                "The history is read by DuckDB, which is not installed: pip install 'karrot-burrow[history]'."
+                "The history needs DuckDB, which is not installed: pip install 'karrot-burrow[history]'."
             ) from error
         with self._lock:
             if self._connection is None:
@@ -144,14 +143,14 @@ class Duck:
             return self._connection
 
     def close(self) -> None:
-        """End it; another question would start it again."""
+        """Close the connection. Another query would open it again."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
     def _run(self, query: str, asked: Mapping[str, object], files: list[str]) -> list[Row]:
-        # Days may have been written by different versions: a column that one of them lacks is NULL in its rows.
+        # Different versions of Karrot may have written the days. A missing column is NULL in the rows of its day.
         source = "read_parquet($files, union_by_name = true, hive_partitioning = false"
         words = query.replace("{table}", f"{source})").replace("{table_with_files}", f"{source}, filename = true)")
         with self.start().cursor() as cursor:
@@ -164,36 +163,34 @@ class Duck:
 
 
 def require_tables(directory: Path, first: str = "lag_minute") -> None:
-    """Raises `NoTables` with a sentence where none can be read. ``first`` is there if any table asked for is."""
+    """Raise `NoTables` with a sentence if there are no tables. ``first`` is the table that must exist for the query."""
     table, maker = directory / first, _MAKERS[first]
     if not directory.is_dir():
         source = "offsets" if first == "commits" else "ingest"
-        raise NoTables(f"{directory}: no such directory; karrot pipeline {source} and derive make the tables")
+        raise NoTables(f"{directory}: no such directory. Run karrot pipeline {source} and derive to make the tables")
     if not table.is_dir():
-        raise NoTables(f"{directory} has no table {first}: {maker} makes it")
+        raise NoTables(f"{directory} has no table {first}: run {maker}")
     if not Table(directory, first).days():
         has_files = next(_files(table), None) is not None
         wrong = (
-            "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it"
-            if has_files
-            else "is empty"
+            "has files but no day=YYYY-MM-DD directories, so the pipeline did not write it" if has_files else "is empty"
         )
-        raise NoTables(f"{table} {wrong}: {maker} makes it anew")
+        raise NoTables(f"{table} {wrong}: run {maker} to make it again")
 
 
 def named(
     cluster: str | None, group: str | None, parts: Mapping[str, str | int] | None = None
 ) -> tuple[str, dict[str, object]]:
-    """The conditions on what was named, and the values to bind to them. A name is never a word of the query."""
+    """Make the SQL conditions on the given names, and the values to bind. The SQL text never contains a name."""
     asked = {"cluster": cluster, "consumer": group, **(parts or {})}
     given: dict[str, object] = {column: value for column, value in asked.items() if value is not None}
     for value in given.values():
-        str(value).encode()  # bytes that are no UTF-8 come from a command line as surrogates: no name of a group
+        str(value).encode()  # raises for invalid UTF-8 of a command line (surrogates), which no group's name has
     return "".join(f" AND {column} = ${column}" for column in given), given
 
 
 def _files(directory: Path) -> Iterator[StoredFile]:
-    """The data below a directory; ``.`` and ``_`` begin the names of what is none."""
+    """Find the data files below a directory. Names that begin with ``.`` or ``_`` are not data."""
     for parent, below, names in os.walk(directory, onerror=_raised):
         below[:] = sorted(name for name in below if name[0] not in "._")
         for name in sorted(names):
@@ -204,12 +201,12 @@ def _files(directory: Path) -> Iterator[StoredFile]:
 
 
 def _raised(error: OSError) -> None:
-    """A directory that has gone, or may not be read, must not look empty."""
+    """Raise the error: a directory that disappeared or may not be read must not count as empty."""
     raise error
 
 
 def _listed(place: Table, wanted: Callable[[date], bool]) -> tuple[StoredFile, ...] | None:
-    """The files, or ``None`` where some of them went meanwhile."""
+    """List the files; ``None`` if one disappeared during the listing."""
     try:
         return place.files(wanted)
     except FileNotFoundError:
@@ -221,7 +218,7 @@ def _are_still_there(files: tuple[StoredFile, ...], place: Table, wanted: Callab
 
 
 def _sentence(place: Table, error: Exception) -> str:
-    """What DuckDB says, without its drawing of the query."""
-    told = str(error).split("\n\n", 1)[0].replace("\n", " ")
+    """Write DuckDB's message as one sentence, without its excerpt of the query."""
+    message = str(error).split("\n\n", 1)[0].replace("\n", " ")
     cure = ": if an older Karrot wrote it, derive it again" if place.is_derived else ""
-    return f"{place.directory}/{place.name} cannot be read ({told}){cure}"
+    return f"{place.directory}/{place.name} cannot be read ({message}){cure}"

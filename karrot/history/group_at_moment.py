@@ -1,8 +1,8 @@
 """Describes a group at a moment as ``kafka-consumer-groups --describe`` does: offsets, lags and owners.
 
-Where ``__consumer_offsets`` could not be read, the offsets are those that Burrow or ``karrot watch`` said. A webhook
-lists the bad partitions alone. The events of resync and of watch list them all, so the newest of these is the whole
-group as of that moment.
+If the tables have no records of ``__consumer_offsets`` for a group, the offsets come from the events of Burrow or
+``karrot watch``. A webhook lists only the bad partitions, but the events of resync and of watch list all. So the newest
+of these events describes the whole group.
 """
 
 from karrot.event import ClusterPartition, GroupKey, OffsetCommit
@@ -13,31 +13,30 @@ from karrot.history.results import GroupDescription, PartitionDescription, Uncle
 
 
 def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -> GroupDescription | None:
-    """The group's partitions with their offsets, lags and owners; ``None`` if there was no such group.
+    """Describe a group's partitions with their offsets, lags and owners; ``None`` if the tables do not have the group.
 
-    Of a group that has no records in the tables, what Burrow or watch said of it.
-
-    Raises `UnclearGroup` where several clusters have it and none was named.
+    If the group has no records in the tables, the values come from events of Burrow or watch. Raises `UnclearGroup` if
+    several clusters have the group and ``cluster`` is ``None``.
     """
     newest = commits(duck, look_back, cluster=cluster, group=group)
     of_groups = owners(duck, look_back, cluster=cluster, group=group)
     by_records = {each.place.cluster for each in newest} | {key.cluster for key in of_groups}
-    told = {} if by_records else _listed(duck, look_back, group, cluster)
-    clusters = sorted(by_records | told.keys())
+    listed = {} if by_records else _listed(duck, look_back, group, cluster)
+    clusters = sorted(by_records | listed.keys())
     if len(clusters) > 1:
         raise UnclearGroup(f"{group!r} is in {', '.join(clusters)}")
     if not clusters:
         return None
     [where] = clusters
-    if told:
-        return _described(where, group, look_back, told[where])
+    if listed:
+        return _described(where, group, look_back, listed[where])
     owned = of_groups.get(GroupKey(where, group))
     committed = {each.place: each for each in newest if each.offset is not None}
     places = committed.keys() | {ClusterPartition(where, *each) for each in (owned.by_partition if owned else ())}
     seen = ends(duck, look_back, places)
     partitions = tuple(_partition(place, committed.get(place), seen.get(place), owned) for place in sorted(places))
     unlisted = len(seen.keys() - places)
-    # A record that took the classic group back says nothing of who goes on by another protocol.
+    # If a record deleted the classic group, its consumers may go on with another protocol: the members are unknown.
     members = None if owned is None or owned.is_gone else owned.members
     return _described(where, group, look_back, partitions, unlisted=unlisted, members=members)
 
@@ -51,7 +50,7 @@ def _described(
     unlisted: int = 0,
     members: int | None = None,
 ) -> GroupDescription:
-    """The group with its sums; ``unlisted`` partitions of its topics have no owner and no commit."""
+    """Make the description with its sums. ``unlisted`` counts its topics' partitions without an owner and a commit."""
     lags = [each.lag for each in partitions if each.lag is not None]
     return GroupDescription(
         cluster,
@@ -66,10 +65,10 @@ def _described(
 
 
 def _partition(
-    place: ClusterPartition, commit: OffsetCommit | None, looked: LogGrowth | None, owned: Owners | None
+    place: ClusterPartition, commit: OffsetCommit | None, sample: LogGrowth | None, owned: Owners | None
 ) -> PartitionDescription:
     owner = owned.by_partition.get(place[1:]) if owned else None
-    offset, end = commit and commit.offset, looked and looked.end
+    offset, end = commit and commit.offset, sample and sample.end
     return PartitionDescription(
         place.topic,
         place.partition,
@@ -80,7 +79,7 @@ def _partition(
         owner and owner.host,
         owner and owner.client_id,
         None if commit is None else moment_of(commit.at_ms),
-        None if looked is None else moment_of(looked.seen_ms),
+        None if sample is None else moment_of(sample.seen_ms),
     )
 
 
@@ -97,7 +96,7 @@ ORDER BY cluster, topic, partition
 def _listed(
     duck: Duck, look_back: LookBack, group: str, cluster: str | None
 ) -> dict[str, tuple[PartitionDescription, ...]]:
-    """The partitions of the newest event that lists them all, by cluster."""
+    """The partitions of the newest event that lists all of them, by cluster."""
     words, asked = named(cluster, group)
     rows = duck.rows("partitions", look_back.has, _LISTED.replace("{named}", words), asked | look_back.bounds)
     clusters = dict.fromkeys(row[0] for row in rows)

@@ -1,4 +1,4 @@
-"""Lists the groups of a range of time: the query, its rows and their order."""
+"""Lists the groups of a time range: the query, its rows and their order."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -11,7 +11,7 @@ from karrot.history.time_series import severity
 
 
 class GroupOrder(StrEnum):
-    """Which group comes first."""
+    """The orders in which groups are listed."""
 
     NAME = "name"
     LAG = "lag"
@@ -25,7 +25,7 @@ SELECT cluster, consumer, epoch_ms(min(minute)), epoch_ms(max(minute)), arg_max(
   arg_max(lag_last, minute), max(lag_max), max(lag_seconds_max), count(*), count(*) FILTER (not_ok > 0)
 FROM (SELECT *, {severity("worst_status")} AS severity FROM {{table}} WHERE {IN_SPAN}{{named}}) GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
-"""Numbers of statuses, since texts cost half as much again; what is NULL is not the newest of anything."""
+"""The query uses the numbers of statuses, because texts make it take half as long again. ``arg_max`` ignores NULL."""
 
 
 JUDGED = f"""
@@ -33,11 +33,14 @@ SELECT DISTINCT filename, cluster, consumer
 FROM {{table_with_files}}
 WHERE {IN_SPAN} AND worst_status IS NOT NULL{{named}}
 """  # noqa: S608 (as above)
-"""The files that have verdicts on each group."""
+"""The files with verdicts on each group."""
 
 
 def group_of(row: Row, incidents: int, *, counts_all: bool) -> GroupHistory:
-    """The group of a row of `GROUPS`; unless it ``counts_all``, ``incidents`` is the least there were, or ``None``."""
+    """Make the group of a row of `GROUPS`. ``counts_all``: the incidents of all its days are known.
+
+    Otherwise ``incidents`` is the number of known incidents, or ``None`` if there are none.
+    """
     cluster, group, first, last, status, worst, lag, lag_max, lag_seconds, minutes, not_ok = row
     return GroupHistory(
         cluster,
@@ -56,7 +59,7 @@ def group_of(row: Row, incidents: int, *, counts_all: bool) -> GroupHistory:
 
 
 def groups_in_order(groups: Iterable[GroupHistory], order: GroupOrder) -> list[GroupHistory]:
-    """The groups in that order, and by their names where it does not tell."""
+    """Sort the groups in this order, and equal ones by their names."""
     return sorted(groups, key=_KEYS[order])
 
 

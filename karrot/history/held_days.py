@@ -1,8 +1,8 @@
-"""Tells which days the tables hold: "nothing happened" on a day differs from "nothing is known" of it.
+"""Finds the days that the tables hold, so that "nothing happened" differs from "nothing is known".
 
-``karrot pipeline derive`` finds the incidents of all days last. It then notes the days that it finished in
-``_derived.json``. A day of ``verdict_runs`` that the note lacks may have incidents that no table has yet. Before it
-replaces a day, it takes the day out of the note's finished days.
+``karrot pipeline derive`` writes the incidents of all days last. Then it notes the finished days in ``_derived.json``.
+If a day of ``verdict_runs`` is not in this note, it may have incidents that no table has yet. Before ``derive``
+replaces a day, it removes the day from the finished days of the note.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -21,9 +21,9 @@ _DAY = timedelta(days=1)
 
 
 class Derived(msgspec.Struct, frozen=True):
-    """A day as it was derived: a digest of its files, and its looks at partitions next to each midnight.
+    """A day as it was derived: a digest of its files, and the numbers of samples near its two midnights.
 
-    ``mark`` tells what the day hands on to the next: the commits and the looks that its lags begin with.
+    ``mark`` is a hash of the commits and samples with which the next day's lags begin.
     """
 
     files: str
@@ -33,7 +33,7 @@ class Derived(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What derive did, by day. ``rules`` is what the whole history was derived by.
+    """The note of derived days. ``rules`` are the rules by which they were derived.
 
     ``unfinished`` are the days that a run began and did not finish, each as it was before that run.
     """
@@ -45,14 +45,14 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """The days of a question: those that the tables hold, and those that they do not."""
+    """The days of a query: those that the tables hold, and the missing ones."""
 
     held: tuple[DayRange, ...]
     missing: tuple[DayRange, ...]
 
 
 def day_of(entry: str) -> date | None:
-    """The day that a directory of a table, ``day=2026-11-20``, is named for; ``None`` for any other name."""
+    """The day in the name of a table's directory, such as ``day=2026-11-20``; ``None`` for any other name."""
     try:
         return date.fromisoformat(entry.removeprefix("day=")) if entry.startswith("day=") else None
     except ValueError:
@@ -60,7 +60,7 @@ def day_of(entry: str) -> date | None:
 
 
 def asked_days(span: TimeRange, held: Collection[date]) -> Days:
-    """The days of a span, by the days that the tables hold."""
+    """Split the days of a time range into held and missing ones."""
     asked, kept = span.days.dates, frozenset(held)
     return Days(
         tuple(day_ranges(day for day in asked if day in kept)),
@@ -69,7 +69,7 @@ def asked_days(span: TimeRange, held: Collection[date]) -> Days:
 
 
 def day_ranges(days: Iterable[date]) -> Iterator[DayRange]:
-    """Days in their order as ranges without a gap."""
+    """Join consecutive days, which must be in order, into ranges."""
     first = last = None
     for day in days:
         if first is not None and last is not None and day - last > _DAY:
@@ -81,9 +81,10 @@ def day_ranges(days: Iterable[date]) -> Iterator[DayRange]:
 
 
 def finished(tables: Path) -> frozenset[date]:
-    """The days that derive noted as finished; none if there is no note or it is damaged: derive then does them again.
+    """The days that ``derive`` noted as finished.
 
-    Raises `UnreadableTable` where the note may not be read.
+    There are none if the note is missing or damaged; ``derive`` then makes all days again. Raises `UnreadableTable` if
+    the user may not read the note.
     """
     try:
         return frozenset(note_of((tables / NOTE).read_bytes()).days)
@@ -94,7 +95,7 @@ def finished(tables: Path) -> frozenset[date]:
 
 
 def note_of(text: bytes) -> Note:
-    """The note that a file holds; an empty one, with which derive does every day again, if the file is damaged."""
+    """Parse the note. If it is damaged, return an empty one, with which ``derive`` makes every day again."""
     try:
         return msgspec.json.decode(text, type=Note)
     except (msgspec.DecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Lists the incidents of a range of time, and finds days whose incidents the tables lack."""
+"""Lists the incidents of a time range, and finds days whose incidents are missing in the tables."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime
@@ -19,7 +19,7 @@ FROM {{table}} WHERE {_OVERLAPS}{{named}}
 COUNTS = f"""
 SELECT cluster, consumer, count(*) FROM {{table}} WHERE {_OVERLAPS}{{named}} GROUP BY ALL
 """  # noqa: S608 (as above)
-"""How many of them each group had."""
+"""The number of incidents of each group."""
 
 _BAD = """
 SELECT filename, cluster, consumer, incident_id, epoch_ms(min(first_at)), epoch_ms(max(last_at))
@@ -39,10 +39,10 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 def days_without_incidents(
     duck: Duck, runs_of: Table, days: Collection[date], words: str, asked: Mapping[str, object]
 ) -> set[date]:
-    """The days on which ``verdict_runs`` has bad verdicts of an incident that the table ``incidents`` lacks.
+    """The days on which ``verdict_runs`` has bad verdicts whose incident is missing in the table ``incidents``.
 
-    Derive makes an incident of every id; of verdicts without one, at most a day from them, as an incident may begin
-    later than the first of its verdicts.
+    Every id must have an incident. For verdicts without an id, any incident of the group within a day of them counts,
+    because an incident may begin later than its first verdict.
     """
     if not days:
         return set()
@@ -74,7 +74,7 @@ def days_without_incidents(
 
 
 class IncidentOrder(StrEnum):
-    """Which incident comes first."""
+    """The orders in which incidents are listed."""
 
     NEWEST = "newest"
     OLDEST = "oldest"
@@ -83,7 +83,7 @@ class IncidentOrder(StrEnum):
 
 
 def incident_of(row: Row) -> Incident:
-    """An incident of a row of `INCIDENTS`."""
+    """Make the incident of a row of `INCIDENTS`."""
     incident_id, cluster, group, started, ended, ended_by, worst, peak, events, topics = row
     end = None if ended is None else moment_of(ended)
     return Incident(
@@ -92,7 +92,7 @@ def incident_of(row: Row) -> Incident:
 
 
 def incidents_in_order(incidents: Iterable[Incident], order: IncidentOrder) -> list[Incident]:
-    """The incidents in that order."""
+    """Sort the incidents in this order."""
     return sorted(incidents, key=_KEYS[order])
 
 

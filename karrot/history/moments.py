@@ -1,4 +1,4 @@
-"""Reads moments and steps of time as people write them, and converts moments to milliseconds and back."""
+"""Parses moments and step lengths as users write them, and converts moments to milliseconds and back."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -9,10 +9,10 @@ from karrot.settings import types
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 IN_SPAN = "epoch_ms(minute) >= $start AND epoch_ms(minute) < $end"
-"""SQL for the minutes of a range of time, whose `bounds` are to be bound."""
+"""SQL for the minutes of a time range; bind its `bounds`."""
 _MS = timedelta(milliseconds=1)
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
-"""Far enough from the first moment there is to look back from, and before any that a ``now-`` of a century reaches."""
+"""The earliest moment that users may write. It leaves room to look back, and is before ``now`` minus a century."""
 _LONGEST_SECONDS = 100 * 366 * 86_400
 _RELATIVE = re.compile(r"(?:now-)?([0-9.]+ ?[A-Za-z]+)", re.ASCII)
 _STEP = types.duration(60, 366 * 86_400)
@@ -20,24 +20,24 @@ _AGO = types.duration(0, _LONGEST_SECONDS)
 
 
 def bounds(span: TimeRange) -> dict[str, object]:
-    """Both ends in milliseconds since 1970, by the names that queries have for them."""
+    """Both ends in milliseconds since 1970, by their names in the queries."""
     return {"start": epoch_ms(span.start), "end": epoch_ms(span.end)}
 
 
 def moment_of(epoch_ms: int) -> datetime:
-    """The moment (UTC) so many milliseconds after 1970 began."""
+    """The moment (UTC) of epoch milliseconds."""
     return EPOCH + epoch_ms * _MS
 
 
 def epoch_ms(moment: datetime) -> int:
-    """The milliseconds from 1970 to a moment."""
+    """The epoch milliseconds of a moment."""
     return (moment - EPOCH) // _MS
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """``now``; ``24h`` or ``now-24h``, which is so long before; or ISO 8601, in UTC unless it says otherwise.
+    """Parse ``now``, a time before now (``24h`` or ``now-24h``), or ISO 8601 (UTC unless it has another offset).
 
-    A date is its midnight. Raises `ValueError` with a sentence.
+    A date means its midnight. Raises `ValueError` with a sentence.
     """
     if text == "now":
         return now
@@ -49,13 +49,15 @@ def moment(text: str, now: datetime) -> datetime:
     except (ValueError, OverflowError):
         read = datetime.min.replace(tzinfo=UTC)
     if read < _EARLIEST:
-        raise ValueError(f"{types.quoted(text)} is no time: write 2026-11-20, 2026-11-20T09:30, 24h (ago), 7d or now")
+        raise ValueError(
+            f"{types.quoted(text)} is not a time: write 2026-11-20, 2026-11-20T09:30, 24h (ago), 7d or now"
+        )
     return read
 
 
 def granularity(text: str) -> timedelta:
-    """The length of a step: whole minutes, such as ``1m``, ``5m``, ``1h`` or ``1d``. Raises `ValueError`."""
+    """Parse the length of a step: whole minutes, such as ``1m``, ``5m``, ``1h`` or ``1d``. Raises `ValueError`."""
     step = timedelta(seconds=types.checked(_STEP, "--granularity", text))
     if step % MINUTE:
-        raise ValueError(f"--granularity is {types.quoted(text)}: the tables know whole minutes")
+        raise ValueError(f"--granularity is {types.quoted(text)}: it must be whole minutes")
     return step

@@ -1,7 +1,7 @@
 """Finds the newest commits, log ends and members of groups as of a moment.
 
-They are read from the streamed tables, so that an answer needs no ``derive`` and is as fresh as the newest batch. A
-record that was landed twice counts once, because each of these questions asks for the newest.
+They are read from the streamed tables. So an answer does not need ``derive``, and is as fresh as the newest batch. A
+record that was written twice counts once, because each query asks for the newest record.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,15 +17,15 @@ _DAY: Final = timedelta(days=1)
 KEY: Final = "(log_ts_ms::HUGEINT * 9223372036854775808 + log_offset)"
 """SQL for the order of records: by time, and by offset within a millisecond.
 
-Not by offset alone, because those of a topic that was created again begin at 0.
+Offsets alone are not enough, because they begin at 0 again when the topic is created again.
 """
 
 
 class OffsetHistory(NamedTuple):
-    """What was before it.
+    """The commits before a partition's newest record.
 
-    ``last_offset`` is the newest that was committed, taken back or not; ``offset_then`` that of the moment that was
-    asked for beside, ``then_ms``; if there was none yet, the first one and when that was.
+    ``last_offset`` is the newest committed offset, even if it was deleted later. ``offset_then`` is the offset at an
+    earlier moment, ``then_ms``. If there was none at that moment, both are those of the first commit.
     """
 
     expire_ms: int | None
@@ -35,9 +35,10 @@ class OffsetHistory(NamedTuple):
 
 
 class LogGrowth(NamedTuple):
-    """The log start and log end of a partition when they were last read, and an earlier time (``then``).
+    """The log start and log end of a partition in its newest sample, and in an earlier one (``then``).
 
-    The earlier time is the newest that is as long before as was asked for; if there is none, the first that is known.
+    The earlier sample is the newest one that is at least the requested time older. If there is none, it is the first
+    known sample.
     """
 
     start: int | None
@@ -49,7 +50,7 @@ class LogGrowth(NamedTuple):
 
 
 class PartitionOwner(NamedTuple):
-    """The member that a partition is assigned to."""
+    """The member to which a partition is assigned."""
 
     consumer_id: str
     client_id: str | None
@@ -57,7 +58,7 @@ class PartitionOwner(NamedTuple):
 
 
 class Owners(NamedTuple):
-    """What the newest record of a group's metadata said and when; ``is_gone`` is whether it took the group back."""
+    """The newest record of a group's metadata, and its time. ``is_gone``: the record deleted the group."""
 
     is_gone: bool
     members: int
@@ -67,22 +68,22 @@ class Owners(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LookBack:
-    """A moment, and how far before it is looked for what was true then."""
+    """A moment, and the length of time before it in which records are searched."""
 
     at: datetime
     length: timedelta
 
     @property
     def bounds(self) -> dict[str, object]:
-        """Both ends, in milliseconds since 1970; both belong to it."""
+        """Both ends, in milliseconds since 1970; both are included."""
         return {"since": epoch_ms(self.at - self.length), "at": epoch_ms(self.at)}
 
     def has(self, day: date) -> bool:
-        """Whether a day (UTC) has a part of it."""
+        """Whether a day (UTC) overlaps it."""
         return (self.at - self.length).astimezone(UTC).date() <= day <= self.at.astimezone(UTC).date()
 
     def shortened(self, most: timedelta) -> "LookBack":
-        """The same moment, looked at from no further back than that."""
+        """The same moment, with a length of at most ``most``."""
         return LookBack(self.at, min(most, self.length))
 
 
@@ -102,7 +103,7 @@ _PAST = f""",
 
 
 def commits(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> list[OffsetCommit]:
-    """The newest record of every group and partition."""
+    """The newest record of every partition of every group."""
     words, asked = named(cluster, group)
     query = _NEWEST.replace("{named}", words).replace("{more}", "")
     rows = duck.rows("commits", look_back.has, query, asked | look_back.bounds)
@@ -113,7 +114,7 @@ def commits(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str 
 
 
 def last_commit(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> datetime | None:
-    """When the newest record was written; ``None`` if there is none."""
+    """The time of the newest record; ``None`` if there is none."""
     words, asked = named(cluster, group)
     rows = duck.rows("commits", look_back.has, _LAST.replace("{named}", words), asked | look_back.bounds)
     return next((moment_of(newest) for (newest,) in rows if newest is not None), None)
@@ -122,7 +123,7 @@ def last_commit(duck: Duck, look_back: LookBack, *, cluster: str | None, group: 
 def pasts(
     duck: Duck, look_back: LookBack, then: datetime, *, cluster: str | None, group: str | None
 ) -> list[tuple[OffsetCommit, OffsetHistory]]:
-    """The same with what was before it; ``then`` is a moment whose offsets are wanted too."""
+    """The newest record of every partition of every group, each with its history; ``then`` is the earlier moment."""
     words, asked = named(cluster, group)
     asked |= look_back.bounds | {"then": epoch_ms(then)}
     rows = duck.rows("commits", look_back.has, _NEWEST.replace("{named}", words).replace("{more}", _PAST), asked)
@@ -136,44 +137,44 @@ def _past(row: Row, asked_ms: int) -> tuple[OffsetCommit, OffsetHistory]:
     return commit, OffsetHistory(expire_ms, last, *known)
 
 
-_LOOKS = {
+_SAMPLES = {
     "ends": "SELECT cluster, topic, partition, start_offset, end_offset, observed_at_ms FROM {table}",
     "partitions": """SELECT cluster, topic, partition, NULL::BIGINT AS start_offset,
     end_offset::HUGEINT + current_lag AS end_offset, epoch_ms(observed_at) AS observed_at_ms FROM {table}""",
 }
-"""Who looked at logs: ``karrot pipeline offsets``, or Burrow, which tells an offset and a lag."""
+"""The sources of log-end samples: polls of ``karrot pipeline offsets``, or offsets and lags of Burrow's verdicts."""
 
 _ENDS = """
 WITH asked AS (SELECT unnest($clusters::VARCHAR[]) AS cluster, unnest($topics::VARCHAR[]) AS topic),
-looks AS (
-  FROM ({looks}) SEMI JOIN asked USING (cluster, topic)
+samples AS (
+  FROM ({samples}) SEMI JOIN asked USING (cluster, topic)
   WHERE observed_at_ms BETWEEN $since AND $at AND end_offset IS NOT NULL
 ),
 newest AS (
   SELECT cluster, topic, partition, max(observed_at_ms) AS seen,
-    arg_max({'start': start_offset, 'end': end_offset}, observed_at_ms) AS said
-  FROM looks GROUP BY ALL
+    arg_max({'start': start_offset, 'end': end_offset}, observed_at_ms) AS offsets
+  FROM samples GROUP BY ALL
 )
-SELECT cluster, topic, partition, any_value(newest.seen), any_value(newest.said),
+SELECT cluster, topic, partition, any_value(newest.seen), any_value(newest.offsets),
   coalesce(
     arg_max({'start': start_offset, 'end': end_offset, 'at': observed_at_ms}, observed_at_ms)
       FILTER (observed_at_ms <= newest.seen - $before),
     arg_min({'start': start_offset, 'end': end_offset, 'at': observed_at_ms}, observed_at_ms)
   )
-FROM looks JOIN newest USING (cluster, topic, partition) GROUP BY ALL
+FROM samples JOIN newest USING (cluster, topic, partition) GROUP BY ALL
 """
 
 
 def ends(
     duck: Duck, look_back: LookBack, places: Collection[ClusterPartition], *, before: timedelta = timedelta()
 ) -> dict[ClusterPartition, LogGrowth]:
-    """The newest look at every partition of the topics of these places, and the newest one ``before`` that look.
+    """The newest log-end sample of every partition of these topics, and the newest one at least ``before`` older.
 
-    Looks are taken often: it is looked further back only for those that the newest days know nothing of. What was
-    never polled is taken from Burrow's verdicts, where there are such.
+    Polls are frequent, so older days are searched only for partitions without a sample on the newest days. For
+    partitions that were never polled, the samples come from Burrow's verdicts, if there are any.
     """
     found: dict[ClusterPartition, LogGrowth] = {}
-    for table in _LOOKS:
+    for table in _SAMPLES:
         for back in dict.fromkeys((look_back.shortened(before + _DAY), look_back)):
             if missing := [place for place in places if place not in found]:
                 found = _ends(duck, table, back, missing, before) | found
@@ -189,12 +190,12 @@ def _ends(
         "topics": [topic for _, topic in topics],
         "before": before // timedelta(milliseconds=1),
     }
-    rows = duck.rows(table, look_back.has, _ENDS.replace("{looks}", _LOOKS[table]), asked)
+    rows = duck.rows(table, look_back.has, _ENDS.replace("{samples}", _SAMPLES[table]), asked)
     return {
         ClusterPartition(cluster, topic, partition): LogGrowth(
-            said["start"], said["end"], seen, then["start"], then["end"], then["at"]
+            offsets["start"], offsets["end"], seen, then["start"], then["end"], then["at"]
         )
-        for cluster, topic, partition, seen, said, then in rows
+        for cluster, topic, partition, seen, offsets, then in rows
     }
 
 

@@ -1,4 +1,4 @@
-"""Defines the history's answers and errors. Moments are in UTC, lags are messages; ``None`` is what was not known."""
+"""Defines the history's answers and errors. Moments are in UTC, lags are messages, and ``None`` means "unknown"."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,12 +10,13 @@ from karrot.event import DayRange, Incident
 
 @dataclass(frozen=True, slots=True)
 class GroupHistory:
-    """A consumer group over a span of time.
+    """A consumer group over a time range.
 
-    ``status`` is the worst of the last minute in which something was said, ``worst_status`` that of all; a minute is
-    not OK if one of its events was worse than OK. ``incidents`` counts those that overlap the span. All three are
-    ``None`` where there was no verdict, as the group's lag comes from Kafka's own offsets. If incidents are not known
-    on some of the group's days (`History.uncounted`), ``incidents`` is the least there were, or ``None``.
+    ``status`` is the worst status of the last minute with events, ``worst_status`` the worst of all minutes. A minute
+    is not OK if one of its events was worse than OK. ``incidents`` counts the incidents that overlap the range. All
+    three are ``None`` if there was no verdict, because the group's lag comes from Kafka's own offsets. If the incidents
+    of some of the group's days are unknown (`History.uncounted`), ``incidents`` counts the known ones; it is ``None``
+    if there are none.
     """
 
     cluster: str
@@ -33,9 +34,10 @@ class GroupHistory:
 
 
 class SeriesPoint(NamedTuple):
-    """The values of a time series, in the order of its metrics, from ``at`` on for one step of it.
+    """The values of one step of a time series, which begins at ``at``, in the order of the series' metrics.
 
-    No dataclass: of these there are tens of thousands in an answer, and a tuple is made in half the time.
+    It is a tuple and not a dataclass, because an answer has tens of thousands of points, and a tuple is made in half
+    the time.
     """
 
     at: datetime
@@ -44,9 +46,9 @@ class SeriesPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """Metrics of one group; steps in which nothing was said have no point. ``cluster`` is the one that has the group.
+    """Metrics of one group over time. Steps without data have no point.
 
-    ``cluster`` is ``None`` where nothing was found and none was named.
+    ``cluster`` is the cluster of the group; ``None`` if nothing was found and the query had no cluster.
     """
 
     cluster: str | None
@@ -60,8 +62,8 @@ class TimeSeries:
 class PartitionDescription:
     """A partition that a group has committed, or that is assigned to one of its members.
 
-    ``committed_at`` is the moment of the record, ``looked_at`` that of the look at the log end; ``lag`` is 0 where the
-    commit is newer than the look and beyond it.
+    ``committed_at`` is the time of the record, ``looked_at`` the time of the log-end sample. ``lag`` is 0 if the commit
+    is beyond the log end, because the sample is older.
     """
 
     topic: str
@@ -78,11 +80,11 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as of a moment.
+    """A group as it was at a moment.
 
-    ``lag`` is the sum over the partitions whose lag is known, ``unknown_lags`` how many others there are;
-    ``never_committed`` counts partitions of the group's topics without an offset of it, ``members`` is ``None`` where
-    no record tells.
+    ``lag`` is the sum over the partitions whose lag is known; ``unknown_lags`` counts the other partitions.
+    ``never_committed`` counts the partitions of the group's topics without a committed offset. ``members`` is ``None``
+    if there is no record of them.
     """
 
     cluster: str
@@ -97,7 +99,10 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class StalePartition:
-    """A partition whose offset stood still ``since`` its first commit, with more to read when last ``looked_at``."""
+    """A partition whose committed offset has not moved ``since`` a moment, although there was more to read.
+
+    ``looked_at`` is the time of the newest log-end sample.
+    """
 
     cluster: str
     group: str
@@ -110,16 +115,16 @@ class StalePartition:
 
     @property
     def lag(self) -> int:
-        """Messages between both offsets."""
+        """The messages between both offsets."""
         return self.log_end_offset - self.current_offset
 
 
 @dataclass(frozen=True, slots=True)
 class StaleGroups:
-    """The partitions that were stale at a moment, and how new what was known then of all that were looked at.
+    """The partitions that were stale at a moment, with the age of the data.
 
-    ``committed_at`` is the newest of the groups' commits, ``looked_at`` the newest look at the log ends of their
-    topics: what happened after that look no answer can know.
+    ``committed_at`` is the time of the groups' newest commit, ``looked_at`` the time of their topics' newest log-end
+    sample. The answer knows nothing after that sample.
     """
 
     at: datetime
@@ -129,7 +134,7 @@ class StaleGroups:
 
 
 class HistoryHour(NamedTuple):
-    """One hour in which something was said of a group; ``status`` is the worst of it as Burrow's number."""
+    """One hour with data of a group. ``status`` is its worst status, as Burrow's number."""
 
     at: datetime
     lag_max: float | None
@@ -139,7 +144,7 @@ class HistoryHour(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HourlyHistory:
-    """A group hour by hour, its incidents, newest first, and ``missing``, the days whose incidents are not known."""
+    """A group by the hour, its incidents (newest first), and ``missing``: the days whose incidents are unknown."""
 
     start: datetime
     end: datetime
@@ -149,10 +154,10 @@ class HourlyHistory:
 
 
 class RiskKind(StrEnum):
-    """What would make a group read from elsewhere than where it stopped."""
+    """The reasons why a group may not continue to read where it stopped."""
 
     EXPIRES = "expires"
-    """Kafka will delete the committed offset: the group has no consumer."""
+    """Kafka will delete the committed offset, because the group has no consumer."""
     DELETED = "deleted"
     """The committed offset is deleted, and the topic still grows."""
     LOG_START = "log_start"
@@ -163,8 +168,8 @@ class RiskKind(StrEnum):
 class Risk:
     """A partition of a group at risk.
 
-    ``at`` is when it happens or happened, ``offset`` the last one committed, ``margin`` the messages between the log
-    start and that: below 0, so many are lost. ``because`` is a word or two.
+    ``at`` is when it happens or happened, ``offset`` the last committed offset. ``margin`` is this offset minus the log
+    start; a negative margin counts lost messages. ``because`` is the reason in a few words.
     """
 
     kind: RiskKind
@@ -181,10 +186,10 @@ class Risk:
 
 @dataclass(frozen=True, slots=True)
 class Risks:
-    """The risks at a moment, and what no table tells of these groups.
+    """The risks at a moment, and the data that are ``unknown`` for these groups.
 
-    Without ``log ends`` and ``log starts``, an offset that was deleted and messages that are lost are not seen. Without
-    ``members``, an offset counts as one that expires only if Kafka wrote when.
+    Without ``log ends`` and ``log starts``, deleted offsets and lost messages are not found. Without ``members``, an
+    offset counts as ``expires`` only if Kafka wrote when it expires.
     """
 
     risks: tuple[Risk, ...]
@@ -192,7 +197,7 @@ class Risks:
 
 
 class HistoryError(Exception):
-    """There is no answer."""
+    """The query cannot be answered."""
 
 
 class HistoryUnavailable(HistoryError):  # noqa: N818 (names what is missing)
@@ -200,11 +205,11 @@ class HistoryUnavailable(HistoryError):  # noqa: N818 (names what is missing)
 
 
 class NoTables(HistoryError):  # noqa: N818 (names what is missing)
-    """There are no tables where they were looked for."""
+    """The directory has no tables."""
 
 
 class UnreadableTable(HistoryError):  # noqa: N818 (names what was found)
-    """A table is damaged, has not the columns that are asked for, or would not hold still."""
+    """A table is damaged, lacks columns, or changed too often while it was read."""
 
 
 class UnclearGroup(HistoryError):  # noqa: N818 (names what was asked)

@@ -1,14 +1,14 @@
 """Finds committed offsets that Kafka has deleted or will delete, or whose messages it deletes before they are read.
 
-When Kafka deletes a committed offset (2.1 and later, KIP-211; before that, whenever ``expire_ts`` is written):
+Kafka 2.1 and later (KIP-211) deletes a committed offset at these times; older versions always use ``expire_ts``:
 
-- one that has an ``expire_ts``: then, whatever its group does;
-- of a group whose last member left: ``offsets.retention.minutes`` after that;
-- of a topic that no member of the group has a partition of: so long after its last commit;
-- of a group without members from the start (``assign()``): likewise.
+- If the commit has an ``expire_ts``: at that time, also if the group has members.
+- If the last member of the group left: ``offsets.retention.minutes`` after that.
+- If no member of the group has a partition of the topic: ``offsets.retention.minutes`` after the last commit.
+- If the group never had members (``assign()``): ``offsets.retention.minutes`` after the last commit.
 
-Groups of the protocol of KIP-848 keep their members in records of other types, so they count as groups without members,
-which they are not: theirs are at risk only where nothing was committed for so long.
+Groups of the KIP-848 protocol keep their members in records of other types, so here they count as groups without
+members. Their offsets are at risk only after that time without a commit.
 """
 
 from collections.abc import Iterator
@@ -22,26 +22,26 @@ from karrot.history.offsets_at_moment import LogGrowth, LookBack, OffsetHistory,
 from karrot.history.results import Risk, RiskKind, Risks
 
 _WINDOW = timedelta(days=1)
-"""Over which it is seen how fast a log grows at its end, and is cut at its start."""
+"""The time over which the growth of a log's end and of its start is measured."""
 _MS = timedelta(milliseconds=1)
 _NEVER_MS = epoch_ms(datetime(9999, 1, 1, tzinfo=UTC))
-"""Clients could ask for a retention without end, and got a moment that is none."""
+"""An ``expire_ts`` from here on means "never": clients could request an unlimited retention."""
 
 
 class Bounds(NamedTuple):
-    """What is taken as a risk: what happens ``within`` a time, with Kafka's retention of offsets."""
+    """The limits of a risk: it happens ``within`` this time, with this ``retention`` of offsets in Kafka."""
 
     within: timedelta
     retention: timedelta
 
 
 class _Known(NamedTuple):
-    """What is known of a partition of a group."""
+    """The known data of a group's partition."""
 
     at: datetime
     commit: OffsetCommit
     past: OffsetHistory
-    looked: LogGrowth | None
+    sample: LogGrowth | None
     owned: Owners | None
     has_members: bool
 
@@ -49,9 +49,10 @@ class _Known(NamedTuple):
 def risks(
     duck: Duck, look_back: LookBack, bounds: Bounds, *, has_members: bool, cluster: str | None, group: str | None
 ) -> Risks:
-    """The risks at that moment, what happens first coming first.
+    """Find the risks at a moment, in the order in which they happen.
 
-    Unless it ``has_members``, the table of members is not there: that a group has none is not known then.
+    ``has_members``: the table ``members`` exists. Without it, members are unknown, and no group counts as one without
+    members.
     """
     newest = pasts(duck, look_back, look_back.at - _WINDOW, cluster=cluster, group=group)
     owned = owners(duck, look_back, cluster=cluster, group=group)
@@ -63,9 +64,9 @@ def risks(
     found: list[Risk] = []
     for each in known:
         if each.commit.offset is None:
-            # A topic that was deleted too has no newer looks; one that does not grow has nothing to read.
-            looked = each.looked
-            if looked is not None and looked.end > looked.end_then and each.at - moment_of(looked.seen_ms) <= _WINDOW:
+            # A deleted topic has no recent samples, and a topic that does not grow has nothing to read.
+            sample = each.sample
+            if sample is not None and sample.end > sample.end_then and each.at - moment_of(sample.seen_ms) <= _WINDOW:
                 found.append(_risk(RiskKind.DELETED, moment_of(each.commit.at_ms), each, "topic grows"))
             continue
         ends_at, because = _expiry(each, bounds.retention)
@@ -82,7 +83,7 @@ def risks(
 
 
 def _expiry(known: _Known, retention: timedelta) -> tuple[datetime | None, str]:
-    """When Kafka will delete the offset, if it will, and why."""
+    """The time at which Kafka will delete the offset, or ``None``, and the reason."""
     commit, owned, expire_ms = known.commit, known.owned, known.past.expire_ms
     if expire_ms is not None and expire_ms > 0:
         return (moment_of(expire_ms) if expire_ms < _NEVER_MS else None), "expire_ts"
@@ -107,17 +108,17 @@ def _log_start(known: _Known, within: timedelta) -> Iterator[Risk]:
         yield _risk(RiskKind.LOG_START, known.at, known, "messages lost")
         return
     nearer = _per_ms(known)
-    # Numbers are compared, because a time this far away may be longer than a timedelta holds.
+    # Compare numbers, because a very distant time may not fit into a timedelta.
     if nearer > 0 and margin <= nearer * (within / _MS):
         yield _risk(RiskKind.LOG_START, known.at + margin / nearer * _MS, known, "log start comes nearer")
 
 
 def _per_ms(known: _Known) -> float:
-    """How many messages the log start comes nearer to the committed offset in a millisecond, by the last day."""
-    offset, past, looked = known.commit.offset, known.past, known.looked
-    if looked is None or looked.start is None or looked.start_then is None or looked.seen_ms == looked.then_ms:
+    """By how many messages per millisecond the log start approached the committed offset during the last day."""
+    offset, past, sample = known.commit.offset, known.past, known.sample
+    if sample is None or sample.start is None or sample.start_then is None or sample.seen_ms == sample.then_ms:
         return 0.0
-    cut = (looked.start - looked.start_then) / (looked.seen_ms - looked.then_ms)
+    cut = (sample.start - sample.start_then) / (sample.seen_ms - sample.then_ms)
     if offset is None or past.offset_then is None or past.then_ms is None:
         return cut
     elapsed = epoch_ms(known.at) - past.then_ms
@@ -131,10 +132,10 @@ def _risk(kind: RiskKind, at: datetime, known: _Known, because: str) -> Risk:
 
 
 def _lag(known: _Known) -> int | None:
-    offset, looked = known.past.last_offset, known.looked
-    return None if offset is None or looked is None else max(0, looked.end - offset)
+    offset, sample = known.past.last_offset, known.sample
+    return None if offset is None or sample is None else max(0, sample.end - offset)
 
 
 def _margin(known: _Known) -> int | None:
-    offset, looked = known.past.last_offset, known.looked
-    return None if offset is None or looked is None or looked.start is None else offset - looked.start
+    offset, sample = known.past.last_offset, known.sample
+    return None if offset is None or sample is None or sample.start is None else offset - sample.start

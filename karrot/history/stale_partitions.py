@@ -13,13 +13,13 @@ _MS = timedelta(milliseconds=1)
 
 
 def stale(duck: Duck, look_back: LookBack, length: timedelta, *, cluster: str | None, group: str | None) -> StaleGroups:
-    """Those that were stale at that moment for at least ``length``, in the order of their names."""
+    """Find the partitions that were stale at a moment for at least ``length``, in the order of their names."""
     newest = [each for each in commits(duck, look_back, cluster=cluster, group=group) if each.offset is not None]
     seen = ends(duck, look_back, {each.place for each in newest}, before=length)
     behind = [each for each in newest if each.place in seen and _waits(each, seen[each.place], length)]
     since = _since(duck, look_back, behind, cluster, group)
-    told = (_stale(each, seen[each.place], since[number]) for number, each in enumerate(behind) if number in since)
-    found = (each for each in told if each.looked_at - each.since >= length)
+    still = (_stale(each, seen[each.place], since[number]) for number, each in enumerate(behind) if number in since)
+    found = (each for each in still if each.looked_at - each.since >= length)
     return StaleGroups(
         look_back.at,
         _newest(each.at_ms for each in newest),
@@ -33,10 +33,10 @@ def _newest(moments_ms: Iterable[int]) -> datetime | None:
     return None if newest is None else moment_of(newest)
 
 
-def _waits(commit: OffsetCommit, looked: LogGrowth, length: timedelta) -> bool:
-    """Whether there has been something to read for so long, and still is."""
-    was_seen = looked.then_ms <= looked.seen_ms - length // _MS
-    return was_seen and commit.offset is not None and min(looked.end_then, looked.end) > commit.offset
+def _waits(commit: OffsetCommit, sample: LogGrowth, length: timedelta) -> bool:
+    """Whether there was something to read ``length`` ago, and there still is."""
+    was_seen = sample.then_ms <= sample.seen_ms - length // _MS
+    return was_seen and commit.offset is not None and min(sample.end_then, sample.end) > commit.offset
 
 
 _SINCE = f"""
@@ -45,24 +45,24 @@ WITH behind AS (
     unnest($groups::VARCHAR[]) AS consumer, unnest($topics::VARCHAR[]) AS topic,
     unnest($partitions::INTEGER[]) AS partition, unnest($offsets::BIGINT[]) AS stands
 ),
-told AS (
+marked AS (
   SELECT number, log_ts_ms, {KEY} AS key, tombstone OR "offset" IS DISTINCT FROM stands AS differs
   FROM (FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}})
   JOIN behind USING (cluster, consumer, topic, partition)
 ),
-moved AS (SELECT number, max(key) FILTER (differs) AS key FROM told GROUP BY ALL)
-SELECT number, min(log_ts_ms) FROM told JOIN moved USING (number)
-WHERE moved.key IS NULL OR told.key > moved.key GROUP BY ALL
+moved AS (SELECT number, max(key) FILTER (differs) AS key FROM marked GROUP BY ALL)
+SELECT number, min(log_ts_ms) FROM marked JOIN moved USING (number)
+WHERE moved.key IS NULL OR marked.key > moved.key GROUP BY ALL
 """  # noqa: S608 (constants; every value is bound)
 
 
 def _since(
     duck: Duck, look_back: LookBack, behind: Sequence[OffsetCommit], cluster: str | None, group: str | None
 ) -> dict[int, int]:
-    """When each of these offsets, by its number, was first committed, of the commits in a row that say it.
+    """The time of the first commit in the current run of commits with each of these offsets, by its number.
 
-    An offset is left out if a batch landed since `commits` read the table and its newest commit is another one: that
-    partition has moved.
+    An offset is left out if a newer batch has another offset, which `commits` did not see yet: that partition has
+    moved.
     """
     if not behind:
         return {}
@@ -77,16 +77,16 @@ def _since(
     return dict(duck.rows("commits", look_back.has, _SINCE.replace("{named}", words), asked))
 
 
-def _stale(commit: OffsetCommit, looked: LogGrowth, since: int) -> StalePartition:
+def _stale(commit: OffsetCommit, sample: LogGrowth, since: int) -> StalePartition:
     place: ClusterPartition = commit.place
-    assert commit.offset is not None  # noqa: S101 (only such are behind)
+    assert commit.offset is not None  # noqa: S101 (all commits in `behind` have an offset)
     return StalePartition(
         place.cluster,
         commit.group,
         place.topic,
         place.partition,
         commit.offset,
-        looked.end,
+        sample.end,
         moment_of(since),
-        moment_of(looked.seen_ms),
+        moment_of(sample.seen_ms),
     )

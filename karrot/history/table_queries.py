@@ -1,4 +1,4 @@
-"""Answers every question about the tables, as the methods of `History`."""
+"""Answers every query about the tables, with the methods of `History`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -40,10 +40,10 @@ _HOUR, _DAY, _WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
 
 
 class History:
-    """The tables below a directory, for any number of threads. Answers are frozen.
+    """Queries the tables in a directory, from any number of threads. Answers cannot be changed.
 
-    An answer shows each table as it was at one moment, also while ``karrot pipeline derive`` replaces days of it. Every
-    question raises a `HistoryError` with a sentence if it cannot be answered; that there is nothing is an answer.
+    An answer shows each table as it was at one moment, also while ``karrot pipeline derive`` replaces days of it. A
+    method raises a `HistoryError` with a sentence if it cannot answer. An empty answer is not an error.
     """
 
     def __init__(self, tables: Path, *, threads: int = 2, memory: str = "512MB") -> None:
@@ -57,7 +57,7 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Let go of DuckDB's threads and memory."""
+        """Release DuckDB's threads and memory."""
         self._duck.close()
 
     def days(
@@ -68,10 +68,10 @@ class History:
         cluster: str | None = None,
         group: str | None = None,
     ) -> tuple[date, ...]:
-        """The days (UTC) that a table holds, in order; with a cluster or a group, those on which it names them.
+        """The days (UTC) that a table holds, in order; with a cluster or a group, the days with rows of it.
 
-        A day without incidents has no file of the table ``incidents``. That table holds the days that have verdicts and
-        that ``karrot pipeline derive`` has finished, unless it lacks an incident that these verdicts tell of.
+        A day without incidents has no file in the table ``incidents``. This table holds a day if the day has verdicts,
+        ``karrot pipeline derive`` has finished it, and no incident of its verdicts is missing in the table.
         """
         if table == "incidents":
             judged = self._judged(span, cluster, group)
@@ -83,19 +83,19 @@ class History:
     def lacking(
         self, span: TimeRange | None = None, *, cluster: str | None = None, group: str | None = None
     ) -> tuple[date, ...]:
-        """The days whose verdicts tell of an incident that the table ``incidents`` lacks, though derive finished them.
+        """The days that ``derive`` has finished, but whose verdicts have an incident that ``incidents`` lacks.
 
-        The table was lost, or was not copied with the others.
+        In this case, the table was lost, or was not copied with the others.
         """
         return tuple(sorted(self._lacking(self._judged(span, cluster, group), cluster, group)))
 
     def held(self, span: TimeRange, *tables: str, cluster: str | None = None, group: str | None = None) -> Days:
-        """The days of the span that one of the tables holds, as `days` says, and those that none of them does."""
+        """The days of the time range that at least one of the tables holds (see `days`), and the missing ones."""
         held = (self.days(table, span, cluster=cluster, group=group) for table in dict.fromkeys(tables))
         return asked_days(span, set().union(*held))
 
     def newest_verdict(self, day: date, *, cluster: str | None = None, group: str | None = None) -> datetime | None:
-        """The newest verdict on a day (UTC); ``None`` if it has none."""
+        """The time of the newest verdict on a day (UTC); ``None`` if the day has none."""
         words, asked = named(cluster, group)
         rows = self._duck.rows("verdict_runs", lambda each: each == day, _NEWEST.replace("{named}", words), asked)
         return next((moment_of(newest) for (newest,) in rows if newest is not None), None)
@@ -109,10 +109,10 @@ class History:
         order: GroupOrder = GroupOrder.NAME,
         limit: int | None = None,
     ) -> tuple[GroupHistory, ...]:
-        """The groups of which something was said in the span."""
+        """The groups with data in the time range."""
         words, asked = named(cluster, group)
         found = self._rows("lag_minute", span, GROUPS.replace("{named}", words), asked | bounds(span))
-        # Asked first: the incidents of a day that derive finishes in between are then not known, rather than 0.
+        # Query this first. If derive finishes a day in between, its incidents then count as unknown and not as 0.
         uncounted = set().union(*self._uncounted(span, cluster, group).values())
         counted = self._rows("incidents", span, COUNTS.replace("{named}", words), asked | bounds(span))
         incidents = {GroupKey(row[0], row[1]): row[2] for row in counted}
@@ -121,7 +121,7 @@ class History:
         return tuple(groups_in_order(groups, order)[:limit])
 
     def uncounted(self, span: TimeRange, *, cluster: str | None = None, group: str | None = None) -> tuple[date, ...]:
-        """The days on which `groups` has verdicts and their incidents are not known."""
+        """The days on which groups have verdicts, but their incidents are unknown."""
         return tuple(sorted(self._uncounted(span, cluster, group)))
 
     def timeseries(
@@ -138,9 +138,9 @@ class History:
     ) -> TimeSeries:
         """Metrics of one group in steps of ``granularity``, which begin at multiples of it since 1970 (UTC).
 
-        The first step is the whole one that the span begins in. ``parts`` narrows metrics of parts to a topic or
-        partition. Raises `ValueError` for a metric that is not known or cannot be narrowed, `UnclearGroup` where
-        several clusters have the group and none was named.
+        The first step is a whole one; the time range begins within it. ``parts`` limits the metrics to a topic or a
+        partition. Raises `ValueError` if a metric is unknown or cannot be limited in this way. Raises `UnclearGroup` if
+        several clusters have the group and ``cluster`` is ``None``.
         """
         wanted = [_metric(name, parts or {}) for name in metrics]
         step_ms = granularity // _MS
@@ -148,17 +148,17 @@ class History:
         whole = TimeRange(moment_of(first_ms), span.end)
         words, asked = named(cluster, group, parts or {})
         asked |= {**bounds(whole), "step": step_ms}
-        told: list[TableSeries] = []
+        found: list[TableSeries] = []
         for table, of_table in groupby(sorted(wanted, key=lambda each: each.table), key=lambda each: each.table):
             listed = list(of_table)
             rows = self._rows(table, whole, question(listed, words), asked)
-            told.append(TableSeries(tuple(each.name for each in listed), rows))
-        clusters = {row[0] for each in told for row in each.rows}
+            found.append(TableSeries(tuple(each.name for each in listed), rows))
+        clusters = {row[0] for each in found for row in each.rows}
         if len(clusters) > 1:
             raise UnclearGroup(f"{group!r} is in {', '.join(sorted(clusters))}")
         where = next(iter(clusters), None) or cluster
-        found = points(told, metrics, newest_first=newest_first, limit=limit)
-        return TimeSeries(where, group, tuple(metrics), granularity, found)
+        steps = points(found, metrics, newest_first=newest_first, limit=limit)
+        return TimeSeries(where, group, tuple(metrics), granularity, steps)
 
     def incidents(
         self,
@@ -169,18 +169,18 @@ class History:
         order: IncidentOrder = IncidentOrder.NEWEST,
         limit: int | None = None,
     ) -> tuple[Incident, ...]:
-        """The incidents that lasted in the span, or in a part of it."""
+        """The incidents that overlap the time range."""
         words, asked = named(cluster, group)
         found = self._rows("incidents", span, INCIDENTS.replace("{named}", words), asked | bounds(span))
         return tuple(incidents_in_order(map(incident_of, found), order)[:limit])
 
     def hourly(self, cluster: str, group: str, *, until: datetime, days: int = 30) -> HourlyHistory:
-        """One group over the last ``days``, hour by hour, and its incidents in them."""
+        """One group over the last ``days``, by the hour, and its incidents."""
         span = TimeRange(until - days * _DAY, until)
         metrics = ("lag_max", "lag_seconds", "status")
         series = self.timeseries(group, span, cluster=cluster, metrics=metrics, granularity=_HOUR)
         hours = tuple(HistoryHour(point.at, *point.values) for point in series.points)
-        # In this order: what derive adds between the two is left out rather than taken for nothing.
+        # In this order, a day that derive finishes in between counts as missing, and not as a day without incidents.
         missing = self.held(span, "incidents", cluster=cluster, group=group).missing
         incidents = self.incidents(span, cluster=cluster, group=group)
         return HourlyHistory(span.start, span.end, hours, incidents, missing)
@@ -188,11 +188,11 @@ class History:
     def describe(
         self, group: str, at: datetime, *, cluster: str | None = None, look_back: timedelta = _WEEK
     ) -> GroupDescription | None:
-        """A group's offsets, lags and owners as of a moment; ``None`` if nothing is known of it.
+        """A group's offsets, lags and owners at a moment; ``None`` if the tables have no data of the group.
 
-        By the records of ``__consumer_offsets``; of a group without any, by the events of resync and of watch.
-        What was written more than ``look_back`` before is not looked for. Raises `UnclearGroup` where several clusters
-        have the group and none was named.
+        They come from the records of ``__consumer_offsets``. For a group without such records, they come from the
+        events of resync and watch. Records that are more than ``look_back`` older than the moment are not read. Raises
+        `UnclearGroup` if several clusters have the group and ``cluster`` is ``None``.
         """
         self._start("commits", "partitions")
         return describe(self._duck, LookBack(at, look_back), group, cluster)
@@ -206,7 +206,7 @@ class History:
         group: str | None = None,
         look_back: timedelta = _WEEK,
     ) -> StaleGroups:
-        """The partitions whose committed offset stood still for ``length`` while there was something to read."""
+        """The stale partitions: the committed offset did not move for ``length``, although there was more to read."""
         self._start("commits")
         return stale(self._duck, LookBack(at, look_back + length), length, cluster=cluster, group=group)
 
@@ -220,10 +220,9 @@ class History:
         group: str | None = None,
         look_back: timedelta | None = None,
     ) -> Risks:
-        """The committed offsets that are lost, or will be ``within`` a time.
+        """The committed offsets that are lost, or will be lost ``within`` a time.
 
-        ``retention`` is Kafka's ``offsets.retention.minutes``; unless told otherwise it is looked back for as long,
-        and a day.
+        ``retention`` is Kafka's ``offsets.retention.minutes``. By default, ``look_back`` is one day longer.
         """
         self._start("commits")
         back = LookBack(at, retention + _DAY if look_back is None else look_back)
@@ -233,18 +232,18 @@ class History:
     def last_commit(
         self, at: datetime, *, cluster: str | None = None, group: str | None = None, look_back: timedelta = _WEEK
     ) -> datetime | None:
-        """The newest record that Kafka has of these groups' offsets; without one, "none is stale" tells nothing."""
+        """The time of these groups' newest commit. Without a commit, "no partition is stale" has no meaning."""
         self._start("commits")
         return last_commit(self._duck, LookBack(at, look_back), cluster=cluster, group=group)
 
     def knows(self, *, cluster: str | None = None, group: str | None = None) -> bool:
-        """Whether any table has them, on any day; true if neither was named."""
+        """Whether any table has this cluster or group, on any day; true if neither is given."""
         words, asked = named(cluster, group)
         query = _KNOWN.replace("{named}", words)
         return not asked or any(self._duck.rows(table, lambda _day: True, query, asked) for table in _NAMING)
 
     def _uncounted(self, span: TimeRange, cluster: str | None, group: str | None) -> dict[date, set[GroupKey]]:
-        """The groups with verdicts on days of which incidents are not known."""
+        """The groups with verdicts, for each day whose incidents are unknown."""
         known, place = self.days("incidents", span, cluster=cluster, group=group), Table(self._tables, "lag_minute")
         days = place.days(lambda day: _is_in(span, day) and day not in known)
         words, asked = named(cluster, group)
@@ -257,7 +256,7 @@ class History:
         return groups
 
     def _judged(self, span: TimeRange | None, cluster: str | None, group: str | None) -> set[date]:
-        """The days that have verdicts on them and that derive has finished."""
+        """The days of the group or cluster that have verdicts and that ``derive`` has finished."""
         done, place = finished(self._tables), Table(self._tables, "verdict_runs")
         there = place.days(lambda day: day in done and _is_in(span, day))
         return self._naming(place, there, *named(cluster, group))
@@ -267,7 +266,7 @@ class History:
         return days_without_incidents(self._duck, place, judged, *named(cluster, group))
 
     def _naming(self, place: Table, days: Collection[date], words: str, asked: Mapping[str, object]) -> set[date]:
-        """Those of the days on which the table has a row of what was named."""
+        """Select the days on which the table has a row that matches the conditions."""
         if not days:
             return set()
         self._duck.start()
@@ -281,13 +280,13 @@ class History:
 
     def _rows(self, table: str, span: TimeRange, query: str, asked: Mapping[str, object]) -> list[Row]:
         self._start(_FIRST.get(table, "lag_minute"))
-        # An incident lies in the day on which it started, however long it lasts.
+        # An incident is on the day on which it started, even if it lasts longer.
         days = DayRange(date.min, span.days.last) if table == "incidents" else span.days
         return self._duck.rows(table, days.has, query, asked)
 
 
 _NAMING = ("incidents", "lag_minute", "events", "commits", "members")
-"""The tables that name each group, those first that are read fastest."""
+"""The tables that together have every group; the fastest ones come first."""
 _FILES = """
 SELECT DISTINCT filename
 FROM {table_with_files} WHERE true{named}
@@ -304,7 +303,7 @@ def _is_in(span: TimeRange | None, day: date) -> bool:
 def _metric(name: str, parts: Mapping[str, object]) -> SeriesMetric:
     metric = METRICS.get(name)
     if metric is None:
-        raise ValueError(f"there is no metric {name!r}: {', '.join(METRICS)}")
+        raise ValueError(f"there is no metric {name!r}. The metrics are {', '.join(METRICS)}")
     if unknown := [part for part in parts if part not in metric.parts]:
-        raise ValueError(f"{name} is of the whole group and not of a {unknown[0]}")
+        raise ValueError(f"{name} is a metric of the whole group: it cannot be limited to a {unknown[0]}")
     return metric

@@ -1,4 +1,4 @@
-"""Makes time series of a group: the metrics (a line of `METRICS` each), the query for each table, and the points."""
+"""Makes a group's time series: defines the metrics, the query for each table, and the points of the series."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
@@ -12,11 +12,11 @@ from karrot.history.results import SeriesPoint
 
 
 class SeriesMetric(NamedTuple):
-    """A metric: the table that knows it, and how the rows of a step become one value (SQL; no word of it is asked for).
+    """A metric: its table, and the SQL that makes one value from the rows of a step. Users cannot change the SQL.
 
-    Rows of the table have ``cluster``, ``consumer`` and ``minute``. ``parts`` are the columns by which it can be
-    narrowed to a part of the group. Where these are ``topic`` and ``partition``, a row also knows whether it is the
-    ``oldest`` or the ``newest`` of its partition in the step.
+    Rows of the table have ``cluster``, ``consumer`` and ``minute``. ``parts`` are the columns by which the metric can
+    be limited to a part of the group. If these are ``topic`` and ``partition``, a row also has flags that say whether
+    it is the ``oldest`` or the ``newest`` row of its partition in the step.
     """
 
     name: str
@@ -27,18 +27,18 @@ class SeriesMetric(NamedTuple):
 
 
 def severity(column: str) -> str:
-    """SQL for Burrow's number of a status in a column; what is no status of a group is unknown."""
+    """SQL for Burrow's number of the status in a column; NULL for any other text."""
     cases = " ".join(f"WHEN '{each.name}' THEN {each.value}" for each in Status)
     return f"CASE {column} {cases} END"
 
 
 def reads_newest_first(names: Iterable[str]) -> bool:
-    """Whether a series of these metrics begins with the newest step: that of offsets always has."""
+    """Whether a series of these metrics is printed newest step first. That is so if all are from ``offsets_minute``."""
     return all(METRICS[name].table == _OFFSETS for name in names if name in METRICS)
 
 
 def _sum(column: str, rows: str) -> str:
-    """SQL for a sum over some of the rows; unknown if one of them is."""
+    """SQL for a sum over some of the rows; NULL if the column is NULL in one of them."""
     return f"CASE WHEN bool_and({column} IS NOT NULL) FILTER ({rows}) THEN sum({column}) FILTER ({rows}) END"
 
 
@@ -107,31 +107,31 @@ _EDGES = ", ".join(
 
 
 class TableSeries(NamedTuple):
-    """What a table tells of some metrics: of each step a row of the cluster, when it began, and a value for each."""
+    """The values of some metrics from one table. A row has the cluster, the beginning of its step, and the values."""
 
     metrics: tuple[str, ...]
     rows: list[Row]
 
 
 def question(metrics: Sequence[SeriesMetric], named: str) -> str:
-    """The question for metrics of one table; ``named`` are the conditions on what was named."""
+    """Make the query for metrics of one table; ``named`` are the conditions on the group."""
     edges = f", {_EDGES}" if "partition" in metrics[0].parts else ""
     values = ", ".join(metric.value for metric in metrics)
     return _STEPS.replace("{values}", values).replace("{edges}", edges).replace("{named}", named)
 
 
 def points(
-    told: Sequence[TableSeries], metrics: Sequence[str], *, newest_first: bool, limit: int | None
+    tables: Sequence[TableSeries], metrics: Sequence[str], *, newest_first: bool, limit: int | None
 ) -> tuple[SeriesPoint, ...]:
-    """The points of a group of one cluster. Of one table, rows have the values in the order of the metrics already."""
-    rows = told[0].rows if len(told) == 1 else _merged(told, metrics)
+    """Make the points of one group. Rows of a single table have their values in the order of the metrics already."""
+    rows = tables[0].rows if len(tables) == 1 else _merged(tables, metrics)
     ordered = sorted(rows, key=itemgetter(1), reverse=newest_first)[:limit]
     return tuple(SeriesPoint(moment_of(row[1]), row[2:]) for row in ordered)
 
 
-def _merged(told: Sequence[TableSeries], metrics: Sequence[str]) -> list[Row]:
+def _merged(tables: Sequence[TableSeries], metrics: Sequence[str]) -> list[Row]:
     steps: dict[tuple[str, int], dict[str, Any]] = {}
-    for table in told:
+    for table in tables:
         for where, at, *values in table.rows:
             steps.setdefault((where, at), {}).update(zip(table.metrics, values, strict=True))
     return [(*step, *map(values.get, metrics)) for step, values in steps.items()]

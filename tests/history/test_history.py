@@ -38,7 +38,7 @@ from support.pipeline.table_files import (
     write_rows,
 )
 
-OLD_LAYOUT = "has files but no day=YYYY-MM-DD directories, so this pipeline did not write it"
+OLD_LAYOUT = "has files but no day=YYYY-MM-DD directories, so the pipeline did not write it"
 HOUR = timedelta(hours=1)
 WHOLE = TimeRange(minute_at(0), minute_at(3 * 1440))
 ODD = ["it's", "a/b", 'say "hi"', "漢字 ", "$consumer", "'; DROP TABLE t; --", "{table}", "back\\slash", "", "nul\0"]
@@ -229,9 +229,9 @@ def test_a_sum_over_partitions_takes_the_newest_of_each_and_is_not_known_if_one_
 
 def test_a_metric_must_exist_for_the_requested_part_of_a_group(tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
-    with pytest.raises(ValueError, match="there is no metric 'lags': lag, lag_min, "):
+    with pytest.raises(ValueError, match="there is no metric 'lags'. The metrics are lag, lag_min, "):
         history.timeseries("g", WHOLE, metrics=["lags"])
-    with pytest.raises(ValueError, match="lag is of the whole group and not of a topic"):
+    with pytest.raises(ValueError, match="lag is a metric of the whole group: it cannot be limited to a topic"):
         history.timeseries("g", WHOLE, parts={"topic": "t"})
 
 
@@ -439,10 +439,10 @@ def test_missing_tables_are_named(tables: Path, history: History) -> None:
             history.groups(WHOLE)
         told.append(str(raised.value).replace(str(tables), "<tables>"))
     assert told == [
-        "<tables>: no such directory; karrot pipeline ingest and derive make the tables",
-        "<tables> has no table lag_minute: karrot pipeline derive makes it",
-        "<tables>/lag_minute is empty: karrot pipeline derive makes it anew",
-        f"<tables>/lag_minute {OLD_LAYOUT}: karrot pipeline derive makes it anew",
+        "<tables>: no such directory. Run karrot pipeline ingest and derive to make the tables",
+        "<tables> has no table lag_minute: run karrot pipeline derive",
+        "<tables>/lag_minute is empty: run karrot pipeline derive to make it again",
+        f"<tables>/lag_minute {OLD_LAYOUT}: run karrot pipeline derive to make it again",
     ]
 
 

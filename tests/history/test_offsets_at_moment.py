@@ -197,7 +197,7 @@ def test_values_that_burrow_misread_are_shown_unchanged(tmp_path: Path, history:
 
 
 def test_without_commits_the_job_that_lands_them_is_named(history: History) -> None:
-    with pytest.raises(NoTables, match="has no table commits: karrot pipeline offsets makes it"):
+    with pytest.raises(NoTables, match="has no table commits: run karrot pipeline offsets"):
         history.describe("g", minute_at(0))
 
 

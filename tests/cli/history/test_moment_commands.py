@@ -191,7 +191,7 @@ def test_the_sum_of_offsets_by_minute_is_listed_newest_first(tables: Path) -> No
             1,
             "no data about partition_lag of group 'super-streamer' from",
         ),
-        (["timeseries", "--group", "g"], 2, "has no table lag_minute: karrot pipeline derive makes it"),
+        (["timeseries", "--group", "g"], 2, "has no table lag_minute: run karrot pipeline derive"),
     ],
 )
 def test_a_question_without_an_answer_gives_one_sentence(

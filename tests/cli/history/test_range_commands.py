@@ -378,14 +378,18 @@ def test_a_time_may_be_relative_and_the_environment_may_name_the_tables(tables: 
         (
             ["timeseries", *DAY, "--group", "g", "--metric", "offset"],
             2,
-            "(of what karrot pipeline offsets reads)",
+            "run karrot pipeline derive (after karrot pipeline offsets)",
         ),
         (["timeseries", *DAY, "--group", "orders/eu svc"], 2, "is in prod, test: choose one with --cluster"),
-        (["timeseries", *DAY, "--group", "g", "--metric", "lags"], 2, "there is no metric 'lags': lag, lag_min,"),
+        (
+            ["timeseries", *DAY, "--group", "g", "--metric", "lags"],
+            2,
+            "there is no metric 'lags'. The metrics are lag, lag_min,",
+        ),
         (["timeseries", *DAY, "--group", "g", "--partition", "1"], 2, "--partition needs --topic"),
-        (["timeseries", *DAY, "--group", "g", "--granularity", "90s"], 2, "the tables know whole minutes"),
+        (["timeseries", *DAY, "--group", "g", "--granularity", "90s"], 2, "it must be whole minutes"),
         (["groups", "--from", "2026-11-21", "--to", "2026-11-20"], 2, "its end must be after its start"),
-        (["groups", "--from", "yesterday"], 2, "'yesterday' is no time: write 2026-11-20,"),
+        (["groups", "--from", "yesterday"], 2, "'yesterday' is not a time: write 2026-11-20,"),
         (["groups", *DAY, "--group", "\udcff"], 2, "surrogates not allowed"),
     ],
 )
@@ -413,7 +417,7 @@ def test_a_name_in_a_sentence_cannot_control_the_terminal(tmp_path: Path) -> Non
 def test_missing_tables_give_one_sentence(tmp_path: Path) -> None:
     result = run(tmp_path / "nowhere", "incidents")
     assert result.exit_code == 2
-    assert "no such directory; karrot pipeline ingest and derive make the tables" in result.stderr
+    assert "no such directory. Run karrot pipeline ingest and derive to make the tables" in result.stderr
 
 
 def test_neither_spark_nor_pandas_is_imported(tables: Path) -> None:
