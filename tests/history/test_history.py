@@ -229,7 +229,7 @@ def test_a_sum_over_partitions_takes_the_newest_of_each_and_is_not_known_if_one_
 
 def test_a_metric_must_exist_for_the_requested_part_of_a_group(tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
-    with pytest.raises(ValueError, match="there is no metric 'lags'. The metrics are lag, lag_min, "):
+    with pytest.raises(ValueError, match=r"there is no metric 'lags'\. The metrics are lag, lag_min, "):
         history.timeseries("g", WHOLE, metrics=["lags"])
     with pytest.raises(ValueError, match="lag is a metric of the whole group: it cannot be limited to a topic"):
         history.timeseries("g", WHOLE, parts={"topic": "t"})
