@@ -207,7 +207,7 @@ QUALIFY {KEY} = max({KEY}) OVER (PARTITION BY cluster, consumer)
 
 
 def owners(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> dict[GroupKey, Owners]:
-    """The owners of each group's partitions; groups without a record of their metadata are left out."""
+    """The owners of each group's partitions. Groups without a record of their metadata are left out."""
     words, asked = named(cluster, group)
     rows = duck.rows("members", look_back.has, _OWNERS.replace("{named}", words), asked | look_back.bounds)
     by_group: dict[GroupKey, list[Row]] = {}

@@ -159,9 +159,9 @@ class RiskKind(StrEnum):
     EXPIRES = "expires"
     """Kafka will delete the committed offset, because the group has no consumer."""
     DELETED = "deleted"
-    """The committed offset is deleted, and the topic still grows."""
+    """Kafka has deleted the committed offset, and the topic still grows."""
     LOG_START = "log_start"
-    """Kafka deletes messages before the group has read them, or soon will."""
+    """Kafka has deleted messages that the group has not read, or will delete some soon."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,10 +51,8 @@ METRICS: Final[Mapping[str, SeriesMetric]] = MappingProxyType(
     {
         metric.name: metric
         for metric in (
-            SeriesMetric(
-                "lag", _LAG, "arg_max(lag_last, minute) FILTER (lag_last IS NOT NULL)", "lag, the last one known"
-            ),
-            SeriesMetric("lag_min", _LAG, "min(lag_min)", "least lag"),
+            SeriesMetric("lag", _LAG, "arg_max(lag_last, minute) FILTER (lag_last IS NOT NULL)", "last known lag"),
+            SeriesMetric("lag_min", _LAG, "min(lag_min)", "smallest lag"),
             SeriesMetric("lag_max", _LAG, "max(lag_max)", "largest lag"),
             SeriesMetric("lag_avg", _LAG, "avg(lag_avg)", "mean of the minutes' mean lags"),
             SeriesMetric("lag_seconds", _LAG, "max(lag_seconds_max)", "largest lag in seconds"),
@@ -75,13 +73,13 @@ METRICS: Final[Mapping[str, SeriesMetric]] = MappingProxyType(
             SeriesMetric(
                 "max_share", _SKEW, "max(max_share)", "largest share of one partition in a topic's lag", _BY_TOPIC
             ),
-            SeriesMetric("gini", _SKEW, "max(gini)", "how unevenly the lag lies, 0 to 1", _BY_TOPIC),
-            SeriesMetric("offset", _OFFSETS, _sum("offset_sum", "true"), "sum of the offsets committed", _BY_PARTITION),
+            SeriesMetric("gini", _SKEW, "max(gini)", "how unevenly the lag is distributed, 0 to 1", _BY_TOPIC),
+            SeriesMetric("offset", _OFFSETS, _sum("offset_sum", "true"), "sum of the committed offsets", _BY_PARTITION),
             SeriesMetric(
-                "offset_first", _OFFSETS, _sum("offset_first", "oldest"), "first offsets committed", _BY_PARTITION
+                "offset_first", _OFFSETS, _sum("offset_first", "oldest"), "first committed offsets", _BY_PARTITION
             ),
             SeriesMetric(
-                "offset_last", _OFFSETS, _sum("offset_last", "newest"), "last offsets committed", _BY_PARTITION
+                "offset_last", _OFFSETS, _sum("offset_last", "newest"), "last committed offsets", _BY_PARTITION
             ),
             SeriesMetric("commits", _OFFSETS, "sum(count)", "commits", _BY_PARTITION),
             SeriesMetric("partition_lag", _LAGS, _sum("lag", "newest"), "lag at the last commits", _BY_PARTITION),

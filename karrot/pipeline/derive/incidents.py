@@ -23,9 +23,9 @@ _ENDING = (_OBSERVATION, _CLOSE, _DELETED)
 def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFrame:
     """Make ``incidents`` from all ``runs`` of the groups. An incident belongs to the day on which it started.
 
-    ``as_of`` is the time of the newest event of all groups. An incident whose group was silent for more than
-    ``silence`` before it has ended, at the moment when the service would have stopped to show it. Lag, status and
-    topics come from its verdicts worse than OK. ``events`` counts a close once, even if it was repeated.
+    ``as_of`` is the time of the newest event of all groups. If a group's last event is more than ``silence`` older, its
+    open incident ended ``silence`` after that event, when the service would have stopped to show it. Lag, status and
+    topics come from the incident's verdicts worse than OK. ``events`` counts a close once, even if it was repeated.
     """
     walked = _with_next_turn(_with_turns(in_order(runs), silence))
     members = _with_ends(_with_members(walked), silence, as_of)

@@ -45,7 +45,7 @@ class DayHandover(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLagJob:
-    """Derives days of ``offsets_minute``, ``partition_lag_minute`` and ``rebalances``, one after another."""
+    """The job: derives days of ``offsets_minute``, ``partition_lag_minute`` and ``rebalances``, one after another."""
 
     spark: SparkSession
     tables: Tables

@@ -81,7 +81,7 @@ def _minutes(commits: DataFrame, before: DataFrame, ends: DataFrame) -> DataFram
 
 
 def _newest_of_minute(commits: DataFrame) -> DataFrame:
-    """The newest record of each partition and minute, and how many commits there were."""
+    """The newest record of each partition and minute, and the number of commits."""
     record = F.struct(F.when(~F.col("tombstone"), F.col("offset")).alias("offset"), F.col("log_ts_ms").alias("at_ms"))
     return commits.groupBy(*PARTITION, _minute("log_ts_ms")).agg(
         F.max_by(record, F.struct("log_ts_ms", "log_offset")).alias("committed"),

@@ -1,4 +1,4 @@
-"""Derives the table ``skew_minute``: how unevenly a topic's lag lies on its partitions, and the likely cause."""
+"""Derives the table ``skew_minute``: how unevenly a topic's lag is distributed, and the likely cause."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F

@@ -30,7 +30,7 @@ def severity(status: str | Column) -> Column:
 
 
 def status_named(number: Column) -> Column:
-    """The status with a number."""
+    """The name of the status with Burrow's number."""
     names = F.array(*(F.lit(status.name) for status in Status))
     return F.when(number.isNotNull(), F.get(names, number))
 

@@ -151,7 +151,7 @@ class EventsFromTopic:
         )
 
     def checkpoint(self, job: str) -> str:
-        """The job and the topic."""
+        """The job's name and the topic."""
         return f"{job}-{self.records.topic}"
 
     def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:  # noqa: ARG002 (there are none)

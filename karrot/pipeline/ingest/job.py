@@ -104,9 +104,9 @@ class Ingest:
         self.checkpoint = self.checkpoint or self.tables.checkpoint(self.source.checkpoint("ingest"))
 
     def run(self, every: str | None = None, stop: Event | None = None) -> IngestSummary:
-        """Take what is there and end; or with ``every`` (``"30 seconds"``) go on until ``stop`` is set.
+        """Write the lines that are there and return; with ``every`` (``"30 seconds"``), continue until ``stop`` is set.
 
-        Raises what `start` raises, and StreamingQueryException if a batch failed (`UnevenError` is one reason).
+        Raises the errors of `start`, and StreamingQueryException if a batch failed (`UnevenError` is one reason).
         """
         run_queries([self.start(every)], stop=stop or Event(), follow=every is not None)
         return self.total

@@ -59,7 +59,7 @@ _LONGEST: Final = 0x7FFF
 _MOST_INT: Final = 0x7FFFFFFF
 _ANY_PARTITIONS: Final = 1_000_000
 _KEY_HEAD: Final = 4
-_COMPACT: Final = 4  # the first version whose strings have varints for lengths, and which ends in tagged fields
+_COMPACT: Final = 4  # from this version on, strings' lengths are varints, and the value ends in tagged fields
 
 # Tagged fields need a loop. Built-in expressions have no loop, so a regular expression matches the hexadecimal digits.
 # The only known tagged field is the topic's id, of 16 bytes.

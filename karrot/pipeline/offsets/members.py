@@ -39,7 +39,7 @@ _ROWS: Final = to_arrow_schema(_PARSED)
 _ROWS_AT_ONCE: Final = 10_000
 
 
-class UnreadableMetadata(ValueError):  # noqa: N818 (says what the record is)
+class UnreadableMetadata(ValueError):  # noqa: N818 (names the state of the record)
     """The record is cut off, or Kafka does not write such a record. The text is a stable code."""
 
 
@@ -147,7 +147,7 @@ def parse_value(value: bytes) -> GroupMetadata:
     protocol_type = reader.text("protocol_type")
     generation = reader.number(_INT32, "generation")
     protocol, leader = reader.text("protocol"), reader.text("leader")
-    if version >= 2:  # noqa: PLR2004 (when the group came into its state: not used)
+    if version >= 2:  # noqa: PLR2004 (the time of the group's last change of state; not used)
         reader.number(_INT64, "state_ts")
     is_consumer = protocol_type == _CONSUMER
     members = tuple(_member(reader, version, is_consumer=is_consumer) for _ in range(reader.count("members")))

@@ -32,7 +32,7 @@ In the order of ``first`` and ``place``, groups come in the order of their first
 order.
 """
 
-_BURROW_TOPIC: Final = "__consumer_offsets"  # a group that reads it may be Burrow itself, which has no metrics
+_BURROW_TOPIC: Final = "__consumer_offsets"  # a group that reads this topic may be Burrow itself, which gets no metrics
 _VALUES: Final = ("total_lag", "max_lag", "scalable_lag", "lag_seconds")
 _ASKED: Final = (*REQUIRED, "source", "kind", "complete", "max_partition", *_VALUES)
 # Lags are read as texts. It only matters here whether they are known, and Burrow's do not fit into Spark's numbers.

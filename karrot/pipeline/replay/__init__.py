@@ -1,1 +1,1 @@
-"""Replays Burrow's rules over past commits and log ends, under several settings at once."""
+"""Applies Burrow's rules to past commits and log ends, with several sets of settings at once."""

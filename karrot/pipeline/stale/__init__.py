@@ -1,1 +1,1 @@
-"""Alerts on stale partitions, from the stream of commits and log ends."""
+"""Finds stale partitions in the stream of commits and log ends, and sends alerts."""

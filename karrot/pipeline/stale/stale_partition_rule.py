@@ -26,7 +26,7 @@ _GRAINS: Final = 64
 
 
 class GroupPartition(NamedTuple):
-    """A partition as a group consumes it."""
+    """A partition of a topic, as one group consumes it."""
 
     cluster: str
     group: str

@@ -1,1 +1,1 @@
-"""Stores Parquet tables by day: reads, replaces and compacts them."""
+"""Reads, writes and compacts the Parquet tables, which are partitioned by day."""

@@ -1,4 +1,4 @@
-"""Names the columns that identify groups, partitions and logs, and converts columns that the transforms share."""
+"""Names the columns that identify events, groups and partitions, and has conversions that the transforms share."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,9 @@ PARTITION: Final = (*GROUP, "topic", "partition")
 LOG: Final = ("cluster", "topic", "partition")
 """The columns that identify a partition of a topic."""
 
-_END_OF_TIME_MS: Final = 253_402_300_800_000  # the year 10000; Burrow misreads some commits of Kafka 4.1 as near 8e18
+_END_OF_TIME_MS: Final = (
+    253_402_300_800_000  # the year 10000; Burrow misreads the times of some commits of Kafka 4.1 as about 8e18
+)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY: Final = timedelta(days=1)
 _EXACT: Final = float(2**53)

@@ -171,7 +171,7 @@ def read_note(spark: SparkSession, tables: Tables) -> Note:
 
 
 def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
-    """Replace the note."""
+    """Write the note, with its days in order."""
     ordered = Note(note.rules, *(dict(sorted(days.items())) for days in (note.days, note.unfinished)))
     write_text(spark, tables.path(NOTE), msgspec.json.encode(ordered).decode())
 

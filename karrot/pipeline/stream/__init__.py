@@ -1,1 +1,1 @@
-"""What every streaming query needs: sources of records, checkpoints, and checks of each batch."""
+"""Has the parts of every streaming query: record sources, checkpoints, and the query runner."""

@@ -69,7 +69,7 @@ RECORD: Final = (
 """The columns of a record from Spark's Kafka source."""
 
 
-class NoRecords(LookupError):  # noqa: N818 (names what is so)
+class NoRecords(LookupError):  # noqa: N818 (names the state of the source)
     """The topic or the directory has no records that can be read. The message is a sentence."""
 
 
