@@ -97,7 +97,7 @@ class Table(NamedTuple):
 
 
 class Duck:
-    """Runs DuckDB in memory, for any number of threads. It starts at the first query, that is, after a fork."""
+    """Runs DuckDB in memory, for any number of threads. It starts at the first query, once per process."""
 
     def __init__(self, directory: Path, *, threads: int, memory: str) -> None:
         self._directory = directory

@@ -59,7 +59,7 @@ class PartitionLagJob:
 
     @contextmanager
     def measured(self, listings: DataFrame, days: Collection[date]) -> Iterator[DataFrame | None]:
-        """Yield the `filled` lags of the groups that have none of the whole ``listings``; None if there are no lags."""
+        """Yield the `filled` lags of groups without whole ``listings``; None if there are no lags on these days."""
         there = sorted({*days} & {*self.tables.days(self.spark, "partition_lag_minute")})
         if not there:
             yield None

@@ -231,7 +231,7 @@ class Verdicts(NamedTuple):
 
 
 class _Moments(NamedTuple):
-    """The moments ``at`` which each segment is judged, with the indices of its newest commit and log end."""
+    """The times (``at``) of the verdicts on each segment, with the indices of its newest commit and log end."""
 
     segment: Ints
     at: Ints

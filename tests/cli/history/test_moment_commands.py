@@ -184,7 +184,7 @@ def test_the_sum_of_offsets_by_minute_is_listed_newest_first(tables: Path) -> No
         (["describe", "--group", "nobody", *AT], 1, "no data about group 'nobody' at 2026-11-20 00:10 UTC"),
         (["describe", "--group", "g", "--look-back", "1w"], 2, "--look-back is '1w': it must be seconds, or a number"),
         (["stale", "--for", "0s"], 2, "--for is '0s': it must be seconds, or a number with s, m, h or d, from 1s"),
-        (["risks", "--at", "tomorrow"], 2, "'tomorrow' is no time"),
+        (["risks", "--at", "tomorrow"], 2, "'tomorrow' is not a time"),
         (["timeseries", "--group", "g", "--metric", "partition_lag"], 1, "no data about group 'g': no table in"),
         (
             ["timeseries", "--group", "super-streamer", "--metric", "partition_lag"],
