@@ -97,7 +97,7 @@ class Table(NamedTuple):
 
 
 class Duck:
-    """Runs DuckDB in memory, for any number of threads. It starts at the first query, once per process."""
+    """Runs DuckDB in memory, for any number of threads. It starts at the first query, after any fork."""
 
     def __init__(self, directory: Path, *, threads: int, memory: str) -> None:
         self._directory = directory
