@@ -253,7 +253,7 @@ def _with_nearest(days: Collection[date], existing: Sequence[date]) -> set[date]
 
 
 def _chunks(days: Sequence[date]) -> Iterator[list[date]]:
-    """Split the days into chunks, each of which one Spark job writes."""
+    """Split the days into chunks. One Spark job writes a chunk."""
     rest = iter(days)
     while chunk := list(islice(rest, _AT_ONCE)):
         yield chunk

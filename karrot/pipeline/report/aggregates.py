@@ -115,7 +115,7 @@ def incident_totals(incidents: DataFrame) -> DataFrame:
 
 
 def flapping(incidents: DataFrame) -> DataFrame:
-    """Make `Flapping` of the groups with at least ten ended incidents, half of which lasted 15 minutes or less."""
+    """Make `Flapping` of the groups with at least ten ended incidents and a median duration of at most 15 minutes."""
     return (
         incidents.where(F.col("ended_s").isNotNull())
         .groupBy(*GROUP)
