@@ -1,17 +1,18 @@
 """Models CloudWatch alarms: M of N data points over a threshold, evaluated periodically, with repeated actions.
 
-From the CloudWatch User Guide, "Using Amazon CloudWatch alarms": an alarm with a period of a minute or more is
-evaluated every minute over windows that end then, one of 10, 20 or 30 seconds every 10 seconds. An Auto Scaling action
-is invoked when the state is entered and then once a minute while it lasts.
+The source is the CloudWatch User Guide, "Using Amazon CloudWatch alarms". CloudWatch evaluates an alarm with a period
+of a minute or more every minute, over windows that end at that time. It evaluates an alarm with a period of 10, 20 or
+30 seconds every 10 seconds. It invokes an Auto Scaling action when the state begins, and then once a minute while the
+state lasts.
 
-`judge` decides the state when some data points are missing. Its rules, and the two tables of its tests, are those of
-"Configuring how CloudWatch alarms treat missing data" with its section "Avoiding premature transitions to alarm state".
-An alarm always fetches more points than it needs (the evaluation range) and prefers a real one, however old, to a
-missing one. So an alarm can stay in ALARM, or even go into it, for a few periods after its metric has stopped.
+`judge` decides the state when some data points are missing. Its rules and the two tables of its tests come from
+"Configuring how CloudWatch alarms treat missing data", section "Avoiding premature transitions to alarm state".
+An alarm always fetches more points than it needs (the evaluation range). It prefers a real point of any age to a
+missing one. So an alarm can stay in ALARM, or even enter it, for a few periods after its metric has stopped.
 
-Two things the page leaves open are settled here. A lone young breaching point with missing neighbours
-(``- - - - X``): INSUFFICIENT_DATA under ``missing``, as an earlier edition of the table had it. Under ``missing`` and
-``ignore``, one real point within the threshold is enough for OK where too few breach; this is what rows 2 to 4 show.
+The guide leaves two cases open. First, a single new breaching point with missing neighbours (``- - - - X``) is
+INSUFFICIENT_DATA under ``missing``, as in an earlier edition of the table. Second, under ``missing`` and ``ignore``,
+one real point within the threshold is enough for OK if too few points breach, as rows 2 to 4 of the table show.
 """
 
 import operator
@@ -57,11 +58,11 @@ class Comparison(StrEnum):
 
     @property
     def upwards(self) -> bool:
-        """Whether large values breach."""
+        """Whether values above the threshold breach."""
         return self in (Comparison.ABOVE, Comparison.AT_LEAST)
 
     def breached(self, value: float, threshold: float) -> bool:
-        """Whether the value is on the wrong side."""
+        """Whether the value breaches the threshold."""
         return _BREACHED[self](value, threshold)
 
 
@@ -74,10 +75,10 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """The definition of an alarm. ``actions`` names scaling policies by state; other actions are not kept.
+    """The definition of an alarm. ``actions`` has the names of scaling policies by state, and no other actions.
 
-    CloudWatch fetches more points than ``evaluation_periods``; how many more depends on the period and is not
-    documented beyond one example (5 for 3), which this model follows.
+    CloudWatch fetches more points than ``evaluation_periods``. The number depends on the period. The documentation has
+    only one example (5 for 3), which this model follows.
     """
 
     name: str
@@ -92,16 +93,16 @@ class Alarm:
 
     @property
     def evaluated_every_s(self) -> int:
-        """Seconds between two evaluations."""
+        """The seconds between two evaluations."""
         return _MINUTE if self.period_s >= _MINUTE else _HIGH_RESOLUTION_SECONDS
 
     @property
     def range_s(self) -> int:
-        """Seconds after which a silent metric is forgotten: the evaluation range."""
+        """The evaluation range in seconds. The alarm forgets a silent metric after this time."""
         return (self.evaluation_periods + _EXTRA_PERIODS) * self.period_s
 
     def evaluate(self, metrics: MetricReader, end_s: float, current: AlarmState) -> Evaluation:
-        """Judge the periods that end at ``end_s``."""
+        """Evaluate the periods that end at ``end_s``."""
         count = self.evaluation_periods + _EXTRA_PERIODS
         values = self.query.values(metrics, end_s=end_s, period_s=self.period_s, count=count)
         state = judge(
@@ -141,7 +142,7 @@ class AlarmWatch:
             self._acted_s = None
 
     def due(self, now_s: float) -> tuple[str, ...]:
-        """The policies to invoke now: on entering a state, then once a minute."""
+        """The policies to invoke now: when a state begins, and then once a minute."""
         policies = self.alarm.actions.get(self.state, ())
         if not policies or (self._acted_s is not None and now_s - self._acted_s < _MINUTE):
             return ()
@@ -152,7 +153,7 @@ class AlarmWatch:
 def judge(marks: Sequence[Mark], *, needed: int, of: int, treatment: Treatment, current: AlarmState) -> AlarmState:
     """The state after an evaluation. ``marks`` is the whole evaluation range, oldest first.
 
-    ``needed`` breaching points (Datapoints to Alarm) ``of`` so many (Evaluation Periods) make an ALARM.
+    ``needed`` breaching points (Datapoints to Alarm) out of ``of`` points (Evaluation Periods) make an ALARM.
     """
     real = [mark for mark in marks if mark is not None]
     if len(real) >= of:
@@ -169,14 +170,14 @@ def judge(marks: Sequence[Mark], *, needed: int, of: int, treatment: Treatment, 
 def _verdict_of_few(
     marks: Sequence[Mark], real: Sequence[bool], needed: int, treatment: Treatment, current: AlarmState
 ) -> AlarmState:
-    """The state where missing points stay missing: fewer real points than the alarm asks for."""
+    """The state if missing points stay missing and there are fewer real points than the alarm needs."""
     if sum(real) >= needed:
         return AlarmState.ALARM
     if not all(real):
         return AlarmState.OK
     if treatment is Treatment.IGNORE:
         return current
-    # An ALARM too if the oldest breaching point is as old as the number of points that an ALARM takes.
+    # It is also an ALARM if the oldest breaching point is at least as many periods old as an ALARM needs points.
     oldest_breach = list(marks).index(True) if True in marks else len(marks)
     return AlarmState.ALARM if len(marks) - oldest_breach >= needed else AlarmState.INSUFFICIENT_DATA
 

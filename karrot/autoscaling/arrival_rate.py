@@ -1,11 +1,12 @@
-"""Computes the messages per second that arrived, from a lag that was recorded.
+"""Computes the arrival rate in messages per second from a recorded lag.
 
-Between two samples the lag changes by what arrived less what was consumed. What was consumed is not in the recording:
-this module assumes that every task consumes at a known rate while there is lag. Three consequences:
+Between two samples, the lag changes by the arrived messages minus the consumed messages. The recording does not have
+the consumed messages, so this module assumes that every task consumes at a known rate while there is lag. This has
+three consequences:
 
-* Of a group that kept up we know only that no more arrived than its tasks could consume. That maximum is assumed, the
-  worst case, unless a ``kept_up_rate`` is given for those times.
-* A lag that fell faster than the tasks could consume contradicts the rate: it is counted, never hidden.
+* For a group that kept up, the recording shows only that its tasks could consume all arrivals. The module assumes this
+  maximum, the worst case, unless a ``kept_up_rate`` is given for these times.
+* A lag that fell faster than the tasks could consume contradicts the rate. Such intervals are counted, never hidden.
 * Between two samples the arrival rate is constant, however far apart they are.
 """
 
@@ -19,7 +20,7 @@ _NOISE_SECONDS = 10
 
 
 class LagSample(NamedTuple):
-    """The lag at a time (epoch seconds), and where it is known what arrived per second until the next sample."""
+    """The lag at a time (epoch seconds), and the arrival rate up to the next sample if it is known."""
 
     at_s: float
     lag: float
@@ -28,7 +29,7 @@ class LagSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The recording and what arrived during it: ``rates[i]`` messages a second from sample i to the next."""
+    """The recording and its arrival rates: ``rates[i]`` messages per second from sample i to the next."""
 
     samples: tuple[LagSample, ...]
     rates: tuple[float, ...]
@@ -36,12 +37,12 @@ class Load:
 
     @property
     def start_s(self) -> float:
-        """When the recording begins."""
+        """The start time of the recording."""
         return self.samples[0].at_s
 
     @property
     def end_s(self) -> float:
-        """When it ends."""
+        """The end time of the recording."""
         return self.samples[-1].at_s
 
     @property
@@ -69,11 +70,11 @@ class Load:
 def loaded(
     samples: Iterable[LagSample], *, tasks: int, rate_per_task: float, kept_up_rate: float | None = None
 ) -> Load:
-    """The load behind a recorded lag, given how many tasks consumed at the time and how fast one is.
+    """The load behind a recorded lag, from the number of tasks at that time and the rate of one task.
 
-    Samples may come in any order; of two at one time the last counts. A group kept up between two samples if its lag
-    was at both below what its tasks take in 10 seconds, about Burrow's view of the broker. Raises `ValueError` for less
-    than two samples.
+    Samples may come in any order; of two samples with the same time, the last one counts. A group kept up between two
+    samples if both lags were below the messages that its tasks consume in 10 seconds, about the delay of Burrow's view
+    of the broker. Raises `ValueError` for fewer than two samples.
     """
     ordered = tuple(sorted({sample.at_s: sample for sample in samples}.values()))
     if len(ordered) < 2:  # noqa: PLR2004 (two ends of one interval)

@@ -1,10 +1,9 @@
-"""Evaluates CloudWatch's metric math, as far as Karrot's recipes use it: ``*``, ``/``, ``<``, FILL and IF.
+"""Evaluates the part of CloudWatch's metric math that Karrot's recipes use: ``*``, ``/``, ``<``, FILL and IF.
 
-CloudWatch User Guide, "Using math expressions with CloudWatch metrics". Everything else is refused.
-
-That page says that arithmetic reads a missing value as 0 and drops a point that would divide by zero. Whether a live
-alarm sees it so is not documented, so both readings can be run: ``Gaps.ZERO`` and ``Gaps.DROPPED``. Where no metric of
-an operation has a value there is no result in either.
+Everything else is refused. The source is the CloudWatch User Guide, "Using math expressions with CloudWatch metrics".
+It says that arithmetic reads a missing value as 0, and drops a point that would divide by zero. It does not say whether
+a live alarm does the same, so the evaluator supports both readings: ``Gaps.ZERO`` and ``Gaps.DROPPED``. In both, there
+is no result if no metric of an operation has a value.
 """
 
 import ast
@@ -57,7 +56,7 @@ class Expression:
 
     @property
     def names(self) -> frozenset[str]:
-        """The ids it refers to."""
+        """The ids that the expression refers to."""
         return frozenset(each.id for each in ast.walk(self.tree) if isinstance(each, ast.Name)) - _WORDS
 
     def values(self, series: Mapping[str, Values], count: int, gaps: Gaps) -> Values:
@@ -76,7 +75,7 @@ class MathQuery:
 
     @property
     def metrics(self) -> frozenset[MetricIdentity]:
-        """Every metric that an id stands for."""
+        """All metrics in the query."""
         return frozenset(part.metric for part in self.parts.values() if isinstance(part, MetricQuery))
 
     def values(self, reader: MetricReader, *, end_s: float, period_s: int, count: int) -> Values:
@@ -125,7 +124,7 @@ class _Evaluation:
                 raise UnsupportedExpressionError(f"{name} takes other arguments")
 
     def combine(self, function: Callable[[float, float], float], left: _Operand, right: _Operand) -> _Operand:
-        """The function of each period's values. Numbers alone stay one: they do not say which periods exist."""
+        """Apply a function to each period's values. Numbers alone give a number, because they have no periods."""
         if not isinstance(left, list) and not isinstance(right, list):
             value = _or_nothing(function, left, right)
             return [None] * self.count if value is None else value
@@ -147,7 +146,7 @@ class _Evaluation:
         return [other if value is None else value for value, other in zip(values, instead, strict=True)]
 
     def chosen(self, value: float | None) -> float | None:
-        """The second argument of IF, where the page has 0 for a missing value; in place of the third it drops it."""
+        """The second argument of IF. The guide reads a missing value as 0 here, but drops it in the third argument."""
         return 0.0 if value is None and self.gaps is Gaps.ZERO else value
 
     def broadcast(self, operand: _Operand) -> Values:
@@ -155,7 +154,7 @@ class _Evaluation:
 
 
 def _repeated(values: Values) -> Values:
-    """Each gap filled with the value before it; only what the alarm fetched is there to repeat."""
+    """The values with each gap filled by the previous value, using only values that the alarm fetched."""
     filled: Values = []
     for value in values:
         filled.append(filled[-1] if value is None and filled else value)

@@ -1,6 +1,6 @@
-"""Stores the points of metrics, and makes one value per period of them, as alarms read them.
+"""Stores the points of metrics, and aggregates them to one value per period, as alarms read them.
 
-Times are epoch seconds; a period holds the points from its start up to, not including, its end.
+Times are epoch seconds. A period has the points from its start up to, not including, its end.
 """
 
 from bisect import bisect_left
@@ -17,7 +17,7 @@ Values = list[float | None]
 
 
 class MetricIdentity(NamedTuple):
-    """What names a metric: dimensions are part of the name, and CloudWatch aggregates over none of them."""
+    """The identity of a metric. Dimensions are part of it, and CloudWatch aggregates over none of them."""
 
     namespace: str
     name: str
@@ -27,7 +27,7 @@ class MetricIdentity(NamedTuple):
     def of(
         cls, namespace: str, name: str, dimensions: Mapping[str, str] | Iterable[tuple[str, str]] = ()
     ) -> "MetricIdentity":
-        """The metric with its dimensions in one order, whichever way they are given."""
+        """The metric with its dimensions in a fixed order."""
         pairs = dimensions.items() if isinstance(dimensions, Mapping) else dimensions
         return cls(namespace, name, tuple(sorted(pairs)))
 
@@ -41,7 +41,7 @@ class MetricPoint(NamedTuple):
 
 
 class MetricReader(Protocol):
-    """Where alarms find their metrics: what has arrived by now, never what will."""
+    """The metrics that alarms read: only points that have arrived by now."""
 
     def points(self, metric: MetricIdentity, start_s: float, end_s: float) -> Iterable[MetricPoint]:
         """The points of a metric with start <= time < end."""
@@ -55,7 +55,7 @@ class RecordedMetrics:
         self._points: dict[MetricIdentity, list[MetricPoint]] = {}
 
     def put(self, metric: MetricIdentity, at_s: float, value: float, resolution_s: int = _STANDARD_RESOLUTION) -> None:
-        """Take one point, late ones too."""
+        """Add one point, which may be late."""
         kept = self._points.setdefault(metric, [])
         point = MetricPoint(at_s, value, resolution_s)
         kept.insert(bisect_left(kept, point) if kept and kept[-1] > point else len(kept), point)
@@ -69,7 +69,7 @@ class RecordedMetrics:
 
 
 class WatchedQuery(Protocol):
-    """What an alarm or a target tracking policy watches: one metric, or metric math over several."""
+    """The query of an alarm or a target tracking policy: one metric, or metric math over several metrics."""
 
     @property
     def metrics(self) -> frozenset[MetricIdentity]:

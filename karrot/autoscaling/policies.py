@@ -1,7 +1,7 @@
-"""Computes the capacity that a scaling policy asks for, before cooldowns and limits.
+"""Computes the capacity that a scaling policy requests, before cooldowns and limits.
 
 Rules and worked examples: Application Auto Scaling User Guide, "How step scaling for Application Auto Scaling works"
-(step adjustments); the EC2 Auto Scaling guide says the same of instances.
+(step adjustments). The EC2 Auto Scaling guide has the same rules for instances.
 """
 
 import math
@@ -27,7 +27,7 @@ class Adjustment(StrEnum):
 
 
 class StepAdjustment(NamedTuple):
-    """One step: bounds as distances from the alarm's threshold, ``None`` for infinity, and by how much to scale."""
+    """One step: its bounds as distances from the alarm's threshold (``None`` is infinity), and the adjustment."""
 
     lower: float | None
     upper: float | None
@@ -35,29 +35,30 @@ class StepAdjustment(NamedTuple):
 
 
 class Policy(Protocol):
-    """What the stack needs to know of a policy. Cooldowns are in seconds."""
+    """The interface of a policy to the stack. Cooldowns are in seconds."""
 
     @property
     def name(self) -> str:
-        """How alarms refer to it."""
+        """The name by which alarms refer to the policy."""
 
     @property
     def out_cooldown_s(self) -> int:
-        """How long a scale-out counts as still taking effect."""
+        """The seconds for which a scale-out is still taking effect."""
 
     @property
     def in_cooldown_s(self) -> int:
-        """How long a scale-in blocks the next one."""
+        """The seconds for which a scale-in blocks the next one."""
 
     def asks(self, capacity: int, alarm: Alarm, evaluation: Evaluation) -> int | None:
-        """The capacity asked for, given the present one; ``None`` if the alarm's values lead to no adjustment."""
+        """The requested capacity for a current capacity; ``None`` if the alarm's values lead to no adjustment."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepPolicy:
     """A step scaling policy on the maximum of the alarm's recent values.
 
-    API reference, StepScalingPolicyConfiguration (``MetricAggregationType``). If no step covers it, nothing happens.
+    See the API reference, StepScalingPolicyConfiguration (``MetricAggregationType``). If no step covers the breach,
+    the policy changes nothing.
     """
 
     name: str
@@ -67,7 +68,7 @@ class StepPolicy:
     in_cooldown_s: int = _DEFAULT_COOLDOWN_S
 
     def asks(self, capacity: int, alarm: Alarm, evaluation: Evaluation) -> int | None:
-        """The capacity after the step that the breach falls into."""
+        """The capacity after the step that covers the breach."""
         if not evaluation.values:
             return None
         step = pick(self.steps, max(evaluation.values) - alarm.threshold, upwards=alarm.comparison.upwards)
@@ -77,10 +78,10 @@ class StepPolicy:
 
 
 class ScaleIn(StrEnum):
-    """How much target tracking takes away at a time.
+    """The number of tasks that target tracking removes at a time.
 
-    The guide says that it scales out in proportion and in "more gradually", without a number. Reality lies between
-    the two readings: one task (dear, safe) or all that the proportion allows (cheap, more ups and downs).
+    The guide says that it scales out in proportion and in "more gradually", without a number. The real behaviour is
+    between two readings: one task (expensive, safe), or all that the proportion allows (cheap, more ups and downs).
     """
 
     ONE = "one"
@@ -91,9 +92,10 @@ class ScaleIn(StrEnum):
 class TrackingPolicy:
     """A target tracking policy, with the two alarms that Application Auto Scaling makes for it.
 
-    Scale-out after 3 of 3 minutes above the target, scale-in after 15 of 15 below about nine tenths of it, never
-    on missing data (Application Auto Scaling User Guide, "How target tracking scaling works"; the numbers are what
-    the service is seen to create). Capacity follows the metric in proportion, rounded up; so it cannot leave zero.
+    It scales out after 3 of 3 minutes above the target, and in after 15 of 15 minutes below about 0.9 of the target,
+    but never on missing data (Application Auto Scaling User Guide, "How target tracking scaling works"; the numbers
+    were observed in the alarms that the service creates). Capacity follows the metric in proportion, rounded up, so it
+    cannot grow from zero.
     """
 
     name: str
@@ -104,7 +106,7 @@ class TrackingPolicy:
     scale_in: ScaleIn = ScaleIn.ONE
 
     def asks(self, capacity: int, alarm: Alarm, evaluation: Evaluation) -> int | None:
-        """In proportion to the newest value."""
+        """The capacity in proportion to the newest value."""
         if not evaluation.values:
             return None
         proportional = math.ceil(capacity * evaluation.values[-1] / self.target - 1e-9)
@@ -132,10 +134,10 @@ class TrackingPolicy:
 
 
 def pick(steps: Sequence[StepAdjustment], distance: float, *, upwards: bool) -> StepAdjustment | None:
-    """The step for a value so far from the threshold, or ``None`` where no step covers it: then nothing is scaled.
+    """The step for a distance from the threshold; ``None`` if no step covers it, and the policy changes nothing.
 
-    Above the threshold a lower bound is included and an upper one is not, below it the other way round. ``upwards``
-    tells on which side the alarm breaches, which settles a distance of 0.
+    Above the threshold, a step includes its lower bound but not its upper bound; below the threshold it is the
+    opposite. ``upwards`` is the side on which the alarm breaches, which decides for a distance of 0.
     """
     above = distance > 0 or (distance == 0 and upwards)
     for step in steps:

@@ -1,7 +1,7 @@
 """Runs a scalable target with its policies and alarms, and decides its capacity.
 
-This is a model of what AWS documents, not AWS. It leaves out anticipated flapping,
-deployments (which pause scale-in), scheduled actions, task protection and delays of the service itself.
+It models the behaviour that AWS documents. It leaves out anticipated flapping, deployments (which pause scale-in),
+scheduled actions, task protection and delays of the service itself.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from karrot.autoscaling.policies import Policy, TrackingPolicy
 
 
 class NotScaled(StrEnum):
-    """Why an invoked policy changed nothing; the first two are AWS's own words."""
+    """The reasons why an invoked policy changed nothing; the first two are AWS's own words."""
 
     AT_MAXIMUM = "AlreadyAtMaxCapacity"
     AT_MINIMUM = "AlreadyAtMinCapacity"
@@ -48,14 +48,14 @@ class _ScaleOut(NamedTuple):
 
 
 class _Cooldowns:
-    """The cooldowns under way: what has just been done limits what may be done next.
+    """The active cooldowns: a recent change of the capacity limits the next changes.
 
-    Application Auto Scaling User Guide, "How step scaling works" and "How target tracking scaling works" (cooldown
-    periods): after a scale-out its policy grows the capacity again only for a larger one, counted from the capacity
-    before it, so that what was added is part of it. A scale-in blocks scale-ins until its cooldown is over, or until a
-    scale-out interrupts it. The guide does not say whether a scale-in waits for the cooldown of a scale-out: in ECS
-    here it does not. In an Auto Scaling group nothing is taken away while instances warm up (EC2 guide, "Step and
-    simple scaling policies").
+    See the Application Auto Scaling User Guide, "How step scaling works" and "How target tracking scaling works"
+    (cooldown periods). During the cooldown of a scale-out, the policy scales out again only to a larger capacity,
+    counted from the capacity before the first scale-out. A scale-in blocks further scale-ins until its cooldown ends or
+    a scale-out interrupts it. The guide does not say whether a scale-in waits for the cooldown of a scale-out: in this
+    model, it does not wait in ECS. In an Auto Scaling group, no instance is removed while instances warm up (EC2 guide,
+    "Step and simple scaling policies").
     """
 
     def __init__(self, *, scale_out_blocks_scale_in: bool = False) -> None:
@@ -69,25 +69,25 @@ class _Cooldowns:
         return tasks if running is None else min(running.before, tasks)
 
     def allows_out(self, policy: Policy, now_s: float, asked: int) -> bool:
-        """Whether the policy may grow the capacity to so many."""
+        """Whether the policy may increase the capacity to this number."""
         running = self._running(policy, now_s)
         return running is None or asked > running.reached
 
     def allows_in(self, now_s: float) -> bool:
-        """Whether any policy may shrink the capacity."""
+        """Whether any policy may reduce the capacity."""
         warming = any(now_s < running.until_s for running in self._out.values())
         if self._scale_out_blocks_scale_in and warming:
             return False
         return self._in_until_s is None or now_s >= self._in_until_s
 
     def scaled_out(self, policy: Policy, now_s: float, before: int, after: int) -> None:
-        """Note a scale-out; the cooldown of a scale-in ends with it."""
+        """Record a scale-out, which ends the cooldown of a scale-in."""
         base = self.base(policy, now_s, before)
         self._out[policy.name] = _ScaleOut(now_s + policy.out_cooldown_s, base, after)
         self._in_until_s = None
 
     def scaled_in(self, policy: Policy, now_s: float) -> None:
-        """Note a scale-in."""
+        """Record a scale-in."""
         self._in_until_s = now_s + policy.in_cooldown_s
 
     def _running(self, policy: Policy, now_s: float) -> _ScaleOut | None:
@@ -96,9 +96,9 @@ class _Cooldowns:
 
 
 class Stack:
-    """Scales between ``minimum`` and ``maximum``; call `tick` every 10 seconds of its time, at least every minute.
+    """Scales between ``minimum`` and ``maximum``. Call `tick` every 10 simulated seconds, or at least every minute.
 
-    ``activities`` are the changes made, oldest first; ``not_scaled`` counts why invoked policies made none.
+    ``activities`` are the changes made, oldest first; ``not_scaled`` counts the reasons why invoked policies made none.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Stack:
 
     @property
     def alarms(self) -> Mapping[str, Alarm]:
-        """Every alarm by name, those that scale nothing too."""
+        """Every alarm by name, including alarms that scale nothing."""
         return {name: watch.alarm for name, watch in self._watches.items()}
 
     @property
@@ -128,7 +128,7 @@ class Stack:
         return frozenset().union(*(alarm.query.metrics for alarm in self.alarms.values()))
 
     def tick(self, now_s: float, metrics: MetricReader, tasks: int) -> int:
-        """The desired capacity from now on, given the present one. ``metrics`` holds what has arrived by now."""
+        """The new desired capacity for a current one. ``metrics`` has the points that have arrived by now."""
         for watch in self._watches.values():
             watch.look(metrics, now_s)
         present = self._within(tasks)
@@ -138,7 +138,7 @@ class Stack:
         return self._scale_in(now_s, present, ins) if ins else present
 
     def _asks(self, now_s: float, tasks: int) -> tuple[list[_Ask], list[_Ask]]:
-        """What the policies whose actions are due ask for: more, and less."""
+        """The capacities that policies with due actions request: to scale out, and to scale in."""
         outs: list[_Ask] = []
         ins: list[_Ask] = []
         for watch in self._watches.values():
@@ -156,7 +156,7 @@ class Stack:
         return outs, ins
 
     def _scale_out(self, now_s: float, tasks: int, asks: Sequence[_Ask]) -> int:
-        """The largest that is allowed; while anyone asks for more, nobody takes away."""
+        """The largest allowed capacity. If any policy requests more, no policy scales in."""
         allowed = [ask for ask in asks if self._cooldowns.allows_out(ask.policy, now_s, ask.capacity)]
         if not allowed:
             self.not_scaled[NotScaled.COOLDOWN] += 1
@@ -185,7 +185,7 @@ class Stack:
         return tasks
 
     def _is_held(self, policy: Policy) -> bool:
-        """Target tracking scales in only when every such policy would."""
+        """Whether all target tracking policies agree to scale in, which AWS requires."""
         tracking = [each for each in self.policies.values() if isinstance(each, TrackingPolicy)]
         return policy in tracking and any(
             self._watches[alarm.name].state is not AlarmState.ALARM

@@ -1,8 +1,9 @@
-"""Simulates a stack, its consumers and their backlog on a recorded load: what the stack would have done.
+"""Simulates how a stack would have scaled on a recorded load, with its consumers and their backlog.
 
-Simulated time goes in steps of 10 seconds, the shortest interval at which alarms are evaluated. Messages that are not
-consumed grow old; their number and age are published as Karrot would and move the alarms; what the policies decide
-changes how much is consumed. The monitor is assumed to be healthy: every metric is published at every interval.
+Simulated time advances in steps of 10 seconds, the shortest interval at which alarms are evaluated. The simulation
+publishes the number and the age of unread messages as Karrot would. These metrics drive the alarms, and the policies'
+decisions change how much is consumed. The simulation assumes a healthy monitor: every metric is published at every
+interval.
 """
 
 import math
@@ -22,10 +23,10 @@ _HOUR = 3600
 
 @dataclass(frozen=True, slots=True)
 class Consumers:
-    """What one task can do. Work is spread evenly over partitions; a task beyond their number does nothing.
+    """The abilities of one task. Work is spread evenly over partitions; more tasks than partitions are idle.
 
-    ``start_s`` passes from the decision to the first message a new task reads; every change of the number of running
-    tasks stops all of them for ``rebalance_s``.
+    ``start_s`` is the time from the decision to the first message that a new task reads. Every change in the number of
+    running tasks pauses all tasks for ``rebalance_s``.
     """
 
     rate_per_task: float
@@ -35,7 +36,7 @@ class Consumers:
 
 
 class Fleet:
-    """The tasks of a service: those wanted, and those of them that run."""
+    """The tasks of a service: the desired tasks, and the running ones among them."""
 
     def __init__(self, consumers: Consumers, tasks: int) -> None:
         self._consumers = consumers
@@ -45,11 +46,11 @@ class Fleet:
 
     @property
     def desired(self) -> int:
-        """Tasks running or starting: what is paid for."""
+        """The number of tasks that run or start, which cost money."""
         return self.running + len(self._starting)
 
     def scale(self, desired: int, now_s: float) -> None:
-        """Start tasks, or stop some: those still starting first."""
+        """Start tasks, or stop tasks; tasks that are still starting stop first."""
         for _ in range(desired - self.desired):
             self._starting.append(now_s + self._consumers.start_s)
         while self._starting and self.desired > desired:
@@ -58,7 +59,7 @@ class Fleet:
             self._change(desired, now_s)
 
     def consumable(self, start_s: float, end_s: float) -> float:
-        """Messages it can take in that time; tasks that have started by the begin of it take part."""
+        """The messages that the tasks can consume in a time span. Tasks that started before the span take part."""
         ready = sum(at <= start_s for at in self._starting)
         if ready:
             for _ in range(ready):
@@ -74,20 +75,20 @@ class Fleet:
 
 
 class MessageBacklog:
-    """Messages not read yet, oldest first, with the times between which they arrived."""
+    """The unread messages, oldest first, with the time spans in which they arrived."""
 
     def __init__(self) -> None:
         self._cohorts: deque[tuple[float, float, float]] = deque()
         self.lag = 0.0
 
     def add(self, start_s: float, end_s: float, messages: float) -> None:
-        """Messages that arrived evenly from ``start_s`` to ``end_s``."""
+        """Add messages that arrived evenly from ``start_s`` to ``end_s``."""
         if messages > 0:
             self._cohorts.append((start_s, end_s, messages))
             self.lag += messages
 
     def take(self, messages: float) -> None:
-        """Read so many, or all."""
+        """Consume this number of messages, or all if there are fewer."""
         while messages > 0 and self._cohorts:
             start_s, end_s, there = self._cohorts.popleft()
             taken = min(messages, there)
@@ -100,12 +101,12 @@ class MessageBacklog:
             self.lag = 0.0
 
     def age(self, now_s: float) -> float:
-        """Seconds since the oldest unread message arrived; 0 if there is none. This is Karrot's LagSeconds."""
+        """Karrot's LagSeconds: the age of the oldest unread message; 0 if there is none."""
         return max(0.0, now_s - self._cohorts[0][0]) if self._cohorts else 0.0
 
 
 class Signal(StrEnum):
-    """What the simulation can tell."""
+    """The signals that the simulation publishes."""
 
     LAG = "lag"
     LAG_SECONDS = "lag in seconds"
@@ -115,7 +116,7 @@ class Signal(StrEnum):
 
     @property
     def of_aws(self) -> bool:
-        """Whether AWS itself publishes it, once a minute; else Karrot does."""
+        """Whether AWS publishes the signal, once a minute; otherwise Karrot publishes it."""
         return self in (Signal.RUNNING, Signal.RUNNING_EACH)
 
 
@@ -133,13 +134,13 @@ _AWS = {
 
 
 def signal_of(metric: MetricIdentity) -> Signal | None:
-    """The signal that a metric is, by its name; ``None`` for one that is not simulated and so never has data."""
+    """The signal of a metric, by the metric's name; ``None`` for a metric that is not simulated and never has data."""
     return _AWS.get((metric.namespace, metric.name)) or _KARROTS.get(metric.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """How Karrot publishes: a value every ``every_s``, of which CloudWatch knows ``delay_s`` after it was observed."""
+    """How Karrot publishes: a value every ``every_s``, which is in CloudWatch ``delay_s`` after its observation."""
 
     every_s: int = 30
     delay_s: int = 30
@@ -151,7 +152,7 @@ _BY_AWS = Publishing(every_s=60, delay_s=60)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What happened: moments at even distances, every change of capacity, and why others did not come about."""
+    """The result: moments at even intervals, all changes of capacity, and the reasons for refused changes."""
 
     moments: tuple[Moment, ...]
     activities: tuple[Activity, ...]
@@ -163,7 +164,7 @@ class Run:
 def simulate(
     stack: Stack, load: Load, consumers: Consumers, *, tasks: int, publishing: Publishing | None = None
 ) -> Run:
-    """Run the stack over the load, from so many running tasks (moved within the limits of the stack)."""
+    """Run the stack over the load. It starts with this number of running tasks, moved into the limits of the stack."""
     start = min(max(tasks, stack.minimum), stack.maximum)
     account = Account(stack.maximum, math.ceil((load.end_s - load.start_s) / STEP_S))
     account.take(_steps(stack, load, consumers, start, publishing or Publishing()))
@@ -197,7 +198,7 @@ def _steps(stack: Stack, load: Load, consumers: Consumers, tasks: int, publishin
 
 
 def _first_backlog(load: Load) -> MessageBacklog:
-    """The lag at the begin, as if it had come at the first rate."""
+    """The lag at the start, as if it had arrived at the first rate."""
     backlog = MessageBacklog()
     lag, rate = load.samples[0].lag, load.rates[0]
     backlog.add(load.start_s - (lag / rate if rate else 0), load.start_s, lag)
@@ -205,7 +206,7 @@ def _first_backlog(load: Load) -> MessageBacklog:
 
 
 class _Wire:
-    """From an observation to what CloudWatch knows of it."""
+    """The delay from an observation to its point in CloudWatch."""
 
     def __init__(self, stack: Stack, publishing: Publishing) -> None:
         longest_s = max((alarm.range_s for alarm in stack.alarms.values()), default=0)
@@ -216,14 +217,14 @@ class _Wire:
         self._publishers = (_Publisher(karrots, publishing), _Publisher(aws, _BY_AWS))
 
     def carry(self, now_s: float, values: Mapping[Signal, float]) -> RecordedMetrics:
-        """What has arrived by now."""
+        """The points that have arrived by now."""
         for publisher in self._publishers:
             publisher.carry(now_s, values, self._metrics)
         return self._metrics
 
 
 class _Publisher:
-    """Observes at even distances and delivers later."""
+    """Observes signals at even intervals and delivers the values later."""
 
     def __init__(self, signals: Mapping[MetricIdentity, Signal], publishing: Publishing) -> None:
         self._signals = signals

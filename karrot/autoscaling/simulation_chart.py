@@ -1,4 +1,4 @@
-"""Computes the chart of a run: lines, axes and labels in pixels."""
+"""Computes the chart of a simulation: lines, axes and labels in pixels."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,14 +19,14 @@ _MAX_TIMES = 9
 
 
 class Label(NamedTuple):
-    """A text at a place on an axis."""
+    """A label at a position on an axis."""
 
     at: float
     text: str
 
 
 class Panel(NamedTuple):
-    """One plot: where it is, and its grid."""
+    """One plot of the chart: its position and its grid."""
 
     top: int
     height: int
@@ -34,7 +34,7 @@ class Panel(NamedTuple):
 
 
 class RunChart(NamedTuple):
-    """All that a drawing needs. Paths are in SVG's path syntax."""
+    """All values for the SVG template. Paths are in SVG's path syntax."""
 
     width: int
     left: int
@@ -51,7 +51,7 @@ class RunChart(NamedTuple):
 
 
 def chart_of(run: Run, load: Load, maximum: int) -> RunChart:
-    """The chart of a run, with the recorded lag behind it and the most tasks that are allowed."""
+    """The chart of a simulation, with the recorded lag and the maximum number of tasks."""
     across = _Scale(load.start_s, load.end_s, LEFT, _PLOT)
     most_lag = max(run.summary.peak_lag, load.peak.lag)
     lag, lag_up = _panel(_LAG_TOP, _LAG_HEIGHT, most_lag, whole=False)
@@ -75,7 +75,7 @@ def chart_of(run: Run, load: Load, maximum: int) -> RunChart:
 
 
 class _Scale(NamedTuple):
-    """From values to pixels; a negative length goes up."""
+    """Converts values to pixels; a negative length goes up."""
 
     least: float
     most: float
@@ -96,14 +96,14 @@ def _panel(top: int, height: int, most: float, *, whole: bool) -> tuple[Panel, _
 
 
 def _step(most: float, *, whole: bool) -> float:
-    """A round step that makes at most five."""
+    """A round step that makes at most five ticks."""
     magnitude = math.pow(10, math.floor(math.log10(most / 5)))
     step = next(each * magnitude for each in (1, 2, 2.5, 5, 10) if most <= 5 * each * magnitude)
     return max(1, math.ceil(step)) if whole else step
 
 
 def _short(value: float) -> str:
-    """The number in few characters: 1500000 is 1.5M."""
+    """A short form of a number: 1500000 is 1.5M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{letter}"
@@ -125,7 +125,7 @@ def _line(points: Iterable[tuple[float, float]]) -> str:
 
 
 def _stairs(points: Sequence[tuple[float, float]]) -> str:
-    """A value holds until the next one."""
+    """The path of a step curve: each value holds until the next one."""
     turns = [f"H{later_x:g}V{later_y:g}" for (_, y), (later_x, later_y) in pairwise(points) if later_y != y]
     first_x, first_y = points[0]
     return f"M{first_x:g} {first_y:g}{''.join(turns)}H{points[-1][0]:g}"

@@ -1,4 +1,4 @@
-"""Sums up a run in numbers while it goes on, in memory that does not grow with its length."""
+"""Computes the totals of a simulation while it runs, in memory that does not grow with its length."""
 
 import math
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _HOUR = 3600
 
 
 class Moment(NamedTuple):
-    """The state of a moment; the lags are the largest since the moment before."""
+    """The state at one moment; the lags are the largest since the previous moment."""
 
     at_s: float
     lag: float
@@ -24,7 +24,7 @@ class Moment(NamedTuple):
 
 
 class RunSummary(NamedTuple):
-    """A run in numbers. A flap is a scale-out within half an hour after a scale-in."""
+    """The totals of a simulation. A flap is a scale-out within half an hour after a scale-in."""
 
     peak_lag: float
     peak_lag_seconds: float
@@ -39,7 +39,7 @@ class RunSummary(NamedTuple):
 
 
 class Account:
-    """Takes the ``count`` steps of a run, oldest first, into ``moments`` of six steps or more that lose no peak."""
+    """Collects ``count`` steps of a simulation, oldest first, in ``moments`` of six steps or more, with all peaks."""
 
     def __init__(self, maximum: int, count: int) -> None:
         self._maximum = maximum
@@ -52,18 +52,18 @@ class Account:
         self._least = self._most = 0
 
     def take(self, steps: Iterable[Moment]) -> None:
-        """Take them all."""
+        """Collect all steps."""
         for step in steps:
             self._sum_up(step)
             self._sample(step)
             self._last = step
 
     def moments(self) -> tuple[Moment, ...]:
-        """What is left of the steps."""
+        """The moments made from the steps."""
         return tuple(self._moments) if self._stretch is None else (*self._moments, self._stretch)
 
     def summary(self, activities: Iterable[Activity]) -> RunSummary:
-        """The whole in numbers. Raises `ValueError` if nothing was taken."""
+        """The totals. Raises `ValueError` if no step was collected."""
         if self._last is None:
             raise ValueError("a run has at least one step")
         changes = list(activities)

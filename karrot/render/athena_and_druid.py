@@ -1,4 +1,4 @@
-"""Renders what query engines need: the pipeline's tables for Amazon Athena, the JSON topic of offsets for Druid."""
+"""Renders the pipeline's tables as SQL for Amazon Athena, and the JSON topic of offsets as specs for Druid."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,9 +18,9 @@ _INTERVAL = rf"{_MOMENT}/({_MOMENT}|P\w+)|P\w+/{_MOMENT}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Athena:
-    """Where the tables are and what their database is called. Raises `ValueError` with a sentence per line.
+    """The location of the tables and the name of their database. Raises `ValueError` with a sentence per line.
 
-    ``days`` is how far back a query looks that names no day: what ``karrot pipeline compact`` keeps.
+    ``days`` limits queries that name no day: they read this many days back, as ``karrot pipeline compact`` keeps them.
     """
 
     location: str
@@ -32,7 +32,7 @@ class Athena:
 
 
 def athena(asked: Athena) -> str:
-    """The SQL that creates the database and its tables, with columns that ``make docs`` wrote: no PySpark is needed."""
+    """The SQL that creates the database and its tables. ``make docs`` wrote the columns, so PySpark is not needed."""
     return rendered(
         "athena/tables.sql.j2",
         tables=_tables(),
@@ -51,12 +51,12 @@ def _athena_problems(asked: Athena) -> Iterator[str]:
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,127}", asked.database, re.ASCII):
         yield f"--database is {types.quoted(asked.database)}: it must be lower-case letters, digits and underscores"
     if not _is_in_s3(asked.location):
-        yield f"--location is {types.quoted(asked.location)}: it must be s3://bucket/prefix, where the tables are"
+        yield f"--location is {types.quoted(asked.location)}: it must be s3://bucket/prefix, the location of the tables"
     yield from validation.whole("--days", asked.days, 1, _MOST_DAYS)
 
 
 def _is_in_s3(location: str) -> bool:
-    """Whether it is a place in S3 that a quoted word of SQL can hold."""
+    """Whether the location is in S3 and fits into a quoted SQL string."""
     try:
         types.checked(types.place, "--location", location)
     except ValueError:
@@ -66,7 +66,7 @@ def _is_in_s3(location: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Druid:
-    """What Druid reads, what it calls it, and the group asked about. Raises `ValueError` with a sentence per line."""
+    """The brokers, topic, data source, group and interval for Druid. Raises `ValueError` with a sentence per line."""
 
     bootstrap: str
     group: str
@@ -81,7 +81,7 @@ class Druid:
 def druid_ingestion(asked: Druid) -> str:
     """The spec of a supervisor: a row per group, topic, partition and minute, as in the table ``offsets_minute``.
 
-    A tombstone has neither an offset nor a time: it passes the timestamp by a substitute and is then filtered out.
+    A tombstone has neither an offset nor a time. It gets a substitute timestamp and is then filtered out.
     """
     return rendered(
         "druid/ingestion.json.j2", topic=asked.topic, datasource=asked.datasource, bootstrap=asked.bootstrap

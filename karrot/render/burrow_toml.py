@@ -1,4 +1,4 @@
-"""Renders ``karrot burrow-config``: the notifier section of burrow.toml, and the template that it names."""
+"""Renders the output of ``karrot burrow-config``: the notifier section of burrow.toml, and its template file."""
 
 from karrot.render.jinja_templates import rendered, templates_dir
 from karrot.settings import types
@@ -7,10 +7,10 @@ _TEMPLATE_PATH = "/etc/burrow/karrot.tmpl"
 
 
 def burrow_config(url: str, user: str | None = None, *, template_path: str = _TEMPLATE_PATH) -> str:
-    """The ``[notifier.karrot]`` section of burrow.toml, a comment per line, and how to write its template file.
+    """The ``[notifier.karrot]`` section of burrow.toml with a comment per line, and how to write its template file.
 
-    ``url`` is Karrot's address as Burrow sees it, with or without ``/burrow``. Raises `ValueError` with a sentence if
-    it is no plain address, or if ``user`` cannot be the user of Basic authentication.
+    ``url`` is Karrot's URL for Burrow, with or without ``/burrow``. Raises `ValueError` with a sentence if it is not a
+    plain URL, or if ``user`` cannot be a user name of Basic authentication.
     """
     return rendered(
         "burrow/notifier.toml.j2",
@@ -22,11 +22,11 @@ def burrow_config(url: str, user: str | None = None, *, template_path: str = _TE
 
 
 def burrow_template() -> str:
-    """The file that Burrow's ``template-open`` and ``template-close`` name."""
+    """The content of the file for Burrow's ``template-open`` and ``template-close``."""
     return (templates_dir() / "burrow" / "karrot.tmpl").read_text(encoding="utf-8")
 
 
 def webhook(url: str) -> str:
-    """The address Burrow posts to. Raises `ValueError` with a sentence if ``url`` is no plain address."""
+    """The URL that Burrow posts to. Raises `ValueError` with a sentence if ``url`` is not a plain URL."""
     address = types.checked(types.url, "the address", url)
     return address if address.endswith("/burrow") else f"{address}/burrow"

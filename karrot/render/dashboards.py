@@ -1,4 +1,4 @@
-"""Renders ``karrot render dashboard`` (Grafana, from the chart's files) and ``cloudwatch-dashboard`` (one group)."""
+"""Renders dashboards: the three for Grafana from their JSON files, and one of a consumer group for CloudWatch."""
 
 import json
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ _PAGES = {
     "group": "/group?cluster=${cluster:percentencode}&consumer=${consumer:percentencode}",
     "itself": "/reporters",
 }
-"""Karrot's own page on what a board shows."""
+"""Karrot's page on the same subject as a dashboard."""
 
 BOARDS = tuple(_PAGES)
 
 
 def grafana_dashboard(board: str, external_url: str | None = None) -> str:
-    """A dashboard as JSON for Grafana's import or its provisioning, in which every Grafana finds its own Prometheus.
+    """A dashboard as JSON for Grafana's import or provisioning; it works with the Prometheus of any Grafana.
 
-    With Karrot's address for people the board links to Karrot's own page. Raises `ValueError` for what is no address.
+    With ``external_url``, the dashboard links to Karrot's page. Raises `ValueError` if it is not a valid URL.
     """
     text = (templates_dir() / "grafana" / f"karrot-{board}.json").read_text(encoding="utf-8")
     if not external_url:
@@ -48,7 +48,7 @@ def grafana_dashboard(board: str, external_url: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """What to show. Raises `ValueError` with a sentence per line for what cannot be shown."""
+    """The options of the CloudWatch dashboard. Raises `ValueError` with a sentence per line for wrong options."""
 
     region: str
     ecs_cluster: str | None = None
@@ -65,7 +65,7 @@ class Dashboard:
 
 
 def cloudwatch_dashboard(asked: Dashboard) -> str:
-    """The JSON that ``aws cloudwatch put-dashboard --dashboard-body`` takes."""
+    """The JSON for ``aws cloudwatch put-dashboard --dashboard-body``."""
     return rendered(
         "cloudwatch/dashboard.json.j2",
         asked=asked,
@@ -85,11 +85,11 @@ def _problems(asked: Dashboard) -> Iterator[str]:
     else:
         yield from validation.asg_name(asked.asg_name)
         if asked.ecs_cluster is not None or asked.service is not None:
-            yield "either --asg-name, or --ecs-cluster and --service"
+            yield "give either --asg-name, or --ecs-cluster and --service"
     for option, text in (("--burrow-cluster", asked.burrow_cluster), ("--group", asked.group)):
         yield from validation.free_text(option, text)
         if text in {".", "..."}:
-            yield f"{option} is {text!r}: in a dashboard that means what stands above it"
+            yield f"{option} is {text!r}: a dashboard reads this as a reference to the line above; use another name"
     if asked.max_lag_seconds is not None:
         yield from validation.number("--max-lag-seconds", asked.max_lag_seconds)
     yield from validation.whole("--max-tasks", asked.max_tasks, 1, 10_000)

@@ -12,10 +12,10 @@ from karrot.reporters.cloudwatch.name_encoding import dimension_value
 _TEMPLATES = dict(zip(FORMATS, ("ecs/autoscaling.yaml.j2", "ecs/autoscaling.tf.j2"), strict=True))
 _LONGEST_NAME = 255
 _DESCRIPTIONS = {
-    "WakeUpAlarm": "Messages are unread and nothing runs to read them",
+    "WakeUpAlarm": "There are unread messages but no consumer runs",
     "LagHighAlarm": "The lag is too high",
-    "LagLowAlarm": "The lag has been low for long",
-    "MaxCapacityAlarm": "As many run as are allowed: the lag may grow on",
+    "LagLowAlarm": "The lag has been low for a long time",
+    "MaxCapacityAlarm": "The maximum capacity is reached: the lag may continue to grow",
     "HeartbeatAlarm": "Karrot or Burrow is silent: nothing is scaled on lag until both are back",
 }
 
@@ -49,7 +49,7 @@ def _needed(asked: Scaling) -> list[str]:
 
 
 class _Names:
-    """What policies and alarms are called, by their logical id: unlike for each service, group and Burrow cluster."""
+    """The names of policies and alarms by logical id; unique to each service, Auto Scaling group and Burrow cluster."""
 
     def __init__(self, asked: Scaling) -> None:
         self._scaled = f"{asked.ecs_cluster}/{asked.service}" if asked.on_ecs else str(asked.asg_name)
@@ -63,7 +63,7 @@ class _Names:
 
 
 def _label(asked: Scaling) -> str:
-    """What Terraform's resources are called, unlike for each service: its names know no more than these characters."""
+    """The prefix of Terraform's resource names; unique to each service, with only characters that Terraform allows."""
     plain = f"karrot_{asked.ecs_cluster}_{asked.service}" if asked.on_ecs else f"karrot_{asked.asg_name}"
     made = re.sub(r"[^A-Za-z0-9_-]", "_", plain)
     return made if made == plain else f"{made}_{_digest(plain)}"

@@ -1,4 +1,4 @@
-"""Renders ``karrot render ecs-service``: Karrot, and Burrow if asked for, as services of ECS on Fargate."""
+"""Renders a CloudFormation template that runs Karrot, and optionally Burrow, as ECS services on Fargate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _SERVERS = r"[\w.-]+:[0-9]{1,5}(,[\w.-]+:[0-9]{1,5})*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EcsService:
-    """What to run, and for which Kafka cluster. Raises `ValueError` with a sentence per line for what cannot run."""
+    """The images to run, and the Kafka cluster. Raises `ValueError` with a sentence per line for wrong options."""
 
     ecs_cluster: str
     image: str
@@ -35,7 +35,7 @@ class EcsService:
 
 
 def service(asked: EcsService) -> str:
-    """A CloudFormation template."""
+    """The CloudFormation template of the services."""
     url = f"http://karrot.{asked.dns_namespace}:5000"
     burrow_toml = rendered(
         "ecs/burrow.toml.j2",
@@ -69,4 +69,4 @@ def _problems(asked: EcsService) -> Iterator[str]:
         yield from validation.matching("--kafka", asked.kafka, _SERVERS, servers)
         yield from validation.matching("--zookeeper", asked.zookeeper, _SERVERS, servers)
     elif asked.kafka is not None or asked.zookeeper is not None:
-        yield "--kafka and --zookeeper go with --burrow-image: Karrot itself talks to neither"
+        yield "--kafka and --zookeeper need --burrow-image, because only Burrow connects to them"

@@ -1,7 +1,7 @@
-"""Finds the templates, and fills them in with Jinja.
+"""Finds the shipped templates and renders them with Jinja.
 
-Templates write every value through `toml`, `yaml` or `hcl`: each takes one value and returns the whole literal, quotes
-included, so that no group name can inject syntax.
+Templates write every value through `toml`, `yaml` or `hcl`. Each filter takes one value and returns the complete
+literal with its quotes, so that no group name can inject syntax.
 """
 
 import json
@@ -15,18 +15,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 _NOT_PRINTABLE_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _ESCAPED = re.compile(r"\\.")
-# HCL knows fewer letters than JSON.
+# HCL has fewer escape letters than JSON.
 _NOT_IN_HCL = {r"\b": r"\u0008", r"\f": r"\u000c"}
 _ATTRIBUTE = re.compile(r"( *)([\w-]+) = (.*[^{\[])")
 
 
 def templates_dir() -> Path:
-    """Where the templates are: in the package once installed, next to it in a checkout and an editable install."""
+    """The folder of the templates: in the installed package, or next to it in a checkout or editable install."""
     return _shipped("templates", "templates")
 
 
 def runbooks_dir() -> Path:
-    """Where the runbooks are: in the package once installed, in docs/ in a checkout and an editable install."""
+    """The folder of the runbooks: in the installed package, or in docs/ in a checkout or editable install."""
     return _shipped("runbooks", "docs/runbooks")
 
 
@@ -36,7 +36,7 @@ def _shipped(in_package: str, in_checkout: str) -> Path:
 
 
 def rendered(template: str, **given: Any) -> str:
-    """A template, filled in: a name that is missing is an error, and each format has its filter."""
+    """The text of a template with its values. A missing value is an error, and each format has its filter."""
     jinja = Environment(
         loader=FileSystemLoader(templates_dir()),
         undefined=StrictUndefined,
@@ -50,19 +50,19 @@ def rendered(template: str, **given: Any) -> str:
 
 
 def toml(text: str) -> str:
-    """A TOML basic string. JSON's escapes are TOML's too; only DEL is allowed raw in JSON alone."""
+    """A TOML basic string. TOML has the same escapes as JSON, but unlike JSON it needs an escape for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def yaml(value: str | float) -> str:
-    """A YAML double-quoted scalar, or a number. JSON's escapes are YAML's too; more has to be escaped in YAML."""
+    """A YAML double-quoted scalar, or a number. YAML has JSON's escapes, but needs them for more characters."""
     if not isinstance(value, str):
         return number(value)
     return _NOT_PRINTABLE_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def hcl(value: str | float) -> str:
-    """A quoted string of Terraform's language, or a number. ``${`` and ``%{`` would begin a template: never raw."""
+    """A quoted string of Terraform's language, or a number. ``${`` and ``%{`` are escaped: they begin templates."""
     if not isinstance(value, str):
         return number(value)
     quoted = _ESCAPED.sub(lambda found: _NOT_IN_HCL.get(found[0], found[0]), yaml(value))
@@ -70,12 +70,12 @@ def hcl(value: str | float) -> str:
 
 
 def aligned(text: str) -> str:
-    """Terraform's text with the signs of neighbouring attributes below each other, as ``terraform fmt`` has them."""
+    """Terraform's text with the equals signs of neighbouring attributes aligned, as ``terraform fmt`` does."""
     return "\n".join(chain.from_iterable(_columns(list(lines)) for _, lines in groupby(text.split("\n"), _margin)))
 
 
 def _margin(line: str) -> str | None:
-    """The spaces before an attribute that ends on its line; what has none separates."""
+    """The spaces before an attribute that ends on its line; ``None`` for other lines, which end a group."""
     found = _ATTRIBUTE.fullmatch(line)
     return found and found[1]
 
@@ -87,5 +87,5 @@ def _columns(lines: list[str]) -> list[str]:
 
 
 def number(value: float) -> str:
-    """Digits as each format, and metric math, has them."""
+    """A number as text, valid in each format and in metric math."""
     return f"{value:.15g}"

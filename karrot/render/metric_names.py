@@ -1,4 +1,4 @@
-"""Names the metrics of a consumer group, and of what reads it, exactly as CloudWatch has them."""
+"""Makes the CloudWatch names of metrics: of a consumer group, and of the service or instances that consume."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from karrot.reporters.prometheus.group_metrics import MetricNameQuery
 
 
 class CloudWatchMetric(NamedTuple):
-    """What names a metric of CloudWatch."""
+    """The identity of a CloudWatch metric."""
 
     namespace: str
     name: str
@@ -17,7 +17,7 @@ class CloudWatchMetric(NamedTuple):
 
 
 class CloudWatchNames(NamedTuple):
-    """What decides on the names in CloudWatch: settings of its reporter."""
+    """The settings of the cloudwatch reporter that decide on names."""
 
     namespace: str
     metrics: Sequence[str]
@@ -25,30 +25,30 @@ class CloudWatchNames(NamedTuple):
 
 
 def lag_of(namespace: str, burrow_cluster: str, group: str, name: str) -> CloudWatchMetric:
-    """A metric of a consumer group, named as Karrot's reporter names it."""
+    """A metric of a consumer group, with the name that Karrot's reporter uses."""
     cluster, consumer = dimension_value(burrow_cluster).text, dimension_value(group).text
     return CloudWatchMetric(namespace, name, (("Cluster", cluster), ("ConsumerGroup", consumer)))
 
 
 def heartbeat_of(namespace: str, burrow_cluster: str) -> CloudWatchMetric:
-    """The metric that is there while Burrow reports on a cluster and Karrot publishes it."""
+    """The heartbeat of a cluster, which has data while Burrow reports on the cluster and Karrot publishes."""
     return CloudWatchMetric(namespace, "Heartbeat", (("Cluster", dimension_value(burrow_cluster).text),))
 
 
 def running_of(ecs_cluster: str | None, service: str | None, asg_name: str | None) -> CloudWatchMetric:
-    """The metric that counts the running tasks of a service, or the instances in service of a group."""
+    """The metric of the running tasks of an ECS service, or of the in-service instances of an Auto Scaling group."""
     if asg_name is not None:
         return CloudWatchMetric("AWS/AutoScaling", "GroupInServiceInstances", (("AutoScalingGroupName", asg_name),))
     return CloudWatchMetric("ECS/ContainerInsights", "RunningTaskCount", _service(ecs_cluster, service))
 
 
 def utilization_of(ecs_cluster: str | None, service: str | None) -> CloudWatchMetric:
-    """A metric that every ECS service has in each minute in which a task runs, also without Container Insights."""
+    """A metric that an ECS service has in each minute with a running task, even without Container Insights."""
     return CloudWatchMetric("AWS/ECS", "CPUUtilization", _service(ecs_cluster, service))
 
 
 def cloudwatch_queries(cluster: str, consumer: str, cloudwatch: CloudWatchNames) -> list[MetricNameQuery]:
-    """The metrics of a consumer group in CloudWatch, as the source of its graphs has them."""
+    """The metrics of a consumer group in CloudWatch, in the form of a graph's source."""
     found: list[MetricNameQuery] = []
     if "dimensions" in cloudwatch.layouts:
         named = (lag_of(cloudwatch.namespace, cluster, consumer, name) for name in cloudwatch.metrics)

@@ -1,4 +1,4 @@
-"""Makes a recipe's policies and alarms for its templates and `karrot simulate`; docs/autoscaling.md has the reasons."""
+"""Makes a recipe's policies and alarms for its templates and `karrot simulate`; docs/autoscaling.md explains them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -15,18 +15,18 @@ from karrot.render.scaling_recipe import Scaling
 _LOW_SHARE = 0.25
 _REPEATED = "FILL(running, REPEAT)"
 _RUNNING_ON_ECS = f"FILL({_REPEATED}, 0)"
-"""ECS may say nothing where nothing runs: a late value is the one before it, none in the whole range is 0."""
+"""ECS may publish no value while no task runs. The previous value replaces a late one; no value at all means 0."""
 
 
 class StackParts(NamedTuple):
-    """Policies and alarms by the logical ids that they have in a template, in the template's order."""
+    """Policies and alarms by their logical ids in a template, in the template's order."""
 
     policies: Mapping[str, StepPolicy | TrackingPolicy]
     alarms: Mapping[str, Alarm]
 
 
 def stack_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = ScaleIn.ONE) -> Stack:
-    """A model of the rendered stack with AWS's own alarms; ``gaps`` and ``scale_in`` choose what AWS leaves open."""
+    """A model of the rendered stack with AWS's own alarms; ``gaps`` and ``scale_in`` decide what AWS leaves open."""
     policies, alarms = parts_of(asked, gaps=gaps, scale_in=scale_in)
     made_by_aws = [
         alarm for policy in policies.values() if isinstance(policy, TrackingPolicy) for alarm in policy.alarms()
@@ -41,7 +41,7 @@ def stack_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = Scal
 
 
 def parts_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = ScaleIn.ONE) -> StackParts:
-    """What the template of a recipe defines."""
+    """The policies and alarms that the template of a recipe defines."""
     policies: list[StepPolicy | TrackingPolicy] = []
     alarms: list[Alarm] = []
     if asked.recipe == "from-zero":
@@ -49,7 +49,7 @@ def parts_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = Scal
         alarms.append(_wake_up(asked, gaps))
     if asked.recipe == "step":
         lag = _threshold(asked)
-        # One more below twice the threshold, two below four times, else four.
+        # Add one task below twice the threshold, two below four times, otherwise four.
         out = StepAdjustment(0, lag, 1), StepAdjustment(lag, 3 * lag, 2), StepAdjustment(3 * lag, None, 4)
         policies.append(_step_policy(asked, "LagHighPolicy", *out))
         policies.append(_step_policy(asked, "LagLowPolicy", StepAdjustment(None, 0, -1)))
@@ -87,7 +87,7 @@ def _tracking_policy(asked: Scaling, gaps: Gaps, scale_in: ScaleIn) -> TrackingP
 
 
 def _out_cooldown_s(asked: Scaling) -> int:
-    """In an Auto Scaling group: the time that a new instance needs to help, which does what a cooldown does."""
+    """The cooldown after a scale-out. In an Auto Scaling group it is the warm-up time of a new instance."""
     if asked.scale_out_cooldown is not None:
         return asked.scale_out_cooldown
     return 60 if asked.on_ecs else 300
@@ -127,17 +127,17 @@ def _tracked(asked: Scaling, gaps: Gaps) -> MetricQuery | MathQuery:
 
 
 def _tracked_from_zero(asked: Scaling, gaps: Gaps) -> MathQuery:
-    """Return the query of `_tracked`, held at the target while nothing runs.
+    """Return the query of `_tracked`, held at the target while no task runs.
 
-    Then a lag only says that nothing reads. If it counted as soon as one task runs, it would start as many as are
-    allowed. With no value at all, AlarmLow would go on with older points and stop what has just been started.
+    In this state, a lag only means that no task reads. If the lag counted as soon as one task runs, it would start the
+    maximum number of tasks. Without any value, AlarmLow would continue with older points and stop the new task.
     """
     measured, target = _measured(asked), jinja_templates.number(_threshold(asked))
     by_age = asked.measure == "max_lag_seconds"
     running = _utilization(asked) if by_age and asked.on_ecs else _query(_running(asked), "Average")
     asleep = f"{_RUNNING_ON_ECS if asked.on_ecs else _REPEATED} < 1"
-    # The lag stands last: where IF takes its last argument a missing value leaves none, where it takes the second one
-    # a missing value is a 0 (CloudWatch User Guide, "Using IF expressions").
+    # The lag is the last argument of IF. A missing value in the last argument gives no value, but in the second
+    # argument it gives 0 (CloudWatch User Guide, "Using IF expressions").
     text = f"IF({asleep}, {target}, {'lag' if by_age else _per_task(_REPEATED)})"
     lag = {"lag": _query(measured)} if by_age else _with_points(measured)
     return _math("held", text, {**lag, "running": running}, gaps)
@@ -150,8 +150,8 @@ def _math(name: str, text: str, metrics: Mapping[str, MetricQuery], gaps: Gaps) 
 def _per_task(running: str) -> str:
     """The lag of each task. Without a point of the lag there is no value.
 
-    points / points is 1 where lag has a point. It stands below the line, because there a missing value leaves none
-    whichever way it is read: as 0 it divides by 0. Above the line it could be read as a lag of 0.
+    points / points is 1 if lag has a point. It is part of the divisor, because a missing value there always gives no
+    value: read as 0, it divides by 0. In the dividend, it could be read as a lag of 0.
     """
     return f"lag / ({running} * points / points)"
 
@@ -161,12 +161,12 @@ def _with_points(measured: CloudWatchMetric) -> dict[str, MetricQuery]:
 
 
 def _utilization(asked: Scaling) -> MetricQuery:
-    """Whether any task runs. How many do it does not tell: a task may have several points a minute."""
+    """Whether any task runs. It does not give the number of tasks: a task may have several points a minute."""
     return _query(utilization_of(asked.ecs_cluster, asked.service), "SampleCount")
 
 
 def _wake_up(asked: Scaling, gaps: Gaps) -> Alarm:
-    """Messages are unread and nothing runs to read them."""
+    """The alarm for unread messages while no task runs."""
     if asked.on_ecs:
         text = f"IF({_RUNNING_ON_ECS} < 1, lag, 0)"
         running = {"running": _utilization(asked)}
@@ -198,10 +198,10 @@ def _lag_high(asked: Scaling) -> Alarm:
 
 
 def _lag_low(asked: Scaling) -> Alarm:
-    """Down to zero only from a lag of zero: nobody would read the rest.
+    """The alarm for a low lag. With a minimum of zero tasks, the threshold is zero: no task would read the rest.
 
-    A missing point is not a low one: with ``missing`` a few low points before a silence would do (CloudWatch User
-    Guide, "Avoiding premature transitions to alarm state").
+    Missing points do not count as low. With ``missing``, a few low points before a silence would be enough for an alarm
+    (CloudWatch User Guide, "Avoiding premature transitions to alarm state").
     """
     return Alarm(
         "LagLowAlarm",
@@ -216,7 +216,7 @@ def _lag_low(asked: Scaling) -> Alarm:
 
 
 def _max_capacity(asked: Scaling) -> Alarm:
-    """As many run as are allowed. It only tells."""
+    """The alarm for the maximum capacity. It triggers no policy."""
     return Alarm(
         "MaxCapacityAlarm",
         _query(_running(asked)),
@@ -228,7 +228,7 @@ def _max_capacity(asked: Scaling) -> Alarm:
 
 
 def _heartbeat(asked: Scaling) -> Alarm:
-    """Karrot or Burrow is silent. It only tells."""
+    """The alarm for a silent Karrot or Burrow. It triggers no policy."""
     return Alarm(
         "HeartbeatAlarm",
         _query(heartbeat_of(asked.namespace, asked.burrow_cluster)),

@@ -14,7 +14,7 @@ MEASURES = {
     "step": ("max_lag_seconds", "max_lag"),
     "from-zero": ("max_lag_seconds", "target_lag_per_task"),
 }
-"""Of each recipe, by what its lag can be measured; exactly one has to be given."""
+"""The lag options of each recipe. Exactly one of them is required."""
 
 ALL_MEASURES = ("max_lag_seconds", "max_lag", "target_lag_per_task")
 RECIPES = tuple(MEASURES)
@@ -25,10 +25,10 @@ _MOST_COOLDOWN = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """One consumer group, what reads it, and by which recipe that is scaled.
+    """The options of a recipe: the consumer group, the scaled service or instances, and the recipe.
 
-    Lags are messages, except ``max_lag_seconds``; cooldowns are seconds. Raises `ValueError` with a sentence per line
-    for what no recipe can be made of.
+    Lags are in messages, except ``max_lag_seconds``; cooldowns are in seconds. Raises `ValueError` with a sentence per
+    line for wrong options.
     """
 
     recipe: str
@@ -56,19 +56,19 @@ class Scaling:
 
     @property
     def least(self) -> int:
-        """The fewest tasks, or instances."""
+        """The minimum number of tasks or instances."""
         if self.min_tasks is not None:
             return self.min_tasks
         return 0 if self.recipe == "from-zero" else 1
 
     @property
     def measure(self) -> str:
-        """Which of the lags was given."""
+        """The name of the lag option that was given."""
         return next(name for name in ALL_MEASURES if getattr(self, name) is not None)
 
     @property
     def on_ecs(self) -> bool:
-        """Whether tasks of an ECS service are scaled; else instances of an Auto Scaling group."""
+        """Whether the recipe scales tasks of an ECS service; otherwise instances of an Auto Scaling group."""
         return self.target == "ecs"
 
 

@@ -1,4 +1,4 @@
-"""Checks the values that are to be rendered. Each check gives a sentence for what is wrong, or none."""
+"""Checks the options of the renderers. Each check yields a sentence for a wrong value, or nothing."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,25 +10,25 @@ _MOST = 1e12
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Raises `ValueError` with a line for each problem, if there is one."""
+    """Raise `ValueError` with a line for each problem, if there are problems."""
     if told := list(problems):
         raise ValueError("\n".join(told))
 
 
 def ecs_name(option: str, text: str | None) -> Iterator[str]:
-    """The name of an ECS cluster or service."""
+    """Check the name of an ECS cluster or service."""
     allowed = "the name that ECS knows, up to 255 letters, digits, hyphens and underscores"
     return matching(option, text, r"[A-Za-z0-9_-]{1,255}", allowed)
 
 
 def asg_name(text: str | None) -> Iterator[str]:
-    """The name of an Auto Scaling group that can be a dimension of its metrics."""
+    """Check the name of an Auto Scaling group, which must fit into a dimension of its metrics."""
     allowed = "the name of the Auto Scaling group, up to 255 printable ASCII characters without a colon"
     return matching("--asg-name", text, r"(?=.*[!-~])[ -9;-~]{1,255}", allowed)
 
 
 def topic(text: str | None) -> Iterator[str]:
-    """The ARN of an SNS topic, or none."""
+    """Check the ARN of an SNS topic; ``None`` is allowed."""
     if text is not None:
         allowed = "the ARN of a topic, such as arn:aws:sns:eu-west-1:123456789012:alarms"
         pattern = r"arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}"
@@ -36,7 +36,7 @@ def topic(text: str | None) -> Iterator[str]:
 
 
 def matching(option: str, text: str | None, pattern: str, allowed: str) -> Iterator[str]:
-    """A text of which a pattern says what it may hold."""
+    """Check a text against a pattern."""
     if text is None:
         yield f"{option} is missing: it must be {allowed}"
     elif not re.fullmatch(pattern, text, re.ASCII):
@@ -44,15 +44,15 @@ def matching(option: str, text: str | None, pattern: str, allowed: str) -> Itera
 
 
 def free_text(option: str, text: str) -> Iterator[str]:
-    """The name of a Kafka cluster or consumer group: anything, as it will be encoded."""
+    """Check the name of a Kafka cluster or consumer group. Almost any text is allowed, because it is encoded later."""
     if re.search("[\ud800-\udfff]", text):
         yield f"{option} is {types.quoted(text)}: it must be a text in UTF-8"
     if "{{resolve:" in text:
-        yield f"{option} is {types.quoted(text)}: CloudFormation would look up what {{{{resolve: names instead"
+        yield f"{option} is {types.quoted(text)}: CloudFormation would replace {{{{resolve:...}}}} with another value"
 
 
 def of_kind(kind: types.ValueKind[Any], option: str, text: str) -> Iterator[str]:
-    """A text that a setting of this kind could have."""
+    """Check a text with the parser of a setting's type."""
     try:
         types.checked(kind, option, text)
     except ValueError as error:
@@ -60,12 +60,12 @@ def of_kind(kind: types.ValueKind[Any], option: str, text: str) -> Iterator[str]
 
 
 def number(option: str, value: float) -> Iterator[str]:
-    """A number above zero; neither infinite nor no number at all."""
+    """Check a number: it must be above zero and finite."""
     if not 0 < value <= _MOST:
         yield f"{option} is {value}: it must be a number above 0, at most {_MOST:.0f}"
 
 
 def whole(option: str, value: int | None, low: int, high: int) -> Iterator[str]:
-    """A whole number between two bounds, both allowed, or none."""
+    """Check a whole number from ``low`` to ``high``; ``None`` is allowed."""
     if value is not None and not low <= value <= high:
         yield f"{option} is {value}: it must be a whole number from {low} to {high}"

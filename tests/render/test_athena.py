@@ -48,7 +48,7 @@ def test_the_columns_equal_the_output_of_make_docs() -> None:
     [
         (["--location", "s3a://lag"], "--location is 's3a://lag': it must be s3://bucket/prefix"),
         (["--location", "s3://lag/it's"], '--location is "s3://lag/it\'s": it must be s3://bucket/prefix'),
-        (["--location", "s3://l"], "--location is 's3://l': it must be s3://bucket/prefix, where the tables are"),
+        (["--location", "s3://l"], "--location is 's3://l': it must be s3://bucket/prefix, the location of the tables"),
         (["--location", "s3://lag", "--database", "a-b"], "--database is 'a-b': it must be lower-case letters"),
         (["--location", "s3://lag", "--days", "0"], "--days is 0: it must be a whole number from 1 to 36500"),
     ],

@@ -56,12 +56,12 @@ def test_any_group_is_shown_under_its_published_name(group: str) -> None:
     [
         ({"region": "Ireland"}, "--region is 'Ireland': it must be a region, such as eu-west-1"),
         ({"service": None}, "--service is missing: it must be the name that ECS knows"),
-        ({"asg_name": "a", "service": "b"}, "either --asg-name, or --ecs-cluster and --service"),
+        ({"asg_name": "a", "service": "b"}, "give either --asg-name, or --ecs-cluster and --service"),
         ({"max_tasks": 0}, "--max-tasks is 0: it must be a whole number from 1 to 10000"),
         ({"max_lag_seconds": 0.0}, "--max-lag-seconds is 0.0: it must be a number above 0"),
     ],
 )
 def test_invalid_options_of_a_dashboard_are_refused(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=r"^(--|either)") as caught:
+    with pytest.raises(ValueError, match=r"^(--|give either)") as caught:
         widgets(**changes)
     assert str(caught.value).startswith(sentence)

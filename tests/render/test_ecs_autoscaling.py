@@ -210,7 +210,7 @@ def test_an_auto_scaling_group_has_a_warm_up_and_keeps_its_own_limits() -> None:
         ],
     }
     text = autoscaling(RECIPES["asg-step-seconds"], "cloudformation")
-    assert "# The group's own MinSize (1) and MaxSize (12) bound it" in text
+    assert "# The group's MinSize (1) and MaxSize (12) limit the scaling." in text
 
 
 BACKLOG_ECS = {

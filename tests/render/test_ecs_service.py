@@ -45,7 +45,7 @@ def test_karrot_runs_once_and_is_replaced_by_stopping_it_first() -> None:
     assert service_of_karrot["DesiredCount"] == 1
     deployment = service_of_karrot["DeploymentConfiguration"]
     assert (deployment["MinimumHealthyPercent"], deployment["MaximumPercent"]) == (0, 100)
-    assert "# What a task that is replaced loses, and why that is little." in service(asked())
+    assert "# A Fargate task loses its storage when it is replaced." in service(asked())
 
 
 def test_karrot_s_container_has_a_health_check_and_time_to_send_its_last_data() -> None:
@@ -122,7 +122,7 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
         ({"image": 'x" y'}, "--image is 'x\" y': it must be the image of a container"),
         ({"metrics": "Lags"}, "--metrics is 'Lags': it must be one or more of Lag, ScalableLag, MaxLag"),
         ({"dns_namespace": "a b"}, "--dns-namespace is 'a b': it must be a domain"),
-        ({"kafka": "k:1"}, "--kafka and --zookeeper go with --burrow-image: Karrot itself talks to neither"),
+        ({"kafka": "k:1"}, "--kafka and --zookeeper need --burrow-image, because only Burrow connects to them"),
         (
             {**BURROW, "zookeeper": None},
             "--zookeeper is missing: it must be one or more of HOST:PORT, separated by commas",

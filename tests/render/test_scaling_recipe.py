@@ -110,7 +110,7 @@ GROUP = {"target": "asg", "asg_name": "workers"}
         ),
         (
             {**SECONDS, "group": "{{resolve:ssm:secret}}"},
-            ["--group is '{{resolve:ssm:secret}}': CloudFormation would look up what {{resolve: names instead"],
+            ["--group is '{{resolve:ssm:secret}}': CloudFormation would replace {{resolve:...}} with another value"],
         ),
         ({**SECONDS, "wake_up_lag": 5}, ["--wake-up-lag goes with --recipe from-zero"]),
     ],
