@@ -242,7 +242,7 @@ WATCH_POLL_SECONDS = Metric(
 WATCH_FAILURES = Metric(
     "karrot_watch_failures_total",
     "counter",
-    "Groups, partitions and clusters that a poll of Kafka could not read, by Kafka's name of the error.",
+    "What a poll of Kafka could not read, by Kafka's error name; also memory (state not saved) and unexpected.",
     ("reason",),
 )
 RESYNC_RUNS = Metric(

@@ -1,7 +1,8 @@
 """Starts gunicorn inside Karrot: one parent process that has the settings, and workers that each build the service.
 
 SIGHUP reads the settings again: new workers start with the new settings while the old workers finish. If the new
-settings are wrong, the old ones stay. On SIGTERM and SIGINT the server finishes open requests and stops.
+settings are wrong, the old ones stay. On SIGTERM the server finishes open requests and stops. On SIGINT it stops at
+once.
 """
 
 import logging
