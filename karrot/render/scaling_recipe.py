@@ -104,21 +104,21 @@ def _problems_of_measure(asked: Scaling) -> Iterator[str]:
     if asked.wake_up_lag != 1 and asked.recipe != "from-zero":
         yield "--wake-up-lag goes with --recipe from-zero"
     if asked.high_resolution and asked.recipe != "step":
-        yield "--high-resolution goes with --recipe step: target tracking on a metric like this knows 60 seconds alone"
+        yield "--high-resolution needs --recipe step: target tracking on such a metric has periods of 60 seconds only"
 
 
 def _problems_of_counts(asked: Scaling) -> Iterator[str]:
     if not 0 <= asked.least < asked.max_tasks <= _MOST_TASKS:
         yield (
             f"--min-tasks is {asked.least} and --max-tasks is {asked.max_tasks}: "
-            f"the second must be larger, and both from 0 to {_MOST_TASKS}"
+            f"--max-tasks must be the larger one, and both must be from 0 to {_MOST_TASKS}"
         )
     if asked.recipe == "from-zero" and asked.least != 0:
-        yield "--recipe from-zero has --min-tasks 0; with more there is nothing to wake up: --recipe target-tracking"
+        yield "--recipe from-zero needs --min-tasks 0. For 1 or more tasks, use --recipe target-tracking"
     if asked.recipe == "target-tracking" and asked.least == 0:
-        yield "--recipe target-tracking needs --min-tasks 1 or more: it never leaves zero; --recipe from-zero does"
+        yield "--recipe target-tracking cannot scale out from 0 tasks: set --min-tasks 1 or more, or use --recipe from-zero"
     if asked.recipe == "step" and asked.least == 0 and asked.max_lag is None:
-        yield "--min-tasks 0 needs --max-lag: while nobody commits, the age of the lag may not be known, its size is"
+        yield "--min-tasks 0 needs --max-lag: without commits, the age of the lag may be unknown"
     yield from validation.whole("--scale-out-cooldown", asked.scale_out_cooldown, 0, _MOST_COOLDOWN)
     yield from validation.whole("--scale-in-cooldown", asked.scale_in_cooldown, 0, _MOST_COOLDOWN)
 

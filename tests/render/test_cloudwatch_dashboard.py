@@ -27,7 +27,7 @@ def test_the_dashboard_shows_the_lag_with_the_running_tasks() -> None:
             {"stat": "Maximum", "label": "running tasks", "yAxis": "right"},
         ],
     ]
-    assert lag["annotations"]["horizontal"] == [{"label": "most allowed", "value": 12, "yAxis": "right"}]
+    assert lag["annotations"]["horizontal"] == [{"label": "maximum", "value": 12, "yAxis": "right"}]
     assert [each[1] for each in (*age["metrics"], *heartbeat["metrics"])] == ["LagSeconds", "Heartbeat"]
     assert age["annotations"]["horizontal"] == [{"label": "target", "value": 60}]
     assert {each["region"] for each in (lag, age, heartbeat)} == {"eu-west-1"}

@@ -32,23 +32,27 @@ GROUP = {"target": "asg", "asg_name": "workers"}
         ),
         (
             {**SECONDS, "high_resolution": True},
-            ["--high-resolution goes with --recipe step: target tracking on a metric like this knows 60 seconds alone"],
+            ["--high-resolution needs --recipe step: target tracking on such a metric has periods of 60 seconds only"],
         ),
         (
             {**SECONDS, "min_tasks": 0},
-            ["--recipe target-tracking needs --min-tasks 1 or more: it never leaves zero; --recipe from-zero does"],
+            [
+                "--recipe target-tracking cannot scale out from 0 tasks: set --min-tasks 1 or more, or use --recipe from-zero"
+            ],
         ),
         (
             {**SECONDS, "recipe": "from-zero", "min_tasks": 2},
-            ["--recipe from-zero has --min-tasks 0; with more there is nothing to wake up: --recipe target-tracking"],
+            ["--recipe from-zero needs --min-tasks 0. For 1 or more tasks, use --recipe target-tracking"],
         ),
         (
             {"recipe": "step", "max_lag_seconds": 60, "min_tasks": 0},
-            ["--min-tasks 0 needs --max-lag: while nobody commits, the age of the lag may not be known, its size is"],
+            ["--min-tasks 0 needs --max-lag: without commits, the age of the lag may be unknown"],
         ),
         (
             {**SECONDS, "min_tasks": 12},
-            ["--min-tasks is 12 and --max-tasks is 12: the second must be larger, and both from 0 to 10000"],
+            [
+                "--min-tasks is 12 and --max-tasks is 12: --max-tasks must be the larger one, and both must be from 0 to 10000"
+            ],
         ),
         (
             {**SECONDS, "scale_out_cooldown": -1, "scale_in_cooldown": 3601},
