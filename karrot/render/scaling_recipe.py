@@ -111,12 +111,12 @@ def _problems_of_counts(asked: Scaling) -> Iterator[str]:
     if not 0 <= asked.least < asked.max_tasks <= _MOST_TASKS:
         yield (
             f"--min-tasks is {asked.least} and --max-tasks is {asked.max_tasks}: "
-            f"--max-tasks must be the larger one, and both must be from 0 to {_MOST_TASKS}"
+            f"--max-tasks must be larger, and both must be 0 to {_MOST_TASKS}"
         )
     if asked.recipe == "from-zero" and asked.least != 0:
         yield "--recipe from-zero needs --min-tasks 0. For 1 or more tasks, use --recipe target-tracking"
     if asked.recipe == "target-tracking" and asked.least == 0:
-        yield "--recipe target-tracking cannot scale out from 0 tasks: set --min-tasks 1 or more, or use --recipe from-zero"
+        yield "--recipe target-tracking needs --min-tasks 1 or more: only --recipe from-zero scales out from 0"
     if asked.recipe == "step" and asked.least == 0 and asked.max_lag is None:
         yield "--min-tasks 0 needs --max-lag: without commits, the age of the lag may be unknown"
     yield from validation.whole("--scale-out-cooldown", asked.scale_out_cooldown, 0, _MOST_COOLDOWN)

@@ -36,9 +36,7 @@ GROUP = {"target": "asg", "asg_name": "workers"}
         ),
         (
             {**SECONDS, "min_tasks": 0},
-            [
-                "--recipe target-tracking cannot scale out from 0 tasks: set --min-tasks 1 or more, or use --recipe from-zero"
-            ],
+            ["--recipe target-tracking needs --min-tasks 1 or more: only --recipe from-zero scales out from 0"],
         ),
         (
             {**SECONDS, "recipe": "from-zero", "min_tasks": 2},
@@ -50,9 +48,7 @@ GROUP = {"target": "asg", "asg_name": "workers"}
         ),
         (
             {**SECONDS, "min_tasks": 12},
-            [
-                "--min-tasks is 12 and --max-tasks is 12: --max-tasks must be the larger one, and both must be from 0 to 10000"
-            ],
+            ["--min-tasks is 12 and --max-tasks is 12: --max-tasks must be larger, and both must be 0 to 10000"],
         ),
         (
             {**SECONDS, "scale_out_cooldown": -1, "scale_in_cooldown": 3601},
