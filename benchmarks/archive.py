@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from karrot.burrow.payload import to_wire
-from karrot.event_line import encode
+from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive import build
 from support.burrow.lag_events import make_event, make_partition

@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from karrot.installed_distribution import NAME
+from karrot.distribution_conflict import NAME
 
 __all__ = ["__version__"]
 

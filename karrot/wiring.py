@@ -22,10 +22,10 @@ import structlog
 from karrot import __version__, logs, render
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
+from karrot.distribution_conflict import reporter_entry_point
 from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
-from karrot.installed_distribution import reporter_entry_point
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
 from karrot.reporters.base import Context, PullReporter, Reporter

@@ -13,7 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 import karrot
-from karrot.installed_distribution import intruder
+from karrot.distribution_conflict import intruder
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent

@@ -6,7 +6,7 @@ modules only when it runs, so that ``karrot --help`` answers quickly.
 
 import click
 
-from karrot import installed_distribution
+from karrot import distribution_conflict
 from karrot.cli.run_and_exit import CommandModules, Program
 
 __all__ = ["main"]
@@ -36,6 +36,6 @@ _COMMANDS = CommandModules(
 @click.group(
     cls=Program, commands=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(package_name=installed_distribution.NAME, message="karrot %(version)s")
+@click.version_option(package_name=distribution_conflict.NAME, message="karrot %(version)s")
 def main() -> None:
     """Store Burrow's verdicts on Kafka consumer groups, and report them to other systems."""

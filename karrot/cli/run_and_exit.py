@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from karrot import installed_distribution
+from karrot import distribution_conflict
 from karrot.cli.errors import Interrupted, NotDone, Refused
 
 _STANDARD_ERROR = 2
@@ -43,7 +43,7 @@ class Program(click.Group):
             if (error.name or "").partition(".")[0] != "karrot":
                 raise
             # The uninstallation of another distribution removes the files that both have.
-            name = installed_distribution.NAME
+            name = distribution_conflict.NAME
             raise Refused(
                 f"files of '{name}' are missing ({error}): run pip install --force-reinstall {name}"
             ) from error
@@ -57,7 +57,7 @@ class Program(click.Group):
         _open_closed_streams()
         try:
             try:
-                if (intruder := installed_distribution.intruder()) is not None:
+                if (intruder := distribution_conflict.intruder()) is not None:
                     if not intruder.is_ours:
                         raise Refused(str(intruder))
                     Refused(str(intruder)).show()

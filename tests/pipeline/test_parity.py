@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, Source
-from karrot.event_line import line_of
+from karrot.event_json_line import line_of
 from karrot.eventlog.base import StoredEvent, groups
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.pipeline.derive.incidents import incidents

@@ -16,7 +16,7 @@ from typing import Self
 import msgspec
 
 from karrot.event import Kind, LagEvent, Status
-from karrot.event_line import encode
+from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.segment_buffer import GZIP, Compressor, SegmentBuffer
 from karrot.reporters.archive.segment_files import Folder

@@ -5,7 +5,7 @@ from functools import partial
 import click
 
 from karrot.cli.errors import valid
-from karrot.installed_distribution import DOCS_URL
+from karrot.distribution_conflict import DOCS_URL
 
 
 @click.command("alert-rules")

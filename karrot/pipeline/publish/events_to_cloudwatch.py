@@ -21,7 +21,7 @@ import structlog
 
 from karrot import telemetry
 from karrot.clock import Clock
-from karrot.event_line import MalformedLine, decode, event_of
+from karrot.event_json_line import MalformedLine, decode, event_of
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context
 from karrot.reporters.cloudwatch.boto_client import PutMetricData

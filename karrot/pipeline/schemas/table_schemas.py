@@ -324,7 +324,7 @@ REBALANCES: Final = struct(
 """One row per change of a group's generation. ``moved_partitions`` is NULL if the generation before is unknown."""
 
 
-# --- The archive's line, version 1, as ``karrot/event_line.py`` writes it ---
+# --- The archive's line, version 1, as ``karrot/event_json_line.py`` writes it ---
 
 PARTITION_LINE: Final = struct(
     topic=STRING,

@@ -6,7 +6,7 @@ import msgspec
 import structlog
 
 from karrot import telemetry
-from karrot.event_line import encode
+from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.options import Options
 from karrot.reporters.archive.retention import Amount, Contents, Retention

@@ -5,12 +5,12 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from karrot.event_line import encode
+from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 
 
 class Message(NamedTuple):
-    """One event: the key is its group, the value its line (`karrot.event_line`) without the line feed."""
+    """One event: the key is its group, the value its line (`karrot.event_json_line`) without the line feed."""
 
     key: bytes
     value: bytes

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from pyspark.testing import assertSchemaEqual
 
 from karrot.event import LagEvent
-from karrot.event_line import EventLine, PartitionLine, decode
+from karrot.event_json_line import EventLine, PartitionLine, decode
 from karrot.pipeline.ingest.events import SequenceRange, events, in_order, overlap, partitions, read_lines
 from karrot.pipeline.schemas import EVENTS, LINE, PARTITION_LINE, PARTITIONS, with_day
 from support.burrow.lag_events import event_strategy

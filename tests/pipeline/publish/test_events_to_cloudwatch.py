@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from karrot.burrow.payload import to_wire
-from karrot.event_line import encode
+from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.publish.events_to_cloudwatch import NoteStore, Published, Publisher, SendInterrupted
 from karrot.reporters.cloudwatch.boto_client import open_client

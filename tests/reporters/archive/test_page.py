@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from karrot.event_line import EventLine, PartitionLine
+from karrot.event_json_line import EventLine, PartitionLine
 from karrot.reporters.archive.segment_store import SegmentName
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "archive.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import pytest
 
 from karrot.clock import SystemClock
 from karrot.delivery import Delivery
-from karrot.event_line import event_of
+from karrot.event_json_line import event_of
 from karrot.eventlog.base import Cursor
 from karrot.reporters.archive import build
 from support.eventlog.appended_events import append_event

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.event_line import decode
+from karrot.event_json_line import decode
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import Bounded, PacedReporter, Sending, Trouble

@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from karrot.event_line import decode
+from karrot.event_json_line import decode
 from support.kafka.mock_brokers import mock_brokers, read_topic
 from support.service.karrot_service import Service
 from support.service.posting_threads import PostingThreads

@@ -7,7 +7,7 @@ from typing import Any
 
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent
-from karrot.event_line import encode
+from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 from support.burrow.lag_events import make_event
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 from karrot.delivery import PacedFeed
-from karrot.event_line import EventLine, decode
+from karrot.event_json_line import EventLine, decode
 from karrot.eventlog.base import EventLog
 from karrot.reporters.archive import build
 from karrot.reporters.archive.segment_store import SegmentName

@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.event import Source
-from karrot.event_line import encode
+from karrot.event_json_line import encode
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
+from karrot.pipeline.publish.cloudwatch_job import NEWEST, Fanout, newest, notes_beside
 from karrot.pipeline.publish.events_to_cloudwatch import Published, Publisher
-from karrot.pipeline.publish.newest_events_job import NEWEST, Fanout, newest, notes_beside
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.query_runner import run_queries
 from karrot.reporters.cloudwatch.boto_client import open_client

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import LagEvent
-from karrot.event_line import EventLine, MalformedLine, PartitionLine, decode, encode, event_of, line_of
+from karrot.event_json_line import EventLine, MalformedLine, PartitionLine, decode, encode, event_of, line_of
 from karrot.eventlog.base import StoredEvent
 from support.burrow.lag_events import event_strategy, make_event
 from support.burrow.recorded_bodies import recorded_body
