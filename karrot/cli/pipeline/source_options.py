@@ -24,7 +24,7 @@ kafka_options = option_set(
     click.option(
         "--command-config",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="A file with client properties (TLS, SASL, MSK IAM) with Java's names, as for Kafka's own tools.",
+        help="A properties file for the Java client, as Kafka's own tools take it (TLS, SASL, MSK IAM).",
     ),
     click.option(
         "--starting",

@@ -51,7 +51,7 @@ KEY_TYPES: Final[Mapping[int, str]] = MappingProxyType(
         )
     )
 )
-"""The types of records by the first int16 of the key, as Kafka 4 names them. All protocols commit offsets with 1."""
+"""The types of records by the first int16 of the key, as Kafka 4 names them. Commits of all protocols have 1."""
 
 _NULL: Final = 0xFFFF
 """A string's length of -1, read as unsigned."""

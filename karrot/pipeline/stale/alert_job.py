@@ -2,7 +2,8 @@
 
 Spark's file source finds the new files, and a batch becomes a row per partition. The driver keeps its state in
 ``<checkpoint>/state.json``. It writes the state of a batch and the lines to deliver together, before it delivers the
-first line. So a restart loses no line. A line is repeated only if the driver dies between the delivery and its note.
+first line. So a restart loses no line. A line is repeated only if the driver dies after it delivers the line and before
+it records the delivery.
 """
 
 from collections.abc import Callable

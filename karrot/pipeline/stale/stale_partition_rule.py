@@ -5,7 +5,8 @@ A partition of a group is stale for a duration ``D`` if both conditions hold:
 - Its committed offset has been the same for ``D``, up to the newest log-end sample.
 - The log end was beyond this offset in the newest sample, and in the newest sample at least ``D`` before it.
 
-Samples measure the time, so a partition without new samples does not become stale. docs/offsets-jobs.md says why.
+The present time is the time of the newest sample, so a partition without new samples does not become stale.
+docs/offsets-jobs.md says why.
 """
 
 import hashlib
@@ -80,7 +81,7 @@ class StaleState(msgspec.Struct):
     - ``standings``: the newest commit of each partition of a group.
     - ``told``: the open alerts.
     - ``looks``: the log-end samples of each log.
-    - ``held_until_ms``: until when no group of a cluster becomes stale.
+    - ``held_until_ms``: until when no partition of a cluster becomes stale.
     - ``unsent``: the lines that are not delivered yet.
     """
 
@@ -95,10 +96,10 @@ class StaleState(msgspec.Struct):
 class StaleWatch:
     """Finds, batch by batch, the partitions that became stale or are no longer stale. Use it in one thread.
 
-    The reader of ``__consumer_offsets`` is catching up after a time without samples, and while the arriving commits are
-    older than the samples by ``length`` or more. An offset that seems not to move may then have newer commits that are
-    not read yet. So no group of the cluster becomes stale until commits are fresh, or until no commit has come for
-    ``length``.
+    The reader of ``__consumer_offsets`` is catching up after more than ``length`` without samples, and while the
+    arriving commits are older than the newest sample by ``length`` or more. An offset that seems not to move may then
+    have newer commits that are not read yet. So no partition of the cluster becomes stale until a commit arrives that is less than
+    ``length`` older than the newest sample, or until no commit has come for ``length``.
     """
 
     def __init__(self, length: timedelta, state: StaleState) -> None:
@@ -170,7 +171,7 @@ class StaleWatch:
         return newest
 
     def _hold(self, known_until: Mapping[str, int], commits: Mapping[GroupPartition, BatchCommits]) -> None:
-        """Note until when no group of a cluster becomes stale. The first batch sets no time: its rows are history."""
+        """Note until when no partition of a cluster becomes stale. The first batch sets no time: it has old rows."""
         newest_commit: dict[str, int] = {}
         for key, committed in commits.items():
             newest_commit[key.cluster] = max(newest_commit.get(key.cluster, 0), committed.newest.at_ms)
