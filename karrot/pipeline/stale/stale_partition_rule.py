@@ -98,8 +98,8 @@ class StaleWatch:
 
     The reader of ``__consumer_offsets`` is catching up after more than ``length`` without samples, and while the
     arriving commits are older than the newest sample by ``length`` or more. An offset that seems not to move may then
-    have newer commits that are not read yet. So no partition of the cluster becomes stale until a commit arrives that is less than
-    ``length`` older than the newest sample, or until no commit has come for ``length``.
+    have newer commits that are not read yet. So no partition of the cluster becomes stale until a commit
+    arrives that is less than ``length`` older than the newest sample, or until no commit has come for ``length``.
     """
 
     def __init__(self, length: timedelta, state: StaleState) -> None:
