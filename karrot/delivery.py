@@ -1,7 +1,7 @@
 """Hands the events of the log to the reporters, in one thread per reporter, and keeps the log within its bounds.
 
-Only the leader does this. No reporter waits for another one. A cursor moves after the report: after a crash a reporter
-gets one batch twice, and never misses one.
+Only the leader does this. No reporter waits for another one. A reporter's cursor moves after the reporter has handled
+the events. So after a crash a reporter gets one batch twice, but never misses a batch.
 """
 
 import threading
@@ -100,7 +100,7 @@ class Feed(ABC):
 
 @dataclass(slots=True)
 class PushFeed(Feed):
-    """Hands over the events as they arrive. The cursor moves after each report; a failed report is repeated."""
+    """Hands over the events as they arrive. The cursor moves after each handled batch; a failed batch is repeated."""
 
     reporter: PushReporter
 

@@ -1,4 +1,4 @@
-"""Finds a distribution that may have overwritten files of Karrot. Holds the name of Karrot's own distribution.
+"""Finds another installed distribution that may have overwritten files of Karrot.
 
 On the package index, `karrot` is another project. Karrot's own distribution had that name before version 2.0; now it is
 `karrot-burrow`. Both contain a package `karrot`, so pip lets one overwrite and remove files of the other.

@@ -1,6 +1,6 @@
 """Lists the problems that Karrot knows: the runbook of each problem, and the remedy for each problem code.
 
-The pages, the API and `karrot doctor` use both. A runbook has the name of its alert.
+The pages, the API and `karrot doctor` use the runbooks and the remedies. A runbook has the name of an alert.
 """
 
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ def runbook_of_failing(name: str) -> str:
 class Code(NamedTuple):
     """The status, title and remedy of a stable problem code. The log uses the same code.
 
-    `karrot.telemetry.EVENTS_REJECTED` lists the codes of `/burrow`, which are values of its label too.
+    `karrot.telemetry.EVENTS_REJECTED` lists the codes of `/burrow`, because they are values of its label ``code``.
     """
 
     status: int

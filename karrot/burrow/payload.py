@@ -1,4 +1,4 @@
-"""Converts Burrow's JSON to a `LagEvent` and back. No other module knows both."""
+"""Converts the JSON that Burrow sends to a `LagEvent` and back. No other module knows both forms."""
 
 import re
 from datetime import UTC, datetime

@@ -1,8 +1,8 @@
 """Implements Burrow's in-memory storage of one cluster (v1.9.5) as a reference model without I/O.
 
 The rules are those of ``core/internal/storage/inmemory.go``. You put in log end offsets, commits and owners, and fetch
-the partitions of a group. Timestamps are epoch milliseconds, ``now`` is in epoch seconds. Burrow's filters by group
-name are not part of this; the caller applies them.
+the partitions of a group. Timestamps are epoch milliseconds, ``now`` is in epoch seconds. This model does not filter
+groups by name as Burrow does; the caller does that.
 """
 
 from collections import deque

@@ -1,8 +1,9 @@
 """Defines the JSON objects that Burrow v1.0.0 to v1.9.5 sends, field by field, and decodes bodies into them.
 
 Sources: ``core/protocol/evaluator.go``, ``core/protocol/storage.go``, ``core/internal/notifier/helpers.go`` and
-``core/internal/httpserver/structs.go``. The order of fields is Burrow's order. Unknown keys are ignored. A field with
-a default may be missing, because older releases do not send it. ``None`` means ``null`` or missing.
+``core/internal/httpserver/structs.go``. The fields have the order in which Burrow writes them. Unknown keys are
+ignored. A field with a default may be missing, because older releases do not send it. ``None`` means ``null`` or
+missing.
 """
 
 import re
@@ -83,7 +84,7 @@ class Verdict(Struct, kw_only=True):
 
 
 class NotificationJson(Struct, kw_only=True, rename="pascal"):
-    """What ``{{ jsonencoder . }}`` writes. ``Start`` is not decoded, so an invalid start does not refuse the body."""
+    """The output of ``{{ jsonencoder . }}``. ``Start`` is not decoded, so an invalid start does not refuse the body."""
 
     cluster: str
     group: str

@@ -23,7 +23,7 @@ class Refused(click.ClickException):
 
 
 class NotDone(Refused):
-    """Ends a command that ran but did not succeed, or whose answer is no."""
+    """Ends a command that ran but did not succeed, or found nothing."""
 
     exit_code = 1
 

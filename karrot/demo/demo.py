@@ -1,6 +1,6 @@
 """Runs ``karrot demo``: the real service in its own process, between a simulated Burrow and a fake CloudWatch.
 
-The three communicate over HTTP, only on this machine.
+The three programs communicate over HTTP, only on this machine.
 """
 
 import os

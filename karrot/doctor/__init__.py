@@ -1,4 +1,4 @@
-"""Finds faults between Burrow, Karrot and Prometheus, each with the line that fixes it.
+"""Finds faults between Burrow, Karrot and Prometheus, and says for each fault which line of configuration fixes it.
 
 `look` reads each side once into frozen values. Each check is a pure function of these values.
 """

@@ -69,7 +69,7 @@ def understood(kind: type[T], body: bytes, path: str, status: int) -> T:
 
 
 class Parts:
-    """Reads a side part by part. It records a part that cannot be read, and continues with the rest."""
+    """Reads a program's data part by part. If a part cannot be read, records that and continues with the rest."""
 
     def __init__(self) -> None:
         self.unread: list[Unread] = []

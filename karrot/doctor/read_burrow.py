@@ -1,4 +1,4 @@
-"""Reads Burrow: its configuration, its lists, the verdicts on some groups, and the URLs of its notifiers."""
+"""Reads Burrow's configuration, its lists of clusters, topics and groups, some verdicts, and its notifiers' URLs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

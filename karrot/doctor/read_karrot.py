@@ -1,4 +1,4 @@
-"""Reads Karrot through its public routes: health, settings, groups, rejects and metrics."""
+"""Reads health, settings, groups, rejects and metrics of a running Karrot through its public routes."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ class _Rejects(Struct):
 
 
 def read_karrot(url: str, asking: Asking, *, token: str | None = None) -> KarrotSeen | Away:
-    """Karrot's state, or `Away` if nothing answers at the URL or something else than Karrot answers."""
+    """Karrot's state, or `Away` if nothing answers at the URL or if another program answers."""
     with closing(Web(url, asking=asking, token=token)) as web:
         return _read(web)
 

@@ -1,4 +1,4 @@
-"""Reads Prometheus: its targets that are Karrot, their configuration, and the labels that Prometheus stored."""
+"""Reads from Prometheus its configuration, its targets that belong to Karrot, its alert rules and its stored labels."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -46,7 +46,7 @@ class _Yaml(Struct):
 
 
 def read_prometheus(url: str, asking: Asking, *, karrot_url: str | None = None) -> PrometheusSeen | Away:
-    """Prometheus' state, or `Away` if nothing answers at the URL or something else than Prometheus answers."""
+    """Prometheus' state, or `Away` if nothing answers at the URL or if another program answers."""
     with closing(Web(url, asking=asking)) as web:
         return _read(web, karrot_url)
 
@@ -90,7 +90,7 @@ def _config(web: Web) -> Mapping[str, Any]:
     try:
         config = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
-        raise NotTold(f"its configuration is not valid: {error}") from error
+        raise NotTold(f"Prometheus returned a configuration that is not valid YAML: {error}") from error
     return config if isinstance(config, dict) else {}
 
 

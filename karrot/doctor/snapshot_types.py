@@ -24,7 +24,7 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Away(NamedTuple):
-    """A side that did not answer, or answered wrongly. ``said`` is the error message."""
+    """Burrow, Karrot or Prometheus, if it did not answer or answered wrongly. ``said`` is the error message."""
 
     side: str
     url: str
@@ -32,7 +32,7 @@ class Away(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """A part of a side that could not be read. ``said`` is the error message."""
+    """A part of Burrow's, Karrot's or Prometheus' data that could not be read. ``said`` is the error message."""
 
     what: str
     said: str
@@ -76,8 +76,8 @@ def seconds(text: str) -> float:
 class BurrowSeen:
     """The visible part of Burrow's configuration, Burrow's lists, and the verdicts on some of its groups.
 
-    ``ready`` is ``None`` if Burrow is too old to report it. ``listed`` are the clusters of its storage. ``groups`` has
-    the names of groups and ``topics`` the number of topics, without the clusters whose lists could not be read.
+    ``ready`` is ``None`` if Burrow is too old to report it. ``listed`` are the clusters of Burrow's storage. ``groups``
+    has the names of groups and ``topics`` the number of topics, without the clusters whose lists could not be read.
     ``karrot_url`` is the URL given with ``--karrot``.
     """
 
@@ -169,7 +169,7 @@ class ReadSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KarrotSeen:
-    """Karrot's state as its routes show it. ``now`` is the time of its own clock.
+    """Karrot's state as its routes show it. ``now`` is the time on Karrot's machine.
 
     ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` if they could not be read.
     ``has_all_groups`` is false if there were too many to read. ``histories`` has the newest events of some groups,
@@ -235,7 +235,7 @@ class Target(Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSeen:
-    """Prometheus' data about Karrot. ``now`` is the time of its own clock, ``targets`` are the targets that are Karrot.
+    """Prometheus' data about Karrot. ``now`` is Prometheus' time, ``targets`` are the targets that belong to Karrot.
 
     ``exported`` are the labels of Karrot that Prometheus renamed to ``exported_...``. ``series`` is the number of
     samples of ``karrot_consumer_lag``, ``doubled`` the number of groups with more than one of them. ``rules`` has all
@@ -255,7 +255,7 @@ class PrometheusSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Each side as it was read; ``None`` for a side that was not given."""
+    """The data read from Burrow, Karrot and Prometheus; ``None`` for a program whose URL was not given."""
 
     burrow: BurrowSeen | Away | None = None
     karrot: KarrotSeen | Away | None = None

@@ -1,7 +1,7 @@
 """Defines the interface of the event log: its values, its methods and its exceptions.
 
-Every worker appends to the log and reads from it. Everything that all workers must be able to show is kept in the log
-and nowhere else.
+Every worker appends to the log and reads from it. Data that every worker must be able to show are kept only in
+the log.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -158,7 +158,7 @@ class Changed(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """A counter's value, summed over all workers since the log was created."""
+    """The value of a counter, summed over all workers since the log was created."""
 
     name: str
     labels: tuple[tuple[str, str], ...]

@@ -1,4 +1,4 @@
-"""Computes the state of a group after one more event: the summary of its newest event, and its incident. Pure.
+"""Computes a group's state after one more event: the summary of the newest event, and the incident. No I/O.
 
 Burrow gives an incident one id, from the first verdict worse than OK to the first OK. Burrow never repeats a lost
 close, forgets ids in a failover, and reports some incidents only by their close. So the log has its own rule: the first
@@ -26,7 +26,7 @@ REMEMBERED = 8
 class Arrival:
     """An event that is not stored yet, with everything that can be computed before its transaction.
 
-    ``log_time_ms`` is the log time of its arrival; ``observed_log_ms`` is the log time of its observation.
+    ``log_time_ms`` is the log time when the event arrived; ``observed_log_ms`` is the log time of the observation.
     """
 
     key: GroupKey
@@ -46,8 +46,8 @@ class Arrival:
 class GroupRow(NamedTuple):
     """A group as a log stores it.
 
-    ``seq`` is its newest event by time of observation, ``last_seq`` by arrival. ``log_time_ms`` is when the newest
-    event was observed. ``expired`` says that the group became silent and was counted as expired.
+    ``seq`` is the group's newest event by time of observation, ``last_seq`` by arrival. ``log_time_ms`` is when the
+    newest event was observed. ``expired`` says that the group became silent and was counted as expired.
     """
 
     seq: int

@@ -1,4 +1,4 @@
-"""Provides file locks between processes (``flock``). A lock ends when its process ends, for whatever reason."""
+"""Provides file locks between processes (``flock``). A lock ends with the last process that shares it."""
 
 import fcntl
 import os

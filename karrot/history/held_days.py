@@ -1,4 +1,4 @@
-"""Finds the days that the tables hold, so that "nothing happened" differs from "nothing is known".
+"""Finds the days that the tables hold, so that a day without incidents differs from a day without data.
 
 ``karrot pipeline derive`` writes the incidents of all days last. Then it notes the finished days in ``_derived.json``.
 If a day of ``verdict_runs`` is not in this note, it may have incidents that no table has yet. Before ``derive``

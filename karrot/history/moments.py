@@ -9,10 +9,13 @@ from karrot.settings import types
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 IN_SPAN = "epoch_ms(minute) >= $start AND epoch_ms(minute) < $end"
-"""SQL for the minutes of a time range; bind its `bounds`."""
+"""An SQL condition for the minutes of a time range. `bounds` makes its parameters."""
 _MS = timedelta(milliseconds=1)
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
-"""The earliest moment that users may write. It leaves room to look back, and is before ``now`` minus a century."""
+"""The earliest moment that users may write.
+
+Code can still subtract a time from it, and it is earlier than ``now`` minus a century (the longest relative time).
+"""
 _LONGEST_SECONDS = 100 * 366 * 86_400
 _RELATIVE = re.compile(r"(?:now-)?([0-9.]+ ?[A-Za-z]+)", re.ASCII)
 _STEP = types.duration(60, 366 * 86_400)
@@ -20,7 +23,7 @@ _AGO = types.duration(0, _LONGEST_SECONDS)
 
 
 def bounds(span: TimeRange) -> dict[str, object]:
-    """Both ends in milliseconds since 1970, by their names in the queries."""
+    """The query parameters ``start`` and ``end`` of a time range, in milliseconds since 1970."""
     return {"start": epoch_ms(span.start), "end": epoch_ms(span.end)}
 
 
@@ -37,12 +40,12 @@ def epoch_ms(moment: datetime) -> int:
 def moment(text: str, now: datetime) -> datetime:
     """Parse ``now``, a time before now (``24h`` or ``now-24h``), or ISO 8601 (UTC unless it has another offset).
 
-    A date means its midnight. Raises `ValueError` with a sentence.
+    A date without a time means 00:00 UTC of that day. Raises `ValueError` with a message for the user.
     """
     if text == "now":
         return now
     if ago := _RELATIVE.fullmatch(text):
-        return now - timedelta(seconds=types.checked(_AGO, "a time ago", ago[1]))
+        return now - timedelta(seconds=types.checked(_AGO, "the time before now", ago[1]))
     try:
         read = datetime.fromisoformat(text)
         read = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
@@ -50,7 +53,8 @@ def moment(text: str, now: datetime) -> datetime:
         read = datetime.min.replace(tzinfo=UTC)
     if read < _EARLIEST:
         raise ValueError(
-            f"{types.quoted(text)} is not a time: write 2026-11-20, 2026-11-20T09:30, 24h (ago), 7d or now"
+            f"{types.quoted(text)} is not a time: write 2026-11-20, 2026-11-20T09:30 (not before 1900), "
+            "24h (ago), 7d or now"
         )
     return read
 

@@ -1,6 +1,6 @@
 """Finds the newest commits, log ends and members of groups as of a moment.
 
-They are read from the streamed tables. So an answer does not need ``derive``, and is as fresh as the newest batch. A
+This module reads the streamed tables. So an answer does not need ``derive``, and includes the newest batch. A
 record that was written twice counts once, because each query asks for the newest record.
 """
 

@@ -1,4 +1,4 @@
-"""Defines the history's answers and errors. Moments are in UTC, lags are messages, and ``None`` means "unknown"."""
+"""Defines the history's answers and errors. Moments are in UTC, lags are in messages, and ``None`` means "unknown"."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,8 +36,8 @@ class GroupHistory:
 class SeriesPoint(NamedTuple):
     """The values of one step of a time series, which begins at ``at``, in the order of the series' metrics.
 
-    It is a tuple and not a dataclass, because an answer has tens of thousands of points, and a tuple is made in half
-    the time.
+    The class is a tuple and not a dataclass, because an answer has tens of thousands of points, and Python makes a
+    tuple in half the time.
     """
 
     at: datetime
@@ -168,8 +168,8 @@ class RiskKind(StrEnum):
 class Risk:
     """A partition of a group at risk.
 
-    ``at`` is when it happens or happened, ``offset`` the last committed offset. ``margin`` is this offset minus the log
-    start; a negative margin counts lost messages. ``because`` is the reason in a few words.
+    ``at`` is when the risk happens or happened, ``offset`` the last committed offset. ``margin`` is this offset minus
+    the log start; a negative margin counts lost messages. ``because`` is the reason in a few words.
     """
 
     kind: RiskKind

@@ -1,4 +1,4 @@
-"""Finds committed offsets that Kafka has deleted or will delete, or whose messages it deletes before they are read.
+"""Finds committed offsets that Kafka has deleted or will delete, or whose messages Kafka deletes before they are read.
 
 Kafka 2.1 and later (KIP-211) deletes a committed offset at these times; older versions always use ``expire_ts``:
 
@@ -8,7 +8,7 @@ Kafka 2.1 and later (KIP-211) deletes a committed offset at these times; older v
 - If the group never had members (``assign()``): ``offsets.retention.minutes`` after the last commit.
 
 Groups of the KIP-848 protocol keep their members in records of other types, so here they count as groups without
-members. Their offsets are at risk only after that time without a commit.
+members. Their offsets are at risk only after ``offsets.retention.minutes`` without a commit.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _NEVER_MS = epoch_ms(datetime(9999, 1, 1, tzinfo=UTC))
 
 
 class Bounds(NamedTuple):
-    """The limits of a risk: it happens ``within`` this time, with this ``retention`` of offsets in Kafka."""
+    """The limits of the search: a risk happens ``within`` this time, if Kafka keeps offsets for ``retention``."""
 
     within: timedelta
     retention: timedelta

@@ -43,7 +43,7 @@ class History:
     """Queries the tables in a directory, from any number of threads. Answers cannot be changed.
 
     An answer shows each table as it was at one moment, also while ``karrot pipeline derive`` replaces days of it. A
-    method raises a `HistoryError` with a sentence if it cannot answer. An empty answer is not an error.
+    method raises a `HistoryError` with a message for the user if it cannot answer. An empty answer is not an error.
     """
 
     def __init__(self, tables: Path, *, threads: int = 2, memory: str = "512MB") -> None:

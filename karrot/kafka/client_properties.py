@@ -1,6 +1,7 @@
 """Reads Kafka client properties from a file, and completes them for librdkafka with addresses and IAM tokens.
 
-The file that Kafka's own tools take with ``--command-config`` works here too, as far as librdkafka has the feature.
+The file that Kafka's own tools take with ``--command-config`` works here too, if librdkafka supports the properties in
+it.
 """
 
 import re
@@ -16,7 +17,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class PropertiesError(ValueError):
-    """A file of properties cannot be used; the message is a sentence without the values of properties."""
+    """A file of properties cannot be used; the message does not contain the values of properties."""
 
 
 def translated(given: Mapping[str, str]) -> dict[str, str]:

@@ -55,7 +55,7 @@ RUNTIME: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class SparkUnavailable(RuntimeError):  # noqa: N818 (names the state of the machine)
-    """Spark cannot run on this machine. The text is a sentence that says what to install."""
+    """Spark cannot run on this machine. The message says what to install."""
 
 
 def session(

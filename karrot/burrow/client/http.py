@@ -27,15 +27,18 @@ class BurrowError(Exception):
 
 
 class NotFound(BurrowError):  # noqa: N818 (Burrow's own name for this answer)
-    """Burrow works, and does not know the cluster, the topic, the group or the module (any more)."""
+    """Burrow answers, but it does not know the cluster, the topic, the group or the module (any more)."""
 
 
 class Unavailable(BurrowError):  # noqa: N818 (the name describes Burrow)
-    """There was no answer in time, or it was incomplete or 5xx. Another try later may succeed."""
+    """There was no answer in time, or the answer was incomplete, or its status was 5xx. A later try may succeed."""
 
 
 class UnknownCall(BurrowError):  # noqa: N818 (the name describes the request)
-    """Burrow does not have this call: it is an old release, or the URL is not its root. No group is affected."""
+    """Burrow does not know this path: Burrow is an old release, or the configured URL is not the root of its API.
+
+    This error says nothing about a group.
+    """
 
 
 class Unaddressable(BurrowError):  # noqa: N818 (the name describes the group's name)
@@ -47,7 +50,7 @@ class Unreadable(BurrowError):  # noqa: N818 (the name describes the answer)
 
 
 def shown(text: str | bytes) -> str:
-    """A text from outside, safe to quote in a message: one line, limited in length, without control characters."""
+    """Make a text from outside safe to quote in a message: one line, limited in length, without control characters."""
     plain = text.decode(errors="replace") if isinstance(text, bytes) else text
     plain = plain.strip()
     return ascii(plain if len(plain) <= _SHOWN else f"{plain[:_SHOWN]}...")
@@ -64,7 +67,10 @@ class Answer(NamedTuple):
 
 
 class _Broken(Unavailable):
-    """The connection was refused or broke. A retry soon may succeed: Burrow restarts, or dropped an idle connection."""
+    """The connection was refused or broke.
+
+    Another try after a short time may succeed, because Burrow is restarting or has closed an idle connection.
+    """
 
 
 def wall_ms() -> int:
@@ -76,10 +82,10 @@ def wall_ms() -> int:
 class Asking:
     """The limits and retries of requests to Burrow.
 
-    ``timeout_s`` applies to opening the connection, to each wait on it, and to reading the whole body. If a connection
-    is refused or breaks, the request is repeated up to ``retries`` times, after ``backoff_s``, twice that, and so on. A
-    request that timed out is not repeated, because Burrow may still be working on it. Up to ``connections`` connections
-    stay open, so that this many threads can send requests without opening new ones.
+    ``timeout_s`` limits the time to open the connection, each wait for data, and the time to read the whole body. If a
+    connection is refused or breaks, the request is repeated up to ``retries`` times, after ``backoff_s``, twice that,
+    and so on. A request that timed out is not repeated, because Burrow may still be working on it. Up to
+    ``connections`` connections stay open, so that this many threads can send requests without opening new ones.
     """
 
     timeout_s: float = 5.0
@@ -141,7 +147,7 @@ class Asking:
 
 
 def _reason(error: BaseException) -> str:
-    """The operating system's message if it caused the error; otherwise the text of the cause."""
+    """Return the operating system's message if the cause is an error of the system, else the message of the cause."""
     cause = error.__cause__ or error.__context__
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror

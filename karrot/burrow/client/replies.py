@@ -18,10 +18,10 @@ from karrot.event import OffsetSample
 
 @dataclass(frozen=True, slots=True)
 class StoredPartition:
-    """What Burrow stores for one partition of a group: its window, oldest first.
+    """The stored window of one partition of a group, as Burrow reports it, oldest commit first.
 
-    ``offsets`` has one slot per interval; a slot without a commit is ``None``. It is empty if Burrow has seen only
-    other partitions of the topic.
+    ``offsets`` has one slot per interval; a slot without a commit is ``None``. ``offsets`` is empty if Burrow has seen
+    only other partitions of the topic.
     """
 
     offsets: tuple[OffsetSample | None, ...]

@@ -52,7 +52,7 @@ class Burrow:
 
     Every method sends one request (see `Asking` for timeouts and retries). It raises `BurrowError` or a subclass:
     `Unavailable` (no answer, or 5xx), `NotFound`, `UnknownCall` (an older Burrow), `Unaddressable` or `Unreadable`.
-    Lists are sorted here, because Burrow's order is random. Safe to use from several threads.
+    Lists are sorted here, because Burrow returns them in random order. Safe to use from several threads.
     """
 
     def __init__(

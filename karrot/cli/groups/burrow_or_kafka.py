@@ -1,4 +1,4 @@
-"""Reads consumer groups from Burrow's REST API or Kafka's admin API, behind one interface. Kafka has no status."""
+"""Reads consumer groups from Burrow's REST API or Kafka's admin API, behind one interface."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,8 +26,9 @@ _AT_ONCE = 8
 class GroupAnswers:
     """The verdicts on groups, in the order of their names, and the errors by group.
 
-    ``teller`` names the source. ``healths`` has Kafka's data about the groups, if Kafka was asked. Without Burrow, the
-    verdicts have a lag but no status. Rebalances are counted between two requests to Kafka, so the first has no count.
+    ``teller`` names the source of the verdicts. ``healths`` has Kafka's data about the groups, if Kafka was asked.
+    Without Burrow, the verdicts have a lag but no status. Rebalances are counted between two requests to Kafka, so the
+    first has no count.
     """
 
     cluster: str

@@ -1,4 +1,4 @@
-"""Fakes Burrow: it applies the reference rules and the notifier's rules to a simulated Kafka, by the caller's clock.
+"""Fakes Burrow: applies the reference rules and the notifier's rules to a simulated Kafka, with times from the caller.
 
 Nothing here sleeps or sends. `FakeBurrow.due` returns what Burrow would have posted up to a given time.
 """
@@ -120,7 +120,7 @@ class Post(NamedTuple):
 
 
 class FakeBurrow:
-    """One Burrow for several clusters, and other Burrows that wait for its lock.
+    """One Burrow for several clusters, and other Burrows that wait for the ZooKeeper lock.
 
     The simulated times of all events depend only on the seed, so ``due`` returns the same posts however often it is
     called. ``speed`` makes simulated seconds shorter: rates grow and intervals shrink. Every timestamp is a time of the

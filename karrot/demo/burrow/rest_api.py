@@ -1,7 +1,8 @@
 """Serves the fake Burrow's REST API v3, with the same answers as Burrow v1.9.5 (``core/internal/httpserver``).
 
-The JSON is the same as Go's: the same keys in the same order, lists in random order, and partitions grouped by topic in
-random order of topics. An unknown name gives 404. A verdict NOTFOUND also gives 404, but with ``error`` false.
+The JSON is the same as the JSON of Burrow, which is written in Go: the same keys in the same order, lists in random
+order, and partitions grouped by topic in random order of topics. An unknown name gives 404. A verdict NOTFOUND also
+gives 404, but with ``error`` false.
 """
 
 import threading
@@ -236,7 +237,7 @@ def _stored(tracked: TrackedPartition) -> dict[str, Any]:
 
 
 class BurrowServer:
-    """The HTTP server of the fake REST API, on loopback. It serves inside ``with``. Port 0 takes a free port."""
+    """The HTTP server of the fake REST API, on loopback, for use in a ``with`` block. Port 0 takes a free port."""
 
     def __init__(self, api: RestApi, port: int = 0) -> None:
         self._server = _Server(api, port)

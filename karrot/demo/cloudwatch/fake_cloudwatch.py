@@ -27,7 +27,7 @@ class CallerConnection(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing: calls are recorded."""
+        """Log nothing, because the handler records each call."""
 
     def do_GET(self) -> None:
         """Read the request and send the handler's answer."""
@@ -56,10 +56,11 @@ class CallerConnection(BaseHTTPRequestHandler):
 
 
 class FakeCloudWatch(ThreadingHTTPServer):
-    """An HTTP server for CloudWatch's PutMetricData on 127.0.0.1, which enforces every documented limit.
+    """An HTTP server for CloudWatch's PutMetricData on 127.0.0.1. It enforces every documented limit.
 
-    ``port`` 0 takes a free port. It serves inside ``with``, or from `start` to `close`. Tests subclass it and
-    ``connection`` to inject faults. Raises OSError if the port is in use.
+    ``port`` 0 takes a free port. The server answers requests inside a ``with`` block, or from `start` until `close`. To
+    inject faults, tests use a subclass of this server, and a subclass of `CallerConnection` as ``connection``. Raises
+    OSError if the port is in use.
     """
 
     daemon_threads = False  # closing joins them: no thread outlives the server
@@ -107,7 +108,7 @@ class FakeCloudWatch(ThreadingHTTPServer):
         while not self.closing.is_set():
             self.handle_request()
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 (socketserver's)
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 (socketserver passes both)
         """Refuse new connections after `close` has begun."""
         return not self.closing.is_set()
 

@@ -1,4 +1,4 @@
-"""Defines findings and checks. A finding has a level, a fault and the line that fixes it; checks make findings."""
+"""Defines findings and the checks that make them. A finding has a level, a fault and the line that fixes the fault."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

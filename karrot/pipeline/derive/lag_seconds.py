@@ -2,7 +2,7 @@
 
 A verdict knows only the log ends of the last minutes. For a group that is further behind, the verdict extrapolates: it
 divides the lag by the produce rate of those minutes. After a nightly batch has ended, this estimate is hours too high.
-The history has other verdicts and polls, so it knows when the log end was at that offset.
+The tables have later verdicts and polls, so they show when the log end was at that offset.
 
 Between two samples that are not too far apart, the log end is interpolated, as if the log grew evenly. Before the first
 sample and after the last one, the time is unknown.

@@ -1,7 +1,7 @@
 """Derives ``offsets_minute``, ``partition_lag_minute`` and ``rebalances`` from commits, log ends and members.
 
-A partition has lag also while its group commits nothing. So a day begins with the newest commits of the days before,
-and its lag in seconds also uses the log-end samples of the day before. Each day leaves a mark: a hash of the rows that
+A partition has lag also while the group commits nothing. So a day begins with the newest commits of the days before,
+and the lag in seconds also uses the log-end samples of the day before. Each day leaves a mark: a hash of the rows that
 the next day needs. If the mark differs from the last run's, the next day is derived again.
 """
 
@@ -37,7 +37,7 @@ class MidnightEdges(NamedTuple):
 
 
 class DayHandover(NamedTuple):
-    """What a day hands on to the next day: the mark of these rows, and the numbers of rows near its midnights."""
+    """The data that a day hands to the next day: the mark of the needed rows, and the numbers of rows at midnight."""
 
     mark: str = ""
     edges: MidnightEdges = MidnightEdges()

@@ -2,9 +2,9 @@
 
 Lines that cannot be read become rows of ``quarantine``.
 
-The archive and ingest both deliver at least once, so lines may repeat. Usually no line does, and that is cheap to see:
-each segment has consecutive numbers of its log, and no two segments overlap. Only if this check fails are all events
-compared with each other.
+The archive and ingest both deliver at least once, so lines may repeat. Usually no line repeats, and a cheap check
+proves this: each segment has consecutive sequence numbers of one log, and no two segments overlap. Only if this check
+fails are all events compared with each other.
 """
 
 from collections.abc import Iterable

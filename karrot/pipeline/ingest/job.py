@@ -49,8 +49,8 @@ from karrot.pipeline.stream.query_runner import (
 class IngestSummary:
     """Counts the lines that a run read and what became of them.
 
-    ``missing`` lines are promised by the names of short segments. ``lost`` lines were deleted from the topic before
-    they were read.
+    ``missing`` lines are not in a segment although the number in its name includes them. ``lost`` lines were deleted
+    from the topic before they were read.
     """
 
     batches: int = 0
@@ -88,7 +88,7 @@ class IngestSummary:
 
 @dataclass(slots=True)
 class Ingest:
-    """The job: writes event lines batch by batch; ``tell`` gets the summary of each batch.
+    """The job: writes event lines batch by batch, and calls ``tell`` with the summary of each batch.
 
     Two jobs must not write into the same tables, because neither would see the other's events.
     """

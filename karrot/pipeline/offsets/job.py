@@ -43,8 +43,9 @@ class OffsetsSummary:
     """Counts the records that a run read and what became of them.
 
     - ``others``: records whose type has no table, by the name of the type.
-    - ``offsets``: offsets of the topic that were passed; 0 if the records come from files.
-    - ``lost``: those of them that the broker deleted before the job read them. `absent` counts those without a record.
+    - ``offsets``: offsets of the topic that the run passed; 0 if the records come from files.
+    - ``lost``: offsets whose records the broker deleted before the job read them.
+    - `absent`: passed offsets without a record.
     - ``published``: records that were sent to the JSON topic.
     - ``looks``: log-end samples that were written; ``bad_looks``: samples that were left out.
     """

@@ -1,6 +1,6 @@
 """Writes the table ``ends``: log end offsets from polls of Kafka, or from files of other pollers.
 
-The job polls also while no group commits: then it matters whether a log still grows.
+The job also polls while no group commits, because the lag depends on whether a log still grows.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -138,7 +138,7 @@ def ends(samples: DataFrame, cluster: str) -> DataFrame:
 class LandEnds:
     """The job that reads log-end samples from Parquet files.
 
-    Their columns are ``topic, partition, start_offset, end_offset, observed_at``. A sample may have no
+    The files have the columns ``topic, partition, start_offset, end_offset, observed_at``. A sample may have no
     ``start_offset``. A sample without another column, or with an impossible time, is left out and counted in ``total``.
     """
 

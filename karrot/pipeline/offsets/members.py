@@ -3,9 +3,9 @@
 These records are few and hold arrays of arrays, so Python parses them one by one. There are a hundred times as many
 commits; they stay in the JVM.
 
-The layout is that of Kafka's ``GroupMetadataValue.json``, big-endian. Versions 0 to 3 have int16 and int32 lengths.
-From version 4 on, lengths are unsigned varints, and there are tagged fields. A member's assignment is a field of bytes
-in the clients' own protocol (``ConsumerProtocolAssignment.json``), which has no varints.
+Kafka's ``GroupMetadataValue.json`` defines the layout. Numbers are big-endian. Versions 0 to 3 have int16 and int32
+lengths. From version 4 on, lengths are unsigned varints, and there are tagged fields. A member's assignment is a field
+of bytes in the clients' own protocol (``ConsumerProtocolAssignment.json``), which has no varints.
 """
 
 from collections.abc import Iterable, Iterator
@@ -46,7 +46,7 @@ class UnreadableMetadata(ValueError):  # noqa: N818 (names the state of the reco
 class AssignedMember(NamedTuple):
     """A member of a group. ``assigned`` are topics and partitions, in the leader's order.
 
-    It is empty if the group's protocol is not that of consumers.
+    ``assigned`` is empty if the group's protocol is not the protocol of consumers.
     """
 
     member_id: str | None

@@ -65,7 +65,7 @@ def notes_beside(spark: SparkSession, checkpoint: str) -> NoteStore:
 
 @dataclass(frozen=True, slots=True)
 class Fanout:
-    """The job: publishes the newest events of each batch; ``tell`` gets the summary of each batch.
+    """The job: publishes the newest events of each batch, and calls ``tell`` with the summary of the batch.
 
     A second job or the service must not publish the same groups at the same time.
     """

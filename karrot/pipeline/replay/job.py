@@ -20,7 +20,7 @@ _DAY = timedelta(days=1)
 
 
 class NothingToReplayError(LookupError):
-    """The tables have no commits or no log ends of the requested time. The text says what they have."""
+    """The tables have no commits or no log ends of the requested time. The message names the times in the tables."""
 
 
 @dataclass(frozen=True, slots=True)

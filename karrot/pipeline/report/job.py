@@ -32,7 +32,7 @@ _WEEK = timedelta(days=6)
 
 
 class NothingToReportError(LookupError):
-    """The tables have no day of the period. The text says which days they have."""
+    """The tables have no day of the period. The message names the days in the tables."""
 
 
 class _Rules(NamedTuple):

@@ -39,7 +39,7 @@ MOST_UNSENT: Final = 10_000
 
 
 class Undelivered(Exception):  # noqa: N818 (names what happened)
-    """A line could not be delivered, and waits for the next batch. The text is a reason without the address."""
+    """A line could not be delivered, and waits for the next batch. The message is the reason without the address."""
 
 
 def to_stream(stream: TextIO) -> Callable[[str], None]:
@@ -88,7 +88,7 @@ class DeliverySummary:
 class StaleAlerts:
     """The job: finds stale partitions batch by batch and delivers a line for each alert.
 
-    ``deliver`` takes a line or raises `Undelivered`. ``tell`` gets the summary of each batch. Files of days before
+    ``deliver`` sends a line or raises `Undelivered`. The job calls ``tell`` with the summary of each batch. Files of days before
     ``since`` are not read. Two jobs must not share a checkpoint.
     """
 

@@ -41,7 +41,7 @@ class GroupPartition(NamedTuple):
 
 
 class RecordPosition(NamedTuple):
-    """The time and place of a record of ``__consumer_offsets``. Records are ordered by it."""
+    """The time and place of a record of ``__consumer_offsets``. Records are sorted by this position."""
 
     at_ms: int
     log_offset: int
@@ -77,7 +77,7 @@ class OpenAlert(NamedTuple):
 class StaleState(msgspec.Struct):
     """The state that survives a restart, as ``state.json`` has it.
 
-    - ``batch``: the last batch in it.
+    - ``batch``: the last batch that changed this state.
     - ``standings``: the newest commit of each partition of a group.
     - ``told``: the open alerts.
     - ``looks``: the log-end samples of each log.

@@ -8,8 +8,8 @@
 Names that begin with ``.`` or ``_`` are not data: Spark, DuckDB, Athena and Trino ignore them.
 
 Spark gives its files new names with every write. So the names of a day's files change when rows are added, rewritten or
-removed. The note ``_derived.json`` holds a digest of these names, and the rules by which the days were derived. Other
-rules make other rows.
+removed. The note ``_derived.json`` holds a digest of these names, and the rules by which the days were derived. If the
+rules change, the derived rows change too.
 """
 
 import hashlib

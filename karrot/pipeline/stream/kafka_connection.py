@@ -1,7 +1,8 @@
-"""Defines how Spark's Kafka connector reaches a cluster, and where it starts to read a topic. It does not need Spark.
+"""Defines how Spark's Kafka connector reaches a cluster, and where it starts to read a topic.
 
-Client properties have Java's names, as in a file for ``--command-config`` of Kafka's own tools. Their values may be
-secrets, so no ``repr`` and no error message contains them.
+This module does not import Spark. Client properties have the names of Kafka's Java client, as in a file for
+``--command-config`` of Kafka's own tools. The values of properties may be secrets, so no ``repr`` and no error message
+contains them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +54,10 @@ class KafkaConnection:
 
     @classmethod
     def of(cls, addresses: Sequence[str], properties: Path | None = None) -> Self:
-        """Make a connection, with the properties of a file if one is given. Raises `PropertiesError`."""
+        """Describe a connection; if ``properties`` is a path, read the client properties from that file.
+
+        Raises `PropertiesError`.
+        """
         return cls(tuple(addresses), {} if properties is None else read(properties, _javas))
 
     @property
@@ -63,7 +67,7 @@ class KafkaConnection:
         return {**given, "kafka.bootstrap.servers": ",".join(self.addresses)}
 
     def without_values(self, text: str) -> str:
-        """Remove the values of the properties from a text of Spark or Kafka."""
+        """Remove the property values from a message that Spark or Kafka wrote."""
         return without_values(text, self.properties)
 
 
@@ -91,7 +95,7 @@ def _javas(given: Mapping[str, str]) -> dict[str, str]:
     """Remove the properties in `_OURS`. Raises `PropertiesError` for a name of librdkafka."""
     for name in given.keys() & _LIBRDKAFKAS.keys():
         raise PropertiesError(
-            f"{name} is librdkafka's name, and Spark's connector takes Java's: {_LIBRDKAFKAS[name]} "
-            "(which karrot watch takes as well)"
+            f"{name} is a property of librdkafka. Spark's connector needs the name of the Java client: "
+            f"write {_LIBRDKAFKAS[name]} (karrot watch accepts this too)"
         )
     return {name: value for name, value in given.items() if name not in _OURS}

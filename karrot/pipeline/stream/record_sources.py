@@ -70,11 +70,11 @@ RECORD: Final = (
 
 
 class NoRecords(LookupError):  # noqa: N818 (names the state of the source)
-    """The topic or the directory has no records that can be read. The message is a sentence."""
+    """The topic or the directory has no records that can be read. The message is for the user."""
 
 
 class ConnectorMissing(RuntimeError):  # noqa: N818 (names the state of the machine)
-    """Spark has no Kafka connector. The text is a sentence with the option that adds it."""
+    """Spark has no Kafka connector. The message names the option that adds the connector."""
 
     def __init__(self) -> None:
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
@@ -92,7 +92,10 @@ class PassedOffsets(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """The offsets from ``first`` up to, not including, ``until``. A lower ``until``: the topic was created again."""
+    """The offsets from ``first`` up to, not including, ``until``.
+
+    If ``until`` is lower than ``first``, the topic was created again.
+    """
 
     first: int
     until: int

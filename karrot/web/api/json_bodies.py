@@ -1,6 +1,6 @@
 """Makes the JSON bodies of the API from the event log's types.
 
-The same types write the answers and describe them in ``/openapi.json``.
+The classes in this module define the JSON answers and their description in ``/openapi.json``.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BadPartitions(msgspec.Struct):
-    """Partitions worse than OK, by status."""
+    """The number of partitions in each status worse than OK."""
 
     WARN: int
     STOP: int
@@ -24,7 +24,7 @@ class BadPartitions(msgspec.Struct):
 
 
 class OpenIncident(msgspec.Struct):
-    """The open incident of a group. ``id`` is Burrow's id."""
+    """The open incident of a group. ``id`` is the id that Burrow (or watch) gave to the incident."""
 
     id: str
     since: datetime | None
@@ -66,16 +66,20 @@ class Group(msgspec.Struct):
 
 
 class GroupPage(msgspec.Struct):
-    """Groups in the order of cluster and name. ``next`` is the ``after`` of the next page; null on the last page."""
+    """Groups in the order of cluster and name.
+
+    To get the next page, send ``next`` as the parameter ``after``. On the last page, ``next`` is null.
+    """
 
     groups: list[Group]
     next: str | None
 
 
 class Commit(msgspec.Struct):
-    """One stored commit. ``timestamp_ms`` is the source's value; ``committed_at`` is null if it is no valid time.
+    """One stored commit.
 
-    ``lag`` is the lag when the commit was seen.
+    ``timestamp_ms`` is the commit's time as the source gave it. ``committed_at`` is the same time, or null if that
+    value is not a valid time. ``lag`` is the lag when the commit was seen.
     """
 
     offset: int
@@ -139,13 +143,19 @@ class RejectedBody(msgspec.Struct):
 
 
 class Rejects(msgspec.Struct):
-    """The newest refused bodies, newest first. A request refused by its headers has no body and is only counted."""
+    """The newest refused bodies, newest first.
+
+    A request that was refused because of its headers is only counted; there is no body to keep.
+    """
 
     rejects: list[RejectedBody]
 
 
 def instant(epoch_ms: int | None) -> datetime | None:
-    """Epoch milliseconds as a time in UTC; ``None`` outside the calendar's range (Burrow misreads some commits)."""
+    """Convert epoch milliseconds to a time in UTC.
+
+    Returns ``None`` for a value outside the calendar's range, which can come from a commit that Burrow misread.
+    """
     if epoch_ms is None:
         return None
     try:
@@ -160,7 +170,10 @@ def group_shape(state: GroupState) -> Group:
 
 
 def group_detail(state: GroupState, newest: StoredEvent | None, recent: list[StoredEvent]) -> GroupDetail:
-    """A group with all details. ``newest`` is the event that its state comes from, if Karrot still keeps it."""
+    """A group with all details.
+
+    ``newest`` is the event from which the group's state comes, or ``None`` if Karrot no longer keeps that event.
+    """
     event = newest.event if newest else None
     return GroupDetail(
         **_group_fields(state),

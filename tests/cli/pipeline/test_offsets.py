@@ -25,7 +25,7 @@ _FILES = ["--source", "parquet", "--input", "there"]
         ([*_KAFKA, "--ends-input", "there"], "--ends-input needs --source parquet"),
         (["--source", "kafka", "--bootstrap-servers", "k:65536"], "with ports from 1 to 65535"),
         ([*_KAFKA, "--command-config", "{directory}/kerberos"], "use PlainLoginModule"),
-        ([*_KAFKA, "--command-config", "{directory}/librdkafkas"], "sasl.password is librdkafka's name"),
+        ([*_KAFKA, "--command-config", "{directory}/librdkafkas"], "sasl.password is a property of librdkafka"),
         ([*_KAFKA, "--command-config", "{directory}/none"], "cannot be read"),
     ],
 )

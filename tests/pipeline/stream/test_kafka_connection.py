@@ -34,7 +34,7 @@ def test_a_file_for_kafkas_own_tools_is_passed_to_the_connector(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("sasl.password=hunter2", "sasl.password is librdkafka's name, and Spark's connector takes Java's"),
+        ("sasl.password=hunter2", "sasl.password is a property of librdkafka. Spark's connector needs the name of"),
         ("ssl.ca.location=/ca.pem", "ssl.truststore.location and ssl.truststore.type=PEM"),
         ("=hunter2", "a line has no property name: write name=value"),
     ],
