@@ -90,8 +90,8 @@ def _commands() -> str:
     return _page(
         "Commands",
         "`python -m karrot` is the same as `karrot`. A command prints each error as one line on standard\n"
-        "error. The exit code is 2 for wrong settings and options, and 1 if the command did not succeed or\n"
-        "the answer is no.",
+        "error. The exit code is 2 for wrong settings and options. It is 1 if the command failed, or if its\n"
+        "check gave a negative result.",
         *commands,
     )
 

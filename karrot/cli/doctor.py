@@ -32,19 +32,19 @@ _COUNTED = {
 _DOCS = "docs/"
 
 
-@click.command()
+@click.command(short_help="Find problems from Burrow to Prometheus.")
 @click.option("--burrow", envvar="KARROT_BURROW_URL", help="Address of Burrow, such as http://burrow:8000.")
 @click.option("--karrot", help="Address of Karrot, such as http://karrot:5000.")
 @click.option("--prometheus", help="Address of Prometheus, such as http://prometheus:9090.")
 @click.option("--all", "with_ok", is_flag=True, help="Also print a line for each check that passed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def doctor(burrow: str | None, karrot: str | None, prometheus: str | None, *, with_ok: bool, as_json: bool) -> None:
-    """Find problems from Burrow to Prometheus, and their remedies.
+    """Find problems on the path from Burrow through Karrot to Prometheus, and print a remedy for each.
 
     The command checks Burrow, Karrot and Prometheus. It only reads, and changes nothing. Without --burrow, it uses the
     address in KARROT_BURROW_URL. It sends the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE) to Karrot.
 
-    The exit code is 0 if there is no problem, 1 if there is one (fault or warn), and 2 for wrong options.
+    The exit code is 1 if there is a fault or a warning, and 0 if there is none. It is 2 for wrong options.
     """
     from karrot.doctor import examine, look
 

@@ -35,7 +35,11 @@ def serve(bind: str | None, config: Path | None) -> NoReturn:
 )
 @click.option("--seed", type=int, default=7, show_default=True, help="Random seed. The same seed gives the same demo.")
 @click.option(
-    "--speed", type=click.FloatRange(0.1, 100), default=1, show_default=True, help="Factor on rates and intervals."
+    "--speed",
+    type=click.FloatRange(0.1, 100),
+    default=1,
+    show_default=True,
+    help="Speed of the simulation: rates are multiplied by this factor, and intervals are divided by it.",
 )
 def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
     """Run the service with a simulated Burrow.
@@ -96,9 +100,10 @@ def _own_address(config: Path | None) -> str:
 @click.option("--user", help="User name for Basic authentication.")
 @click.option("--template", "only_template", is_flag=True, help="Print only the template file.")
 def burrow_config(url: str, user: str | None, *, only_template: bool) -> None:
-    """Print the section for burrow.toml that reports to Karrot.
+    """Print the section of burrow.toml that makes Burrow report to Karrot.
 
-    Comments give the reason for each line, and the template file that the section needs.
+    Comments in the output give the reason for each line, and show how to write the template file that the section
+    needs.
     """
     from karrot import render
 

@@ -45,13 +45,13 @@ _COLUMNS = (
 @click.option(
     "--properties",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file with client properties (TLS, SASL, MSK IAM), with librdkafka's or Java's names.",
+    help="A file with client properties (TLS, SASL, MSK IAM), with the names of librdkafka or of Kafka's Java client.",
 )
 @click.option("--exclude", metavar="REGEX", help="Do not watch groups whose name contains a match.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file for windows and incidents, which keeps them across a restart.",
+    help="A file that stores the windows and incidents, so that a restart does not lose them.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Without --post: print verdicts as JSON, as Burrow posts them.")
 def watch(

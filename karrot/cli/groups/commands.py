@@ -12,7 +12,7 @@ import click
 from karrot.cli.errors import NotDone, Refused
 from karrot.cli.groups.burrow_or_kafka import GroupAnswers, ask, ask_kafka, beside_burrow, cluster_of, cluster_reader
 from karrot.cli.groups.group_tables import groups_json, groups_table, partition_tables
-from karrot.cli.options import option_set, value_of
+from karrot.cli.options import Command, option_set, value_of
 from karrot.cli.table import print_lines
 
 if TYPE_CHECKING:
@@ -20,57 +20,65 @@ if TYPE_CHECKING:
     from karrot.watch.cluster_reader import ClusterReader
 
 
-_group_options = option_set(
-    click.option(
-        "--burrow",
-        "url",
-        envvar="KARROT_BURROW_URL",
-        help="Address of Burrow, such as http://burrow:8000.  [default: KARROT_BURROW_URL]",
-    ),
-    click.option(
-        "--bootstrap-servers",
-        "bootstrap",
-        metavar="HOST:PORT,...",
-        help="Kafka brokers. Show the state, members and coordinator of groups. Without --burrow, show Kafka's lag.",
-    ),
-    click.option(
-        "--properties",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="With --bootstrap-servers: a file with client properties, as for karrot watch.",
-    ),
-    click.option("--cluster", help="Name of the cluster. Required if Burrow has several clusters."),
-    click.option("--group", "groups", multiple=True, help="Show only this group. Repeatable.  [default: all groups]"),
-    click.option("--watch", is_flag=True, help="Repeat until Ctrl-C."),
-    click.option(
-        "--interval",
-        type=click.FloatRange(0.5, 3600),
-        default=5,
-        show_default=True,
-        help="With --watch: seconds between two answers.",
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables."),
-)
+def _group_options(without_burrow: str) -> Callable[[Command], Command]:
+    """The options of these commands. ``without_burrow`` says what --bootstrap-servers does without --burrow."""
+    return option_set(
+        click.option(
+            "--burrow",
+            "url",
+            envvar="KARROT_BURROW_URL",
+            help="Address of Burrow, such as http://burrow:8000.  [default: KARROT_BURROW_URL]",
+        ),
+        click.option(
+            "--bootstrap-servers",
+            "bootstrap",
+            metavar="HOST:PORT,...",
+            help=f"Kafka brokers. Also show the state, members and coordinator of groups. {without_burrow}",
+        ),
+        click.option(
+            "--properties",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="With --bootstrap-servers: a file with client properties, as for karrot watch.",
+        ),
+        click.option("--cluster", help="Name of the cluster. Required if Burrow has several clusters."),
+        click.option(
+            "--group", "groups", multiple=True, help="Show only this group. Repeatable.  [default: all groups]"
+        ),
+        click.option("--watch", is_flag=True, help="Repeat until Ctrl-C."),
+        click.option(
+            "--interval",
+            type=click.FloatRange(0.5, 3600),
+            default=5,
+            show_default=True,
+            help="With --watch: seconds between two updates of the output.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables."),
+    )
+
+
+_groups_of_kafka = _group_options("Without --burrow, show the lag as calculated from Kafka's offsets.")
 
 
 @click.command()
-@_group_options
+@_groups_of_kafka
 def groups(**asked: Any) -> None:
     """List the consumer groups with their status, lag and skew.
 
-    Each line shows the status, the lag, and the share of the partition with the largest lag.
+    Each line shows the status, the lag, and how much of the lag (in percent) is on the partition with the largest lag.
 
     With --bootstrap-servers, a line also shows the state, members and coordinator of the group in Kafka. LOST is the
     number of messages that Kafka deleted before the group read them. MARGIN is the number of messages that Kafka can
-    delete before the group loses more messages. With --watch, a line also shows the rebalances since the command
+    still delete without a new loss for the group. With --watch, a line also shows the rebalances since the command
     started.
 
-    The exit code is 1 if Burrow or Kafka does not answer or does not know a name, and 2 for wrong options.
+    The exit code is 1 if Burrow or Kafka does not answer, or does not know the given cluster or group. It is 2 for
+    wrong options.
     """
     _run(groups_table, with_all_partitions=False, **asked)
 
 
-@click.command()
-@_group_options
+@click.command(short_help="Print Burrow's verdicts and the bad partitions.")
+@_group_options("This command needs --burrow too.")
 def status(**asked: Any) -> None:
     """Print Burrow's verdicts, with the partitions that are not OK.
 
@@ -82,12 +90,12 @@ def status(**asked: Any) -> None:
 
 
 @click.command()
-@_group_options
+@_groups_of_kafka
 def lag(**asked: Any) -> None:
     """Print the lag of every partition, as Burrow reports it.
 
-    The last line shows the total lag, and the share of the partition with the largest lag. With --bootstrap-servers and
-    without --burrow, the lag comes from Kafka.
+    The last line shows the total lag, and how much of it (in percent) is on the partition with the largest lag. With
+    --bootstrap-servers and without --burrow, the lag comes from Kafka.
 
     The exit codes are those of `karrot groups`.
     """

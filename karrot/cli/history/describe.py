@@ -39,8 +39,10 @@ def describe(look_back: timedelta, **given: Any) -> None:
     """Print a group as kafka-consumer-groups --describe does, now or at a past moment.
 
     The owner is the consumer's ID, host and client ID. A dash is an unknown value: an offset older than --look-back, a
-    log end offset that was not sampled, or an owner under the consumer protocol of KIP-848. If the offsets of the group
-    were not read from Kafka, the values come from the last resync or watch.
+    log end offset that was not sampled, or an owner under the consumer protocol of KIP-848.
+
+    If the tables have no records of __consumer_offsets for the group, the values come from the newest event of a resync
+    (Burrow's REST API) or of Karrot's own watch (KARROT_WATCH_BOOTSTRAP).
     """
     request = MomentRequest.of(given)
     with answered(request.tables) as history:

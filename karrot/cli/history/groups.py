@@ -1,4 +1,4 @@
-"""``karrot history groups``: prints groups with their lag, bad minutes and incidents in a range of time."""
+"""``karrot history groups``: prints groups with their lag, minutes not OK and incidents in a range of time."""
 
 from collections import Counter
 from dataclasses import asdict
@@ -52,10 +52,10 @@ _COLUMNS = (
     help="Sort by name, or by the largest value first.",
 )
 def groups(group: str | None, order: str, **given: Any) -> None:
-    """List the groups with their lag, bad minutes and incidents in a range of time.
+    """List the groups with their lag, minutes not OK and incidents in a range of time.
 
-    If the tables lack days, or the incidents of days, the command names these days on standard error, and in the field
-    "days" of --json.
+    If some days, or the incidents of some days, are missing in the tables, the command names these days on standard
+    error, and in the field "days" of --json.
     """
     from karrot.event import Status
     from karrot.history import GroupOrder, day_ranges

@@ -58,11 +58,11 @@ _COLUMNS = (
     help="The order of the incidents.",
 )
 def incidents(group: str | None, order: str, **given: Any) -> None:
-    """List the incidents in a range of time, with the incidents that are still open.
+    """List the incidents in a range of time, including the incidents that are still open.
 
-    The exit code is 0 if the tables have verdicts from that time, even if there was no incident. The exit code is 1 if
-    they have no verdicts from that time, or none on the group or the cluster. If the tables lack some of the days, the
-    command names these days on standard error, and in the field "days" of --json.
+    The exit code is 0 if the tables have verdicts from that time, even if there was no incident. It is 1 if the
+    tables have no verdicts from that time, or no verdicts on the requested group or cluster. If some days are missing
+    in the tables, the command names these days on standard error, and in the field "days" of --json.
     """
     from karrot.history import IncidentOrder
 

@@ -44,7 +44,11 @@ _COLUMNS = (
 @moment_options
 @limit_option
 @click.option(
-    "--within", default="24h", show_default=True, callback=read_duration, help="Show losses within this time."
+    "--within",
+    default="24h",
+    show_default=True,
+    callback=read_duration,
+    help="Show losses that are expected within this time.",
 )
 @click.option(
     "--retention",
@@ -57,14 +61,14 @@ _COLUMNS = (
 def risks(
     within: timedelta, retention: timedelta, look_back: timedelta | None, limit: int | None, **given: Any
 ) -> None:
-    """List the committed offsets that are lost, or soon will be. The next loss comes first.
+    """List the committed offsets that are lost, or soon will be. The earliest loss comes first.
 
-    There are three risks. expires: Kafka will delete the offset, because no consumer uses it. deleted: Kafka deleted
-    the offset, and the topic still grows. log_start: Kafka deletes messages before the group reads them; a MARGIN below
-    0 is the number of deleted messages.
+    There are three risks. "expires": Kafka will delete the offset, because no consumer uses it. "deleted": Kafka
+    deleted the offset, and the topic still grows. "log_start": Kafka deletes messages before the group reads them.
+    MARGIN is the committed offset minus the log start offset. For example, -5 means that 5 unread messages are deleted.
 
-    The last line names the data that the tables lack. If they lack the members of groups, expires shows only offsets
-    that have an expiry time from Kafka.
+    The last line names the data that the tables do not have. If they do not have the members of groups, "expires" is
+    shown only for offsets that have an expiry time from Kafka.
     """
     request = MomentRequest.of(given)
     with answered(request.tables) as history:

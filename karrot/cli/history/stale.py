@@ -42,7 +42,7 @@ _COLUMNS = (
 )
 
 
-@click.command()
+@click.command(short_help="List the partitions whose committed offset does not move.")
 @places
 @click.option("--group", help="Show only this group.")
 @moment_options
@@ -59,8 +59,8 @@ _COLUMNS = (
 def stale(length: timedelta, look_back: timedelta, limit: int | None, **given: Any) -> None:
     """List the partitions whose committed offset did not move while there were messages to read.
 
-    The rule is that of karrot pipeline stale. The exit code is 0 even if no partition is stale. It is 1 if the group
-    has no commit within --look-back, because its state is then unknown.
+    A partition counts as stale by the same rule as in `karrot pipeline stale`. The exit code is 0 even if no partition
+    is stale. It is 1 if the group has no commit within --look-back, because its state is then unknown.
     """
     request = MomentRequest.of(given)
     with answered(request.tables) as history:

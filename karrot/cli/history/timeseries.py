@@ -42,7 +42,7 @@ def _metrics(_context: click.Context, _option: click.Parameter, given: tuple[str
     default="1m",
     show_default=True,
     callback=_steps,
-    help="Length of a step in whole minutes: 1m, 5m, 1h, 1d.",
+    help="Length of a step in whole minutes, such as 1m, 5m, 1h or 1d.",
 )
 @click.option("--topic", help="For metrics of partitions: use only this topic.")
 @click.option("--partition", type=click.IntRange(0), help="With --topic: use only this partition.")
@@ -50,7 +50,7 @@ def _metrics(_context: click.Context, _option: click.Parameter, given: tuple[str
 @click.option(
     "--order",
     type=click.Choice(["asc", "desc"]),
-    help="Order of time.  [default: asc; desc if all metrics are of offsets]",
+    help="Order of the rows by time.  [default: asc; desc if all metrics are offsets]",
 )
 def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str | None, **given: Any) -> None:
     """Print metrics of a group over time, one line for each step.

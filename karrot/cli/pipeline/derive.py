@@ -21,14 +21,14 @@ _gap = read_span(86_400)  # derive reads a day and the days before and after it
     default="300s",
     show_default=True,
     callback=_span,
-    help="How long a verdict is valid: the service's KARROT_STALE_AFTER.",
+    help="How long a verdict is valid. Use the same value as KARROT_STALE_AFTER of the service.",
 )
 @click.option(
     "--longest-gap",
     default="600s",
     show_default=True,
     callback=_gap,
-    help="Longest time between two samples of a partition that still gives a rate.",
+    help="No rate is calculated if the time between two samples of a partition is longer than this.",
 )
 @click.option(
     "--target-seconds", type=Number(0), default=60, show_default=True, help="SLO: largest allowed lag in seconds."
@@ -38,15 +38,16 @@ _gap = read_span(86_400)  # derive reads a day and the days before and after it
     type=Number(0, 1, max_open=True),
     default=0.99,
     show_default=True,
-    help="SLO: share of minutes that must be within --target-seconds.",
+    help="SLO: share of the minutes in which the lag must not be above --target-seconds.",
 )
 def derive(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
     """Write the derived tables again for the days that changed.
 
-    The derived tables have minutes, incidents, intervals, lags, rates, skew, rebalances and the SLO. The command
-    derives each day whose events or commits were added, removed or rewritten since the last run. If an option differs
-    from the last run, it derives all days. Readers see either the old or the new version of a day in a table. Do not
-    run the command twice at the same time on the same tables.
+    The derived tables contain the lag, offsets, rates and skew of each minute, and also incidents, status intervals,
+    rebalances and the SLO of each day. The command derives each day whose events or commits were added, removed or
+    rewritten since the last run. If an option differs from the last run, the command derives all days. Readers see
+    either the old or the new version of a day in a table. Do not run the command twice at the same time on the same
+    tables.
     """
     spark = started("derive", master, conf)
     from karrot.pipeline.derive import job

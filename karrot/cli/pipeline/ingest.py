@@ -12,7 +12,7 @@ from karrot.cli.pipeline.source_options import event_source_of, event_source_opt
 from karrot.cli.pipeline.spark_options import read_trigger, spark_options, started
 
 
-@click.command()
+@click.command(short_help="Write new events from the archive or a topic to the tables.")
 @event_source_options
 @spark_options
 @click.option("--follow", is_flag=True, help="Continue with new events until Ctrl-C.")
@@ -26,7 +26,7 @@ from karrot.cli.pipeline.spark_options import read_trigger, spark_options, start
 @click.option("--checkpoint", help="Folder that records which events were read.  [default: a folder in the tables]")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
-    """Write new events from the archive or a topic to the tables events, partitions and quarantine.
+    """Write new events from the archive or a topic to the tables "events", "partitions" and "quarantine".
 
     The command counts every line: lines read = events + quarantined + duplicates. You can run it again at any time,
     even after a crash. Do not run it twice at the same time on the same tables.

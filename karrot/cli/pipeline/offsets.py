@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PARQUET = "parquet"
 
 
-@click.command()
+@click.command(short_help="Write the records of __consumer_offsets to the tables.")
 @click.option(
     "--source",
     type=click.Choice([KAFKA, _PARQUET]),
@@ -61,14 +61,14 @@ _PARQUET = "parquet"
 @click.option("--checkpoint", help="Folder that records what was read.  [default: a folder in the tables]")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
-    """Write the records of __consumer_offsets to the tables commits, members, ends and quarantine.
+    """Write the records of __consumer_offsets to the tables "commits", "members", "ends" and "quarantine".
 
     With --source kafka, the command uses Spark's Kafka connector. PySpark does not contain it: add it with --conf
     spark.jars.packages=… With --source parquet, it reads Parquet files with the columns key, value, topic, partition,
     offset and timestamp.
 
-    The command counts every record. You can run it again at any time, even after a crash. After a crash, records may be
-    twice on the JSON topic. Do not run it twice at the same time for one cluster on the same tables.
+    The command counts every record. You can run it again at any time, even after a crash. After a crash, the JSON topic
+    may contain some records twice. Do not run it twice at the same time for one cluster on the same tables.
 
     The exit code is 1 if a batch failed, and 2 if Spark cannot run here, if the connector is missing or if there is
     nothing to read.

@@ -59,7 +59,7 @@ _GROUPS = (
 )
 
 
-@click.command()
+@click.command(short_help="Judge the recorded commits by several sets of Burrow's rules.")
 @spark_options
 @click.option(
     "--rules",
@@ -77,7 +77,9 @@ _GROUPS = (
 @click.option("--to", "until", help="End, in the same form as --from.  [default: the last sample of log ends]")
 @click.option("--cluster", "clusters", multiple=True, help="Replay only this cluster. Repeatable.")
 @click.option("--group", "groups", multiple=True, help="Replay only this group. Repeatable.")
-@click.option("--every", default="60s", show_default=True, help="How often to judge: the interval of the notifier.")
+@click.option(
+    "--every", default="60s", show_default=True, help="How often to judge. Use the interval of Burrow's notifier."
+)
 @click.option(
     "--expire-group",
     default="7d",
@@ -91,15 +93,20 @@ _GROUPS = (
     help="A partition stood still if its committed offset did not move for this time while it had lag.",
 )
 @click.option(
-    "--flap", default="30m", show_default=True, help="An incident is a flap if it starts this soon after another."
+    "--flap",
+    default="30m",
+    show_default=True,
+    help="An incident is a flap if it starts within this time after the end of the group's previous incident.",
 )
-@click.option("--output", metavar="DIR", help="Write the tables statuses and standstills to this directory or URL.")
+@click.option(
+    "--output", metavar="DIR", help='Write two tables, "statuses" and "standstills", to this directory or URL.'
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables and sentences.")
 def replay(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
     """Judge the commits and log ends in the tables by several sets of Burrow's rules, and compare the results.
 
-    For each set, the command prints the number of incidents, the number of flaps, the minutes in which groups were not
-    OK, and the time until the rules found the partitions that stood still.
+    For each set, the command prints four values: the incidents, the flaps (see --flap), the minutes in which groups
+    were not OK, and the time until the rules noticed a partition that stood still (see --stood-still).
 
     The exit code is 1 if there is nothing to replay, and 2 for wrong options or if Spark cannot run here.
     """

@@ -31,7 +31,7 @@ def report(  # noqa: PLR0917 (click calls it by name)
     last: datetime | None,
     output: Path,
 ) -> None:
-    """Write a report about a range of days, as one HTML file without other files.
+    """Write a report about a range of days, as a single, self-contained HTML file.
 
     The report shows the groups that were furthest behind, the incidents, the use of the error budget, topics with skew,
     groups whose capacity runs out, and the next steps.

@@ -24,10 +24,15 @@ if TYPE_CHECKING:
 _span = read_span(366 * 86_400)
 
 
-@click.command()
+@click.command(short_help="Send an alert for each partition whose committed offset does not move.")
 @spark_options
 @click.option(
-    "--for", "length", default="2m", show_default=True, callback=_span, help="How long an offset must not move."
+    "--for",
+    "length",
+    default="2m",
+    show_default=True,
+    callback=_span,
+    help="A partition is stale if its committed offset did not move for this time.",
 )
 @click.option(
     "--webhook",
@@ -55,10 +60,11 @@ _span = read_span(366 * 86_400)
 def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
     """Send an alert for each partition whose committed offset does not move while there are messages to read.
 
-    The command runs until Ctrl-C. It reads the tables commits and ends, which karrot pipeline offsets --follow writes.
-    When a partition becomes stale, the command prints a line of JSON with "state": "stale", or posts it to the webhook.
-    When the offset moves or is deleted, it sends another line with "state": "cleared" and the same id. A restart loses
-    no line. It repeats a line only if the last run was killed after it sent the line and before it recorded that.
+    The command runs until Ctrl-C. It reads the tables "commits" and "ends", which `karrot pipeline offsets --follow`
+    writes. When a partition becomes stale, the command prints a line of JSON with "state": "stale", or posts it to the
+    webhook. When the offset moves or is deleted, it sends another line with "state": "cleared" and the same id. A
+    restart loses no line. A line is sent twice only if the last run was killed after it sent the line, but before it
+    recorded the line as sent.
 
     The exit code is 1 if the command failed or, with --once, if it could not deliver a line.
     """

@@ -37,7 +37,11 @@ _TWICE = (
 @click.command()
 @event_source_options
 @click.option(
-    "--to", "destinations", default="tables,cloudwatch", show_default=True, help="tables, cloudwatch, or both."
+    "--to",
+    "destinations",
+    default="tables,cloudwatch",
+    show_default=True,
+    help="Where to write: tables, cloudwatch, or both.",
 )
 @click.option(
     "--tables",
@@ -60,9 +64,11 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
 
     Use this command if you have more groups than one process can handle. It sends the same metrics to CloudWatch as the
     service, with the same settings KARROT_CLOUDWATCH_*, KARROT_IAM_ROLE and AWS_*. Publish either from the service or
-    from Spark, never from both. The command writes the tables as karrot pipeline ingest does: run only one of the two.
+    from Spark, never from both. The command writes the same tables as `karrot pipeline ingest`: run only one of the
+    two.
 
-    With --once, the exit code is 1 if values became too old because CloudWatch did not accept them.
+    With --once, the exit code is 1 if values were lost: CloudWatch did not accept them before they were too old to
+    send.
     """
     destinations = valid(partial(_destinations, asked["destinations"]))
     options = stated(partial(_options, config)) if _CLOUDWATCH in destinations else None

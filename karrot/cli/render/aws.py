@@ -32,7 +32,11 @@ scaling_options = option_set(
     click.option("--burrow-cluster", metavar="NAME", required=True, help="Name of the Kafka cluster in Burrow."),
     click.option("--group", metavar="NAME", required=True, help="Consumer group."),
     click.option("--max-lag-seconds", type=float, help="Largest allowed age of the oldest unread message."),
-    click.option("--target-lag-per-task", type=float, help="Target lag for each task, in messages (metric math)."),
+    click.option(
+        "--target-lag-per-task",
+        type=float,
+        help="Target lag for each task, in messages. CloudWatch metric math calculates the lag for each task.",
+    ),
     click.option("--max-lag", type=float, help="With --recipe step: largest allowed total lag, in messages."),
     click.option(
         "--wake-up-lag",
@@ -46,7 +50,7 @@ scaling_options = option_set(
         "--max-tasks",
         type=int,
         required=True,
-        help="Largest number of tasks: at most the number of partitions with messages.",
+        help="Largest number of tasks. Do not give more than the number of partitions that have messages.",
     ),
     click.option(
         "--scale-out-cooldown", type=int, help="Seconds to wait after a scale-out.", show_default="60; asg: 300"
@@ -54,12 +58,16 @@ scaling_options = option_set(
     click.option("--scale-in-cooldown", type=int, help="Seconds to wait after a scale-in.", show_default="300"),
     click.option("--high-resolution", is_flag=True, help="With --recipe step: alarms with a period of 10 seconds."),
     click.option(
-        "--namespace", default="Karrot", show_default=True, help="KARROT_CLOUDWATCH_NAMESPACE of the service."
+        "--namespace",
+        default="Karrot",
+        show_default=True,
+        help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses.",
     ),
     click.option(
         "--sns-topic-arn",
         metavar="ARN",
-        help="SNS topic for two alarms: Karrot or Burrow is silent, or --max-tasks is reached.",
+        help="SNS topic for two alarms. One fires if Karrot or Burrow is silent, the other if the number of "
+        "tasks stays at --max-tasks.",
     ),
     click.option(
         "--shared/--no-shared",
@@ -77,7 +85,7 @@ def scaling(**given: Any) -> "Scaling":
     return valid(partial(Scaling, **given))
 
 
-@click.command("ecs-autoscaling")
+@click.command("ecs-autoscaling", short_help="Print policies and alarms that scale a service on its lag.")
 @scaling_options
 @click.option(
     "--format",
@@ -90,13 +98,13 @@ def scaling(**given: Any) -> "Scaling":
 def ecs_autoscaling(output: str, **given: Any) -> None:
     """Print policies and alarms that scale a service on the lag of its consumer group.
 
-    The recipe target-tracking keeps the lag at a target: --max-lag-seconds or --target-lag-per-task.
+    The recipe "target-tracking" keeps the lag at a target. It needs --max-lag-seconds or --target-lag-per-task.
 
-    The recipe step adds tasks while the lag is high, and removes one task after the lag was low for a long time. It
+    The recipe "step" adds tasks while the lag is high, and removes one task after the lag was low for a long time. It
     needs --max-lag-seconds or --max-lag. With --max-lag it also works from 0 tasks.
 
-    The recipe from-zero starts one task if there are unread messages and no task runs. Then it works as
-    target-tracking.
+    The recipe "from-zero" starts one task if there are unread messages and no task runs. Then it works like
+    "target-tracking".
 
     The comments in the output describe the settings that Karrot and AWS need.
     """
@@ -114,19 +122,24 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
 @click.option(
     "--zookeeper", metavar="HOST:PORT,...", help="With --burrow-image: ZooKeeper, which Burrow's notifiers need."
 )
-@click.option("--metrics", default="Lag", show_default=True, help="KARROT_CLOUDWATCH_METRICS of the service.")
-@click.option("--namespace", default="Karrot", show_default=True, help="KARROT_CLOUDWATCH_NAMESPACE of the service.")
+@click.option("--metrics", default="Lag", show_default=True, help="The value of KARROT_CLOUDWATCH_METRICS for Karrot.")
+@click.option(
+    "--namespace", default="Karrot", show_default=True, help="The value of KARROT_CLOUDWATCH_NAMESPACE for Karrot."
+)
 @click.option(
     "--dns-namespace", default="monitoring.internal", show_default=True, help="Private DNS domain for Karrot's name."
 )
 def ecs_service(**given: Any) -> None:
-    """Print a CloudFormation template that runs Karrot on ECS with Fargate, with Burrow if you give --burrow-image."""
+    """Print a CloudFormation template that runs Karrot on ECS with Fargate.
+
+    With --burrow-image, the template also runs Burrow.
+    """
     from karrot.render.ecs_service import EcsService, service
 
     click.echo(service(valid(partial(EcsService, **given))), nl=False)
 
 
-@click.command("cloudwatch-dashboard")
+@click.command("cloudwatch-dashboard", short_help="Print a CloudWatch dashboard of a group's lag and its tasks.")
 @click.option("--region", required=True, help="AWS region of the metrics.")
 @click.option("--ecs-cluster", metavar="NAME", help="ECS cluster of the service.")
 @click.option("--service", metavar="NAME", help="ECS service.")
@@ -135,7 +148,12 @@ def ecs_service(**given: Any) -> None:
 @click.option("--group", metavar="NAME", required=True, help="Consumer group.")
 @click.option("--max-lag-seconds", type=float, help="Draw this lag in seconds as a line.")
 @click.option("--max-tasks", type=int, help="Draw this number of tasks as a line.")
-@click.option("--namespace", default="Karrot", show_default=True, help="KARROT_CLOUDWATCH_NAMESPACE of the service.")
+@click.option(
+    "--namespace",
+    default="Karrot",
+    show_default=True,
+    help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses.",
+)
 def cloudwatch_dashboard(**given: Any) -> None:
     """Print a dashboard of a group's lag and its running tasks, for aws cloudwatch put-dashboard."""
     from karrot.render import dashboards

@@ -8,7 +8,7 @@ from karrot.cli.errors import valid
 from karrot.distribution_conflict import DOCS_URL
 
 
-@click.command("alert-rules")
+@click.command("alert-rules", short_help="Print alert rules for Prometheus.")
 @click.option(
     "--set",
     "changed",
@@ -40,7 +40,11 @@ def alert_rules(changed: tuple[str, ...], external_url: str | None, runbook_url:
 
 @click.command("recording-rules")
 def recording_rules() -> None:
-    """Print recording rules for Prometheus: one series for each group, lag growth, share of time in OK, and totals."""
+    """Print recording rules for Prometheus.
+
+    The rules record the lag of each group as a single series, the growth of the lag, the share of time in OK, and
+    totals.
+    """
     from karrot.render.prometheus_rules import recording_rules
 
     click.echo(recording_rules(), nl=False)
@@ -52,7 +56,7 @@ def recording_rules() -> None:
 )
 @click.option("--as-karrot", is_flag=True, help="The other direction: the tool's series under Karrot's names.")
 def bridging_rules(tool: str, *, as_karrot: bool) -> None:
-    """Print rules that record Karrot's series under the names of another tool.
+    """Print rules that record Karrot's series under the metric names of another tool.
 
     Dashboards and alerts for that tool then work with Karrot. docs/migrating.md lists the series.
     """
@@ -61,7 +65,7 @@ def bridging_rules(tool: str, *, as_karrot: bool) -> None:
     click.echo(bridging_rules(tool, as_karrot=as_karrot), nl=False)
 
 
-@click.command("dashboard")
+@click.command("dashboard", short_help="Print a Grafana dashboard.")
 @click.argument("board", type=click.Choice(["overview", "group", "itself"]))
 @click.option(
     "--external-url",

@@ -82,7 +82,9 @@ def _recipe(text: str) -> Recipe:
     "--kept-up-rate", type=Number(0), help="Messages that arrived per second while the group kept up (lag near 0)."
 )
 @click.option(
-    "--partitions", type=click.IntRange(1), help="Number of partitions. More tasks than partitions stay idle."
+    "--partitions",
+    type=click.IntRange(1),
+    help="Number of partitions. If there are more tasks than partitions, the extra tasks stay idle.",
 )
 @click.option(
     "--start-seconds", type=Number(0), default=60, show_default=True, help="Seconds before a new task consumes."
@@ -112,13 +114,17 @@ def _recipe(text: str) -> Recipe:
     "--svg", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Draw a chart into this file."
 )
 def simulate(recipe: tuple[Recipe, ...], svg: Path | None, **given: Any) -> None:
-    """Simulate one or more scaling recipes on a recorded lag.
+    r"""Simulate one or more scaling recipes on a recorded lag.
 
-    The command has the options of `karrot render ecs-autoscaling`, and simulates the alarms and policies that this
-    command prints. It uses a model of CloudWatch alarms and of Auto Scaling, not AWS itself. It calculates the arriving
-    messages from the lag, --tasks-then and --rate-per-task. docs/simulate.md lists the assumptions.
+    The command takes the same options as `karrot render ecs-autoscaling`, and simulates the alarms and policies that
+    `karrot render ecs-autoscaling` prints. It uses a model of CloudWatch alarms and of Auto Scaling, not AWS itself. It
+    calculates the arriving messages from the lag, --tasks-then and --rate-per-task. docs/simulate.md lists the
+    assumptions.
 
-    Repeat --recipe to compare recipes. Each recipe may have its own options: --recipe step:max-lag=100000,min-tasks=0.
+    Repeat --recipe to compare recipes. Each recipe may have its own options, for example:
+
+    \b
+    --recipe step:max-lag=100000,min-tasks=0
     """
     if svg is not None and len(recipe) > 1:
         raise Refused("--svg can draw only one recipe: give one --recipe")
