@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Missing(NamedTuple):
-    """A group that Burrow does not list: since when (boot clock), and its last verdict before that (log time)."""
+    """A group that Burrow no longer lists: since when (boot clock), and the time of its last verdict (log time)."""
 
     heard_ms: int
     since_ms: int

@@ -1,4 +1,4 @@
-"""Computes the signals of one event: scalable lag, produce and consume rate, lag in seconds, catch-up time. Pure.
+"""Computes the signals of one event: scalable lag, produce and consume rate, lag in seconds, catch-up time. No I/O.
 
 An event has three samples of the log end offset of its max-lag partition: with the oldest stored commit, with the
 newest, and at evaluation. Each sample is as old as Burrow's last request to the broker (``offset-refresh``, 10 s by

@@ -19,7 +19,7 @@ PARTITION = (*GROUP, "topic", "partition")
 class Metric:
     """One metric family.
 
-    ``name`` is the name of its samples, with the ``_total`` of a counter. ``known`` lists the values of its only label
+    ``name`` is the name of the samples, with the ``_total`` of a counter. ``known`` lists the values of the only label
     that are known in advance. They are exported as 0 until they are counted, so that ``rate()`` sees the first one.
     """
 

@@ -106,7 +106,7 @@ def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
 
 
 class Plan:
-    """The part of the parent process: holds the current settings, and builds a worker's service from them."""
+    """Runs in the parent process: holds the current settings, and builds a worker's service from them."""
 
     def __init__(self, settings: Settings, load: Callable[[], Loaded], clock: Clock) -> None:
         self._settings = settings

@@ -80,8 +80,9 @@ class StepPolicy:
 class ScaleIn(StrEnum):
     """The number of tasks that target tracking removes at a time.
 
-    The guide says that it scales out in proportion and in "more gradually", without a number. The real behaviour is
-    between two readings: one task (expensive, safe), or all that the proportion allows (cheap, more ups and downs).
+    The guide says that target tracking scales out in proportion and scales in "more gradually", without a number. The
+    real behaviour is between two readings: one task (expensive, safe), or all that the proportion allows (cheap, more
+    ups and downs).
     """
 
     ONE = "one"

@@ -93,7 +93,7 @@ class Storage:
             tracked.owner, tracked.client_id = owner, client_id
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic. Its groups stay, even without any partition.
+        """Forget a topic. The groups that read it stay, even without any partition.
 
         In this repository only tests delete topics, to compare the model with Burrow.
         """

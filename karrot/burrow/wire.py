@@ -142,7 +142,7 @@ class MalformedPayload(ValueError):  # noqa: N818 (the name describes the body, 
     """The body is not one that Burrow sends.
 
     ``code`` is stable: the answer, the metric label and the log have the same word. ``path`` is the JSON path of the
-    wrong field, if one field is wrong. The text is a sentence for people and has a limited length.
+    wrong field, if one field is wrong. The text is a message for people and has a limited length.
     """
 
     def __init__(self, code: Code, sentence: str, path: str | None = None) -> None:

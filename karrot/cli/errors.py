@@ -1,4 +1,4 @@
-"""Defines the errors that end a command with a sentence and an exit code, and the handling of signals."""
+"""Defines the errors that end a command with a message and an exit code, and the handling of signals."""
 
 import errno
 import signal
@@ -51,7 +51,7 @@ def stated(run: Callable[[], T]) -> T:
 
 
 def valid(run: Callable[[], T]) -> T:
-    """Call ``run``. An error of an argument or a secret ends the command with a sentence."""
+    """Call ``run``. An error of an argument or a secret ends the command with a message."""
     from karrot.settings.sources import SourceError
 
     try:

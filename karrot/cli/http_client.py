@@ -10,7 +10,7 @@ _TIMEOUT_SECONDS = 5
 
 
 class HttpAnswer(NamedTuple):
-    """A status and a body. With status 0 the body is a sentence that says why there is no answer."""
+    """A status and a body. With status 0 the body is a message that says why there is no answer."""
 
     status: int
     body: str

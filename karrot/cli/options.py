@@ -49,7 +49,7 @@ def option_set(*options: Callable[[Command], Command]) -> Callable[[Command], Co
 
 
 def value_of(kind: "ValueKind[T]", option: str, text: str) -> T:
-    """Read the value of an option. Raises Refused with a sentence that names the option."""
+    """Read the value of an option. Raises Refused with a message that names the option."""
     from karrot.settings.types import checked
 
     return valid(partial(checked, kind, option, text))
@@ -72,7 +72,7 @@ def read_span(longest_s: int) -> Callable[[click.Context, click.Parameter, str |
 
 
 def day_option(*names: str, **asked: Any) -> Callable[[Command], Command]:
-    """An option for one or more days of the tables. Its range of years leaves room to add days before and after."""
+    """An option for one or more days of the tables. The allowed years leave room to add days before and after."""
     return click.option(*names, type=click.DateTime(["%Y-%m-%d"]), callback=_read_days, metavar="YYYY-MM-DD", **asked)
 
 

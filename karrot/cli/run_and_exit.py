@@ -1,4 +1,4 @@
-"""Runs a command, and turns Ctrl-C, a full disk and closed streams into a sentence and an exit code."""
+"""Runs a command, and turns Ctrl-C, a full disk and closed streams into a message and an exit code."""
 
 import errno
 import os
@@ -20,13 +20,13 @@ class CommandModules(UserDict[str, Any]):
     """The commands by name. Imports the module of a command only on access: ``karrot serve`` loads no other command."""
 
     def __getitem__(self, name: str) -> click.Command:
-        """Import and return a command. Its function has the command's name."""
+        """Import and return a command. The function has the same name as the command."""
         command: click.Command = getattr(import_module(f"karrot.cli.{self.data[name]}"), name.replace("-", "_"))
         return command
 
 
 class Program(click.Group):
-    """The group ``karrot``. Turns Ctrl-C, a full disk and a closed standard output into a sentence and an exit code."""
+    """The group ``karrot``. Turns Ctrl-C, a full disk and a closed standard output into a message and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. Raises Refused if files of Karrot are missing, and Interrupted after Ctrl-C."""

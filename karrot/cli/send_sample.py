@@ -1,4 +1,4 @@
-"""``karrot send-sample``: posts sample events to Karrot as Burrow posts events."""
+"""``karrot send-sample``: posts sample events to Karrot in the way that Burrow posts its verdicts."""
 
 import time
 import uuid

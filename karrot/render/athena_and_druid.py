@@ -18,7 +18,7 @@ _INTERVAL = rf"{_MOMENT}/({_MOMENT}|P\w+)|P\w+/{_MOMENT}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Athena:
-    """The location of the tables and the name of their database. Raises `ValueError` with a sentence per line.
+    """The location of the tables and the name of their database. Raises `ValueError` with one message per line.
 
     ``days`` limits queries that name no day: they read this many days back, as ``karrot pipeline compact`` keeps them.
     """
@@ -66,7 +66,7 @@ def _is_in_s3(location: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Druid:
-    """The brokers, topic, data source, group and interval for Druid. Raises `ValueError` with a sentence per line."""
+    """The brokers, topic, data source, group and interval for Druid. Raises `ValueError` with one message per line."""
 
     bootstrap: str
     group: str

@@ -48,7 +48,7 @@ def grafana_dashboard(board: str, external_url: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """The options of the CloudWatch dashboard. Raises `ValueError` with a sentence per line for wrong options."""
+    """The options of the CloudWatch dashboard. Raises `ValueError` with one message per line for wrong options."""
 
     region: str
     ecs_cluster: str | None = None

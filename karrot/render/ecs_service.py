@@ -18,7 +18,7 @@ _SERVERS = r"[\w.-]+:[0-9]{1,5}(,[\w.-]+:[0-9]{1,5})*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EcsService:
-    """The images to run, and the Kafka cluster. Raises `ValueError` with a sentence per line for wrong options."""
+    """The images to run, and the Kafka cluster. Raises `ValueError` with one message per line for wrong options."""
 
     ecs_cluster: str
     image: str

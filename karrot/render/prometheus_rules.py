@@ -26,7 +26,7 @@ Threshold = int | float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleValues:
-    """The thresholds and the links of the rules. Raises `ValueError` with one sentence per line.
+    """The thresholds and the links of the rules. Raises `ValueError` with one message per line.
 
     ``changed`` holds the thresholds that differ from their default, as the user typed them: a number if the default is
     a number, else a duration as Prometheus writes it. ``external_url`` is Karrot's address for people. Below

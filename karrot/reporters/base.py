@@ -48,7 +48,7 @@ class PushReporter(Protocol):
 
 
 class Trouble(NamedTuple):
-    """Why a send failed completely or partly: a stable ``reason`` for the counter, and a sentence for people."""
+    """Why a send failed completely or partly: a stable ``reason`` for the counter, and a message for people."""
 
     reason: str
     text: str
@@ -63,10 +63,10 @@ class Sending(NamedTuple):
 
 @runtime_checkable
 class PacedReporter(Protocol):
-    """A reporter that takes every event at least once, in the order of the log, and sends their result when it is due.
+    """A reporter that takes every event at least once, in the order of the log, and sends when a send is due.
 
-    An event "owes a send" from the moment it is taken until its values are sent or need not be sent any more. The
-    cursor stays below the oldest event that owes a send.
+    An event is *owed* from the moment when the reporter takes it until its values are sent or need not be sent any
+    more. The cursor stays below the oldest owed event.
     """
 
     def take(self, events: Sequence["StoredEvent"]) -> None:
@@ -76,10 +76,10 @@ class PacedReporter(Protocol):
         """Seconds until `send` should be called; 0 or less means now."""
 
     def send(self) -> Sending:
-        """Send everything that is owed. What cannot be sent stays owed."""
+        """Send the values of all owed events. An event whose values cannot be sent stays owed."""
 
     def owed(self, log_id: str) -> int | None:
-        """The sequence number of the oldest event of that log that still owes a send."""
+        """The sequence number of the oldest owed event of that log."""
 
     def close(self) -> None:
         """Release all resources. Called once, after a last `send`."""

@@ -14,7 +14,7 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """One item that the destination accepted: its name there, its value, and when that value was observed."""
+    """One accepted item: its name at the destination, its value, and the time when the value was observed."""
 
     what: str
     value: float
@@ -23,7 +23,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class RefusedDatum(msgspec.Struct, frozen=True):
-    """One item that was not sent and never will be: ``reason`` is stable, ``text`` is a sentence."""
+    """One item that was not sent and never will be: ``reason`` is stable, ``text`` is for people."""
 
     what: str
     reason: str

@@ -1,6 +1,6 @@
 """Parses an arriving request just enough to know when it is complete. Pure.
 
-This decides only when a request is handed over. gunicorn's parser parses the same bytes again and validates them.
+The result decides only when a request is handed over. gunicorn parses the same bytes again and validates them.
 """
 
 import re

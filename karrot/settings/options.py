@@ -1,4 +1,4 @@
-"""Declares every setting: its name, default, kind of value and one sentence."""
+"""Declares every setting: its name, default, kind of value and a description of one sentence."""
 # ruff: noqa: RUF009  (a setting is declared at its attribute: `option` and the kinds only describe it)
 
 import re

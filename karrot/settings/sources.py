@@ -16,7 +16,7 @@ _KUBERNETES = re.compile(r"KARROT_(PORT|PORT_.*|SERVICE_.*|BURROW_PORT.*|BURROW_
 
 
 class SourceError(Exception):
-    """A source of settings, or a file that a value names, cannot be used. The message is a sentence."""
+    """A source of settings, or a file that a value names, cannot be used. The message is for the user."""
 
 
 class Given(NamedTuple):

@@ -91,7 +91,7 @@ class Cluster(Protocol):
 
 
 class NotConnected(ValueError):  # noqa: N818 (the name describes the state, not an error of Karrot)
-    """The addresses and properties do not allow a client to be created; the message is a sentence without secrets."""
+    """The addresses and properties do not allow a client to be created; the message does not contain secrets."""
 
 
 def connect(

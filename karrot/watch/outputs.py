@@ -49,7 +49,7 @@ class Sink(Protocol):
 
 
 class IntakeSink:
-    """Stores events through the intake, and saves the health of groups in the log. It is shown for ``good_for_ms``."""
+    """Stores events through the intake, and saves the health of groups in the log. It is valid for ``good_for_ms``."""
 
     def __init__(self, cluster: str, intake: Intake, notes: ReporterNotes, *, good_for_ms: int) -> None:
         self._cluster = cluster

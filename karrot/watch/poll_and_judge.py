@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 class Deletions:
     """Finds groups that may be deleted: those missing from the lists for a minute (boot clock).
 
-    It waits for a minute because a broker that has just taken over lists no groups yet.
+    The minute is needed because a broker that has just become coordinator lists no groups yet.
     """
 
     missing_since_ms: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Counts the rebalances of a group, and the messages that retention deletes before the group reads them. Pure."""
+"""Counts the rebalances of a group, and the messages that retention deletes before the group reads them."""
 
 import zlib
 from collections.abc import Mapping

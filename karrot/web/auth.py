@@ -1,4 +1,4 @@
-"""Checks the Authorization header of requests that post events or read. WSGI passes it as Latin-1."""
+"""Checks the Authorization header of requests that post events or read. WSGI passes the header as Latin-1."""
 
 import binascii
 import hmac

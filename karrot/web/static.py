@@ -1,4 +1,4 @@
-"""Serves the stylesheet, script and icon from memory. Their names change with the content, so they never expire."""
+"""Serves the stylesheet, script and icon from memory. A file's name changes with its content, so it never expires."""
 
 import mimetypes
 from collections.abc import Mapping

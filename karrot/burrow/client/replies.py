@@ -109,7 +109,7 @@ class MainConfig(Struct, frozen=True):
 
 
 class ClientProfile(Struct, frozen=True, rename="kebab"):
-    """One ``[client-profile.X]``. Its name is ``""`` if the module uses no profile."""
+    """One ``[client-profile.X]``. The name is ``""`` if the module uses no profile."""
 
     name: str = ""
     client_id: str = ""

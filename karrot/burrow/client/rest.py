@@ -88,7 +88,7 @@ class Burrow:
         return _sorted(self._read(_CLUSTERS, "kafka").clusters)
 
     def cluster(self, cluster: str) -> replies.ClusterModule:
-        """The configuration of a cluster. Only in this call Burrow ignores the case of its name."""
+        """The configuration of a cluster. Only in this call Burrow ignores the case of the cluster's name."""
         return self._read(_CLUSTER_MODULE, "kafka", cluster).module
 
     def topics(self, cluster: str) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class Burrow:
     # --- health ---
 
     def ready(self) -> bool:
-        """Whether Burrow has started all its parts. Its lists may still be empty. Since v1.3.5."""
+        """Whether Burrow has started all its parts. Burrow's lists may still be empty. Needs Burrow v1.3.5."""
         answer = self._ask("burrow", "admin", "ready")
         if answer.body not in (b"GOOD", b"READY", b"STARTING"):
             raise _refusal(answer)

@@ -116,7 +116,7 @@ def _is_ready(burrow: "Burrow") -> bool:
 
 
 def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None) -> "ClusterReader":
-    """A reader of the Kafka cluster at these addresses. The default of ``cluster``, its name, is the addresses."""
+    """A reader of the Kafka cluster at these addresses. ``cluster`` is the cluster's name, by default the addresses."""
     from karrot.settings import types
     from karrot.watch.cluster_interface import connect
     from karrot.watch.cluster_reader import ClusterReader

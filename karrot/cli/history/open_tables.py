@@ -45,7 +45,7 @@ places = option_set(
 
 
 def span_of(since: str, until: str) -> "TimeRange":
-    """Read a range of time from two texts. A wrong text ends the command with a sentence."""
+    """Read a range of time from two texts. A wrong text ends the command with a message."""
     from karrot.event import TimeRange
     from karrot.history import moment
 
@@ -55,7 +55,7 @@ def span_of(since: str, until: str) -> "TimeRange":
 
 @contextmanager
 def answered(tables: Path, choose_by: str = "--cluster") -> Iterator["History"]:
-    """Open the history. Its errors end the command with a sentence and an exit code."""
+    """Open the history. The history's errors end the command with a message and an exit code."""
     from karrot.history import History, HistoryError, UnclearGroup
 
     try:

@@ -15,7 +15,7 @@ _OF_SPARK = frozenset({"pyspark", "py4j"})
 
 
 class _Jobs(click.Group):
-    """The group ``karrot pipeline``. Ends a command with a sentence if Spark fails or a file cannot be used."""
+    """The group ``karrot pipeline``. Ends a command with a message if Spark fails or a file cannot be used."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Turns the errors of a Spark job into one sentence."""
+"""Turns the errors of a Spark job into a message of one line."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
 
 @contextmanager
 def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
-    """End the command with a sentence if a job cannot read its input or fails."""
+    """End the command with a message if a job cannot read its input or fails."""
     from pyspark.errors import StreamingQueryException
 
     from karrot.kafka.client_properties import PropertiesError, without_values

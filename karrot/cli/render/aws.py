@@ -79,7 +79,7 @@ scaling_options = option_set(
 
 
 def scaling(**given: Any) -> "Scaling":
-    """Read a recipe from its options. Wrong values end the command, with a sentence for each."""
+    """Read a recipe from its options. Wrong values end the command, with a message for each."""
     from karrot.render.scaling_recipe import Scaling
 
     return valid(partial(Scaling, **given))

@@ -28,7 +28,7 @@ _TIME, _LAG, _RATE = range(3)
 
 
 def samples_from_file(path: Path) -> list[LagSample]:
-    """Read samples from a CSV file. Raises `ValueError` with a sentence."""
+    """Read samples from a CSV file. Raises `ValueError` with a message for the user."""
     try:
         return samples_of_csv(path.read_text(encoding="utf-8-sig"))
     except (ValueError, OSError) as error:
@@ -56,7 +56,7 @@ def samples_of_csv(text: str) -> list[LagSample]:
 
 
 def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[LagSample]:
-    """Read the lags of a group from Karrot's events. Raises `ValueError` with a sentence."""
+    """Read the lags of a group from Karrot's events. Raises `ValueError` with a message for the user."""
     address = types.checked(types.url, "--url", url)
     where = cluster or _cluster_of(address, group)
     asked = {"cluster": where, "consumer": group, "limit": _EVENTS}
@@ -71,7 +71,7 @@ def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[LagSa
 def samples_from_tables(tables: Path, cluster: str | None, group: str, span: "TimeRange") -> list[LagSample]:
     """Read the last known lag of each minute, with the end of the minute as its time.
 
-    Raises `ValueError` with a sentence.
+    Raises `ValueError` with a message for the user.
     """
     from karrot.cli.history.open_tables import answered
 

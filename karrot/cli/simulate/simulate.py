@@ -193,7 +193,7 @@ def _samples(given: dict[str, Any]) -> list["LagSample"]:
 
 
 def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[str, Any]) -> list[Case]:
-    """Make the cases to simulate. Raises `ValueError` with a sentence."""
+    """Make the cases to simulate. Raises `ValueError` with a message for the user."""
     from karrot.autoscaling.arrival_rate import loaded
     from karrot.autoscaling.metric_math_evaluator import Gaps
     from karrot.autoscaling.policies import ScaleIn

@@ -1,6 +1,6 @@
 """Owns a process's SQLite connections to the log: to the file, or to a database in memory.
 
-Opens the file again if it was damaged or replaced. A checkpoint copies its write-ahead log into the file.
+Opens the file again if it was damaged or replaced. A checkpoint copies the write-ahead log into the database file.
 """
 
 import contextlib

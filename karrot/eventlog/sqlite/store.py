@@ -291,7 +291,8 @@ class SqlEventLog:
 class SqliteEventLog(SqlEventLog):
     """The event log in a prepared directory. ``bounds`` are those of `Limits`.
 
-    A write waits at most ``patience_s``, and at most the share `TURN_SHARE` of that for its turn.
+    A write waits at most ``patience_s``. The wait until a commit takes the write is at most the share `TURN_SHARE` of
+    that.
     """
 
     _writer: Writer

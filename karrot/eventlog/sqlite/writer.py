@@ -194,7 +194,7 @@ class Committer:
 
 
 class Writer:
-    """Runs jobs in groups through ``commit(take)``.
+    """Runs jobs in groups, by calls of ``commit(take)``.
 
     ``commit`` runs the jobs that ``take()`` returns; ``take()`` returns the same jobs on every call. ``commit`` returns
     when each job is durable or has its own error. Or it raises `LogUnavailableError`; then a job that is not ``stored``

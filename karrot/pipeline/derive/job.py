@@ -1,6 +1,6 @@
 """Rewrites the days whose sources changed in every derived table.
 
-Minute tables and the daily SLO depend only on their own day. The rates also depend on the minutes next to its two
+Minute tables and the daily SLO depend only on their own day. The rates also depend on the minutes next to the day's two
 midnights. Intervals depend on the days before and after. An incident may last any number of days. So all incidents are
 computed again from the runs of all days, which are few rows, and only the days that differ are rewritten.
 """
@@ -156,7 +156,7 @@ def _look_over(spark: SparkSession, tables: Tables, days: Collection[date], marg
 
 
 def _derive_days(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, days: Sequence[date]) -> None:
-    """Derive the tables that depend only on their own day. Its rows of ``partition_lag_minute`` must be there."""
+    """Derive the tables that depend only on their own day. The day's ``partition_lag_minute`` must exist already."""
     events, partitions, tables = sources.read("events", days), sources.read("partitions", days), sources.tables
     listings = whole_listings(events, partitions)
     polled = tables.read(sources.spark, "ends", days=days)

@@ -54,7 +54,7 @@ def segments_of_batch(read: CheckpointReader, batch: int) -> list[Segment]:
     """Return the segments that a batch has read, from the file source's own log. Empty and deleted ones are included.
 
     A DataFrame shows only the files that have lines. The log (format version 1 since Spark 2.0) has an entry per file.
-    A batch is a range of the log, from the offset of the batch before to its own.
+    A batch is a range of the log, from the offset of the batch before to the offset of this batch.
     """
     first = 0 if batch == 0 else _log_offset(read, batch - 1) + 1
     numbers = range(first, _log_offset(read, batch) + 1)
@@ -131,7 +131,7 @@ class EventsFromArchive:
         return segments_of_batch(read, batch)
 
     def lost(self, read: CheckpointReader, batch: int, lines: DataFrame) -> int:  # noqa: ARG002 (the names of segments say it)
-        """Always 0: missing lines of a segment are counted by its name."""
+        """Always 0: the missing lines of a segment are counted from the segment's name."""
         return 0
 
 

@@ -88,8 +88,8 @@ class DeliverySummary:
 class StaleAlerts:
     """The job: finds stale partitions batch by batch and delivers a line for each alert.
 
-    ``deliver`` sends a line or raises `Undelivered`. The job calls ``tell`` with the summary of each batch. Files of days before
-    ``since`` are not read. Two jobs must not share a checkpoint.
+    ``deliver`` sends a line or raises `Undelivered`. The job calls ``tell`` with the summary of each batch. Files of
+    days before ``since`` are not read. Two jobs must not share a checkpoint.
     """
 
     spark: SparkSession

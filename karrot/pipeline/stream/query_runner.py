@@ -1,7 +1,7 @@
 """Starts streaming queries, names their batches, and runs them until they end or are stopped.
 
-If possible, a query is stopped between two batches. If a batch did not write all rows that it read, it fails and is
-repeated.
+If possible, a query is stopped between two batches. If a batch did not write all rows that it read, the batch fails and
+is repeated.
 """
 
 import time

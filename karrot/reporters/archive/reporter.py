@@ -32,8 +32,9 @@ _log = structlog.get_logger(__name__)
 class ArchiveReporter:
     """A paced and bounded reporter: see `karrot.reporters.base`.
 
-    The names of the segments show which events the archive has. An event that is in a segment is skipped, whatever the
-    cursor says. So nothing is written twice after a crash between the rename of a segment and the move of the cursor.
+    The names of the segments show which events the archive has. An event that is in a segment is skipped, even if the
+    cursor is before it. So nothing is written twice after a crash between the rename of a segment and the move of the
+    cursor.
     """
 
     def __init__(self, options: Options, store: SegmentStore, context: Context) -> None:

@@ -18,7 +18,7 @@ class Amount(NamedTuple):
 
 
 class Contents:
-    """The contents of the archive, as totals by hour: a list of a month would have tens of thousands of segments."""
+    """The contents of the archive, as totals by hour: a month can have tens of thousands of segments."""
 
     def __init__(self, found: Iterable[StoredSegment]) -> None:
         self._hours: dict[ArchiveHour, Amount] = {}

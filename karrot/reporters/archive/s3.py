@@ -52,7 +52,7 @@ def open_client(environ: Mapping[str, str]) -> "S3Client":
 class Objects:
     """Stores segments as S3 objects: see `karrot.reporters.archive.segment_store.SegmentStore`.
 
-    It cannot prevent other processes from writing to the same place.
+    This store cannot prevent other processes from writing to the same place.
     """
 
     def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"]) -> None:

@@ -95,7 +95,7 @@ class StoredSegment(NamedTuple):
 
 
 class StoreError(Exception):
-    """The store cannot be used now. ``reason`` is stable and a label value; the text is a sentence for people."""
+    """The store cannot be used now. ``reason`` is stable and a label value; the text is a message for people."""
 
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(sentence)

@@ -26,8 +26,8 @@ _DATUM_BYTES = 250  # with names of 20 characters; only above 900 bytes does siz
 class Estimate(NamedTuple):
     """A month of metrics, calls and alarms, and the cost of each in US dollars.
 
-    It is the maximum cost of the settings: a metric is billed only for the hours in which it has data, and a send with
-    fewer values may need fewer calls.
+    The estimate is the maximum cost for the settings: a metric is billed only for the hours in which it has data, and a
+    send with fewer values may need fewer calls.
     """
 
     groups: int

@@ -1,7 +1,7 @@
 """Defines a datum of ``PutMetricData``, checks it against CloudWatch's limits and batches data into requests.
 
-CloudWatch refuses a whole request for one bad datum, so `why_refused` checks each datum before it is sent. Its rules
-come from the documentation of ``PutMetricData`` and from its service model.
+CloudWatch refuses a whole request for one bad datum, so `why_refused` checks each datum before it is sent. The rules
+come from the documentation and the service model of ``PutMetricData``.
 """
 
 import json

@@ -67,9 +67,9 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A problem with CloudWatch, or on the way to it. The data are not the cause and stay owed.
+    """A problem with CloudWatch, or on the way to it. The data are not the cause, and must still be sent.
 
-    ``text`` is a sentence for people, without secrets.
+    ``text`` is a message for people, without secrets.
     """
 
     kind: FaultKind

@@ -1,6 +1,6 @@
 """Chooses which groups have metrics, up to a limit, and notices when two groups write the same metric.
 
-A group that has metrics keeps them, because an alarm may use them. A new group never displaces it.
+A group that has metrics keeps them, because an alarm may use them. A new group never takes the place of such a group.
 """
 
 from collections import OrderedDict

@@ -146,7 +146,7 @@ class _Pace:
 
 
 class Sender:
-    """Sends data with a client that it owns: one per process, opened when first needed.
+    """Sends data with its own boto3 client: one per process, opened when first needed.
 
     ``count(status=…)`` counts every call by the HTTP status of its answer, or with ``error`` if there was no answer.
     ``pause(seconds)`` waits, perhaps shorter when the service stops; ``monotonic`` returns seconds. Only one thread may

@@ -60,8 +60,8 @@ class _Owed(NamedTuple):
 class KafkaReporter:
     """A paced and bounded reporter: see `karrot.reporters.base`.
 
-    It holds one page of events at a time; later events wait in the log. After a failure it creates a new client and
-    reads the file of properties again, so a fatal error or a changed password does not need a restart.
+    The reporter holds one page of events at a time; later events wait in the log. After a failure it creates a new
+    client and reads the file of properties again, so a fatal error or a changed password does not need a restart.
     """
 
     def __init__(self, options: Options, open_topic: Callable[[], TopicWriter], context: Context) -> None:

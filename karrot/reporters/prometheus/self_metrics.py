@@ -1,4 +1,4 @@
-"""Makes the metrics about Karrot itself: its counters, its log, its reporters, and when it last heard each Burrow."""
+"""Makes the metrics about Karrot itself: counters, log, reporters, and the time of each cluster's last event."""
 
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence

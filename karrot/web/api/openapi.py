@@ -1,4 +1,4 @@
-"""Makes the OpenAPI 3.1 document of all routes. Its schemas come from the types that write the answers."""
+"""Makes the OpenAPI 3.1 document of all routes. The schemas come from the classes that define the answers."""
 
 from typing import Any
 
