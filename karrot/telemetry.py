@@ -70,7 +70,8 @@ CONSUMER_LAG_SECONDS = Metric(
 CONSUMER_CATCH_UP_SECONDS = Metric(
     "karrot_consumer_catch_up_seconds",
     "gauge",
-    "Seconds until the max-lag partition has no lag at the current rates. Absent while the group does not catch up.",
+    "Seconds until the group has read all messages of the max-lag partition, at the current rates. Absent while the "
+    "group does not catch up.",
     GROUP,
 )
 CONSUMER_PRODUCE_RATE = Metric(
@@ -117,19 +118,21 @@ CONSUMER_INCIDENTS = Metric("karrot_consumer_incidents_total", "counter", "Incid
 CONSUMER_TOPIC_LAG = Metric(
     "karrot_consumer_topic_lag",
     "gauge",
-    "Lag of the group by topic, in messages. Only from verdicts that list every partition (KARROT_TOPIC_METRICS).",
+    "Lag of the group by topic, in messages. Known only if the verdict lists every partition (only with "
+    "KARROT_TOPIC_METRICS).",
     (*GROUP, "topic"),
 )
 PARTITION_LAG = Metric(
     "karrot_partition_lag",
     "gauge",
-    "Lag of a partition that the verdict lists, in messages (KARROT_PARTITION_METRICS).",
+    "Lag of a partition that the verdict lists, in messages (only with KARROT_PARTITION_METRICS).",
     PARTITION,
 )
 PARTITION_STATUS_CODE = Metric(
     "karrot_partition_status_code",
     "gauge",
-    "Status of a partition that the verdict lists: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND (KARROT_PARTITION_METRICS).",
+    "Status of a partition that the verdict lists: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND (only with "
+    "KARROT_PARTITION_METRICS).",
     PARTITION,
 )
 
@@ -157,15 +160,16 @@ CONSUMER_REBALANCES = Metric(
 CONSUMER_MESSAGES_LOST = Metric(
     "karrot_consumer_messages_lost",
     "gauge",
-    "Messages that Kafka deleted before the group read them, until the group commits an offset after them (only with "
-    "KARROT_WATCH_BOOTSTRAP).",
+    "Messages that Kafka deleted before the group read them. A message counts until the group commits an offset after "
+    "it (only with KARROT_WATCH_BOOTSTRAP).",
     GROUP,
 )
 CONSUMER_RETENTION_MARGIN = Metric(
     "karrot_consumer_retention_margin",
     "gauge",
-    "Messages between the log start offset and the committed offset, on the unread partition with the fewest. Absent "
-    "if the group has read everything (only with KARROT_WATCH_BOOTSTRAP).",
+    "Messages that Kafka can still delete without a new loss for the group: the smallest distance from the log start "
+    "offset to the committed offset, over the partitions with unread messages. Absent if the group has read "
+    "everything (only with KARROT_WATCH_BOOTSTRAP).",
     GROUP,
 )
 
@@ -217,7 +221,8 @@ EVENT_HANDLING_SECONDS = Histogram(
 LAST_EVENT = Metric(
     "karrot_last_event_timestamp_seconds",
     "gauge",
-    "Time of the last webhook from the Burrow of a cluster; 0 if an expected cluster has not sent one. Never expires.",
+    "Time of the last webhook from a cluster's Burrow. It is 0 for a cluster in KARROT_EXPECTED_CLUSTERS before the "
+    "first webhook. It never expires.",
     ("cluster",),
 )
 BURROW_SELF_LAG = Metric(
@@ -229,8 +234,8 @@ BURROW_SELF_LAG = Metric(
 WATCH_LAST_POLL = Metric(
     "karrot_watch_last_poll_timestamp_seconds",
     "gauge",
-    "Time of the last poll of all groups of a cluster; 0 before the first. Never expires (only with "
-    "KARROT_WATCH_BOOTSTRAP).",
+    "Time of the last poll of a cluster that Kafka answered. It is 0 before the first answer, and never expires (only "
+    "with KARROT_WATCH_BOOTSTRAP).",
     ("cluster",),
 )
 WATCH_POLL_SECONDS = Metric(
@@ -242,7 +247,8 @@ WATCH_POLL_SECONDS = Metric(
 WATCH_FAILURES = Metric(
     "karrot_watch_failures_total",
     "counter",
-    "What a poll of Kafka could not read, by Kafka's error name; also memory (state not saved) and unexpected.",
+    "Failures in polls of Kafka, by Kafka's error name. The reason is memory if the state could not be saved, and "
+    "unexpected for any other error.",
     ("reason",),
 )
 RESYNC_RUNS = Metric(
@@ -258,24 +264,28 @@ RESYNC_GROUPS = Metric(
     ("outcome",),
 )
 LOG_WRITABLE = Metric(
-    "karrot_log_writable", "gauge", "Whether the last commit of the worker that answers succeeded: 1 yes, 0 no."
+    "karrot_log_writable",
+    "gauge",
+    "The last commit to the event log by the worker that answers the scrape: 1 if it succeeded, 0 if it failed.",
 )
 CONSUMERS = Metric("karrot_consumers", "gauge", "Consumer groups that have not expired and were not deleted.")
 CONSUMERS_EXPIRED = Metric(
-    "karrot_consumers_expired_total", "counter", "Consumer groups that expired: no event for KARROT_STALE_AFTER."
+    "karrot_consumers_expired_total",
+    "counter",
+    "Consumer groups that expired because they had no event for KARROT_STALE_AFTER.",
 )
 SERIES_DROPPED = Metric(
     "karrot_series_dropped_total",
     "counter",
-    "Times that a consumer group got no series: there were more than KARROT_MAX_CONSUMERS groups, or its shortened "
-    "name was the same as that of a newer group.",
+    "Times that a consumer group got no series, because there were more than KARROT_MAX_CONSUMERS groups, or because "
+    "another group with the same shortened name had a newer event.",
 )
 LOG_EVENTS = Metric("karrot_log_events", "gauge", "Events in the event log.")
 LOG_SIZE_BYTES = Metric("karrot_log_size_bytes", "gauge", "Size of the event log on disk, in bytes.")
 LOG_WAL_BYTES = Metric(
     "karrot_log_wal_bytes",
     "gauge",
-    "Size of the event log's write-ahead log on disk, in bytes. Far above 4 MB while a program holds a read "
+    "Size of the event log's write-ahead log on disk, in bytes. It grows far above 4 MB while a program holds a read "
     "transaction open on the event log.",
 )
 LOG_PRUNED = Metric(
@@ -288,7 +298,7 @@ LOG_REPLACED = Metric(
 LOG_HOUSEKEEPING_FAILURES = Metric(
     "karrot_log_housekeeping_failures_total",
     "counter",
-    "Times that the leading worker could not expire groups or prune events, by reason. It tries again.",
+    "Times that the leading worker could not expire groups or prune events, by reason. The worker tries again.",
     ("reason",),
     known=("log_unavailable", "overloaded", "unexpected"),
 )
@@ -299,13 +309,13 @@ REPORTER_FAILURES = Metric(
 REPORTER_DROPPED = Metric(
     "karrot_reporter_dropped_total",
     "counter",
-    "Events that a reporter never got, and values that it never sends, by reason.",
+    "Events that a reporter will never get, and values that it will never send, by reason.",
     ("reporter", "reason"),
 )
 REPORTER_CLOUDWATCH_API = Metric(
     "karrot_reporter_cloudwatch_api_count_total",
     "counter",
-    "Calls of PutMetricData, by the HTTP status of the answer; status is error if there was no answer.",
+    "Calls of PutMetricData, by the HTTP status of the answer. The status is error if there was no answer.",
     ("reporter", "status"),
 )
 REPORTER_CLOUDWATCH_DATA = Metric(

@@ -69,13 +69,15 @@ class Settings:
     )
     reporters: tuple[str, ...] = option("prometheus", types.names, "The reporters to turn on.")
     compat: str | None = optional(
-        types.one_of("2019"), "Use the defaults of the first Karrot, which turn on the cloudwatch reporter."
+        types.one_of("2019"), "Use the defaults of Karrot's first version. They turn on the cloudwatch reporter."
     )
     external_url: str | None = optional(
-        types.url, "Karrot's address for people and for Burrow: links and Burrow's configuration use it."
+        types.url, "The address at which people and Burrow reach Karrot. Links and Burrow's configuration use it."
     )
     expected_clusters: tuple[str, ...] = listed(
-        types.texts, "Clusters that must send webhooks. /metrics shows 0 as a cluster's last event until it sends one."
+        types.texts,
+        "Clusters that must send webhooks. Until a cluster's first webhook, /metrics shows 0 as the time of its last "
+        "event.",
     )
 
     bind: Address = option(
@@ -85,9 +87,10 @@ class Settings:
     threads: int = option(
         "16",
         types.whole(1, 256),
-        "Threads of each worker, plus a quarter of that number for scrapes and pages. Events use none of them.",
+        "Threads of each worker for large events and health checks. A quarter of this number is added for scrapes and "
+        "pages.",
     )
-    max_body: int = option("8MiB", types.size(2**10, 2**25), "The largest event that Karrot accepts.")
+    max_body: int = option("8MiB", types.size(2**10, 2**25), "The largest size of an event that Karrot accepts.")
     header_timeout: float = option("2s", types.timeout(0.1, 60), "How long a client may take to send its headers.")
     body_timeout: float = option("4s", types.timeout(0.1, 60), "How long a client may take to send its body.")
     tls_cert: Path | None = optional(types.path, "The TLS certificate chain (PEM). If it is set, Karrot uses HTTPS.")
@@ -115,21 +118,21 @@ class Settings:
     max_consumers: int = option(
         "50000",
         types.whole(1, 10_000_000),
-        "The largest number of groups to track. Karrot logs and counts groups above it.",
+        "The largest number of groups to track. Karrot stores the events of further groups, but does not export them.",
     )
     partition_metrics: bool = option(
         "false", types.flag, "Export the lag and status of each partition that Burrow lists."
     )
     topic_metrics: bool = option("false", types.flag, "Export the lag of each topic of a group.")
     exclude_consumers: re.Pattern[str] | None = optional(
-        types.pattern, "Store but do not export groups whose name contains a match."
+        types.pattern, "Do not export groups whose name contains a match. Karrot still stores their events."
     )
 
     cloudwatch_namespace: str = option("Karrot", types.namespace, "The namespace of the metrics in CloudWatch.")
     cloudwatch_interval: int = option(
         "30s",
         types.duration(1, 3600),
-        "How often to send new values to CloudWatch. With 60s or less, every minute has one.",
+        "How often to send new values to CloudWatch. With 60s or less, every minute gets a value.",
     )
     cloudwatch_metrics: tuple[str, ...] = option(
         "Lag",
@@ -139,11 +142,13 @@ class Settings:
     cloudwatch_layout: tuple[str, ...] = option(
         "dimensions",
         types.some_of("dimensions", "legacy"),
-        "How to name metrics: dimensions (Cluster, ConsumerGroup), legacy (as the first Karrot: the group is the name "
-        "of the metric), or both.",
+        "How to name metrics: dimensions (with the dimensions Cluster and ConsumerGroup), legacy (the group is the "
+        "name of the metric, as in Karrot's first version), or both.",
     )
     cloudwatch_max_groups: int = option(
-        "1000", types.whole(1, 1_000_000), "The largest number of groups in CloudWatch. A group that is in stays in."
+        "1000",
+        types.whole(1, 1_000_000),
+        "The largest number of groups in CloudWatch. A new group waits until another is deleted or silent for a day.",
     )
     cloudwatch_include: re.Pattern[str] | None = optional(
         types.pattern, "Send to CloudWatch only groups whose name contains a match."
@@ -162,22 +167,26 @@ class Settings:
         types.seconds_of("1", "60"),
         "The storage resolution in CloudWatch, in seconds. 1 allows alarms with a period of 10 seconds.",
     )
-    iam_role: str | None = optional(types.role, "The ARN of the role that Karrot assumes to use CloudWatch.")
+    iam_role: str | None = optional(
+        types.role, "The ARN of the IAM role that Karrot assumes before it sends to CloudWatch."
+    )
 
     archive_dir: str | None = optional(
         types.place,
-        "Where the archive reporter writes: a folder or s3://bucket/prefix. If not set: the folder archive in the data "
-        "directory.",
+        "Where the archive reporter writes: a folder or s3://bucket/prefix. If it is not set, Karrot uses the folder "
+        "archive in the data directory.",
     )
     archive_segment_seconds: int = option(
-        "60s", types.duration(1, 3600), "The longest time before the archive reporter writes an event."
+        "60s", types.duration(1, 3600), "The longest time that an event waits before the archive reporter writes it."
     )
     archive_segment_bytes: int = option(
         "8MiB", types.size(2**12, 2**28), "The largest size of a segment before compression."
     )
     archive_retention: int = option("30d", types.duration(3600, 3650 * 86400), "How long the archive keeps a segment.")
     archive_max_bytes: int = option(
-        "4GiB", types.size(2**20, 2**50), "The largest size of all segments. Above it, the oldest are deleted."
+        "4GiB",
+        types.size(2**20, 2**50),
+        "The largest size of all segments. Above it, Karrot deletes the oldest segments.",
     )
     kafka_bootstrap: tuple[str, ...] = listed(
         types.brokers, "Brokers of the Kafka cluster that the kafka reporter writes to. Needs karrot-burrow[kafka]."
@@ -187,16 +196,17 @@ class Settings:
     )
     kafka_properties: Path | None = optional(
         types.path,
-        "A file with client properties of the kafka reporter (TLS, SASL, MSK IAM), with librdkafka's or Java's names.",
+        "A file with client properties of the kafka reporter (TLS, SASL, MSK IAM), with the names of librdkafka or of "
+        "the Java client.",
     )
     tables_dir: Path | None = optional(
         types.tables,
-        "The folder with the pipeline's tables, which the page of a group shows. If not set: the folder tables in the "
-        "data directory.",
+        "The folder with the pipeline's tables. The page of a group shows data from them. If it is not set, Karrot "
+        "uses the folder tables in the data directory.",
     )
 
     burrow_url: str | None = optional(
-        types.url, "Burrow's address. If it is set, Karrot reads lost events and deleted groups from Burrow's REST API."
+        types.url, "Burrow's address. If it is set, Karrot asks Burrow's REST API for lost events and deleted groups."
     )
     resync_interval: int = option("120s", types.duration(10, 86400), "How often Karrot reads Burrow's REST API.")
 
@@ -204,9 +214,13 @@ class Settings:
         types.brokers, "Brokers of a Kafka cluster to watch without Burrow. Needs karrot-burrow[kafka]."
     )
     watch_cluster: str | None = optional(types.text, "The name of the watched cluster in events and metrics.")
-    watch_interval: int = option("10s", types.duration(1, 3600), "How often to poll Kafka. A window holds ten polls.")
+    watch_interval: int = option(
+        "10s", types.duration(1, 3600), "How often to poll Kafka. A group's window holds ten polls."
+    )
     watch_properties: Path | None = optional(
-        types.path, "A file with client properties of watch (TLS, SASL, MSK IAM), with librdkafka's or Java's names."
+        types.path,
+        "A file with client properties of watch (TLS, SASL, MSK IAM), with the names of librdkafka or of "
+        "the Java client.",
     )
     watch_exclude: re.Pattern[str] | None = optional(types.pattern, "Do not watch groups whose name contains a match.")
 
