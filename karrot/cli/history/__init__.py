@@ -11,7 +11,7 @@ __all__ = ["history"]
     commands=[groups.groups, timeseries.timeseries, incidents.incidents, describe.describe, stale.stale, risks.risks]
 )
 def history() -> None:
-    """Show the history of consumer groups from the pipeline's tables.
+    """Query the history of consumer groups in the tables.
 
     These commands need the extra "history" (DuckDB). They need neither Spark nor a running Karrot. The exit code is 1
     if the tables have no data for the requested time, and 2 if there are no tables or for wrong options.
