@@ -32,6 +32,10 @@ class Intake:
         self._pull_reporters = pull_reporters
         self._stopwatch = stopwatch
 
+    def receive(self, body: bytes) -> Appended:
+        """Take one webhook body and wait until the event is stored. Raises what `begin` and `wait` raise."""
+        return self.begin(body).wait()
+
     def begin(self, body: bytes) -> PendingAppend:
         """Take one webhook body without waiting for the disk. The event is stored once `PendingAppend.wait` returns.
 
