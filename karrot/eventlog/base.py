@@ -292,15 +292,8 @@ class ReporterNotes(Log, Protocol):
         """Save a reporter's value under a name. It replaces the previous value."""
 
 
-class EventLog(Events, Groups, ReporterNotes, Protocol):
-    """The whole event log: all three roles, the counters of all workers, the refused bodies, and the lead.
-
-    Code that needs one role takes that role's type as its parameter. One process leads at a time.
-
-    A log is safe to use from several threads; a log in a file also from several processes. Every method that writes
-    raises `LogUnavailableError` if the storage refuses the write, `UnconfirmedError` if the storage does not answer,
-    and `OverloadedError` if the write did not get its turn in time.
-    """
+class Counters(Protocol):
+    """The counters that all workers share, and the refused bodies."""
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit."""
@@ -317,11 +310,26 @@ class EventLog(Events, Groups, ReporterNotes, Protocol):
     def flush(self) -> None:
         """Commit the counters and rejects that are still in memory."""
 
+
+class Leadership(Protocol):
+    """The lead, which one process has at a time."""
+
     def lead(self) -> bool:
         """Take the lead if no process has it. Returns whether this process leads."""
 
     def resign(self) -> None:
         """Give up the lead, if this process has it."""
+
+
+class EventLog(Events, Groups, Counters, ReporterNotes, Leadership, Protocol):
+    """The whole event log: all five roles.
+
+    Code that needs one role takes that role's type as its parameter.
+
+    A log is safe to use from several threads; a log in a file also from several processes. Every method that writes
+    raises `LogUnavailableError` if the storage refuses the write, `UnconfirmedError` if the storage does not answer,
+    and `OverloadedError` if the write did not get its turn in time.
+    """
 
     def close(self) -> None:
         """Stop writing and release every file."""
