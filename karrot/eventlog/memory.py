@@ -1,8 +1,10 @@
 """Implements the event log in memory, for one worker or for tests. The log is gone when the process ends."""
 
+from typing import Unpack
+
 from karrot.clock import Clock
 from karrot.eventlog.sqlite.connections import MemoryFile
-from karrot.eventlog.sqlite.store import Limits, SqlEventLog
+from karrot.eventlog.sqlite.store import ChosenLimits, Limits, SqlEventLog
 from karrot.eventlog.sqlite.writer import InlineWriter
 
 
@@ -12,7 +14,7 @@ class MemoryEventLog(SqlEventLog):
     ``bounds`` are those of `karrot.eventlog.sqlite.store.Limits`.
     """
 
-    def __init__(self, clock: Clock, **bounds: int) -> None:
+    def __init__(self, clock: Clock, **bounds: Unpack[ChosenLimits]) -> None:
         limits = Limits(**bounds)
         file = MemoryFile(clock, max_bytes=limits.max_bytes)
         super().__init__(clock, file, file.lock, limits)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import apsw
 
@@ -59,6 +59,15 @@ class Limits(NamedTuple):
     retention_ms: int = 86_400_000
     max_bytes: int = 1 << 30
     max_consumers: int = 50_000
+
+
+class ChosenLimits(TypedDict, total=False):
+    """The limits that a caller chooses: the fields of `Limits`."""
+
+    stale_after_ms: int
+    retention_ms: int
+    max_bytes: int
+    max_consumers: int
 
 
 class SqlEventLog:
@@ -304,7 +313,7 @@ class SqliteEventLog(SqlEventLog):
         *,
         patience_s: float = 2.0,
         on_replaced: Callable[[Path, str], None] = lambda _path, _reason: None,
-        **bounds: int,
+        **bounds: Unpack[ChosenLimits],
     ) -> None:
         limits = Limits(**bounds)
         self._commit_lock = FileLock(directory / "commit.lock")
