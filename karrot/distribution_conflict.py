@@ -57,12 +57,12 @@ def _sharing(found: Distribution, package: Path) -> Intruder | None:
     return Intruder(version[1].strip() if version else "of no version", directory, is_ours)
 
 
-def reporter_entry_point(name: str) -> EntryPoint:
-    """Find a reporter's entry point. Karrot's own wins over that of an older Karrot.
+def entry_point(group: str, name: str) -> EntryPoint:
+    """Find the entry point of this name. Karrot's own wins over that of an older Karrot.
 
     Raises `LookupError` if there is none, or more than one.
     """
-    found = entry_points(group=_REPORTERS, name=name)
+    found = entry_points(group=group, name=name)
     points = {point.value: point for point in found if _owner(point) != _FORMER} or {each.value: each for each in found}
     if len(points) == 1:
         return next(iter(points.values()))

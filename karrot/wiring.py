@@ -22,13 +22,13 @@ import structlog
 from karrot import __version__, logs, render
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
-from karrot.distribution_conflict import reporter_entry_point
+from karrot.distribution_conflict import entry_point
 from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
-from karrot.reporters.base import Context, PullReporter, Reporter
+from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
 from karrot.reporters.prometheus import render as render_metrics
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
 from karrot.server.gunicorn import Server
@@ -230,7 +230,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         recall=partial(log.recall, name),
         remember=partial(log.remember, name),
     )
-    reporter: Reporter = reporter_entry_point(name).load()(context)
+    reporter: Reporter = entry_point(GROUP, name).load()(context)
     return reporter
 
 

@@ -52,7 +52,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
         def load(self) -> Callable[[Context], Closing]:
             return builders[self.name]
 
-    monkeypatch.setattr(wiring, "reporter_entry_point", lambda name: Point(name, "", "karrot.reporters"))
+    monkeypatch.setattr(wiring, "entry_point", lambda group, name: Point(name, "", group))
 
 
 def settings(**environ: str) -> Settings:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from karrot.eventlog.base import EventLog, StoredEvent
 
+GROUP = "karrot.reporters"
+"""The entry point group of reporters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
