@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 NAME: Final = "karrot-burrow"
-DOCS_URL: Final = "https://github.com/Lowess/karrot/blob/main/docs"
-"""The address of the documentation, for links that lead out of this installation."""
 
 _FORMER: Final = "karrot"
 _REPORTERS: Final = "karrot.reporters"

@@ -9,6 +9,9 @@ from typing import Literal, NamedTuple
 RESYNC, WATCH = "resync", "watch"
 """The names of the leading worker's other duties, next to delivery, in the log, ``/readyz`` and the pages."""
 
+DOCS_URL = "https://github.com/Lowess/karrot/blob/main/docs"
+"""The address of the documentation, for links that lead out of this installation."""
+
 REFUSED_LATELY_S = 900
 """Seconds for which refused requests count as a current problem."""
 

@@ -5,7 +5,7 @@ from functools import partial
 import click
 
 from karrot.cli.errors import valid
-from karrot.distribution_conflict import DOCS_URL
+from karrot.known_problems import DOCS_URL
 
 
 @click.command("alert-rules", short_help="Print alert rules for Prometheus.")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from karrot.distribution_conflict import DOCS_URL
 from karrot.eventlog.base import ReporterState
+from karrot.known_problems import DOCS_URL
 from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules
 from support.burrow.lag_events import make_event, make_partition
