@@ -32,7 +32,7 @@ from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.cloudwatch.boto_client import open_client
-from karrot.reporters.cloudwatch.datum import batches
+from karrot.reporters.cloudwatch.datum_limits_and_batches import batches
 from karrot.reporters.cloudwatch.event_to_data import data_of
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter

@@ -291,7 +291,7 @@ def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricName
     """Queries for a group's metrics in Prometheus and, if Karrot sends them there, in CloudWatch."""
     found = promql_queries(cluster, consumer)
     if "cloudwatch" in settings.reporters:
-        from karrot.render.metric_names import CloudWatchNames, cloudwatch_queries
+        from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries
         from karrot.reporters.cloudwatch.options import Options
 
         options = Options.of(settings)

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from karrot.reporters.cloudwatch.datum import Reason
+from karrot.reporters.cloudwatch.datum_limits_and_batches import Reason
 from karrot.reporters.cloudwatch.event_to_data import HEARTBEAT, Held
 from karrot.reporters.cloudwatch.faults import FaultKind
 from karrot.reporters.cloudwatch.options import GroupMetricName

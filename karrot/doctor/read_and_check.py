@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from karrot.burrow.client import Asking
-from karrot.doctor.checks import Check, Finding, Level, burrow_and_karrot, burrow_notifier, karrot, prometheus_scrape
+from karrot.doctor.checks import Check, Finding, Level, burrow_notifier, karrot, prometheus_scrape, verdict_arrival
 from karrot.doctor.checks import burrow_storage as burrow
 from karrot.doctor.read_burrow import read_burrow
 from karrot.doctor.read_karrot import read_karrot
@@ -13,7 +13,7 @@ from karrot.doctor.snapshot_types import Away, Snapshot, Unread
 
 _CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {
     ("Burrow",): (*burrow_notifier.CHECKS, *burrow.CHECKS),
-    ("Burrow", "Karrot"): burrow_and_karrot.CHECKS,
+    ("Burrow", "Karrot"): verdict_arrival.CHECKS,
     ("Karrot",): karrot.CHECKS,
     ("Prometheus",): prometheus_scrape.ALONE,
     ("Karrot", "Prometheus"): prometheus_scrape.WITH_KARROT,

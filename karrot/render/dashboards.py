@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from karrot.render import validation
+from karrot.render.cloudwatch_metric_names import heartbeat_of, lag_of, running_of
 from karrot.render.jinja_templates import rendered, templates_dir
-from karrot.render.metric_names import heartbeat_of, lag_of, running_of
 from karrot.settings import types
 
 _PAGES = {

@@ -9,7 +9,7 @@ from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
 from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment, StepPolicy, TrackingPolicy
 from karrot.autoscaling.scalable_target import Stack
 from karrot.render import jinja_templates
-from karrot.render.metric_names import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
+from karrot.render.cloudwatch_metric_names import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
 from karrot.render.scaling_recipe import Scaling
 
 _LOW_SHARE = 0.25

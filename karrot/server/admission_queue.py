@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 
 from karrot.server.connection import Connection
-from karrot.server.request_head import RequestHead
+from karrot.server.request_completeness import RequestHead
 
 _SLICE_S = 0.01
 """How long the queue serves requests before the event loop reads new ones, which may have waited for some time."""

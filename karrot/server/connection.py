@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from gunicorn import http
 from gunicorn.workers.gthread import TConn
 
-from karrot.server.request_head import ArrivingRequest
+from karrot.server.request_completeness import ArrivingRequest
 
 _RECEIVE = 64 << 10
 _LINGER_S = 2.0

@@ -30,7 +30,7 @@ from karrot.server import inline_wsgi
 from karrot.server.admission_queue import AdmissionQueue
 from karrot.server.connection import OVERLOADED, Connection, LingeringClose, Refusal
 from karrot.server.inline_wsgi import PendingAnswers, WsgiAnswer
-from karrot.server.request_head import RequestHead
+from karrot.server.request_completeness import RequestHead
 from karrot.server.request_reading import ReadingCallbacks, RequestReading
 
 T = TypeVar("T")

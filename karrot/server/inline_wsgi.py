@@ -9,7 +9,7 @@ from gunicorn.http import wsgi
 
 from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedError, PendingAppend, UnconfirmedError
 from karrot.server.connection import LOG_UNAVAILABLE, OVERLOADED, UNCONFIRMED, Connection, Refusal
-from karrot.server.request_head import RequestHead
+from karrot.server.request_completeness import RequestHead
 
 DEFERS = "karrot.defers"
 """The key in the WSGI environment that says: this server sends the answer only after the event under `PENDING` is

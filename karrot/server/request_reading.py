@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from karrot.server.connection import CONTINUE, OVERLOADED, TIMED_OUT, TOO_MUCH, Connection, Refusal
-from karrot.server.request_head import RequestHead
+from karrot.server.request_completeness import RequestHead
 
 _LARGE = 64 << 10
 _LARGE_TOGETHER = 32 << 20

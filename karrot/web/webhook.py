@@ -12,7 +12,7 @@ from flask import Blueprint, request
 from karrot.burrow.wire import MalformedPayload
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.server.inline_wsgi import DEFERS, PENDING
-from karrot.server.request_head import RequestHead
+from karrot.server.request_completeness import RequestHead
 from karrot.web import auth
 from karrot.web.context import WebContext, web_context
 from karrot.web.problems import Problem

@@ -1,7 +1,7 @@
 from typing import Any
 
 from karrot.server.admission_queue import AdmissionQueue
-from karrot.server.request_head import RequestHead
+from karrot.server.request_completeness import RequestHead
 
 HEAD = RequestHead("POST", "/burrow", 0, "", waits_for_continue=False)
 PATIENCE_S = 1.0

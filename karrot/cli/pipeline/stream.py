@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from karrot.pipeline.ingest.event_sources import EventSource
     from karrot.pipeline.ingest.job import Ingest
-    from karrot.pipeline.publish.cloudwatch_job import Fanout
-    from karrot.pipeline.publish.events_to_cloudwatch import Published
+    from karrot.pipeline.publish.cloudwatch_reporter_on_driver import Published
+    from karrot.pipeline.publish.cloudwatch_stream import Fanout
     from karrot.reporters.cloudwatch.options import Options
 
 
@@ -111,8 +111,8 @@ def _fanout(
 ) -> "Fanout":
     """Build the job that publishes to CloudWatch. It appends each batch that lost values to ``lost``."""
     from karrot.clock import SystemClock
-    from karrot.pipeline.publish.cloudwatch_job import Fanout, notes_beside
-    from karrot.pipeline.publish.events_to_cloudwatch import Publisher
+    from karrot.pipeline.publish.cloudwatch_reporter_on_driver import Publisher
+    from karrot.pipeline.publish.cloudwatch_stream import Fanout, notes_beside
     from karrot.pipeline.store.tables import Tables
     from karrot.reporters.cloudwatch.boto_client import open_client
 

@@ -16,7 +16,7 @@ from karrot.demo.cloudwatch.metric_store import (
     metrics_page,
     sorted_dimensions,
 )
-from karrot.demo.cloudwatch.put_metric_data import Malformed, MetricDatum, PutMetricDataRequest, decode_json, inflate
+from karrot.demo.cloudwatch.request_decoding import Malformed, MetricDatum, PutMetricDataRequest, decode_json, inflate
 from karrot.demo.cloudwatch.request_validation import RequestProblem, Wrong, entity_problems, members, problems
 
 _TARGET = "GraniteServiceVersion20100801.PutMetricData"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from karrot.demo.cloudwatch.put_metric_data import (
+from karrot.demo.cloudwatch.request_decoding import (
     Dimension,
     Entity,
     MetricDatum,

@@ -9,7 +9,7 @@ from math import ceil
 from typing import NamedTuple
 
 from karrot.event import GroupKey
-from karrot.reporters.cloudwatch.datum import MAX_BYTES, MAX_DATA
+from karrot.reporters.cloudwatch.datum_limits_and_batches import MAX_BYTES, MAX_DATA
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 from karrot.text import counted
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from karrot.reporters.cloudwatch.datum import STANDARD_RESOLUTION
+from karrot.reporters.cloudwatch.datum_limits_and_batches import STANDARD_RESOLUTION
 from karrot.settings.options import Settings, settings_of_reporter
 
 _TRIED = 512

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from karrot.burrow.payload import parse_webhook
 from karrot.event import GroupKey, LagEvent, Source
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.cloudwatch.datum import Datum, why_refused
+from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, why_refused
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.name_encoding import dimension_value, metric_name
 from karrot.reporters.cloudwatch.options import GroupMetricName, Options

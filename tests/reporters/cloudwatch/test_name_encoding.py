@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.reporters.cloudwatch.datum import why_refused
+from karrot.reporters.cloudwatch.datum_limits_and_batches import why_refused
 from karrot.reporters.cloudwatch.name_encoding import Encoded, dimension_value, metric_name
 from support.reporters.cloudwatch_datum import NOW_MS, decoded, decoded_metric, make_datum
 

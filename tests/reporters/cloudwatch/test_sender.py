@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from karrot.reporters.cloudwatch.datum import Datum
+from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
 from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import Sender, SendOutcome

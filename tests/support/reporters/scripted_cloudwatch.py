@@ -18,7 +18,7 @@ from karrot.demo.cloudwatch.metric_store import (
     all_points,
     sorted_dimensions,
 )
-from karrot.demo.cloudwatch.put_metric_data import PutMetricDataRequest
+from karrot.demo.cloudwatch.request_decoding import PutMetricDataRequest
 from karrot.demo.cloudwatch.request_handler import AwsAnswer, Handler, HandlerRequest, ReadRequest, Refuse, read
 from karrot.demo.cloudwatch.request_validation import RequestProblem, Wrong, members
 from support.reporters.injected_faults import HANG, Fault, Hang, Reset, Script, SlowDrip, answer_of

@@ -11,7 +11,7 @@ from karrot.demo.burrow.fake_burrow import simulate
 from karrot.demo.demo import CLUSTERS
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import Cursor, Reject, ReporterState
-from karrot.render.metric_names import CloudWatchNames, cloudwatch_queries
+from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries
 from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout
 from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report, Sent

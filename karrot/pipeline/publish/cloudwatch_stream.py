@@ -14,7 +14,7 @@ from karrot.clock import Clock
 from karrot.event import Source
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable
-from karrot.pipeline.publish.events_to_cloudwatch import NoteStore, Published, Publisher
+from karrot.pipeline.publish.cloudwatch_reporter_on_driver import NoteStore, Published, Publisher
 from karrot.pipeline.schemas import CORRUPT, LINE, columns_of
 from karrot.pipeline.store.filesystem import read_text, write_text
 from karrot.pipeline.store.shared_columns import GROUP

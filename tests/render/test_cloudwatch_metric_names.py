@@ -2,7 +2,7 @@ import json
 
 from promql_parser import parse
 
-from karrot.render.metric_names import CloudWatchNames, cloudwatch_queries
+from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries
 from karrot.reporters.prometheus.group_metrics import promql_queries
 
 

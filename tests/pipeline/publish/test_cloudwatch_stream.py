@@ -19,8 +19,8 @@ from karrot.event import Source
 from karrot.event_json_line import encode
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
-from karrot.pipeline.publish.cloudwatch_job import NEWEST, Fanout, newest, notes_beside
-from karrot.pipeline.publish.events_to_cloudwatch import Published, Publisher
+from karrot.pipeline.publish.cloudwatch_reporter_on_driver import Published, Publisher
+from karrot.pipeline.publish.cloudwatch_stream import NEWEST, Fanout, newest, notes_beside
 from karrot.pipeline.store.tables import Tables
 from karrot.pipeline.stream.query_runner import run_queries
 from karrot.reporters.cloudwatch.boto_client import open_client

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from karrot.burrow.client import EvaluatorModule
-from karrot.doctor.checks import burrow_and_karrot as checks
+from karrot.doctor.checks import verdict_arrival as checks
 from karrot.doctor.snapshot_types import BurrowSeen, KarrotSeen
 from karrot.event import GroupKey
 from support.doctor_snapshots import (

@@ -26,7 +26,7 @@ from karrot.event_json_line import MalformedLine, decode, event_of
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
-from karrot.reporters.cloudwatch.datum import Datum, Dimensions, MetricKey
+from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, Dimensions, MetricKey
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import BatchRefusal, Sender, SendOutcome
