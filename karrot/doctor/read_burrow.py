@@ -1,11 +1,23 @@
 """Reads Burrow's configuration, its lists of clusters, topics and groups, some verdicts, and its notifiers' URLs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from karrot.burrow.client import Asking, Burrow, BurrowError, NotFound, NotifierModule, Unaddressable, UnknownCall
+from karrot.burrow.client import (
+    Asking,
+    Burrow,
+    BurrowError,
+    ClusterModule,
+    ConsumerModule,
+    EvaluatorModule,
+    NotFound,
+    NotifierModule,
+    StorageModule,
+    Unaddressable,
+    UnknownCall,
+)
 from karrot.doctor.http_get import NotTold, Parts, Web
 from karrot.doctor.snapshot_types import Away, BurrowSeen, ReadWebhook, is_for_karrot
 from karrot.event import LagEvent, has_burrow_name
@@ -34,15 +46,15 @@ def _read(burrow: Burrow, asking: Asking, karrot_url: str | None) -> BurrowSeen 
     groups = _told({each: parts.read(f"groups of {each}", partial(burrow.consumers, each), None) for each in listed})
     topics = _told({each: parts.read(f"topics of {each}", partial(burrow.topics, each), None) for each in listed})
     main = parts.read("general configuration", burrow.config_main, None)
-    notifiers = _modules(parts, "notifier", burrow.config_notifiers, burrow.config_notifier)
+    notifiers = _modules(parts, burrow, "notifier", NotifierModule)
     return BurrowSeen(
         url=burrow.url,
         ready=parts.read("readiness", partial(_ready, burrow), None),
         zookeeper=main.zookeeper if main else None,
-        clusters=_modules(parts, "cluster", burrow.config_clusters, burrow.cluster),
-        consumers=_modules(parts, "consumer", burrow.config_consumers, burrow.config_consumer),
-        storages=_modules(parts, "storage", burrow.config_storages, burrow.config_storage),
-        evaluators=_modules(parts, "evaluator", burrow.config_evaluators, burrow.config_evaluator),
+        clusters=_modules(parts, burrow, "cluster", ClusterModule),
+        consumers=_modules(parts, burrow, "consumer", ConsumerModule),
+        storages=_modules(parts, burrow, "storage", StorageModule),
+        evaluators=_modules(parts, burrow, "evaluator", EvaluatorModule),
         notifiers=notifiers,
         listed=listed,
         groups=groups,
@@ -61,11 +73,10 @@ def _ready(burrow: Burrow) -> bool | None:
         return None  # before v1.3.5
 
 
-def _modules(
-    parts: Parts, coordinator: str, names: Callable[[], Sequence[str]], detail: Callable[[str], T]
-) -> dict[str, T]:
-    told = parts.read(f"{coordinator} modules", names, ())
-    return _told({name: parts.read(f"[{coordinator}.{name}]", partial(detail, name), None) for name in told})
+def _modules(parts: Parts, burrow: Burrow, coordinator: str, kind: type[T]) -> dict[str, T]:
+    told = parts.read(f"{coordinator} modules", partial(burrow.modules, coordinator), ())
+    read = partial(burrow.module, kind, coordinator)
+    return _told({name: parts.read(f"[{coordinator}.{name}]", partial(read, name), None) for name in told})
 
 
 def _told(found: Mapping[str, T | None]) -> dict[str, T]:

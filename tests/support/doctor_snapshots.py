@@ -100,7 +100,7 @@ def burrow_snapshot(*notifiers: NotifierModule, **fields: Any) -> BurrowSeen:
     """Make a snapshot of Burrow, by default with one notifier. Notifiers are named ``a``, ``b`` and so on."""
     told: dict[str, Any] = {
         "url": "http://burrow:8000",
-        "zookeeper": ZooKeeperConfig(servers=("zookeeper:2181",), timeout=6, root_path="/burrow"),
+        "zookeeper": ZooKeeperConfig(servers=("zookeeper:2181",)),
         "notifiers": dict(zip("abc", notifiers or (notifier_module(),), strict=False)),
         "listed": ("prod",),
         "groups": {"prod": ("audit", "billing", "burrow-prod")},

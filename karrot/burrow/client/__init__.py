@@ -6,10 +6,8 @@ from karrot.burrow.client.replies import (
     ClusterModule,
     ConsumerModule,
     EvaluatorModule,
-    MainConfig,
     NotifierModule,
     StorageModule,
-    StoredPartition,
     ZooKeeperConfig,
 )
 from karrot.burrow.client.rest import Burrow
@@ -22,11 +20,9 @@ __all__ = [
     "ClusterModule",
     "ConsumerModule",
     "EvaluatorModule",
-    "MainConfig",
     "NotFound",
     "NotifierModule",
     "StorageModule",
-    "StoredPartition",
     "Unaddressable",
     "Unavailable",
     "UnknownCall",

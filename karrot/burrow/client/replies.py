@@ -9,11 +9,14 @@ Burrow replaced it by its default. ``None`` means that this release, or this cla
 """
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
 from karrot.burrow.wire import UINT64_MAX, CommitJson, UInt64, wrong
 from karrot.event import OffsetSample
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +98,9 @@ def _uint64(value: int | None, name: str) -> int | None:
 
 
 class ZooKeeperConfig(Struct, frozen=True, rename="kebab"):
-    """``[zookeeper]``; ``timeout`` in seconds. The notifier's lock is ``<root_path>/notifier``."""
+    """``[zookeeper]``."""
 
     servers: tuple[str, ...] | None = None
-    timeout: int = 0
-    root_path: str = ""
 
 
 class MainConfig(Struct, frozen=True):
@@ -138,15 +139,12 @@ class StorageModule(Struct, frozen=True, rename="kebab"):
 
 
 class ConsumerModule(Struct, frozen=True, rename="kebab"):
-    """One ``[consumer.X]``; the timeout in seconds. Before v1.3.5 the allowlist is called whitelist."""
+    """One ``[consumer.X]``. Before v1.3.5 the allowlist is called whitelist."""
 
     class_name: str
     cluster: str = ""
     servers: tuple[str, ...] | None = None
     client_profile: ClientProfile | None = None
-    zookeeper_path: str = ""
-    zookeeper_timeout: int = 0
-    offsets_topic: str = ""
     start_latest: bool = False
     group_allowlist: str | None = None
     group_whitelist: str | None = None
@@ -174,12 +172,10 @@ class NotifierModule(Struct, frozen=True, rename="kebab"):
     template_close: str = ""
     extra: dict[str, str] | None = None
     timeout: int | None = None
-    keepalive: int | None = None
     url_open: str | None = None
     url_close: str | None = None
     method_open: str | None = None
     method_close: str | None = None
-    extra_ca: str | None = None
     noverify: str | None = None
     group_allowlist: str | None = None
     group_whitelist: str | None = None
@@ -191,31 +187,7 @@ class ModulesReply(Struct):
     modules: list[str] | None
 
 
-class ClusterReply(Struct):
-    """``/v3/kafka/C``, which is ``/v3/config/cluster/C``."""
+class ModuleReply(Struct, Generic[T]):
+    """``/v3/config/<coordinator>/X``."""
 
-    module: ClusterModule
-
-
-class StorageReply(Struct):
-    """``/v3/config/storage/X``."""
-
-    module: StorageModule
-
-
-class ConsumerModuleReply(Struct):
-    """``/v3/config/consumer/X``."""
-
-    module: ConsumerModule
-
-
-class EvaluatorReply(Struct):
-    """``/v3/config/evaluator/X``."""
-
-    module: EvaluatorModule
-
-
-class NotifierReply(Struct):
-    """``/v3/config/notifier/X``."""
-
-    module: NotifierModule
+    module: T

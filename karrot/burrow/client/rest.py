@@ -40,11 +40,6 @@ _CONSUMERS = msgspec.json.Decoder(replies.ConsumersReply)
 _CONSUMER = msgspec.json.Decoder(replies.ConsumerReply)
 _MAIN = msgspec.json.Decoder(replies.MainConfig)
 _MODULES = msgspec.json.Decoder(replies.ModulesReply)
-_CLUSTER_MODULE = msgspec.json.Decoder(replies.ClusterReply)
-_STORAGE_MODULE = msgspec.json.Decoder(replies.StorageReply)
-_CONSUMER_MODULE = msgspec.json.Decoder(replies.ConsumerModuleReply)
-_EVALUATOR_MODULE = msgspec.json.Decoder(replies.EvaluatorReply)
-_NOTIFIER_MODULE = msgspec.json.Decoder(replies.NotifierReply)
 
 
 class Burrow:
@@ -87,10 +82,6 @@ class Burrow:
         """The names of the clusters, in lower case as Burrow writes them."""
         return _sorted(self._read(_CLUSTERS, "kafka").clusters)
 
-    def cluster(self, cluster: str) -> replies.ClusterModule:
-        """The configuration of a cluster. Only in this call Burrow ignores the case of the cluster's name."""
-        return self._read(_CLUSTER_MODULE, "kafka", cluster).module
-
     def topics(self, cluster: str) -> tuple[str, ...]:
         """The topics of a cluster; empty for some seconds after Burrow's start."""
         return _sorted(self._read(_TOPICS, "kafka", cluster, "topic").topics)
@@ -126,41 +117,15 @@ class Burrow:
         """The sections that are not modules."""
         return self._read(_MAIN, "config")
 
-    def config_storages(self) -> tuple[str, ...]:
-        """The names of the storage modules."""
-        return self._modules("storage")
+    def modules(self, coordinator: str) -> tuple[str, ...]:
+        """The names of a coordinator's modules. For ``cluster``, `clusters` returns those in Burrow's storage."""
+        return _sorted(self._read(_MODULES, "config", coordinator).modules)
 
-    def config_storage(self, name: str) -> replies.StorageModule:
-        """One storage module."""
-        return self._read(_STORAGE_MODULE, "config", "storage", name).module
-
-    def config_evaluators(self) -> tuple[str, ...]:
-        """The names of the evaluators."""
-        return self._modules("evaluator")
-
-    def config_evaluator(self, name: str) -> replies.EvaluatorModule:
-        """One evaluator."""
-        return self._read(_EVALUATOR_MODULE, "config", "evaluator", name).module
-
-    def config_clusters(self) -> tuple[str, ...]:
-        """The names of the configured clusters. `clusters` returns those in Burrow's storage."""
-        return self._modules("cluster")
-
-    def config_consumers(self) -> tuple[str, ...]:
-        """The names of the consumer modules."""
-        return self._modules("consumer")
-
-    def config_consumer(self, name: str) -> replies.ConsumerModule:
-        """One consumer module."""
-        return self._read(_CONSUMER_MODULE, "config", "consumer", name).module
-
-    def config_notifiers(self) -> tuple[str, ...]:
-        """The names of the notifiers."""
-        return self._modules("notifier")
-
-    def config_notifier(self, name: str) -> replies.NotifierModule:
-        """One notifier. Burrow does not report ``send-interval``, ``send-once``, denylist, headers and user."""
-        return self._read(_NOTIFIER_MODULE, "config", "notifier", name).module
+    def module(self, kind: type[T], coordinator: str, name: str) -> T:
+        """One module. Burrow does not report all settings of a notifier (see `NotifierModule`)."""
+        # mypy does not take a variable for a type
+        decoder: msgspec.json.Decoder[replies.ModuleReply[T]] = msgspec.json.Decoder(replies.ModuleReply[kind])  # type: ignore[valid-type]
+        return self._read(decoder, "config", coordinator, name).module
 
     # --- health ---
 
@@ -172,9 +137,6 @@ class Burrow:
         return answer.body == b"READY"
 
     # --- one request ---
-
-    def _modules(self, coordinator: str) -> tuple[str, ...]:
-        return _sorted(self._read(_MODULES, "config", coordinator).modules)
 
     def _verdict(self, cluster: str, group: str, kind: str) -> LagEvent:
         answer = self._ask("v3", "kafka", cluster, "consumer", group, kind)

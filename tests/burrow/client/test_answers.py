@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.burrow.client import Asking, Burrow, BurrowError, NotFound, Unavailable, UnknownCall, Unreadable
+from karrot.burrow.client import (
+    Asking,
+    Burrow,
+    BurrowError,
+    ClusterModule,
+    NotFound,
+    NotifierModule,
+    Unavailable,
+    UnknownCall,
+    Unreadable,
+)
 from karrot.event import Status
 from support.servers.scripted_server import Script, http_response, scripted_server
 
@@ -111,7 +121,7 @@ def test_a_missing_call_of_an_old_burrow_does_not_mean_a_missing_group() -> None
 def test_the_whitelist_of_old_releases_keeps_its_name() -> None:
     body = b'{"error":false,"message":"","module":{"class-name":"http","group-whitelist":"^a","threshold":2}}'
     with scripted_server(http_response(body)) as (url, _), Burrow(url) as burrow:
-        notifier = burrow.config_notifier("n")
+        notifier = burrow.module(NotifierModule, "notifier", "n")
     assert (notifier.group_whitelist, notifier.group_allowlist, notifier.threshold) == ("^a", None, 2)
 
 
@@ -263,9 +273,9 @@ def test_any_answer_is_either_read_or_raises_one_of_our_errors(body: bytes, stat
             lambda: burrow.topics("c"),
             lambda: burrow.consumer("c", "g"),
             lambda: burrow.lag("c", "g"),
-            lambda: burrow.cluster("c"),
+            lambda: burrow.module(ClusterModule, "cluster", "c"),
             burrow.config_main,
-            lambda: burrow.config_notifier("n"),
+            lambda: burrow.module(NotifierModule, "notifier", "n"),
             burrow.ready,
         ):
             said = error_of(question)

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from karrot.burrow.client import Burrow, NotFound, Unaddressable, UnknownCall
+from karrot.burrow.client import (
+    Burrow,
+    ClusterModule,
+    ConsumerModule,
+    EvaluatorModule,
+    NotFound,
+    NotifierModule,
+    StorageModule,
+    Unaddressable,
+    UnknownCall,
+)
 from karrot.demo.simulated_kafka import Behaviour, Phase
 from karrot.event import Kind, Source, Status
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
@@ -83,8 +93,8 @@ def test_a_name_that_burrow_does_not_know_is_not_found(asked: FakeBurrowRig) -> 
         lambda: asked.burrow.consumer("prod", "nobody"),
         lambda: asked.burrow.consumers("nowhere"),
         lambda: asked.burrow.topics("nowhere"),
-        lambda: asked.burrow.cluster("nowhere"),
-        lambda: asked.burrow.config_notifier("nothing"),
+        lambda: asked.burrow.module(ClusterModule, "cluster", "nowhere"),
+        lambda: asked.burrow.module(NotifierModule, "notifier", "nothing"),
     ):
         with pytest.raises(NotFound):
             question()
@@ -131,13 +141,9 @@ def test_every_other_name_reaches_burrow_as_it_is(around: str, name: str) -> Non
 def test_the_configuration_includes_its_defaults(asked: FakeBurrowRig) -> None:
     burrow = asked.burrow
     main = burrow.config_main()
-    assert (main.zookeeper.servers, main.zookeeper.root_path, main.zookeeper.timeout) == (
-        ("zookeeper:2181",),
-        "/burrow",
-        6,
-    )
-    assert burrow.config_notifiers() == ("karrot",)
-    notifier = burrow.config_notifier("karrot")
+    assert main.zookeeper.servers == ("zookeeper:2181",)
+    assert burrow.modules("notifier") == ("karrot",)
+    notifier = burrow.module(NotifierModule, "notifier", "karrot")
     assert (notifier.class_name, notifier.threshold, notifier.interval, notifier.send_close) == ("http", 1, 30, True)
     assert (notifier.url_open, notifier.method_close, notifier.timeout, notifier.extra) == (
         "http://karrot:5000/burrow",
@@ -145,14 +151,14 @@ def test_the_configuration_includes_its_defaults(asked: FakeBurrowRig) -> None:
         5,
         {},
     )
-    assert burrow.config_clusters() == ("prod",)
-    assert burrow.config_consumers() == ("prod",)
-    assert burrow.config_consumer("prod").offsets_topic == "__consumer_offsets"
-    [storage] = burrow.config_storages()
-    assert burrow.config_storage(storage).expire_group == 604_800
-    [evaluator] = burrow.config_evaluators()
-    assert burrow.config_evaluator(evaluator).expire_cache == 10
-    profile = burrow.cluster("PROD").client_profile
+    assert burrow.modules("cluster") == ("prod",)
+    assert burrow.modules("consumer") == ("prod",)
+    assert burrow.module(ConsumerModule, "consumer", "prod").cluster == "prod"
+    [storage] = burrow.modules("storage")
+    assert burrow.module(StorageModule, "storage", storage).expire_group == 604_800
+    [evaluator] = burrow.modules("evaluator")
+    assert burrow.module(EvaluatorModule, "evaluator", evaluator).expire_cache == 10
+    profile = burrow.module(ClusterModule, "cluster", "PROD").client_profile
     assert profile is not None
     assert (profile.name, profile.kafka_version) == ("karrot", "3.6.0")
 
