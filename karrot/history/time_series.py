@@ -22,7 +22,6 @@ class SeriesMetric(NamedTuple):
     name: str
     table: str
     value: str
-    about: str
     parts: tuple[str, ...] = ()
 
 
@@ -51,42 +50,28 @@ METRICS: Final[Mapping[str, SeriesMetric]] = MappingProxyType(
     {
         metric.name: metric
         for metric in (
-            SeriesMetric("lag", _LAG, "arg_max(lag_last, minute) FILTER (lag_last IS NOT NULL)", "last known lag"),
-            SeriesMetric("lag_min", _LAG, "min(lag_min)", "smallest lag"),
-            SeriesMetric("lag_max", _LAG, "max(lag_max)", "largest lag"),
-            SeriesMetric("lag_avg", _LAG, "avg(lag_avg)", "mean of the minutes' mean lags"),
-            SeriesMetric("lag_seconds", _LAG, "max(lag_seconds_max)", "largest lag in seconds"),
-            SeriesMetric("status", _LAG, f"max({severity('worst_status')})", "worst status as Burrow's number"),
-            SeriesMetric("events", _LAG, "sum(count)", "events"),
-            SeriesMetric("not_ok", _LAG, "sum(not_ok)", "events worse than OK"),
-            SeriesMetric("produced", _RATES, "sum(produced)", "messages produced", _BY_PARTITION),
-            SeriesMetric("consumed", _RATES, "sum(consumed)", "messages consumed", _BY_PARTITION),
-            SeriesMetric(
-                "produce_rate", _RATES, f"sum(produce_rate) / {_MINUTES}", "messages/s produced", _BY_PARTITION
-            ),
-            SeriesMetric(
-                "consume_rate", _RATES, f"sum(consume_rate) / {_MINUTES}", "messages/s consumed", _BY_PARTITION
-            ),
-            SeriesMetric(
-                "catch_up_seconds", _RATES, "max(catch_up_seconds)", "longest time to catch up", _BY_PARTITION
-            ),
-            SeriesMetric(
-                "max_share", _SKEW, "max(max_share)", "largest share of one partition in a topic's lag", _BY_TOPIC
-            ),
-            SeriesMetric("gini", _SKEW, "max(gini)", "how unevenly the lag is distributed, 0 to 1", _BY_TOPIC),
-            SeriesMetric("offset", _OFFSETS, _sum("offset_sum", "true"), "sum of the committed offsets", _BY_PARTITION),
-            SeriesMetric(
-                "offset_first", _OFFSETS, _sum("offset_first", "oldest"), "first committed offsets", _BY_PARTITION
-            ),
-            SeriesMetric(
-                "offset_last", _OFFSETS, _sum("offset_last", "newest"), "last committed offsets", _BY_PARTITION
-            ),
-            SeriesMetric("commits", _OFFSETS, "sum(count)", "commits", _BY_PARTITION),
-            SeriesMetric("partition_lag", _LAGS, _sum("lag", "newest"), "lag at the last commits", _BY_PARTITION),
-            SeriesMetric("partition_lag_seconds", _LAGS, "max(lag_seconds)", "largest lag in seconds", _BY_PARTITION),
-            SeriesMetric(
-                "end_offset", _LAGS, _sum("end_offset", "newest"), "log ends at the last commits", _BY_PARTITION
-            ),
+            SeriesMetric("lag", _LAG, "arg_max(lag_last, minute) FILTER (lag_last IS NOT NULL)"),
+            SeriesMetric("lag_min", _LAG, "min(lag_min)"),
+            SeriesMetric("lag_max", _LAG, "max(lag_max)"),
+            SeriesMetric("lag_avg", _LAG, "avg(lag_avg)"),
+            SeriesMetric("lag_seconds", _LAG, "max(lag_seconds_max)"),
+            SeriesMetric("status", _LAG, f"max({severity('worst_status')})"),
+            SeriesMetric("events", _LAG, "sum(count)"),
+            SeriesMetric("not_ok", _LAG, "sum(not_ok)"),
+            SeriesMetric("produced", _RATES, "sum(produced)", _BY_PARTITION),
+            SeriesMetric("consumed", _RATES, "sum(consumed)", _BY_PARTITION),
+            SeriesMetric("produce_rate", _RATES, f"sum(produce_rate) / {_MINUTES}", _BY_PARTITION),
+            SeriesMetric("consume_rate", _RATES, f"sum(consume_rate) / {_MINUTES}", _BY_PARTITION),
+            SeriesMetric("catch_up_seconds", _RATES, "max(catch_up_seconds)", _BY_PARTITION),
+            SeriesMetric("max_share", _SKEW, "max(max_share)", _BY_TOPIC),
+            SeriesMetric("gini", _SKEW, "max(gini)", _BY_TOPIC),
+            SeriesMetric("offset", _OFFSETS, _sum("offset_sum", "true"), _BY_PARTITION),
+            SeriesMetric("offset_first", _OFFSETS, _sum("offset_first", "oldest"), _BY_PARTITION),
+            SeriesMetric("offset_last", _OFFSETS, _sum("offset_last", "newest"), _BY_PARTITION),
+            SeriesMetric("commits", _OFFSETS, "sum(count)", _BY_PARTITION),
+            SeriesMetric("partition_lag", _LAGS, _sum("lag", "newest"), _BY_PARTITION),
+            SeriesMetric("partition_lag_seconds", _LAGS, "max(lag_seconds)", _BY_PARTITION),
+            SeriesMetric("end_offset", _LAGS, _sum("end_offset", "newest"), _BY_PARTITION),
         )
     }
 )
