@@ -172,12 +172,7 @@ def partition_status(
     """
     commits = _commits(window)
     is_complete_enough = _filled_share(len(commits), len(window)) >= _float32(minimum_complete)
-    return _status(commits, broker_offsets, current_lag, now, allowed_lag) if is_complete_enough else Status.OK
-
-
-def _status(commits: Commits, broker_offsets: Sequence[int], current_lag: int, now: int, allowed_lag: int) -> Status:
-    """The verdict on a window that is complete enough."""
-    if not commits or current_lag <= allowed_lag:
+    if not commits or not is_complete_enough or current_lag <= allowed_lag:
         return Status.OK
     if is_stopped(commits, now) and not had_zero_lag_recently(commits, broker_offsets):
         return Status.STOP
@@ -203,23 +198,14 @@ def current_lag(slots: Slots, broker_offsets: Sequence[int]) -> int:
     return max(0, broker_offsets[-1] - newest.offset) if newest and broker_offsets else 0
 
 
-def evaluate_partition(
-    tracked: TrackedPartition, now: int, *, allowed_lag: int = 0, minimum_complete: float = 0.0
-) -> PartitionLag:
-    """One partition as Burrow reports it."""
-    return _reported(tracked, *_judged(tracked, now, allowed_lag, _float32(minimum_complete)))
-
-
 def _judged(
     tracked: TrackedPartition, now: int, allowed_lag: int, minimum_complete: float
 ) -> tuple[Status, int, float]:
     """The verdict, the current lag and the filled share of the window."""
     slots, ends = tracked.slots, tracked.broker_offsets
-    commits = _commits(slots)
-    complete = _filled_share(len(commits), len(slots))
     lag = current_lag(slots, ends)
-    is_complete_enough = complete >= minimum_complete
-    return _status(commits, ends, lag, now, allowed_lag) if is_complete_enough else Status.OK, lag, complete
+    status = partition_status(slots, ends, lag, now, allowed_lag=allowed_lag, minimum_complete=minimum_complete)
+    return status, lag, _filled_share(len(_commits(slots)), len(slots))
 
 
 def _reported(tracked: TrackedPartition, status: Status, lag: int, complete: float) -> PartitionLag:
@@ -254,8 +240,8 @@ def evaluate_group(
     largest lag, the first one is ``max_lag``, so the order of ``partitions`` matters (Burrow's order of topics is
     random).
     """
-    now, minimum = now_ms // 1000, _float32(minimum_complete)
-    judged = [(tracked, *_judged(tracked, now, allowed_lag, minimum)) for tracked in partitions]
+    now = now_ms // 1000
+    judged = [(tracked, *_judged(tracked, now, allowed_lag, minimum_complete)) for tracked in partitions]
     if not judged:
         return LagEvent(cluster, consumer, _OK, 0, now_ms, source, complete=0.0, partition_count=0)
     _, statuses, lags, completes = zip(*judged, strict=True)

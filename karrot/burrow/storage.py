@@ -92,15 +92,6 @@ class Storage:
             tracked = self._track(known, topic, partition)
             tracked.owner, tracked.client_id = owner, client_id
 
-    def delete_topic(self, topic: str) -> None:
-        """Forget a topic. The groups that read it stay, even without any partition.
-
-        In this repository only tests delete topics, to compare the model with Burrow.
-        """
-        self._broker.pop(topic, None)
-        for group in self._groups.values():
-            group.topics.pop(topic, None)
-
     def delete_group(self, group: str) -> None:
         """Forget a group."""
         self._groups.pop(group, None)

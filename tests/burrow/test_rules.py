@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.burrow import rules
-from karrot.burrow.rules import TrackedPartition, Window, evaluate_group, evaluate_partition, group_status
+from karrot.burrow.rules import TrackedPartition, Window, evaluate_group, group_status
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, Status
+from support.burrow.partition_model import evaluate_partition
 
 CASES = json.loads((Path(__file__).parents[1] / "data/burrow/evaluation_cases.json").read_text())
 

@@ -7,6 +7,7 @@ import pytest
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.event import OffsetSample
+from support.burrow.partition_model import delete_topic
 
 CASES = json.loads((Path(__file__).parents[1] / "data/burrow/evaluation_cases.json").read_text())
 NOW = 1_700_000_000
@@ -42,7 +43,7 @@ def test_a_group_gets_burrows_verdict(case: dict[str, Any]) -> None:
             now=case["timeNow"],
         )
     if "then" in case:
-        storage.delete_topic(topic)
+        delete_topic(storage, topic)
 
     partitions = storage.fetch(case["group"], case["timeNow"])
     if expected["status"] == "NOTFOUND":
@@ -172,7 +173,7 @@ def test_owners_of_known_partitions_are_returned() -> None:
 def test_a_group_stays_after_its_topic_is_deleted_but_not_after_its_own_deletion() -> None:
     storage = storage_with()
     commit(storage, 5)
-    storage.delete_topic("t")
+    delete_topic(storage, "t")
     assert storage.fetch("g", NOW) == ()
     storage.delete_group("g")
     storage.delete_group("g")

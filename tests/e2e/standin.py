@@ -21,6 +21,7 @@ from karrot.demo.burrow.rest_api import BurrowServer, RestApi
 from karrot.event import LagEvent, TopicPartition
 from karrot.watch.cluster_interface import ClusterError, Failure
 from karrot.watch.kafka_admin import KafkaCluster
+from support.burrow.partition_model import delete_topic
 
 if TYPE_CHECKING:
     from karrot.demo.burrow.fake_burrow import FakeBurrow
@@ -89,7 +90,7 @@ class _Burrow:
             for group in set(self._storage.groups()) - groups.keys():
                 self._storage.delete_group(group)
             for topic in set(self._storage.topics()) - topics.keys():
-                self._storage.delete_topic(topic)
+                delete_topic(self._storage, topic)
             for (topic, partition), end in ends.items():
                 if not isinstance(end, Failure):
                     self._storage.put_log_end(topic, partition, end, partition_count=topics[topic])

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.burrow.rules import evaluate_partition
 from karrot.burrow.storage import Storage
 from karrot.event import LogEnd, OffsetSample, Status
 from karrot.pipeline.replay.commit_arrays import CommitArrays, LogEndArrays, Segments, stored
 from karrot.pipeline.replay.rule_set_parser import RuleSet
 from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes, Windows, evaluate, facts_of, judged, windows
+from support.burrow.partition_model import evaluate_partition
 
 NEVER_MS = 2**60
 EXPIRE = 1_000
