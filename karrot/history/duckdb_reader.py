@@ -1,9 +1,9 @@
 """Lists the files of a table by day, and runs DuckDB queries that see all files as they were at one moment.
 
-The pipeline replaces files of the tables: it renames a new file over a derived one, and merges streamed ones. DuckDB
-opens a file more than once while it reads it, so one query could see the old file and the new one. So the reader lists
-the files before and after each query, and repeats the query if a file changed or disappeared. New files are allowed: a
-stream adds a batch every few seconds, and a query over many days takes longer than that.
+The pipeline replaces files of the tables: ``derive`` renames a new file over the old one, and ``compact`` merges
+streamed files. DuckDB opens each file several times during a query, so a query could see both the old and the new file.
+So this module lists the files before and after each query, and repeats the query if a file changed or disappeared. New
+files do not cause a repeat: a stream adds a batch every few seconds, and a query over many days takes longer.
 """
 
 import glob
@@ -37,7 +37,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "enable_external_file_cache": False,
 }
 _INTERRUPTED: Final = "Query interrupted"
-"""The text of DuckDB's error for a signal during a query. This error has no class of its own."""
+"""The text of DuckDB's error for a signal during a query. DuckDB has no error class for this case."""
 
 Row = tuple[Any, ...]
 
@@ -59,11 +59,11 @@ class Table(NamedTuple):
 
     @property
     def is_derived(self) -> bool:
-        """Whether ``derive`` can make it again from other tables."""
+        """Whether ``derive`` can make the table again from other tables."""
         return self.name not in _STREAMED
 
     def days(self, wanted: Callable[[date], bool] = lambda _day: True) -> dict[date, Path]:
-        """The directories of the wanted days that have data, in order; none if the table does not exist.
+        """The directories of the wanted days that have data, in the order of the days; none if there is no such table.
 
         A day has data if it has a file that is not empty. A power failure can leave empty files.
         """
@@ -90,14 +90,14 @@ class Table(NamedTuple):
     def files(self, wanted: Callable[[date], bool]) -> tuple[StoredFile, ...]:
         """The files of the wanted days, as they are now.
 
-        Raises `FileNotFoundError` if a file disappears during the listing, because the list may then lack the file that
+        Raises `FileNotFoundError` if a file disappears during the listing. The list could then lack the file that
         replaced it.
         """
         return tuple(file for day, path in self._directories().items() if wanted(day) for file in _files(path))
 
 
 class Duck:
-    """Runs DuckDB in memory, for any number of threads. It starts at the first query, after any fork."""
+    """Runs DuckDB in memory, for any number of threads. It starts at the first query, after the process has forked."""
 
     def __init__(self, directory: Path, *, threads: int, memory: str) -> None:
         self._directory = directory
@@ -106,10 +106,10 @@ class Duck:
         self._lock = threading.Lock()
 
     def rows(self, table: str, wanted: Callable[[date], bool], query: str, asked: Mapping[str, object]) -> list[Row]:
-        """Return the rows of a query over ``{table}``; no rows if the table has none of the wanted days.
+        """Return the rows of ``query``; no rows if the table has none of the wanted days.
 
-        In ``{table_with_files}``, the table has the column ``filename`` too. The query is repeated if a file changed
-        during it. Raises `HistoryUnavailable` or `UnreadableTable`; Ctrl-C raises KeyboardInterrupt.
+        The query names the table ``{table}`` or, to use the column ``filename``, ``{table_with_files}``. The query is
+        repeated if a file changes. Raises `HistoryUnavailable` or `UnreadableTable`; Ctrl-C raises KeyboardInterrupt.
         """
         import duckdb  # noqa: PLC0415 (an extra)
 
@@ -143,14 +143,14 @@ class Duck:
             return self._connection
 
     def close(self) -> None:
-        """Close the connection. Another query would open it again."""
+        """Close the connection. Another query would open a new connection."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
     def _run(self, query: str, asked: Mapping[str, object], files: list[str]) -> list[Row]:
-        # Different versions of Karrot may have written the days. A missing column is NULL in the rows of its day.
+        # Different versions of Karrot can have written the days. A column that a file lacks is NULL in its rows.
         source = "read_parquet($files, union_by_name = true, hive_partitioning = false"
         words = query.replace("{table}", f"{source})").replace("{table_with_files}", f"{source}, filename = true)")
         with self.start().cursor() as cursor:
@@ -163,7 +163,7 @@ class Duck:
 
 
 def require_tables(directory: Path, first: str = "lag_minute") -> None:
-    """Raise `NoTables` with a sentence if there are no tables. ``first`` is the table that must exist for the query."""
+    """Raise `NoTables` with a message for the user if the tables are missing. The query needs the table ``first``."""
     table, maker = directory / first, _MAKERS[first]
     if not directory.is_dir():
         source = "offsets" if first == "commits" else "ingest"
@@ -181,11 +181,11 @@ def require_tables(directory: Path, first: str = "lag_minute") -> None:
 def named(
     cluster: str | None, group: str | None, parts: Mapping[str, str | int] | None = None
 ) -> tuple[str, dict[str, object]]:
-    """Make the SQL conditions on the given names, and the values to bind. The SQL text never contains a name."""
+    """Make the SQL conditions for the given names, and the values to bind. The SQL text never contains a name."""
     asked = {"cluster": cluster, "consumer": group, **(parts or {})}
     given: dict[str, object] = {column: value for column, value in asked.items() if value is not None}
     for value in given.values():
-        str(value).encode()  # raises for invalid UTF-8 of a command line (surrogates), which no group's name has
+        str(value).encode()  # raises for surrogates (invalid UTF-8 in a command): no name has them
     return "".join(f" AND {column} = ${column}" for column in given), given
 
 
@@ -201,12 +201,12 @@ def _files(directory: Path) -> Iterator[StoredFile]:
 
 
 def _raised(error: OSError) -> None:
-    """Raise the error: a directory that disappeared or may not be read must not count as empty."""
+    """Raise the error: a directory that disappeared, or that this user may not read, must not count as empty."""
     raise error
 
 
 def _listed(place: Table, wanted: Callable[[date], bool]) -> tuple[StoredFile, ...] | None:
-    """List the files; ``None`` if one disappeared during the listing."""
+    """List the files; ``None`` if a file disappeared during the listing."""
     try:
         return place.files(wanted)
     except FileNotFoundError:

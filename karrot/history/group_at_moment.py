@@ -1,8 +1,7 @@
 """Describes a group at a moment as ``kafka-consumer-groups --describe`` does: offsets, lags and owners.
 
-If the tables have no records of ``__consumer_offsets`` for a group, the offsets come from the events of Burrow or
-``karrot watch``. A webhook lists only the bad partitions, but the events of resync and of watch list all. So the newest
-of these events describes the whole group.
+If the tables have no records of ``__consumer_offsets`` for a group, the values come from the newest event of resync or
+``karrot watch``. Such an event lists all partitions of the group. An event of a webhook lists only the bad ones.
 """
 
 from karrot.event import ClusterPartition, GroupKey, OffsetCommit
@@ -15,8 +14,8 @@ from karrot.history.results import GroupDescription, PartitionDescription, Uncle
 def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -> GroupDescription | None:
     """Describe a group's partitions with their offsets, lags and owners; ``None`` if the tables do not have the group.
 
-    If the group has no records in the tables, the values come from events of Burrow or watch. Raises `UnclearGroup` if
-    several clusters have the group and ``cluster`` is ``None``.
+    If the tables have no records of the group, the values come from its newest event of resync or watch. Raises
+    `UnclearGroup` if several clusters have the group and ``cluster`` is ``None``.
     """
     newest = commits(duck, look_back, cluster=cluster, group=group)
     of_groups = owners(duck, look_back, cluster=cluster, group=group)
@@ -36,7 +35,7 @@ def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -
     seen = ends(duck, look_back, places)
     partitions = tuple(_partition(place, committed.get(place), seen.get(place), owned) for place in sorted(places))
     unlisted = len(seen.keys() - places)
-    # If a record deleted the classic group, its consumers may go on with another protocol: the members are unknown.
+    # After a record deleted the classic group, consumers can go on with another protocol. So the members are unknown.
     members = None if owned is None or owned.is_gone else owned.members
     return _described(where, group, look_back, partitions, unlisted=unlisted, members=members)
 
@@ -50,7 +49,7 @@ def _described(
     unlisted: int = 0,
     members: int | None = None,
 ) -> GroupDescription:
-    """Make the description with its sums. ``unlisted`` counts its topics' partitions without an owner and a commit."""
+    """Make the description with its sums. ``unlisted`` counts the partitions that have no owner and no commit."""
     lags = [each.lag for each in partitions if each.lag is not None]
     return GroupDescription(
         cluster,
@@ -96,7 +95,7 @@ ORDER BY cluster, topic, partition
 def _listed(
     duck: Duck, look_back: LookBack, group: str, cluster: str | None
 ) -> dict[str, tuple[PartitionDescription, ...]]:
-    """The partitions of the newest event that lists all of them, by cluster."""
+    """The partitions of each cluster's newest event that lists all partitions of the group."""
     words, asked = named(cluster, group)
     rows = duck.rows("partitions", look_back.has, _LISTED.replace("{named}", words), asked | look_back.bounds)
     clusters = dict.fromkeys(row[0] for row in rows)

@@ -1,8 +1,8 @@
 """Finds the days that the tables hold, so that a day without incidents differs from a day without data.
 
-``karrot pipeline derive`` writes the incidents of all days last. Then it notes the finished days in ``_derived.json``.
-If a day of ``verdict_runs`` is not in this note, it may have incidents that no table has yet. Before ``derive``
-replaces a day, it removes the day from the finished days of the note.
+``karrot pipeline derive`` writes the table ``incidents`` last. Then it lists the finished days in ``_derived.json``,
+the note of derived days. If a day of ``verdict_runs`` is not finished in the note, the day may have incidents that no
+table has yet. Before ``derive`` replaces a day, it removes the day from the finished days of the note.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -16,14 +16,15 @@ from karrot.event import DayRange, TimeRange
 from karrot.history.results import UnreadableTable
 
 NOTE = "_derived.json"
-"""The name of the note, in the directory of the tables."""
+"""The name of the note of derived days, in the directory of the tables."""
 _DAY = timedelta(days=1)
 
 
 class Derived(msgspec.Struct, frozen=True):
-    """A day as it was derived: a digest of its files, and the numbers of samples near its two midnights.
+    """The state of a day when it was derived. ``files`` is a digest of the names of its files.
 
-    ``mark`` is a hash of the commits and samples with which the next day's lags begin.
+    ``head`` and ``tail`` are the numbers of samples near its first and its last midnight. ``mark`` is a hash of the
+    commits and samples with which the next day's lags begin.
     """
 
     files: str
@@ -33,9 +34,9 @@ class Derived(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The note of derived days. ``rules`` are the rules by which they were derived.
+    """The note of derived days. ``rules`` are the rules by which these days were derived.
 
-    ``unfinished`` are the days that a run began and did not finish, each as it was before that run.
+    ``unfinished`` has the days that a run began and did not finish, each with its state before that run.
     """
 
     rules: str = ""
@@ -45,7 +46,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """The days of a query: those that the tables hold, and the missing ones."""
+    """The days of a query: the tables have the ``held`` days, and lack the ``missing`` days."""
 
     held: tuple[DayRange, ...]
     missing: tuple[DayRange, ...]
@@ -81,10 +82,10 @@ def day_ranges(days: Iterable[date]) -> Iterator[DayRange]:
 
 
 def finished(tables: Path) -> frozenset[date]:
-    """The days that ``derive`` noted as finished.
+    """The days that ``derive`` lists as finished in its note.
 
-    There are none if the note is missing or damaged; ``derive`` then makes all days again. Raises `UnreadableTable` if
-    the user may not read the note.
+    If the note is missing or damaged, no day counts as finished: the next ``derive`` makes all days again. Raises
+    `UnreadableTable` if the user may not read the note.
     """
     try:
         return frozenset(note_of((tables / NOTE).read_bytes()).days)
@@ -95,7 +96,7 @@ def finished(tables: Path) -> frozenset[date]:
 
 
 def note_of(text: bytes) -> Note:
-    """Parse the note. If it is damaged, return an empty one, with which ``derive`` makes every day again."""
+    """Parse the note. If it is damaged, return an empty note: the next ``derive`` then makes every day again."""
     try:
         return msgspec.json.decode(text, type=Note)
     except (msgspec.DecodeError, RecursionError):

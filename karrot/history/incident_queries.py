@@ -18,7 +18,7 @@ FROM {{table}} WHERE {_OVERLAPS}{{named}}
 
 COUNTS = f"""
 SELECT cluster, consumer, count(*) FROM {{table}} WHERE {_OVERLAPS}{{named}} GROUP BY ALL
-"""  # noqa: S608 (as above)
+"""  # noqa: S608 (constants; every value is bound)
 """The number of incidents of each group."""
 
 _BAD = """
@@ -41,8 +41,8 @@ def days_without_incidents(
 ) -> set[date]:
     """The days on which ``verdict_runs`` has bad verdicts whose incident is missing in the table ``incidents``.
 
-    Every id must have an incident. For verdicts without an id, any incident of the group within a day of them counts,
-    because an incident may begin later than its first verdict.
+    For a verdict with an incident id, the table must have this id. For a verdict without an id, any incident of the
+    group at most one day away is enough, because an incident may begin later than its first verdict.
     """
     if not days:
         return set()

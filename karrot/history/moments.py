@@ -14,7 +14,7 @@ _MS = timedelta(milliseconds=1)
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 """The earliest moment that users may write.
 
-Code can still subtract a time from it, and it is earlier than ``now`` minus a century (the longest relative time).
+It is late enough to subtract a time from it in code, and earlier than the longest relative time, a century ago.
 """
 _LONGEST_SECONDS = 100 * 366 * 86_400
 _RELATIVE = re.compile(r"(?:now-)?([0-9.]+ ?[A-Za-z]+)", re.ASCII)
@@ -38,7 +38,7 @@ def epoch_ms(moment: datetime) -> int:
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """Parse ``now``, a time before now (``24h`` or ``now-24h``), or ISO 8601 (UTC unless it has another offset).
+    """Parse ``now``, a time before now (``24h`` or ``now-24h``), or ISO 8601 (in UTC if the text has no offset).
 
     A date without a time means 00:00 UTC of that day. Raises `ValueError` with a message for the user.
     """

@@ -1,7 +1,7 @@
 """Finds the newest commits, log ends and members of groups as of a moment.
 
-This module reads the streamed tables. So an answer does not need ``derive``, and includes the newest batch. A
-record that was written twice counts once, because each query asks for the newest record.
+This module reads the tables that streaming jobs write. So an answer includes the newest batch, and does not depend on
+``derive``. A record that was written twice counts once, because each query asks for the newest record.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,17 +15,17 @@ from karrot.history.moments import epoch_ms, moment_of
 
 _DAY: Final = timedelta(days=1)
 KEY: Final = "(log_ts_ms::HUGEINT * 9223372036854775808 + log_offset)"
-"""SQL for the order of records: by time, and by offset within a millisecond.
+"""SQL that orders records by time, and within a millisecond by offset.
 
-Offsets alone are not enough, because they begin at 0 again when the topic is created again.
+Offsets alone are not enough, because offsets begin at 0 again when the topic is created again.
 """
 
 
 class OffsetHistory(NamedTuple):
     """The commits before a partition's newest record.
 
-    ``last_offset`` is the newest committed offset, even if it was deleted later. ``offset_then`` is the offset at an
-    earlier moment, ``then_ms``. If there was none at that moment, both are those of the first commit.
+    ``last_offset`` is the newest committed offset, even if it was deleted later. ``offset_then`` is the offset at the
+    earlier moment ``then_ms``. Without a commit up to the requested moment, both are those of the first commit.
     """
 
     expire_ms: int | None
@@ -35,10 +35,10 @@ class OffsetHistory(NamedTuple):
 
 
 class LogGrowth(NamedTuple):
-    """The log start and log end of a partition in its newest sample, and in an earlier one (``then``).
+    """The log start and log end of a partition in its newest sample, and in an earlier sample (``…_then``).
 
-    The earlier sample is the newest one that is at least the requested time older. If there is none, it is the first
-    known sample.
+    The earlier sample is the newest one that is older by at least the requested time. Without such a sample, it is the
+    first sample.
     """
 
     start: int | None
@@ -58,7 +58,7 @@ class PartitionOwner(NamedTuple):
 
 
 class Owners(NamedTuple):
-    """The newest record of a group's metadata, and its time. ``is_gone``: the record deleted the group."""
+    """The owners in the newest record of a group's metadata. If ``is_gone``, this record deleted the group."""
 
     is_gone: bool
     members: int
@@ -68,18 +68,18 @@ class Owners(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LookBack:
-    """A moment, and the length of time before it in which records are searched."""
+    """A moment, and how long before this moment records are searched."""
 
     at: datetime
     length: timedelta
 
     @property
     def bounds(self) -> dict[str, object]:
-        """Both ends, in milliseconds since 1970; both are included."""
+        """The first and the last moment, both included, in milliseconds since 1970."""
         return {"since": epoch_ms(self.at - self.length), "at": epoch_ms(self.at)}
 
     def has(self, day: date) -> bool:
-        """Whether a day (UTC) overlaps it."""
+        """Whether a day (UTC) overlaps the searched time."""
         return (self.at - self.length).astimezone(UTC).date() <= day <= self.at.astimezone(UTC).date()
 
     def shortened(self, most: timedelta) -> "LookBack":
@@ -123,7 +123,7 @@ def last_commit(duck: Duck, look_back: LookBack, *, cluster: str | None, group: 
 def pasts(
     duck: Duck, look_back: LookBack, then: datetime, *, cluster: str | None, group: str | None
 ) -> list[tuple[OffsetCommit, OffsetHistory]]:
-    """The newest record of every partition of every group, each with its history; ``then`` is the earlier moment."""
+    """The newest record of each partition of each group, with its history; ``then`` is the history's earlier moment."""
     words, asked = named(cluster, group)
     asked |= look_back.bounds | {"then": epoch_ms(then)}
     rows = duck.rows("commits", look_back.has, _NEWEST.replace("{named}", words).replace("{more}", _PAST), asked)
@@ -168,7 +168,7 @@ FROM samples JOIN newest USING (cluster, topic, partition) GROUP BY ALL
 def ends(
     duck: Duck, look_back: LookBack, places: Collection[ClusterPartition], *, before: timedelta = timedelta()
 ) -> dict[ClusterPartition, LogGrowth]:
-    """The newest log-end sample of every partition of these topics, and the newest one at least ``before`` older.
+    """The newest log-end sample of each partition of these topics, and a sample that is older by ``before`` or more.
 
     Polls are frequent, so older days are searched only for partitions without a sample on the newest days. For
     partitions that were never polled, the samples come from Burrow's verdicts, if there are any.
@@ -203,7 +203,7 @@ _OWNERS = f"""
 SELECT cluster, consumer, version IS NULL, member_id, client_id, client_host, topic, partition, log_ts_ms
 FROM (SELECT DISTINCT * FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}})
 QUALIFY {KEY} = max({KEY}) OVER (PARTITION BY cluster, consumer)
-"""  # noqa: S608 (as above)
+"""  # noqa: S608 (constants; every value is bound)
 
 
 def owners(duck: Duck, look_back: LookBack, *, cluster: str | None, group: str | None) -> dict[GroupKey, Owners]:

@@ -12,11 +12,10 @@ from karrot.event import DayRange, Incident
 class GroupHistory:
     """A consumer group over a time range.
 
-    ``status`` is the worst status of the last minute with events, ``worst_status`` the worst of all minutes. A minute
-    is not OK if one of its events was worse than OK. ``incidents`` counts the incidents that overlap the range. All
-    three are ``None`` if there was no verdict, because the group's lag comes from Kafka's own offsets. If the incidents
-    of some of the group's days are unknown (`History.uncounted`), ``incidents`` counts the known ones; it is ``None``
-    if there are none.
+    ``status`` is the worst status of the last minute with events, ``worst_status`` the worst status of all minutes. A
+    minute is not OK if one of its events was worse than OK. ``incidents`` counts the incidents that overlap the range.
+    Without a verdict, these three fields are ``None``: the group's lag then comes from Kafka's own offsets. If the
+    incidents of some days are unknown (`History.uncounted`), ``incidents`` counts the known ones, or is ``None``.
     """
 
     cluster: str
@@ -34,7 +33,7 @@ class GroupHistory:
 
 
 class SeriesPoint(NamedTuple):
-    """The values of one step of a time series, which begins at ``at``, in the order of the series' metrics.
+    """One step of a time series: its beginning ``at``, and its values in the order of the series' metrics.
 
     The class is a tuple and not a dataclass, because an answer has tens of thousands of points, and Python makes a
     tuple in half the time.
@@ -48,7 +47,7 @@ class SeriesPoint(NamedTuple):
 class TimeSeries:
     """Metrics of one group over time. Steps without data have no point.
 
-    ``cluster`` is the cluster of the group; ``None`` if nothing was found and the query had no cluster.
+    ``cluster`` is the cluster of the group; ``None`` if nothing was found and the query named no cluster.
     """
 
     cluster: str | None
@@ -60,10 +59,10 @@ class TimeSeries:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition that a group has committed, or that is assigned to one of its members.
+    """A partition on which a group has committed, or that is assigned to a member of the group.
 
-    ``committed_at`` is the time of the record, ``looked_at`` the time of the log-end sample. ``lag`` is 0 if the commit
-    is beyond the log end, because the sample is older.
+    ``committed_at`` is the time of the commit's record, ``looked_at`` the time of the log-end sample. If the sample is
+    older than the commit, the commit can be beyond the log end. ``lag`` is then 0.
     """
 
     topic: str
@@ -84,7 +83,7 @@ class GroupDescription:
 
     ``lag`` is the sum over the partitions whose lag is known; ``unknown_lags`` counts the other partitions.
     ``never_committed`` counts the partitions of the group's topics without a committed offset. ``members`` is ``None``
-    if there is no record of them.
+    if the tables have no record of the members.
     """
 
     cluster: str
@@ -99,7 +98,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class StalePartition:
-    """A partition whose committed offset has not moved ``since`` a moment, although there was more to read.
+    """A partition with unread messages, whose committed offset has not moved since the moment ``since``.
 
     ``looked_at`` is the time of the newest log-end sample.
     """
@@ -115,7 +114,7 @@ class StalePartition:
 
     @property
     def lag(self) -> int:
-        """The messages between both offsets."""
+        """The number of messages between both offsets."""
         return self.log_end_offset - self.current_offset
 
 
@@ -124,7 +123,7 @@ class StaleGroups:
     """The partitions that were stale at a moment, with the age of the data.
 
     ``committed_at`` is the time of the groups' newest commit, ``looked_at`` the time of their topics' newest log-end
-    sample. The answer knows nothing after that sample.
+    sample. What happened after this sample is unknown.
     """
 
     at: datetime
@@ -134,7 +133,7 @@ class StaleGroups:
 
 
 class HistoryHour(NamedTuple):
-    """One hour with data of a group. ``status`` is its worst status, as Burrow's number."""
+    """One hour with data of a group. ``status`` is the group's worst status, as Burrow's number."""
 
     at: datetime
     lag_max: float | None
@@ -144,7 +143,7 @@ class HistoryHour(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HourlyHistory:
-    """A group by the hour, its incidents (newest first), and ``missing``: the days whose incidents are unknown."""
+    """A group's hours and incidents (newest first). ``missing`` has the days whose incidents are unknown."""
 
     start: datetime
     end: datetime
@@ -154,7 +153,7 @@ class HourlyHistory:
 
 
 class RiskKind(StrEnum):
-    """The reasons why a group may not continue to read where it stopped."""
+    """The reasons why a group may be unable to continue where it stopped."""
 
     EXPIRES = "expires"
     """Kafka will delete the committed offset, because the group has no consumer."""
@@ -166,10 +165,10 @@ class RiskKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """A partition of a group at risk.
+    """A risk for a group on one partition.
 
-    ``at`` is when the risk happens or happened, ``offset`` the last committed offset. ``margin`` is this offset minus
-    the log start; a negative margin counts lost messages. ``because`` is the reason in a few words.
+    ``at`` is the time of the loss, past or future. ``offset`` is the last committed offset. ``margin`` is this offset
+    minus the log start; a negative margin counts lost messages. ``because`` is the reason in a few words.
     """
 
     kind: RiskKind
@@ -186,10 +185,10 @@ class Risk:
 
 @dataclass(frozen=True, slots=True)
 class Risks:
-    """The risks at a moment, and the data that are ``unknown`` for these groups.
+    """The risks at a moment. ``unknown`` names the data that the tables lack for these groups.
 
-    Without ``log ends`` and ``log starts``, deleted offsets and lost messages are not found. Without ``members``, an
-    offset counts as ``expires`` only if Kafka wrote when it expires.
+    Without ``log ends``, neither deleted offsets nor lost messages are found; without ``log starts``, no lost messages.
+    Without ``members``, an offset counts as ``expires`` only if Kafka wrote when the offset expires.
     """
 
     risks: tuple[Risk, ...]

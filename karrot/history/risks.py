@@ -1,14 +1,14 @@
-"""Finds committed offsets that Kafka has deleted or will delete, or whose messages Kafka deletes before they are read.
+"""Finds committed offsets that Kafka deletes, and offsets whose messages Kafka deletes before the group reads them.
 
 Kafka 2.1 and later (KIP-211) deletes a committed offset at these times; older versions always use ``expire_ts``:
 
-- If the commit has an ``expire_ts``: at that time, also if the group has members.
-- If the last member of the group left: ``offsets.retention.minutes`` after that.
+- If the commit has an ``expire_ts``: at that time, even if the group has members.
+- If the last member of the group left: ``offsets.retention.minutes`` after it left.
 - If no member of the group has a partition of the topic: ``offsets.retention.minutes`` after the last commit.
 - If the group never had members (``assign()``): ``offsets.retention.minutes`` after the last commit.
 
-Groups of the KIP-848 protocol keep their members in records of other types, so here they count as groups without
-members. Their offsets are at risk only after ``offsets.retention.minutes`` without a commit.
+Groups of the KIP-848 protocol keep their members in records of other types, so this module treats them as groups
+without members. Their offsets are at risk only after ``offsets.retention.minutes`` without a commit.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from karrot.history.offsets_at_moment import LogGrowth, LookBack, OffsetHistory,
 from karrot.history.results import Risk, RiskKind, Risks
 
 _WINDOW = timedelta(days=1)
-"""The time over which the growth of a log's end and of its start is measured."""
+"""The growth of a log's start and end is measured over this time."""
 _MS = timedelta(milliseconds=1)
 _NEVER_MS = epoch_ms(datetime(9999, 1, 1, tzinfo=UTC))
-"""An ``expire_ts`` from here on means "never": clients could request an unlimited retention."""
+"""An ``expire_ts`` of at least this value means "never": clients could request an unlimited retention."""
 
 
 class Bounds(NamedTuple):
-    """The limits of the search: a risk happens ``within`` this time, if Kafka keeps offsets for ``retention``."""
+    """The limits of the search: it finds risks ``within`` this time, if Kafka keeps offsets for ``retention``."""
 
     within: timedelta
     retention: timedelta
@@ -51,8 +51,8 @@ def risks(
 ) -> Risks:
     """Find the risks at a moment, in the order in which they happen.
 
-    ``has_members``: the table ``members`` exists. Without it, members are unknown, and no group counts as one without
-    members.
+    ``has_members``: the table ``members`` has data. Otherwise members are unknown, and no group counts as a group
+    without members.
     """
     newest = pasts(duck, look_back, look_back.at - _WINDOW, cluster=cluster, group=group)
     owned = owners(duck, look_back, cluster=cluster, group=group)
@@ -64,7 +64,7 @@ def risks(
     found: list[Risk] = []
     for each in known:
         if each.commit.offset is None:
-            # A deleted topic has no recent samples, and a topic that does not grow has nothing to read.
+            # A deleted offset matters if the topic exists (it has recent samples) and grows (there is more to read).
             sample = each.sample
             if sample is not None and sample.end > sample.end_then and each.at - moment_of(sample.seen_ms) <= _WINDOW:
                 found.append(_risk(RiskKind.DELETED, moment_of(each.commit.at_ms), each, "topic grows"))
@@ -83,7 +83,7 @@ def risks(
 
 
 def _expiry(known: _Known, retention: timedelta) -> tuple[datetime | None, str]:
-    """The time at which Kafka will delete the offset, or ``None``, and the reason."""
+    """The time at which Kafka will delete the offset (``None`` if it will not), and the reason."""
     commit, owned, expire_ms = known.commit, known.owned, known.past.expire_ms
     if expire_ms is not None and expire_ms > 0:
         return (moment_of(expire_ms) if expire_ms < _NEVER_MS else None), "expire_ts"
@@ -114,7 +114,7 @@ def _log_start(known: _Known, within: timedelta) -> Iterator[Risk]:
 
 
 def _per_ms(known: _Known) -> float:
-    """By how many messages per millisecond the log start approached the committed offset during the last day."""
+    """How many messages per millisecond the log start came nearer to the committed offset, in the last day."""
     offset, past, sample = known.commit.offset, known.past, known.sample
     if sample is None or sample.start is None or sample.start_then is None or sample.seen_ms == sample.then_ms:
         return 0.0

@@ -13,7 +13,7 @@ _MS = timedelta(milliseconds=1)
 
 
 def stale(duck: Duck, look_back: LookBack, length: timedelta, *, cluster: str | None, group: str | None) -> StaleGroups:
-    """Find the partitions that were stale at a moment for at least ``length``, in the order of their names."""
+    """Find the partitions that had been stale for at least ``length`` at a moment, in the order of their names."""
     newest = [each for each in commits(duck, look_back, cluster=cluster, group=group) if each.offset is not None]
     seen = ends(duck, look_back, {each.place for each in newest}, before=length)
     behind = [each for each in newest if each.place in seen and _waits(each, seen[each.place], length)]
@@ -34,7 +34,7 @@ def _newest(moments_ms: Iterable[int]) -> datetime | None:
 
 
 def _waits(commit: OffsetCommit, sample: LogGrowth, length: timedelta) -> bool:
-    """Whether there was something to read ``length`` ago, and there still is."""
+    """Whether the partition had unread messages ``length`` ago and still has some."""
     was_seen = sample.then_ms <= sample.seen_ms - length // _MS
     return was_seen and commit.offset is not None and min(sample.end_then, sample.end) > commit.offset
 
@@ -59,10 +59,9 @@ WHERE moved.key IS NULL OR marked.key > moved.key GROUP BY ALL
 def _since(
     duck: Duck, look_back: LookBack, behind: Sequence[OffsetCommit], cluster: str | None, group: str | None
 ) -> dict[int, int]:
-    """The time of the first commit in the current run of commits with each of these offsets, by its number.
+    """For each index in ``behind``, the time of the first consecutive commit with the partition's offset.
 
-    An offset is left out if a newer batch has another offset, which `commits` did not see yet: that partition has
-    moved.
+    An index is missing if a newer batch, which `commits` did not see yet, has another offset. That partition has moved.
     """
     if not behind:
         return {}

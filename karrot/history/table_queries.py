@@ -40,10 +40,10 @@ _HOUR, _DAY, _WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
 
 
 class History:
-    """Queries the tables in a directory, from any number of threads. Answers cannot be changed.
+    """Queries the tables in a directory, from any number of threads. Answers are immutable.
 
-    An answer shows each table as it was at one moment, also while ``karrot pipeline derive`` replaces days of it. A
-    method raises a `HistoryError` with a message for the user if it cannot answer. An empty answer is not an error.
+    An answer shows each table as it was at one moment, even while ``karrot pipeline derive`` replaces days of the
+    table. A method that cannot answer raises a `HistoryError` for the user. An empty answer is not an error.
     """
 
     def __init__(self, tables: Path, *, threads: int = 2, memory: str = "512MB") -> None:
@@ -68,10 +68,10 @@ class History:
         cluster: str | None = None,
         group: str | None = None,
     ) -> tuple[date, ...]:
-        """The days (UTC) that a table holds, in order; with a cluster or a group, the days with rows of it.
+        """The days (UTC) that a table holds, in order. With a cluster or a group: the days on which it has rows.
 
-        A day without incidents has no file in the table ``incidents``. This table holds a day if the day has verdicts,
-        ``karrot pipeline derive`` has finished it, and no incident of its verdicts is missing in the table.
+        A day without incidents has no file in the table ``incidents``. So this table holds a day if the day has
+        verdicts, ``karrot pipeline derive`` has finished the day, and the table has all incidents of the day.
         """
         if table == "incidents":
             judged = self._judged(span, cluster, group)
@@ -85,12 +85,12 @@ class History:
     ) -> tuple[date, ...]:
         """The days that ``derive`` has finished, but whose verdicts have an incident that ``incidents`` lacks.
 
-        In this case, the table was lost, or was not copied with the others.
+        Such days exist if the table was lost, or was not copied with the other tables.
         """
         return tuple(sorted(self._lacking(self._judged(span, cluster, group), cluster, group)))
 
     def held(self, span: TimeRange, *tables: str, cluster: str | None = None, group: str | None = None) -> Days:
-        """The days of the time range that at least one of the tables holds (see `days`), and the missing ones."""
+        """The days of the time range that at least one of the tables holds (see `days`), and the other days."""
         held = (self.days(table, span, cluster=cluster, group=group) for table in dict.fromkeys(tables))
         return asked_days(span, set().union(*held))
 
@@ -112,7 +112,7 @@ class History:
         """The groups with data in the time range."""
         words, asked = named(cluster, group)
         found = self._rows("lag_minute", span, GROUPS.replace("{named}", words), asked | bounds(span))
-        # Query this first. If derive finishes a day in between, its incidents then count as unknown and not as 0.
+        # Query this first. If derive finishes a day between both queries, its incidents count as unknown and not as 0.
         uncounted = set().union(*self._uncounted(span, cluster, group).values())
         counted = self._rows("incidents", span, COUNTS.replace("{named}", words), asked | bounds(span))
         incidents = {GroupKey(row[0], row[1]): row[2] for row in counted}
@@ -121,7 +121,7 @@ class History:
         return tuple(groups_in_order(groups, order)[:limit])
 
     def uncounted(self, span: TimeRange, *, cluster: str | None = None, group: str | None = None) -> tuple[date, ...]:
-        """The days on which groups have verdicts, but their incidents are unknown."""
+        """The days on which groups have verdicts but unknown incidents."""
         return tuple(sorted(self._uncounted(span, cluster, group)))
 
     def timeseries(
@@ -136,11 +136,11 @@ class History:
         newest_first: bool = False,
         limit: int | None = None,
     ) -> TimeSeries:
-        """Metrics of one group in steps of ``granularity``, which begin at multiples of it since 1970 (UTC).
+        """Metrics of one group in steps of ``granularity``, which begin at its multiples since 1970 (UTC).
 
-        The first step is a whole one; the time range begins within it. ``parts`` limits the metrics to a topic or a
-        partition. Raises `ValueError` if a metric is unknown or cannot be limited in this way. Raises `UnclearGroup` if
-        several clusters have the group and ``cluster`` is ``None``.
+        The first step is whole, even if the time range begins within this step. ``parts`` limits the metrics to a topic
+        or a partition. Raises `ValueError` if a metric is unknown or cannot be limited in this way. Raises
+        `UnclearGroup` if several clusters have the group and ``cluster`` is ``None``.
         """
         wanted = [_metric(name, parts or {}) for name in metrics]
         step_ms = granularity // _MS
@@ -180,7 +180,7 @@ class History:
         metrics = ("lag_max", "lag_seconds", "status")
         series = self.timeseries(group, span, cluster=cluster, metrics=metrics, granularity=_HOUR)
         hours = tuple(HistoryHour(point.at, *point.values) for point in series.points)
-        # In this order, a day that derive finishes in between counts as missing, and not as a day without incidents.
+        # Query this first. If derive finishes a day between both queries, the day counts as missing.
         missing = self.held(span, "incidents", cluster=cluster, group=group).missing
         incidents = self.incidents(span, cluster=cluster, group=group)
         return HourlyHistory(span.start, span.end, hours, incidents, missing)
@@ -190,7 +190,7 @@ class History:
     ) -> GroupDescription | None:
         """A group's offsets, lags and owners at a moment; ``None`` if the tables have no data of the group.
 
-        They come from the records of ``__consumer_offsets``. For a group without such records, they come from the
+        The values come from the records of ``__consumer_offsets``. For a group without such records, they come from
         events of resync and watch. Records that are more than ``look_back`` older than the moment are not read. Raises
         `UnclearGroup` if several clusters have the group and ``cluster`` is ``None``.
         """
@@ -206,7 +206,7 @@ class History:
         group: str | None = None,
         look_back: timedelta = _WEEK,
     ) -> StaleGroups:
-        """The stale partitions: the committed offset did not move for ``length``, although there was more to read."""
+        """The partitions with unread messages whose committed offset did not move for ``length``."""
         self._start("commits")
         return stale(self._duck, LookBack(at, look_back + length), length, cluster=cluster, group=group)
 
@@ -220,9 +220,9 @@ class History:
         group: str | None = None,
         look_back: timedelta | None = None,
     ) -> Risks:
-        """The committed offsets that are lost, or will be lost ``within`` a time.
+        """The committed offsets that are lost, or will be lost in the time ``within``.
 
-        ``retention`` is Kafka's ``offsets.retention.minutes``. By default, ``look_back`` is one day longer.
+        ``retention`` is Kafka's ``offsets.retention.minutes``. By default, ``look_back`` is ``retention`` plus one day.
         """
         self._start("commits")
         back = LookBack(at, retention + _DAY if look_back is None else look_back)
@@ -232,7 +232,7 @@ class History:
     def last_commit(
         self, at: datetime, *, cluster: str | None = None, group: str | None = None, look_back: timedelta = _WEEK
     ) -> datetime | None:
-        """The time of these groups' newest commit. Without a commit, "no partition is stale" has no meaning."""
+        """The time of these groups' newest commit. Without a commit, "no partition is stale" says nothing."""
         self._start("commits")
         return last_commit(self._duck, LookBack(at, look_back), cluster=cluster, group=group)
 
@@ -286,7 +286,7 @@ class History:
 
 
 _NAMING = ("incidents", "lag_minute", "events", "commits", "members")
-"""The tables that together have every group; the fastest ones come first."""
+"""Together, these tables have every group. The tables that answer fastest come first."""
 _FILES = """
 SELECT DISTINCT filename
 FROM {table_with_files} WHERE true{named}

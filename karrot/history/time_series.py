@@ -15,8 +15,8 @@ class SeriesMetric(NamedTuple):
     """A metric: its table, and the SQL that makes one value from the rows of a step. Users cannot change the SQL.
 
     Rows of the table have ``cluster``, ``consumer`` and ``minute``. ``parts`` are the columns by which the metric can
-    be limited to a part of the group. If these are ``topic`` and ``partition``, a row also has flags that say whether
-    it is the ``oldest`` or the ``newest`` row of its partition in the step.
+    be limited to a part of the group. If these columns are ``topic`` and ``partition``, each row also has two flags:
+    whether it is the ``oldest`` or the ``newest`` row of its partition in the step.
     """
 
     name: str
@@ -32,7 +32,7 @@ def severity(column: str) -> str:
 
 
 def reads_newest_first(names: Iterable[str]) -> bool:
-    """Whether a series of these metrics is printed newest step first. That is so if all are from ``offsets_minute``."""
+    """Whether to print a series of these metrics newest step first: if all are from ``offsets_minute``."""
     return all(METRICS[name].table == _OFFSETS for name in names if name in METRICS)
 
 
@@ -90,7 +90,7 @@ _EDGES = ", ".join(
 
 
 class TableSeries(NamedTuple):
-    """The values of some metrics from one table. A row has the cluster, the beginning of its step, and the values."""
+    """The values of some metrics from one table. Each row has the cluster, the beginning of a step, and the values."""
 
     metrics: tuple[str, ...]
     rows: list[Row]
@@ -106,7 +106,7 @@ def question(metrics: Sequence[SeriesMetric], named: str) -> str:
 def points(
     tables: Sequence[TableSeries], metrics: Sequence[str], *, newest_first: bool, limit: int | None
 ) -> tuple[SeriesPoint, ...]:
-    """Make the points of one group. Rows of a single table have their values in the order of the metrics already."""
+    """Make the points of one group. The rows of a single table already have the values in the order of the metrics."""
     rows = tables[0].rows if len(tables) == 1 else _merged(tables, metrics)
     ordered = sorted(rows, key=itemgetter(1), reverse=newest_first)[:limit]
     return tuple(SeriesPoint(moment_of(row[1]), row[2:]) for row in ordered)

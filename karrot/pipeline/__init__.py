@@ -1,8 +1,7 @@
 """The history pipeline on PySpark: reads archive segments or Kafka records, writes Parquet tables.
 
-The service does not import this package, and only this package imports pyspark
-(``pip install 'karrot-burrow[spark]'``).
+Only this package imports pyspark (``pip install 'karrot-burrow[spark]'``). The service does not import this package.
 
-A transform takes DataFrames and returns one, which ends in the ``select`` of its schema. A transform has no session,
-and reads and writes no files. The jobs read, call transforms and write.
+A transform takes DataFrames and returns a DataFrame; its last step is a ``select`` of the columns of its schema. A
+transform uses no session, and reads and writes no files. A job reads, calls transforms and writes.
 """

@@ -28,7 +28,7 @@ _STATIC: Final[Mapping[str, str]] = MappingProxyType(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         _LOG_LEVEL: "ERROR",
-        # Spark 4 raises each analysis error and also logs it, as a line of JSON with the whole stack.
+        # Spark 4 raises each analysis error. It would also log the error, as a line of JSON with the whole stack.
         "spark.log.structuredLogging.enabled": "false",
     }
 )
@@ -39,19 +39,19 @@ RUNTIME: Final[Mapping[str, str]] = MappingProxyType(
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
-        # Above 32 paths, Spark starts a job to list them, which costs 16 times as much as listing them here.
+        # By default, Spark starts a job to list more than 32 paths. To list them on the driver costs a 16th of that.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-        # Spark keeps a text of every batch's plan, and our arrays of numbers make it long.
+        # Spark keeps the plan of every batch as a text, and our arrays of numbers make this text long.
         "spark.sql.maxPlanStringLength": "20000",
-        # Lines are long. With the default of 10,000 lines, an array has 30 MB, and Spark holds several at a time.
+        # Lines are long: 10,000 lines (the default) are an array of 30 MB, and Spark holds several arrays at a time.
         "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
-        # Segments are small, so one task reads many of them and writes one file of a table.
+        # Segments are small. With this cost per file, one task reads many segments and writes one file of a table.
         "spark.sql.files.openCostInBytes": "65536",
-        # Retention may remove a segment while it is read; ingest counts what is missing.
+        # The archive's retention can delete a segment while it is read. Ingest counts the missing lines.
         "spark.sql.files.ignoreMissingFiles": "true",
     }
 )
-"""Settings that the pipeline uses unless ``--conf`` or spark-submit sets them. The time zone is always this one."""
+"""Settings that the pipeline uses unless ``--conf`` or spark-submit sets them. The time zone is always UTC."""
 
 
 class SparkUnavailable(RuntimeError):  # noqa: N818 (names the state of the machine)
@@ -65,7 +65,7 @@ def session(
     name: str = "karrot",
     environ: MutableMapping[str, str] = os.environ,
 ) -> "SparkSession":
-    """Return the session of spark-submit if that started this process, else a new one (by default ``local[*]``).
+    """Return spark-submit's session if spark-submit started this process, else a new one (by default ``local[*]``).
 
     ``conf`` overrides the settings of this module. pyspark reads ``environ``, so this function adds the variables that
     pyspark needs. Raises `SparkUnavailable`.
@@ -78,7 +78,7 @@ def session(
                 "The pipeline runs on PySpark, which is not installed: pip install 'karrot-burrow[spark]'."
             )
         require_java(environ)
-        # Without this variable, the workers may run another python3, which has no pyarrow.
+        # Without this variable, the workers can run another python3 that has no pyarrow.
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if (master or "local").startswith("local"):
             environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -107,7 +107,7 @@ def _built(master: str | None, asked: Mapping[str, str], *, name: str, submitted
 def _logs_by_default(spark: "SparkSession") -> bool:
     """Whether a JVM that spark-submit started uses Spark's default logging: hundreds of INFO lines for each command.
 
-    This asks the JVM, because the configuration can come from spark-submit, the environment, an option of Java or the
+    This function asks the JVM, because the configuration can come from spark-submit, environment, Java options or
     classpath.
     """
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 (pyspark offers no other way to it)
@@ -116,9 +116,9 @@ def _logs_by_default(spark: "SparkSession") -> bool:
 
 
 def left_to_us(is_given: Callable[[str], bool]) -> dict[str, str]:
-    """The settings of `RUNTIME` that were not given, and the time zone in any case.
+    """The settings of `RUNTIME` that the user did not set, and always the time zone.
 
-    Many clusters have a local time zone. It would put rows into the wrong day.
+    Many clusters have a local time zone, which would put rows into the wrong day.
     """
     return {key: value for key, value in RUNTIME.items() if key == _TIME_ZONE or not is_given(key)}
 
@@ -132,7 +132,7 @@ def has_logging(environ: Mapping[str, str], asked: Mapping[str, str]) -> bool:
 
 
 def require_java(environ: Mapping[str, str] = os.environ) -> int:
-    """Return the major version of Java that Spark would start. Raises `SparkUnavailable` if it is missing or old."""
+    """Return the major version of Java that Spark would start. Raises `SparkUnavailable` if Java is missing or old."""
     home = environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environ.get("PATH", os.defpath))
     if java is None or not Path(java).exists():

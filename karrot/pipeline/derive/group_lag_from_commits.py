@@ -1,7 +1,7 @@
 """Computes lag, rates and skew from commits for groups whose partitions no event lists in full.
 
-For each group and day there is one source, never both. If an event of that day lists all partitions of the group, lag,
-rates and skew come from the events. Otherwise they come from ``partition_lag_minute``.
+Each group has one source per day. If an event of that day lists all partitions of the group, lag, rates and skew come
+from the events. Otherwise they come from ``partition_lag_minute``.
 """
 
 from datetime import timedelta
@@ -43,7 +43,7 @@ def as_listings(lags: DataFrame) -> DataFrame:
 
 
 def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
-    """Add rows to ``lags`` for the minutes in which the group has rows of other partitions but not of this one.
+    """Fill ``lags``: if a group has rows of some partitions in a minute, its other partitions get rows of that minute.
 
     A partition's last known values hold until its next row, for ``longest`` at most, and not beyond midnight. The
     column ``partitions`` is the number of the topic's partitions that hold messages or were committed on that day.
@@ -121,8 +121,8 @@ def merged(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
     """Make ``lag_minute`` from both sources: verdicts from events, lag from `group_lags` or from events.
 
     Lag comes from `group_lags`, with one exception. If a group has events on a day, and its commits give the whole lag
-    in no more than half of the minutes, lag comes from the events. Without polls, log ends are known only for the
-    partitions that verdicts list.
+    in at most half of the minutes, lag comes from the events. The reason is that without polls, log ends are known only
+    for partitions that verdicts list.
     """
     chosen = _with_lag_from_commits(of_events, of_commits)
     measured = chosen.select(*_GROUP_DAY).distinct().withColumn("is_measured", F.lit(True))

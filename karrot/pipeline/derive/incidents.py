@@ -1,10 +1,10 @@
 """Derives the table ``incidents``: the rules of `karrot.eventlog.group_state`, written for whole columns.
 
 - The first event with a new id opens an incident.
-- It ends with its close, another new id, the group's deletion, a recovery without a close, or silence.
-- Verdicts without an id (from Burrow's REST API or from Kafka) belong to the open incident. If none is open, they make
-  an incident without an id. It lasts until an event gives it an id, or until it ends.
-- An id that was seen before opens no incident. The service remembers a group's newest eight ids, the tables all.
+- The incident ends with its close, another new id, the group's deletion, a recovery without a close, or silence.
+- Verdicts without an id (from Burrow's REST API or from Kafka) belong to the open incident. If no incident is open,
+  they make an incident without an id. This incident lasts until an event gives it an id, or until it ends.
+- An id that was seen before opens no incident. The service knows a group's newest eight ids, the tables know all ids.
 """
 
 from datetime import datetime, timedelta
@@ -24,8 +24,8 @@ def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFr
     """Make ``incidents`` from all ``runs`` of the groups. An incident belongs to the day on which it started.
 
     ``as_of`` is the time of the newest event of all groups. If a group's last event is more than ``silence`` older, its
-    open incident ended ``silence`` after that event, when the service would have stopped to show it. Lag, status and
-    topics come from the incident's verdicts worse than OK. ``events`` counts a close once, even if it was repeated.
+    open incident ended ``silence`` after that event, because the service stops showing the incident then. Lag, status
+    and topics come from the incident's verdicts worse than OK. ``events`` counts a close once, even if it was repeated.
     """
     walked = _with_next_turn(_with_turns(in_order(runs), silence))
     members = _with_ends(_with_members(walked), silence, as_of)
@@ -48,9 +48,10 @@ def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFr
 
 
 def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
-    """Add ``fresh`` (the id is new), ``turn`` (the open incident changes), ``open_before`` and ``open_id`` (after).
+    """Add ``open_before`` and ``open_id``: the id of the open incident before and after a run, or an empty text.
 
-    ``stretch`` numbers the turns of a group, ``silences`` its silences. ``open_id`` is empty if no incident is open.
+    ``fresh`` means that the run's id is new, ``turn`` that the run changes the open incident. ``stretch`` counts the
+    turns of a group so far, and ``silences`` its silences.
     """
     so_far = Window.partitionBy(*GROUP).orderBy("day", "run")
     place = F.struct("day", "run")
@@ -73,9 +74,9 @@ def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
 
 
 def _with_next_turn(turns: DataFrame) -> DataFrame:
-    """Add the turn after each run.
+    """Add to each run the next turn of its group.
 
-    The window is in reverse order, because Spark computes a frame that reaches to the end again for each row.
+    The window is in reverse order. Spark would compute a frame that reaches to the end again for each row.
     """
     later = Window.partitionBy(*GROUP).orderBy(F.desc("day"), F.desc("run"))
     turn = F.struct("kind", "incident_id", "fresh", "silent", "silences", "heard_at", F.col("first_at").alias("at"))
@@ -84,11 +85,11 @@ def _with_next_turn(turns: DataFrame) -> DataFrame:
 
 
 def _with_members(walked: DataFrame) -> DataFrame:
-    """Add ``member``: the incident of a run, identified by its id or, without an id, by its turn and silence."""
+    """Add ``member``: the incident of a run, by its id or, without an id, by ``stretch`` and ``silences``."""
     anonymous = _is(_INCIDENT) & F.col("incident_id").isNull()
     is_open = F.col("open_id") != ""
     own_id = F.col("incident_id").eqNullSafe(F.col("open_id"))
-    # A verdict with an id follows, without a silence in between.
+    # A verdict with an id follows, and the group was not silent before it.
     is_named_late = F.coalesce(F.col("next.fresh") & (F.col("next.silences") == F.col("silences")), F.lit(False))
     member = (
         F.when(F.col("fresh"), _named("incident_id"))

@@ -1,8 +1,8 @@
 """Rewrites the days whose sources changed in every derived table.
 
 Minute tables and the daily SLO depend only on their own day. The rates also depend on the minutes next to the day's two
-midnights. Intervals depend on the days before and after. An incident may last any number of days. So all incidents are
-computed again from the runs of all days, which are few rows, and only the days that differ are rewritten.
+midnights. Intervals depend on the days before and after. An incident can last any number of days. So all incidents are
+computed again from the verdict runs of all days, which are few rows. Only the days that differ are rewritten.
 """
 
 import logging
@@ -48,7 +48,7 @@ class DeriveRules(NamedTuple):
     objective: Objective = Objective()
 
     def __str__(self) -> str:
-        """The rules as the note keeps them. Numbers have all digits, so different rules have different texts."""
+        """The rules as text for the note of derived days. Numbers have all digits, so other rules give other texts."""
         target, share = self.objective
         return f"silence {self.silence}, longest {self.longest}, {share!r} of minutes within {target!r} s"
 
@@ -63,9 +63,9 @@ def derive(
 ) -> list[date]:
     """Derive the days whose files changed since the last run, or ``only`` the given days. Return the derived days.
 
-    An interrupted run has replaced the days of some tables and not of others. The next run derives these days again.
-    The note lists them as unfinished before the first replacement. ``incidents`` is written last, so a reader must not
-    report "no incidents" for an unfinished day.
+    An interrupted run has replaced days in some tables and not in others. So before the first replacement, the note
+    lists these days as unfinished, and the next run derives them again. ``incidents`` is written last, so a reader must
+    not report "no incidents" for an unfinished day.
     """
     note, found = read_note(spark, tables), days_present(spark, tables)
     days = sorted(only) if only else changed_days(note, found, str(rules))
@@ -78,7 +78,7 @@ def derive(
     lags = PartitionLagJob(spark, tables, rules.longest)
     handed = lags.derive(days, None if only else {day: derived.mark for day, derived in before.items()})
     days = sorted({*days, *handed})
-    # Samples near a midnight also change the rates of the next day or the day before. To derive those, read their
+    # Samples near a midnight also change the rates of the next or the previous day. To derive these days, read their
     # neighbours too.
     read = _with_neighbours(_with_neighbours(days)) & found.keys()
     sources = _look_over(spark, tables, read, rules.longest)
@@ -98,14 +98,14 @@ def derive(
     kept, unfinished = (
         {day: derived for day, derived in noted.items() if day not in days} for noted in (note.days, note.unfinished)
     )
-    # If `only` some days have new rules, keep the old rules in the note: the other days were derived by the old ones.
+    # If `only` some days have new rules, keep the old rules in the note: the other days were derived by old rules.
     write_note(spark, tables, Note(note.rules if only and before else str(rules), kept | done, unfinished))
     return days
 
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """The tables ``events`` and ``partitions``, with the ``edges`` of the days that `_look_over` read."""
+    """The tables ``events`` and ``partitions``, with the `MidnightEdges` of the days that `_look_over` read."""
 
     spark: SparkSession
     tables: Tables
@@ -122,7 +122,7 @@ def _look_over(spark: SparkSession, tables: Tables, days: Collection[date], marg
     """Make the sources of these days from one pass over their sequence numbers; an edge is ``margin`` wide.
 
     Delivery to the archive is at-least-once, but duplicates are rare. A batch holds no event twice. If no two batches
-    overlap in sequence numbers, there is nothing to remove, which saves a shuffle of every row.
+    overlap in sequence numbers, there is no duplicate to remove. That saves a shuffle of every row.
     """
     at, midnight = F.col("received_at"), F.col("day").cast("timestamp")
     beside_midnight = (
@@ -178,7 +178,7 @@ def _derive_days(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, d
 def _beside_changed_midnights(
     before: Mapping[date, Derived], days: Sequence[date], edges: Mapping[date, MidnightEdges]
 ) -> set[date]:
-    """The days whose first or last minutes change, because the samples of the next or previous day changed there."""
+    """The days whose first or last minutes change, because samples on the other side of midnight changed."""
     nothing = Derived("")
     earlier = {day - _DAY for day in days if edges.get(day, MidnightEdges()).head != before.get(day, nothing).head}
     later = {day + _DAY for day in days if edges.get(day, MidnightEdges()).tail != before.get(day, nothing).tail}
@@ -212,8 +212,8 @@ def _derive_history(spark: SparkSession, tables: Tables, rules: DeriveRules, day
 def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) -> tuple[set[date], set[date]]:
     """The days whose intervals may differ, and the days with events that these intervals depend on.
 
-    Both sets include the nearest days with events before and after, and all days that a verdict may last
-    (``silence``).
+    Both sets include the nearest days with events before and after. They also include all days for which a verdict can
+    hold (``silence``).
     """
     lasting = range(1, silence // _DAY + 2)
     targets = _with_nearest(days, existing) | {day - _DAY for day in days}

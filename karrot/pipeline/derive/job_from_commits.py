@@ -1,8 +1,8 @@
 """Derives ``offsets_minute``, ``partition_lag_minute`` and ``rebalances`` from commits, log ends and members.
 
-A partition has lag also while the group commits nothing. So a day begins with the newest commits of the days before,
+A partition has lag even while the group commits nothing. So a day begins with the newest commits of the days before,
 and the lag in seconds also uses the log-end samples of the day before. Each day leaves a mark: a hash of the rows that
-the next day needs. If the mark differs from the last run's, the next day is derived again.
+the next day needs. If the mark differs from the mark of the last run, the next day is derived again.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -30,14 +30,14 @@ _MEMBERS_BACK = timedelta(days=30)
 
 
 class MidnightEdges(NamedTuple):
-    """The numbers of samples of partitions that a day has near its first and its last midnight."""
+    """The numbers of a day's samples of partitions near its first (``head``) and its last midnight (``tail``)."""
 
     head: int = 0
     tail: int = 0
 
 
 class DayHandover(NamedTuple):
-    """The data that a day hands to the next day: the mark of the needed rows, and the numbers of rows at midnight."""
+    """The data that a day hands to the next day: the ``mark`` of the needed rows, and the ``edges``."""
 
     mark: str = ""
     edges: MidnightEdges = MidnightEdges()
@@ -52,7 +52,7 @@ class PartitionLagJob:
     longest: timedelta
 
     def derive(self, days: Collection[date], before: Mapping[date, str] | None) -> dict[date, DayHandover]:
-        """Derive these days and, unless ``before`` is None, those that `hand_on` adds. Return what each hands on."""
+        """Derive these days and, if ``before`` is given, the days that `hand_on` adds. Return each day's handover."""
         existing = self._with_any(OFFSETS)
         asked = {*days} & {*existing, *self._with_any(_MADE)}
         return hand_on(asked, existing, before, self._derive)
@@ -155,6 +155,6 @@ def _no_record_twice(commits: DataFrame) -> DataFrame:
 
 
 def _mark(frame: DataFrame, place: int) -> DataFrame:
-    """Hash the rows, in any order, into one number: other rows give another number."""
+    """Hash the rows into one number. The order of the rows does not matter; other rows give another number."""
     mark = F.coalesce(F.bit_xor(F.xxhash64(*frame.columns)), F.lit(0))
     return frame.select(F.lit(place).alias("place"), mark.alias("mark"))

@@ -1,8 +1,8 @@
 """Computes lag in seconds from past log ends: how long ago the log end was at the group's committed offset.
 
-A verdict knows only the log ends of the last minutes. For a group that is further behind, the verdict extrapolates: it
+A verdict knows only the log ends of the last minutes. If a group is further behind, the verdict extrapolates: it
 divides the lag by the produce rate of those minutes. After a nightly batch has ended, this estimate is hours too high.
-The tables have later verdicts and polls, so they show when the log end was at that offset.
+The tables keep the log ends of all verdicts and polls, so they show when the log end was at that offset.
 
 Between two samples that are not too far apart, the log end is interpolated, as if the log grew evenly. Before the first
 sample and after the last one, the time is unknown.
@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 from karrot.pipeline.store.shared_columns import LOG, rounded
 
 _BEHIND_MS: Final = 60_000
-"""How old a verdict's log end may be. Burrow's is up to one refresh old, by default 10 s."""
+"""How old a verdict's log end can be. Burrow's log ends are up to one refresh old, by default 10 s."""
 
 _LOG_OF_DAY: Final = (*LOG, "day")
-"""One log on one day. Samples of other days are not used, so they never make this day change."""
+"""One log on one day. Samples of other days are not used, so a change of these samples never changes this day."""
 
 _LAST: Final = 2**63 - 1
 _SPAN: Final = ("life", "at_ms", "end_offset", "next_ms", "next_offset")
@@ -30,8 +30,8 @@ _SPAN: Final = ("life", "at_ms", "end_offset", "next_ms", "next_offset")
 def log_end_samples(ends: DataFrame, partitions: DataFrame, *, within: Sequence[str] = LOG) -> DataFrame:
     """Make log-end samples from ``ends`` and ``partitions``: LOG, ``day``, ``at_ms``, ``start_offset``, ``end_offset``.
 
-    If a partition was polled on a day, that day's events give no samples of it. The log end of a verdict may be one
-    refresh old. So a verdict's log end is left out if a sample of the minute before it is higher.
+    If a partition was polled on a day, that day's events give no samples of the partition. The log end of a verdict can
+    be one refresh old. So a verdict's log end is left out if a sample of the minute before it is higher.
     """
     polled = ends.select(*LOG, "day", F.col("observed_at_ms").alias("at_ms"), "start_offset", "end_offset")
     judged = partitions.select(
@@ -59,8 +59,8 @@ def log_end_samples(ends: DataFrame, partitions: DataFrame, *, within: Sequence[
 def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] = LOG) -> DataFrame:
     """Pair each sample with the next: ``within``, ``life``, ``at_ms``, ``end_offset``, ``next_ms``, ``next_offset``.
 
-    The next sample is NULL if it came more than ``longest`` later. It is also NULL if its log end is lower: then the
-    topic was created again, and another ``life`` begins.
+    The next sample is NULL if it came more than ``longest`` later. It is also NULL if its log end is lower. In that
+    case, the topic was created again, and another ``life`` begins.
     """
     in_time = Window.partitionBy(*within).orderBy("at_ms")
     fell = F.col("end_offset") < F.lag("end_offset").over(in_time)
@@ -150,7 +150,7 @@ def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, l
         }
     )
     logs = asking.select(*_LOG_OF_DAY).distinct()
-    # An event may not list its max-lag partition, so add these partitions as rows of ``partitions``.
+    # Some events do not list their max-lag partition, so add these partitions as rows of ``partitions``.
     worst = events.select(
         "cluster",
         F.col("max_lag_topic").alias("topic"),

@@ -10,8 +10,8 @@ from karrot.pipeline.store.shared_columns import PARTITION
 def offsets_minute(commits: DataFrame) -> DataFrame:
     """Make ``offsets_minute`` from ``commits``, which hold each record once.
 
-    A commit belongs to the minute of its record. A tombstone does not count as a commit. "First" and "last" are by
-    place in the log, because the clock of a client may be wrong.
+    A commit belongs to the minute of its record. A tombstone does not count as a commit. "First" and "last" mean the
+    order in the log, because the clock of a client may be wrong.
     """
     offset, place = F.col("offset"), F.col("log_offset")
     return (

@@ -92,10 +92,9 @@ def _newest_of_minute(commits: DataFrame) -> DataFrame:
 def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame:
     """Add ``end_offset``, ``lag``, ``negative`` and the ``life`` of the log.
 
-    Between two samples, the log end is interpolated, as if the log grew evenly. It is not below the committed offset,
-    because the log had reached that. A commit beyond the next sample, or beyond the last one, is ``negative``: the
-    commit or the sample is wrong or old. If the difference of two numbers does not fit into 64 bits, the lag is
-    unknown.
+    Between two samples, the log end is interpolated, as if the log grew evenly. It is at least the committed offset,
+    because the log had reached that offset. A commit beyond the next sample, or beyond the last one, is ``negative``:
+    the commit or the sample is wrong or old. If the difference of two numbers exceeds 64 bits, the lag is unknown.
     """
     as_of = with_log_end(rows, ends, nearest(LOG))
     sample, committed, at_ms = F.col("sample"), F.col("committed_offset"), F.col("at_ms")

@@ -1,8 +1,8 @@
 """Derives the table ``rates_minute``: produce and consume rates of each partition, minute by minute.
 
-Each sample of a partition has the newest committed offset and the log end (this offset plus the lag). Between two
-samples, both are interpolated, as if they grew evenly. They are never extrapolated, so the rates of a minute cover only
-the time between samples.
+Each sample of a partition has the newest committed offset and the log end (the committed offset plus the lag). Between
+two samples, both offsets are interpolated, as if they grew evenly. Offsets are never extrapolated, so the rates of a
+minute cover only the time between samples.
 """
 
 from datetime import timedelta

@@ -16,9 +16,9 @@ _FOREVER_MS: Final = 2**63 - 1
 def rebalances(members: DataFrame) -> DataFrame:
     """Make ``rebalances`` from ``members``: a row for each record whose generation differs from the record before.
 
-    A partition moved if its owner differs from the record before; to have no owner also counts as different. Two
-    records name the same member if the instance ids are equal or, without an instance id, the member ids. So a consumer
-    that restarts without an instance id is another member. The record of a deleted group has no generation, and makes
+    A partition moved if its owner differs from its owner in the record before. "No owner" also differs from an owner.
+    Two members are the same if their instance ids are equal or, without instance ids, if their member ids are. So a
+    consumer that restarts without an instance id is another member. The record of a deleted group has no generation and
     no row.
     """
     in_log = Window.partitionBy(*GROUP).orderBy(*_RECORD)
@@ -48,7 +48,7 @@ def _records(members: DataFrame) -> DataFrame:
 
 
 def _moved() -> Column:
-    """How many partitions are in one of the two sets but not, with the same owner, in the other."""
+    """How many partitions are in only one of the two sets, or have another owner in the other set."""
     owned, before = F.col("owned"), F.col("owned_before")
     differing = F.array_union(F.array_except(owned, before), F.array_except(before, owned))
     partitions = F.array_distinct(F.transform(differing, lambda pair: F.struct(pair.topic, pair.partition)))
@@ -59,7 +59,7 @@ def owners(members: DataFrame) -> DataFrame:
     """Make ``cluster``, ``consumer``, ``topic``, ``partition``, ``owner``, ``from_ms``, ``until_ms`` from ``members``.
 
     An assignment holds until the group's next record. The owner is the member's host, as in Burrow. If the host is
-    unknown, it is the client id; if that is unknown too, the member id.
+    unknown, the owner is the client id; without a client id, it is the member id.
     """
     records = members.select(*GROUP, *_RECORD).distinct()
     next_ms = F.lead("log_ts_ms").over(Window.partitionBy(*GROUP).orderBy(*_RECORD))

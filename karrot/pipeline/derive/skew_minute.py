@@ -18,8 +18,9 @@ def skew_minute(listings: DataFrame, *, of: str | None = None) -> DataFrame:
     The lag of a partition is its mean over the minute. ``coverage`` is the share of the topic's partitions whose lag is
     known. A minute with a coverage below 1 has no row. Without lag, the worst partition and the largest share are NULL.
 
-    ``of`` names a column with the topic's number of partitions, if the rows have one. Then coverage is a share of that
-    number, and a minute has a row if the lag of at least one partition is known. Shares are then of the known lags.
+    ``of`` names a column with the topic's number of partitions, if the rows have such a column. Then coverage is a
+    share of that number, and a minute has a row if at least one partition's lag is known. Shares are then of the known
+    lags.
 
     ``cause`` is set if the worst partition has more than twice its fair share, and its owner has other partitions to
     compare with: ``hot_partition`` if the owner keeps up with them, ``slow_owner`` if they lag too.

@@ -23,11 +23,11 @@ class Objective(NamedTuple):
 def slo_daily(minutes: DataFrame, partitions: DataFrame, objective: Objective) -> DataFrame:
     """Make ``slo_daily`` from whole days of ``lag_minute`` and the ``partitions`` that were listed on them.
 
-    A minute is seen if a status was known in it. Commits may give its lag in seconds even without a status. A minute is
-    within the target if the largest known lag in seconds is. If no lag in seconds was known, the minute counts neither
-    as within nor as beyond. ``burn_rate`` is the share of measured minutes beyond the target, divided by the allowed
-    share: at 1 the budget lasts exactly, at 2 half the time. ``worst_partition`` is the ``topic/partition`` with the
-    largest listed lag.
+    A minute is seen if a status was known in it. Without a status, commits can still give the minute's lag in seconds.
+    A minute is within the target if its largest known lag in seconds is at most the target. A minute without a known
+    lag in seconds is neither within nor beyond the target. ``burn_rate`` is the share of measured minutes beyond the
+    target, divided by the allowed share. At a burn rate of 1, the budget lasts exactly; at 2, half the time.
+    ``worst_partition`` is the ``topic/partition`` with the largest listed lag.
     """
     is_seen = severity("worst_status") > Status.NOTFOUND
     daily = (

@@ -1,8 +1,7 @@
 """Derives the table ``verdict_runs`` and, from it, ``status_intervals``.
 
-A verdict run is a time of a day in which all events of a group have the same kind, incident id and status. Thousands of
-events become a few runs. Incidents and intervals of months are computed from the runs, without reading the events
-again.
+A verdict run is a part of a day in which all events of a group have the same kind, incident id and status. Thousands of
+events become a few runs. Incidents and intervals of months are computed from the runs and not from the events.
 """
 
 from datetime import datetime, timedelta
@@ -43,7 +42,7 @@ def verdict_runs(events: DataFrame, partitions: DataFrame, *, silence: timedelta
     the service.
 
     Groups are sorted by a hash of 64 bits, which is cheaper than by name. Two groups with the same hash would be mixed
-    up; among a million groups, the probability is one in forty million.
+    up. Among a million groups, the probability of this is one in forty million.
     """
     arrival = Window.partitionBy("key", "day").orderBy(*_ARRIVAL)
     newest_before = F.max("at_ms").over(arrival.rowsBetween(Window.unboundedPreceding, -1))
@@ -85,7 +84,7 @@ def _summed(numbered: DataFrame) -> DataFrame:
 
 
 def _observed_ms() -> Column:
-    """When an event was observed; the time of receipt if it is later than that, or more than a day earlier."""
+    """When an event was observed; if after the receipt, or over a day before it, the time of receipt instead."""
     observed, received = F.col("observed_at_ms"), F.col("received_at_ms")
     return F.when(observed.between(received - _OLDEST_MS, received), observed).otherwise(received)
 
@@ -113,8 +112,8 @@ def silent_before(silence: timedelta) -> Column:
 def status_intervals(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFrame:
     """Make ``status_intervals`` from ``runs``, cut at midnight UTC.
 
-    A status lasts until the next verdict, but at most ``silence`` after the last one; after that it is unknown. An
-    interval that still lasts ends at ``as_of``, the time of the newest event of all. A deleted group has no status.
+    A status lasts until the next verdict, but at most ``silence`` after its last verdict. After that, the status is
+    unknown. An open interval ends at ``as_of``, the time of the newest event of all. A deleted group has no status.
     """
     order = Window.partitionBy(*GROUP).orderBy("day", "run")
     expires = F.col("last_at") + F.lit(silence)

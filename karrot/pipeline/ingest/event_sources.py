@@ -1,6 +1,6 @@
 """Reads the lines of the service's events as a stream, from segments of the archive or from a Kafka topic.
 
-The name of an archive segment has its number of lines. The checkpoint has the list of segments that a batch has read.
+The name of an archive segment has its number of lines. The stream's checkpoint lists the segments of each batch.
 """
 
 import json
@@ -27,7 +27,7 @@ _LOG: Final = "sources/0"
 class Segment(NamedTuple):
     """A file that Spark has read, and the time (epoch milliseconds) at which it was written.
 
-    ``promised`` is the number of lines in the name of an archive segment, ``None`` if the file has another name.
+    ``promised`` is the number of lines in the name of an archive segment; ``None`` if the file has another name.
     """
 
     path: str
@@ -36,7 +36,7 @@ class Segment(NamedTuple):
 
     @classmethod
     def taken(cls, url: str, written_ms: int) -> Self:
-        """Make the segment of an entry in the file source's log."""
+        """Make a segment from an entry in the log of Spark's file source."""
         path = plain_url(url)
         return cls(path, lines_promised(path.rpartition("/")[2]), written_ms)
 
@@ -46,15 +46,15 @@ class Segment(NamedTuple):
         return datetime.fromtimestamp(self.written_ms / 1000, UTC).date()
 
     def missing(self, lines: int) -> int:
-        """How many lines are missing from the segment, by the number in its name."""
+        """How many lines the segment lacks, compared with the number in its name."""
         return max(0, (self.promised or 0) - lines)
 
 
 def segments_of_batch(read: CheckpointReader, batch: int) -> list[Segment]:
-    """Return the segments that a batch has read, from the file source's own log. Empty and deleted ones are included.
+    """Return the segments that a batch has read, from the log of Spark's file source.
 
-    A DataFrame shows only the files that have lines. The log (format version 1 since Spark 2.0) has an entry per file.
-    A batch is a range of the log, from the offset of the batch before to the offset of this batch.
+    A DataFrame shows only files that have lines. The log (format version 1 since Spark 2.0) also has empty and deleted
+    files. A batch is a range of the log, from the offset of the previous batch to the offset of this batch.
     """
     first = 0 if batch == 0 else _log_offset(read, batch - 1) + 1
     numbers = range(first, _log_offset(read, batch) + 1)
@@ -70,7 +70,7 @@ def _log_offset(read: CheckpointReader, batch: int) -> int:
 
 
 def _entries(read: CheckpointReader, number: int) -> Iterator[Segment]:
-    """Read the files of one log entry. Every tenth entry is compacted: it also holds the files of the earlier ones."""
+    """Read the files of one log entry. Every tenth entry is compacted: it also holds the files of earlier entries."""
     text = read(f"{_LOG}/{number}.compact") or read(f"{_LOG}/{number}")
     if text is None:
         raise FileNotFoundError(f"the checkpoint's log of files has no entry {number}")
@@ -83,7 +83,7 @@ class EventSource(Protocol):
     """A place from which event lines are read."""
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """The lines: ``value``, ``path`` (segment or partition), ``offset`` (NULL in files), ``written_at``."""
+        """The lines: ``value``, ``path`` (of the segment or partition), ``offset`` (NULL in files), ``written_at``."""
 
     def checkpoint(self, job: str) -> str:
         """The name of a job's checkpoint. A checkpoint belongs to one source and cannot continue with another."""
@@ -92,12 +92,12 @@ class EventSource(Protocol):
         """The files that a batch has read."""
 
     def lost(self, read: CheckpointReader, batch: int, lines: DataFrame) -> int:
-        """How many lines were deleted before a batch could read them, as far as that is known."""
+        """How many lines were deleted before a batch could read them, if this is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventsFromArchive:
-    """Reads a directory of segments. Files with hidden names are not complete yet; folders' names are not columns."""
+    """Reads a directory of segments. Hidden files are ignored (not complete yet), and folder names are not columns."""
 
     archive: str
     batch_bytes: int = BATCH_BYTES
@@ -112,7 +112,7 @@ class EventsFromArchive:
             pathGlobFilter=_NAMES,
             maxFileAge=ANY_AGE,
             maxBytesPerTrigger=str(self.batch_bytes),
-            # Lines before the damage are read. Missing lines are counted by the number in the segment's name.
+            # Lines before the damage are read. The number in the segment's name shows how many lines are missing.
             ignoreCorruptFiles="true",
         )
         return source.load(literal(self.archive)).select(

@@ -2,9 +2,9 @@
 
 Lines that cannot be read become rows of ``quarantine``.
 
-The archive and ingest both deliver at least once, so lines may repeat. Usually no line repeats, and a cheap check
-proves this: each segment has consecutive sequence numbers of one log, and no two segments overlap. Only if this check
-fails are all events compared with each other.
+The archive and ingest both deliver at least once, so lines can repeat. Usually no line repeats, and a cheap check
+proves this: each segment has consecutive sequence numbers of one log, and no two segments overlap. If this check fails,
+all events are compared with each other.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ from karrot.pipeline.schemas.table_schemas import struct
 from karrot.pipeline.store.shared_columns import moment, whole
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
-"""The longest line that is parsed. A body has at most 8 MiB; a line has its content twice, once as a longer string."""
+"""The longest line that is parsed. A body has at most 8 MiB. A line has it twice, once as a longer string."""
 
 _BURROW_BEGAN_MS: Final = 1_420_070_400_000  # 2015-01-01: an earlier time comes from a clock that was never set
 _DAY_MS: Final = 86_400_000
@@ -61,12 +61,12 @@ FIRST_LINES: Final = StructType().add("source", StringType()).add("path", String
 def read_lines(lines: DataFrame) -> DataFrame:
     """Parse the lines of an `EventSource`: ``value``, ``path``, ``offset`` and ``written_at``.
 
-    The rows have ``path`` and ``offset``; ``number``, which counts the lines of a segment; ``day``; and ``line`` as a
-    struct. For a line that cannot be used, ``reason`` says why (else NULL), and ``raw`` is the line in base64 (its
-    first 64 KiB).
+    The rows have ``path``, ``offset`` and ``day``, ``line`` as a struct, and ``number``, which counts the lines of a
+    segment. If a line cannot be used, ``reason`` says why, and ``raw`` is the line's first 64 KiB in base64. Otherwise
+    both are NULL.
 
-    A line is ``impossible_time`` if it was received before 2015, or more than a day after its segment was written.
-    Retention would delete the day of such a line at once, or never.
+    The reason is ``impossible_time`` if a line was received before 2015, or more than a day after its segment was
+    written. Retention would delete the day of such a line at once, or never.
     """
     read = lines.withColumn("number", F.monotonically_increasing_id()).withColumn("line", parsed(_READ))
     judged = read.withColumn("reason", why_unusable())
@@ -136,7 +136,7 @@ def parsed(schema: StructType) -> Column:
 
 
 def why_unusable() -> Column:
-    """The reason why a line cannot be used; NULL if it can.
+    """The reason why a line cannot be used; NULL if the line can be used.
 
     The version is checked before the fields, because another version may have other fields. The expression uses the
     columns ``value``, ``line`` (`parsed`, with the `REQUIRED` fields) and ``written_at``.
@@ -167,7 +167,7 @@ class SequenceRange(NamedTuple):
 
 
 def in_order() -> Column:
-    """An aggregate over good lines of a log: whether their sequence numbers are consecutive, so that none repeats."""
+    """An aggregate over good lines of a log: whether their numbers are consecutive, which means that none repeats."""
     number, seq = F.col("number"), F.col("line.seq")
     ahead = F.try_subtract(number, seq)  # NULL only if seq is negative; aggregates ignore NULL
     return (F.min(ahead) == F.max(ahead)) & (F.min(seq) >= 0)
@@ -180,12 +180,12 @@ def stored_ranges(known: DataFrame) -> list[SequenceRange]:
 
 
 def overlap(several: Iterable[SequenceRange]) -> bool:
-    """Whether two ranges of one log may share a number."""
+    """Whether two ranges of one log can share a number."""
     return any(one.log_id == other.log_id and other.first <= one.last for one, other in pairwise(sorted(several)))
 
 
 def repeated_lines(lines: DataFrame, known: DataFrame) -> DataFrame:
-    """The ``number`` of each good line whose event came before: earlier in the batch, or in ``known``.
+    """The ``number`` of each good line whose event came earlier in the batch, or is in ``known``.
 
     ``known`` are rows of the table ``events``. Two events are the same if log id and sequence number are equal.
     """

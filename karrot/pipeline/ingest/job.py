@@ -1,8 +1,8 @@
 """Runs ``karrot pipeline ingest``: streams event lines into ``events``, ``partitions`` and ``quarantine``.
 
-Spark's source finds the new segments or records. A batch reads them once and writes each table into its own
-``batch_id=``, so a batch that is repeated after a crash overwrites its own files. The id begins with the checkpoint's
-id, because a new checkpoint counts from 0 again and must not overwrite the batches of another one.
+Spark's source finds the new segments or records. A batch reads them once and writes each table into its own folder
+``batch_id=…``. So a batch that is repeated after a crash overwrites its own files. The id of a batch begins with the
+checkpoint's id: a new checkpoint counts from 0 again and must not overwrite the batches of another checkpoint.
 """
 
 from collections import Counter
@@ -49,8 +49,8 @@ from karrot.pipeline.stream.query_runner import (
 class IngestSummary:
     """Counts the lines that a run read and what became of them.
 
-    ``missing`` lines are not in a segment although the number in its name includes them. ``lost`` lines were deleted
-    from the topic before they were read.
+    ``missing`` counts lines that the numbers in the segments' names include, but the segments lack. ``lost`` counts
+    lines that were deleted from the topic before they were read.
     """
 
     batches: int = 0
@@ -69,7 +69,7 @@ class IngestSummary:
 
     @property
     def is_even(self) -> bool:
-        """Whether every line that was read is accounted for."""
+        """Whether each line that was read is an event, a quarantined line or a duplicate."""
         return self.lines == self.events + self.quarantined + self.duplicates
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class Ingest:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """One batch: its parsed lines, and the segments that they come from."""
+    """One batch: its parsed lines, and the segments from which it read them."""
 
     spark: SparkSession
     tables: Tables
@@ -166,7 +166,7 @@ class _Batch:
         )
 
     def _counted(self) -> list[Row]:
-        """Count the lines by segment or partition, day, log and whether they can be used."""
+        """Count the lines by segment or partition, by day, by log, and by whether they can be used."""
         log_id, seq = F.col("line.log_id"), F.col("line.seq")
         sorts = self.lines.groupBy("path", "day", log_id.alias("log_id"), F.col("reason").isNotNull().alias("is_bad"))
         counts = sorts.agg(
@@ -190,19 +190,19 @@ class _Batch:
         return without_lines(self.lines, repeated) if duplicates else self.lines, duplicates
 
     def _known(self, good: list[Row], days: Collection[date]) -> DataFrame:
-        """The events of these days that other batches wrote, within the range of this batch's sequence numbers."""
+        """The events of these days that other batches wrote, in the range of this batch's sequence numbers."""
         known = self.tables.read(self.spark, "events", days=days, batches=True)
         lowest, highest = (min(row.lowest for row in good), max(row.highest for row in good)) if good else (0, 0)
-        # A file's footer has the range of its numbers, so Spark skips files with other numbers.
+        # A file's footer has the range of its sequence numbers, so Spark skips files with other numbers.
         may_be_same = F.col("seq").between(lowest, highest)
         return known.where(may_be_same & (F.col("batch_id") != self.batch_id))
 
     def _write_quarantine(self, counted: list[Row], missing: dict[Segment, int]) -> None:
-        # A segment that was short before a crash may be whole now, for example if it was still being copied.
+        # A segment that was short before a crash can be complete now, for example if its copy was not finished.
         self.tables.drop_batch(self.spark, "quarantine", self.batch_id, {one.written_on for one in self.segments})
         bad = {row.path for row in counted if row.is_bad}
         if bad:
-            # In this order, the row with a path's first line comes last and stays in the dict.
+            # The row with the first line of a path comes last in this order, so it stays in the dict.
             first = {row.path: row.first for row in sorted(counted, key=lambda row: -row.first)}
             places = [{"source": plain_url(path), "path": path, "first": first[path]} for path in sorted(bad)]
             lines = bad_lines(self.lines, self.spark.range(1).select(rows(places, FIRST_LINES)))

@@ -1,9 +1,9 @@
 """Reads big-endian integers from binary columns with built-in expressions that Spark compiles.
 
 ``conv(hex(…))`` takes half a microsecond for eight bytes: more than all other work on a record of
-``__consumer_offsets``. ``crc32`` takes a fiftieth of that. The checksum of four bytes can be reversed, because no two
-values have the same checksum. Each bit of a checksum is the XOR of some bits of the value and of a constant. So the
-value is also an XOR: of four numbers, one for each byte of the checksum, from lookup tables.
+``__consumer_offsets``. ``crc32`` takes a fiftieth of that. The checksum of four bytes can be turned back into the
+bytes, because no two values have the same checksum. Each bit of a checksum is the XOR of some bits of the value and of
+a constant. So the value is the XOR of four numbers from lookup tables, one for each byte of the checksum.
 """
 
 from functools import cache
@@ -32,18 +32,18 @@ def uint32(data: Column, at: Column) -> Column:
 
 
 def uint16(data: Column, at: Column) -> Column:
-    """Read two bytes in the same way. There must be two more bytes before ``at``."""
+    """Read two bytes like `uint32`. At least two more bytes must precede ``at``."""
     return uint32(data, at - F.lit(2)).bitwiseAND(F.lit(0xFFFF))
 
 
 def int64(data: Column, at: Column) -> Column:
-    """Read eight bytes in the same way, as a signed number."""
+    """Read eight bytes like `uint32`, as a signed number."""
     return F.shiftleft(uint32(data, at), _BITS).bitwiseOR(uint32(data, at + F.lit(4)))
 
 
 @cache
 def tables() -> tuple[tuple[int, ...], ...]:
-    """Make the lookup tables: for each byte of a checksum, the lowest byte first, the 256 numbers to XOR."""
+    """Make a lookup table for each byte of a checksum, the lowest byte first. A table has the 256 numbers to XOR."""
     none = crc32(bytes(4))
     basis = _reduced([(crc32((1 << bit).to_bytes(4, "big")) ^ none, 1 << bit) for bit in range(_BITS)])
     offset = _combined(none, basis)
@@ -54,7 +54,7 @@ def tables() -> tuple[tuple[int, ...], ...]:
 
 
 def _reduced(pairs: list[tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Reduce pairs of checksum and number until each checksum has another highest bit (Gaussian elimination)."""
+    """Reduce pairs of checksum and number until no two checksums have the same highest bit (Gaussian elimination)."""
     basis: dict[int, tuple[int, int]] = {}
     for checksum, number in pairs:
         while (top := checksum.bit_length()) in basis:

@@ -1,10 +1,10 @@
 """Decodes records of ``__consumer_offsets``: makes the table ``commits``, and names the type of every other record.
 
-Key and value each begin with a big-endian int16: the type in the key, the version in the value. The fields follow as in
-Kafka's ``group-coordinator/…/OffsetCommitKey.json`` and ``OffsetCommitValue.json``.
+The key begins with the type of the record, the value with its version. Both are big-endian int16. The other fields are
+those of Kafka's ``group-coordinator/…/OffsetCommitKey.json`` and ``OffsetCommitValue.json``.
 
-A number that is read from too few bytes has no meaning. So lengths alone decide whether all bytes of a field are there,
-before any column is set. A record that is cut off has a ``reason``, and none of its numbers.
+A number that is read from too few bytes has no meaning. So the lengths are checked first: they show whether all bytes
+of a field are there. A record that is cut off has a ``reason``, and none of its numbers.
 """
 
 from collections.abc import Mapping
@@ -51,18 +51,18 @@ KEY_TYPES: Final[Mapping[int, str]] = MappingProxyType(
         )
     )
 )
-"""The types of records by the first int16 of the key, as Kafka 4 names them. Commits of all protocols have 1."""
+"""The names of record types in Kafka 4, by the first int16 of the key. Commits of all protocols have type 1."""
 
 _NULL: Final = 0xFFFF
-"""A string's length of -1, read as unsigned."""
+"""The length of a string that is null: -1, read as an unsigned number."""
 _LONGEST: Final = 0x7FFF
 _MOST_INT: Final = 0x7FFFFFFF
 _ANY_PARTITIONS: Final = 1_000_000
 _KEY_HEAD: Final = 4
 _COMPACT: Final = 4  # from this version on, strings' lengths are varints, and the value ends in tagged fields
 
-# Tagged fields need a loop. Built-in expressions have no loop, so a regular expression matches the hexadecimal digits.
-# The only known tagged field is the topic's id, of 16 bytes.
+# A reader of tagged fields needs a loop. Spark's built-in expressions have no loop, so a regular expression matches the
+# bytes as hexadecimal digits. The only known tagged field is the topic's id, of 16 bytes.
 _MOST_TAG_BYTES: Final = 1024
 _TAG: Final = "(?:(?:[89A-F].)*[0-7].(?:" + "|".join(f"{size:02X}.{{{2 * size}}}" for size in range(128)) + "))"
 _TAGS: Final = "^(?:" + "|".join(f"{count:02X}{_TAG}{{{count}}}" for count in range(8)) + ")"
@@ -72,19 +72,18 @@ _TAGS: Final = "^(?:" + "|".join(f"{count:02X}{_TAG}{{{count}}}" for count in ra
 def decode_offsets(records: DataFrame, cluster: str) -> DataFrame:
     """Make one row per record. The records have the columns of Spark's Kafka source.
 
-    These columns are ``key, value, topic, partition, offset, timestamp``. A row has the columns of `COMMITS`;
-    ``key_type`` (NULL if the key has none); ``readable``, false if there is a ``reason``; ``key`` and ``value`` as they
-    came. Only readable records of the key types 0 and 1 have more than the place of the record. The other records are
-    for `decode_members`, or are counted by the name of their type.
+    These columns are ``key, value, topic, partition, offset, timestamp``. A row has the columns of `COMMITS`,
+    ``key_type`` (NULL if the key has none), and the unchanged ``key`` and ``value``. ``readable`` is false if there is
+    a ``reason``. Only readable records of the key types 0 and 1 have more than the place of the record. The other
+    records are for `decode_members`, or are counted by the name of their type.
 
-    Records with a column ``written_at`` come from files. They may have no partition, no offset or no timestamp, or an
-    impossible timestamp; each of these is a ``reason``. Their ``log_ts`` is then ``written_at``, because a row in
-    ``quarantine`` needs a day.
+    Records with a column ``written_at`` come from files. A record without a partition, an offset or a possible
+    timestamp has a ``reason``. Its ``log_ts`` is then ``written_at``, because a row in ``quarantine`` needs a day.
     """
     if "written_at" not in records.columns:
         return _decoded(records, cluster)
     has_all = F.col("partition").isNotNull() & F.col("offset").isNotNull() & is_possible("timestamp")
-    # A query of its own: the code that Spark compiles for readable records has no room left.
+    # These records get a separate query: the code that Spark compiles for readable records has no room left.
     lacking = _lacking(records.where(~has_all), cluster)
     return _decoded(records.where(has_all), cluster).unionByName(lacking, allowMissingColumns=True)
 
@@ -123,7 +122,7 @@ def _lacking(records: DataFrame, cluster: str) -> DataFrame:
 
 
 def _with_key(records: DataFrame) -> DataFrame:
-    """Add the type, the lengths of group and topic, and the numbers of bytes left after them (``_after_…``)."""
+    """Add the type, the lengths of group and topic, and the number of bytes left after each (``_after_…``)."""
     key, length = F.col("_key"), F.col("_key_length")
     filled = F.when(length >= F.lit(_KEY_HEAD), key).otherwise(F.rpad(key, _KEY_HEAD, F.lit(b"\0")))
     head = uint32(filled, F.lit(1))
@@ -160,7 +159,7 @@ def _with_value(records: DataFrame) -> DataFrame:
 
 
 def _with_metadata(records: DataFrame) -> DataFrame:
-    """Add the length of the metadata: the int16 ``_two``, or a varint of up to three bytes that begins there."""
+    """Add the length of the metadata: the int16 ``_two``, or a varint of up to three bytes at the same place."""
     version, two, third = F.col("_version"), F.col("_two"), F.col("_third")
     first, low_bits = F.shiftright(two, 8), two.bitwiseAND(F.lit(0x7F))
     is_compact = version >= F.lit(_COMPACT)
@@ -188,8 +187,8 @@ def _with_verdict(records: DataFrame) -> DataFrame:
         .when(~F.col("_is_commit"), None)
         .otherwise(F.coalesce(_wrong_in_key(), _wrong_in_value()))
     )
-    # The partition's id stops Spark from pushing a filter down. It would copy all expressions above into the filter,
-    # many times.
+    # The partition's id stops Spark from pushing a filter down. Such a filter would contain many copies of all
+    # expressions above.
     readable = F.col("reason").isNull() & (F.spark_partition_id() >= F.lit(0))
     return records.withColumn("reason", why).withColumn("readable", readable)
 
@@ -236,8 +235,7 @@ def _odd_length(length: Column, null: str) -> Column:
 def _are_tags_whole() -> Column:
     """Whether the tagged fields end within the value; bytes after them are ignored.
 
-    A value that ends before the tagged fields is accepted, as in Burrow. No broker writes such a value, and all its
-    other fields are there.
+    A value without tagged fields is accepted, as in Burrow: all other fields are there. No broker writes such a value.
     """
     tail = F.substr("_value", F.col("_ts_at") + F.lit(8), F.lit(_MOST_TAG_BYTES))
     nothing_else = (F.col("_after_text") == F.lit(7)) | (tail == F.lit(b"\0"))
@@ -245,9 +243,9 @@ def _are_tags_whole() -> Column:
 
 
 def _with_numbers(records: DataFrame) -> DataFrame:
-    """Add the numbers of every record, also of those that lack them.
+    """Add the numbers to every record, even to records that lack the bytes of a number.
 
-    If a number were read only under a condition, Spark would copy the expression to every place that uses it.
+    If a number were read only under a condition, Spark would copy the expression to every place that uses the number.
     """
     key, value, ts_at = _key(), _value(), F.col("_ts_at")
     return records.withColumns(
@@ -315,7 +313,7 @@ def _int(number: Column) -> Column:
 
 
 def _text(data: Column, at: Column, length: Column) -> Column:
-    """Read UTF-8, with U+FFFD for invalid bytes. A cast alone keeps these bytes, and readers cannot open the file."""
+    """Read UTF-8, with U+FFFD for invalid bytes. A cast would keep the bytes, and readers could not open the file."""
     return F.make_valid_utf8(F.substr(data, at, length).cast("string"))
 
 

@@ -1,7 +1,7 @@
 """Writes ``__consumer_offsets`` into the tables ``commits``, ``members`` and ``quarantine``, and onto a JSON topic.
 
-As in `karrot.pipeline.ingest.job`, a batch writes each table into its own ``batch_id=``. So a batch that is repeated
-after a crash overwrites its own files. The JSON topic gets the records of a repeated batch again.
+As in `karrot.pipeline.ingest.job`, a batch writes each table into its own folder ``batch_id=…``. So a batch that is
+repeated after a crash overwrites its own files. The JSON topic gets the records of a repeated batch again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -71,13 +71,13 @@ class OffsetsSummary:
 
     @property
     def is_even(self) -> bool:
-        """Whether every record that was read is accounted for."""
+        """Whether each record that was read is in one of the counts."""
         known = self.commits + self.tombstones + self.members + self.quarantined + self.duplicates
         return self.records == known + sum(self.others.values())
 
     @property
     def absent(self) -> int:
-        """Offsets without a readable record: compacted away, of an aborted transaction, or a transaction's marker."""
+        """Passed offsets whose record was compacted away, is of an aborted transaction, or is a transaction marker."""
         return max(0, self.offsets - self.lost - self.records)
 
     def __str__(self) -> str:
@@ -100,8 +100,8 @@ class OffsetsSummary:
 class LandOffsets:
     """The job: writes the records of ``__consumer_offsets`` batch by batch.
 
-    After each batch, ``tell`` gets its summary, and ``seen`` the topics of its commits. Two jobs for one cluster must
-    not write into the same tables at the same time, because neither would see the other's records.
+    After each batch, the job passes the batch's summary to ``tell``, and the topics of its commits to ``seen``. Two
+    jobs for one cluster must not write into the same tables at the same time: neither would see the other's records.
     """
 
     spark: SparkSession
@@ -115,7 +115,7 @@ class LandOffsets:
     total: OffsetsSummary = field(default_factory=OffsetsSummary)
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Start the query and return: over the records that are there or, with ``every``, also over later records.
+        """Start the query and return. The query reads the existing records and, with ``every``, also later records.
 
         Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.
         """
@@ -139,7 +139,7 @@ class LandOffsets:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """One batch: the number of its records, the decoded records that are new, and their counts by sort."""
+    """One batch: the number of its records, the decoded records that are new, and their `_counted` rows."""
 
     job: LandOffsets
     batch_id: str
@@ -149,7 +149,7 @@ class _Batch:
 
     @classmethod
     def of(cls, job: LandOffsets, decoded: DataFrame, checkpoint: str, batch: int) -> Self:
-        """Make the batch without records that the tables have already, or that come twice."""
+        """Make the batch without repeated records, and without records that the tables already have."""
         batch_id = batch_name(checkpoint, batch)
         counted = _counted(decoded)
         days = {row.day for row in counted}
@@ -232,7 +232,7 @@ class _Batch:
 def _lean(decoded: DataFrame) -> DataFrame:
     """Drop the values of readable commits, which are not needed any more, and use one partition per core.
 
-    The topic has 50 partitions, and each would make a file.
+    The topic has 50 partitions, and each partition would make a file.
     """
     was_read = F.col("readable") & F.col("key_type").isin(*_COMMIT)
     cores = decoded.sparkSession.sparkContext.defaultParallelism
@@ -240,14 +240,14 @@ def _lean(decoded: DataFrame) -> DataFrame:
 
 
 def _once(decoded: DataFrame) -> DataFrame:
-    """Keep one record of each place. Records without a place are all kept."""
+    """Keep one record per place (partition and offset). All records without a place are kept."""
     has_place = F.col(_PLACE[0]).isNotNull() & F.col(_PLACE[1]).isNotNull()
     own = F.when(~has_place, F.monotonically_increasing_id())
     return decoded.withColumn("_own", own).dropDuplicates([*_PLACE, "_own"]).drop("_own")
 
 
 def _counted(decoded: DataFrame) -> list[Row]:
-    """Count the records by sort, topic and day."""
+    """Count the records by type, readability, topic and day."""
     sorts = decoded.groupBy("key_type", "readable", "tombstone", "topic", F.to_date("log_ts").alias("day"))
     return sorts.count().collect()
 
@@ -268,7 +268,7 @@ def _listed(others: Mapping[str, int]) -> str:
 def _landed(job: LandOffsets, days: Collection[date], counts: Callable[[str], bool]) -> DataFrame | None:
     """The places of the cluster's records that are in the tables on these days; ``None`` if there are none.
 
-    ``counts`` says, by a batch's name, whether the records of the batch count.
+    ``counts`` decides by the name of a batch whether the batch's records count.
     """
     of_cluster = F.col("cluster") == job.cluster
     source, before = F.col("source"), f"{job.cluster}/__consumer_offsets-"

@@ -2,8 +2,9 @@
 
 Consumers of the JSON topic commit offsets too, and these commits are records of ``__consumer_offsets``. If they were
 published, each record would cause a commit, and each commit a record, without end. So commits on the JSON topic itself
-are not published. The same holds for all commits of groups that have read it since the start, up to `MOST_READERS`. A
-group that copies the topic to another one would otherwise make the same loop in two steps.
+are not published. If a group has read the JSON topic since the start, its other commits are not published either. A
+group that copies the topic to another one would otherwise make the same loop in two steps. At most `MOST_READERS`
+groups are remembered.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ _FIELDS: Final = {
 
 
 def as_json(commits: DataFrame) -> DataFrame:
-    """Make ``key``, unchanged, and the JSON ``value`` from readable commits of `decode_offsets`.
+    """Make the unchanged ``key`` and the JSON ``value`` from readable commits of `decode_offsets`.
 
     A tombstone has topic, partition and group; its other fields are null. Times are epoch milliseconds.
     """
@@ -48,7 +49,7 @@ class JsonTopic:
     readers: frozenset[str] = field(default=frozenset())
 
     def publish(self, commits: DataFrame, *, is_read: bool) -> int:
-        """Publish the commits of a batch and return how many. ``is_read``: some of them are on the topic itself."""
+        """Publish the commits of a batch and return how many. ``is_read``: some are commits on the JSON topic."""
         if is_read:
             on_topic = commits.where(F.col("topic") == self.topic).select("consumer").distinct().limit(MOST_READERS)
             readers = self.readers.union(row.consumer for row in on_topic.collect())

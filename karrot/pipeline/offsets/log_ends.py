@@ -1,4 +1,4 @@
-"""Writes the table ``ends``: log end offsets from polls of Kafka, or from files of other pollers.
+"""Writes the table ``ends``: log end offsets from polls of Kafka, or from files of other programs.
 
 The job also polls while no group commits, because the lag depends on whether a log still grows.
 """
@@ -26,7 +26,7 @@ from karrot.pipeline.stream.record_sources import TopicMetadata, new_files
 from karrot.watch.cluster_interface import ClusterError, Failure
 
 MOST_PARTITIONS: Final = 20_000
-"""The most partitions of one poll. Others are left out and counted."""
+"""The most partitions of one poll. Other partitions are left out and counted."""
 
 _SAMPLE: Final = StructType(
     [ENDS[name] for name in ("topic", "partition", "start_offset", "end_offset", "observed_at")]
@@ -44,7 +44,7 @@ _ROWS: Final = pa.schema(
 
 
 class LogEndReader(TopicMetadata, Protocol):
-    """The requests to Kafka that read log ends. Every method may raise `ClusterError`."""
+    """The requests to Kafka that read log ends. Every method can raise `ClusterError`."""
 
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The log end offsets."""
@@ -58,7 +58,7 @@ class PollSummary(NamedTuple):
     trouble: str = ""
 
     def plus(self, other: "PollSummary") -> "PollSummary":
-        """The sums of both."""
+        """The sums of the counts of both polls."""
         return PollSummary(self.written + other.written, self.left_out + other.left_out)
 
     def __str__(self) -> str:
@@ -70,9 +70,9 @@ class PollSummary(NamedTuple):
 
 @dataclass(slots=True)
 class EndsPoll:
-    """Polls the partitions of the topics that were `seen`, at an interval, and writes their log ends.
+    """Polls the topics that were `seen`, at an interval, and writes the log ends of their partitions.
 
-    ``tell`` gets the summary of each poll. If Kafka fails, the poll does not raise: the next one may succeed.
+    ``tell`` gets the summary of each poll. If Kafka fails, a poll raises no error, because the next poll may succeed.
     """
 
     spark: SparkSession
@@ -138,8 +138,8 @@ def ends(samples: DataFrame, cluster: str) -> DataFrame:
 class LandEnds:
     """The job that reads log-end samples from Parquet files.
 
-    The files have the columns ``topic, partition, start_offset, end_offset, observed_at``. A sample may have no
-    ``start_offset``. A sample without another column, or with an impossible time, is left out and counted in ``total``.
+    The files have the columns ``topic, partition, start_offset, end_offset, observed_at``. ``start_offset`` can be
+    NULL. A sample with NULL in another column, or with an impossible time, is left out and counted in ``total``.
     """
 
     spark: SparkSession

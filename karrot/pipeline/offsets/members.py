@@ -1,7 +1,7 @@
 """Parses the metadata of classic groups in ``__consumer_offsets``, and makes the table ``members`` from it.
 
-These records are few and hold arrays of arrays, so Python parses them one by one. There are a hundred times as many
-commits; they stay in the JVM.
+Records of metadata are few and hold arrays of arrays, so Python parses them one by one. Commits are a hundred times as
+many, so they stay in the JVM.
 
 Kafka's ``GroupMetadataValue.json`` defines the layout. Numbers are big-endian. Versions 0 to 3 have int16 and int32
 lengths. From version 4 on, lengths are unsigned varints, and there are tagged fields. A member's assignment is a field
@@ -44,9 +44,9 @@ class UnreadableMetadata(ValueError):  # noqa: N818 (names the state of the reco
 
 
 class AssignedMember(NamedTuple):
-    """A member of a group. ``assigned`` are topics and partitions, in the leader's order.
+    """A member of a group. ``assigned`` are topics and partitions, in the order of the group's leader.
 
-    ``assigned`` is empty if the group's protocol is not the protocol of consumers.
+    ``assigned`` is empty if the type of the group's protocol is not ``consumer``.
     """
 
     member_id: str | None
@@ -57,7 +57,7 @@ class AssignedMember(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """A group as one record describes it. ``protocol`` is the assignor that the members agreed on, say ``range``."""
+    """A group as one record describes it. ``protocol`` is the members' assignor, such as ``range``."""
 
     version: int
     protocol_type: str | None
@@ -69,7 +69,7 @@ class GroupMetadata(NamedTuple):
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads ``data`` from ``at`` on. Raises `UnreadableMetadata` with the name of a field that is not there."""
+    """Reads ``data`` from ``at`` on. Raises `UnreadableMetadata` with the name of a field that is missing."""
 
     data: bytes
     is_compact: bool = False
@@ -138,7 +138,7 @@ def parse_key(key: bytes) -> str:
 
 
 def parse_value(value: bytes) -> GroupMetadata:
-    """Parse a value; ignore bytes after the known fields, which a newer broker may add. Raises `UnreadableMetadata`."""
+    """Parse a value. Ignore bytes after the known fields: a newer broker can add some. Raises `UnreadableMetadata`."""
     reader = _Reader(value)
     version = reader.number(_INT16, "version")
     if not 0 <= version <= _NEWEST:
@@ -194,7 +194,7 @@ def decode_members(records: DataFrame, cluster: str) -> DataFrame:
     """Make one row per member and assigned partition from each record of group metadata; ignore all other records.
 
     ``records`` have the columns of Spark's Kafka source. A row has the columns of `MEMBERS` and ``readable``. A record
-    that could not be read makes one row, with a ``reason``, its place, and ``key`` and ``value`` as they came.
+    that could not be read makes one row, with a ``reason``, its place, and the unchanged ``key`` and ``value``.
     """
     log_ts = F.timestamp_micros("log_us")
     return (
@@ -234,7 +234,7 @@ def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _rows_of_group(metadata: GroupMetadata | None) -> list[dict[str, Any]]:
-    """Make the rows of a record: one empty row for a deleted group, one without a member for a group without members.
+    """Make the rows of a record. A deleted group has one empty row; a group without members has one without a member.
 
     A member without partitions has a row without a partition.
     """

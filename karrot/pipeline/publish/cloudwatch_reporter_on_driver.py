@@ -1,11 +1,11 @@
-"""Sends events from the archive or a topic to CloudWatch. Karrot's CloudWatch reporter does this on Spark's driver.
+"""Sends events from the archive or a topic to CloudWatch, with Karrot's CloudWatch reporter on Spark's driver.
 
 The reporter needs one event log with one clock. It also needs a store for values that survive a restart. Here the
-archive or the topic takes the place of the log. The archive or topic may contain lines of several logs, and each line
-has only one time: when it was received. So all events count as events of one log, whose clock is the wall clock.
+archive or the topic takes the place of the log. This source can have lines of several logs, and each line has only one
+time: when it was received. So all events count as events of one log, whose clock is the wall clock.
 
 The reporter runs on the driver and not on the executors, for two reasons. Spark has already reduced the events of each
-group to one line. And only a single publisher can limit the groups and the rate of calls, and find the data that
+group to its newest ones. And only a single publisher can limit the groups and the rate of calls, and find the data that
 CloudWatch refused. A group with one value costs 0.13 ms of processor time, so 50,000 groups take seven seconds on one
 core.
 """
@@ -53,7 +53,7 @@ class NoteStore:
 
 
 class Published(NamedTuple):
-    """Counts what was sent from a batch. ``left_out`` counts values by reason; ``trouble`` is the last fault."""
+    """Counts what was sent from a batch. ``left_out`` counts unsent values by reason; ``trouble`` is the last fault."""
 
     events: int = 0
     sent: int = 0
@@ -76,9 +76,9 @@ class Published(NamedTuple):
 class SentNote:
     """The newest timestamp that was sent for each metric, stored in a `NoteStore`.
 
-    A value older than ``keep_ms`` is never sent. So a timestamp older than that is forgotten. A timestamp never counts
-    as later than the moment at which its value was sent. Otherwise, after a time in which a clock was ahead, new values
-    of the metric would look old and not be sent.
+    A value older than ``keep_ms`` is never sent, so older timestamps are forgotten. If a timestamp is later than the
+    moment at which its value was sent, that moment is stored instead. Otherwise, after a clock was ahead, new values of
+    the metric would look old and not be sent.
     """
 
     def __init__(self, notes: NoteStore, keep_ms: int) -> None:

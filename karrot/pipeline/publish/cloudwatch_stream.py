@@ -1,4 +1,4 @@
-"""Streams the newest event of each group to CloudWatch, in a query of its own, so that the tables do not wait."""
+"""Streams the newest event of each group to CloudWatch, in a separate query, so that the tables do not wait."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,22 +26,21 @@ _PLACE: Final = StructType(
 NEWEST: Final = StructType(
     [StructField("first", _PLACE), StructField("place", _PLACE), StructField("line", StringType())]
 )
-"""A line, its place in the archive, and the place of the first fresh line of its group.
+"""A line, its place in the archive, and ``first``: the place of its group's first line that is not too old.
 
-In the order of ``first`` and ``place``, groups come in the order of their first events. The cap on groups uses this
-order.
+Sorted by ``first`` and ``place``, groups are in the order of their first events. The limit on groups uses this order.
 """
 
 _BURROW_TOPIC: Final = "__consumer_offsets"  # a group that reads this topic may be Burrow itself, which gets no metrics
 _VALUES: Final = ("total_lag", "max_lag", "scalable_lag", "lag_seconds")
 _ASKED: Final = (*REQUIRED, "source", "kind", "complete", "max_partition", *_VALUES)
-# Lags are read as texts. It only matters here whether they are known, and Burrow's do not fit into Spark's numbers.
+# Lags are read as texts: only whether they are known matters here, and Burrow's lags can be too large for Spark.
 _READ: Final = StructType(
     [StructField(name, StringType() if name in _VALUES else LINE[name].dataType) for name in _ASKED]
 ).add(CORRUPT, StringType())
 
 _CLOCKS_APART_MS: Final = 300_000
-"""How far this clock may be from the clock that sets the times of segments or records."""
+"""The largest assumed difference between this clock and the clock that sets the times of segments or records."""
 
 
 def notes_beside(spark: SparkSession, checkpoint: str) -> NoteStore:
@@ -102,10 +101,10 @@ class Fanout:
 def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int, min_complete: float) -> DataFrame:
     """Make `NEWEST` from the lines of an `EventSource`. Lines that ingest would refuse are left out.
 
-    The time of a line is the time of receipt minus the time from observation to receipt. Lines older than
-    ``oldest_ms`` are left out, and no line counts as newer than ``now_ms``. One line per group is not enough: a newer
-    verdict without a lag would hide the lag of an earlier one, and only a webhook is a heartbeat. So the newest line of
-    each kind is kept. Most groups have one kind.
+    The time of a line is the time of receipt minus the time from observation to receipt. Lines older than ``oldest_ms``
+    are left out, and no line counts as newer than ``now_ms``. Of each group, the newest line of each kind is kept, for
+    two reasons. A newer verdict without a lag would hide an earlier lag, and only a webhook is a heartbeat. Most groups
+    have one kind.
     """
     read = lines.withColumn("line", parsed(_READ)).where(why_unusable().isNull())
     fresh = _with_age(read, now_ms).where(F.col("at_ms") >= oldest_ms)

@@ -1,7 +1,7 @@
 """Holds commits and log ends of many partitions in arrays, one partition after the other.
 
 Times are epoch milliseconds, offsets and lags are messages. A *source* is a partition of a topic. A *segment* is the
-commits of one consumer group on a source, from the first one until the group was deleted or forgotten.
+commits of one consumer group on a source, from its first commit until Kafka deleted the group or Burrow forgot it.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class LogEndArrays(NamedTuple):
 class CommitArrays(NamedTuple):
     """Commits, ordered by ``segment`` and then by arrival; within a segment, ``seen_ms`` never decreases.
 
-    ``order`` is the place in ``__consumer_offsets``. ``end`` is the newest known log end when the commit was seen.
+    ``order`` is the commit's place in ``__consumer_offsets``. ``end`` is the newest log end known at ``seen_ms``.
     """
 
     segment: Ints
@@ -42,7 +42,7 @@ class CommitArrays(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """The ``source`` of each segment, and the moment from which its group is gone."""
+    """The ``source`` of each segment, and ``until_ms``, the moment from which the segment's group is gone."""
 
     source: Ints
     until_ms: Ints
@@ -56,9 +56,9 @@ def begins(part: Ints) -> Bools:
 
 
 def newest(part: Ints, at_ms: Ints, of_part: Ints, until_ms: Ints) -> Ints:
-    """Return, for each of ``of_part``, the index of that part's newest entry at ``until_ms``; -1 if there is none yet.
+    """Return, for each part in ``of_part``, the index of its newest entry at ``until_ms``; -1 if it has none yet.
 
-    One binary search finds all of them, because part and time together make one ascending number.
+    One binary search finds all entries, because part and time together make one ascending number.
     """
     if not len(part):
         return np.full(len(of_part), -1, np.int64)

@@ -1,7 +1,7 @@
 """Makes the status runs of each group from the changes in its partitions, and finds when a group was gone.
 
-A status run is a time in which a group has one status. For Burrow, a group is gone if it was deleted in Kafka, or if it
-was silent for so long that Burrow forgot it.
+A status run is a time in which a group has one status. For Burrow, a group is gone if it was deleted in Kafka, or if
+its newest commit is so old that Burrow forgot the group.
 
 During the computation, a group is a number, because names on all commits would be slow. The few status runs get the
 names at the end.
@@ -26,8 +26,8 @@ def group_key() -> Column:
 def statuses(changes: DataFrame, commits: DataFrame, last_ms: int) -> DataFrame:
     """Make the status runs of each group, for each set of rules. The status follows from the worst partition.
 
-    A run lasts until the next one. The last run, which ``is_open``, lasts until ``last_ms``. While a group is gone, it
-    has no run. The names of the groups come from ``commits``.
+    A run lasts until the next run. The last run (``is_open``) lasts until ``last_ms``. While a group is gone, it has no
+    run. The names of the groups come from ``commits``.
     """
     names = commits.select("cluster", "consumer").distinct().withColumn("group_key", group_key())
     at = Window.partitionBy(*_GROUP).orderBy("at_ms")
@@ -64,10 +64,10 @@ def deletions(members: DataFrame) -> DataFrame:
 
 
 def silences(commits: DataFrame, span: VerdictTimes, expire_group: int) -> DataFrame:
-    """``cluster``, ``consumer`` and ``at_ms`` of each evaluation that found the newest commit too old.
+    """``cluster``, ``consumer`` and ``at_ms`` of each evaluation that found the group's newest commit too old.
 
-    The timestamp of the commit that arrived last counts. This function assumes that Burrow evaluates a group regularly
-    from its first commit on.
+    The newest commit is the one that arrived last; its timestamp decides. This function assumes that Burrow evaluates a
+    group regularly from the group's first commit on.
     """
     seen_s = F.floor(F.col("log_ts_ms") / 1000)
     fresh = commits.where(~F.col("tombstone") & (F.col("commit_ts_ms") >= (seen_s - expire_group) * 1000))
@@ -87,7 +87,7 @@ def silences(commits: DataFrame, span: VerdictTimes, expire_group: int) -> DataF
 
 
 def by_group(*found: DataFrame) -> dict[int, list[int]]:
-    """Collect the moments of each group, by its `group_key` and in order. They are few: groups rarely disappear."""
+    """Collect the moments of each group, in order, by its `group_key`. They are few: groups rarely disappear."""
     moments: dict[int, set[int]] = {}
     for group, at_ms in (row for one in found for row in one.select(group_key(), "at_ms").collect()):
         moments.setdefault(group, set()).add(at_ms)

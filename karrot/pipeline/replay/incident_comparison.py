@@ -32,9 +32,10 @@ class RuleSetRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplayedIncident:
-    """An incident: from the first verdict worse than OK to the next OK, or until the group was gone; else open.
+    """An incident: from the first verdict worse than OK until the next OK, or until the group was gone.
 
-    ``is_flap``: it began soon after the incident before. ``stood_still``: a partition stood still during it.
+    If the end is not known, it ``is_open``. If ``is_flap``, it began soon after the previous incident. If
+    ``stood_still``, a partition stood still during it.
     """
 
     group: GroupKey
@@ -47,7 +48,7 @@ class ReplayedIncident:
 
 
 class Stall(NamedTuple):
-    """A stand-still: a time in which a partition of a group did not move although there was more to read."""
+    """A stand-still: a time in which a partition of a group had unread messages but its offset did not move."""
 
     group: GroupKey
     from_ms: int
@@ -57,8 +58,8 @@ class Stall(NamedTuple):
 class Detection(NamedTuple):
     """How soon a set of rules found a stand-still or an incident of the baseline.
 
-    ``delay`` is the time in seconds from the beginning of ``what`` to the set's incident; ``None`` if it has none. It
-    may be negative only if ``what`` is an incident.
+    ``delay`` is the time in seconds from the beginning of ``what`` to the set's incident; ``None`` if the set has no
+    such incident. ``delay`` can be negative only if ``what`` is an incident.
     """
 
     what: Stall | ReplayedIncident
@@ -70,7 +71,7 @@ class RuleSetOutcome:
     """The result of one set of rules. ``found`` has an entry for each stand-still.
 
     ``alike`` has an entry for each incident of the baseline. ``alone`` counts the incidents of this set during which
-    the baseline had none.
+    the baseline had no incident.
     """
 
     rules: RuleSet
@@ -96,17 +97,17 @@ class RuleSetOutcome:
 
     @property
     def delays(self) -> list[float]:
-        """The delays of the stand-stills that it found, in seconds, the shortest first."""
+        """The delays of the stand-stills that this set found, in seconds, the shortest first."""
         return sorted(each.delay for each in self.found if each.delay is not None)
 
     @property
     def median_delay(self) -> float | None:
-        """The median delay of the stand-stills that it found, in seconds."""
+        """The median delay of the stand-stills that this set found, in seconds."""
         return median(self.delays) if self.delays else None
 
     @property
     def missed(self) -> list[Stall | ReplayedIncident]:
-        """The stand-stills that it did not find."""
+        """The stand-stills that this set did not find."""
         return [each.what for each in self.found if each.delay is None]
 
 
@@ -123,7 +124,7 @@ def compare(
 ) -> RuleSetComparison:
     """Make the outcome of each set from its ``runs``.
 
-    An incident is a flap if it begins within ``flap_s`` seconds after the end of the one before.
+    An incident is a flap if it begins within ``flap_s`` seconds after the end of the previous incident.
     """
     of_sets = [list(_incidents(each, stood, flap_s)) for each in runs]
     first = of_sets[0]
@@ -161,7 +162,7 @@ def _incidents(runs: Sequence[RuleSetRun], stood: Sequence[Stall], flap_s: int) 
 
 
 def _unbroken(runs: Sequence[RuleSetRun]) -> Iterator[Sequence[RuleSetRun]]:
-    """Split the runs of a group where there is a gap, that is, an OK or an absence, between them."""
+    """Split the runs of a group at each gap. In a gap, the group was OK or gone."""
     cuts = [number for number, (one, other) in enumerate(pairwise(runs), 1) if one.to_ms < other.from_ms]
     for begin, end in pairwise([0, *cuts, len(runs)]):
         yield runs[begin:end]
@@ -177,7 +178,7 @@ def _found(what: Iterable[Stall | ReplayedIncident], incidents: Sequence[Replaye
 
 
 def _delay(incident: ReplayedIncident, what: Stall | ReplayedIncident) -> float:
-    """The delay of an incident; 0 if it began before a stand-still."""
+    """The seconds from the beginning of ``what`` to the incident; 0 if the incident began before a stand-still."""
     delay = (incident.from_ms - what.from_ms) / 1000
     return max(0, delay) if isinstance(what, Stall) else delay
 
@@ -240,7 +241,7 @@ def _finding(one: RuleSetOutcome) -> str:
 
 
 def _price(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
-    """Say what it costs that a set has fewer incidents than the baseline."""
+    """Say what it costs that a set of rules makes fewer incidents than the baseline."""
     fewer, lost = len(first.incidents) - len(one.incidents), len(first.delays) - len(one.delays)
     price = f"misses {lost:,} more {plural(lost, 'stand-still')}" if lost > 0 else "misses no more stand-stills"
     later = (one.median_delay or 0) - (first.median_delay or 0)

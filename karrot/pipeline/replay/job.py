@@ -25,11 +25,11 @@ class NothingToReplayError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """A request for a replay; times are in seconds.
+    """A request for a replay; durations are in seconds.
 
-    Without ``first``, the replay begins at the first log-end sample; without ``last``, it ends at the last one. A
+    Without ``first``, the replay begins at the first log-end sample; without ``last``, it ends at the last sample. A
     partition that does not move for ``stood_still`` is a stand-still. An incident that begins within ``flap`` after
-    another one is a flap.
+    another is a flap.
     """
 
     rule_sets: Sequence[RuleSet]
@@ -56,7 +56,7 @@ class Replayed:
 def replay(spark: SparkSession, tables: Tables, request: ReplayRequest, output: str | None = None) -> Replayed:
     """Replay, and write the tables ``statuses`` and ``standstills`` below ``output``. Raises `NothingToReplayError`.
 
-    The day before the first one is read too. So the windows are full at the beginning, if that day has commits.
+    The replay also reads the day before the first day. If that day has commits, the windows are full at the beginning.
     """
     days = _days(spark, tables, request)
     commits, ends = _chosen(spark, tables, days, request)
@@ -107,7 +107,7 @@ def _of_groups(rows: DataFrame, request: ReplayRequest) -> DataFrame:
 
 
 def _span(ends: DataFrame, request: ReplayRequest) -> VerdictTimes:
-    """The times of verdicts, multiples of ``every``. Verdicts need log ends, so they begin and end with these."""
+    """The times of verdicts: multiples of ``every``, from the first to the last log-end sample, which verdicts need."""
     ((first_ms, last_ms),) = ends.agg(F.min("observed_at_ms"), F.max("observed_at_ms")).collect()
     if first_ms is None:
         raise NothingToReplayError("the table ends has no log ends of the chosen groups in that time")

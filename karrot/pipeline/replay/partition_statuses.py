@@ -2,8 +2,8 @@
 
 It also finds, in hindsight, when partitions stood still.
 
-All rows of a topic's partition stay together: its log ends and the commits of all groups. So a group with a thousand
-partitions can use many tasks, and no task needs the log ends of another one. The status of a group follows from the
+All rows of a topic's partition stay in one task: its log ends and the commits of all groups. So a group with a thousand
+partitions can use many tasks, and no task needs the log ends of another task. The status of a group follows from the
 sum of the changes in its partitions.
 """
 
@@ -23,7 +23,7 @@ from karrot.pipeline.replay.rule_set_parser import RuleSet
 from karrot.pipeline.replay.verdicts_by_rules import Codes, Verdicts, VerdictTimes, evaluate
 
 STOOD_STILL = -1
-"""A number instead of a set of rules: under it, the partitions that stood still count as bad."""
+"""A number instead of a set of rules. Under this number, the partitions that stood still count as bad."""
 
 CHANGES = StructType(
     [
@@ -35,23 +35,23 @@ CHANGES = StructType(
         StructField("err", IntegerType()),
     ]
 )
-"""Changes, from a moment on, of a group's numbers of partitions.
+"""Changes in the counts of a group's partitions, each from the moment ``at_ms`` on.
 
-The numbers are all partitions (``known``), those with WARN (``warn``), and those with STOP, STALL or REWIND (``err``).
-``rules`` is the number of the set of rules.
+``known`` counts all partitions, ``warn`` those with WARN, and ``err`` those with STOP, STALL or REWIND. ``rules`` is
+the number of the set of rules.
 """
 
 _ROWS_AT_ONCE = 200_000
 _VERDICTS_AT_ONCE = 1_000_000
 _NEVER_MS = 2**60
 _UNSEEN_MS = 600_000
-"""How long after its last log-end sample a partition counts as one of a deleted topic."""
+"""A partition without a log-end sample for this long counts as a partition of a deleted topic."""
 
 Deaths = Mapping[int, Sequence[int]]
 
 
 class ReplayOptions(NamedTuple):
-    """The options of a replay. ``deaths`` are the moments at which each group was gone, by its key, in order."""
+    """The options of a replay. ``deaths`` has, by the key of a group, the moments when it was gone, in order."""
 
     rule_sets: Sequence[RuleSet]
     span: VerdictTimes
@@ -63,9 +63,9 @@ class ReplayOptions(NamedTuple):
 def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
     """Bring the rows of ``commits`` and ``ends`` into one frame, by partition of a topic, as `changes` needs them.
 
-    The frame has only numbers, and Spark sorts it by one of them, without comparing rows. The rows of a partition are
-    sorted later as arrays, at less than a tenth of the cost. Hashes have 64 bits. Two partitions with the same hash
-    would be mixed up; among a million partitions, the probability is one in forty million.
+    The frame has only numbers. Spark sorts it by one of these numbers, without comparing rows. The rows of a partition
+    are sorted later as arrays, at less than a tenth of the cost. Hashes have 64 bits. Two partitions with the same hash
+    would be mixed up. Among a million partitions, the probability of this is one in forty million.
     """
     source = F.xxhash64("cluster", "topic", "partition").alias("source_key")
     of_commits = commits.where(~F.col("tombstone") & F.col("offset").isNotNull() & F.col("commit_ts_ms").isNotNull())
@@ -159,7 +159,7 @@ def _segments(
     """Return the key of each segment's group, the commits by segment, and the segments.
 
     A segment ends where the group changes and where the group was gone. Commits before the first log-end sample count
-    as seen at that sample, as in a Burrow that is started at that moment.
+    as seen at that sample, as if Burrow had been started at that moment.
     """
     group, place = _ints(table, "group_key"), _ints(table, "place")
     rows = rows[np.lexsort((place[rows], group[rows], source[rows]))]
@@ -195,7 +195,7 @@ def _deaths(group: Ints, starts: Ints, seen_ms: Ints, deaths: Deaths) -> Ints:
 
 
 def _never_back(is_first: Bools, at_ms: Ints) -> Ints:
-    """Make the times ascend: a later record is not seen earlier, even if the clock of its broker was behind."""
+    """Make the times ascend. A record is never seen before an earlier record, even if its broker's clock was behind."""
     if not len(at_ms):
         return at_ms
     base = at_ms.min()
@@ -205,7 +205,7 @@ def _never_back(is_first: Bools, at_ms: Ints) -> Ints:
 
 
 class _Steps(NamedTuple):
-    """Changes of the numbers of partitions of a segment's group."""
+    """Changes of the counts of partitions of a segment's group."""
 
     segment: Ints
     at_ms: Ints
@@ -266,7 +266,7 @@ def stalls(commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_
     over = np.minimum(segments.until_ms[segment], until_ms)
     to_ms = np.where(np.append(segment[1:] == segment[:-1], False), np.roll(commits.seen_ms[moves], -1), over)
     from_ms = commits.seen_ms[moves].copy()
-    # Few of these times are long, and few of the long ones began without lag. Only for these, search the log ends.
+    # Search the log ends only for times that are long and began without lag. These are few.
     long = to_ms - from_ms >= at_least_ms
     for each in np.flatnonzero(long & (commits.lag[moves] == 0)):
         source, offset = int(segments.source[segment[each]]), int(commits.offset[moves[each]])

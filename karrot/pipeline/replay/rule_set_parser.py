@@ -10,7 +10,7 @@ from karrot.settings.types import ValueKind, checked, duration, share, whole
 class RuleSet(NamedTuple):
     """A set of Burrow's settings for windows and evaluator, with Burrow's defaults.
 
-    ``min_distance`` is seconds, ``allowed_lag`` messages, ``minimum_complete`` a share of the ``intervals``.
+    ``min_distance`` is in seconds, ``allowed_lag`` in messages. ``minimum_complete`` is a share of the ``intervals``.
     """
 
     name: str

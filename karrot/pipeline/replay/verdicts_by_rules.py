@@ -4,9 +4,9 @@ The rules are those of `karrot.burrow.rules`, the storage is that of `karrot.bur
 window of commits, on the log end and on the time. A window changes only with a commit. So each window is computed once
 for all sets of rules that share it.
 
-Commits from one log arrive in the order of their place in the log, so they are only appended. Then a window is a range
-of slots, and a slot is one commit or several merged ones. For segments with another order, the reference model itself
-computes the windows.
+Commits from one log arrive in the order of their place in the log, so Burrow only appends them. Then a window is a
+range of slots, and a slot is one commit or several merged commits. If a segment has another order, the reference model
+itself computes its windows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,14 +31,14 @@ from karrot.pipeline.replay.commit_arrays import (
 from karrot.pipeline.replay.rule_set_parser import RuleSet
 
 _AT_ONCE = 65_536  # small enough for the processor's cache
-_SPAN = 2**40  # 34 years in milliseconds: more than the timestamps of a healthy partition span
+_SPAN = 2**40  # 34 years in milliseconds, a longer time than a healthy partition's timestamps
 _UNKNOWN = np.iinfo(np.int64).max
 Codes = npt.NDArray[np.int8]
 """Burrow's numbers of statuses."""
 
 
 class Windows(NamedTuple):
-    """Windows, each as it is right after its newest commit, with the facts that the rules need.
+    """Windows, each as it is right after its newest commit. The fields are the facts that the rules need.
 
     ``least_lag`` is the lowest known lag of a window, or the largest number if no lag is known.
     """
@@ -57,7 +57,7 @@ class _Slots(NamedTuple):
     """The slots of commits.
 
     ``of`` is the slot of each commit. ``last`` is the newest commit of each slot, ``timestamp_ms`` the timestamp of the
-    oldest one.
+    slot's oldest commit.
     """
 
     of: Ints
@@ -78,7 +78,7 @@ def windows(commits: CommitArrays, at: Ints, *, intervals: int, min_distance: in
 
 
 def _odd(commits: CommitArrays) -> Bools:
-    """By segment, whether a commit came out of order, or timestamps are so far apart that one must be wrong."""
+    """Whether each segment is odd: a commit came out of order, or a timestamp must be wrong because it is far off."""
     starts = np.flatnonzero(begins(commits.segment))
     out_of_order = np.zeros(len(commits.order), np.bool_)
     out_of_order[1:] = (commits.order[1:] <= commits.order[:-1]) & (commits.segment[1:] == commits.segment[:-1])
@@ -94,7 +94,7 @@ def _odd(commits: CommitArrays) -> Bools:
 
 
 def _slots(commits: CommitArrays, min_distance_ms: int) -> _Slots:
-    """Make the slots. A commit is merged into the slot before it if it is closer than the distance, or older."""
+    """Make the slots. A commit joins the previous slot if it is less than ``min_distance_ms`` newer, or older."""
     is_first = begins(commits.segment)
     of_segment = np.cumsum(is_first) - 1
     start = np.flatnonzero(is_first)
@@ -112,9 +112,9 @@ def _slots(commits: CommitArrays, min_distance_ms: int) -> _Slots:
 
 
 def _far_apart(is_first: Bools, is_new: Bools, highest: Ints, min_distance_ms: int) -> Bools:
-    """Mark the commits that begin a slot: each is the first one that is far enough after the beginning before it.
+    """Mark the commits that begin a slot: each is the first that is far enough after the previous slot's beginning.
 
-    A walk from slot to slot would need one step per slot. This loop doubles its step and needs few.
+    A walk from slot to slot would need one step per slot. This loop doubles its step, so it needs few steps.
     """
     if is_new.all():
         return is_new
@@ -153,7 +153,7 @@ def _facts(commits: CommitArrays, slots: _Slots, at: Ints, intervals: int) -> Wi
 
 
 def _rewound(offset: Ints) -> Bools:
-    """Whether the offset fell, and did not reach again its value before the first fall."""
+    """Whether the offset decreased, and stayed below its value before the first decrease."""
     falls = offset[:, 1:] < offset[:, :-1]
     rewound: Bools = np.logical_or.reduce(falls, axis=1)
     fallen = np.flatnonzero(rewound)
@@ -242,7 +242,7 @@ class _Moments(NamedTuple):
 def evaluate(
     commits: CommitArrays, ends: LogEndArrays, segments: Segments, rule_sets: Sequence[RuleSet], span: VerdictTimes
 ) -> Verdicts:
-    """Judge each segment of `stored` commits until its group is gone, each time by the records seen until then."""
+    """Judge each segment of `stored` commits until its group is gone, at each time by the records seen until then."""
     moments = _moments(commits, ends, segments, span)
     if not len(moments.at):
         return Verdicts(moments.segment, moments.at, [np.zeros(0, np.int8) for _ in rule_sets])
@@ -256,7 +256,7 @@ def evaluate(
 
 
 def judged(window: Windows, end: Ints, recent_least_end: Ints, now: Ints, rules: RuleSet) -> Codes:
-    """Burrow's verdict on each window: the first one that applies.
+    """Burrow's verdict on each window, by the first rule that applies.
 
     ``end`` is the newest log end at ``now`` (epoch seconds), ``recent_least_end`` the lowest of the recent log ends.
     """
@@ -276,7 +276,7 @@ def judged(window: Windows, end: Ints, recent_least_end: Ints, now: Ints, rules:
 
 
 def _windows_of(moments: _Moments, commits: CommitArrays, intervals: int, min_distance: int) -> Windows:
-    """The window at each moment; moments without a commit in between share a window."""
+    """The window at each moment. Moments without a commit between them share a window."""
     is_other = begins(moments.commit)
     found = windows(commits, moments.commit[is_other], intervals=intervals, min_distance=min_distance)
     of_moment = np.cumsum(is_other) - 1

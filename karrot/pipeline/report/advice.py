@@ -1,4 +1,4 @@
-"""Writes the report's list of next steps, by rules over the findings: what to do, and why, with the figures."""
+"""Writes the report's list of next steps by rules over the findings: what to do, and why, with figures."""
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ _WORST_FIRST = ("err", "warn", "other")
 
 
 class Advice(NamedTuple):
-    """One next step. ``kind`` is the status that is as severe as the step: ``err``, ``warn`` or ``other``."""
+    """One next step. ``kind`` is the severity of the step, as a status: ``err``, ``warn`` or ``other``."""
 
     kind: str
     what: Markup
@@ -29,7 +29,7 @@ class Advice(NamedTuple):
 
 
 def next_steps(findings: Findings) -> list[Advice]:
-    """The next steps, the most severe first: of each rule, the three worst cases."""
+    """The next steps, the most severe first. Each rule gives steps for its three worst cases."""
     steps: list[Advice] = []
     for rule in _RULES:
         cases = list(rule(findings))

@@ -51,7 +51,7 @@ def day_totals(slo_daily: DataFrame) -> DataFrame:
 
 
 def group_lags(lag_minute: DataFrame, period: DayRange) -> DataFrame:
-    """Make `GroupLag` of the groups with the largest lag in seconds. Groups with an unknown one come last."""
+    """Make `GroupLag` of the groups with the largest lag in seconds. Groups whose lag is unknown come last."""
     length = max(60, (period.end_s - period.start_s) // POINTS)
     at_s = F.unix_seconds("minute")
     peak = F.struct("lag_seconds_max", "lag_max", (-at_s).alias("earlier"))
@@ -152,7 +152,7 @@ def hours(status_intervals: DataFrame) -> DataFrame:
 def mattering(lag_minute: DataFrame, target_seconds: float | None) -> DataFrame:
     """The minutes in which a group was not OK or beyond its target.
 
-    In other minutes, a lag of one message can make a partition the worst one.
+    In other minutes, a lag of one message can make a partition the worst partition.
     """
     bad = F.col("not_ok") > 0
     late = F.coalesce(F.col("lag_seconds_max") > F.lit(target_seconds), F.lit(False))
@@ -163,7 +163,7 @@ def skewed(skew_minute: DataFrame, minutes: DataFrame) -> DataFrame:
     """Make `Skewed` of the topics whose worst partition stood out in at least five of the `mattering` minutes.
 
     A partition stands out if a cause is known, or if lag is uneven (a Gini coefficient of at least 0.5) and the
-    partition has at least 30 % of it.
+    partition has at least 30 % of the lag.
     """
     lagging = skew_minute.where(F.col("max_share").isNotNull()).join(minutes, on=[*GROUP, "minute"], how="left_semi")
     uneven = (F.col("gini") >= _UNEVEN_GINI) & (F.col("max_share") >= _UNEVEN_SHARE)
@@ -197,8 +197,8 @@ def pressures(rates_minute: DataFrame) -> DataFrame:
     """Compute the produce and consume rates of each topic, for each five minutes with enough samples.
 
     At least four fifths of the time must be covered, for every partition that has rates on that day. A consumer is
-    under pressure (``pressed``) while it falls behind or catches up. Only then its rate shows its capacity; otherwise
-    it shows the produce rate.
+    under pressure (``pressed``) while it falls behind or catches up. Its consume rate shows its capacity only under
+    pressure. At other times, this rate shows the produce rate.
     """
     window_s = F.unix_seconds("minute") - F.pmod(F.unix_seconds("minute"), F.lit(_WINDOW_S))
     covered_s = F.sum("coverage") * 60

@@ -1,6 +1,6 @@
 """Defines the types of a report's findings: a few small rows about a period, in the units of the tables.
 
-Every list has a limit (`GROUPS_SHOWN`, `INCIDENTS_SHOWN`, one row per day), also for large tables. Moments are seconds
+Every list has a limit (`GROUPS_SHOWN`, `INCIDENTS_SHOWN`, one row per day), even for large tables. Moments are seconds
 since 1970. ``None`` means "unknown".
 """
 
@@ -35,7 +35,7 @@ class LagPoint(NamedTuple):
 class GroupLag(NamedTuple):
     """The lag of a group over the period.
 
-    ``peak_at_s`` is the minute of ``peak_seconds`` or, if that is unknown, of ``peak_lag``.
+    ``peak_at_s`` is the minute of ``peak_seconds`` or, if ``peak_seconds`` is unknown, of ``peak_lag``.
     """
 
     cluster: str
@@ -58,7 +58,7 @@ class Hours(NamedTuple):
 
 
 class Skewed(NamedTuple):
-    """How unevenly the lag of a topic was distributed, in the minutes in which its group was not OK or too late.
+    """How unevenly a topic's lag was distributed, in the minutes in which its group was not OK or beyond its target.
 
     ``partition``, ``owner`` and ``cause`` are each the most frequent value of these minutes.
     """
@@ -112,14 +112,14 @@ class Budget(NamedTuple):
 
 
 class AnsweredTopics(NamedTuple):
-    """How many topics of groups have data, and for how many of them the data answer the question."""
+    """How many topics of groups have data, and for how many of these the data answer a section's question."""
 
     topics: int
     answered: int
 
 
 class IncidentTotals(NamedTuple):
-    """The number of incidents, of open ones, and of those that ended by silence."""
+    """The number of all incidents, of open incidents, and of incidents that ended by silence."""
 
     incidents: int
     open: int
@@ -127,7 +127,7 @@ class IncidentTotals(NamedTuple):
 
 
 class Flapping(NamedTuple):
-    """A group with many short incidents: the number of ended ones, and their median duration."""
+    """A group with many short incidents: the number of ended incidents, and their median duration."""
 
     cluster: str
     consumer: str

@@ -84,7 +84,7 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
 
 
 def _lines(findings: Findings) -> list[GroupLine]:
-    """Make the rows of the incidents' chart, the group with the longest total first."""
+    """Make the rows of the incidents' chart, first the group with the longest total time."""
     made = [
         GroupLine(
             *group,

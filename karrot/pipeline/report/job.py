@@ -145,7 +145,7 @@ def _heard(lag_minute: DataFrame) -> tuple[int, int]:
 
 
 def _rules(slo_daily: DataFrame) -> _Rules:
-    """The target and the objective of the newest day; a day that was derived alone may have others."""
+    """The target and the objective of the newest day. Other days can have others, if they were derived alone."""
     newest = F.max(F.struct("day", "target_seconds", "objective"))
     ((rules,),) = slo_daily.agg(newest).collect()
     return _Rules(None, None) if rules is None else _Rules(rules.target_seconds, rules.objective)

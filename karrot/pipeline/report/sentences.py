@@ -1,6 +1,6 @@
 """Writes the sentences of the report: the headline, names and times, and why a section is empty.
 
-Names of groups, topics and owners may be any text, so a sentence is markup in which names are escaped.
+Names of groups, topics and owners can be any text, so a sentence is markup in which names are escaped.
 """
 
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ def _worst(findings: Findings) -> Markup:
 def compared(findings: Findings) -> LagTrend | None:
     """Compare the period with the same number of days before it.
 
-    If there are no such days, compare its last day with its other days. Return ``None`` if neither is possible.
+    Without such days, compare the period's last day with its other days. Return ``None`` if neither is possible.
     """
     number = len(findings.period.dates)
     these, before = (

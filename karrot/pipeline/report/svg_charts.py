@@ -1,6 +1,6 @@
 """Computes the shapes of the report's SVG charts, in percent of the width.
 
-Heights are in units of a chart's own box. The templates draw the shapes, and add texts for screen readers.
+Heights are in the units of each chart. The templates draw the shapes, and add texts for screen readers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ class ReportTick(NamedTuple):
 
 
 class IncidentBar(NamedTuple):
-    """The bar of an incident, with its place and width. ``goes_on``: the incident does not end within the chart."""
+    """The bar of an incident, with its place and width. If ``goes_on``, the incident does not end within the chart."""
 
     at: float
     width: float
@@ -106,7 +106,7 @@ def share_bars(hours: Hours, heard_s: int) -> list[Bar]:
 
 
 def burn_bars(budget: Budget, period: DayRange) -> list[Bar]:
-    """Make a bar per day: half the height is a burn rate of 1, the full height 2 or more. Unmeasured days have none."""
+    """Make a bar per measured day. Half the height is a burn rate of 1, the full height is 2 or more."""
     bars = []
     for day, rate in budget.days:
         if rate is None:

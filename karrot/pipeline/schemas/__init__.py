@@ -3,8 +3,8 @@
 - Every table is partitioned by ``day`` (UTC). The day is in the path and not in the files; `with_day` adds it.
 - Moments are ``timestamp`` in UTC. If a source has epoch milliseconds, a column ``…_ms`` keeps them, because a
   timestamp cannot hold every such number.
-- Lags, offsets and counts are messages.
-- NULL means "unknown"; no number means that.
+- Lags, offsets and counts are in messages.
+- NULL means "unknown". No number has this meaning.
 """
 
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ STREAMED: Final[Mapping[str, StructType]] = MappingProxyType(
         "ends": ENDS,
     }
 )
-"""The tables that ``ingest`` and ``offsets`` write batch by batch, with ``batch_id=`` below ``day=``."""
+"""The streamed tables: ``ingest`` and ``offsets`` write them batch by batch, below ``day=…/batch_id=…``."""
 
 DERIVED: Final[Mapping[str, StructType]] = MappingProxyType(
     {
@@ -94,7 +94,7 @@ DERIVED: Final[Mapping[str, StructType]] = MappingProxyType(
         "rebalances": REBALANCES,
     }
 )
-"""The tables that ``derive`` makes from the streamed tables, whole days at a time, with one file a day."""
+"""The derived tables: ``derive`` makes them from the streamed tables, in whole days, with one file per day."""
 
 TABLES: Final[Mapping[str, StructType]] = MappingProxyType({**STREAMED, **DERIVED})
 
@@ -121,7 +121,7 @@ SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "rebalances": ("cluster", "consumer", "at", "generation"),
     }
 )
-"""The order of the rows in a day's file that ``derive`` or ``compact`` wrote, so that readers can skip rows."""
+"""The columns by which ``derive`` and ``compact`` sort the rows of a day's file, so that readers can skip rows."""
 
 UNIQUE_BY: Final[Mapping[str, list[str]]] = MappingProxyType(
     {

@@ -26,7 +26,7 @@ STRING, INT, LONG, DOUBLE, TIME, BOOLEAN = (
 
 
 def struct(**columns: DataType) -> StructType:
-    """A row type with these columns, in this order. Each column may be NULL."""
+    """A row type with these columns, in this order. Each column can be NULL."""
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
@@ -64,10 +64,10 @@ EVENTS: Final = struct(
     partition_count=LONG,
     bad_partitions=INT,
 )
-"""One row per event. The rates are those of the max-lag partition.
+"""One row per event. The rates are those of the partition with the largest lag.
 
-``max_lag_committed`` is that partition's committed offset, ``max_lag_first_end`` the first log end that the verdict
-knows. If the committed offset is below this log end, ``lag_seconds`` is extrapolated.
+``max_lag_committed`` is the committed offset of this partition, ``max_lag_first_end`` its first log end in the verdict.
+If the committed offset is below this log end, ``lag_seconds`` is extrapolated.
 """
 
 PARTITIONS: Final = struct(
@@ -95,19 +95,19 @@ PARTITIONS: Final = struct(
     current_lag=LONG,
     complete=DOUBLE,
 )
-"""One row per partition that an event lists. Events of webhooks list the bad ones, ``rest`` and ``kafka`` list all."""
+"""One row per partition that an event lists: the bad ones (from a webhook), or all (from ``rest`` or ``kafka``)."""
 
 QUARANTINE: Final = struct(source=STRING, reason=STRING, raw=STRING, position=LONG, missing=LONG)
-"""One row per line or record of ``__consumer_offsets`` that could not be read, and one per segment that is too short.
+"""One row per unreadable line or record of ``__consumer_offsets``, and one per segment that is too short.
 
-``source`` is the segment or the topic's partition. ``raw`` is the line, or key and value, in base64. ``position`` is
-the number of the line in the segment, from 1, or the offset. ``missing`` is the number of lines that a short segment's
-name promises but its content lacks. ``day`` is the day on which the segment or record was written, because the day of
-the line itself is unknown.
+``source`` is the segment, or the partition of the topic. ``raw`` is the line, or the record's key and value, in base64.
+``position`` is the line's number in the segment, counted from 1, or the record's offset. A short segment has fewer
+lines than its name says; ``missing`` is the difference. ``day`` is the day on which the segment or record was written,
+because the day of the line itself is unknown.
 """
 
 RAW_BYTES: Final = 64 * 1024
-"""How many bytes of a line, a key or a value ``raw`` keeps, from its beginning."""
+"""``raw`` keeps at most this many bytes from the beginning of a line, a key or a value."""
 
 
 # --- What offsets writes: Kafka's own records of commits, and log ends ---
@@ -134,7 +134,7 @@ COMMITS: Final = struct(
 """One row per record of ``__consumer_offsets`` that commits an offset or, as a tombstone, deletes it.
 
 The columns ``log_…`` are the record's place and time in that topic. ``day`` is the day of ``log_ts``, which the broker
-sets; ``commit_ts`` may be any time. ``version`` is the version of the value.
+sets. ``commit_ts`` can be any time. ``version`` is the version of the record's value.
 """
 
 MEMBERS: Final = struct(
@@ -159,7 +159,7 @@ MEMBERS: Final = struct(
 """One row per member and assigned partition in a record of a group's metadata.
 
 A member without partitions has one row, without a partition. A group without members has one row, without a member. A
-deleted group has one row too, in which ``version`` is NULL.
+deleted group has one row, in which ``version`` is NULL.
 """
 
 ENDS: Final = struct(
@@ -193,9 +193,9 @@ LAG_MINUTE: Final = struct(
 )
 """One row per group and minute. ``count``, ``worst_status`` and ``not_ok`` come from events.
 
-If ``coverage`` is NULL, the lag comes from events too. Otherwise it comes from commits, and ``coverage`` is the share
-of the group's partitions whose lag is known. ``uncommitted`` is the number of partitions that hold messages but have no
-committed offset; their lag is unknown.
+If ``coverage`` is NULL, the lag comes from events too. Otherwise the lag comes from commits, and ``coverage`` is the
+share of the group's partitions whose lag is known. ``uncommitted`` is the number of partitions that hold messages but
+have no committed offset. The lag of these partitions is unknown.
 """
 
 INCIDENTS: Final = struct(
@@ -225,7 +225,7 @@ VERDICT_RUNS: Final = struct(
     peak_lag=LONG,
     topics=ArrayType(STRING),
 )
-"""One row per verdict run of a group in a day, numbered from 1. Incidents and intervals are made from these runs."""
+"""One row per verdict run of a group. Runs are numbered from 1 each day. Incidents and intervals come from runs."""
 
 STATUS_INTERVALS: Final = struct(cluster=STRING, consumer=STRING, status=STRING, from_at=TIME, to_at=TIME)
 
@@ -256,7 +256,7 @@ SKEW_MINUTE: Final = struct(
     cause=STRING,
     coverage=DOUBLE,
 )
-"""``cause`` is ``hot_partition`` or ``slow_owner``, by the other partitions of the owner; else it is NULL."""
+"""``cause`` is ``hot_partition``, ``slow_owner`` or NULL. It depends on the owner's other partitions."""
 
 SLO_DAILY: Final = struct(
     cluster=STRING,
@@ -271,7 +271,7 @@ SLO_DAILY: Final = struct(
     burn_rate=DOUBLE,
     worst_partition=STRING,
 )
-"""A minute is measured if a lag in seconds was known in it. ``budget_minutes`` of these may be beyond the target."""
+"""At most ``budget_minutes`` of the measured minutes (with a known lag in seconds) may be beyond the target."""
 
 OFFSETS_MINUTE: Final = struct(
     cluster=STRING,
@@ -284,7 +284,7 @@ OFFSETS_MINUTE: Final = struct(
     offset_first=LONG,
     offset_last=LONG,
 )
-"""Commits by minute; ``offset_sum`` is NULL if the sum does not fit into 64 bits."""
+"""The commits of each minute. ``offset_sum`` is NULL if the sum does not fit into 64 bits."""
 
 PARTITION_LAG_MINUTE: Final = struct(
     cluster=STRING,
@@ -306,8 +306,8 @@ PARTITION_LAG_MINUTE: Final = struct(
 """One row per partition and minute: the lag from commits and log ends.
 
 ``as_of`` is the time of the minute's newest commit or, without a commit, of its newest log-end sample. ``method`` says
-how ``lag_seconds`` is known: ``observed``, ``interpolated`` between two samples, or ``unknown``. ``negative`` is 1 if
-the commit is beyond the known log end; its lag is then 0. If ``committed_offset`` is NULL, the offset was deleted in
+how ``lag_seconds`` is known: ``observed``, ``interpolated`` between two samples, or ``unknown``. If the commit is
+beyond the known log end, ``negative`` is 1 and the lag is 0. If ``committed_offset`` is NULL, the offset was deleted in
 this minute.
 """
 
@@ -321,7 +321,7 @@ REBALANCES: Final = struct(
     leader=STRING,
     moved_partitions=INT,
 )
-"""One row per change of a group's generation. ``moved_partitions`` is NULL if the generation before is unknown."""
+"""One row per new generation of a group. If the previous one is unknown, ``moved_partitions`` is NULL."""
 
 
 # --- The archive's line, version 1, as ``karrot/event_json_line.py`` writes it ---
@@ -343,8 +343,8 @@ PARTITION_LINE: Final = struct(
 )
 """A partition in a line.
 
-Burrow's lags are unsigned 64-bit numbers. Of Spark's types, only a decimal can hold them, and decimals are slow. A
-double is exact up to 2^53; a larger lag is an arithmetic error in Burrow.
+Burrow's lags are unsigned 64-bit numbers. Of Spark's types, only a decimal can hold them, and decimals are slow. So
+lags are doubles, which are exact up to 2^53. A larger lag is an arithmetic error in Burrow.
 """
 
 LINE: Final = struct(

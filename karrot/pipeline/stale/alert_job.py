@@ -1,9 +1,9 @@
 """Runs ``karrot pipeline stale``: follows the tables ``commits`` and ``ends``, and alerts on stale partitions.
 
-Spark's file source finds the new files, and a batch becomes a row per partition. The driver keeps its state in
-``<checkpoint>/state.json``. It writes the state of a batch and the lines to deliver together, before it delivers the
-first line. So a restart loses no line. A line is repeated only if the driver dies after it delivers the line and before
-it records the delivery.
+Spark's file source finds the new files, and Spark reduces a batch to one row per partition. The driver keeps the state
+in ``<checkpoint>/state.json``. Before the driver delivers the first line of a batch, it writes the state and all lines
+to deliver together. So a restart loses no line. A line is repeated only if the driver dies after it delivers the line
+and before it records the delivery.
 """
 
 from collections.abc import Callable
@@ -35,11 +35,11 @@ from karrot.pipeline.stream.query_runner import ANY_AGE, persisted, start_query
 _TIMEOUT_S = 5.0
 _ACCEPTED = range(200, 300)
 MOST_UNSENT: Final = 10_000
-"""The most lines that wait for a webhook. If there are more, the oldest ones are dropped."""
+"""The most lines that wait for a webhook. If more lines wait, the oldest ones are dropped."""
 
 
 class Undelivered(Exception):  # noqa: N818 (names what happened)
-    """A line could not be delivered, and waits for the next batch. The message is the reason without the address."""
+    """A line could not be delivered, and waits for the next batch. The message gives the reason without the address."""
 
 
 def to_stream(stream: TextIO) -> Callable[[str], None]:
@@ -55,8 +55,8 @@ def to_stream(stream: TextIO) -> Callable[[str], None]:
 def to_webhook(url: str) -> Callable[[str], None]:
     """Return a function that sends a line as the JSON body of a POST. Raises `ValueError` if ``url`` is not an address.
 
-    The function raises `Undelivered` unless the answer is 2xx. It does not follow redirects. No message contains the
-    address, because it may be a secret.
+    The function raises `Undelivered` if the answer is not 2xx. It does not follow redirects. No message contains the
+    address, because the address may be a secret.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -102,7 +102,7 @@ class StaleAlerts:
     _state: StaleState | None = field(default=None, init=False)
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Start the query and return: over the rows that are there or, with ``every``, also over later rows."""
+        """Start the query and return. The query reads the existing rows and, with ``every``, also later rows."""
         commits, ends = _of_commits(self._new("commits")), _of_ends(self._new("ends"))
         return start_query(commits.unionByName(ends), self.take, self.checkpoint, every)
 
@@ -142,7 +142,7 @@ class StaleAlerts:
         self.tell(DeliverySummary(delivered, len(state.unsent), dropped, trouble))
 
     def _new(self, name: str) -> DataFrame:
-        """The new rows of a table as a stream. If its directory does not exist yet, it is created."""
+        """The new rows of a table as a stream. Creates the table's directory if it does not exist yet."""
         path = self.tables.path(name)
         make_directory(self.spark, path)
         reader = self.spark.readStream.schema(with_day(STREAMED[name])).option("maxFileAge", ANY_AGE)
@@ -164,22 +164,22 @@ class StaleAlerts:
 
 
 def _of_commits(commits: DataFrame) -> DataFrame:
-    """Rows of ``commits`` for the stream of commits and log-end samples; a tombstone has no ``offset``."""
+    """Turn ``commits`` into rows of the stream of commits and log-end samples. A tombstone has no ``offset``."""
     offset = F.when(~F.col("tombstone"), F.col("offset"))
     return commits.select(*PARTITION, offset.alias("offset"), F.col("log_ts_ms").alias("at_ms"), "log_offset")
 
 
 def _of_ends(ends: DataFrame) -> DataFrame:
-    """Rows of ``ends`` for the same stream; a sample has no ``consumer`` and no ``log_offset``."""
+    """Turn ``ends`` into rows of the same stream. A sample has no ``consumer`` and no ``log_offset``."""
     no_group, no_place = F.lit(None).cast("string").alias("consumer"), F.lit(None).cast("bigint").alias("log_offset")
     end, at_ms = F.col("end_offset").alias("offset"), F.col("observed_at_ms").alias("at_ms")
     return ends.select("cluster", no_group, "topic", "partition", end, at_ms, no_place)
 
 
 def _newest_commits(records: DataFrame) -> DataFrame:
-    """A row per partition of a group, with three records.
+    """One row per partition of a group, with three records.
 
-    They are the newest record, the first record of the run with the same offset, and the record before this run.
+    These are the newest record, the first of the consecutive records with its offset, and the record before that one.
     """
     in_log = Window.partitionBy(*PARTITION).orderBy("at_ms", "log_offset")
     place = F.struct("at_ms", "log_offset")
@@ -194,7 +194,7 @@ def _newest_commits(records: DataFrame) -> DataFrame:
 
 
 def _newest_samples(records: DataFrame, length: timedelta) -> DataFrame:
-    """The samples of each log within ``length`` before its newest one, and the newest sample before these."""
+    """For each log, the samples within ``length`` before its newest one, and the newest sample before these."""
     of_log = Window.partitionBy(*LOG)
     since = F.max("at_ms").over(of_log) - length // timedelta(milliseconds=1)
     samples = records.where(F.col("consumer").isNull() & F.col("offset").isNotNull()).withColumn("since", since)

@@ -1,9 +1,9 @@
-"""Decides which partitions are stale, and keeps the state that a stream needs for it.
+"""Decides which partitions are stale, and keeps the state that a stream needs to decide this.
 
 A partition of a group is stale for a duration ``D`` if both conditions hold:
 
 - Its committed offset has been the same for ``D``, up to the newest log-end sample.
-- The log end was beyond this offset in the newest sample, and in the newest sample at least ``D`` before it.
+- Two samples have a log end beyond this offset: the newest sample, and the newest one at least ``D`` before it.
 
 The present time is the time of the newest sample, so a partition without new samples does not become stale.
 docs/offsets-jobs.md says why.
@@ -23,7 +23,7 @@ from karrot.text import iso_ms
 _MS: Final = timedelta(milliseconds=1)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS
 _GRAINS: Final = 64
-"""The most samples within ``D`` that are kept. If there are more, some in between are dropped."""
+"""The most samples within ``D`` that are kept. If there are more samples, some in between are dropped."""
 
 
 class GroupPartition(NamedTuple):
@@ -48,9 +48,10 @@ class RecordPosition(NamedTuple):
 
 
 class BatchCommits(NamedTuple):
-    """The commits of a batch on a partition: the newest record, and the first record of the run with its offset.
+    """The commits of a batch on a partition: the newest record, and the first consecutive record with its offset.
 
-    ``offset`` is None for a tombstone. ``before`` is the record before the run, None if the batch has none.
+    ``offset`` is the offset of both; None for a tombstone. ``before`` is the record before ``first``; None if there is
+    none.
     """
 
     offset: int | None
@@ -60,7 +61,7 @@ class BatchCommits(NamedTuple):
 
 
 class OffsetSince(NamedTuple):
-    """A partition's newest record, and the time of the first record of the run with its offset."""
+    """A partition's newest record, and the time of the first consecutive record with its offset."""
 
     offset: int | None
     newest: RecordPosition
@@ -75,13 +76,13 @@ class OpenAlert(NamedTuple):
 
 
 class StaleState(msgspec.Struct):
-    """The state that survives a restart, as ``state.json`` has it.
+    """The state that survives a restart: the content of ``state.json``.
 
     - ``batch``: the last batch that changed this state.
     - ``standings``: the newest commit of each partition of a group.
     - ``told``: the open alerts.
     - ``looks``: the log-end samples of each log.
-    - ``held_until_ms``: until when no partition of a cluster becomes stale.
+    - ``held_until_ms``: for each cluster, the time before which no partition becomes stale.
     - ``unsent``: the lines that are not delivered yet.
     """
 
@@ -96,10 +97,10 @@ class StaleState(msgspec.Struct):
 class StaleWatch:
     """Finds, batch by batch, the partitions that became stale or are no longer stale. Use it in one thread.
 
-    The reader of ``__consumer_offsets`` is catching up after more than ``length`` without samples, and while the
-    arriving commits are older than the newest sample by ``length`` or more. An offset that seems not to move may then
-    have newer commits that are not read yet. So no partition of the cluster becomes stale until a commit
-    arrives that is less than ``length`` older than the newest sample, or until no commit has come for ``length``.
+    The job that reads ``__consumer_offsets`` may be behind. It counts as behind after more than ``length`` without
+    samples, and while its commits are older than the newest sample by ``length`` or more. Newer commits may then exist
+    that are not read yet. So no partition of the cluster becomes stale until a commit arrives that is less than
+    ``length`` older than the newest sample, or until no commit has come for ``length``.
     """
 
     def __init__(self, length: timedelta, state: StaleState) -> None:
@@ -151,7 +152,7 @@ class StaleWatch:
         self._standings[key] = OffsetSince(committed.offset, committed.newest, since_ms)
 
     def _recent(self, samples: list[LogEnd]) -> list[LogEnd]:
-        """Keep the samples of the last ``length`` and the newest one before them, at least ``length / 64`` apart."""
+        """Keep the samples of the last ``length``, at least ``length / 64`` apart, and the newest one before them."""
         samples.sort()
         at = bisect_right(samples, samples[-1].at_ms - self._length_ms, key=lambda sample: sample.at_ms)
         kept: list[LogEnd] = []
@@ -171,7 +172,7 @@ class StaleWatch:
         return newest
 
     def _hold(self, known_until: Mapping[str, int], commits: Mapping[GroupPartition, BatchCommits]) -> None:
-        """Note until when no partition of a cluster becomes stale. The first batch sets no time: it has old rows."""
+        """Set, by cluster, when partitions can become stale again. The first batch sets no time: it has old rows."""
         newest_commit: dict[str, int] = {}
         for key, committed in commits.items():
             newest_commit[key.cluster] = max(newest_commit.get(key.cluster, 0), committed.newest.at_ms)
@@ -209,7 +210,10 @@ class StaleWatch:
         return standing.since_ms <= then_ms and at > 0 and min(samples[at - 1].offset, newest.offset) > offset
 
     def _forget(self) -> None:
-        """Drop partitions without a commit or a sample for a month; deleted offsets too, since they may come again."""
+        """Drop partitions without a commit or a sample for a month.
+
+        Deleted offsets are kept as long, because their old commits may be read again.
+        """
         sampled_ms = self._sampled_ms()
         oldest_ms = {cluster: newest_ms - _FORGOTTEN_MS for cluster, newest_ms in sampled_ms.items()}
         self._standings = {
@@ -226,7 +230,7 @@ class StaleWatch:
 
 
 def _line(state: str, key: GroupPartition, alert: OpenAlert, standing: OffsetSince, sample: LogEnd) -> str:
-    """Make one line. ``id`` identifies the alert: "stale" and "cleared" have the same one."""
+    """Make one line. ``id`` identifies the alert: its lines "stale" and "cleared" have the same ``id``."""
     facts: dict[str, Any] = {
         "state": state,
         "id": hashlib.sha256(msgspec.json.encode((key, alert))).hexdigest()[:16],

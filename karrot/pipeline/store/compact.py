@@ -1,11 +1,11 @@
 """Runs ``karrot pipeline compact``: merges the small files of a day, and deletes days beyond the retention.
 
-An incident is on the day on which it began. Its row is deleted when the incident ended before the oldest kept day.
+An incident is on the day on which it began. Its row is deleted if the incident ended before the oldest kept day.
 
-A merged file is written to a staging folder and then moved next to the day's batches. Only then are these batches
-deleted, each by its name. So a batch that ingest adds at the same time stays, and no row is ever missing. For a moment,
-a reader may see rows of such a day twice; after a crash, this lasts until the next run. ``derive`` counts each event
-once.
+The job writes a merged file to a staging folder, and then moves the file next to the day's batches. After that, the job
+deletes each merged batch by its name. So no row is ever missing, and a batch that ingest adds at the same time stays.
+For a moment, a reader can see rows of the day twice. After a crash, this lasts until the next run. ``derive`` counts
+each event once.
 """
 
 import uuid
@@ -24,7 +24,7 @@ from karrot.pipeline.store.tables import WATCHED, Tables, days_present, digest, 
 
 
 class Compacted(NamedTuple):
-    """The result: how many files were merged into how many, and the dropped days."""
+    """The result: the numbers of files before and after the merge, and the dropped days."""
 
     files_before: int
     files_after: int
@@ -52,7 +52,7 @@ def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date
 
 
 def _drop(spark: SparkSession, tables: Tables, oldest: date) -> list[date]:
-    """Drop the days before ``oldest`` from every table and from the note, except incidents that lasted longer."""
+    """Drop the days before ``oldest`` from every table and from the note. Keep incidents that last longer."""
     dropped: set[date] = set()
     for name in TABLES:
         lasting = _drop_ended(spark, tables, oldest) if name == "incidents" else frozenset[date]()
@@ -111,7 +111,7 @@ def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: lis
 
 
 def _renamed(note: Note, before: dict[date, str], after: dict[date, str]) -> Note:
-    """Put the new digests into the note for days that had not changed, so that they are not derived again."""
+    """Put the new digests of unchanged days into the note, so that these days are not derived again."""
     known = {day: done for day, done in note.days.items() if before.get(day) == done.files}
     renamed = {day: replace(done, files=after[day]) for day, done in known.items()}
     return Note(note.rules, {**note.days, **renamed}, note.unfinished)

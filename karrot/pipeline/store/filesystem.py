@@ -89,7 +89,7 @@ def read_text(spark: SparkSession, path: str) -> str | None:
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Write a small file under another name and then rename it, so that a reader never sees a part of it."""
+    """Write a small file under another name and then rename it, so that no reader sees an incomplete file."""
     aside = f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}"
     if local := _local(spark, aside):
         local.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def write_text(spark: SparkSession, path: str, text: str) -> None:
 def _local(spark: SparkSession, path: str) -> Path | None:
     """Return the local path, or ``None`` for a URL.
 
-    On a cluster, a path without a scheme may belong to HDFS or another default file system; it is then ``None`` too.
+    On a cluster, a path without a scheme can belong to HDFS or another default file system: the result is ``None`` too.
     """
     if urlsplit(path).scheme:
         return None

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
 EVENT: Final = ("seq", "log_id")
-"""The columns that identify an event. The number comes first, so that a sort rarely compares the text."""
+"""The columns that identify an event. The number comes first: a sort then rarely compares ``log_id``, a text."""
 
 GROUP: Final = ("cluster", "consumer")
 """The columns that identify a consumer group."""
@@ -41,7 +41,7 @@ def is_possible(at: str) -> Column:
 
 
 def whole(number: Column) -> Column:
-    """A count that was read as a double; NULL from 2^53 on, where doubles are not exact and no lag is real."""
+    """Convert a count from a double; NULL from 2^53 on, where doubles are not exact and no real lag is so large."""
     return F.when(F.abs(number) < _EXACT, number.cast("bigint"))
 
 
@@ -53,5 +53,5 @@ def rounded(number: Column, digits: int) -> Column:
 
 
 def rows(values: Sequence[Mapping[str, Any]], schema: StructType) -> Column:
-    """Make a few rows, with dates as texts, in an expression. ``createDataFrame`` would start Python workers."""
+    """Make a few rows in an expression, with dates as texts. ``createDataFrame`` would start Python workers."""
     return F.inline(F.from_json(F.lit(json.dumps(values)), ArrayType(schema)))

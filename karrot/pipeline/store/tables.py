@@ -1,15 +1,15 @@
-"""Locates and reads the tables in their directory, replaces a batch or a day of one, and finds days that changed.
+"""Locates and reads the tables in their directory, replaces a batch or a day of a table, and finds changed days.
 
 ```
-<tables>/events/day=2026-11-20/batch_id=3f0c9a1e-000004/part-….zstd.parquet      streamed: a batch overwrites its own
-<tables>/lag_minute/day=2026-11-20/lag_minute.parquet                            derived: one sorted file a day
+<tables>/events/day=2026-11-20/batch_id=3f0c9a1e-000004/part-….zstd.parquet      streamed: a folder for each batch
+<tables>/lag_minute/day=2026-11-20/lag_minute.parquet                            derived: one sorted file per day
 ```
 
 Names that begin with ``.`` or ``_`` are not data: Spark, DuckDB, Athena and Trino ignore them.
 
 Spark gives its files new names with every write. So the names of a day's files change when rows are added, rewritten or
-removed. The note ``_derived.json`` holds a digest of these names, and the rules by which the days were derived. If the
-rules change, the derived rows change too.
+removed. The note ``_derived.json`` holds a digest of each day's names, and the rules by which the days were derived. If
+the names or the rules change, ``derive`` makes the day again.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ SOURCES: Final = ("events", "partitions")
 """The tables that ``ingest`` makes from events."""
 
 WATCHED: Final = (*SOURCES, "commits", "members", "ends")
-"""The tables from which others are derived."""
+"""The tables from which other tables are derived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Tables:
     directory: str
 
     def path(self, name: str, *below: str) -> str:
-        """The path of a table, or of something in it."""
+        """The path of a table, or of an entry in the table's directory."""
         return "/".join([self.directory.rstrip("/"), name, *below])
 
     def checkpoint(self, job: str) -> str:
@@ -65,7 +65,7 @@ class Tables:
     def read(
         self, spark: SparkSession, name: str, *, days: Iterable[date] | None = None, batches: bool = False
     ) -> DataFrame:
-        """Read a table with the column ``day`` and, if ``batches``, ``batch_id``. Read only ``days``, if given.
+        """Read a table with the column ``day`` and, if ``batches``, ``batch_id``; only ``days``, if given.
 
         The result is empty if the table does not exist.
         """
@@ -86,9 +86,9 @@ class Tables:
         return sorted(day for day in found if day is not None)
 
     def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
-        """Write one batch of a streamed table into folders of its own; ``df`` has the schema's columns and ``day``.
+        """Write one batch of a streamed table into its own folders; ``df`` has the schema's columns and ``day``.
 
-        If the batch is written again, it overwrites its own files. Each of its days appears whole, by a rename.
+        If the batch is written again, it overwrites its own files. A rename makes all rows of a day visible at once.
         """
         columns = columns_of(with_day(STREAMED[name]))
         writer = df.select(*columns, F.lit(batch_id).alias("batch_id")).write.mode("overwrite").option(*_NO_MARKER)
@@ -98,7 +98,7 @@ class Tables:
         )
 
     def rows_of_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> int:
-        """The number of rows in a batch's files of these days, from the footers."""
+        """The number of rows in a batch's files of these days, from the footers of the files."""
         places = [self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}") for day in sorted(set(days))]
         # Read the batch by its paths. A filter on the batch would list all files of the day.
         there = [literal(path) for path in places if exists(spark, path)]
@@ -139,13 +139,13 @@ class Tables:
 
 
 def sound(table: DataFrame) -> DataFrame:
-    """Return the same table. Raises OSError if one of its files is empty, as after a power failure.
+    """Return the same table. Raises OSError if one of its files is empty: a power failure can leave empty files.
 
     Spark would read an empty file as no rows.
     """
     for url in table.inputFiles():
         path = Path(plain_url(url).removeprefix("file:"))
-        with suppress(FileNotFoundError):  # the path is a URL, or compact has merged the file since
+        with suppress(FileNotFoundError):  # the path is a URL, or compact has merged the file
             if path.stat().st_size == 0:
                 cure = (
                     "Delete it. Then run the command that made it with a new --checkpoint, or, for a derived table, "
@@ -162,7 +162,7 @@ def _without_dictionaries(schema: StructType) -> dict[str, str]:
 
 
 def read_note(spark: SparkSession, tables: Tables) -> Note:
-    """Read the note. If it is missing or damaged, return an empty one, with which everything is derived."""
+    """Read the note. If it is missing or damaged, return an empty note: ``derive`` then makes every day again."""
     try:
         text = read_text(spark, tables.path(NOTE))
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
 """Defines how Spark's Kafka connector reaches a cluster, and where it starts to read a topic.
 
-This module does not import Spark. Client properties have the names of Kafka's Java client, as in a file for
-``--command-config`` of Kafka's own tools. The values of properties may be secrets, so no ``repr`` and no error message
+This module does not import Spark. Client properties have the names of Kafka's Java client, as in a file for the
+``--command-config`` of Kafka's own tools. The values of properties can be secrets, so no ``repr`` and no error message
 contains them.
 """
 
@@ -28,7 +28,7 @@ _OURS: Final = frozenset(
         "value.serializer",
     }
 )
-"""Properties that the connector or this module sets. A file cannot change them."""
+"""Properties that the connector or this module sets. A user's file cannot change them."""
 
 _LIBRDKAFKAS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -84,7 +84,7 @@ class StartingOffsets:
         except ValueError:
             raise ValueError(f"{text!r} is neither earliest, latest nor a moment like 2026-11-21T12:00:00Z") from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        # A partition without records since that time starts with its next record.
+        # If a partition has no records since that time, the stream starts with its next record.
         self.options = {
             "startingTimestamp": str(round(moment.timestamp() * 1000)),
             "startingOffsetsByTimestampStrategy": "latest",
@@ -92,7 +92,7 @@ class StartingOffsets:
 
 
 def _javas(given: Mapping[str, str]) -> dict[str, str]:
-    """Remove the properties in `_OURS`. Raises `PropertiesError` for a name of librdkafka."""
+    """Remove the properties in `_OURS`. Raises `PropertiesError` for a property name of librdkafka."""
     for name in given.keys() & _LIBRDKAFKAS.keys():
         raise PropertiesError(
             f"{name} is a property of librdkafka. Spark's connector needs the name of the Java client: "

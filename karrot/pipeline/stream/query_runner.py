@@ -1,4 +1,4 @@
-"""Starts streaming queries, names their batches, and runs them until they end or are stopped.
+"""Starts streaming queries, names their batches, and runs the queries until they end or are stopped.
 
 If possible, a query is stopped between two batches. If a batch did not write all rows that it read, the batch fails and
 is repeated.
@@ -21,10 +21,10 @@ CheckpointReader = Callable[[str], str | None]
 """Returns the text of a file in a checkpoint, by its name; ``None`` if the file does not exist."""
 
 BATCH_BYTES: Final = 256 * 1024 * 1024
-"""The most compressed bytes of files in a batch. In memory or on the local disk, a batch needs a few times that."""
+"""The most compressed bytes of files in a batch. In memory or on the local disk, a batch is a few times as large."""
 
 ANY_AGE: Final = "36500d"
-"""The value of ``maxFileAge``. By default, the file source ignores files that are older than a week."""
+"""The value of ``maxFileAge``. By default, Spark's file source ignores files that are older than a week."""
 
 _POLL_S: Final = 0.2
 _PATIENCE_S: Final = 20  # Kubernetes kills a pod after 30 s
@@ -33,14 +33,14 @@ _PATIENCE_S: Final = 20  # Kubernetes kills a pod after 30 s
 def start_query(
     lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
 ) -> StreamingQuery:
-    """Start a query that passes its batches to ``take``: the existing rows or, with ``every``, also later ones."""
+    """Start a query that passes its batches to ``take``: the existing rows and, with ``every``, also later rows."""
     trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
     writer = lines.writeStream.foreachBatch(take).trigger(**trigger)
     return writer.option("checkpointLocation", checkpoint).start()
 
 
 def checkpoint_id(spark: SparkSession) -> str:
-    """The id of the query that calls this. The checkpoint keeps it; a new checkpoint has another id."""
+    """The id of the query that calls this function. The checkpoint stores the id; a new checkpoint has another id."""
     return uuid.UUID(spark.sparkContext.getLocalProperty("sql.streaming.queryId")).hex
 
 
@@ -63,8 +63,8 @@ def batch_prefix(checkpoint: str) -> str:
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
     """Compute a frame once for several uses, and keep it on the local disk.
 
-    It is not kept in memory, because a block is as large as the input of a task, and Spark would hold the whole block.
-    Structs are not split into columns: that costs more than it saves.
+    The frame is not kept in memory, because a block is as large as the input of a task, and Spark would hold the whole
+    block. Structs are not split into columns, because the split costs more than it saves.
     """
     frame.persist(StorageLevel.DISK_ONLY)
     try:
@@ -76,10 +76,10 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
 def run_queries(
     queries: Sequence[StreamingQuery], *, stop: Event, follow: bool, beside: Callable[[], object] = lambda: None
 ) -> None:
-    """Wait until all queries have ended, or ``stop`` is set. With ``follow``, wait only until one has. Then end all.
+    """Wait until all queries (with ``follow``: one query) have ended or ``stop`` is set. Then end all.
 
-    While it waits, this function calls ``beside`` again and again, in this thread. Before it ends a query, it waits for
-    the running batch, at most 20 s. Raises StreamingQueryException for a query that failed.
+    While this function waits, it calls ``beside`` again and again, in this thread. Before it ends a query, it waits at
+    most 20 s for the running batch. Raises StreamingQueryException for a query that failed.
     """
     enough = all if follow else any
     try:

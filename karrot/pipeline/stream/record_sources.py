@@ -1,11 +1,11 @@
 """Reads records of ``__consumer_offsets`` as a stream, from Kafka or from Parquet files with the same columns.
 
-A checkpoint has the range of offsets that a batch of Spark's Kafka source has passed. The batch holds the records that
-still existed. Other offsets of the range have no readable record, for one of these reasons:
+The checkpoint of Spark's Kafka source has the range of offsets that each batch has passed. A batch holds the records
+that still existed. If an offset of the range has no readable record, this is one of the reasons:
 
-- They belong to a transaction's marker or to an aborted transaction.
-- They were compacted away, because a newer record has the same key.
-- They are before the log's start: the record was deleted, perhaps before it was read.
+- The offset belongs to a transaction's marker or to an aborted transaction.
+- The record was compacted away, because a newer record has the same key.
+- The offset is before the log start: the record was deleted, perhaps before it was read.
 """
 
 import json
@@ -46,7 +46,7 @@ _INITIAL: Final = "sources/0/0"
 """The file of a checkpoint with the offsets at which the first batch began."""
 
 BATCH_RECORDS: Final = 2_000_000
-"""The most records in a batch from Kafka. While it is written, a record needs a few hundred bytes."""
+"""The most records in a batch from Kafka. A record needs a few hundred bytes while its batch is written."""
 
 _READ_AS: Final[Mapping[type[DataType], tuple[type[DataType], ...]]] = {
     BinaryType: (StringType,),
@@ -101,11 +101,11 @@ class OffsetRange(NamedTuple):
     until: int
 
     def offsets(self, log_start: int) -> int:
-        """How many offsets were passed. If the topic was created again, these are all of its offsets."""
+        """How many offsets were passed. If the topic was created again, these are all offsets of the new topic."""
         return self.until - (self.first if self.first <= self.until else min(log_start, self.until))
 
     def lost(self, log_start: int, first_read: int | None) -> int:
-        """How many of them are before the log's start and were deleted before they were read."""
+        """How many of these offsets are before the log start and were deleted before they were read."""
         if self.first > self.until:
             return self.offsets(log_start)
         before = min(log_start, self.until if first_read is None else first_read)
@@ -117,7 +117,7 @@ class RecordSource(Protocol):
 
     @property
     def may_repeat(self) -> bool:
-        """Whether one checkpoint may give the same record twice."""
+        """Whether the source can give the same record twice for one checkpoint."""
 
     def records(self, spark: SparkSession) -> DataFrame:
         """The stream of records, with the columns of `RECORD`. Raises `NoRecords`."""
@@ -127,7 +127,7 @@ class RecordSource(Protocol):
 
 
 class TopicMetadata(Protocol):
-    """The requests to Kafka. Every method may raise `karrot.watch.cluster_interface.ClusterError`."""
+    """The requests to Kafka. Every method can raise `karrot.watch.cluster_interface.ClusterError`."""
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """The number of partitions of each topic that exists."""
@@ -150,8 +150,8 @@ class RecordsFromKafka:
     def records(self, spark: SparkSession) -> DataFrame:
         """The stream of records, without those of aborted transactions.
 
-        It joins no consumer group. To join one would write to ``__consumer_offsets``, which may be the topic that it
-        reads. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.
+        The stream joins no consumer group. A group would write to ``__consumer_offsets``, which may be the topic that
+        the stream reads. Raises `NoRecords`, `ConnectorMissing` and `PropertiesError`.
         """
         count = self.kafka.partitions([self.topic]).get(self.topic)
         if not count:
@@ -159,7 +159,7 @@ class RecordsFromKafka:
                 f"the cluster shows no topic {self.topic}: it does not exist yet, or this user may not describe it"
             )
         _require_connector(spark)
-        # Spark's newer method of finding offsets ignores internal topics: it gives no rows and no error.
+        # Spark's newer method of finding offsets ignores internal topics: the stream then has no rows and no error.
         spark.conf.set(_OLD_READER, "true")
         reader = spark.readStream.format("kafka").options(
             **self.brokers.options,
@@ -175,7 +175,7 @@ class RecordsFromKafka:
         return loaded.select(*RECORD.fieldNames())
 
     def passed(self, read: CheckpointReader, batch: int, decoded: DataFrame) -> PassedOffsets:
-        """Count the offsets from the checkpoint and the current log starts. If Kafka does not answer, none are lost."""
+        """Count the offsets from the checkpoint and the current log starts. If Kafka gives no answer, none are lost."""
         ranges = ranges_of_batch(read, batch, self.topic)
         starts = self._starts(ranges)
         passed = sum(each.offsets(starts.get(partition, 0)) for partition, each in ranges.items())
@@ -195,7 +195,7 @@ class RecordsFromKafka:
 
 @dataclass(frozen=True, slots=True)
 class RecordsFromParquet:
-    """Reads Parquet files that another program put into a directory or below it."""
+    """Reads Parquet files that another program put into a directory or its subdirectories."""
 
     directory: str
     may_repeat: bool = True
@@ -240,7 +240,7 @@ def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFr
 
 
 def _of_another_type(name: str, wanted: DataType, found: StructType) -> Iterator[str]:
-    """The fault of a column's type. Spark would report it later, during a batch, and with a long text."""
+    """The fault of a column's type. Spark would report it only during a batch, and with a long text."""
     stored = found[name].dataType
     if not isinstance(stored, (type(wanted), *_READ_AS[type(wanted)])):
         yield f"{name} is {stored.simpleString()} and must be {wanted.simpleString()}"
