@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from karrot.burrow.client import Burrow, Unavailable, UnknownCall
-from karrot.demo.burrow.fake_burrow import FakeBurrow, Outage, simulate
-from karrot.demo.burrow.rest_api import BurrowServer, RestApi
+from karrot.demo.burrow.rest_api import BurrowServer
+from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.event import GroupKey, Kind, Source
 from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, groups
 from karrot.eventlog.memory import MemoryEventLog
@@ -17,6 +17,7 @@ from karrot.intake import Intake
 from karrot.known_problems import RESYNC
 from karrot.resync import Resync
 from support.burrow.lag_events import make_event
+from support.burrow.restartable_burrow import Outage, RestartableApi, RestartableBurrow
 from support.manual_clock import ManualClock
 
 CLUSTERS = ("prod-eu", "prod-us")
@@ -40,13 +41,15 @@ def log(clock: ManualClock) -> MemoryEventLog:
 
 
 @pytest.fixture
-def world(clock: ManualClock) -> FakeBurrow:
-    return simulate(6, seed=3, speed=1, clusters=CLUSTERS, now_ms=clock.wall_ms())
+def world(clock: ManualClock) -> RestartableBurrow:
+    groups = list(application_groups(6, seed=3))
+    members = {name: [burrows_own_group(name, 3), *groups[at :: len(CLUSTERS)]] for at, name in enumerate(CLUSTERS)}
+    return RestartableBurrow(members, Random(3), start_ms=clock.wall_ms())
 
 
 @pytest.fixture
-def server(world: FakeBurrow, clock: ManualClock) -> Iterator[BurrowServer]:
-    with BurrowServer(RestApi(world, clock, Random(1))) as serving:
+def server(world: RestartableBurrow, clock: ManualClock) -> Iterator[BurrowServer]:
+    with BurrowServer(RestartableApi(world, clock, Random(1))) as serving:
         yield serving
 
 
@@ -160,7 +163,7 @@ def test_a_group_that_is_listed_again_in_between_is_kept(
 
 
 def test_a_just_started_burrow_causes_no_deletion(
-    resync: Resync, log: MemoryEventLog, clock: ManualClock, world: FakeBurrow
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, world: RestartableBurrow
 ) -> None:
     once(resync, clock, after_s=30)
     before = set(known(log))

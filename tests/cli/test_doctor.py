@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 
 from karrot.cli import doctor as command
 from karrot.cli import main
-from karrot.demo.burrow.fake_burrow import Outage
 from karrot.doctor import Finding, Level
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 from support.burrow.recorded_bodies import recorded_body
+from support.burrow.restartable_burrow import Outage
 from support.burrow.viper_config import EXAMPLE
 from support.prometheus.fake_prometheus import fake_prometheus
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary

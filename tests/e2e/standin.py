@@ -16,7 +16,6 @@ from e2e.stack.kafka import Kafka
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.clock import SystemClock
-from karrot.demo.burrow.fake_burrow import OutageState
 from karrot.demo.burrow.rest_api import BurrowServer, RestApi
 from karrot.event import LagEvent, TopicPartition
 from karrot.watch.cluster_interface import ClusterError, Failure
@@ -65,9 +64,6 @@ class _Burrow:
     def at(self, _now_ms: int) -> Iterator[Mapping[str, Storage]]:
         with self._one_at_a_time:
             yield {self._cluster: self._storage}
-
-    def state(self, _now_ms: int) -> OutageState:
-        return OutageState.READY
 
     def verdict(self, cluster: str, group: str, now_ms: int) -> LagEvent | None:
         with self.at(now_ms) as storages:

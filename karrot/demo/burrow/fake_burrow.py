@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from functools import partial
 from itertools import count
 from random import Random
@@ -28,7 +27,6 @@ from karrot.event import GroupKey, LagEvent, Status
 
 HISTORY_SECONDS = 40.0
 """The groups begin to commit this many simulated seconds before the start, so their windows are full at the start."""
-_OK = Status.OK.name
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEAD, _TAIL = b'{"Event":', b"}"
 _ESCAPED = (
@@ -40,53 +38,6 @@ _ESCAPED = (
 )
 
 
-class OutageState(Enum):
-    """The state of Burrow's HTTP server: it does not listen, answers ``STARTING``, or answers ``READY``."""
-
-    DOWN = "down"
-    STARTING = "starting"
-    READY = "ready"
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """The three steps of a restart, in simulated seconds.
-
-    ``down``: Burrow does not listen. ``starting``: it listens, is not ready and lists nothing. ``loading``: it is ready
-    and lists topics but no groups, until it has read ``__consumer_offsets``. It reads the last commit of each
-    partition. With ``start_latest`` it reads nothing old: a group appears with its next commit, without owners.
-    """
-
-    down: float = 1.0
-    starting: float = 1.0
-    loading: float = 5.0
-    start_latest: bool = False
-
-    def begins(self, at: float) -> "RestartTimes":
-        """The times of a restart that begins at ``at``."""
-        return RestartTimes(
-            at + self.down, at + self.down + self.starting, at + self.down + self.starting + self.loading
-        )
-
-
-class RestartTimes(NamedTuple):
-    """When Burrow starts to listen, becomes ready, and has read the old records."""
-
-    listens_at: float
-    ready_at: float
-    loaded_at: float
-
-    def state(self, at: float) -> OutageState:
-        """The state of the HTTP server at a time."""
-        if at < self.listens_at:
-            return OutageState.DOWN
-        return OutageState.STARTING if at < self.ready_at else OutageState.READY
-
-
-ALWAYS = RestartTimes(-math.inf, -math.inf, -math.inf)
-"""The times of a Burrow that has always been up."""
-
-
 @dataclass(frozen=True, slots=True)
 class BurrowSettings:
     """The settings of a ``burrow.toml``, in seconds. The notifier's defaults are Burrow's; the others suit the demo."""
@@ -95,7 +46,6 @@ class BurrowSettings:
     storage: StorageSettings = field(default_factory=StorageSettings)
     offset_refresh: float = 1.0
     group_refresh: float = 60.0
-    expire_cache: float = 0.0
 
     def period(self, speed: float) -> float:
         """The time between two evaluations of a group. Burrow checks every millisecond if the interval has passed."""
@@ -125,7 +75,11 @@ class FakeBurrow:
     The simulated times of all events depend only on the seed, so ``due`` returns the same posts however often it is
     called. ``speed`` makes simulated seconds shorter: rates grow and intervals shrink. Every timestamp is a time of the
     caller's wall clock, and the simulation starts at ``start_ms`` of that clock. Safe to use from several threads.
+
+    To simulate restarts, tests use a subclass of this class, and a subclass of `OffsetsConsumer` as ``consumer``.
     """
+
+    consumer: type[OffsetsConsumer] = OffsetsConsumer
 
     def __init__(
         self,
@@ -142,15 +96,13 @@ class FakeBurrow:
         self._speed = speed
         self._notifier = settings.notifier.at_speed(speed)
         self._period = settings.period(speed)
-        self._offsets = OffsetsConsumer(groups, settings.storage)
-        self._cache: dict[GroupKey, tuple[float, LagEvent]] = {}
+        self._offsets = self.consumer(groups, settings.storage)
         self._lock = Lock()
         self._one_at_a_time = threading.RLock()
         self._agenda: list[tuple[float, int, Callable[[float], None]]] = []
         self._agenda_numbers = count()
         self._posts: list[Post] = []
         self._at = -HISTORY_SECONDS
-        self._start = ALWAYS
         self._begin(groups)
 
     def due(self, now_ms: int) -> list[Post]:
@@ -166,20 +118,15 @@ class FakeBurrow:
             self._run_until((now_ms - self._start_ms) * self._speed / 1000)
             yield self._offsets.storages
 
-    def state(self, now_ms: int) -> OutageState:
-        """The state of the HTTP server at a time."""
-        with self.at(now_ms):
-            return self._start.state(self._at)
-
     def verdict(self, cluster: str, group: str, now_ms: int) -> LagEvent | None:
-        """The verdict on a group with all its partitions, perhaps from the cache; ``None`` for an unknown group."""
+        """The verdict on a group with all its partitions; ``None`` for an unknown group."""
         with self.at(now_ms) as storages:
-            return self._verdict(GroupKey(cluster, group), self._at) if cluster in storages else None
-
-    # --- failures, at the last simulated time ---
+            return self._verdict(GroupKey(cluster, group), self._at, show_all=True) if cluster in storages else None
 
     def failover(self, to: str | None = None) -> None:
-        """Give the lock to another Burrow. Then all groups are due at the same time and stay in phase.
+        """Give the lock to another Burrow, at the last simulated time.
+
+        Then all groups are due at the same time and stay in phase.
 
         A Burrow that never had the lock gives incidents new ids and closes no old incidents. A Burrow that had the lock
         before continues its own incidents. Without a name, a new Burrow gets the lock.
@@ -187,27 +134,6 @@ class FakeBurrow:
         with self._one_at_a_time:
             self._lock.release()
             self._hand_lock(self._lock.instance(to))
-
-    def lose_lock(self) -> None:
-        """Take the lock away, as if ZooKeeper were down: no Burrow evaluates or sends until `failover` is called."""
-        with self._one_at_a_time:
-            self._lock.release()
-
-    def split(self) -> None:
-        """Give the lock to one more Burrow, as in a split network: both send every group, each with its own ids."""
-        with self._one_at_a_time:
-            self._hand_lock(self._lock.instance())
-
-    def restart(self, outage: Outage = Outage()) -> None:
-        """Restart Burrow with empty storage. It evaluates nothing in its first 60 seconds."""
-        with self._one_at_a_time:
-            self._start = start = outage.begins(self._at)
-            self._lock.release()
-            self._offsets.forget(from_latest=outage.start_latest)
-            self._cache.clear()
-            self._do_at(start.ready_at, self._while_current(self._offsets.read_log_ends))
-            self._do_at(start.loaded_at, self._while_current(lambda at: self._offsets.read_backlog(self._wall_ms(at))))
-            self._start_notifier(start.listens_at + self.settings.group_refresh)
 
     def _begin(self, groups: Mapping[str, Sequence[ConsumerGroup]]) -> None:
         self._do_at(self._at, self._read_log_ends)
@@ -231,60 +157,34 @@ class FakeBurrow:
     def _wall_ms(self, at: float) -> int:
         return self._start_ms + int(at * 1000 / self._speed)
 
-    def _while_current(self, action: Callable[[float], None]) -> Callable[[float], None]:
-        """An action that does nothing after a later restart."""
-        start = self._start
-        return lambda at: action(at) if self._start is start else None
-
     # --- what Burrow reads ---
 
     def _read_log_ends(self, at: float) -> None:
-        if at >= self._start.ready_at:
-            self._offsets.read_log_ends(at)
+        self._offsets.read_log_ends(at)
         self._do_at(at + self.settings.offset_refresh, self._read_log_ends)
 
     def _stepper(self, cluster: str, group: ConsumerGroup) -> Callable[[float], None]:
         key = GroupKey(cluster, group.name)
 
         def step(at: float) -> None:
-            is_read = at >= self._start.loaded_at
-            self._offsets.written(key, group.step(at), self._wall_ms(at), is_read=is_read)
+            self._offsets.written(key, group.step(at), self._wall_ms(at))
             self._do_at(group.next_step(at), step)
 
         return step
 
-    def _verdict(self, key: GroupKey, at: float) -> LagEvent | None:
-        """The verdict with all partitions, perhaps from the cache."""
-        evaluated_at, event = self._cache.get(key, (-math.inf, None))
-        if event is None or at - evaluated_at >= self.settings.expire_cache:
-            event = self._evaluated(key, at, show_all=True)
-            if event is not None:
-                self._cache[key] = at, event
-        return event
-
-    def _evaluated(self, key: GroupKey, at: float, *, show_all: bool) -> LagEvent | None:
+    def _verdict(self, key: GroupKey, at: float, *, show_all: bool) -> LagEvent | None:
         now_ms = self._wall_ms(at)
         partitions = self._offsets.storages[key.cluster].fetch(key.consumer, now_ms // 1000)
         if partitions is None:
             return None
         return evaluate_group(key.cluster, key.consumer, partitions, now_ms, show_all=show_all)
 
-    def _bad_partitions(self, key: GroupKey, at: float) -> LagEvent | None:
-        """The verdict that the notifier sends, without the partitions that are OK; perhaps from the cache."""
-        if not self.settings.expire_cache:
-            return self._evaluated(key, at, show_all=False)
-        verdict = self._verdict(key, at)
-        if verdict is None:
-            return None
-        listed = tuple([lag for lag in verdict.partitions if lag.status_text != _OK])
-        return verdict._replace(partitions=listed, observed_at_ms=self._wall_ms(at))
-
     # --- what Burrow sends ---
 
     def _start_notifier(self, first_refresh: float) -> None:
         self._lock = Lock()
         self._lock.instance().tenure = object()
-        self._do_at(first_refresh, self._while_current(self._refresh_groups))
+        self._do_at(first_refresh, self._refresh_groups)
 
     def _refresh_groups(self, at: float) -> None:
         """Forget deleted groups. New groups are first evaluated at a random time within the interval."""
@@ -295,7 +195,7 @@ class FakeBurrow:
         for instance in self._lock.instances.values():
             for key, watched in instance.refresh(self._offsets.known_groups(), meet):
                 self._evaluate_from(at, instance, key, watched)
-        self._do_at(at + self.settings.group_refresh, self._while_current(self._refresh_groups))
+        self._do_at(at + self.settings.group_refresh, self._refresh_groups)
 
     def _hand_lock(self, instance: Instance) -> None:
         instance.tenure = object()
@@ -316,7 +216,7 @@ class FakeBurrow:
             self._do_at(max(at, watched.evaluated_at + self._period), evaluate)
 
     def _evaluate(self, key: GroupKey, watched: NotifiedAt, at: float) -> None:
-        verdict = self._bad_partitions(key, at)
+        verdict = self._verdict(key, at, show_all=False)
         if verdict is None:
             return
         status = Status[verdict.status_text]
@@ -326,7 +226,6 @@ class FakeBurrow:
             verdict.observed_at_ms,
             self._notifier,
             partial(incident_id, self._random),
-            name=key.consumer,
         )
         if sent is not None:
             self._posts.append(posted(verdict, sent))

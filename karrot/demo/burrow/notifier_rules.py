@@ -5,7 +5,6 @@ Source: v1.9.5, ``core/internal/notifier/coordinator.go``. If several Burrows ru
 it gets the lock back, it continues its own incidents.
 """
 
-import re
 import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -19,8 +18,7 @@ from karrot.event import GroupKey, OpenIncident, Status
 class NotifierSettings:
     """One ``[notifier.X]`` section with Burrow's defaults.
 
-    Times are in seconds, and ``send_interval`` defaults to ``interval``. The lists are regular
-    expressions that match anywhere in a name; ``""`` means no list.
+    Times are in seconds, and ``send_interval`` defaults to ``interval``.
     """
 
     threshold: int = Status.WARN
@@ -28,8 +26,6 @@ class NotifierSettings:
     send_interval: float | None = None
     send_close: bool = False
     send_once: bool = False
-    group_allowlist: str = ""
-    group_denylist: str = ""
 
     @property
     def pause_ms(self) -> float:
@@ -39,12 +35,6 @@ class NotifierSettings:
     def at_speed(self, speed: float) -> Self:
         """The same settings in seconds of the wall clock, at a simulation speed."""
         return replace(self, interval=self.interval / speed, send_interval=self.pause_ms / 1000 / speed)
-
-    def admits(self, name: str) -> bool:
-        """Whether notifications of a group are sent, by its name."""
-        if self.group_denylist and re.search(self.group_denylist, name):
-            return False
-        return not self.group_allowlist or re.search(self.group_allowlist, name) is not None
 
 
 class SentNotification(NamedTuple):
@@ -68,16 +58,14 @@ def notify(
     now_ms: int,
     settings: NotifierSettings,
     new_id: Callable[[], uuid.UUID],
-    *,
-    name: str = "",
 ) -> SentNotification | None:
     """Process a verdict on a group: update the group's memory and return the notification to send, if any.
 
-    Burrow ignores whether the request succeeds, so this does too. A group that the lists exclude still has incidents.
+    Burrow ignores whether the request succeeds, so this does too.
     """
     if group.incident is None and status > Status.OK:
         group.incident = OpenIncident(str(new_id()), now_ms)
-    notification = _decide(group, status, now_ms, settings) if settings.admits(name) else None
+    notification = _decide(group, status, now_ms, settings)
     if status is Status.OK:
         group.incident = None
     return notification

@@ -1,9 +1,8 @@
-"""Reads simulated commits and log ends into the fake Burrow's storage, live or from the beginning of the topic."""
+"""Reads simulated commits and log ends into the fake Burrow's storage."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS
 from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP, Storage
@@ -23,22 +22,6 @@ class StorageSettings:
     expire_group: int = DEFAULT_EXPIRE_GROUP
 
 
-class _Kept(NamedTuple):
-    """A commit as Kafka keeps it."""
-
-    commit: SimulatedCommit
-    order: int
-    at_ms: int
-
-
-@dataclass(slots=True)
-class _Compacted:
-    """The records of a group after compaction: the last commit and the last owner of each partition."""
-
-    commits: dict[tuple[str, int], _Kept] = field(default_factory=dict)
-    owners: dict[tuple[str, int], SimulatedOwner] = field(default_factory=dict)
-
-
 class OffsetsConsumer:
     """Fills one `Storage` for each cluster. Not safe to use from several threads."""
 
@@ -46,7 +29,6 @@ class OffsetsConsumer:
         self._world = world
         self._settings = settings
         self._orders = {cluster: count(1) for cluster in world}
-        self._compacted: dict[GroupKey, _Compacted] = {}
         self.storages = self._empty()
 
     def known_groups(self) -> list[GroupKey]:
@@ -62,38 +44,18 @@ class OffsetsConsumer:
                 for partition, end in enumerate(ends):
                     storage.put_log_end(topic.name, partition, int(end), partition_count=len(ends))
 
-    def written(self, key: GroupKey, records: Iterable[Record], now_ms: int, *, is_read: bool) -> None:
-        """Take the records that a group wrote. With ``is_read`` they go to the storage at once; else only to Kafka."""
+    def written(self, key: GroupKey, records: Iterable[Record], now_ms: int) -> None:
+        """Read the records that a group wrote."""
         storage, orders = self.storages[key.cluster], self._orders[key.cluster]
         for record in records:
             if isinstance(record, SimulatedCommit):
-                kept = _Kept(record, next(orders), now_ms)
-                self._of(key).commits[record.topic, record.partition] = kept
-                if is_read:
-                    _put_commit(storage, key.consumer, kept, now_ms)
+                topic, partition, offset = record
+                order, now = next(orders), now_ms // 1000
+                storage.put_commit(key.consumer, topic, partition, offset, order=order, timestamp_ms=now_ms, now=now)
             elif isinstance(record, SimulatedOwner):
-                self._of(key).owners[record.topic, record.partition] = record
-                if is_read:
-                    storage.put_owner(key.consumer, *record)
+                storage.put_owner(key.consumer, *record)
             else:
-                self._compacted.pop(key, None)
-                if is_read:
-                    storage.delete_group(key.consumer)
-
-    def forget(self, *, from_latest: bool) -> None:
-        """Empty the storage, as after a restart. ``from_latest`` also drops the backlog of old records."""
-        self.storages = self._empty()
-        if from_latest:
-            self._compacted = {}
-
-    def read_backlog(self, now_ms: int) -> None:
-        """Read the backlog of old records, with their original times."""
-        for key, compacted in self._compacted.items():
-            storage = self.storages[key.cluster]
-            for owner in compacted.owners.values():
-                storage.put_owner(key.consumer, *owner)
-            for kept in compacted.commits.values():
-                _put_commit(storage, key.consumer, kept, now_ms)
+                storage.delete_group(key.consumer)
 
     def _empty(self) -> dict[str, Storage]:
         settings = self._settings
@@ -103,14 +65,3 @@ class OffsetsConsumer:
             )
             for cluster in self._world
         }
-
-    def _of(self, key: GroupKey) -> _Compacted:
-        compacted = self._compacted.get(key)
-        if compacted is None:
-            compacted = self._compacted[key] = _Compacted()
-        return compacted
-
-
-def _put_commit(storage: Storage, group: str, kept: _Kept, now_ms: int) -> None:
-    topic, partition, offset = kept.commit
-    storage.put_commit(group, topic, partition, offset, order=kept.order, timestamp_ms=kept.at_ms, now=now_ms // 1000)

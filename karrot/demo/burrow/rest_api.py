@@ -23,7 +23,7 @@ from karrot.burrow.storage import Storage
 from karrot.burrow.wire import CommitJson
 from karrot.clock import Clock
 from karrot.demo.burrow.config_endpoint import EXAMPLE, BurrowConfig
-from karrot.demo.burrow.fake_burrow import FakeBurrow, OutageState, as_go_writes
+from karrot.demo.burrow.fake_burrow import FakeBurrow, as_go_writes
 from karrot.event import LagEvent, Source, Status
 
 T = TypeVar("T")
@@ -67,22 +67,14 @@ class RestApi:
         self._random = random
         self._configuration = configuration
 
-    def answer(self, method: str, target: str) -> RestAnswer | None:
-        """The answer to a request; ``None`` while Burrow is down."""
-        state = self._burrow.state(self._clock.wall_ms())
-        path = unquote(urlsplit(target).path)
-        match path:
-            case _ if state is OutageState.DOWN:
-                return None
+    def answer(self, method: str, target: str) -> RestAnswer:
+        """The answer to a request."""
+        match unquote(urlsplit(target).path):
             case "/burrow/admin":
                 return RestAnswer(200, _TEXT, b"GOOD")
             case "/burrow/admin/ready":
-                return (
-                    RestAnswer(200, _TEXT, b"READY")
-                    if state is OutageState.READY
-                    else RestAnswer(503, _TEXT, b"STARTING")
-                )
-            case _:
+                return RestAnswer(200, _TEXT, b"READY")
+            case path:
                 return self._v3(method, path)
 
     def _v3(self, method: str, path: str) -> RestAnswer:
@@ -237,10 +229,10 @@ def _stored(tracked: TrackedPartition) -> dict[str, Any]:
 
 
 class BurrowServer:
-    """The HTTP server of the fake REST API, on loopback, for use in a ``with`` block. Port 0 takes a free port."""
+    """The HTTP server of the fake REST API, on loopback, for use in a ``with`` block, on a free port."""
 
-    def __init__(self, api: RestApi, port: int = 0) -> None:
-        self._server = _Server(api, port)
+    def __init__(self, api: RestApi) -> None:
+        self._server = _Server(api)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="fake-burrow-rest")
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -263,8 +255,8 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True  # a client that outlives the test may keep connections open
     request_queue_size = 128
 
-    def __init__(self, api: RestApi, port: int) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+    def __init__(self, api: RestApi) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.api = api
         self.asked: deque[str] = deque(maxlen=_REQUESTS_KEPT)
 
@@ -286,11 +278,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append(f"{self.command} {self.path}")
-        answer = self.server.api.answer(self.command, self.path)
-        if answer is None:
-            self.close_connection = True  # the closest to "not listening" for a socket that listens
-        else:
-            self._send(answer)
+        self._send(self.server.api.answer(self.command, self.path))
 
     do_DELETE = do_GET  # noqa: N815 (the name that http.server calls)
 

@@ -8,19 +8,19 @@ from random import Random
 import pytest
 
 from karrot.burrow.client import Unavailable
-from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Outage, OutageState, Post
-from karrot.demo.burrow.notifier_rules import NotifierSettings
+from karrot.demo.burrow.fake_burrow import BurrowSettings, Post
 from karrot.demo.simulated_kafka import Behaviour, Phase
-from karrot.event import LagEvent, Status
+from karrot.event import Status
 from support.burrow.fake_burrow_rig import SETTINGS, fake_burrow, simulated_group
+from support.burrow.restartable_burrow import Outage, OutageState, RestartableBurrow
 
 START_MS = 1_763_741_000_000
 STALLED = Behaviour((Phase(100_000, pace=0),), starts=(0, 0))
 
 
-def burrow(*behaviours: Behaviour, settings: BurrowSettings = SETTINGS) -> FakeBurrow:
+def burrow(*behaviours: Behaviour, settings: BurrowSettings = SETTINGS) -> RestartableBurrow:
     groups = [simulated_group(f"group-{number}", behaviour) for number, behaviour in enumerate(behaviours)]
-    return FakeBurrow({"prod": groups}, Random(4), start_ms=START_MS, settings=settings)
+    return RestartableBurrow({"prod": groups}, Random(4), start_ms=START_MS, settings=settings)
 
 
 def at(seconds: float) -> int:
@@ -167,25 +167,7 @@ def test_a_restart_during_a_restart_counts_from_the_second() -> None:
         pass
 
 
-# Lists, cache, expiry
-
-
-def test_a_group_that_the_allowlist_or_denylist_excludes_is_not_sent() -> None:
-    notifier = replace(SETTINGS.notifier, group_allowlist="^group-", group_denylist="-1$")
-    posts = burrow(STALLED, STALLED, STALLED, settings=replace(SETTINGS, notifier=notifier)).due(at(60))
-    assert {post.event.consumer for post in posts} == {"group-0", "group-2"}
-
-
-def test_two_events_may_have_the_same_evaluation_from_the_cache() -> None:
-    notifier = NotifierSettings(threshold=1, interval=4, send_interval=1)
-    fake = burrow(Behaviour(), settings=BurrowSettings(notifier, expire_cache=10))
-    results = [content(post.event) for post in fake.due(at(60))]
-    assert len(results) >= 14
-    assert len(set(results)) < len(results) / 2
-
-
-def content(event: LagEvent) -> LagEvent:
-    return event._replace(observed_at_ms=0)
+# Expiry
 
 
 def test_an_expired_group_is_listed_until_a_request_asks_for_it() -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from random import Random
 
 from karrot.burrow.client import Asking, Burrow
-from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow
+from karrot.demo.burrow.fake_burrow import BurrowSettings
 from karrot.demo.burrow.notifier_rules import NotifierSettings
-from karrot.demo.burrow.rest_api import BurrowServer, RestApi
+from karrot.demo.burrow.rest_api import BurrowServer
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, SimulatedTopic
+from support.burrow.restartable_burrow import RestartableApi, RestartableBurrow
 from support.burrow.viper_config import EXAMPLE, configured
 from support.manual_clock import ManualClock
 
@@ -20,7 +21,7 @@ SETTINGS = BurrowSettings(NotifierSettings(threshold=1, interval=10, send_interv
 class FakeBurrowRig:
     """The fake Burrow with its server, its clock and a client."""
 
-    fake: FakeBurrow
+    fake: RestartableBurrow
     server: BurrowServer
     clock: ManualClock
     burrow: Burrow
@@ -60,9 +61,9 @@ def fake_burrow(
     """Serve a fake Burrow with these groups in its first cluster."""
     clock = ManualClock()
     world = {cluster: list(groups) if cluster == clusters[0] else [] for cluster in clusters}
-    fake = FakeBurrow(world, Random(4), start_ms=clock.wall_ms(), settings=settings)
+    fake = RestartableBurrow(world, Random(4), start_ms=clock.wall_ms(), settings=settings)
     with (
-        BurrowServer(RestApi(fake, clock, Random(5), configuration=configured(configuration))) as server,
+        BurrowServer(RestartableApi(fake, clock, Random(5), configuration=configured(configuration))) as server,
         Burrow(server.url, asking=Asking(pause=lambda _: None), now_ms=clock.wall_ms) as burrow,
     ):
         yield FakeBurrowRig(fake, server, clock, burrow)
