@@ -23,7 +23,7 @@ def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -
     listed = {} if by_records else _listed(duck, look_back, group, cluster)
     clusters = sorted(by_records | listed.keys())
     if len(clusters) > 1:
-        raise UnclearGroup(f"{group!r} is in {', '.join(clusters)}")
+        raise UnclearGroup(f"{group!r} is in the clusters {', '.join(clusters)}")
     if not clusters:
         return None
     [where] = clusters

@@ -155,7 +155,7 @@ class History:
             found.append(TableSeries(tuple(each.name for each in listed), rows))
         clusters = {row[0] for each in found for row in each.rows}
         if len(clusters) > 1:
-            raise UnclearGroup(f"{group!r} is in {', '.join(sorted(clusters))}")
+            raise UnclearGroup(f"{group!r} is in the clusters {', '.join(sorted(clusters))}")
         where = next(iter(clusters), None) or cluster
         steps = points(found, metrics, newest_first=newest_first, limit=limit)
         return TimeSeries(where, group, tuple(metrics), granularity, steps)
@@ -175,7 +175,7 @@ class History:
         return tuple(incidents_in_order(map(incident_of, found), order)[:limit])
 
     def hourly(self, cluster: str, group: str, *, until: datetime, days: int = 30) -> HourlyHistory:
-        """One group over the last ``days``, by the hour, and its incidents."""
+        """One group's hours over the last ``days``, and its incidents in this time."""
         span = TimeRange(until - days * _DAY, until)
         metrics = ("lag_max", "lag_seconds", "status")
         series = self.timeseries(group, span, cluster=cluster, metrics=metrics, granularity=_HOUR)

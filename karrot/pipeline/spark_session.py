@@ -138,13 +138,13 @@ def require_java(environ: Mapping[str, str] = os.environ) -> int:
     if java is None or not Path(java).exists():
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
         raise SparkUnavailable(
-            f"Spark needs Java {_JAVA} or newer (Debian: default-jre-headless), and {where}: install it."
+            f"Spark needs Java {_JAVA} or newer (Debian: default-jre-headless), and {where}: install Java."
         )
     output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 (the PATH's java)
     found = _JAVA_VERSION.search(output.stderr + output.stdout)
     if found is None or int(found[1]) < _JAVA:
         version = f"is version {found[1]}" if found else "does not print its version"
         raise SparkUnavailable(
-            f"Spark needs Java {_JAVA} or newer, and {java} {version}: set JAVA_HOME to a newer one."
+            f"Spark needs Java {_JAVA} or newer, and {java} {version}: set JAVA_HOME to a newer Java."
         )
     return int(found[1])

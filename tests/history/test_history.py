@@ -237,7 +237,7 @@ def test_a_metric_must_exist_for_the_requested_part_of_a_group(tables: Path, his
 
 def test_a_group_in_two_clusters_needs_its_cluster(tables: Path, history: History) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5), lag_minute_row(0, 6, cluster="other")])
-    with pytest.raises(UnclearGroup, match="'g' is in c, other"):
+    with pytest.raises(UnclearGroup, match="'g' is in the clusters c, other"):
         history.timeseries("g", WHOLE)
     assert history.timeseries("g", WHOLE, cluster="other").points == (SeriesPoint(minute_at(0), (6,)),)
 

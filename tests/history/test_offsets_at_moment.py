@@ -145,7 +145,7 @@ def test_a_group_in_two_clusters_needs_its_cluster_and_a_group_without_members_h
     tmp_path: Path, history: History
 ) -> None:
     write_rows(tmp_path, "commits", [record(1, 5), record(1, 6, cluster="d")])
-    with pytest.raises(UnclearGroup, match="'g' is in c, d"):
+    with pytest.raises(UnclearGroup, match="'g' is in the clusters c, d"):
         history.describe("g", minute_at(2))
     chosen = history.describe("g", minute_at(2), cluster="d")
     assert chosen is not None

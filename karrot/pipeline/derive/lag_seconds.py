@@ -83,8 +83,8 @@ def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] =
 class AsOf(NamedTuple):
     """Describes an as-of join with log-end samples.
 
-    A row gets, in the column ``name``, the last sample of its log whose column ``sampled`` is not greater than the
-    row's column ``asked``.
+    A row gets a sample of its log in the column ``name``: the last sample whose column ``sampled`` is at most the row's
+    column ``asked``.
     """
 
     name: str
@@ -104,9 +104,9 @@ def crossed(within: Sequence[str]) -> AsOf:
 
 
 def with_log_end(rows: DataFrame, ends: DataFrame, by: AsOf) -> DataFrame:
-    """Add to each row the sample that ``by`` describes; of several equal ones, the latest.
+    """Add to each row the sample that ``by`` describes; of equal samples, the latest.
 
-    ``ends`` are `sample_spans`. The as-of join is a union of rows and samples, ordered by place: each row takes the
+    ``ends`` are `sample_spans`. The as-of join is a union of rows and samples, ordered by place. Each row takes the
     last sample before it.
     """
     span, row = F.struct(*_SPAN), F.struct(*rows.columns)

@@ -29,10 +29,10 @@ def partition_lag_minute(
 
     - ``before``: the commits that `carried` took over from the day before.
     - ``ends``: the `sample_spans` of this day and of the day before. Only samples with ``is_of_day`` make rows.
-    - ``owners``: the owner of each partition, with the time from which and until which it had the partition.
+    - ``owners``: the owner of each partition, with the beginning and the end of the time in which it had the partition.
 
     Lag is the log end at the row's moment minus the committed offset. Lag in seconds is how long ago the log end was at
-    the committed offset; it is unknown if that was before the first sample. A sample holds for ``longest``.
+    the committed offset; if that was before the first sample, it is unknown. A sample is valid for ``longest``.
     """
     lags = _with_end(_minutes(commits, before, ends), ends, longest)
     timed = with_log_end(lags, ends, crossed(LOG))

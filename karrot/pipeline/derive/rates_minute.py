@@ -27,7 +27,7 @@ def whole_listings(events: DataFrame, partitions: DataFrame) -> DataFrame:
 def rates_minute(listings: DataFrame, *, longest: timedelta) -> DataFrame:
     """Make ``rates_minute`` from `whole_listings`. Two samples more than ``longest`` apart give no rates.
 
-    ``coverage`` is the share of the minute that lies between samples; the rates are the means of that share. If the log
+    ``coverage`` is the share of the minute that lies between samples; the rates are means over that share. If the log
     shrank (the topic was created again) or the commit went back (a rewind), the time between the samples is not
     covered.
     """

@@ -14,7 +14,7 @@ _GROUP_DAY = (*GROUP, "day")
 
 
 class Objective(NamedTuple):
-    """The lag in seconds that a minute may have, and the share of minutes (below 1) that must be within it."""
+    """The target for the lag in seconds, and the share of minutes (below 1) that must be within this target."""
 
     target_seconds: float = 60.0
     share: float = 0.99

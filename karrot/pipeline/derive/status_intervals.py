@@ -63,7 +63,7 @@ def _summed(numbered: DataFrame) -> DataFrame:
     """Make a row per run from the ``numbered`` events.
 
     The first aggregate is by run and topics, and has only numbers, which is cheap. It leaves few rows for the second
-    one, which collects the topics.
+    aggregate, which collects the topics.
     """
     run = ("key", *GROUP, "day", "run", *_SAID)
     alike = numbered.groupBy(*run, "topics").agg(

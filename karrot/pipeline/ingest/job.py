@@ -104,7 +104,7 @@ class Ingest:
         self.checkpoint = self.checkpoint or self.tables.checkpoint(self.source.checkpoint("ingest"))
 
     def run(self, every: str | None = None, stop: Event | None = None) -> IngestSummary:
-        """Write the lines that are there and return; with ``every`` (``"30 seconds"``), continue until ``stop`` is set.
+        """Write the existing lines and return; with ``every`` (``"30 seconds"``), continue until ``stop`` is set.
 
         Raises the errors of `start`, and StreamingQueryException if a batch failed (`UnevenError` is one reason).
         """

@@ -194,7 +194,7 @@ class _Batch:
         )
 
     def _write(self, name: str, rows: DataFrame) -> int:
-        """Write a table's rows of the batch. Return the number of rows in its files, from their footers."""
+        """Write a table's rows of the batch. Return the number of rows in the written files, from their footers."""
         self.job.tables.write_batch(rows, name, self.batch_id)
         days = {row.day for row in self.counted}
         return self.job.tables.rows_of_batch(self.job.spark, name, self.batch_id, days)

@@ -129,7 +129,7 @@ def _with_age(read: DataFrame, now_ms: int) -> DataFrame:
 
 
 def _says(min_complete: float) -> Column:
-    """The kind of a line: lines of the same kind fill the same metrics."""
+    """The kind of a line. Lines of the same kind give values for the same metrics."""
     line = F.col("line")
     return F.struct(
         line["kind"].alias("kind"),

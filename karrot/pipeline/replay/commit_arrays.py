@@ -70,7 +70,7 @@ def newest(part: Ints, at_ms: Ints, of_part: Ints, until_ms: Ints) -> Ints:
 
 
 def recent_least(ends: LogEndArrays, samples: int) -> Ints:
-    """For each log end, the lowest of the last ``samples`` log ends of its source, itself included."""
+    """For each log end, the lowest of the last ``samples`` log ends of its source, this log end included."""
     least, width = ends.offset, 1
     while width < min(samples, len(least)):
         step = min(width, samples - width)

@@ -87,12 +87,12 @@ class RuleSetOutcome:
 
     @property
     def minutes_not_ok(self) -> float:
-        """The minutes in incidents, summed over all groups."""
+        """The minutes in which groups had an incident, summed over all groups."""
         return sum(each.to_ms - each.from_ms for each in self.incidents) / 60_000
 
     @property
     def without_standstill(self) -> int:
-        """The number of incidents in which every partition moved, or had nothing to read."""
+        """The number of incidents in which every partition moved or had no unread messages."""
         return sum(not each.stood_still for each in self.incidents)
 
     @property

@@ -133,7 +133,7 @@ def _replayed(table: pa.Table, asked: ReplayOptions) -> Iterator[pa.RecordBatch]
 def _few_at_a_time(
     commits: CommitArrays, segments: Segments, span: VerdictTimes
 ) -> Iterator[tuple[int, CommitArrays, Segments]]:
-    """Yield some segments at a time: the number of the first one, their commits, and the segments.
+    """Yield some segments at a time: the number of the first segment, their commits, and the segments.
 
     The limit is on verdicts, because a segment with few commits is also judged at every interval.
     """
@@ -276,7 +276,7 @@ def stalls(commits: CommitArrays, ends: LogEndArrays, segments: Segments, *, at_
 
 
 def _grown_at(ends: LogEndArrays, source: int, offset: int, since_ms: int) -> int:
-    """When the log end of a source was first beyond an offset; the largest number if never."""
+    """The time at which the log end of a source was first beyond an offset; the largest number if never."""
     begin, stop = np.searchsorted(ends.source, [source, source + 1])
     beyond = (ends.offset[begin:stop] > offset) & (ends.observed_ms[begin:stop] > since_ms)
     return int(ends.observed_ms[begin + beyond.argmax()]) if beyond.any() else np.iinfo(np.int64).max

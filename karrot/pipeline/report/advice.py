@@ -102,7 +102,7 @@ def growth_a_day(capacity: Capacity) -> float | None:
 def _uneven(findings: Findings) -> Iterator[Advice]:
     for one in findings.skewed:
         share, minutes = percent(one.share), duration(60 * one.minutes)
-        holds = Markup("It had {} of the lag of {} for {}").format(share, named(one), minutes)
+        holds = Markup("The partition had {} of the lag of {} for {}").format(share, named(one), minutes)
         yield Advice("warn", *_DEEDS[one.cause or ""](one, holds))
 
 
@@ -168,7 +168,7 @@ def _never_closed(findings: Findings) -> Iterator[Advice]:
             Markup("Make Burrow close its incidents"),
             Markup(
                 "{} ended because no more events of the group came. Set <code>send-close = true</code> in Burrow's "
-                "notifier. If it is set, Burrow or the connection to Karrot was down."
+                "notifier. If this option is set, Burrow or the connection to Karrot was down."
             ).format(counted_at_start(silent, "incident")),
         )
 
@@ -195,7 +195,7 @@ def _unmeasured(findings: Findings) -> Iterator[Advice]:
     seen, measured = sum(day.seen for day in findings.days), sum(day.measured for day in findings.days)
     if measured < _HALF * seen:
         what = Markup("Do not rely on the error budget")
-        why = Markup("Lag in seconds was known in only {} of the minutes, and the budget counts only these.")
+        why = Markup("Lag in seconds was known in only {} of the minutes. The budget counts only these minutes.")
         yield Advice("other", what, why.format(percent(measured / seen)))
 
 

@@ -160,8 +160,8 @@ def nothing_tight(watched: AnsweredTopics) -> Markup:
     if not watched.topics:
         return _LISTS_ALL
     return Markup(
-        "{} examined. No consumer fell behind or caught up for five minutes. A consumer's capacity is unknown until "
-        "it does."
+        "{} examined. No consumer fell behind or caught up for five minutes. Before a consumer does one of these, its "
+        "capacity is unknown."
     ).format(_topics(watched.topics))
 
 

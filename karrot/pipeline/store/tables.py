@@ -148,10 +148,10 @@ def sound(table: DataFrame) -> DataFrame:
         with suppress(FileNotFoundError):  # the path is a URL, or compact has merged the file
             if path.stat().st_size == 0:
                 cure = (
-                    "Delete it. Then run the command that made it with a new --checkpoint, or, for a derived table, "
-                    "delete <tables>/_derived.json and run derive."
+                    "Delete this file. If derive made it, also delete <tables>/_derived.json and run derive. If not, "
+                    "run the command that made it, with a new --checkpoint."
                 )
-                raise OSError(f"{path} is empty, but a file of a table never is. {cure}")
+                raise OSError(f"{path} is empty, so it is damaged. {cure}")
     return table
 
 

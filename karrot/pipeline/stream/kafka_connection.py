@@ -82,7 +82,7 @@ class StartingOffsets:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
-            raise ValueError(f"{text!r} is neither earliest, latest nor a moment like 2026-11-21T12:00:00Z") from None
+            raise ValueError(f"{text!r} is not a start: write earliest, latest or e.g. 2026-11-21T12:00:00Z") from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         # If a partition has no records since that time, the stream starts with its next record.
         self.options = {

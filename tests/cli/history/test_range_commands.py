@@ -380,7 +380,7 @@ def test_a_time_may_be_relative_and_the_environment_may_name_the_tables(tables: 
             2,
             "run karrot pipeline derive (after karrot pipeline offsets)",
         ),
-        (["timeseries", *DAY, "--group", "orders/eu svc"], 2, "is in prod, test: choose one with --cluster"),
+        (["timeseries", *DAY, "--group", "orders/eu svc"], 2, "is in the clusters prod, test: choose one"),
         (
             ["timeseries", *DAY, "--group", "g", "--metric", "lags"],
             2,
@@ -407,7 +407,7 @@ def test_a_name_in_a_sentence_cannot_control_the_terminal(tmp_path: Path) -> Non
     write_rows(directory, "lag_minute", [lag_minute_row(1, 5, cluster=cluster) for cluster in clusters])
     asked = ["timeseries", "--group", "g"]
     [told] = run(directory, *asked, *DAY).stderr.splitlines()
-    assert told == r"karrot: 'g' is in \x1b]0;pwned\x07\x1b[2Jb, a, c\nd: choose one with --cluster"
+    assert told == r"karrot: 'g' is in the clusters \x1b]0;pwned\x07\x1b[2Jb, a, c\nd: choose one with --cluster"
     for command in (asked, ["incidents"], ["incidents", "--group", "nobody\x1b"], ["describe", "--group", "g"]):
         [line] = run(directory, *command).stderr.splitlines()
         assert r"\x1b[2Jtables" in line

@@ -18,7 +18,7 @@ _FILES = ["--source", "parquet", "--input", "there"]
         (["--source", "parquet"], "--source parquet needs --input"),
         ([*_FILES, "--json-topic", "t"], "--json-topic needs --source kafka"),
         (["--source", "kafka", "--bootstrap-servers", "localhost"], "--bootstrap-servers"),
-        ([*_KAFKA, "--starting", "yesterday"], "'yesterday' is neither earliest, latest nor a moment"),
+        ([*_KAFKA, "--starting", "yesterday"], "'yesterday' is not a start: write earliest, latest or"),
         ([*_KAFKA, "--ends-every", "often"], "--ends-every"),
         ([*_KAFKA, "--trigger", "often"], "--trigger is 'often': it must be a duration such as 10 seconds"),
         ([*_KAFKA, "--input", "there"], "--input needs --source parquet"),

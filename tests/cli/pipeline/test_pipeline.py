@@ -23,7 +23,7 @@ def test_a_machine_without_java_gets_the_package_to_install(tmp_path: Path) -> N
         2,
         (
             "karrot: Spark needs Java 17 or newer (Debian: default-jre-headless), and there is no java on the PATH: "
-            "install it.\n"
+            "install Java.\n"
         ),
     )
 
@@ -38,7 +38,7 @@ def test_an_old_java_is_refused(tmp_path: Path, told: str, said: str) -> None:
     java.chmod(0o755)
     assert _ingest(env={"JAVA_HOME": str(tmp_path), "PYSPARK_GATEWAY_PORT": None}) == (
         2,
-        f"karrot: Spark needs Java 17 or newer, and {java} {said}: set JAVA_HOME to a newer one.\n",
+        f"karrot: Spark needs Java 17 or newer, and {java} {said}: set JAVA_HOME to a newer Java.\n",
     )
 
 

@@ -275,7 +275,7 @@ def test_the_lag_of_every_minute_is_read_from_the_pipelines_tables(tables: Path)
     unclear = run(*TRACKING, *THEN, *asked)
     assert (unclear.exit_code, unclear.stderr) == (
         2,
-        "karrot: 'orders' is in prod, test: choose one with --burrow-cluster\n",
+        "karrot: 'orders' is in the clusters prod, test: choose one with --burrow-cluster\n",
     )
 
 

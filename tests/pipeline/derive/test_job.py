@@ -279,8 +279,8 @@ def test_an_empty_file_is_refused_and_not_read_as_having_no_rows(spark: SparkSes
     _land(spark, tables, "b-1", [event_row(60, "ok")])
     [file] = Path(tables.directory, "events", f"day={DAY}", "batch_id=b-0").glob("*.parquet")
     file.write_bytes(b"")
-    with pytest.raises(OSError, match="is empty, but a file of a table never is"):
+    with pytest.raises(OSError, match="is empty, so it is damaged"):
         derive(spark, tables, DeriveRules())
-    with pytest.raises(OSError, match="is empty, but a file of a table never is"):
+    with pytest.raises(OSError, match="is empty, so it is damaged"):
         compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
     assert file.exists()

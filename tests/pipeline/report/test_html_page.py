@@ -276,11 +276,13 @@ def test_a_consumer_with_enough_margin_is_not_reported() -> None:
 @pytest.mark.parametrize(
     ("cause", "said"),
     [
-        ("hot_partition", ("Look for a hot key in partition 3 of t. It had 80 % of the lag of orders of prod for 2 h, "
-                          "and its owner kept up with the other partitions. More consumers do not help.")),
-        ("slow_owner", ("Look at the consumer o-1 before you add consumers. Partition 3 of t was the worst. It had "
-                       "80 % of the lag of orders of prod for 2 h, and its owner's other partitions lagged too.")),
-        (None, ("Look at partition 3 of t. It had 80 % of the lag of orders of prod for 2 h. "
+        ("hot_partition", ("Look for a hot key in partition 3 of t. The partition had 80 % of the lag of orders "
+                          "of prod for 2 h, and its owner kept up with the other partitions. "
+                          "More consumers do not help.")),
+        ("slow_owner", ("Look at the consumer o-1 before you add consumers. Partition 3 of t was the worst. "
+                       "The partition had 80 % of the lag of orders of prod for 2 h, "
+                       "and its owner's other partitions lagged too.")),
+        (None, ("Look at partition 3 of t. The partition had 80 % of the lag of orders of prod for 2 h. "
                "Its owner has no other partition, so the cause is a hot key or a slow consumer.")),
     ],
 )  # fmt: skip
@@ -313,11 +315,11 @@ def test_missing_data_are_reported() -> None:
     assert [step.partition(". ")[2] for step in told] == [
         (
             "One incident ended because no more events of the group came. Set send-close = true in Burrow's notifier. "
-            "If it is set, Burrow or the connection to Karrot was down."
+            "If this option is set, Burrow or the connection to Karrot was down."
         ),
         "No event came on Wed 18 Nov.",
         "Lines of the archive: 2 could not be used and 40 are missing from their segments.",
-        "Lag in seconds was known in only 10 % of the minutes, and the budget counts only these.",
+        "Lag in seconds was known in only 10 % of the minutes. The budget counts only these minutes.",
     ]
 
 

@@ -63,7 +63,7 @@ def test_an_empty_file_counts_as_damage_and_not_as_a_day_without_rows(spark: Spa
     assert sound(tables.read(spark, "status_intervals")).count() == 1
     file = Path(tables.path("status_intervals", f"day={_DAY}", "status_intervals.parquet"))
     file.write_bytes(b"")
-    with pytest.raises(OSError, match=f"{file} is empty, but a file of a table never is. Delete it."):
+    with pytest.raises(OSError, match=f"{file} is empty, so it is damaged. Delete this file."):
         sound(tables.read(spark, "status_intervals"))
     file.unlink()
     assert sound(tables.read(spark, "rates_minute")).count() == 0

@@ -58,5 +58,5 @@ def test_a_topic_is_read_from_its_start_its_end_or_a_moment() -> None:
     assert [
         StartingOffsets(text).options for text in ("2026-11-21T12:00:00Z", "2026-11-21T13:00+01:00", "2026-11-21T12:00")
     ] == ([ms, ms, ms])
-    with pytest.raises(ValueError, match="'yesterday' is neither earliest, latest nor a moment"):
+    with pytest.raises(ValueError, match="'yesterday' is not a start: write earliest, latest or"):
         StartingOffsets("yesterday")
