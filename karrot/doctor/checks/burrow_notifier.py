@@ -2,11 +2,11 @@
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from karrot.burrow.client import NotifierModule
-from karrot.doctor.checks import Said, check, fault, note, only_if, warn
+from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot_types import WEBHOOK_PATH, BurrowSeen, ReadWebhook
 from karrot.text import counted_plain, some
 
@@ -231,5 +231,5 @@ def _section(name: str) -> str:
     return f"[notifier.{name}]"
 
 
-CHECKS = (notifier, threshold, send_close, method, url, webhook, template, timeout, noverify, allowlist, unseen)
-"""Each takes a `BurrowSeen`."""
+CHECKS: Sequence[Check[[BurrowSeen]]] = [each for each in tuple(globals().values()) if isinstance(each, Check)]
+"""Every check of this module, in its order."""

@@ -1,9 +1,9 @@
 """Checks what Burrow reads and stores, which decides whether its verdicts are right."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from karrot.doctor.checks import Said, check, fault, note, only_if, warn
+from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot_types import BurrowSeen
 from karrot.event import LagEvent, Status, has_burrow_name
 from karrot.text import counted_plain, some
@@ -231,19 +231,5 @@ def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
     return any(0 <= span < (cluster.offset_refresh if cluster else 10) for span in spans_s)
 
 
-CHECKS = (
-    ready,
-    release,
-    zookeeper,
-    lists,
-    cluster_names,
-    kafka_version,
-    watched_groups,
-    start_latest,
-    refresh,
-    window,
-    expire_group,
-    self_lag,
-    odd_names,
-)
-"""Each takes a `BurrowSeen`."""
+CHECKS: Sequence[Check[[BurrowSeen]]] = [each for each in tuple(globals().values()) if isinstance(each, Check)]
+"""Every check of this module, in its order."""

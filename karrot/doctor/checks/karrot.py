@@ -1,8 +1,8 @@
 """Checks Karrot itself: whether it stores the events that it gets, and delivers them to its reporters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from karrot.doctor.checks import Said, check, fault, note, only_if, warn
+from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot_types import KarrotSeen
 from karrot.known_problems import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
 from karrot.text import counted_plain
@@ -187,19 +187,5 @@ def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
             yield note(f"{told}, the newest at {newest.received_at}: {newest.detail}", remedy)
 
 
-CHECKS = (
-    log_writable,
-    components,
-    reporters,
-    dropped,
-    templates_refused,
-    credentials,
-    bodies,
-    not_stored,
-    silence,
-    series_dropped,
-    damage,
-    exporter,
-    published_twice,
-)
-"""Each takes a `KarrotSeen`."""
+CHECKS: Sequence[Check[[KarrotSeen]]] = [each for each in tuple(globals().values()) if isinstance(each, Check)]
+"""Every check of this module, in its order."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import mean, median
 
-from karrot.doctor.checks import Said, check, fault, note, only_if, warn
+from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
 from karrot.doctor.snapshot_types import BurrowSeen, KarrotSeen, ReadGroupEvent
 from karrot.event import GroupKey, has_burrow_name
 from karrot.text import counted_plain, some
@@ -228,16 +228,7 @@ def _take_turns(events: Sequence[ReadGroupEvent]) -> bool:
     return False
 
 
-CHECKS = (
-    stale_after,
-    expire_cache,
-    silent_notifier,
-    only_bad,
-    missing_groups,
-    lag,
-    send_interval,
-    two_burrows,
-    expected_clusters,
-    resync,
-)
-"""Each takes a `BurrowSeen` and a `KarrotSeen`."""
+CHECKS: Sequence[Check[[BurrowSeen, KarrotSeen]]] = [
+    each for each in tuple(globals().values()) if isinstance(each, Check)
+]
+"""Every check of this module, in its order."""
