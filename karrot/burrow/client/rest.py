@@ -7,7 +7,6 @@ from typing import Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from urllib3 import PoolManager
 
 from karrot.burrow.client import replies
 from karrot.burrow.client.http import (
@@ -56,12 +55,11 @@ class Burrow:
         *,
         timeout_s: float = 5.0,
         asking: Asking | None = None,
-        pool: PoolManager | None = None,
         now_ms: WallMs = wall_ms,
     ) -> None:
         self.url = url.rstrip("/")
         self._asking = asking or Asking(timeout_s=timeout_s)
-        self._pool = pool or self._asking.pool()
+        self._pool = self._asking.pool()
         self._now_ms = now_ms
 
     def close(self) -> None:

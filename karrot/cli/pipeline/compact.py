@@ -23,12 +23,9 @@ def compact(directory: str, master: str | None, conf: dict[str, str], keep: time
 
     You can run it at the same time as ingest, but not at the same time as derive or another compact.
     """
-    spark = started("compact", master, conf)
-    from karrot.pipeline.store import compact as job
+    with started("compact", master, conf) as spark:
+        from karrot.pipeline.store import compact as job
 
-    try:
         done = job.compact(spark, tables_in(spark, directory), keep=keep, today=datetime.now(UTC).date())
-    finally:
-        spark.stop()
     dropped = counted_plain(len(done.dropped), "day")
     click.echo(f"merged {counted_plain(done.files_before, 'file')} into {done.files_after}, dropped {dropped}")

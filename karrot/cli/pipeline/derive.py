@@ -49,18 +49,12 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
     either the old or the new version of a day in a table. Do not run the command twice at the same time on the same
     tables.
     """
-    spark = started("derive", master, conf)
-    from karrot.pipeline.derive import job
-    from karrot.pipeline.derive.slo_daily import Objective
+    with started("derive", master, conf) as spark:
+        from karrot.pipeline.derive import job
+        from karrot.pipeline.derive.slo_daily import Objective
 
-    rules = job.DeriveRules(
-        asked["silence"], asked["longest_gap"], Objective(asked["target_seconds"], asked["objective"])
-    )
-    only = [day.date() for day in asked["only"]]
-    try:
-        days = job.derive(
-            spark, tables_in(spark, directory), rules, only=only, on_progress=partial(click.echo, err=True)
-        )
-    finally:
-        spark.stop()
+        objective = Objective(asked["target_seconds"], asked["objective"])
+        rules = job.DeriveRules(asked["silence"], asked["longest_gap"], objective)
+        only, tell = [day.date() for day in asked["only"]], partial(click.echo, err=True)
+        days = job.derive(spark, tables_in(spark, directory), rules, only=only, on_progress=tell)
     click.echo(f"derived {counted_plain(len(days), 'day')}, {days[0]} to {days[-1]}" if days else "nothing changed")

@@ -35,24 +35,21 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
     read.
     """
     source = event_source_of(asked)
-    spark = started("ingest", master, conf)
-    from karrot.pipeline.ingest.job import Ingest
-    from karrot.pipeline.store.tables import Tables
-
     follow, as_json = asked["follow"], asked["as_json"]
-    job = Ingest(
-        spark,
-        source(),
-        Tables(directory),
-        checkpoint=asked["checkpoint"] or "",
-        tell=click.echo if follow and not as_json else lambda _summary: None,
-    )
-    stop = threading.Event()
-    if follow:
-        end_on_signals(stop)
-    try:
+    with started("ingest", master, conf) as spark:
+        from karrot.pipeline.ingest.job import Ingest
+        from karrot.pipeline.store.tables import Tables
+
+        job = Ingest(
+            spark,
+            source(),
+            Tables(directory),
+            checkpoint=asked["checkpoint"] or "",
+            tell=click.echo if follow and not as_json else lambda _summary: None,
+        )
+        stop = threading.Event()
+        if follow:
+            end_on_signals(stop)
         with errors_as_sentences(asked):
             total = job.run(asked["trigger"] if follow else None, stop)
-    finally:
-        spark.stop()
     click.echo(json.dumps(total.as_dict()) if as_json else str(total))

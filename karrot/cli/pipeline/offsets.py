@@ -75,17 +75,14 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
     """
     work = _Kafka.of(asked) if asked["source"] == KAFKA else _Files.of(asked)
     work.require_answer()
-    spark = started("offsets", master, conf)
-    from karrot.pipeline.store.tables import Tables
+    with started("offsets", master, conf) as spark:
+        from karrot.pipeline.store.tables import Tables
 
-    stop = threading.Event()
-    if asked["follow"]:
-        end_on_signals(stop)
-    try:
+        stop = threading.Event()
+        if asked["follow"]:
+            end_on_signals(stop)
         with errors_as_sentences(asked):
             total = work.run(spark, Tables(directory), stop)
-    finally:
-        spark.stop()
     click.echo(json.dumps(total.as_dict()) if asked["as_json"] else str(total))
 
 

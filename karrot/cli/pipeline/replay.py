@@ -114,17 +114,15 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
     since, until = given["first"], given["last"]
     if since and until and since >= until:
         raise Refused(f"--from {to_minute(since)} is not before --to {to_minute(until)}")
-    spark = started("replay", master, conf)
-    from karrot.pipeline.replay import job
-    from karrot.pipeline.store.tables import Tables
+    with started("replay", master, conf) as spark:
+        from karrot.pipeline.replay import job
+        from karrot.pipeline.store.tables import Tables
 
-    request = job.ReplayRequest(**given, clusters=asked["clusters"], groups=asked["groups"])
-    try:
-        done = job.replay(spark, Tables(directory), request, asked["output"])
-    except job.NothingToReplayError as error:
-        raise NotDone(str(error)) from error
-    finally:
-        spark.stop()
+        request = job.ReplayRequest(**given, clusters=asked["clusters"], groups=asked["groups"])
+        try:
+            done = job.replay(spark, Tables(directory), request, asked["output"])
+        except job.NothingToReplayError as error:
+            raise NotDone(str(error)) from error
     print_lines([json_line(replayed_json(done))] if asked["as_json"] else replayed_lines(done))
 
 

@@ -42,19 +42,17 @@ def report(  # noqa: PLR0917 (click calls it by name)
         raise Refused(f"--from {first:%Y-%m-%d} is after --to {last:%Y-%m-%d}")
     if first and last and last - first >= _LONGEST:
         raise Refused(f"--from {first:%Y-%m-%d} to {last:%Y-%m-%d}: a report has at most {_LONGEST.days:,} days")
-    spark = started("report", master, conf)
-    from karrot.pipeline.report import job
-    from karrot.pipeline.report.html_page import page
-    from karrot.pipeline.store.tables import Tables
+    with started("report", master, conf) as spark:
+        from karrot.pipeline.report import job
+        from karrot.pipeline.report.html_page import page
+        from karrot.pipeline.store.tables import Tables
 
-    tables = Tables(directory)
-    try:
-        period = job.period_of(spark, tables, first and first.date(), last and last.date())
-        findings = job.find(spark, tables, period)
-    except job.NothingToReportError as error:
-        raise Refused(str(error)) from error
-    finally:
-        spark.stop()
+        tables = Tables(directory)
+        try:
+            period = job.period_of(spark, tables, first and first.date(), last and last.date())
+            findings = job.find(spark, tables, period)
+        except job.NothingToReportError as error:
+            raise Refused(str(error)) from error
     written = page(findings, made_at=datetime.now(UTC))
     try:
         output.write_text(written.html, encoding="utf-8")

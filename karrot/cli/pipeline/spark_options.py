@@ -5,7 +5,8 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,8 +62,9 @@ spark_options = option_set(
 """The options of every job."""
 
 
-def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSession":
-    """Start a Spark session for a job. Raises Refused if Spark cannot run."""
+@contextmanager
+def started(job: str, master: str | None, conf: Mapping[str, str]) -> Iterator["SparkSession"]:
+    """Start a Spark session for a job, and stop it after the job. Raises Refused if Spark cannot run."""
     from karrot.pipeline.spark_session import SparkUnavailable, session
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it also raises its errors
@@ -73,7 +75,10 @@ def started(job: str, master: str | None, conf: Mapping[str, str]) -> "SparkSess
         _on_signals(*before)
         raise Refused(str(error)) from error
     _on_signals(partial(_halt, spark), partial(_halt, spark))
-    return spark
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def _on_signals(*handlers: Any) -> list[Any]:

@@ -69,26 +69,24 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
     The exit code is 1 if the command failed or, with --once, if it could not deliver a line.
     """
     deliver = valid(partial(_delivery, asked["webhook"]))
-    spark = started("stale", master, conf)
-    from pyspark.errors import StreamingQueryException
+    with started("stale", master, conf) as spark:
+        from pyspark.errors import StreamingQueryException
 
-    from karrot.pipeline.stale.alert_job import StaleAlerts
-    from karrot.pipeline.store.tables import Tables
-    from karrot.pipeline.stream.query_runner import run_queries
+        from karrot.pipeline.stale.alert_job import StaleAlerts
+        from karrot.pipeline.store.tables import Tables
+        from karrot.pipeline.stream.query_runner import run_queries
 
-    tables, stop, troubled = Tables(directory), threading.Event(), list["DeliverySummary"]()
-    checkpoint = asked["checkpoint"] or tables.checkpoint("stale")
-    since = (datetime.now(UTC) - asked["look_back"]).date()
-    job = StaleAlerts(spark, tables, checkpoint, asked["length"], since, deliver, partial(_tell, troubled))
-    if not asked["once"]:
-        end_on_signals(stop)
-    try:
+        tables, stop, troubled = Tables(directory), threading.Event(), list["DeliverySummary"]()
+        checkpoint = asked["checkpoint"] or tables.checkpoint("stale")
+        since = (datetime.now(UTC) - asked["look_back"]).date()
+        job = StaleAlerts(spark, tables, checkpoint, asked["length"], since, deliver, partial(_tell, troubled))
+        if not asked["once"]:
+            end_on_signals(stop)
         say_if_empty(spark, tables, once=asked["once"])
-        run_queries([job.start(None if asked["once"] else asked["trigger"])], stop=stop, follow=not asked["once"])
-    except StreamingQueryException as error:
-        raise NotDone(why_it_failed(str(error))) from error
-    finally:
-        spark.stop()
+        try:
+            run_queries([job.start(None if asked["once"] else asked["trigger"])], stop=stop, follow=not asked["once"])
+        except StreamingQueryException as error:
+            raise NotDone(why_it_failed(str(error))) from error
     if asked["once"] and troubled:
         raise NotDone(f"{troubled[-1].unsent} lines were not delivered, run again: {troubled[-1].trouble}")
 

@@ -75,20 +75,17 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     source = event_source_of(asked)
     asked["directory"] = asked["directory"] or _beside(asked["archive"])
     every = None if asked["once"] else asked["trigger"] or f"{options.interval_s if options else 30} seconds"
-    spark = started("stream", master, conf)
-    from karrot.pipeline.stream.query_runner import run_queries
-
     stop, lost = threading.Event(), list["Published"]()
-    if every is not None:
-        # After the session has started: its own handler would interrupt a call to the JVM.
-        end_on_signals(stop)
-    jobs: list[Ingest | Fanout] = [_ingest(spark, source(), asked)] if _TABLES in destinations else []
-    jobs += [_fanout(spark, source(), options, asked, stop=stop, lost=lost)] if options else []
-    try:
+    with started("stream", master, conf) as spark:
+        from karrot.pipeline.stream.query_runner import run_queries
+
+        if every is not None:
+            # After the session has started: its own handler would interrupt a call to the JVM.
+            end_on_signals(stop)
+        jobs: list[Ingest | Fanout] = [_ingest(spark, source(), asked)] if _TABLES in destinations else []
+        jobs += [_fanout(spark, source(), options, asked, stop=stop, lost=lost)] if options else []
         with errors_as_sentences(asked):
             run_queries([each.start(every) for each in jobs], stop=stop, follow=every is not None)
-    finally:
-        spark.stop()
     if lost and every is None:
         raise NotDone(str(lost[-1]))
 
