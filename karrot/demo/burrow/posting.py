@@ -1,9 +1,8 @@
 """Posts the fake Burrow's notifications over real HTTP, as Burrow's Go client does."""
 
-import base64
 import select
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -17,6 +16,7 @@ from karrot.demo.burrow.fake_burrow import FakeBurrow, Post
 _log = structlog.get_logger(__name__)
 
 _IDLE_CONNECTIONS = 2
+_TIMEOUT_S = 5.0
 _STALE_MS = 10_000
 _SLICE_MS = 100
 
@@ -29,29 +29,23 @@ class HttpSender:
     """Burrow's HTTP notifier: it keeps two idle connections, opens more when these are busy, and never retries.
 
     With an idempotency key, if a reused connection breaks, the request is repeated on a new one, as Go does.
-    ``timeout`` is in seconds and applies to each wait on the socket. Safe to use from several threads.
+    Safe to use from several threads.
     """
 
     def __init__(
         self,
         url: str,
         *,
-        username: str | None = None,
-        password: str = "",
         idempotency_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = 5.0,
     ) -> None:
         parts = urlsplit(url)
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connect: Callable[[], HTTPConnection] = lambda: kind(parts.hostname or "", parts.port, timeout=timeout)
+        self._connect: Callable[[], HTTPConnection] = lambda: kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._headers = {"User-Agent": "Go-http-client/1.1", "Content-Type": "application/json"}
-        if username is not None:
-            self._headers["Authorization"] = f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
         if idempotency_key is not None:
             self._headers["Idempotency-Key"] = idempotency_key
-        self._headers |= {"Accept-Encoding": "gzip"} | dict(headers or {})
+        self._headers["Accept-Encoding"] = "gzip"
         self._may_repeat = idempotency_key is not None
         self._idle: list[HTTPConnection] = []
         self._lock = threading.Lock()

@@ -9,7 +9,7 @@ from math import ceil
 from typing import NamedTuple
 
 from karrot.event import GroupKey
-from karrot.reporters.cloudwatch.datum_limits_and_batches import MAX_BYTES, MAX_DATA
+from karrot.reporters.cloudwatch.datum_limits_and_batches import MAX_DATA
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 from karrot.text import counted
 
@@ -18,13 +18,10 @@ HOURS_A_MONTH = 730
 
 _METRIC_TIERS = ((10_000, 0.30), (240_000, 0.10), (750_000, 0.05), (None, 0.02))  # how many metrics at which price
 _CALL = 0.01 / 1000
-_ALARM = 0.10
-_HIGH_RESOLUTION_ALARM = 0.30
-_DATUM_BYTES = 250  # with names of 20 characters; only above 900 bytes does size limit the data of a call
 
 
 class Estimate(NamedTuple):
-    """A month of metrics, calls and alarms, and the cost of each in US dollars.
+    """A month of metrics and calls, and the cost of each in US dollars.
 
     The estimate is the maximum cost for the settings: a metric is billed only for the hours in which it has data, and a
     send with fewer values may need fewer calls.
@@ -33,15 +30,13 @@ class Estimate(NamedTuple):
     groups: int
     metrics: int
     calls: int
-    alarms: int
     metrics_usd: float
     calls_usd: float
-    alarms_usd: float
 
     @property
     def total_usd(self) -> float:
-        """The sum of the three costs."""
-        return self.metrics_usd + self.calls_usd + self.alarms_usd
+        """The sum of both costs."""
+        return self.metrics_usd + self.calls_usd
 
     def sentences(self) -> tuple[str, ...]:
         """The estimate in sentences: one for each item on the bill, and one for the total."""
@@ -50,7 +45,6 @@ class Estimate(NamedTuple):
         return (
             f"{metrics}: at most {_usd(self.metrics_usd)}",
             f"{counted(self.calls, 'call')} of PutMetricData: at most {_usd(self.calls_usd)}",
-            *([f"{counted(self.alarms, 'alarm')}: {_usd(self.alarms_usd)}"] if self.alarms else ()),
             f"together at most {_usd(self.total_usd)} a month ({prices})",
         )
 
@@ -73,31 +67,24 @@ def monthly_estimate(
     clusters: int,
     interval_s: int,
     layouts: Collection[Layout],
-    *,
-    alarms: int = 0,
-    high_resolution_alarms: int = 0,
-    data_per_call: int = MAX_DATA,
-    datum_bytes: int = _DATUM_BYTES,
 ) -> Estimate:
     """The cost of a month of ``groups`` groups in ``clusters`` clusters, if every group has an event in every interval.
 
-    The heartbeat of each cluster is a metric too. Set ``data_per_call`` below CloudWatch's limit only for comparisons.
+    The heartbeat of each cluster is a metric too. A call is taken to be full, because only data with very long names
+    would exceed its limit of bytes.
     """
     count = 0
     if Layout.DIMENSIONS in layouts:
         count += groups * len(set(metrics)) + clusters
     if Layout.LEGACY in layouts:
         count += groups
-    calls_per_flush = ceil(count / min(data_per_call, MAX_BYTES // datum_bytes))
-    calls = calls_per_flush * ceil(HOURS_A_MONTH * 3600 / interval_s)
+    calls = ceil(count / MAX_DATA) * ceil(HOURS_A_MONTH * 3600 / interval_s)
     return Estimate(
         groups=groups,
         metrics=count,
         calls=calls,
-        alarms=alarms + high_resolution_alarms,
         metrics_usd=_metrics_usd(count),
         calls_usd=calls * _CALL,
-        alarms_usd=alarms * _ALARM + high_resolution_alarms * _HIGH_RESOLUTION_ALARM,
     )
 
 

@@ -6,29 +6,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.event import GroupKey
-from karrot.reporters.cloudwatch.costs import Estimate, bill, monthly_estimate
+from karrot.reporters.cloudwatch.costs import bill, monthly_estimate
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 
 LAG, DIMENSIONS = [GroupMetricName.LAG], [Layout.DIMENSIONS]
 
 
 @pytest.mark.parametrize(
-    ("groups", "metrics", "calls_of_20", "calls_of_1000"),
+    ("groups", "metrics", "calls"),
     [
-        (10, 3.00, (0.88, 0.44), (0.88, 0.44)),
-        (100, 30.00, (4.38, 2.19), (0.88, 0.44)),
-        (1_000, 300.00, (43.80, 21.90), (0.88, 0.44)),
-        (10_000, 3_000.00, (438.00, 219.00), (8.76, 4.38)),
+        (10, 3.00, (0.88, 0.44)),
+        (100, 30.00, (0.88, 0.44)),
+        (1_000, 300.00, (0.88, 0.44)),
+        (10_000, 3_000.00, (8.76, 4.38)),
     ],
 )
 def test_a_metric_per_group_has_the_price_of_the_price_list(
-    groups: int, metrics: float, calls_of_20: tuple[float, float], calls_of_1000: tuple[float, float]
+    groups: int, metrics: float, calls: tuple[float, float]
 ) -> None:
-    for data_per_call, costs in ((20, calls_of_20), (1000, calls_of_1000)):
-        for interval_s, cost in zip((30, 60), costs, strict=True):
-            made = monthly_estimate(groups, LAG, 0, interval_s, DIMENSIONS, data_per_call=data_per_call)
-            assert round(made.metrics_usd, 2) == metrics
-            assert round(made.calls_usd, 2) == cost
+    for interval_s, cost in zip((30, 60), calls, strict=True):
+        made = monthly_estimate(groups, LAG, 0, interval_s, DIMENSIONS)
+        assert round(made.metrics_usd, 2) == metrics
+        assert round(made.calls_usd, 2) == cost
 
 
 @pytest.mark.parametrize(
@@ -53,22 +52,11 @@ def test_metrics_layouts_and_heartbeats_are_counted(
     assert monthly_estimate(100, metrics, 2, 30, layouts).metrics == count
 
 
-def test_large_data_need_more_calls() -> None:
-    assert monthly_estimate(1000, LAG, 0, 3600, DIMENSIONS, datum_bytes=4_500).calls == 5 * 730
-
-
-def test_alarms_cost_more_in_high_resolution() -> None:
-    made = monthly_estimate(0, LAG, 0, 30, DIMENSIONS, alarms=2, high_resolution_alarms=2)
-    assert made._replace(alarms_usd=0) == Estimate(0, 0, 0, 4, 0, 0, 0)
-    assert made.alarms_usd == made.total_usd == pytest.approx(0.80)
-
-
 def test_an_estimate_is_printed_as_sentences() -> None:
-    assert monthly_estimate(1000, LAG, 1, 30, DIMENSIONS, alarms=1).sentences() == (
+    assert monthly_estimate(1000, LAG, 1, 30, DIMENSIONS).sentences() == (
         "1,001 metrics of 1,000 consumer groups: at most 300.30 USD",
         "175,200 calls of PutMetricData: at most 1.75 USD",
-        "1 alarm: 0.10 USD",
-        "together at most 302.15 USD a month (list prices of us-east-1, November 2026, without the free tier)",
+        "together at most 302.05 USD a month (list prices of us-east-1, November 2026, without the free tier)",
     )
 
 
