@@ -9,7 +9,7 @@ same as those that the service shows, computed by the same code, so readers need
 the text that was received, byte for byte.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Literal
 
 import msgspec
@@ -19,11 +19,11 @@ from karrot.event import Kind, PartitionLag, Source
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.group_state import summarize
 from karrot.signals import Signals
+from karrot.text import EPOCH
 
 VERSION: Literal[1] = 1
 """The version of the format. It changes when a key is removed or changes its meaning. Keys may be added at the end."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -118,7 +118,7 @@ def line_of(stored: StoredEvent) -> EventLine:
         status=event.status_text,
         kind=summary.kind,
         incident_id=event.incident_id,
-        incident_start_ms=None if began is None else (began - _EPOCH) // _MILLISECOND,
+        incident_start_ms=None if began is None else (began - EPOCH) // _MILLISECOND,
         total_lag=summary.total_lag,
         max_lag=summary.max_lag,
         scalable_lag=signals.scalable_lag,

@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 LAST_SECOND = 253_402_300_799
 """The last second of the year 9999, which is the last one that Python's dates have."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The time that counts as 0 in epoch seconds and milliseconds."""
+
 _LONGEST_NAME = 256
 _NAMED = 3
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
@@ -122,7 +124,7 @@ def iso(when: datetime) -> str:
 
 def iso_ms(epoch_ms: int) -> str:
     """``2026-11-21T16:04:05.250Z``: milliseconds since 1970 in JSON, always with three decimals."""
-    when = _EPOCH + timedelta(milliseconds=epoch_ms)
+    when = EPOCH + timedelta(milliseconds=epoch_ms)
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -6,7 +6,8 @@ from enum import StrEnum
 
 from karrot.event import GroupKey, Incident
 from karrot.history.duckdb_reader import Duck, Row, Table
-from karrot.history.moments import EPOCH, moment_of
+from karrot.history.moments import moment_of
+from karrot.text import EPOCH
 
 _OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"
 

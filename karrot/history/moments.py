@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from karrot.event import TimeRange
 from karrot.settings import types
+from karrot.text import EPOCH
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 IN_SPAN = "epoch_ms(minute) >= $start AND epoch_ms(minute) < $end"
 """An SQL condition for the minutes of a time range. `bounds` makes its parameters."""

@@ -3,14 +3,13 @@
 import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from karrot.burrow.rules import evaluate_group, group_status
 from karrot.event import Kind, LagEvent, OpenIncident, PartitionLag, Source, Status, TopicPartition
+from karrot.text import EPOCH
 from karrot.watch.cluster_interface import Description
 from karrot.watch.rings import Rings
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def verdict(
@@ -56,7 +55,7 @@ class Incidents:
             self.open.pop(event.consumer, None)
         if incident is None or event.kind is Kind.DELETED:  # Burrow sends no close when a group is deleted
             return event
-        start = _EPOCH + timedelta(milliseconds=incident.start_ms)
+        start = EPOCH + timedelta(milliseconds=incident.start_ms)
         return event._replace(incident_id=incident.id, incident_start=start)
 
 

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from itertools import count
 from random import Random
@@ -24,10 +24,10 @@ from karrot.demo.burrow.offsets_consumer import OffsetsConsumer, StorageSettings
 from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.demo.simulated_kafka import ConsumerGroup
 from karrot.event import GroupKey, LagEvent, Status
+from karrot.text import EPOCH
 
 HISTORY_SECONDS = 40.0
 """The groups begin to commit this many simulated seconds before the start, so their windows are full at the start."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEAD, _TAIL = b'{"Event":', b"}"
 _ESCAPED = (
     (b"<", rb"\u003c"),
@@ -247,7 +247,7 @@ def posted(verdict: LagEvent, sent: SentNotification) -> Post:
     incident = sent.incident
     if incident is None:
         return Post(verdict, sent.is_close)
-    start = _EPOCH + timedelta(milliseconds=incident.start_ms)
+    start = EPOCH + timedelta(milliseconds=incident.start_ms)
     return Post(verdict._replace(incident_id=incident.id, incident_start=start), sent.is_close)
 
 

@@ -30,6 +30,11 @@ def struct(**columns: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
+_GROUP: Final = {"cluster": STRING, "consumer": STRING}
+_PARTITION_MINUTE: Final = {**_GROUP, "topic": STRING, "partition": INT, "minute": TIME}
+_RECORD: Final = {"log_partition": INT, "log_offset": LONG, "log_ts": TIME, "log_ts_ms": LONG}
+
+
 # --- What ingest writes ---
 
 EVENTS: Final = struct(
@@ -113,8 +118,7 @@ RAW_BYTES: Final = 64 * 1024
 # --- What offsets writes: Kafka's own records of commits, and log ends ---
 
 COMMITS: Final = struct(
-    cluster=STRING,
-    consumer=STRING,
+    **_GROUP,
     topic=STRING,
     partition=INT,
     version=INT,
@@ -126,10 +130,7 @@ COMMITS: Final = struct(
     expire_ts=TIME,
     expire_ts_ms=LONG,
     tombstone=BOOLEAN,
-    log_partition=INT,
-    log_offset=LONG,
-    log_ts=TIME,
-    log_ts_ms=LONG,
+    **_RECORD,
 )
 """One row per record of ``__consumer_offsets`` that commits an offset or, as a tombstone, deletes it.
 
@@ -138,8 +139,7 @@ sets. ``commit_ts`` can be any time. ``version`` is the version of the record's 
 """
 
 MEMBERS: Final = struct(
-    cluster=STRING,
-    consumer=STRING,
+    **_GROUP,
     version=INT,
     protocol_type=STRING,
     generation=INT,
@@ -151,10 +151,7 @@ MEMBERS: Final = struct(
     client_host=STRING,
     topic=STRING,
     partition=INT,
-    log_partition=INT,
-    log_offset=LONG,
-    log_ts=TIME,
-    log_ts_ms=LONG,
+    **_RECORD,
 )
 """One row per member and assigned partition in a record of a group's metadata.
 
@@ -177,8 +174,7 @@ ENDS: Final = struct(
 # --- What derive writes: whole days at a time ---
 
 LAG_MINUTE: Final = struct(
-    cluster=STRING,
-    consumer=STRING,
+    **_GROUP,
     minute=TIME,
     count=LONG,
     lag_min=LONG,
@@ -212,8 +208,7 @@ INCIDENTS: Final = struct(
 )
 
 VERDICT_RUNS: Final = struct(
-    cluster=STRING,
-    consumer=STRING,
+    **_GROUP,
     run=LONG,
     kind=STRING,
     incident_id=STRING,
@@ -227,14 +222,10 @@ VERDICT_RUNS: Final = struct(
 )
 """One row per verdict run of a group. Runs are numbered from 1 each day. Incidents and intervals come from runs."""
 
-STATUS_INTERVALS: Final = struct(cluster=STRING, consumer=STRING, status=STRING, from_at=TIME, to_at=TIME)
+STATUS_INTERVALS: Final = struct(**_GROUP, status=STRING, from_at=TIME, to_at=TIME)
 
 RATES_MINUTE: Final = struct(
-    cluster=STRING,
-    consumer=STRING,
-    topic=STRING,
-    partition=INT,
-    minute=TIME,
+    **_PARTITION_MINUTE,
     produced=LONG,
     consumed=LONG,
     produce_rate=DOUBLE,
@@ -244,8 +235,7 @@ RATES_MINUTE: Final = struct(
 )
 
 SKEW_MINUTE: Final = struct(
-    cluster=STRING,
-    consumer=STRING,
+    **_GROUP,
     topic=STRING,
     minute=TIME,
     max_share=DOUBLE,
@@ -259,8 +249,7 @@ SKEW_MINUTE: Final = struct(
 """``cause`` is ``hot_partition``, ``slow_owner`` or NULL. It depends on the owner's other partitions."""
 
 SLO_DAILY: Final = struct(
-    cluster=STRING,
-    consumer=STRING,
+    **_GROUP,
     minutes_seen=LONG,
     minutes_ok=LONG,
     minutes_measured=LONG,
@@ -274,11 +263,7 @@ SLO_DAILY: Final = struct(
 """At most ``budget_minutes`` of the measured minutes (with a known lag in seconds) may be beyond the target."""
 
 OFFSETS_MINUTE: Final = struct(
-    cluster=STRING,
-    consumer=STRING,
-    topic=STRING,
-    partition=INT,
-    minute=TIME,
+    **_PARTITION_MINUTE,
     count=LONG,
     offset_sum=LONG,
     offset_first=LONG,
@@ -287,11 +272,7 @@ OFFSETS_MINUTE: Final = struct(
 """The commits of each minute. ``offset_sum`` is NULL if the sum does not fit into 64 bits."""
 
 PARTITION_LAG_MINUTE: Final = struct(
-    cluster=STRING,
-    consumer=STRING,
-    topic=STRING,
-    partition=INT,
-    minute=TIME,
+    **_PARTITION_MINUTE,
     as_of=TIME,
     committed_offset=LONG,
     committed_at=TIME,
@@ -312,8 +293,7 @@ this minute.
 """
 
 REBALANCES: Final = struct(
-    cluster=STRING,
-    consumer=STRING,
+    **_GROUP,
     generation=INT,
     at=TIME,
     members=INT,

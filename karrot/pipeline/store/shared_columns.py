@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
+
+from karrot.text import EPOCH
 
 EVENT: Final = ("seq", "log_id")
 """The columns that identify an event. The number comes first: a sort then rarely compares ``log_id``, a text."""
@@ -24,7 +26,6 @@ LOG: Final = ("cluster", "topic", "partition")
 _END_OF_TIME_MS: Final = (
     253_402_300_800_000  # the year 10000; Burrow misreads the times of some commits of Kafka 4.1 as about 8e18
 )
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY: Final = timedelta(days=1)
 _EXACT: Final = float(2**53)
 
@@ -36,7 +37,7 @@ def moment(epoch_ms: Column) -> Column:
 
 def is_possible(at: str) -> Column:
     """Whether a timestamp in a file is possible: from 1970 to a day after ``written_at``, and not NULL."""
-    is_one = F.col(at).between(F.lit(_EPOCH), F.col("written_at") + F.lit(_DAY))
+    is_one = F.col(at).between(F.lit(EPOCH), F.col("written_at") + F.lit(_DAY))
     return F.coalesce(is_one, F.lit(False))
 
 

@@ -8,11 +8,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from karrot.reporters.cloudwatch.name_encoding import MAX_DIMENSION_VALUE, MAX_METRIC_NAME
+from karrot.text import EPOCH
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.literals import StandardUnitType
@@ -44,7 +45,6 @@ MAX_DATA = 1000
 MAX_BYTES = 900_000
 """Bytes of uncompressed JSON per request. CloudWatch accepts 1 MB, and does not say which megabyte it means."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEPARATOR = len(", ")
 _TEXT = re.compile(r" *[!-~][ -~]*")  # printable ASCII, and not blank
 
@@ -80,7 +80,7 @@ class Datum:
         wire: MetricDatumTypeDef = {
             "MetricName": self.metric,
             "Value": self.value,
-            "Timestamp": _EPOCH + timedelta(milliseconds=self.timestamp_ms),
+            "Timestamp": EPOCH + timedelta(milliseconds=self.timestamp_ms),
         }
         if self.dimensions:
             wire["Dimensions"] = [{"Name": name, "Value": value} for name, value in self.dimensions]

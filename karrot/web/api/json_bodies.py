@@ -3,15 +3,14 @@
 The classes in this module define the JSON answers and their description in ``/openapi.json``.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from karrot.event import OffsetSample, PartitionLag, Source
 from karrot.eventlog.base import GroupState, Reject, StoredEvent
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from karrot.text import EPOCH
 
 
 class BadPartitions(msgspec.Struct):
@@ -159,7 +158,7 @@ def instant(epoch_ms: int | None) -> datetime | None:
     if epoch_ms is None:
         return None
     try:
-        return _EPOCH + timedelta(milliseconds=epoch_ms)
+        return EPOCH + timedelta(milliseconds=epoch_ms)
     except OverflowError:
         return None
 
