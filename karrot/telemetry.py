@@ -51,150 +51,134 @@ class Histogram(Metric):
         count(f"{self.name}_sum", value)
 
 
-CONSUMER_LAG = Metric("karrot_consumer_lag", "gauge", "Total lag over all partitions, in messages.", GROUP)
-CONSUMER_MAX_LAG = Metric(
-    "karrot_consumer_max_lag", "gauge", "Lag of the partition with the largest lag, in messages.", GROUP
-)
-CONSUMER_SCALABLE_LAG = Metric(
+def _gauge(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name, "gauge", text, labels)
+
+
+def _counter(name: str, text: str, *labels: str, known: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, "counter", text, labels, known)
+
+
+CONSUMER_LAG = _gauge("karrot_consumer_lag", "Total lag over all partitions, in messages.", *GROUP)
+CONSUMER_MAX_LAG = _gauge("karrot_consumer_max_lag", "Lag of the partition with the largest lag, in messages.", *GROUP)
+CONSUMER_SCALABLE_LAG = _gauge(
     "karrot_consumer_scalable_lag",
-    "gauge",
     "Total lag minus the lag of STOP, STALL and REWIND partitions, in messages. More consumers can reduce this lag.",
-    GROUP,
+    *GROUP,
 )
-CONSUMER_LAG_SECONDS = Metric(
+CONSUMER_LAG_SECONDS = _gauge(
     "karrot_consumer_lag_seconds",
-    "gauge",
     "Age of the oldest message that the group has not read on the max-lag partition, in seconds.",
-    GROUP,
+    *GROUP,
 )
-CONSUMER_CATCH_UP_SECONDS = Metric(
+CONSUMER_CATCH_UP_SECONDS = _gauge(
     "karrot_consumer_catch_up_seconds",
-    "gauge",
     "Seconds until the group has read all messages of the max-lag partition, at the current rates. Absent while the "
     "group does not catch up.",
-    GROUP,
+    *GROUP,
 )
-CONSUMER_PRODUCE_RATE = Metric(
-    "karrot_consumer_produce_rate", "gauge", "Messages per second that are written to the max-lag partition.", GROUP
+CONSUMER_PRODUCE_RATE = _gauge(
+    "karrot_consumer_produce_rate", "Messages per second that are written to the max-lag partition.", *GROUP
 )
-CONSUMER_CONSUME_RATE = Metric(
-    "karrot_consumer_consume_rate",
-    "gauge",
-    "Messages per second that the group commits on the max-lag partition.",
-    GROUP,
+CONSUMER_CONSUME_RATE = _gauge(
+    "karrot_consumer_consume_rate", "Messages per second that the group commits on the max-lag partition.", *GROUP
 )
-CONSUMER_STATUS = Metric(
-    "karrot_consumer_status",
-    "gauge",
-    "Burrow's verdict: 1 for the current status, 0 for the other statuses.",
-    (*GROUP, "status"),
+CONSUMER_STATUS = _gauge(
+    "karrot_consumer_status", "Burrow's verdict: 1 for the current status, 0 for the other statuses.", *GROUP, "status"
 )
-CONSUMER_STATUS_CODE = Metric(
-    "karrot_consumer_status_code", "gauge", "Burrow's verdict as a number: 1 OK, 2 WARN, 3 ERR.", GROUP
+CONSUMER_STATUS_CODE = _gauge(
+    "karrot_consumer_status_code", "Burrow's verdict as a number: 1 OK, 2 WARN, 3 ERR.", *GROUP
 )
-CONSUMER_PARTITIONS = Metric("karrot_consumer_partitions", "gauge", "Partitions of the group that Burrow knows.", GROUP)
-CONSUMER_BAD_PARTITIONS = Metric(
-    "karrot_consumer_bad_partitions", "gauge", "Partitions that are worse than OK, by status.", (*GROUP, "status")
+CONSUMER_PARTITIONS = _gauge("karrot_consumer_partitions", "Partitions of the group that Burrow knows.", *GROUP)
+CONSUMER_BAD_PARTITIONS = _gauge(
+    "karrot_consumer_bad_partitions", "Partitions that are worse than OK, by status.", *GROUP, "status"
 )
-CONSUMER_COMPLETE_RATIO = Metric(
-    "karrot_consumer_complete_ratio", "gauge", "Share of the partitions whose window of commits is full.", GROUP
+CONSUMER_COMPLETE_RATIO = _gauge(
+    "karrot_consumer_complete_ratio", "Share of the partitions whose window of commits is full.", *GROUP
 )
-CONSUMER_LAST_EVENT = Metric(
-    "karrot_consumer_last_event_timestamp_seconds", "gauge", "Time of the newest verdict on the group.", GROUP
+CONSUMER_LAST_EVENT = _gauge(
+    "karrot_consumer_last_event_timestamp_seconds", "Time of the newest verdict on the group.", *GROUP
 )
-CONSUMER_LAST_COMMIT = Metric(
+CONSUMER_LAST_COMMIT = _gauge(
     "karrot_consumer_last_commit_timestamp_seconds",
-    "gauge",
     "Time of the newest commit on the max-lag partition, by the broker's clock.",
-    GROUP,
+    *GROUP,
 )
-CONSUMER_INCIDENT_START = Metric(
+CONSUMER_INCIDENT_START = _gauge(
     "karrot_consumer_incident_start_timestamp_seconds",
-    "gauge",
     "Time when the current incident began. Absent while there is no incident.",
-    GROUP,
+    *GROUP,
 )
-CONSUMER_INCIDENTS = Metric("karrot_consumer_incidents_total", "counter", "Incidents of the group so far.", GROUP)
-CONSUMER_TOPIC_LAG = Metric(
+CONSUMER_INCIDENTS = _counter("karrot_consumer_incidents_total", "Incidents of the group so far.", *GROUP)
+CONSUMER_TOPIC_LAG = _gauge(
     "karrot_consumer_topic_lag",
-    "gauge",
     "Lag of the group by topic, in messages. Known only if the verdict lists every partition (only with "
     "KARROT_TOPIC_METRICS).",
-    (*GROUP, "topic"),
+    *GROUP,
+    "topic",
 )
-PARTITION_LAG = Metric(
+PARTITION_LAG = _gauge(
     "karrot_partition_lag",
-    "gauge",
     "Lag of a partition that the verdict lists, in messages (only with KARROT_PARTITION_METRICS).",
-    PARTITION,
+    *PARTITION,
 )
-PARTITION_STATUS_CODE = Metric(
+PARTITION_STATUS_CODE = _gauge(
     "karrot_partition_status_code",
-    "gauge",
     "Status of a partition that the verdict lists: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND (only with "
     "KARROT_PARTITION_METRICS).",
-    PARTITION,
+    *PARTITION,
 )
 
-CONSUMER_GROUP_STATE = Metric(
+CONSUMER_GROUP_STATE = _gauge(
     "karrot_consumer_group_state",
-    "gauge",
     "State of the group: 1 for the current state, 0 for the other states (only with KARROT_WATCH_BOOTSTRAP).",
-    (*GROUP, "state"),
+    *GROUP,
+    "state",
 )
-CONSUMER_MEMBERS = Metric(
-    "karrot_consumer_members", "gauge", "Members of the group (only with KARROT_WATCH_BOOTSTRAP).", GROUP
-)
-CONSUMER_COORDINATOR = Metric(
+CONSUMER_MEMBERS = _gauge("karrot_consumer_members", "Members of the group (only with KARROT_WATCH_BOOTSTRAP).", *GROUP)
+CONSUMER_COORDINATOR = _gauge(
     "karrot_consumer_coordinator_id",
-    "gauge",
     "ID of the broker that coordinates the group (only with KARROT_WATCH_BOOTSTRAP).",
-    GROUP,
+    *GROUP,
 )
-CONSUMER_REBALANCES = Metric(
+CONSUMER_REBALANCES = _counter(
     "karrot_consumer_rebalances_total",
-    "counter",
     "Rebalances of the group that Karrot noticed between two polls (only with KARROT_WATCH_BOOTSTRAP).",
-    GROUP,
+    *GROUP,
 )
-CONSUMER_MESSAGES_LOST = Metric(
+CONSUMER_MESSAGES_LOST = _gauge(
     "karrot_consumer_messages_lost",
-    "gauge",
     "Messages that Kafka deleted before the group read them. A message counts until the group commits an offset after "
     "it (only with KARROT_WATCH_BOOTSTRAP).",
-    GROUP,
+    *GROUP,
 )
-CONSUMER_RETENTION_MARGIN = Metric(
+CONSUMER_RETENTION_MARGIN = _gauge(
     "karrot_consumer_retention_margin",
-    "gauge",
     "Messages that Kafka can still delete without a new loss for the group: the smallest distance from the log start "
     "offset to the committed offset, over the partitions with unread messages. Absent if the group has read "
     "everything (only with KARROT_WATCH_BOOTSTRAP).",
-    GROUP,
+    *GROUP,
 )
 
-BUILD_INFO = Metric(
-    "karrot_build_info", "gauge", "Always 1. The labels hold the versions of Karrot and Python.", ("version", "python")
+BUILD_INFO = _gauge(
+    "karrot_build_info", "Always 1. The labels hold the versions of Karrot and Python.", "version", "python"
 )
-EVENTS_ACCEPTED = Metric(
+EVENTS_ACCEPTED = _counter(
     "karrot_events_accepted_total",
-    "counter",
     "Events that Karrot stored durably, by source.",
-    ("source",),
+    "source",
     known=("webhook", "rest", "kafka"),
 )
-WEBHOOK_EVENTS = Metric(
+WEBHOOK_EVENTS = _counter(
     "karrot_webhook_events_total",
-    "counter",
     "Stored events that came by webhook, by kind: observation (a healthy group), incident, close.",
-    ("kind",),
+    "kind",
     known=("observation", "incident", "close"),
 )
-EVENTS_REJECTED = Metric(
+EVENTS_REJECTED = _counter(
     "karrot_events_rejected_total",
-    "counter",
     "Events that Karrot refused, by problem code.",
-    ("code",),
+    "code",
     known=(
         "invalid_json",
         "not_an_object",
@@ -218,135 +202,111 @@ EVENT_HANDLING_SECONDS = Histogram(
     "Seconds from the arrival of an event's body to its durable commit.",
     bounds=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
-LAST_EVENT = Metric(
+LAST_EVENT = _gauge(
     "karrot_last_event_timestamp_seconds",
-    "gauge",
     "Time of the last webhook from a cluster's Burrow. It is 0 for a cluster in KARROT_EXPECTED_CLUSTERS before the "
     "first webhook. It never expires.",
-    ("cluster",),
+    "cluster",
 )
-BURROW_SELF_LAG = Metric(
+BURROW_SELF_LAG = _gauge(
     "karrot_burrow_self_lag",
-    "gauge",
     "Lag of Burrow itself on __consumer_offsets, in messages. While it grows, every other lag is out of date.",
-    ("cluster",),
+    "cluster",
 )
-WATCH_LAST_POLL = Metric(
+WATCH_LAST_POLL = _gauge(
     "karrot_watch_last_poll_timestamp_seconds",
-    "gauge",
     "Time of the last poll of a cluster that Kafka answered. It is 0 before the first answer, and never expires (only "
     "with KARROT_WATCH_BOOTSTRAP).",
-    ("cluster",),
+    "cluster",
 )
-WATCH_POLL_SECONDS = Metric(
+WATCH_POLL_SECONDS = _gauge(
     "karrot_watch_poll_seconds",
-    "gauge",
     "Duration of the last poll of Kafka, in seconds (only with KARROT_WATCH_BOOTSTRAP).",
-    ("cluster",),
+    "cluster",
 )
-WATCH_FAILURES = Metric(
+WATCH_FAILURES = _counter(
     "karrot_watch_failures_total",
-    "counter",
     "Failures in polls of Kafka, by Kafka's error name. The reason is memory if the state could not be saved, and "
     "unexpected for any other error.",
-    ("reason",),
+    "reason",
 )
-RESYNC_RUNS = Metric(
-    "karrot_resync_runs_total",
-    "counter",
-    "Resyncs from Burrow's REST API, by outcome (only with KARROT_BURROW_URL).",
-    ("outcome",),
+RESYNC_RUNS = _counter(
+    "karrot_resync_runs_total", "Resyncs from Burrow's REST API, by outcome (only with KARROT_BURROW_URL).", "outcome"
 )
-RESYNC_GROUPS = Metric(
+RESYNC_GROUPS = _counter(
     "karrot_resync_groups_total",
-    "counter",
     "Groups in resyncs, by outcome: taken, deleted, not_found, unaddressable, unavailable, failed.",
-    ("outcome",),
+    "outcome",
 )
-LOG_WRITABLE = Metric(
+LOG_WRITABLE = _gauge(
     "karrot_log_writable",
-    "gauge",
     "The last commit to the event log by the worker that answers the scrape: 1 if it succeeded, 0 if it failed.",
 )
-CONSUMERS = Metric("karrot_consumers", "gauge", "Consumer groups that have not expired and were not deleted.")
-CONSUMERS_EXPIRED = Metric(
-    "karrot_consumers_expired_total",
-    "counter",
-    "Consumer groups that expired because they had no event for KARROT_STALE_AFTER.",
+CONSUMERS = _gauge("karrot_consumers", "Consumer groups that have not expired and were not deleted.")
+CONSUMERS_EXPIRED = _counter(
+    "karrot_consumers_expired_total", "Consumer groups that expired because they had no event for KARROT_STALE_AFTER."
 )
-SERIES_DROPPED = Metric(
+SERIES_DROPPED = _counter(
     "karrot_series_dropped_total",
-    "counter",
     "Times that a consumer group got no series, because there were more than KARROT_MAX_CONSUMERS groups, or because "
     "another group with the same shortened name had a newer event.",
 )
-LOG_EVENTS = Metric("karrot_log_events", "gauge", "Events in the event log.")
-LOG_SIZE_BYTES = Metric("karrot_log_size_bytes", "gauge", "Size of the event log on disk, in bytes.")
-LOG_WAL_BYTES = Metric(
+LOG_EVENTS = _gauge("karrot_log_events", "Events in the event log.")
+LOG_SIZE_BYTES = _gauge("karrot_log_size_bytes", "Size of the event log on disk, in bytes.")
+LOG_WAL_BYTES = _gauge(
     "karrot_log_wal_bytes",
-    "gauge",
     "Size of the event log's write-ahead log on disk, in bytes. It grows far above 4 MB while a program holds a read "
     "transaction open on the event log.",
 )
-LOG_PRUNED = Metric(
-    "karrot_log_pruned_total", "counter", "Events deleted from the event log because of their age or the log's size."
+LOG_PRUNED = _counter(
+    "karrot_log_pruned_total", "Events deleted from the event log because of their age or the log's size."
 )
-LOG_DAMAGED = Metric("karrot_log_damaged_total", "counter", "Groups whose stored state did not match its checksum.")
-LOG_REPLACED = Metric(
-    "karrot_log_replaced_total", "counter", "Damaged event logs that Karrot set aside and replaced with a new one."
+LOG_DAMAGED = _counter("karrot_log_damaged_total", "Groups whose stored state did not match its checksum.")
+LOG_REPLACED = _counter(
+    "karrot_log_replaced_total", "Damaged event logs that Karrot set aside and replaced with a new one."
 )
-LOG_HOUSEKEEPING_FAILURES = Metric(
+LOG_HOUSEKEEPING_FAILURES = _counter(
     "karrot_log_housekeeping_failures_total",
-    "counter",
     "Times that the leading worker could not expire groups or prune events, by reason. The worker tries again.",
-    ("reason",),
+    "reason",
     known=("log_unavailable", "overloaded", "unexpected"),
 )
-REPORTER_EVENTS = Metric("karrot_reporter_events_count_total", "counter", "Events that a reporter got.", ("reporter",))
-REPORTER_FAILURES = Metric(
-    "karrot_reporter_failures_total", "counter", "Reports that failed, by reason.", ("reporter", "reason")
-)
-REPORTER_DROPPED = Metric(
+REPORTER_EVENTS = _counter("karrot_reporter_events_count_total", "Events that a reporter got.", "reporter")
+REPORTER_FAILURES = _counter("karrot_reporter_failures_total", "Reports that failed, by reason.", "reporter", "reason")
+REPORTER_DROPPED = _counter(
     "karrot_reporter_dropped_total",
-    "counter",
     "Events that a reporter will never get, and values that it will never send, by reason.",
-    ("reporter", "reason"),
+    "reporter",
+    "reason",
 )
-REPORTER_CLOUDWATCH_API = Metric(
+REPORTER_CLOUDWATCH_API = _counter(
     "karrot_reporter_cloudwatch_api_count_total",
-    "counter",
     "Calls of PutMetricData, by the HTTP status of the answer. The status is error if there was no answer.",
-    ("reporter", "status"),
+    "reporter",
+    "status",
 )
-REPORTER_CLOUDWATCH_DATA = Metric(
+REPORTER_CLOUDWATCH_DATA = _counter(
     "karrot_reporter_cloudwatch_data_total",
-    "counter",
     "Data that CloudWatch accepted (sent), and names that were too long for CloudWatch (name_cut).",
-    ("reporter", "outcome"),
+    "reporter",
+    "outcome",
 )
-REPORTER_ARCHIVE_SEGMENTS = Metric(
+REPORTER_ARCHIVE_SEGMENTS = _counter(
     "karrot_reporter_archive_segments_total",
-    "counter",
     "Archive segments by outcome: written, or deleted because of their age or the archive's size.",
-    ("reporter", "outcome"),
+    "reporter",
+    "outcome",
 )
-REPORTER_ARCHIVE_BYTES = Metric(
-    "karrot_reporter_archive_bytes_total",
-    "counter",
-    "Compressed bytes of archive segments, by outcome.",
-    ("reporter", "outcome"),
+REPORTER_ARCHIVE_BYTES = _counter(
+    "karrot_reporter_archive_bytes_total", "Compressed bytes of archive segments, by outcome.", "reporter", "outcome"
 )
-REPORTER_BACKLOG_EVENTS = Metric(
-    "karrot_reporter_backlog_events",
-    "gauge",
-    "Events in the event log that a reporter has not handled yet.",
-    ("reporter",),
+REPORTER_BACKLOG_EVENTS = _gauge(
+    "karrot_reporter_backlog_events", "Events in the event log that a reporter has not handled yet.", "reporter"
 )
-REPORTER_BACKLOG_AGE = Metric(
+REPORTER_BACKLOG_AGE = _gauge(
     "karrot_reporter_backlog_age_seconds",
-    "gauge",
     "Age of the oldest event that a reporter has not handled yet, in seconds.",
-    ("reporter",),
+    "reporter",
 )
 
 METRICS: tuple[Metric, ...] = tuple(metric for metric in tuple(globals().values()) if isinstance(metric, Metric))
