@@ -56,10 +56,6 @@ class Storage:
         histories = self._broker.get(topic)
         return None if histories is None else tuple(history[-1] for history in histories if history)
 
-    def groups_of(self, topic: str) -> tuple[str, ...]:
-        """Every group that has partitions of a topic, expired or not."""
-        return tuple(group for group, known in self._groups.items() if topic in known.topics)
-
     def put_log_end(self, topic: str, partition: int, offset: int, *, partition_count: int) -> None:
         """Add a log end offset. The newest ``intervals`` log ends of each partition are kept."""
         histories = self._broker.setdefault(topic, [])
@@ -95,13 +91,6 @@ class Storage:
     def delete_group(self, group: str) -> None:
         """Forget a group."""
         self._groups.pop(group, None)
-
-    def delete_topic_of(self, group: str, topic: str) -> None:
-        """Forget a group's partitions of a topic, and the group if it has no other topic."""
-        known = self._groups.get(group, _Group())
-        known.topics.pop(topic, None)
-        if not known.topics:
-            self.delete_group(group)
 
     def fetch(self, group: str, now: int) -> tuple[TrackedPartition, ...] | None:
         """The partitions of a group; ``None`` if it is unknown. Fetching an expired group deletes it."""

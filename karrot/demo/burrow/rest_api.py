@@ -31,7 +31,6 @@ T = TypeVar("T")
 _JSON, _TEXT, _HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
 _NO_CALL = b'{"error":true,"message":"invalid request type","result":{}}\n'
 _HOST = "fake-burrow"
-_DELETIONS = ("/v3/kafka/:/consumer/:", "/v3/kafka/:/consumer/:/topic/:")
 
 _REQUESTS_KEPT = 1000
 """A demo may run for weeks: the server keeps only the newest requests."""
@@ -67,22 +66,21 @@ class RestApi:
         self._random = random
         self._configuration = configuration
 
-    def answer(self, method: str, target: str) -> RestAnswer:
-        """The answer to a request."""
+    def answer(self, target: str) -> RestAnswer:
+        """The answer to a GET request."""
         match unquote(urlsplit(target).path):
             case "/burrow/admin":
                 return RestAnswer(200, _TEXT, b"GOOD")
             case "/burrow/admin/ready":
                 return RestAnswer(200, _TEXT, b"READY")
             case path:
-                return self._v3(method, path)
+                return self._v3(path)
 
-    def _v3(self, method: str, path: str) -> RestAnswer:
-        deletions = ((pattern, self._delete) for pattern in _DELETIONS)
-        for pattern, call in deletions if method == "DELETE" else self._questions():
+    def _v3(self, path: str) -> RestAnswer:
+        for pattern, call in self._questions():
             if (names := _matched(pattern, path)) is not None:
                 return _called(call, path, names)
-        if path.endswith("/") and self._v3(method, path[:-1]).status != _NOT_FOUND:
+        if path.endswith("/") and self._v3(path[:-1]).status != _NOT_FOUND:
             return RestAnswer(301, _HTML, b"", path[:-1])
         return RestAnswer(404, _TEXT, _NO_CALL)
 
@@ -93,7 +91,6 @@ class RestApi:
             ("/v3/kafka/:", partial(self._module, coordinator="cluster")),
             ("/v3/kafka/:/topic", self._topics),
             ("/v3/kafka/:/topic/:", self._log_ends),
-            ("/v3/kafka/:/topic/:/consumers", self._readers),
             ("/v3/kafka/:/consumer", self._groups),
             ("/v3/kafka/:/consumer/:", self._detail),
             ("/v3/kafka/:/consumer/:/status", self._status),
@@ -117,10 +114,6 @@ class RestApi:
         ends = self._of(cluster, lambda storage: storage.log_ends(topic), "cluster or topic not found")
         return _said("topic offsets returned", offsets=ends)
 
-    def _readers(self, cluster: str, topic: str) -> "_Said":
-        groups = self._of(cluster, lambda storage: self._shuffled(storage.groups_of(topic)), "cluster not found")
-        return _said("consumers of topic returned", consumers=groups)
-
     def _groups(self, cluster: str) -> "_Said":
         groups = self._of(cluster, lambda storage: self._shuffled(storage.groups()), "cluster not found")
         return _said("consumer list returned", consumers=groups)
@@ -137,14 +130,6 @@ class RestApi:
         verdict = self._verdict(cluster, group)
         bad = tuple([lag for lag in verdict.partitions if lag.status_text != Status.OK.name])
         return _verdict_said(verdict._replace(partitions=bad))
-
-    def _delete(self, cluster: str, group: str, topic: str = "") -> "_Said":
-        with self._burrow.at(self._clock.wall_ms()) as storages:
-            if cluster in storages and topic:
-                storages[cluster].delete_topic_of(group, topic)
-            elif cluster in storages:
-                storages[cluster].delete_group(group)
-        return _said("consumer group removed")
 
     def _of(self, cluster: str, read: Callable[[Storage], T | None], unknown: str) -> T:
         with self._burrow.at(self._clock.wall_ms()) as storages:
@@ -278,9 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append(f"{self.command} {self.path}")
-        self._send(self.server.api.answer(self.command, self.path))
-
-    do_DELETE = do_GET  # noqa: N815 (the name that http.server calls)
+        self._send(self.server.api.answer(self.path))
 
     def _send(self, answer: RestAnswer) -> None:
         self.send_response_only(answer.status)

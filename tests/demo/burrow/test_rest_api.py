@@ -74,7 +74,6 @@ def test_a_body_is_as_compact_as_the_recorded_one(asked: FakeBurrowRig) -> None:
         ("/v3/kafka/prod", "error message module request"),
         ("/v3/kafka/prod/topic", "error message topics request"),
         ("/v3/kafka/prod/topic/orders", "error message offsets request"),
-        ("/v3/kafka/prod/topic/orders/consumers", "error message consumers request"),
         ("/v3/kafka/prod/consumer", "error message consumers request"),
         ("/v3/kafka/prod/consumer/billing", "error message topics request"),
         ("/v3/kafka/prod/consumer/billing/lag", "error message status request"),
@@ -90,11 +89,10 @@ def test_the_keys_come_in_the_order_of_burrows_structs(path: str, keys: str, ask
     assert answer["request"] == {"url": path, "host": "fake-burrow"}
 
 
-def test_a_topic_has_its_log_ends_and_its_readers(asked: FakeBurrowRig) -> None:
+def test_a_topic_has_its_log_ends(asked: FakeBurrowRig) -> None:
     lag = told(asked, "/v3/kafka/prod/consumer/billing/lag")["status"]["partitions"]
     ends = [partition["end"]["offset"] + partition["current_lag"] for partition in lag]
     assert told(asked, "/v3/kafka/prod/topic/orders")["offsets"] == ends
-    assert told(asked, "/v3/kafka/prod/topic/orders/consumers")["consumers"] == ["billing"]
 
 
 HTTP_KEYS = (
@@ -186,7 +184,6 @@ def test_an_unknown_name_gives_404_with_burrows_message(asked: FakeBurrowRig) ->
         "/v3/kafka/nowhere": "cluster module not found",
         "/v3/kafka/nowhere/topic": "cluster not found",
         "/v3/kafka/prod/topic/none": "cluster or topic not found",
-        "/v3/kafka/nowhere/topic/none/consumers": "cluster not found",
         "/v3/kafka/nowhere/consumer": "cluster not found",
         "/v3/kafka/prod/consumer/none": "cluster or consumer not found",
         "/v3/config/storage/none": "storage module not found",
@@ -237,14 +234,6 @@ def test_a_short_answer_has_a_length_and_a_long_one_is_chunked(asked: FakeBurrow
     _, headers, body = get(asked, "/v3/kafka/prod/consumer/billing")
     assert len(body) > 2048
     assert (headers.get("Transfer-Encoding"), "Content-Length" in headers) == ("chunked", False)
-
-
-def test_deleting_a_group_always_gives_200(asked: FakeBurrowRig) -> None:
-    for name in ("a&b%20%3Cc%3E", "none"):
-        assert get(asked, f"/v3/kafka/prod/consumer/{name}", "DELETE")[0] == 200
-    assert asked.burrow.consumers("prod") == ("billing",)
-    assert get(asked, "/v3/kafka/prod/consumer/billing/topic/orders", "DELETE")[0] == 200
-    assert asked.burrow.consumers("prod") == ()
 
 
 def test_burrow_says_whether_it_is_alive_and_ready(asked: FakeBurrowRig) -> None:

@@ -177,11 +177,11 @@ class RestartableApi(RestApi):
 
     _burrow: RestartableBurrow
 
-    def answer(self, method: str, target: str) -> RestAnswer:
+    def answer(self, target: str) -> RestAnswer:
         state = self._burrow.state(self._clock.wall_ms())
         if state is OutageState.DOWN:
             raise ConnectionAbortedError  # the closest to "not listening" for a socket that listens
-        found = super().answer(method, target)
+        found = super().answer(target)
         is_ready_call = urlsplit(target).path == "/burrow/admin/ready"
         return (
             found._replace(status=503, body=b"STARTING") if is_ready_call and state is OutageState.STARTING else found
