@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from karrot.autoscaling.metric_series import MetricReader, WatchedQuery
+from karrot.autoscaling.metric_math_evaluator import WatchedQuery
+from karrot.autoscaling.metric_series import RecordedMetrics
 
 _MINUTE = 60
 _EXTRA_PERIODS = 2
@@ -101,7 +102,7 @@ class Alarm:
         """The evaluation range in seconds. The alarm forgets a silent metric after this time."""
         return (self.evaluation_periods + _EXTRA_PERIODS) * self.period_s
 
-    def evaluate(self, metrics: MetricReader, end_s: float, current: AlarmState) -> Evaluation:
+    def evaluate(self, metrics: RecordedMetrics, end_s: float, current: AlarmState) -> Evaluation:
         """Evaluate the periods that end at ``end_s``."""
         count = self.evaluation_periods + _EXTRA_PERIODS
         values = self.query.values(metrics, end_s=end_s, period_s=self.period_s, count=count)
@@ -130,7 +131,7 @@ class AlarmWatch:
         """The state after the latest evaluation; INSUFFICIENT_DATA before the first."""
         return self.latest.state
 
-    def look(self, metrics: MetricReader, now_s: float) -> None:
+    def look(self, metrics: RecordedMetrics, now_s: float) -> None:
         """Evaluate if a new evaluation is due."""
         end_s = now_s - now_s % self.alarm.evaluated_every_s
         if self._evaluated_s is not None and end_s <= self._evaluated_s:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import cast
 
-from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery, MetricReader, Values
+from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery, RecordedMetrics, Values
 
 _Operand = float | Values
 
@@ -78,7 +78,7 @@ class MathQuery:
         """All metrics in the query."""
         return frozenset(part.metric for part in self.parts.values() if isinstance(part, MetricQuery))
 
-    def values(self, reader: MetricReader, *, end_s: float, period_s: int, count: int) -> Values:
+    def values(self, reader: RecordedMetrics, *, end_s: float, period_s: int, count: int) -> Values:
         """The values of the returned id."""
 
         def of(name: str) -> Values:
@@ -88,6 +88,10 @@ class MathQuery:
             return part.values({each: of(each) for each in part.names}, count, self.gaps)
 
         return of(self.returned)
+
+
+WatchedQuery = MetricQuery | MathQuery
+"""The query of an alarm or a target tracking policy: one metric, or metric math over several metrics."""
 
 
 def _function_of(call: ast.Call) -> str:

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 _STANDARD_RESOLUTION = 60
 _STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {"Maximum": max, "Average": fmean, "SampleCount": len}
@@ -40,13 +40,6 @@ class MetricPoint(NamedTuple):
     resolution_s: int = _STANDARD_RESOLUTION
 
 
-class MetricReader(Protocol):
-    """The metrics that alarms read: only points that have arrived by now."""
-
-    def points(self, metric: MetricIdentity, start_s: float, end_s: float) -> Iterable[MetricPoint]:
-        """The points of a metric with start <= time < end."""
-
-
 class RecordedMetrics:
     """Points in memory, the newest ``keep_s`` seconds of each metric."""
 
@@ -68,17 +61,6 @@ class RecordedMetrics:
         return kept[bisect_left(kept, (start_s,)) : bisect_left(kept, (end_s,))]
 
 
-class WatchedQuery(Protocol):
-    """The query of an alarm or a target tracking policy: one metric, or metric math over several metrics."""
-
-    @property
-    def metrics(self) -> frozenset[MetricIdentity]:
-        """Every metric that is read."""
-
-    def values(self, reader: MetricReader, *, end_s: float, period_s: int, count: int) -> Values:
-        """The values of the ``count`` periods before ``end_s``, oldest first."""
-
-
 @dataclass(frozen=True, slots=True)
 class MetricQuery:
     """A statistic of one metric."""
@@ -91,7 +73,7 @@ class MetricQuery:
         """The one metric."""
         return frozenset({self.metric})
 
-    def values(self, reader: MetricReader, *, end_s: float, period_s: int, count: int) -> Values:
+    def values(self, reader: RecordedMetrics, *, end_s: float, period_s: int, count: int) -> Values:
         """The statistic over each of the ``count`` periods before ``end_s``, oldest first.
 
         Points of standard resolution cannot fill periods below a minute (API reference, PutMetricAlarm: Period).

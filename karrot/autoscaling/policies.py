@@ -8,10 +8,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from karrot.autoscaling.alarm_model import Alarm, AlarmState, Comparison, Evaluation
-from karrot.autoscaling.metric_series import WatchedQuery
+from karrot.autoscaling.metric_math_evaluator import WatchedQuery
 
 _DEFAULT_COOLDOWN_S = 300
 _HIGH_PERIODS = 3
@@ -32,25 +32,6 @@ class StepAdjustment(NamedTuple):
     lower: float | None
     upper: float | None
     adjustment: int
-
-
-class Policy(Protocol):
-    """The interface of a policy to the stack. Cooldowns are in seconds."""
-
-    @property
-    def name(self) -> str:
-        """The name by which alarms refer to the policy."""
-
-    @property
-    def out_cooldown_s(self) -> int:
-        """The seconds for which a scale-out is still taking effect."""
-
-    @property
-    def in_cooldown_s(self) -> int:
-        """The seconds for which a scale-in blocks the next one."""
-
-    def asks(self, capacity: int, alarm: Alarm, evaluation: Evaluation) -> int | None:
-        """The requested capacity for a current capacity; ``None`` if the alarm's values lead to no adjustment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +113,13 @@ class TrackingPolicy:
             datapoints_to_alarm=periods,
             actions={AlarmState.ALARM: (self.name,)},
         )
+
+
+Policy = StepPolicy | TrackingPolicy
+"""A policy of the stack. Alarms refer to it by its name, and ``asks`` is the capacity that it requests.
+
+Its cooldowns are in seconds: for how long a scale-out is still taking effect, and a scale-in blocks the next one.
+"""
 
 
 def pick(steps: Sequence[StepAdjustment], distance: float, *, upwards: bool) -> StepAdjustment | None:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from karrot.autoscaling.alarm_model import Alarm, AlarmState, AlarmWatch
-from karrot.autoscaling.metric_series import MetricIdentity, MetricReader
+from karrot.autoscaling.metric_series import MetricIdentity, RecordedMetrics
 from karrot.autoscaling.policies import Policy, TrackingPolicy
 
 
@@ -127,7 +127,7 @@ class Stack:
         """Every metric that its alarms read."""
         return frozenset().union(*(alarm.query.metrics for alarm in self.alarms.values()))
 
-    def tick(self, now_s: float, metrics: MetricReader, tasks: int) -> int:
+    def tick(self, now_s: float, metrics: RecordedMetrics, tasks: int) -> int:
         """The new desired capacity for a current one. ``metrics`` has the points that have arrived by now."""
         for watch in self._watches.values():
             watch.look(metrics, now_s)

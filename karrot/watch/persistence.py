@@ -5,7 +5,6 @@ import zlib
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -41,16 +40,6 @@ class Memory:
         self.incidents.open.pop(group, None)
         self.stability.pop(group, None)
         self.judged.discard(group)
-
-
-class Keeper(Protocol):
-    """Keeps bytes over a restart. Its methods raise ``OSError`` or what the log raises."""
-
-    def recall(self) -> bytes | None:
-        """The bytes that were saved last."""
-
-    def remember(self, value: bytes) -> None:
-        """Save these bytes in place of the last ones."""
 
 
 class NoKeeper:
@@ -100,6 +89,10 @@ class NoteKeeper:
     @property
     def _name(self) -> str:
         return f"rings {self.cluster}"
+
+
+Keeper = NoKeeper | FileKeeper | NoteKeeper
+"""Keeps bytes over a restart. Its methods raise ``OSError`` or what the log raises."""
 
 
 class _Sample(msgspec.Struct, array_like=True):

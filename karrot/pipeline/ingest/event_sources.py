@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -79,22 +79,6 @@ def _entries(read: CheckpointReader, number: int) -> Iterator[Segment]:
             yield Segment.taken(entry["path"], entry["timestamp"])
 
 
-class EventSource(Protocol):
-    """A place from which event lines are read."""
-
-    def lines(self, spark: SparkSession) -> DataFrame:
-        """The lines: ``value``, ``path`` (of the segment or partition), ``offset`` (NULL in files), ``written_at``."""
-
-    def checkpoint(self, job: str) -> str:
-        """The name of a job's checkpoint. A checkpoint belongs to one source and cannot continue with another."""
-
-    def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:
-        """The files that a batch has read."""
-
-    def lost(self, read: CheckpointReader, batch: int, lines: DataFrame) -> int:
-        """How many lines were deleted before a batch could read them, if this is known."""
-
-
 @dataclass(frozen=True, slots=True)
 class EventsFromArchive:
     """Reads a directory of segments. Hidden files are ignored (not complete yet), and folder names are not columns."""
@@ -162,3 +146,11 @@ class EventsFromTopic:
         """How many lines the brokers deleted, by age or size, before they were read."""
         partition = F.substring_index("path", "-", -1).cast("int").alias("log_partition")
         return self.records.passed(read, batch, lines.select(partition, F.col("offset").alias("log_offset"))).lost
+
+
+EventSource = EventsFromArchive | EventsFromTopic
+"""A place from which event lines are read.
+
+Its lines have ``value``, ``path`` (of the segment or partition), ``offset`` (NULL in files) and ``written_at``. A
+checkpoint belongs to one source and cannot continue with another.
+"""

@@ -112,20 +112,6 @@ class OffsetRange(NamedTuple):
         return max(0, before - self.first)
 
 
-class RecordSource(Protocol):
-    """A place from which a job reads records."""
-
-    @property
-    def may_repeat(self) -> bool:
-        """Whether the source can give the same record twice for one checkpoint."""
-
-    def records(self, spark: SparkSession) -> DataFrame:
-        """The stream of records, with the columns of `RECORD`. Raises `NoRecords`."""
-
-    def passed(self, read: CheckpointReader, batch: int, decoded: DataFrame) -> PassedOffsets | None:
-        """The offsets that a batch passed; ``None`` if the source is not a topic."""
-
-
 class TopicMetadata(Protocol):
     """The requests to Kafka. Every method can raise `karrot.watch.cluster_interface.ClusterError`."""
 
@@ -208,6 +194,13 @@ class RecordsFromParquet:
     def passed(self, read: CheckpointReader, batch: int, decoded: DataFrame) -> None:  # noqa: ARG002 (files are in no order)
         """Always ``None``: files do not show which offsets are missing."""
         return
+
+
+RecordSource = RecordsFromKafka | RecordsFromParquet
+"""A place from which a job reads records, with the columns of `RECORD`.
+
+``may_repeat`` says whether it can give the same record twice for one checkpoint.
+"""
 
 
 def _require_connector(spark: SparkSession) -> None:
