@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from karrot.burrow.client import (
-    ClientProfile,
     ClusterModule,
     ConsumerModule,
     EvaluatorModule,
@@ -13,6 +12,7 @@ from karrot.burrow.client import (
     StorageModule,
     ZooKeeperConfig,
 )
+from karrot.burrow.client.replies import ClientProfile
 from karrot.doctor.checks import Check, Finding, Level
 from karrot.doctor.snapshot_types import (
     BurrowSeen,

@@ -1,8 +1,7 @@
 """A client for Burrow's REST API v3: it reads clusters, topics, groups and Burrow's configuration."""
 
-from karrot.burrow.client.http import Asking, BurrowError, NotFound, Unaddressable, Unavailable, UnknownCall, Unreadable
+from karrot.burrow.client.http import Asking, BurrowError, NotFound, Unaddressable, Unavailable, UnknownCall
 from karrot.burrow.client.replies import (
-    ClientProfile,
     ClusterModule,
     ConsumerModule,
     EvaluatorModule,
@@ -16,7 +15,6 @@ __all__ = [
     "Asking",
     "Burrow",
     "BurrowError",
-    "ClientProfile",
     "ClusterModule",
     "ConsumerModule",
     "EvaluatorModule",
@@ -26,6 +24,5 @@ __all__ = [
     "Unaddressable",
     "Unavailable",
     "UnknownCall",
-    "Unreadable",
     "ZooKeeperConfig",
 ]

@@ -20,7 +20,7 @@ from karrot.burrow.payload import to_wire
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.demo.burrow.notifier_rules import Instance, Lock, NotifiedAt, NotifierSettings, SentNotification, notify
-from karrot.demo.burrow.offsets_consumer import OffsetsConsumer, StorageSettings
+from karrot.demo.burrow.offsets_consumer import OffsetsConsumer
 from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.demo.simulated_kafka import ConsumerGroup
 from karrot.event import GroupKey, LagEvent, Status
@@ -43,7 +43,6 @@ class BurrowSettings:
     """The settings of a ``burrow.toml``, in seconds. The notifier's defaults are Burrow's; the others suit the demo."""
 
     notifier: NotifierSettings = field(default_factory=NotifierSettings)
-    storage: StorageSettings = field(default_factory=StorageSettings)
     offset_refresh: float = 1.0
     group_refresh: float = 60.0
 
@@ -96,7 +95,7 @@ class FakeBurrow:
         self._speed = speed
         self._notifier = settings.notifier.at_speed(speed)
         self._period = settings.period(speed)
-        self._offsets = self.consumer(groups, settings.storage)
+        self._offsets = self.consumer(groups)
         self._lock = Lock()
         self._one_at_a_time = threading.RLock()
         self._agenda: list[tuple[float, int, Callable[[float], None]]] = []

@@ -1,11 +1,9 @@
 """Reads simulated commits and log ends into the fake Burrow's storage."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 
-from karrot.burrow.rules import DEFAULT_INTERVALS
-from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP, Storage
+from karrot.burrow.storage import Storage
 from karrot.demo.simulated_kafka import ConsumerGroup, Record, SimulatedCommit, SimulatedOwner
 from karrot.event import GroupKey
 
@@ -13,23 +11,13 @@ World = Mapping[str, Sequence[ConsumerGroup]]
 """The groups of each cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class StorageSettings:
-    """A ``[storage.X]`` section; times in seconds."""
-
-    intervals: int = DEFAULT_INTERVALS
-    min_distance: float = 0
-    expire_group: int = DEFAULT_EXPIRE_GROUP
-
-
 class OffsetsConsumer:
     """Fills one `Storage` for each cluster. Not safe to use from several threads."""
 
-    def __init__(self, world: World, settings: StorageSettings) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._settings = settings
         self._orders = {cluster: count(1) for cluster in world}
-        self.storages = self._empty()
+        self.storages = {cluster: Storage() for cluster in world}
 
     def known_groups(self) -> list[GroupKey]:
         """Every group of every storage."""
@@ -56,12 +44,3 @@ class OffsetsConsumer:
                 storage.put_owner(key.consumer, *record)
             else:
                 storage.delete_group(key.consumer)
-
-    def _empty(self) -> dict[str, Storage]:
-        settings = self._settings
-        return {
-            cluster: Storage(
-                intervals=settings.intervals, min_distance=settings.min_distance, expire_group=settings.expire_group
-            )
-            for cluster in self._world
-        }

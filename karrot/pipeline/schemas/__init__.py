@@ -39,7 +39,6 @@ from karrot.pipeline.schemas.table_schemas import (
 __all__ = [
     "COMMITS",
     "CORRUPT",
-    "DAY",
     "DERIVED",
     "ENDS",
     "EVENTS",
@@ -134,7 +133,7 @@ UNIQUE_BY: Final[Mapping[str, list[str]]] = MappingProxyType(
 )
 """The columns that identify a row of a streamed table."""
 
-DAY: Final = StructField("day", DateType())
+_DAY: Final = StructField("day", DateType())
 
 
 def columns_of(schema: StructType) -> list[str]:
@@ -144,4 +143,4 @@ def columns_of(schema: StructType) -> list[str]:
 
 def with_day(schema: StructType) -> StructType:
     """The schema as a reader sees it, with the day from the path."""
-    return StructType([*schema.fields, DAY])
+    return StructType([*schema.fields, _DAY])

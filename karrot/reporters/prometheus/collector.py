@@ -12,6 +12,7 @@ from karrot.eventlog.base import EventLog, GroupState, LogUnavailableError, grou
 from karrot.reporters.prometheus import self_metrics
 from karrot.reporters.prometheus.group_metrics import (
     ExportedGroup,
+    Family,
     group_families,
     listed_partitions,
     partition_families,
@@ -19,7 +20,7 @@ from karrot.reporters.prometheus.group_metrics import (
     topic_families,
     watched_families,
 )
-from karrot.reporters.prometheus.metric_family import Family, ListedFamily, client_metric, label_value, sample
+from karrot.reporters.prometheus.metric_family import ListedFamily, family_name, label_value, sample
 
 _ORDER = {metric.name: place for place, metric in enumerate(telemetry.METRICS)}
 
@@ -56,7 +57,7 @@ class LogCollector:
 
     def collect(self) -> Iterator[ClientMetric]:
         """The families as objects of the client library. `families` is faster."""
-        return map(client_metric, self.families())
+        return map(_client_metric, self.families())
 
     def families(self) -> Sequence[Family]:
         """All families, in the order of `karrot.telemetry.METRICS`, completely read.
@@ -121,3 +122,10 @@ def _burrow_self_lag(states: Iterator[GroupState]) -> Family:
             lags[cluster] = max(lags.get(cluster, 0), state.summary.total_lag)
     metric = telemetry.BURROW_SELF_LAG
     return ListedFamily(metric, (sample(metric, (cluster,), lag) for cluster, lag in lags.items()))
+
+
+def _client_metric(family: Family) -> ClientMetric:
+    """The family as an object of the client library."""
+    metric = ClientMetric(family_name(family.metric), family.metric.help, family.metric.kind)
+    metric.samples = list(family.samples())
+    return metric

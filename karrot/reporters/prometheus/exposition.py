@@ -10,7 +10,8 @@ from prometheus_client.registry import Collector
 
 from karrot import telemetry
 from karrot.reporters.prometheus.collector import LogCollector
-from karrot.reporters.prometheus.metric_family import Family, header
+from karrot.reporters.prometheus.group_metrics import Family
+from karrot.reporters.prometheus.metric_family import header
 
 _OPENMETRICS = "application/openmetrics-text"
 _EOF = b"# EOF\n"

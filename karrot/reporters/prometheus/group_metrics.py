@@ -110,6 +110,10 @@ class GroupFamily:
         return self if self.metric.name in names else None
 
 
+Family = GroupFamily | ListedFamily
+"""One declared metric with its samples at one moment. Both text formats have the same lines."""
+
+
 def group_families(rows: Sequence[ExportedGroup]) -> Iterator[GroupFamily]:
     """Every family of groups, in the order of `karrot.telemetry.METRICS`."""
     for metric, columns in _FAMILIES:

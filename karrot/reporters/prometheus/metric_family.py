@@ -2,9 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from hashlib import sha256
-from typing import Protocol, Self
 
-from prometheus_client.core import Metric as ClientMetric
 from prometheus_client.core import Sample
 
 from karrot.telemetry import Metric
@@ -27,23 +25,6 @@ def label_value(name: str) -> str:
 def escaped(value: str) -> str:
     """A label value escaped for both text formats, without the quotes."""
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-class Family(Protocol):
-    """One declared metric with its samples at one moment."""
-
-    @property
-    def metric(self) -> Metric:
-        """The metric as declared in `karrot.telemetry`."""
-
-    def samples(self) -> Iterator[Sample]:
-        """The samples as objects of the client library."""
-
-    def pieces(self) -> Iterator[str]:
-        """The sample lines, in small pieces. Both text formats have the same lines."""
-
-    def only(self, names: Collection[str]) -> Self | None:
-        """The family with only the samples that have one of these names; ``None`` if it has no such sample."""
 
 
 class ListedFamily:
@@ -74,18 +55,12 @@ def sample(metric: Metric, values: Iterable[str], value: float) -> Sample:
 
 def header(metric: Metric, *, openmetrics: bool) -> str:
     """The HELP and TYPE lines. OpenMetrics names a counter's family without ``_total``."""
-    name = _family_name(metric) if openmetrics else metric.name
+    name = family_name(metric) if openmetrics else metric.name
     return f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"
 
 
-def client_metric(family: Family) -> ClientMetric:
-    """The family as an object of the client library."""
-    metric = ClientMetric(_family_name(family.metric), family.metric.help, family.metric.kind)
-    metric.samples = list(family.samples())
-    return metric
-
-
-def _family_name(metric: Metric) -> str:
+def family_name(metric: Metric) -> str:
+    """The name of the family, without the ``_total`` of a counter."""
     return metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
 
 

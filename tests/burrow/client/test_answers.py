@@ -17,8 +17,8 @@ from karrot.burrow.client import (
     NotifierModule,
     Unavailable,
     UnknownCall,
-    Unreadable,
 )
+from karrot.burrow.client.http import Unreadable
 from karrot.event import Status
 from support.servers.scripted_server import Script, http_response, scripted_server
 

@@ -1,7 +1,6 @@
 """Several fake Burrows share one ZooKeeper lock, and a restart loses its state."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -171,9 +170,9 @@ def test_a_restart_during_a_restart_counts_from_the_second() -> None:
 
 
 def test_an_expired_group_is_listed_until_a_request_asks_for_it() -> None:
-    storage = replace(SETTINGS.storage, expire_group=60)
     gone = Behaviour((Phase(10), Phase(100_000, commits=False)), starts=(0, 0))
-    fake = burrow(gone, settings=replace(SETTINGS, storage=storage))
+    fake = burrow(gone)
+    fake._offsets.storages["prod"]._expire_group = 60
     fake.lose_lock()
     with fake.at(at(100)) as storages:
         assert storages["prod"].groups() == ("group-0",)

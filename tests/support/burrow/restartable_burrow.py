@@ -5,12 +5,12 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from karrot.burrow.storage import Storage
 from karrot.demo.burrow.fake_burrow import FakeBurrow
-from karrot.demo.burrow.offsets_consumer import OffsetsConsumer
+from karrot.demo.burrow.offsets_consumer import OffsetsConsumer, World
 from karrot.demo.burrow.rest_api import RestAnswer, RestApi
 from karrot.demo.simulated_kafka import Record, SimulatedCommit, SimulatedOwner
 from karrot.event import GroupKey
@@ -78,8 +78,8 @@ class _Compacted:
 class CompactedTopic(OffsetsConsumer):
     """Keeps the newest records as Kafka does. While ``is_reading`` is false, they go only to Kafka."""
 
-    def __init__(self, *of: Any) -> None:
-        super().__init__(*of)
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
         self.is_reading = True
         self._compacted: dict[GroupKey, _Compacted] = {}
 
@@ -102,7 +102,7 @@ class CompactedTopic(OffsetsConsumer):
 
     def forget(self, *, from_latest: bool) -> None:
         """Empty the storage, as after a restart. ``from_latest`` also drops the backlog of old records."""
-        self.storages = self._empty()
+        self.storages = {cluster: Storage() for cluster in self._world}
         if from_latest:
             self._compacted = {}
 
