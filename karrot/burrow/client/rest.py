@@ -33,12 +33,7 @@ _OK, _NOT_FOUND = 200, 404
 _REDIRECTS, _SERVER_FAULTS = range(300, 400), range(500, 600)
 
 _REPLY = msgspec.json.Decoder(replies.Reply)
-_CLUSTERS = msgspec.json.Decoder(replies.ClustersReply)
-_TOPICS = msgspec.json.Decoder(replies.TopicsReply)
-_CONSUMERS = msgspec.json.Decoder(replies.ConsumersReply)
 _CONSUMER = msgspec.json.Decoder(replies.ConsumerReply)
-_MAIN = msgspec.json.Decoder(replies.MainConfig)
-_MODULES = msgspec.json.Decoder(replies.ModulesReply)
 
 
 class Burrow:
@@ -78,17 +73,17 @@ class Burrow:
 
     def clusters(self) -> tuple[str, ...]:
         """The names of the clusters, in lower case as Burrow writes them."""
-        return _sorted(self._read(_CLUSTERS, "kafka").clusters)
+        return _sorted(self._read(replies.ClustersReply, "kafka").clusters)
 
     def topics(self, cluster: str) -> tuple[str, ...]:
         """The topics of a cluster; empty for some seconds after Burrow's start."""
-        return _sorted(self._read(_TOPICS, "kafka", cluster, "topic").topics)
+        return _sorted(self._read(replies.TopicsReply, "kafka", cluster, "topic").topics)
 
     # --- consumer groups ---
 
     def consumers(self, cluster: str) -> tuple[str, ...]:
         """The groups of a cluster; empty for some seconds after Burrow's start."""
-        return _sorted(self._read(_CONSUMERS, "kafka", cluster, "consumer").consumers)
+        return _sorted(self._read(replies.ConsumersReply, "kafka", cluster, "consumer").consumers)
 
     def consumer(self, cluster: str, group: str) -> dict[str, tuple[replies.StoredPartition, ...]]:
         """Everything that Burrow stores about a group: for each topic its partitions, by number."""
@@ -113,17 +108,16 @@ class Burrow:
 
     def config_main(self) -> replies.MainConfig:
         """The sections that are not modules."""
-        return self._read(_MAIN, "config")
+        return self._read(replies.MainConfig, "config")
 
     def modules(self, coordinator: str) -> tuple[str, ...]:
         """The names of a coordinator's modules. For ``cluster``, `clusters` returns those in Burrow's storage."""
-        return _sorted(self._read(_MODULES, "config", coordinator).modules)
+        return _sorted(self._read(replies.ModulesReply, "config", coordinator).modules)
 
     def module(self, kind: type[T], coordinator: str, name: str) -> T:
         """One module. Burrow does not report all settings of a notifier (see `NotifierModule`)."""
-        # mypy does not take a variable for a type
-        decoder: msgspec.json.Decoder[replies.ModuleReply[T]] = msgspec.json.Decoder(replies.ModuleReply[kind])  # type: ignore[valid-type]
-        return self._read(decoder, "config", coordinator, name).module
+        reply: type[replies.ModuleReply[T]] = replies.ModuleReply[kind]  # type: ignore[valid-type]  # a value here
+        return self._read(reply, "config", coordinator, name).module
 
     # --- health ---
 
@@ -147,8 +141,8 @@ class Burrow:
             raise Unreadable(answer.url, f"the answer is about {event.consumer!a} in {event.cluster!a}")
         return event
 
-    def _read(self, decoder: msgspec.json.Decoder[T], *path: str) -> T:
-        return _understood(self._get(*path), lambda body: decode(body, decoder))
+    def _read(self, kind: type[T], *path: str) -> T:
+        return _understood(self._get(*path), lambda body: decode(body, msgspec.json.Decoder(kind)))
 
     def _get(self, *path: str) -> Answer:
         answer = self._ask("v3", *path)

@@ -35,11 +35,7 @@ Outcome = Written | Failed
 
 
 class NoTopic(Exception):  # noqa: N818 (the name describes the state, not an error of Karrot)
-    """The current settings do not allow a client to be created; ``reason`` is stable, the text is for people."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
+    """The current settings do not allow a client to be created; the text is for people."""
 
 
 class TopicWriter(Protocol):

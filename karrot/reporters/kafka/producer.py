@@ -61,7 +61,7 @@ class KafkaTopic:
             self._producer = Producer(self._properties(options))
         except (PropertiesError, KafkaException, ValueError, TypeError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise NoTopic("properties", without_values(text, self._given)) from None
+            raise NoTopic(without_values(text, self._given)) from None
 
     def send(self, messages: Sequence[Message]) -> list[Outcome]:
         """Write the messages. A message refused as too large is sent again alone, because its batch may be at fault."""

@@ -67,7 +67,6 @@ def test_properties_that_the_client_refuses_are_reported_without_their_values(
     file.write_text(text)
     with pytest.raises(NoTopic, match=said) as raised:
         KafkaTopic(Options(("127.0.0.1:1",), properties=file))
-    assert raised.value.reason == "properties"
     assert "hunter22" not in str(raised.value)
 
 

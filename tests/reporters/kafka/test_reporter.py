@@ -157,7 +157,7 @@ def test_an_unexpected_event_is_counted_and_visible_and_does_not_block_others(ri
 
 def test_invalid_properties_are_reported_until_they_are_valid(rig: Rig) -> None:
     def refuse() -> TopicWriter:
-        raise NoTopic("properties", "security.protocol is none")
+        raise NoTopic("security.protocol is none")
 
     reporter = rig.another(refuse)
     reporter.take(rig.events("a"))
