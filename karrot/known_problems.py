@@ -116,7 +116,7 @@ CODES: dict[str, Code] = {
     "invalid_text": Code(
         400,
         "A text cannot be written as UTF-8",
-        "Rename the consumer group, or correct the program that wrote the body. The body contains lone surrogates.",
+        "The body contains lone surrogates. Rename the consumer group, or correct the program that wrote the body.",
     ),
     "incomplete_body": Code(
         408,
@@ -161,7 +161,7 @@ CODES: dict[str, Code] = {
     "log_unavailable": Code(
         503,
         "The event log cannot be used",
-        "Look at /readyz: it gives the reason, most often a full disk. Nothing was stored.",
+        "Look for the reason at /readyz. It is most often a full disk. Nothing was stored.",
     ),
     "unconfirmed": Code(
         503,

@@ -36,14 +36,14 @@ def _settings() -> str:
         "`karrot serve` would use.",
         _table(("name", "default", "what it does", "allowed"), rows),
         "You can put a secret into a file: `KARROT_API_TOKEN_FILE=/run/secrets/token`. Karrot removes one\n"
-        "line end at the end of the file. The settings of a reporter have names `KARROT_<REPORTER>_*`; you\n"
-        "can put each of them into a file too.",
-        f"A reload (SIGHUP) cannot change {fixed}: these need a restart.",
+        "line end at the end of the file. You can also put each setting of a reporter (`KARROT_<REPORTER>_*`)\n"
+        "into a file.",
+        f"A change of {fixed} needs a restart. A reload (SIGHUP) does not change these settings.",
         "## Names with a special meaning",
         "Karrot does not start with `KARROT_CLOUDWATCH_*` or `KARROT_IAM_ROLE` while the `cloudwatch`\n"
         "reporter is off. So an upgrade cannot silently remove a metric that a service scales by. Karrot\n"
         "ignores `KARROT_PORT`, `KARROT_PORT_*`, `KARROT_SERVICE_*`, `KARROT_BURROW_PORT*` and\n"
-        "`KARROT_BURROW_SERVICE_*`, because Kubernetes sets them. For other unknown names it logs a warning.",
+        "`KARROT_BURROW_SERVICE_*`, because Kubernetes sets them. Karrot logs a warning for each other unknown name.",
     )
 
 
@@ -63,10 +63,10 @@ def _codes() -> str:
     )
     return _page(
         "Problem codes",
-        'An error is `application/problem+json` (RFC 9457) with a stable `code`. The column "at `/burrow`" marks the\n'
-        "codes with which `/burrow` refuses an event. Karrot counts only these refusals:\n"
-        "`karrot_events_rejected_total` has the code as its label. For `internal_error`, the log has the\n"
-        "traceback. If a request is not HTTP, the server refuses it with a plain 400 without a code.",
+        "An error answer has the type `application/problem+json` (RFC 9457) and a stable `code`. The column\n"
+        '"at `/burrow`" marks the codes with which `/burrow` refuses an event. `karrot_events_rejected_total`\n'
+        "counts only these refusals, with the code as a label. For `internal_error`, the log has the traceback. If a\n"
+        "request is not HTTP, the server answers with a plain 400 without a code.",
         _table(("code", "status", "at `/burrow`", "what happened", "what to do"), rows),
     )
 
@@ -90,8 +90,8 @@ def _commands() -> str:
     return _page(
         "Commands",
         "`python -m karrot` is the same as `karrot`. A command prints each error as one line on standard\n"
-        "error. The exit code is 2 for wrong settings and options. It is 1 if the command failed, or if its\n"
-        "check gave a negative result.",
+        "error. The exit code is 2 for wrong settings and options. It is 1 if the command failed, or if a\n"
+        "check that the command made has a negative result.",
         *commands,
     )
 
@@ -110,9 +110,9 @@ def _checks() -> str:
     )
     return _page(
         "Checks of karrot doctor",
-        "Each check looks for one problem in the data of the programs that it needs. If it does not have the\n"
-        "data, it gives no result. [burrow.md](../burrow.md#karrot-doctor) explains the results. The last\n"
-        "column names the runbook, if an alert fires for the same problem.",
+        'Each check looks for one problem in the data of the programs in the column "needs". A check without this\n'
+        "data gives no result. [burrow.md](../burrow.md#karrot-doctor) explains the results. If an alert fires\n"
+        "for the problem of a check, the last column names the runbook of the alert.",
         _table(("check", "needs", "problem", "if the check passes", "documentation", "runbook"), rows),
     )
 

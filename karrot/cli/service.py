@@ -56,8 +56,8 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
 def check_config(config: Path | None) -> None:
     """Print the settings that `karrot serve` would use.
 
-    With the cloudwatch reporter, also print the monthly cost of the groups that are now in the event log. The exit code
-    is 2 if Karrot cannot start with these settings.
+    If the cloudwatch reporter is on, the command also prints the monthly cost of the groups that are now in the event
+    log. The exit code is 2 if Karrot cannot start with these settings.
     """
     from karrot.settings.options import effective
     from karrot.wiring import cloudwatch_bill, try_out
@@ -100,10 +100,10 @@ def _own_address(config: Path | None) -> str:
 @click.option("--user", help="User name for Basic authentication.")
 @click.option("--template", "only_template", is_flag=True, help="Print only the template file.")
 def burrow_config(url: str, user: str | None, *, only_template: bool) -> None:
-    """Print the section of burrow.toml for posts to Karrot.
+    """Print the section of burrow.toml that makes Burrow post to Karrot.
 
-    Comments in the output give the reason for each line, and show how to write the template file that the section
-    needs.
+    Comments in the output give the reason for each line of the section, and show how to write the section's template
+    file.
     """
     from karrot import render
 

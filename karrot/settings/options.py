@@ -69,31 +69,31 @@ class Settings:
     )
     reporters: tuple[str, ...] = option("prometheus", types.names, "The reporters to turn on.")
     compat: str | None = optional(
-        types.one_of("2019"), "Use the defaults of Karrot's first version. They turn on the cloudwatch reporter."
+        types.one_of("2019"), "Use the defaults of Karrot's first version, which turn on the cloudwatch reporter."
     )
     external_url: str | None = optional(
         types.url, "The address at which people and Burrow reach Karrot. Links and Burrow's configuration use it."
     )
     expected_clusters: tuple[str, ...] = listed(
         types.texts,
-        "Clusters that must send webhooks. Until a cluster's first webhook, /metrics shows 0 as the time of its last "
-        "event.",
+        "Clusters that must send webhooks. While a cluster has not sent a webhook yet, /metrics shows 0 as the time "
+        "of the cluster's last event.",
     )
 
     bind: Address = option(
-        "0.0.0.0:5000", types.address, "The address to listen on; [::]:5000 accepts IPv6 and IPv4.", reloads=False
+        "0.0.0.0:5000", types.address, "The address to listen on. [::]:5000 accepts IPv6 and IPv4.", reloads=False
     )
     workers: int = option("2", types.whole(1, 64), "The number of worker processes.")
     threads: int = option(
         "16",
         types.whole(1, 256),
-        "Threads of each worker for large events and health checks. A quarter of this number is added for scrapes and "
-        "pages.",
+        "The number of threads in each worker for large events and health checks. Each worker has a quarter of this "
+        "number in addition, for scrapes and pages.",
     )
     max_body: int = option("8MiB", types.size(2**10, 2**25), "The largest size of an event that Karrot accepts.")
     header_timeout: float = option("2s", types.timeout(0.1, 60), "How long a client may take to send its headers.")
     body_timeout: float = option("4s", types.timeout(0.1, 60), "How long a client may take to send its body.")
-    tls_cert: Path | None = optional(types.path, "The TLS certificate chain (PEM). If it is set, Karrot uses HTTPS.")
+    tls_cert: Path | None = optional(types.path, "The TLS certificate chain (PEM). It makes Karrot use HTTPS.")
     tls_key: Path | None = optional(types.path, "The private key of the TLS certificate (PEM).")
 
     data_dir: Path = option(
@@ -102,14 +102,14 @@ class Settings:
     event_log: str = option(
         "sqlite",
         types.one_of("sqlite", "memory", note="postgresql:// is refused until it is built"),
-        "Where Karrot keeps events. With memory, a restart loses them.",
+        "Where Karrot keeps events. With memory, a restart loses all events.",
         reloads=False,
     )
     retention: int = option("24h", types.duration(1, 3650 * 86400), "How long the event log keeps an event.")
     max_log_bytes: int = option(
         "1GiB",
         types.size(2**20, 2**46),
-        "The largest size of the event log. Above it, Karrot deletes the oldest events.",
+        "The largest size of the event log. If the log is larger, Karrot deletes the oldest events.",
     )
     stale_after: int = option(
         "300s", types.duration(1, 365 * 86400), "How long Karrot shows a group after its last event."
@@ -118,7 +118,7 @@ class Settings:
     max_consumers: int = option(
         "50000",
         types.whole(1, 10_000_000),
-        "The largest number of groups to track. Karrot stores the events of further groups, but does not export them.",
+        "The largest number of groups to track. Karrot stores the events of further groups, but exports no metrics.",
     )
     partition_metrics: bool = option(
         "false", types.flag, "Export the lag and status of each partition that Burrow lists."
@@ -132,7 +132,7 @@ class Settings:
     cloudwatch_interval: int = option(
         "30s",
         types.duration(1, 3600),
-        "How often to send new values to CloudWatch. With 60s or less, every minute gets a value.",
+        "The time between two sends of new values to CloudWatch. With 60s or less, every minute gets a value.",
     )
     cloudwatch_metrics: tuple[str, ...] = option(
         "Lag",
@@ -142,30 +142,30 @@ class Settings:
     cloudwatch_layout: tuple[str, ...] = option(
         "dimensions",
         types.some_of("dimensions", "legacy"),
-        "How to name metrics: dimensions (with the dimensions Cluster and ConsumerGroup), legacy (the group is the "
-        "name of the metric, as in Karrot's first version), or both.",
+        "The form of the metrics. With dimensions, a metric has the dimensions Cluster and ConsumerGroup. With legacy, "
+        "the name of the metric is the group's name, as in Karrot's first version.",
     )
     cloudwatch_max_groups: int = option(
         "1000",
         types.whole(1, 1_000_000),
-        "The largest number of groups in CloudWatch. A new group waits until another is deleted or silent for a day.",
+        "The largest number of groups in CloudWatch. A new group waits until one is deleted or silent for a day.",
     )
     cloudwatch_include: re.Pattern[str] | None = optional(
         types.pattern, "Send to CloudWatch only groups whose name contains a match."
     )
     cloudwatch_exclude: re.Pattern[str] | None = optional(
-        types.pattern, "Do not send groups whose name contains a match to CloudWatch."
+        types.pattern, "Do not send to CloudWatch groups whose name contains a match."
     )
     cloudwatch_ttl: int = option(
         "180s", types.duration(1, 86400), "The largest age of a value. Karrot does not send older values to CloudWatch."
     )
     cloudwatch_min_complete: float = option(
-        "0", types.share, "The smallest complete ratio of a group. Below it, Karrot sends no values of the group."
+        "0", types.share, "Karrot sends a group to CloudWatch only while its complete ratio is at least this share."
     )
     cloudwatch_resolution: int = option(
         "60",
         types.seconds_of("1", "60"),
-        "The storage resolution in CloudWatch, in seconds. 1 allows alarms with a period of 10 seconds.",
+        "The storage resolution in CloudWatch, in seconds. With 1, alarms can have a period of 10 seconds.",
     )
     iam_role: str | None = optional(
         types.role, "The ARN of the IAM role that Karrot assumes before it sends to CloudWatch."
@@ -173,7 +173,7 @@ class Settings:
 
     archive_dir: str | None = optional(
         types.place,
-        "Where the archive reporter writes: a folder or s3://bucket/prefix. If it is not set, Karrot uses the folder "
+        "The folder or s3://bucket/prefix to which the archive reporter writes. By default, Karrot uses the folder "
         "archive in the data directory.",
     )
     archive_segment_seconds: int = option(
@@ -186,13 +186,13 @@ class Settings:
     archive_max_bytes: int = option(
         "4GiB",
         types.size(2**20, 2**50),
-        "The largest size of all segments. Above it, Karrot deletes the oldest segments.",
+        "The largest total size of all segments. Beyond this size, Karrot deletes the oldest segments.",
     )
     kafka_bootstrap: tuple[str, ...] = listed(
         types.brokers, "Brokers of the Kafka cluster that the kafka reporter writes to. Needs karrot-burrow[kafka]."
     )
     kafka_topic: str = option(
-        "karrot.events", types.topic, "The topic that the kafka reporter writes to. Karrot does not create it."
+        "karrot.events", types.topic, "The topic that the kafka reporter writes to. Karrot does not create the topic."
     )
     kafka_properties: Path | None = optional(
         types.path,
@@ -201,12 +201,12 @@ class Settings:
     )
     tables_dir: Path | None = optional(
         types.tables,
-        "The folder with the pipeline's tables. The page of a group shows data from them. If it is not set, Karrot "
+        "The folder with the pipeline's tables. The page of a group shows data from these tables. By default, Karrot "
         "uses the folder tables in the data directory.",
     )
 
     burrow_url: str | None = optional(
-        types.url, "Burrow's address. If it is set, Karrot asks Burrow's REST API for lost events and deleted groups."
+        types.url, "Burrow's address. Karrot then asks Burrow's REST API for lost events and deleted groups."
     )
     resync_interval: int = option("120s", types.duration(10, 86400), "How often Karrot reads Burrow's REST API.")
 

@@ -33,7 +33,7 @@ def _group_options(without_burrow: str) -> Callable[[Command], Command]:
             "--bootstrap-servers",
             "bootstrap",
             metavar="HOST:PORT,...",
-            help=f"Kafka brokers. Also show the state, members and coordinator of groups. {without_burrow}",
+            help=f"Kafka brokers. The output then also has the state, members and coordinator of groups. {without_burrow}",
         ),
         click.option(
             "--properties",
@@ -56,7 +56,7 @@ def _group_options(without_burrow: str) -> Callable[[Command], Command]:
     )
 
 
-_groups_of_kafka = _group_options("Without --burrow, show the lag as calculated from Kafka's offsets.")
+_groups_of_kafka = _group_options("Without --burrow, the lag comes from Kafka's offsets.")
 
 
 @click.command()
@@ -78,7 +78,7 @@ def groups(**asked: Any) -> None:
 
 
 @click.command(short_help="Print Burrow's verdicts and the bad partitions.")
-@_group_options("This command needs --burrow too.")
+@_group_options("`karrot status` needs --burrow too.")
 def status(**asked: Any) -> None:
     """Print Burrow's verdicts, with the partitions that are not OK.
 

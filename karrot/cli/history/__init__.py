@@ -14,5 +14,5 @@ def history() -> None:
     """Query the history of consumer groups in the tables.
 
     These commands need the extra "history" (DuckDB). They need neither Spark nor a running Karrot. The exit code is 1
-    if the tables have no data for the requested time, and 2 if there are no tables or for wrong options.
+    if the tables have no data for the requested time. It is 2 if there are no tables, or for wrong options.
     """

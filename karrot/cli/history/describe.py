@@ -38,8 +38,8 @@ _NO_OWNERS = (
 def describe(look_back: timedelta, **given: Any) -> None:
     """Print a group as kafka-consumer-groups --describe does, now or at a past moment.
 
-    The owner is the consumer's ID, host and client ID. A dash is an unknown value: an offset older than --look-back, a
-    log end offset that was not sampled, or an owner under the consumer protocol of KIP-848.
+    The owner is the consumer's ID, host and client ID. A dash stands for an offset older than
+    --look-back, for a log end that was not sampled, or for an owner in a group with KIP-848's protocol.
 
     If the tables have no records of __consumer_offsets for the group, the values come from the newest event of a resync
     (Burrow's REST API) or of Karrot's own watch (KARROT_WATCH_BOOTSTRAP).

@@ -67,7 +67,7 @@ def risks(
     deleted the offset, and the topic still grows. "log_start": Kafka deletes messages before the group reads them.
     MARGIN is the committed offset minus the log start offset. For example, -5 means that 5 unread messages are deleted.
 
-    The last line names the data that the tables do not have. If they do not have the members of groups, "expires" is
+    The last line names the data that the tables do not have. If the members of groups are missing, "expires" is
     shown only for offsets that have an expiry time from Kafka.
     """
     request = MomentRequest.of(given)

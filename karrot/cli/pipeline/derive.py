@@ -21,14 +21,14 @@ _gap = read_span(86_400)  # derive reads a day and the days before and after it
     default="300s",
     show_default=True,
     callback=_span,
-    help="How long a verdict is valid. Use the same value as KARROT_STALE_AFTER of the service.",
+    help="How long a verdict is valid. Use the value of the service's KARROT_STALE_AFTER.",
 )
 @click.option(
     "--longest-gap",
     default="600s",
     show_default=True,
     callback=_gap,
-    help="No rate is calculated if the time between two samples of a partition is longer than this.",
+    help="Longest time between two samples of a partition from which a rate is calculated.",
 )
 @click.option(
     "--target-seconds", type=Number(0), default=60, show_default=True, help="SLO: largest allowed lag in seconds."
@@ -45,9 +45,8 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
 
     The derived tables contain the lag, offsets, rates and skew of each minute, and also incidents, status intervals,
     rebalances and the SLO of each day. The command derives each day whose events or commits were added, removed or
-    rewritten since the last run. If an option differs from the last run, the command derives all days. Readers see
-    either the old or the new version of a day in a table. Do not run the command twice at the same time on the same
-    tables.
+    rewritten since the last run. If you change an option, the command derives all days again. Readers see either the
+    old or the new version of a day in a table. Do not run the command twice at the same time on the same tables.
     """
     with started("derive", master, conf) as spark:
         from karrot.pipeline.derive import job

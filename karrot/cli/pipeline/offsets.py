@@ -63,12 +63,12 @@ _PARQUET = "parquet"
 def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
     """Write the records of __consumer_offsets to the tables "commits", "members", "ends" and "quarantine".
 
-    With --source kafka, the command uses Spark's Kafka connector. PySpark does not contain it: add it with --conf
-    spark.jars.packages=… With --source parquet, it reads Parquet files with the columns key, value, topic, partition,
-    offset and timestamp.
+    With --source kafka, the command needs Spark's Kafka connector, which PySpark does not contain. Add the connector
+    with the option --conf spark.jars.packages. With --source parquet, the command reads Parquet files with the columns
+    key, value, topic, partition, offset and timestamp.
 
     The command counts every record. You can run it again at any time, even after a crash. After a crash, the JSON topic
-    may contain some records twice. Do not run it twice at the same time for one cluster on the same tables.
+    can contain some records twice. Do not run the command twice at the same time for one cluster and the same tables.
 
     The exit code is 1 if a batch failed, and 2 if Spark cannot run here, if the connector is missing or if there is
     nothing to read.

@@ -62,11 +62,11 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
 
     The command runs until Ctrl-C. It reads the tables "commits" and "ends", which `karrot pipeline offsets --follow`
     writes. When a partition becomes stale, the command prints a line of JSON with "state": "stale", or posts it to the
-    webhook. When the offset moves or is deleted, it sends another line with "state": "cleared" and the same id. A
-    restart loses no line. A line is sent twice only if the last run was killed after it sent the line, but before it
-    recorded the line as sent.
+    webhook. When the offset moves or is deleted, the command sends another line with "state": "cleared" and the same
+    id. A restart loses no line. In one case, a line is sent twice: the last run was killed after it sent the line and
+    before it recorded the line as sent.
 
-    The exit code is 1 if the command failed or, with --once, if it could not deliver a line.
+    The exit code is 1 if the command failed. With --once, it is also 1 if the command could not deliver a line.
     """
     deliver = valid(partial(_delivery, asked["webhook"]))
     with started("stale", master, conf) as spark:

@@ -62,13 +62,13 @@ _TWICE = (
 def stream(master: str | None, conf: dict[str, str], config: Path | None, **asked: Any) -> None:
     """Publish events to CloudWatch from Spark, and keep the tables up to date, until Ctrl-C.
 
-    Use this command if you have more groups than one process can handle. It sends the same metrics to CloudWatch as the
-    service, with the same settings KARROT_CLOUDWATCH_*, KARROT_IAM_ROLE and AWS_*. Publish either from the service or
-    from Spark, never from both. The command writes the same tables as `karrot pipeline ingest`: run only one of the
-    two.
+    Use this command if you have more groups than one process can handle. It sends the service's metrics to CloudWatch,
+    with the service's settings KARROT_CLOUDWATCH_*, KARROT_IAM_ROLE and AWS_*. Publish either from the service or from
+    Spark, never from both. The command writes the same tables as `karrot pipeline ingest`, so run only one of these
+    two commands.
 
-    With --once, the exit code is 1 if values were lost: CloudWatch did not accept them before they were too old to
-    send.
+    With --once, the exit code is 1 if values were lost. A value is lost if CloudWatch does not accept it
+    within KARROT_CLOUDWATCH_TTL.
     """
     destinations = valid(partial(_destinations, asked["destinations"]))
     options = stated(partial(_options, config)) if _CLOUDWATCH in destinations else None

@@ -72,7 +72,7 @@ scaling_options = option_set(
     click.option(
         "--shared/--no-shared",
         default=True,
-        help="Print the heartbeat alarm and the IAM policy too. One of each is enough for a Kafka cluster.",
+        help="Also print the heartbeat alarm and the IAM policy. A Kafka cluster needs one of each.",
     ),
 )
 """The options of a recipe. `scaling` reads them. ``karrot simulate`` has them too."""
@@ -101,9 +101,9 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
     The recipe "target-tracking" keeps the lag at a target. It needs --max-lag-seconds or --target-lag-per-task.
 
     The recipe "step" adds tasks while the lag is high, and removes one task after the lag was low for a long time. It
-    needs --max-lag-seconds or --max-lag. With --max-lag it also works from 0 tasks.
+    needs --max-lag-seconds or --max-lag. With --max-lag, the recipe "step" can also start from 0 tasks.
 
-    The recipe "from-zero" starts one task if there are unread messages and no task runs. Then it works like
+    The recipe "from-zero" starts one task if there are unread messages and no task runs. Then the recipe works like
     "target-tracking".
 
     The comments in the output describe the settings that Karrot and AWS need.
@@ -113,7 +113,7 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
     click.echo(autoscaling(scaling(**given), output), nl=False)
 
 
-@click.command("ecs-service")
+@click.command("ecs-service", short_help="Print a CloudFormation template for Karrot on ECS.")
 @click.option("--ecs-cluster", metavar="NAME", required=True, help="ECS cluster to run on.")
 @click.option("--image", required=True, help="Container image of Karrot.")
 @click.option("--burrow-cluster", metavar="NAME", required=True, help="Name of the Kafka cluster in Burrow.")
@@ -139,7 +139,7 @@ def ecs_service(**given: Any) -> None:
     click.echo(service(valid(partial(EcsService, **given))), nl=False)
 
 
-@click.command("cloudwatch-dashboard", short_help="Print a CloudWatch dashboard of a group's lag and its tasks.")
+@click.command("cloudwatch-dashboard", short_help="Print a CloudWatch dashboard of a group's lag and the tasks.")
 @click.option("--region", required=True, help="AWS region of the metrics.")
 @click.option("--ecs-cluster", metavar="NAME", help="ECS cluster of the service.")
 @click.option("--service", metavar="NAME", help="ECS service.")
@@ -155,7 +155,7 @@ def ecs_service(**given: Any) -> None:
     help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses.",
 )
 def cloudwatch_dashboard(**given: Any) -> None:
-    """Print a dashboard of a group's lag and its running tasks, for aws cloudwatch put-dashboard."""
+    """Print a dashboard with a group's lag and the running tasks, as input of aws cloudwatch put-dashboard."""
     from karrot.render import dashboards
 
     click.echo(dashboards.cloudwatch_dashboard(valid(partial(dashboards.Dashboard, **given))), nl=False)

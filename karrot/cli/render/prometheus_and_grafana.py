@@ -50,11 +50,11 @@ def recording_rules() -> None:
     click.echo(recording_rules(), nl=False)
 
 
-@click.command("bridging-rules")
+@click.command("bridging-rules", short_help="Print rules that give series the names of another tool.")
 @click.argument(
     "tool", type=click.Choice(["burrow", "burrow-exporter", "kafka-exporter", "kafka-lag-exporter", "klag", "kminion"])
 )
-@click.option("--as-karrot", is_flag=True, help="The other direction: the tool's series under Karrot's names.")
+@click.option("--as-karrot", is_flag=True, help="Record the tool's series under Karrot's names instead.")
 def bridging_rules(tool: str, *, as_karrot: bool) -> None:
     """Print rules that record Karrot's series under the metric names of another tool.
 

@@ -53,8 +53,8 @@ def athena(**given: Any) -> None:
 def druid(part: str, **given: Any) -> None:
     """Print Druid's ingestion spec for the JSON topic of offsets, and a query for offsets by minute, newest first.
 
-    The output has two JSON documents. --print chooses one of them. `karrot history timeseries --metric offset` gives
-    the same answer without Druid.
+    The output has two JSON documents. --print chooses one of them. `karrot history timeseries --metric offset`
+    answers the query without Druid.
     """
     from karrot.render.athena_and_druid import Druid, druid_ingestion, druid_query
 

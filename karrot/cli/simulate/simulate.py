@@ -87,7 +87,7 @@ def _recipe(text: str) -> Recipe:
     help="Number of partitions. If there are more tasks than partitions, the extra tasks stay idle.",
 )
 @click.option(
-    "--start-seconds", type=Number(0), default=60, show_default=True, help="Seconds before a new task consumes."
+    "--start-seconds", type=Number(0), default=60, show_default=True, help="Seconds until a new task consumes."
 )
 @click.option(
     "--rebalance-seconds",
@@ -101,7 +101,7 @@ def _recipe(text: str) -> Recipe:
     type=click.Choice(["one", "proportional"]),
     default="one",
     show_default=True,
-    help="How many tasks target tracking removes at once. AWS does not document it.",
+    help="How many tasks target tracking removes at once. AWS does not document this number.",
 )
 @click.option(
     "--gaps",
@@ -114,17 +114,15 @@ def _recipe(text: str) -> Recipe:
     "--svg", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Draw a chart into this file."
 )
 def simulate(recipe: tuple[Recipe, ...], svg: Path | None, **given: Any) -> None:
-    r"""Simulate one or more scaling recipes on a recorded lag.
+    """Simulate one or more scaling recipes on a recorded lag.
 
     The command takes the same options as `karrot render ecs-autoscaling`, and simulates the alarms and policies that
     `karrot render ecs-autoscaling` prints. It uses a model of CloudWatch alarms and of Auto Scaling, not AWS itself. It
     calculates the arriving messages from the lag, --tasks-then and --rate-per-task. docs/simulate.md lists the
-    assumptions.
+    assumptions of the model.
 
-    Repeat --recipe to compare recipes. Each recipe may have its own options, for example:
-
-    \b
-    --recipe step:max-lag=100000,min-tasks=0
+    Repeat --recipe to compare recipes. Each recipe can have its own options, for example
+    `--recipe step:max-lag=100000,min-tasks=0`.
     """
     if svg is not None and len(recipe) > 1:
         raise Refused("--svg can draw only one recipe: give one --recipe")

@@ -33,7 +33,7 @@ def notifier(seen: BurrowSeen) -> Iterator[Said]:
 
 @check("only unhealthy verdicts", well="Burrow sends healthy groups too", where=_LINES)
 def threshold(seen: BurrowSeen) -> Iterator[Said]:
-    """A threshold is above 1: Burrow never sends a group that is OK, so Karrot does not know its lag."""
+    """A threshold is above 1. Burrow never sends OK groups, so Karrot does not know the lag of these groups."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         if each.threshold > _ERR:
@@ -47,7 +47,7 @@ def threshold(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="Burrow sends the end of an incident", where=_LINES)
 def send_close(seen: BurrowSeen) -> Iterator[Said]:
-    """send-close is off, or has no URL or template: Karrot does not learn when an incident ends."""
+    """send-close is off, or has no URL or no template. So Karrot does not learn when an incident ends."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         if not each.send_close:
@@ -70,7 +70,7 @@ def send_close(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="events are sent with POST", where=_LINES)
 def method(seen: BurrowSeen) -> Iterator[Said]:
-    """A method is not POST: many proxies remove the body of a DELETE, and Karrot refuses other methods with 405."""
+    """A method is not POST. Many proxies remove the body of a DELETE. Karrot accepts only POST, PUT and DELETE."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         for key, given in (("method-open", each.method_open), ("method-close", each.method_close)):
@@ -110,7 +110,7 @@ def url(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="Karrot answers at the notifier's URL, without a redirect", where=_WRONG)
 def webhook(seen: BurrowSeen) -> Iterator[Said]:
-    """At the notifier's URL there is a redirect, no answer, or an answer that is not Karrot's."""
+    """The notifier's URL redirects, does not answer, or gives an answer that does not come from Karrot."""
     only_if(seen.webhooks)
     for address, found in seen.webhooks.items():
         if not found.is_karrot:
@@ -119,7 +119,7 @@ def webhook(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="no notifier uses one of Burrow's own templates", where=_LINES)
 def template(seen: BurrowSeen) -> Iterator[Said]:
-    """A notifier uses a template that Burrow ships, which leaves out cluster and lag (only its name is visible)."""
+    """A notifier has one of Burrow's own template names. Burrow's own templates leave out cluster and lag."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         used = [("template-open", each.template_open)]
@@ -139,7 +139,7 @@ def template(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="the notifier's timeout is neither too short nor too long", where=_LINES)
 def timeout(seen: BurrowSeen) -> Iterator[Said]:
-    """A timeout is not a whole number, is too short for Karrot to answer 503, or is longer than the interval."""
+    """A timeout is not a whole number, ends before Karrot can answer 503, or is longer than the interval."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         mend = f"{_section(name)} timeout = 5"
@@ -193,7 +193,7 @@ def allowlist(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="", where=_WRONG)
 def unseen(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow does not show some settings of its notifiers: check them in burrow.toml."""
+    """Burrow does not show some settings of its notifiers. Check these settings in burrow.toml."""
     only_if(seen.to_karrot)
     for name in seen.to_karrot:
         yield note(

@@ -28,7 +28,7 @@ def ready(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="Burrow is 1.3.5 or later", where=_DOCTOR)
 def release(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow is older than 1.3.5: it may stay silent after a ZooKeeper outage, and its lists have old names."""
+    """Burrow is older than 1.3.5. It can stay silent after a ZooKeeper outage, and has old names for lists."""
     lists = [
         f"[{kind}.{name}] group-whitelist"
         for kind, modules in (("notifier", seen.notifiers), ("consumer", seen.consumers), ("storage", seen.storages))
@@ -46,7 +46,7 @@ def release(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="ZooKeeper is configured", where=_WRONG)
 def zookeeper(seen: BurrowSeen) -> Iterator[Said]:
-    """A notifier has no ZooKeeper: Burrow sends only with a lock in ZooKeeper, even if Kafka runs without ZooKeeper."""
+    """A notifier has no ZooKeeper. Burrow needs a lock in ZooKeeper to send, even if Kafka needs no ZooKeeper."""
     only_if(seen.notifiers and seen.zookeeper is not None)
     if seen.zookeeper is not None and not seen.zookeeper.servers:
         yield fault("Burrow has notifiers but no ZooKeeper: it sends nothing", '[zookeeper] servers = ["HOST:2181"]')
@@ -73,7 +73,7 @@ def lists(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="every cluster has a consumer section with the right name", where=_WRONG)
 def cluster_names(seen: BurrowSeen) -> Iterator[Said]:
-    """A consumer section has its cluster in upper case, or a cluster's name has a space: Burrow stores no commits."""
+    """A cluster's name has a space, or is in upper case in a consumer section. So Burrow stores no commits."""
     only_if(seen.clusters and seen.has_read("cluster", "consumer"))
     for name, each in seen.consumers.items():
         if each.cluster in seen.clusters:
@@ -102,7 +102,7 @@ def cluster_names(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="no kafka-version is too old for consumer groups", where=_DOCTOR)
 def kafka_version(seen: BurrowSeen) -> Iterator[Said]:
-    """A kafka-version is older than 0.11: Burrow finds no groups and reports no error."""
+    """A kafka-version is older than 0.11. So Burrow finds no groups, and reports no error."""
     profiles = {
         each.client_profile
         for modules in (seen.clusters, seen.consumers)
@@ -122,7 +122,7 @@ def kafka_version(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="Burrow watches every group", where=_DOCTOR)
 def watched_groups(seen: BurrowSeen) -> Iterator[Said]:
-    """A consumer or the storage has an allowlist: Burrow itself does not know the other groups."""
+    """A consumer section or the storage section has an allowlist. Burrow does not know the other groups."""
     only_if(seen.consumers and seen.storages)
     for kind, modules in (("consumer", seen.consumers), ("storage", seen.storages)):
         for name, each in modules.items():
@@ -135,7 +135,7 @@ def watched_groups(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="Burrow reads commits from the beginning", where=_DOCTOR)
 def start_latest(seen: BurrowSeen) -> Iterator[Said]:
-    """start-latest is set: Burrow does not know a group that has not committed since Burrow's start."""
+    """start-latest is set. So Burrow does not know a group that has not committed since Burrow's start."""
     only_if(seen.consumers)
     for name, each in seen.consumers.items():
         if each.start_latest:
@@ -166,7 +166,7 @@ def refresh(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="windows of commits span enough time", where=_DOCTOR)
 def window(seen: BurrowSeen) -> Iterator[Said]:
-    """Windows of commits are too short for a verdict: too few intervals, or commits that follow too closely."""
+    """Windows of commits are too short for a verdict, because intervals is too small or commits are too frequent."""
     only_if(seen.storages)
     for name, each in seen.storages.items():
         if each.intervals < _FEWEST_INTERVALS:
@@ -197,7 +197,7 @@ def expire_group(seen: BurrowSeen) -> Iterator[Said]:
 
 @check("Burrow behind", well="Burrow keeps up with the commits", where=_WRONG)
 def self_lag(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow itself lags on __consumer_offsets: every other value is old."""
+    """Burrow itself lags on __consumer_offsets. So every other value from Burrow is old."""
     own = [event for event in seen.verdicts if has_burrow_name(event.consumer)]
     only_if(own)
     for event in own:
@@ -211,7 +211,7 @@ def self_lag(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="Burrow's REST API can hold every group's name", where=_DOCTOR)
 def odd_names(seen: BurrowSeen) -> Iterator[Said]:
-    """Groups have names that Burrow's REST API cannot hold: webhooks bring them, resync and karrot lag cannot."""
+    """Burrow's REST API cannot hold some group names. Webhooks report these groups, resync and karrot lag do not."""
     odd = [group for groups in seen.groups.values() for group in groups if "/" in group or not group]
     if odd:
         yield note(

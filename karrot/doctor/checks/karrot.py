@@ -19,7 +19,7 @@ _DAMAGE = {
 
 @check("log not writable", well="the event log is writable", where="data-directory.md")
 def log_writable(seen: KarrotSeen) -> Iterator[Said]:
-    """The event log is not writable: Karrot answers every event with 503, and Burrow does not repeat events."""
+    """The event log is not writable. Karrot answers every event with 503, and Burrow does not repeat events."""
     log = seen.components.get("log")
     only_if(log)
     if log is not None and log.state != "ok":
@@ -31,7 +31,7 @@ def log_writable(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("resync failing", "watch failing", well="no component of Karrot is failing", where="operations.md")
 def components(seen: KarrotSeen) -> Iterator[Said]:
-    """A duty of Karrot is failing: resync or watch."""
+    """Resync or watch is failing."""
     only_if(seen.components)
     for name, each in seen.components.items():
         if each.state == "failing" and name != "log" and not name.startswith("reporter "):
@@ -44,7 +44,7 @@ def components(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("cloudwatch failing", "reporter failing", well="every reporter passes on its events", where="reporters.md")
 def reporters(seen: KarrotSeen) -> Iterator[Said]:
-    """A reporter is failing (such as cloudwatch without permissions), or is far behind."""
+    """A reporter is failing, for example cloudwatch without permissions, or is far behind."""
     only_if(seen.components or seen.reporters is not None)
     for each in seen.reporters or ():
         if each.state == "failing":
@@ -68,7 +68,7 @@ def reporters(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("values dropped", "groups left out of CloudWatch", well="no reporter leaves out a value", where="cloudwatch.md")
 def dropped(seen: KarrotSeen) -> Iterator[Said]:
-    """A reporter left out values: their names do not fit, there are too many groups, or the values are too old."""
+    """A reporter left out values, because a name does not fit, there are too many groups, or a value is too old."""
     only_if(seen.samples)
     for sample in seen.of("karrot_reporter_dropped_total"):
         if sample.value:
@@ -81,20 +81,20 @@ def dropped(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("events refused", well="no body came from one of Burrow's own templates", where=_WRONG)
 def templates_refused(seen: KarrotSeen) -> Iterator[Said]:
-    """Bodies were refused as unsupported_template: a notifier uses one of Burrow's own templates."""
+    """Karrot refused bodies as unsupported_template. The cause is a notifier with one of Burrow's own templates."""
     yield from _refused(seen, {_TEMPLATE: CODES[_TEMPLATE].remedy})
 
 
 @check("events refused", well="no request had wrong credentials", where="burrow.md#why-each-line")
 def credentials(seen: KarrotSeen) -> Iterator[Said]:
-    """Requests were refused with 401: Burrow's notifier does not have the password or token that Karrot expects."""
+    """Karrot refused requests with 401, because Burrow's notifier has another password or token than Karrot."""
     remedy = "set the notifier's username and password to KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD"
     yield from _refused(seen, {_CREDENTIALS: remedy})
 
 
 @check("events refused", well="every body was valid", where="reference/codes.md")
 def bodies(seen: KarrotSeen) -> Iterator[Said]:
-    """Bodies were refused for other reasons: they were cut off, too large, or not from Burrow."""
+    """Karrot refused bodies that were cut off, too large, or not from Burrow."""
     codes = {sample.labels.get("code", "") for sample in seen.of("karrot_events_rejected_total")}
     others = sorted(codes - {_TEMPLATE, _CREDENTIALS, *_NOT_STORED})
     yield from _refused(seen, dict.fromkeys(others, f"see the bodies at {seen.url}/rejects"))
@@ -102,7 +102,7 @@ def bodies(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("events refused", "log not writable", well="every event was stored in time", where="reference/codes.md")
 def not_stored(seen: KarrotSeen) -> Iterator[Said]:
-    """Karrot answered events with 503, because the disk was slow or full: Burrow does not repeat these events."""
+    """Karrot answered events with 503, because the disk was slow or full. Burrow does not repeat these events."""
     heals = "Set KARROT_BURROW_URL: resync then replaces lost events."
     yield from _refused(seen, {code: f"{CODES[code].remedy} {heals}" for code in _NOT_STORED})
 
@@ -127,7 +127,7 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("too many groups", well="every group has its series", where="reference/metrics.md")
 def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
-    """Groups have no series: there are more than KARROT_MAX_CONSUMERS, or two long names are equal after a cut."""
+    """Groups have no series. There are more than KARROT_MAX_CONSUMERS groups, or two shortened names are equal."""
     only_if(seen.samples)
     if dropped := seen.total("karrot_series_dropped_total"):
         yield warn(
@@ -140,7 +140,7 @@ def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("log damaged", well="the log was never damaged", where="data-directory.md")
 def damage(seen: KarrotSeen) -> Iterator[Said]:
-    """The event log was damaged: the disk loses data that it had confirmed."""
+    """The event log was damaged. The cause is a disk that loses data which it had confirmed."""
     only_if(seen.samples)
     for metric, said in _DAMAGE.items():
         if times := seen.total(metric):
@@ -149,7 +149,7 @@ def damage(seen: KarrotSeen) -> Iterator[Said]:
 
 @check(well="the prometheus reporter is on", where="reporters.md")
 def exporter(seen: KarrotSeen) -> Iterator[Said]:
-    """The prometheus reporter is off: /metrics has no groups."""
+    """The prometheus reporter is off. So /metrics has no groups."""
     only_if(seen.settings)
     if "prometheus" not in seen.setting("REPORTERS").split(","):
         yield note("the prometheus reporter is off: /metrics has no groups", "set KARROT_REPORTERS=prometheus,...")
@@ -160,7 +160,7 @@ def exporter(seen: KarrotSeen) -> Iterator[Said]:
     where="pipeline.md#publishing-from-spark",
 )
 def published_twice(seen: KarrotSeen) -> Iterator[Said]:
-    """Karrot publishes to CloudWatch and writes an archive or a topic: if Spark publishes these too, samples double."""
+    """Karrot publishes to CloudWatch, and writes an archive or a topic that Spark could publish a second time."""
     only_if(seen.settings)
     reporters = set(seen.setting("REPORTERS").split(","))
     if "cloudwatch" in reporters and reporters & {"archive", "kafka"}:

@@ -29,7 +29,7 @@ def target(seen: PrometheusSeen) -> Iterator[Said]:
 
 @check("Karrot not scraped", well="every scrape succeeds", where=_DOCTOR)
 def scrape_fails(seen: PrometheusSeen) -> Iterator[Said]:
-    """A target is down (connection refused or not authorized), or its URL is not Karrot's /metrics."""
+    """A target is down, for example because Karrot refuses the connection, or its URL is not Karrot's /metrics."""
     only_if(seen.targets)
     for each in seen.targets:
         if each.health == "down":
@@ -40,7 +40,7 @@ def scrape_fails(seen: PrometheusSeen) -> Iterator[Said]:
 
 @check(well="Prometheus keeps Karrot's labels", where=_WRONG)
 def honor_labels(seen: PrometheusSeen) -> Iterator[Said]:
-    """A label of the target replaces Karrot's label: Prometheus renames Karrot's, such as to exported_cluster."""
+    """A label of the target replaces Karrot's label. Prometheus renames Karrot's label, as in exported_cluster."""
     only_if(seen.targets)
     mend = "set honor_labels: true in the scrape config (honorLabels: true in a ServiceMonitor)"
     moved = {f"exported_{label}" for each in seen.targets for label in _clashes(seen, each)} | set(seen.exported)
@@ -93,7 +93,7 @@ def slow_scrape(seen: PrometheusSeen) -> Iterator[Said]:
 
 @check(well="each group is scraped once", where=_DOCTOR)
 def doubled(seen: PrometheusSeen) -> Iterator[Said]:
-    """Groups have several samples of their lag: Prometheus scrapes the same Karrot twice, so sums are doubled."""
+    """A group has several samples of its lag, because Prometheus scrapes a Karrot twice. So sums are doubled."""
     only_if(seen.series)
     if seen.doubled:
         doubled = counted_plain(seen.doubled, "group")
@@ -105,7 +105,7 @@ def doubled(seen: PrometheusSeen) -> Iterator[Said]:
 
 @check(well="an alert fires when Burrow is silent", where=_WRONG)
 def silence_alert(seen: PrometheusSeen) -> Iterator[Said]:
-    """No alert uses karrot_last_event_timestamp_seconds: you get no alert when Burrow falls silent."""
+    """No alert uses karrot_last_event_timestamp_seconds. So you get no alert when Burrow falls silent."""
     only_if(seen.rules is not None)
     if "karrot_last_event_timestamp_seconds" not in (seen.rules or ""):
         yield note(
@@ -116,7 +116,7 @@ def silence_alert(seen: PrometheusSeen) -> Iterator[Said]:
 
 @check(well="Prometheus has the groups that Karrot exports", where=_DOCTOR)
 def series(karrot: KarrotSeen, prometheus: PrometheusSeen) -> Iterator[Said]:
-    """Karrot exports groups, but Prometheus has none although it scrapes Karrot: relabelling drops them."""
+    """Prometheus scrapes Karrot, but has none of Karrot's groups. Relabelling drops the groups."""
     only_if(any(each.lag is not None for each in karrot.groups or ()))
     only_if("prometheus" in karrot.setting("REPORTERS") and any(each.health == "up" for each in prometheus.targets))
     if not prometheus.series:
@@ -128,7 +128,7 @@ def series(karrot: KarrotSeen, prometheus: PrometheusSeen) -> Iterator[Said]:
 
 @check(well="the clocks of Karrot and Prometheus agree", where=_DOCTOR)
 def clocks(karrot: KarrotSeen, prometheus: PrometheusSeen) -> Iterator[Said]:
-    """The clocks of Karrot and Prometheus differ: ages in alerts are wrong by the difference."""
+    """The clocks of Karrot and Prometheus differ. So ages in alerts are wrong by the difference."""
     apart = abs((karrot.now - prometheus.now).total_seconds())
     if apart > _CLOCKS_APART_S:
         yield warn(f"the clocks of Karrot and Prometheus differ by {apart:.0f} s", "use NTP on both hosts")

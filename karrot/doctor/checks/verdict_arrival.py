@@ -22,7 +22,7 @@ _LEAST_DIFFERENCE, _SHARE = 1000, 0.5
 
 @check(well="events arrive often enough for KARROT_STALE_AFTER", where=_WRONG)
 def stale_after(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """Burrow's interval is too long for KARROT_STALE_AFTER: groups vanish and come back."""
+    """Burrow's interval is too long for KARROT_STALE_AFTER. So groups vanish and come back."""
     mend = f"[notifier.NAME] interval = 30, or KARROT_STALE_AFTER={2 * burrow.interval + _START_S}"
     told = f"Burrow evaluates every {burrow.interval} s, and KARROT_STALE_AFTER is {karrot.stale_after:.0f} s"
     only_if(burrow.notifiers and karrot.settings)
@@ -36,7 +36,7 @@ def stale_after(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 
 @check(well="each event has a new verdict", where=_DOCTOR)
 def expire_cache(burrow: BurrowSeen, _: KarrotSeen) -> Iterator[Said]:
-    """An evaluator caches verdicts for longer than the interval: events repeat old verdicts."""
+    """An evaluator caches verdicts for longer than the interval. So events repeat old verdicts."""
     only_if(burrow.notifiers and burrow.evaluators)
     for name, each in burrow.evaluators.items():
         if each.expire_cache > burrow.interval:
@@ -49,7 +49,7 @@ def expire_cache(burrow: BurrowSeen, _: KarrotSeen) -> Iterator[Said]:
 
 @check("Burrow silent", well="Burrow sends events for every cluster that it lists", where=_WRONG)
 def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """Burrow lists groups of a cluster, but sent Karrot no event of it for longer than two intervals and a minute."""
+    """Burrow lists groups of a cluster, but Karrot got no event of the cluster for two intervals and a minute."""
     only_if(any(burrow.groups.values()) and karrot.samples)
     patience = 2 * burrow.interval + _START_S
     for cluster, groups in burrow.groups.items():
@@ -128,7 +128,7 @@ def lag(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 
 @check(well="an event arrives in each interval", where=_LINES)
 def send_interval(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """Events arrive less often than Burrow evaluates: send-interval is not less than interval (Burrow hides it)."""
+    """Events arrive less often than Burrow evaluates. send-interval, which Burrow hides, is not below interval."""
     only_if(all(each.threshold <= 1 for each in burrow.to_karrot.values()))  # else no event is due in each interval
     gaps = [gap for events in _lately(burrow, karrot).values() for gap in _gaps(events)]
     usual = [gap for gap in gaps if gap < 3 * burrow.interval]  # a restart of Burrow or Karrot makes longer gaps
@@ -142,7 +142,7 @@ def send_interval(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 
 @check(well="one Burrow posts for each cluster", where=_DOCTOR)
 def two_burrows(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """Two Burrows post the same groups: events arrive too often, or two incident ids alternate."""
+    """Two Burrows post the same groups. The sign is too many events, or two incident ids that alternate."""
     fewest = burrow.interval / max(1, len(burrow.to_karrot))
     histories = {key: events for key, events in _lately(burrow, karrot).items() if len(_gaps(events)) >= _FEWEST_GAPS}
     only_if(histories)
@@ -161,7 +161,7 @@ def two_burrows(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 
 @check(well="Burrow lists the clusters that Karrot expects", where="reference/settings.md")
 def expected_clusters(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """KARROT_EXPECTED_CLUSTERS is empty, or has a name in upper case: Burrow's names are in lower case."""
+    """KARROT_EXPECTED_CLUSTERS is empty, or has a name in upper case. Burrow's names are in lower case."""
     only_if(karrot.settings and burrow.listed)
     named = [name for name in re.split(r"\s*,\s*", karrot.setting("EXPECTED_CLUSTERS")) if name]
     for name in named:
@@ -179,7 +179,7 @@ def expected_clusters(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 
 @check(well="Karrot reads Burrow's REST API", where="reference/settings.md")
 def resync(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """KARROT_BURROW_URL is not set: lost events are not replaced, and deleted groups only fall silent."""
+    """KARROT_BURROW_URL is not set. So Karrot does not replace lost events, or see that a group was deleted."""
     only_if(karrot.settings)
     if not karrot.setting("BURROW_URL"):
         yield note(
