@@ -100,7 +100,7 @@ def _own_address(config: Path | None) -> str:
 @click.option("--user", help="User name for Basic authentication.")
 @click.option("--template", "only_template", is_flag=True, help="Print only the template file.")
 def burrow_config(url: str, user: str | None, *, only_template: bool) -> None:
-    """Print the section of burrow.toml that makes Burrow post to Karrot.
+    """Print the section of burrow.toml that posts to Karrot.
 
     Comments in the output give the reason for each line of the section, and show how to write the section's template
     file.

@@ -33,7 +33,7 @@ def _group_options(without_burrow: str) -> Callable[[Command], Command]:
             "--bootstrap-servers",
             "bootstrap",
             metavar="HOST:PORT,...",
-            help=f"Kafka brokers. The output then also has the state, members and coordinator of groups. {without_burrow}",
+            help=f"Kafka brokers. The output then has the state, members and coordinator of groups. {without_burrow}",
         ),
         click.option(
             "--properties",

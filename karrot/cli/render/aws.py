@@ -139,7 +139,7 @@ def ecs_service(**given: Any) -> None:
     click.echo(service(valid(partial(EcsService, **given))), nl=False)
 
 
-@click.command("cloudwatch-dashboard", short_help="Print a CloudWatch dashboard of a group's lag and the tasks.")
+@click.command("cloudwatch-dashboard", short_help="Print a CloudWatch dashboard of lag and tasks.")
 @click.option("--region", required=True, help="AWS region of the metrics.")
 @click.option("--ecs-cluster", metavar="NAME", help="ECS cluster of the service.")
 @click.option("--service", metavar="NAME", help="ECS service.")

@@ -50,7 +50,7 @@ def recording_rules() -> None:
     click.echo(recording_rules(), nl=False)
 
 
-@click.command("bridging-rules", short_help="Print rules that give series the names of another tool.")
+@click.command("bridging-rules", short_help="Print rules that rename series for another tool.")
 @click.argument(
     "tool", type=click.Choice(["burrow", "burrow-exporter", "kafka-exporter", "kafka-lag-exporter", "klag", "kminion"])
 )
