@@ -113,6 +113,26 @@ class LogEnd(NamedTuple):
     offset: int
 
 
+class AgeKind(IntEnum):
+    """How the age of a message is known. The numbers are the values of ``karrot_consumer_lag_seconds_kind``.
+
+    EXACT: it lies between two samples of the log end. EXTRAPOLATED: it lies before the oldest sample, by a rate.
+    AT_LEAST: it is the age of the oldest sample, and the message is older.
+    """
+
+    EXACT = 0
+    EXTRAPOLATED = 1
+    AT_LEAST = 2
+
+
+class LagAge(NamedTuple):
+    """The age of a group's oldest unread message, in seconds, and the listed partition on which it waits."""
+
+    seconds: float
+    kind: AgeKind
+    partition: TopicPartition
+
+
 class OffsetSample(NamedTuple):
     """One commit as Burrow stored it, with the lag that Burrow measured.
 

@@ -9,13 +9,14 @@ same as those that the service shows, computed by the same code, so readers need
 the text that was received, byte for byte.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal
 
 import msgspec
 
 from karrot.burrow.payload import parse_stored
-from karrot.event import Kind, PartitionLag, Source
+from karrot.event import AgeKind, Kind, LagAge, PartitionLag, Source, TopicPartition
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.group_state import summarize
 from karrot.signals import Signals
@@ -24,6 +25,13 @@ from karrot.text import EPOCH
 VERSION: Literal[1] = 1
 """The version of the format. It changes when a key is removed or changes its meaning. Keys may be added at the end."""
 
+AgeName = Literal["exact", "extrapolated", "at_least"]
+
+_KIND_NAMES: Mapping[AgeKind, AgeName] = {
+    AgeKind.EXACT: "exact",
+    AgeKind.EXTRAPOLATED: "extrapolated",
+    AgeKind.AT_LEAST: "at_least",
+}
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -49,7 +57,9 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
     """One event. Times are epoch milliseconds, lags are messages (up to 2^64 - 1), rates are messages per second.
 
     ``bad_partitions`` counts the listed partitions that are WARN, STOP, STALL or REWIND. ``max_partition`` is the
-    partition with the largest lag, listed in ``partitions`` or not. A deleted group has no lag.
+    partition with the largest lag, listed in ``partitions`` or not. ``lag_seconds_kind`` says how ``lag_seconds`` is
+    known, and ``lag_seconds_topic`` and ``lag_seconds_partition`` on which partition it is largest; lines from before
+    version 2.0.0 do not have these three. A deleted group has no lag.
     """
 
     v: Literal[1] = VERSION
@@ -78,6 +88,9 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
     max_partition: PartitionLine | None
     partitions: tuple[PartitionLine, ...]
     body: str
+    lag_seconds_kind: AgeName | None = None
+    lag_seconds_topic: str | None = None
+    lag_seconds_partition: int | None = None
 
 
 class MalformedLine(ValueError):  # noqa: N818 (the name describes the line, not an error of Karrot)
@@ -104,8 +117,9 @@ def decode(line: bytes) -> EventLine:
 def line_of(stored: StoredEvent) -> EventLine:
     """The values in the line of an event."""
     event, began = stored.event, stored.event.incident_start
-    summary = summarize(event, stored.received_at_ms)
+    summary = summarize(event, stored.received_at_ms, stored.age)
     signals = Signals() if summary.kind is Kind.DELETED else summary.signals
+    kind, oldest = signals.lag_seconds_kind, signals.lag_seconds_partition
     return EventLine(
         event_id=stored.event_id,
         log_id=stored.log_id,
@@ -132,6 +146,9 @@ def line_of(stored: StoredEvent) -> EventLine:
         max_partition=None if event.max_lag is None else _partition_of(event.max_lag),
         partitions=tuple(map(_partition_of, event.partitions)),
         body=stored.body.decode(),
+        lag_seconds_kind=None if kind is None else _KIND_NAMES[kind],
+        lag_seconds_topic=None if oldest is None else oldest.topic,
+        lag_seconds_partition=None if oldest is None else oldest.partition,
     )
 
 
@@ -145,7 +162,16 @@ def event_of(line: EventLine) -> StoredEvent:
         event = parse_stored(line.body.encode(), observed_at_ms=line.observed_at_ms, source=line.source)
     except ValueError as error:
         raise MalformedLine(f"body: {error}") from error
-    return StoredEvent(line.log_id, line.seq, line.received_at_ms, line.received_at_ms, line.body.encode(), event)
+    age = _age_of(line)
+    return StoredEvent(line.log_id, line.seq, line.received_at_ms, line.received_at_ms, line.body.encode(), event, age)
+
+
+def _age_of(line: EventLine) -> LagAge | None:
+    seconds, kind = line.lag_seconds, line.lag_seconds_kind
+    if seconds is None or kind is None or line.lag_seconds_topic is None or line.lag_seconds_partition is None:
+        return None
+    place = TopicPartition(line.lag_seconds_topic, line.lag_seconds_partition)
+    return LagAge(seconds, AgeKind[kind.upper()], place)
 
 
 def _partition_of(one: PartitionLag) -> PartitionLine:

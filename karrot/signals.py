@@ -9,7 +9,7 @@ measured errors.
 from itertools import pairwise
 from typing import NamedTuple
 
-from karrot.event import LagEvent, LogEnd, OffsetSample, PartitionLag, Status
+from karrot.event import AgeKind, LagAge, LagEvent, LogEnd, OffsetSample, PartitionLag, Status, TopicPartition
 
 _REFRESH_SECONDS = 10.0
 _MAX_SECONDS = 10 * 365 * 86_400.0
@@ -31,6 +31,22 @@ class Signals(NamedTuple):
     lag_seconds: float | None = None
     lag_seconds_extrapolated: bool = False
     catch_up_seconds: float | None = None
+    lag_seconds_kind: AgeKind | None = None
+    lag_seconds_partition: TopicPartition | None = None
+
+    def with_age(self, age: LagAge | None) -> "Signals":
+        """The signals with the lag in seconds that the log-end history gives, which is better than the event's own.
+
+        Without an age the signals stay as they are.
+        """
+        if age is None:
+            return self
+        return self._replace(
+            lag_seconds=_rounded(_within(age.seconds, _MAX_SECONDS), 3),
+            lag_seconds_extrapolated=age.kind is AgeKind.EXTRAPOLATED,
+            lag_seconds_kind=age.kind,
+            lag_seconds_partition=age.partition,
+        )
 
 
 def signals_of(event: LagEvent) -> Signals:
@@ -41,7 +57,7 @@ def signals_of(event: LagEvent) -> Signals:
     worst, now_ms = event.max_lag, event.observed_at_ms
     if worst is None:
         return Signals(scalable_lag)
-    heads = _heads(worst, now_ms)
+    heads = log_ends_of(worst, now_ms)
     produce_rate = _produce_rate(heads)
     consume_rate = _consume_rate(worst, now_ms)
     lag_seconds, extrapolated = _lag_seconds(worst, heads, produce_rate, now_ms)
@@ -64,8 +80,11 @@ def _scalable_lag(event: LagEvent) -> int | None:
     return max(0, event.total_lag - sum(stuck))
 
 
-def _heads(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
-    """The samples of the log end, oldest first; none if they contradict each other (the topic was created again)."""
+def log_ends_of(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
+    """The samples of the log end in one verdict, oldest first.
+
+    There are none if they contradict each other, because the topic was created again.
+    """
     heads = [head for commit in (partition.start, partition.end) if commit and (head := _head_at(commit))]
     present = _present_head(partition, now_ms)
     # The receiver's clock may be a little behind Burrow's. Then only the two commits are used.

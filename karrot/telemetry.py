@@ -68,7 +68,12 @@ CONSUMER_SCALABLE_LAG = _gauge(
 )
 CONSUMER_LAG_SECONDS = _gauge(
     "karrot_consumer_lag_seconds",
-    "Age of the oldest message that the group has not read on the max-lag partition, in seconds.",
+    "Age of the oldest message that the group has not read, in seconds: the largest age of the listed partitions.",
+    *GROUP,
+)
+CONSUMER_LAG_SECONDS_KIND = _gauge(
+    "karrot_consumer_lag_seconds_kind",
+    "How karrot_consumer_lag_seconds is known: 0 exact, 1 extrapolated, 2 at least (a lower bound).",
     *GROUP,
 )
 CONSUMER_CATCH_UP_SECONDS = _gauge(
@@ -257,6 +262,13 @@ LOG_WAL_BYTES = _gauge(
     "karrot_log_wal_bytes",
     "Size of the event log's write-ahead log on disk, in bytes. It grows far above 4 MB while a program holds a read "
     "transaction open on the event log.",
+)
+LOG_ENDS_DROPPED = _counter(
+    "karrot_log_ends_dropped_total",
+    "Log-end histories of partitions that Karrot dropped or could not store, by reason. contradicted: a log end went "
+    "back, so the history started again. full: all histories together reached KARROT_LOG_END_MAX_BYTES.",
+    "reason",
+    known=("contradicted", "full"),
 )
 LOG_PRUNED = _counter(
     "karrot_log_pruned_total", "Events deleted from the event log because of their age or the log's size."

@@ -42,6 +42,7 @@ from karrot.web.context import AskPast
 from karrot.web.webhook import count_refusal, worth_reading
 
 if TYPE_CHECKING:
+    from karrot.eventlog.sqlite.store import ChosenLimits
     from karrot.history import History, HourlyHistory
 
 _THREAD_WAIT_S = 2.0
@@ -204,11 +205,12 @@ def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, sto
 
 def open_log(settings: Settings, clock: Clock) -> EventLog:
     """Open the event log that the settings name. Prepare its directory before."""
-    bounds = {
+    bounds: ChosenLimits = {
         "stale_after_ms": settings.stale_after * 1000,
         "retention_ms": settings.retention * 1000,
         "max_bytes": settings.max_log_bytes,
         "max_consumers": settings.max_consumers,
+        "log_end_max_bytes": settings.log_end_max_bytes,
     }
     if settings.event_log == "memory":
         return MemoryEventLog(clock, **bounds)

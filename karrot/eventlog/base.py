@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from karrot.event import GroupKey, Kind, LagEvent, Source, Status, is_burrow_itself
+from karrot.event import GroupKey, Kind, LagAge, LagEvent, Source, Status, is_burrow_itself
 from karrot.signals import Signals
 
 READ_LIMIT = 500
@@ -66,7 +66,11 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """One event as the log stores it; ``body`` is the exact JSON text received (or the event as Burrow writes it)."""
+    """One event as the log stores it; ``body`` is the exact JSON text received (or the event as Burrow writes it).
+
+    ``age`` is the age of the group's oldest unread message at the time of the verdict, from the log-end histories. It
+    is ``None`` if it is not known, and for events from before version 2.0.0.
+    """
 
     log_id: str
     seq: int
@@ -74,6 +78,7 @@ class StoredEvent:
     log_time_ms: int
     body: bytes
     event: LagEvent
+    age: LagAge | None = None
 
     @property
     def event_id(self) -> str:
@@ -89,6 +94,7 @@ class StoredBody(NamedTuple):
     observed_at_ms: int
     source: Source
     body: bytes
+    age: LagAge | None = None
 
 
 @dataclass(frozen=True, slots=True)

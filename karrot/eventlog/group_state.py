@@ -5,10 +5,12 @@ close, forgets ids in a failover, and reports some incidents only by their close
 event with a new id opens an incident; its close, another id, an observation or a deletion ends it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from karrot.event import GroupKey, Kind, LagEvent, Source, Status
+import msgspec
+
+from karrot.event import GroupKey, Kind, LagAge, LagEvent, Source, Status
 from karrot.eventlog.base import Changed, EventSummary, GroupState, IncidentState
 from karrot.signals import signals_of
 
@@ -36,6 +38,7 @@ class Arrival:
     log_time_ms: int
     observed_log_ms: int
     summary: EventSummary
+    age: LagAge | None = None
 
     @property
     def from_webhook(self) -> bool:
@@ -76,6 +79,12 @@ def arrival(event: LagEvent, body: bytes, *, received_at_ms: int, log_time_ms: i
     )
 
 
+def with_age(arrived: Arrival, age: LagAge) -> Arrival:
+    """The arrival with the age of its oldest unread message."""
+    signals = arrived.summary.signals.with_age(age)
+    return replace(arrived, age=age, summary=msgspec.structs.replace(arrived.summary, signals=signals))
+
+
 def after(row: GroupRow | None, seq: int, arrived: Arrival) -> GroupRow:
     """The group after the event with sequence number ``seq`` is stored."""
     if row is not None and arrived.observed_log_ms < row.log_time_ms:
@@ -101,8 +110,8 @@ def changed(key: GroupKey, row: GroupRow) -> Changed:
     return Changed(row.last_seq, key, None if row.gone else state_of(key, row))
 
 
-def summarize(event: LagEvent, received_at_ms: int) -> EventSummary:
-    """The summary of an event: everything that an exporter needs from it."""
+def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -> EventSummary:
+    """The summary of an event: everything that an exporter needs from it. ``age`` comes from the log-end histories."""
     known = event.status is not Status.NOTFOUND
     largest = event.max_lag if known else None
     statuses = [partition.status for partition in event.partitions]
@@ -120,7 +129,7 @@ def summarize(event: LagEvent, received_at_ms: int) -> EventSummary:
         complete=event.complete,
         bad=(warn, stop, stall, rewind),
         last_commit_ms=_last_commit_ms(event),
-        signals=signals_of(event),
+        signals=signals_of(event).with_age(age),
     )
 
 

@@ -111,6 +111,11 @@ class Settings:
         types.size(2**20, 2**46),
         "The largest size of the event log. If the log is larger, Karrot deletes the oldest events.",
     )
+    log_end_max_bytes: int = option(
+        "64MiB",
+        types.size(2**16, 2**40),
+        "The largest size of the log-end histories in the event log. Above it, Karrot deletes the least recent ones.",
+    )
     stale_after: int = option(
         "300s", types.duration(1, 365 * 86400), "How long Karrot shows a group after its last event."
     )

@@ -79,7 +79,22 @@ _VERSION_3 = "CREATE INDEX forgettable ON groups (log_time_ms) WHERE expired OR 
 # Readers query every two seconds which groups changed. Without this index SQLite scans every group: 2.5 ms for 10,000.
 _VERSION_4 = "CREATE INDEX told ON groups (last_seq);"
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+# The rate of samples of a partition, not the number of groups, decides how much of ``log_ends`` changes in a commit.
+_VERSION_5 = """
+CREATE TABLE log_ends (
+    cluster TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    touched_ms INTEGER NOT NULL, -- log time of the newest sample, rounded down to ten minutes
+    samples BLOB NOT NULL,       -- karrot.log_end_history.LogEndHistory.pack
+    PRIMARY KEY (cluster, topic, partition)
+);
+CREATE INDEX log_ends_touched ON log_ends (touched_ms);
+ALTER TABLE log ADD COLUMN log_end_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE events ADD COLUMN age BLOB; -- karrot.event.LagAge as msgpack; NULL if unknown, or stored before version 5
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 """``MIGRATIONS[n]`` migrates a file from version n to n + 1. Append new ones; never change an existing one."""
 
 
@@ -128,7 +143,7 @@ def create_or_migrate(connection: apsw.Connection, anchor: Anchor, migrations: S
             connection.execute(script)
         if before == 0:
             connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            connection.execute("INSERT INTO log VALUES (1, ?, ?, ?, ?, ?, 0, 0)", (uuid.uuid4().hex, *anchor))
+            connection.execute("INSERT INTO log VALUES (1, ?, ?, ?, ?, ?, 0, 0, 0)", (uuid.uuid4().hex, *anchor))
         connection.execute(f"PRAGMA user_version={len(migrations)}")
     return before
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from karrot.burrow.payload import parse_stored
-from karrot.event import GroupKey, Source
+from karrot.event import GroupKey, LagAge, Source
 from karrot.eventlog.base import (
     Counter,
     Cursor,
@@ -24,7 +24,9 @@ from karrot.eventlog.group_state import Arrival, GroupRow
 Row = Sequence[Any]
 
 # Text and bodies are read as bytes: apsw cannot return a row at all if a text in it is damaged.
-EVENT_COLUMNS = "seq, received_at_ms, observed_at_ms, log_time_ms, CAST(source AS BLOB), crc, CAST(body AS BLOB)"
+EVENT_COLUMNS = (
+    "seq, received_at_ms, observed_at_ms, log_time_ms, CAST(source AS BLOB), crc, CAST(age AS BLOB), CAST(body AS BLOB)"
+)
 GROUP_COLUMNS = (
     "CAST(cluster AS BLOB), CAST(consumer AS BLOB), seq, last_seq, log_time_ms, expired, crc, CAST(state AS BLOB)"
 )
@@ -32,6 +34,7 @@ GROUP_COLUMNS = (
 _State = tuple[IncidentState, EventSummary]
 _encode = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(_State).decode
+_decode_age = msgspec.msgpack.Decoder(LagAge).decode
 _decode_reporter = msgspec.msgpack.Decoder(tuple[str, str | None, int | None, int | None]).decode
 
 
@@ -43,7 +46,9 @@ def event_row(arrived: Arrival, previous: int | None) -> Row:
         arrived.log_time_ms,
         arrived.event.source.value.encode(),
     )
-    return (previous, *facts[:3], arrived.event.source.value, _checksum(facts, arrived.body), arrived.body)
+    age = None if arrived.age is None else _encode(arrived.age)
+    crc = _checksum(facts, arrived.body, age)
+    return (previous, *facts[:3], arrived.event.source.value, crc, arrived.body, age)
 
 
 def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
@@ -55,16 +60,17 @@ def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
         event = parse_stored(unread.body, observed_at_ms=unread.observed_at_ms, source=unread.source)
     except ValueError:
         return Damaged(log_id, unread.seq)
-    return StoredEvent(log_id, unread.seq, unread.received_at_ms, row[3], unread.body, event)
+    return StoredEvent(log_id, unread.seq, unread.received_at_ms, row[3], unread.body, event, unread.age)
 
 
 def stored_body(row: Row) -> StoredBody | None:
     """The event in a row of `EVENT_COLUMNS`, not decoded; ``None`` for a wrong checksum or an unknown source."""
-    seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, body = row
-    if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body):
+    seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, age, body = row
+    if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body, age):
         return None
+    known = None if age is None else _decode_age(age)
     try:
-        return StoredBody(seq, received_at_ms, observed_at_ms, Source(source.decode()), body)
+        return StoredBody(seq, received_at_ms, observed_at_ms, Source(source.decode()), body, known)
     except ValueError:  # a source that only a newer Karrot knows
         return None
 
@@ -116,5 +122,5 @@ def reject_of(row: Row) -> Reject:
     return Reject(received_at_ms, code, detail, Source(source), body)
 
 
-def _checksum(facts: tuple[object, ...], body: bytes | None) -> int:
-    return zlib.crc32(body or b"", zlib.crc32(repr(facts).encode()))
+def _checksum(facts: tuple[object, ...], body: bytes | None, age: bytes | None = None) -> int:
+    return zlib.crc32(age or b"", zlib.crc32(body or b"", zlib.crc32(repr(facts).encode())))

@@ -37,6 +37,7 @@ from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import rows
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import used_bytes
+from karrot.eventlog.sqlite.log_end_histories import TOUCHED_MS, LogEndHistories
 from karrot.eventlog.sqlite.transaction import Transaction
 from karrot.eventlog.sqlite.writer import Committer, InlineWriter, Job, Writer
 from karrot.eventlog.write_buffer import HighWater, WriteBuffer
@@ -52,13 +53,14 @@ class Limits(NamedTuple):
 
     A group is no longer shown after ``stale_after_ms`` without an event. An event is deleted at the age
     ``retention_ms``. ``max_bytes`` limits the size of the database: the oldest events are dropped first.
-    ``max_consumers`` limits the number of groups.
+    ``max_consumers`` limits the number of groups. ``log_end_max_bytes`` limits the log-end histories in the database.
     """
 
     stale_after_ms: int = 300_000
     retention_ms: int = 86_400_000
     max_bytes: int = 1 << 30
     max_consumers: int = 50_000
+    log_end_max_bytes: int = 1 << 26
 
 
 class ChosenLimits(TypedDict, total=False):
@@ -68,6 +70,7 @@ class ChosenLimits(TypedDict, total=False):
     retention_ms: int
     max_bytes: int
     max_consumers: int
+    log_end_max_bytes: int
 
 
 class SqlEventLog:
@@ -90,7 +93,8 @@ class SqlEventLog:
         self._limits = limits
         self._buffer = WriteBuffer()
         self._high_water = HighWater()
-        self._committer = Committer(file, lock, self._buffer, max_consumers=limits.max_consumers)
+        histories = LogEndHistories(max_bytes=limits.log_end_max_bytes, retention_ms=limits.retention_ms)
+        self._committer = Committer(file, lock, self._buffer, histories, max_consumers=limits.max_consumers)
 
     @property
     def log_id(self) -> str:
@@ -245,7 +249,7 @@ class SqlEventLog:
         return self._writer.submit(lambda transaction: transaction.expire(before_ms))
 
     def prune(self) -> int:
-        """Delete the events beyond the limits of age and size, a few hundred in each transaction."""
+        """Delete events and log-end histories beyond the limits of age and size, some hundred in each transaction."""
         before_ms = self.log_time_ms() - self._limits.retention_ms
         most_bytes = self._limits.max_bytes * _NEARLY_FULL
 
@@ -253,6 +257,16 @@ class SqlEventLog:
             oldest = connection.execute("SELECT log_time_ms FROM events ORDER BY seq LIMIT 1").fetchone()
             return oldest is not None and oldest[0] < before_ms
 
+        def has_forgotten(connection: apsw.Connection) -> bool:
+            sql = "SELECT 1 FROM log_ends WHERE touched_ms < ? LIMIT 1"
+            return connection.execute(sql, (before_ms - TOUCHED_MS,)).fetchone() is not None
+
+        def has_many(connection: apsw.Connection) -> bool:
+            used: int = connection.execute("SELECT log_end_bytes FROM log").get
+            return used > self._limits.log_end_max_bytes * _NEARLY_FULL
+
+        self._prune(lambda transaction: transaction.forget_log_ends_before(before_ms - TOUCHED_MS), has_forgotten)
+        self._prune(Transaction.forget_oldest_log_ends, has_many)
         return self._prune(lambda transaction: transaction.prune_older(before_ms), has_older) + (
             self._prune(Transaction.prune_oldest, lambda connection: used_bytes(connection) > most_bytes)
         )

@@ -1,6 +1,8 @@
 """Writes events, groups, counters and notes to SQLite in one transaction, under a lock."""
 
 from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
 import apsw
 
@@ -8,8 +10,9 @@ from karrot import telemetry
 from karrot.clock import Anchor
 from karrot.event import GroupKey
 from karrot.eventlog.base import Appended, ReporterState
-from karrot.eventlog.group_state import Arrival, GroupRow, after
+from karrot.eventlog.group_state import Arrival, GroupRow, after, with_age
 from karrot.eventlog.sqlite import rows
+from karrot.eventlog.sqlite.log_end_histories import FORGET_BEFORE, FORGET_LEAST_RECENT, LogEndHistories
 from karrot.eventlog.write_buffer import KEPT_REJECTS, CounterKey, PendingWrites
 
 _MOST_CLUSTERS = 1000
@@ -25,20 +28,23 @@ _ADD_COUNTER = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET 
 class Transaction:
     """An open transaction. Create it after BEGIN and call `settle` before COMMIT."""
 
-    def __init__(self, connection: apsw.Connection, *, max_consumers: int) -> None:
+    def __init__(self, connection: apsw.Connection, log_end_histories: LogEndHistories, *, max_consumers: int) -> None:
         self._connection = connection
+        self._log_end_histories = log_end_histories
         self._max_consumers = max_consumers
-        self._events, self._groups = connection.execute("SELECT events, groups FROM log").get
+        counts = connection.execute("SELECT events, groups, log_end_bytes FROM log").get
+        self._events, self._groups, self._log_end_bytes = counts
         self._heard: dict[str, int] = {}
         self._counts: Counter[CounterKey] = Counter()
         self._nothing_to_evict = False
 
     def append(self, arrived: Arrival) -> Appended:
-        """Store an event, and update its group unless there are too many groups."""
+        """Store an event and its log ends, and update its group unless there are too many groups."""
+        arrived = self._aged(arrived)
         tracked, row = self._group(arrived.key)
         previous = None if row is None else row.last_seq
         self._connection.execute(
-            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", rows.event_row(arrived, previous)
+            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", rows.event_row(arrived, previous)
         )
         seq = self._connection.last_insert_rowid()
         self._events += 1
@@ -84,6 +90,16 @@ class Transaction:
         ).get
         return self._delete_up_to(last or 0)
 
+    def forget_log_ends_before(self, before_ms: int) -> int:
+        """Delete up to 500 log-end histories without a sample since ``before_ms``. Returns how many."""
+        return self._forget_log_ends(self._connection.execute(FORGET_BEFORE, (before_ms,)))
+
+    def forget_oldest_log_ends(self) -> int:
+        """Delete the 100 log-end histories that have had no new sample for the longest time. Returns how many."""
+        forgotten = self._forget_log_ends(self._connection.execute(FORGET_LEAST_RECENT))
+        self._add(telemetry.LOG_ENDS_DROPPED, forgotten, reason="full")
+        return forgotten
+
     def settle(self, pending: PendingWrites, anchor: Anchor) -> None:
         """Write what every commit includes: counters, rejects, when each cluster was heard, and the log time."""
         for (name, labels), by in (*pending.counts.items(), *self._counts.items()):
@@ -99,9 +115,25 @@ class Transaction:
         for cluster, at_ms in self._heard.items():
             self._hear(cluster, at_ms)
         self._connection.execute(
-            "UPDATE log SET boot_id = ?, boot_ms = ?, wall_ms = ?, log_ms = ?, events = ?, groups = ?",
-            (*anchor, self._events, self._groups),
+            "UPDATE log SET boot_id = ?, boot_ms = ?, wall_ms = ?, log_ms = ?, events = ?, groups = ?, "
+            "log_end_bytes = ?",
+            (*anchor, self._events, self._groups, self._log_end_bytes),
         )
+
+    def _aged(self, arrived: Arrival) -> Arrival:
+        """The arrival with the age that the histories give, after they have its log ends."""
+        recorded = self._log_end_histories.record(self._connection, arrived, self._log_end_bytes)
+        self._log_end_bytes += recorded.grown
+        if recorded.restarted:
+            self._add(telemetry.LOG_ENDS_DROPPED, recorded.restarted, reason="contradicted")
+        if recorded.refused:
+            self._add(telemetry.LOG_ENDS_DROPPED, recorded.refused, reason="full")
+        return arrived if recorded.age is None else with_age(arrived, recorded.age)
+
+    def _forget_log_ends(self, lengths: Iterable[tuple[Any, ...]]) -> int:
+        sizes = [int(length) for (length,) in lengths]
+        self._log_end_bytes -= sum(sizes)
+        return len(sizes)
 
     def _group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
         """Whether the group is tracked, and its row. A damaged row gives ``None``, and the event then replaces it."""

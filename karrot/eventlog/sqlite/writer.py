@@ -20,6 +20,7 @@ import apsw
 from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.eventlog.sqlite.connections import LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import near_its_cap
+from karrot.eventlog.sqlite.log_end_histories import LogEndHistories
 from karrot.eventlog.sqlite.transaction import Transaction
 from karrot.eventlog.write_buffer import WriteBuffer
 
@@ -117,12 +118,15 @@ class Committer:
         file: LogFile | MemoryFile,
         lock: AbstractContextManager[object],
         buffer: WriteBuffer,
+        log_end_histories: LogEndHistories,
         *,
         max_consumers: int,
     ) -> None:
         self._file = file
         self._lock = lock
         self._buffer = buffer
+        self._log_end_histories = log_end_histories
+        self._log_id = file.log_id
         self._max_consumers = max_consumers
         self.trouble: str | None = None
 
@@ -168,9 +172,12 @@ class Committer:
     def _transact(self, take: Take) -> None:
         connection = self._file.connection
         pending = self._buffer.take()
+        if self._log_id != self._file.log_id:
+            self._log_id = self._file.log_id
+            self._log_end_histories.forget()
         try:
             connection.execute("BEGIN IMMEDIATE")
-            transaction = Transaction(connection, max_consumers=self._max_consumers)
+            transaction = Transaction(connection, self._log_end_histories, max_consumers=self._max_consumers)
             jobs = take()
             for job in jobs:
                 job.result = job.work(transaction)
@@ -178,6 +185,7 @@ class Committer:
             connection.execute("COMMIT")
         except BaseException:
             self._buffer.back(pending)
+            self._log_end_histories.forget()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise

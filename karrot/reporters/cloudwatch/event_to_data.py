@@ -61,7 +61,7 @@ def data_of(stored: StoredEvent, options: Options) -> Mapped:
     topic = None if event.max_lag is None else event.max_lag.topic
     if not options.wants(event.consumer) or is_burrow_itself(event.consumer, topic):
         return Mapped(key, heartbeat=heartbeat)
-    known, unknown = _values(event, options)
+    known, unknown = _values(stored, options)
     if event.complete is not None and event.complete < options.min_complete:
         held = {Held.INCOMPLETE: len(known), Held.UNKNOWN: unknown}
         return Mapped(key, heartbeat=heartbeat, held=_counted(held))
@@ -106,12 +106,12 @@ def _heartbeat(event: LagEvent, options: Options) -> Datum | None:
     return Datum(HEARTBEAT, dimensions, 1.0, "None", event.observed_at_ms, options.resolution)
 
 
-def _values(event: LagEvent, options: Options) -> tuple[dict[GroupMetricName, float], int]:
+def _values(stored: StoredEvent, options: Options) -> tuple[dict[GroupMetricName, float], int]:
     """The configured values that are known, and how many configured values are not known."""
-    configured = _configured(options)
+    event, configured = stored.event, _configured(options)
     values = {metric: _OF_EVENT[metric](event) for metric in configured & _OF_EVENT.keys()}
     if derived := configured & _OF_SIGNALS.keys():
-        signals = signals_of(event)
+        signals = signals_of(event).with_age(stored.age)
         values |= {metric: _OF_SIGNALS[metric](signals) for metric in derived}
     known = {metric: float(value) for metric, value in values.items() if value is not None}
     return known, len(values) - len(known)

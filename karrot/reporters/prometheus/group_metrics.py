@@ -161,6 +161,7 @@ _FAMILIES: tuple[tuple[Metric, tuple[GroupMetric, ...]], ...] = (
     (telemetry.CONSUMER_MAX_LAG, _one(lambda row: row.summary.max_lag)),
     (telemetry.CONSUMER_SCALABLE_LAG, _one(lambda row: row.summary.signals.scalable_lag)),
     (telemetry.CONSUMER_LAG_SECONDS, _one(lambda row: row.summary.signals.lag_seconds)),
+    (telemetry.CONSUMER_LAG_SECONDS_KIND, _one(lambda row: row.summary.signals.lag_seconds_kind)),
     (telemetry.CONSUMER_CATCH_UP_SECONDS, _one(lambda row: row.summary.signals.catch_up_seconds)),
     (telemetry.CONSUMER_PRODUCE_RATE, _one(lambda row: row.summary.signals.produce_rate)),
     (telemetry.CONSUMER_CONSUME_RATE, _one(lambda row: row.summary.signals.consume_rate)),

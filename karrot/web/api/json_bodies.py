@@ -4,7 +4,7 @@ The classes in this module define the JSON answers and their description in ``/o
 """
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -34,9 +34,11 @@ class Group(msgspec.Struct):
 
     ``lag`` is the total lag of all partitions, ``max_lag`` the lag of the worst partition. ``scalable_lag`` is the
     total lag without the partitions that are STOP, STALL or REWIND: more consumers cannot help these.
-    ``lag_seconds``, ``catch_up_seconds`` and the rates are values of the worst partition. ``complete`` is the share of
-    partitions whose window of commits is full. ``observed_at`` is the time of the verdict, ``last_event_at`` the time
-    when it arrived.
+    ``lag_seconds`` is the age of the oldest unread message on the listed partition where it is largest, which
+    ``lag_seconds_topic`` and ``lag_seconds_partition`` name. ``lag_seconds_kind`` says how the age is known:
+    ``at_least`` is a lower bound. ``catch_up_seconds`` and the rates are values of the partition with the largest lag.
+    ``complete`` is the share of partitions whose window of commits is full. ``observed_at`` is the time of the verdict,
+    ``last_event_at`` the time when it arrived.
     """
 
     cluster: str
@@ -49,6 +51,9 @@ class Group(msgspec.Struct):
     scalable_lag: int | None
     lag_seconds: float | None
     lag_seconds_extrapolated: bool
+    lag_seconds_kind: Literal["exact", "extrapolated", "at_least"] | None
+    lag_seconds_topic: str | None
+    lag_seconds_partition: int | None
     catch_up_seconds: float | None
     produce_rate: float | None
     consume_rate: float | None
@@ -214,6 +219,7 @@ def reject_shape(reject: Reject) -> RejectedBody:
 def _group_fields(state: GroupState) -> dict[str, Any]:
     summary = state.summary
     signals = summary.signals
+    kind, oldest = signals.lag_seconds_kind, signals.lag_seconds_partition
     return {
         "cluster": state.key.cluster,
         "consumer": state.key.consumer,
@@ -225,6 +231,9 @@ def _group_fields(state: GroupState) -> dict[str, Any]:
         "scalable_lag": signals.scalable_lag,
         "lag_seconds": signals.lag_seconds,
         "lag_seconds_extrapolated": signals.lag_seconds_extrapolated,
+        "lag_seconds_kind": None if kind is None else kind.name.lower(),
+        "lag_seconds_topic": None if oldest is None else oldest.topic,
+        "lag_seconds_partition": None if oldest is None else oldest.partition,
         "catch_up_seconds": signals.catch_up_seconds,
         "produce_rate": signals.produce_rate,
         "consume_rate": signals.consume_rate,

@@ -138,6 +138,6 @@ def _mark(stored: StoredBody, outline: Outline) -> Mark:
         event.status_text,
         event.total_lag,
         event.max_lag.current_lag if event.max_lag else None,
-        signals_of(event).lag_seconds,
+        signals_of(event).with_age(stored.age).lag_seconds,
         outline.bad_partitions,
     )

@@ -16,6 +16,7 @@ from karrot.eventlog.group_state import arrival
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import datadir
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile
+from karrot.eventlog.sqlite.log_end_histories import LogEndHistories
 from karrot.eventlog.sqlite.transaction import Transaction
 from karrot.eventlog.sqlite.writer import Committer, Job, Writer
 from karrot.eventlog.write_buffer import WriteBuffer
@@ -37,7 +38,13 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
     datadir.prepare(tmp_path, clock, max_bytes=MAX_BYTES)
     file = LogFile(tmp_path, clock, max_bytes=MAX_BYTES, on_replaced=lambda _path, _reason: None)
     lock = FileLock(tmp_path / "commit.lock")
-    yield Parts(file, lock, Committer(file, lock, WriteBuffer(), max_consumers=10))
+    yield Parts(
+        file,
+        lock,
+        Committer(
+            file, lock, WriteBuffer(), LogEndHistories(max_bytes=1 << 20, retention_ms=86_400_000), max_consumers=10
+        ),
+    )
     file.close()
     lock.close()
 

@@ -28,4 +28,4 @@ def _check(parse: Callable[..., LagEvent], body: bytes) -> None:
         return
     assert isinstance(json.loads(body, parse_int=str), dict)
     assert parse_stored(to_wire(event), observed_at_ms=_NOW_MS, source=event.source) == event
-    assert all(value is None or (math.isfinite(value) and value >= 0) for value in signals_of(event))
+    assert all(math.isfinite(value) and value >= 0 for value in signals_of(event) if isinstance(value, (int, float)))

@@ -1,0 +1,102 @@
+"""Stores the log-end history of each partition in the event log, in the transaction of the events."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import apsw
+
+from karrot.event import ClusterPartition, LagAge, LogEnd, TopicPartition
+from karrot.eventlog.group_state import Arrival
+from karrot.eventlog.lag_age import lag_age
+from karrot.log_end_history import LogEndHistory
+
+_READ_AGAIN_MS = 5_000
+"""For how long a process uses a history that it has read. Every history is written when it is read."""
+
+_IN_MEMORY = 2000
+TOUCHED_MS = 600_000
+"""The resolution of ``touched_ms``: an index on an exact time would cost a page per write."""
+
+FORGET_LEAST_RECENT = (
+    "DELETE FROM log_ends WHERE rowid IN (SELECT rowid FROM log_ends ORDER BY touched_ms LIMIT 100) "
+    "RETURNING length(samples)"
+)
+FORGET_BEFORE = (
+    "DELETE FROM log_ends WHERE rowid IN (SELECT rowid FROM log_ends WHERE touched_ms < ? LIMIT 500) "
+    "RETURNING length(samples)"
+)
+_READ = "SELECT samples FROM log_ends WHERE cluster = ? AND topic = ? AND partition = ?"
+_WRITE = "INSERT OR REPLACE INTO log_ends VALUES (?, ?, ?, ?, ?)"
+_UPDATE = "UPDATE log_ends SET touched_ms = ?4, samples = ?5 WHERE cluster = ?1 AND topic = ?2 AND partition = ?3"
+
+
+class _Read(NamedTuple):
+    at_ms: int
+    history: LogEndHistory
+
+
+class Recorded(NamedTuple):
+    """What one event changed: the age of its group, the change of the stored bytes, and what is counted."""
+
+    age: LagAge | None
+    grown: int
+    restarted: int
+    refused: int
+
+
+class LogEndHistories:
+    """The histories in the table ``log_ends``. One object serves a process and remembers what it has read lately.
+
+    A history keeps ``retention_ms``. While all histories together have more than ``max_bytes``, the history of a
+    further partition is not stored.
+    """
+
+    def __init__(self, *, max_bytes: int, retention_ms: int) -> None:
+        self._max_bytes = max_bytes
+        self._retention_ms = retention_ms
+        self._lately: dict[ClusterPartition, _Read] = {}
+
+    def forget(self) -> None:
+        """Forget what was read: the transaction was rolled back, or the file was replaced."""
+        self._lately.clear()
+
+    def record(self, connection: apsw.Connection, arrived: Arrival, stored_bytes: int) -> Recorded:
+        """Add an event's samples to the histories of its partitions, and find the age of its group from them."""
+        grown = restarted = refused = 0
+
+        def history(place: TopicPartition, ends: Sequence[LogEnd]) -> LogEndHistory:
+            nonlocal grown, restarted, refused
+            key = ClusterPartition(arrived.key.cluster, *place)
+            read = self._lately.get(key)
+            if read is not None and 0 <= arrived.log_time_ms - read.at_ms < _READ_AGAIN_MS:
+                known = read.history
+                if not known.record(ends):
+                    return known
+                restarted += 1
+                before = connection.execute(_READ, key).get
+            else:
+                before = connection.execute(_READ, key).get
+                known = LogEndHistory() if before is None else LogEndHistory.unpack(before)
+                restarted += known.record(ends)
+                self._remember(key, _Read(arrived.log_time_ms, known))
+            known.forget_before(arrived.log_time_ms - self._retention_ms)
+            packed = known.pack()
+            row = (*key, arrived.log_time_ms // TOUCHED_MS * TOUCHED_MS, packed)
+            if before is not None:
+                connection.execute(_UPDATE, row)
+                grown += len(packed) - len(before)
+            elif stored_bytes + grown + len(packed) <= self._max_bytes:
+                connection.execute(_WRITE, row)
+                grown += len(packed)
+            else:
+                refused += 1
+            return known
+
+        age = lag_age(arrived.event, arrived.observed_log_ms, history)
+        return Recorded(age, grown, restarted, refused)
+
+    def _remember(self, key: ClusterPartition, read: _Read) -> None:
+        self._lately.pop(key, None)  # so that the first key is always the one that was read longest ago
+        self._lately[key] = read
+        if len(self._lately) > _IN_MEMORY:
+            del self._lately[next(iter(self._lately))]

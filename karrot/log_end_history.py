@@ -1,0 +1,181 @@
+"""Keeps the log end offsets of one partition over time, and finds when the log ended at a committed offset. No I/O.
+
+Several sources give samples of the same log end: every consumer group that reads the topic, Burrow's REST API, and
+`watch`. Burrow's log ends are up to one ``offset-refresh`` old, so a newer sample may show an older log end.
+"""
+
+import struct
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from karrot.event import AgeKind, LogEnd
+
+REFRESH_MS: Final = 10_000
+"""Burrow's default ``offset-refresh``: how old a log end of Burrow can be."""
+
+_BEHIND_MS: Final = 60_000
+"""How old a log end may be if its source is slow. A log end below all those of the last minute contradicts them."""
+
+_SPACING_MS: Final = REFRESH_MS // 2
+_TOLERATED_SHARE: Final = 0.01
+_THIN_ABOVE: Final = 96
+_MOST_SAMPLES: Final = 640
+_MOST_OFFSET: Final = 2**63 - 1
+_CHECKSUM: Final = struct.Struct("<I")
+
+
+class Age(NamedTuple):
+    """The age of a message in seconds, and how it is known."""
+
+    seconds: float
+    kind: AgeKind
+
+
+class LogEndHistory:
+    """Samples of a partition's log end, oldest first. Neither their times nor their offsets decrease.
+
+    Samples are left out where a straight line between their neighbours is right to within one refresh, or 1 % of their
+    age if that is more. For each pair of neighbours, ``_errors`` limits the error in time of that line, in
+    milliseconds.
+    """
+
+    __slots__ = ("_errors", "_offsets", "_times")
+
+    def __init__(self, times: Sequence[int] = (), offsets: Sequence[int] = (), errors: Sequence[int] = ()) -> None:
+        self._times = list(times)
+        self._offsets = list(offsets)
+        self._errors = list(errors)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> "LogEndHistory":
+        """The history that `pack` packed. An empty one if the bytes are damaged."""
+        packed = data[_CHECKSUM.size :]
+        if len(packed) % 24 or not packed or zlib.crc32(packed) != _CHECKSUM.unpack_from(data)[0]:
+            return cls()
+        count = len(packed) // 24
+        numbers = struct.unpack(f"<{3 * count}q", packed)
+        return cls(numbers[:count], numbers[count : 2 * count], numbers[2 * count :])
+
+    def pack(self) -> bytes:
+        """The history as bytes: a checksum, then times, offsets and errors, 8 bytes each."""
+        numbers = (*self._times, *self._offsets, *self._errors)
+        packed = struct.pack(f"<{len(numbers)}q", *numbers)
+        return _CHECKSUM.pack(zlib.crc32(packed)) + packed
+
+    @property
+    def samples(self) -> list[LogEnd]:
+        """The samples, oldest first."""
+        return [LogEnd(*each) for each in zip(self._times, self._offsets, strict=True)]
+
+    def record(self, samples: Sequence[LogEnd]) -> bool:
+        """Add the samples of one verdict, oldest first. Returns whether the newest one contradicts the history.
+
+        Then the topic was made again, and the history starts again with these samples. Samples that contradict each
+        other, and offsets beyond 2^63, are left out. So is a log end below a newer one that is at most a minute old.
+        """
+        own = [each for each in samples if each.offset <= _MOST_OFFSET]
+        if any(older.at_ms > newer.at_ms or older.offset > newer.offset for older, newer in pairwise(own)):
+            own = own[-1:]
+        if not own:
+            return False
+        contradicted = self._is_contradicted_by(own[-1])
+        if contradicted:
+            self._times, self._offsets, self._errors = [], [], []
+        for sample in own:
+            self._add(sample)
+        if len(self._times) > _THIN_ABOVE:
+            self._thin(own[-1].at_ms)
+        return contradicted
+
+    def forget_before(self, at_ms: int) -> None:
+        """Remove the samples before a time, except the last of them: a line may start there."""
+        first = max(0, bisect_right(self._times, at_ms) - 1)
+        del self._times[:first], self._offsets[:first], self._errors[:first]
+
+    def age_at(self, offset: int, now_ms: int, *, refresh_ms: int) -> Age | None:
+        """How long ago the log ended at an offset: the age of the message there. ``None`` without a sample.
+
+        ``refresh_ms`` is how old the source's log ends can be, 0 for exact ones. On average they are half as old as
+        that, unless fewer messages than one per refresh arrive.
+
+        - Between two samples the log is taken to have grown evenly. If it stayed at the offset for longer than a
+          refresh, the end of that time counts, because no unread message existed before it.
+        - Below the oldest sample the time is extrapolated with the rate of the oldest samples, at most by as many
+          messages as the samples cover. Otherwise the age of the oldest sample is a lower bound.
+        """
+        times, offsets = self._times, self._offsets
+        if not times:
+            return None
+        below = bisect_right(offsets, offset) - 1
+        if below < 0:
+            missing = offsets[0] - offset
+            above = bisect_left(offsets, offsets[0] + missing)
+            if above == len(offsets):
+                return Age(max(0, now_ms - times[0]) / 1000, AgeKind.AT_LEAST)
+            per_message = (times[above] - times[0]) / (offsets[above] - offsets[0])
+            ended_ms, kind = times[0] - missing * per_message, AgeKind.EXTRAPOLATED
+        elif below == len(offsets) - 1:
+            ended_ms, per_message, kind = times[-1], 0.0, AgeKind.EXACT
+        else:
+            since = times[below]
+            if below and offsets[below - 1] == offsets[below] and since - times[below - 1] <= refresh_ms:
+                since = times[below - 1]
+            per_message = (times[below + 1] - since) / (offsets[below + 1] - offsets[below])
+            ended_ms, kind = since + (offset - offsets[below]) * per_message, AgeKind.EXACT
+        delay_ms = max(0.0, (refresh_ms - per_message) / 2)
+        return Age(max(0.0, now_ms - ended_ms + delay_ms) / 1000, kind)
+
+    def _is_contradicted_by(self, newest: LogEnd) -> bool:
+        if not self._times or newest.at_ms < self._times[-1] or newest.offset >= self._offsets[-1]:
+            return False
+        minute_ago = bisect_right(self._times, newest.at_ms - _BEHIND_MS) - 1
+        return newest.offset < self._offsets[max(0, minute_ago)]
+
+    def _add(self, sample: LogEnd) -> None:
+        times, offsets, errors = self._times, self._offsets, self._errors
+        at = bisect_right(times, sample.at_ms)
+        if at == len(times):
+            if offsets and sample.offset < offsets[-1]:
+                return
+            times.append(sample.at_ms)
+            offsets.append(sample.offset)
+            errors.append(0)
+            is_still = at > 1 and offsets[-3] == sample.offset
+            if is_still or (at > 1 and times[-2] - times[-3] < _SPACING_MS):
+                self._leave_out(at - 1)
+            return
+        fits = (at == 0 or offsets[at - 1] <= sample.offset) and sample.offset <= offsets[at]
+        if fits and min(abs(sample.at_ms - near) for near in times[max(0, at - 1) : at + 1]) >= _SPACING_MS:
+            times.insert(at, sample.at_ms)
+            offsets.insert(at, sample.offset)
+            errors.insert(at, errors[at - 1] if at else 0)
+
+    def _thin(self, now_ms: int) -> None:
+        """Leave out the samples that are not needed, and the oldest if too many are left."""
+        at = 1
+        while at < len(self._times) - 1:
+            tolerated = max(REFRESH_MS, _TOLERATED_SHARE * (now_ms - self._times[at + 1]))
+            if self._error_without(at) <= tolerated:
+                self._leave_out(at)
+            else:
+                at += 1
+        surplus = len(self._times) - _MOST_SAMPLES
+        if surplus > 0:
+            del self._times[:surplus], self._offsets[:surplus], self._errors[:surplus]
+
+    def _leave_out(self, at: int) -> None:
+        self._errors[at - 1] = self._error_without(at)
+        del self._times[at], self._offsets[at], self._errors[at]
+
+    def _error_without(self, at: int) -> int:
+        """The largest error in time of a straight line past the sample ``at``, against all samples ever left out."""
+        since, until = self._times[at - 1], self._times[at + 1]
+        grown = self._offsets[at + 1] - self._offsets[at - 1]
+        if not grown:
+            return 0
+        on_line = since + (until - since) * (self._offsets[at] - self._offsets[at - 1]) / grown
+        apart = round(abs(on_line - self._times[at]))
+        return min(until - since, apart + max(self._errors[at - 1], self._errors[at]))
