@@ -24,6 +24,7 @@ _TOLERATED_SHARE: Final = 0.01
 _THIN_ABOVE: Final = 96
 _MOST_SAMPLES: Final = 640
 _MOST_OFFSET: Final = 2**63 - 1
+_NONE_BETWEEN: Final = -1
 _CHECKSUM: Final = struct.Struct("<I")
 
 
@@ -39,7 +40,7 @@ class LogEndHistory:
 
     Samples are left out where a straight line between their neighbours is right to within one refresh, or 1 % of their
     age if that is more. For each pair of neighbours, ``_errors`` limits the error in time of that line, in
-    milliseconds.
+    milliseconds; it is -1 if no sample between them was left out.
     """
 
     __slots__ = ("_errors", "_offsets", "_times")
@@ -69,6 +70,14 @@ class LogEndHistory:
     def samples(self) -> list[LogEnd]:
         """The samples, oldest first."""
         return [LogEnd(*each) for each in zip(self._times, self._offsets, strict=True)]
+
+    def covers(self, offset: int) -> bool:
+        """Whether a sample shows that the log grew beyond the offset."""
+        return bool(self._offsets) and offset < self._offsets[-1]
+
+    def agrees_with(self, sample: LogEnd) -> bool:
+        """Whether a log end is not below the newest sample."""
+        return not self._offsets or sample.offset >= self._offsets[-1]
 
     def record(self, samples: Sequence[LogEnd]) -> bool:
         """Add the samples of one verdict, oldest first. Returns whether the newest one contradicts the history.
@@ -142,16 +151,27 @@ class LogEndHistory:
                 return
             times.append(sample.at_ms)
             offsets.append(sample.offset)
-            errors.append(0)
+            errors.append(_NONE_BETWEEN)
             is_still = at > 1 and offsets[-3] == sample.offset
             if is_still or (at > 1 and times[-2] - times[-3] < _SPACING_MS):
                 self._leave_out(at - 1)
             return
-        fits = (at == 0 or offsets[at - 1] <= sample.offset) and sample.offset <= offsets[at]
-        if fits and min(abs(sample.at_ms - near) for near in times[max(0, at - 1) : at + 1]) >= _SPACING_MS:
+        if (
+            self._fits(at, sample)
+            and min(abs(sample.at_ms - near) for near in times[max(0, at - 1) : at + 1]) >= _SPACING_MS
+        ):
             times.insert(at, sample.at_ms)
             offsets.insert(at, sample.offset)
-            errors.insert(at, errors[at - 1] if at else 0)
+            errors.insert(at, errors[at - 1] if at else _NONE_BETWEEN)
+
+    def _fits(self, at: int, sample: LogEnd) -> bool:
+        """Whether a sample agrees with its neighbours, and with the samples between them that were left out."""
+        if at == 0:
+            return sample.offset <= self._offsets[0]
+        if not self._offsets[at - 1] <= sample.offset <= self._offsets[at]:
+            return False
+        error = self._errors[at - 1]
+        return error == _NONE_BETWEEN or self._apart(at - 1, at, sample) <= error + REFRESH_MS
 
     def _thin(self, now_ms: int) -> None:
         """Leave out the samples that are not needed, and the oldest if too many are left."""
@@ -172,10 +192,15 @@ class LogEndHistory:
 
     def _error_without(self, at: int) -> int:
         """The largest error in time of a straight line past the sample ``at``, against all samples ever left out."""
-        since, until = self._times[at - 1], self._times[at + 1]
-        grown = self._offsets[at + 1] - self._offsets[at - 1]
+        apart = self._apart(at - 1, at + 1, LogEnd(self._times[at], self._offsets[at]))
+        width = self._times[at + 1] - self._times[at - 1]
+        return min(width, apart + max(self._errors[at - 1], self._errors[at], 0))
+
+    def _apart(self, older: int, newer: int, sample: LogEnd) -> int:
+        """How far in time a sample is from a straight line between two others; 0 if the log did not grow."""
+        since, offset = self._times[older], self._offsets[older]
+        grown = self._offsets[newer] - offset
         if not grown:
             return 0
-        on_line = since + (until - since) * (self._offsets[at] - self._offsets[at - 1]) / grown
-        apart = round(abs(on_line - self._times[at]))
-        return min(until - since, apart + max(self._errors[at - 1], self._errors[at]))
+        on_line = since + (self._times[newer] - since) * (sample.offset - offset) / grown
+        return round(abs(on_line - sample.at_ms))

@@ -1,11 +1,12 @@
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
 from hypothesis import given
 
 from karrot.burrow.payload import parse_webhook, to_wire
-from karrot.event import LagEvent
+from karrot.event import AgeKind, LagAge, LagEvent, TopicPartition
 from karrot.event_json_line import EventLine, MalformedLine, PartitionLine, decode, encode, event_of, line_of
 from karrot.eventlog.base import StoredEvent
 from support.burrow.lag_events import event_strategy, make_event
@@ -67,9 +68,29 @@ def test_a_recorded_body_gives_the_documented_line() -> None:
             "max_partition": partition,
             "partitions": said["partitions"],
             "body": body.decode(),
+            "lag_seconds_kind": None,
+            "lag_seconds_topic": None,
+            "lag_seconds_partition": None,
         }.items()
     )
     assert partition in said["partitions"]
+
+
+def test_a_line_says_how_the_lag_in_seconds_is_known_and_gives_the_same_age_back() -> None:
+    age = LagAge(123.5, AgeKind.AT_LEAST, TopicPartition("orders.v1", 3))
+    told = replace(stored(make_event()), age=age)
+    line = decode(encode(told))
+    found = (line.lag_seconds, line.lag_seconds_kind, line.lag_seconds_topic, line.lag_seconds_partition)
+    assert found == (123.5, "at_least", "orders.v1", 3)
+    assert event_of(line).age == age
+
+
+def test_a_line_of_an_older_karrot_has_no_kind() -> None:
+    keys = json.loads(encode(stored(make_event())))
+    old = {key: value for key, value in keys.items() if not key.startswith("lag_seconds_")}
+    line = decode(json.dumps(old).encode())
+    assert line.lag_seconds == keys["lag_seconds"]
+    assert event_of(line).age is None
 
 
 def test_a_deleted_group_has_no_lag() -> None:

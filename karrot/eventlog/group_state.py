@@ -5,7 +5,6 @@ close, forgets ids in a failover, and reports some incidents only by their close
 event with a new id opens an incident; its close, another id, an observation or a deletion ends it.
 """
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
@@ -24,8 +23,7 @@ REMEMBERED = 8
 """How many incident ids of a group are kept, so that a late event neither reopens an incident nor counts it again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """An event that is not stored yet, with everything that can be computed before its transaction.
 
     ``log_time_ms`` is the log time when the event arrived; ``observed_log_ms`` is the log time of the observation.
@@ -82,7 +80,7 @@ def arrival(event: LagEvent, body: bytes, *, received_at_ms: int, log_time_ms: i
 def with_age(arrived: Arrival, age: LagAge) -> Arrival:
     """The arrival with the age of its oldest unread message."""
     signals = arrived.summary.signals.with_age(age)
-    return replace(arrived, age=age, summary=msgspec.structs.replace(arrived.summary, signals=signals))
+    return arrived._replace(age=age, summary=msgspec.structs.replace(arrived.summary, signals=signals))
 
 
 def after(row: GroupRow | None, seq: int, arrived: Arrival) -> GroupRow:

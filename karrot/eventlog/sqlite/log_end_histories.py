@@ -26,7 +26,7 @@ FORGET_BEFORE = (
     "RETURNING length(samples)"
 )
 _READ = "SELECT samples FROM log_ends WHERE cluster = ? AND topic = ? AND partition = ?"
-_WRITE = "INSERT OR REPLACE INTO log_ends VALUES (?, ?, ?, ?, ?)"
+_INSERT = "INSERT INTO log_ends VALUES (?, ?, ?, ?, ?)"
 _UPDATE = "UPDATE log_ends SET touched_ms = ?4, samples = ?5 WHERE cluster = ?1 AND topic = ?2 AND partition = ?3"
 
 
@@ -64,35 +64,33 @@ class LogEndHistories:
         """Add an event's samples to the histories of its partitions, and find the age of its group from them."""
         grown = restarted = refused = 0
 
-        def history(place: TopicPartition, ends: Sequence[LogEnd]) -> LogEndHistory:
+        def lately(place: TopicPartition, now: LogEnd) -> LogEndHistory | None:
+            read = self._lately.get(ClusterPartition(arrived.key.cluster, *place))
+            if read is None or not 0 <= arrived.log_time_ms - read.at_ms < _READ_AGAIN_MS:
+                return None
+            return read.history if read.history.agrees_with(now) else None
+
+        def record(place: TopicPartition, ends: Sequence[LogEnd]) -> LogEndHistory:
             nonlocal grown, restarted, refused
             key = ClusterPartition(arrived.key.cluster, *place)
-            read = self._lately.get(key)
-            if read is not None and 0 <= arrived.log_time_ms - read.at_ms < _READ_AGAIN_MS:
-                known = read.history
-                if not known.record(ends):
-                    return known
-                restarted += 1
-                before = connection.execute(_READ, key).get
-            else:
-                before = connection.execute(_READ, key).get
-                known = LogEndHistory() if before is None else LogEndHistory.unpack(before)
-                restarted += known.record(ends)
-                self._remember(key, _Read(arrived.log_time_ms, known))
-            known.forget_before(arrived.log_time_ms - self._retention_ms)
-            packed = known.pack()
+            stored = connection.execute(_READ, key).get
+            history = LogEndHistory() if stored is None else LogEndHistory.unpack(stored)
+            restarted += history.record(ends)
+            history.forget_before(arrived.log_time_ms - self._retention_ms)
+            self._remember(key, _Read(arrived.log_time_ms, history))
+            packed = history.pack()
             row = (*key, arrived.log_time_ms // TOUCHED_MS * TOUCHED_MS, packed)
-            if before is not None:
+            if stored is not None:
                 connection.execute(_UPDATE, row)
-                grown += len(packed) - len(before)
+                grown += len(packed) - len(stored)
             elif stored_bytes + grown + len(packed) <= self._max_bytes:
-                connection.execute(_WRITE, row)
+                connection.execute(_INSERT, row)
                 grown += len(packed)
             else:
                 refused += 1
-            return known
+            return history
 
-        age = lag_age(arrived.event, arrived.observed_log_ms, history)
+        age = lag_age(arrived.event, arrived.observed_log_ms, lately, record)
         return Recorded(age, grown, restarted, refused)
 
     def _remember(self, key: ClusterPartition, read: _Read) -> None:

@@ -70,7 +70,10 @@ class EventLogContract:
         event = make_event(total_lag=2**64 - 1, consumer="grüppe-🙂 \x00/?#")
         body = to_wire(event)
         assert log.append(event, body) == Appended(1, tracked=True)
-        assert stored_events(log) == [StoredEvent(log.log_id, 1, clock.wall, log.log_time_ms(), body, event)]
+        (stored,) = stored_events(log)
+        expected = StoredEvent(log.log_id, 1, clock.wall, log.log_time_ms(), body, event, stored.age)
+        assert stored == expected
+        assert stored.age is not None
         assert stored_events(log)[0].event_id == f"{log.log_id}-1"
         assert log.event(1) == stored_events(log)[0]
 
@@ -95,7 +98,7 @@ class EventLogContract:
             append_event(log, total_lag=lag)
             append_event(log, total_lag=lag * 100, consumer="other")
         expected = [
-            StoredBody(one.seq, one.received_at_ms, one.event.observed_at_ms, one.event.source, one.body)
+            StoredBody(one.seq, one.received_at_ms, one.event.observed_at_ms, one.event.source, one.body, one.age)
             for one in log.recent(key)
         ]
         assert list(log.bodies(key)) == expected

@@ -1,0 +1,110 @@
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+
+from karrot.burrow.payload import to_wire
+from karrot.event import AgeKind, GroupKey, LagAge, LagEvent, LogEnd, OffsetSample, Source, TopicPartition
+from karrot.eventlog.lag_age import MOST_PARTITIONS, lag_age
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.log_end_history import LogEndHistory
+from support.burrow.lag_age_scenarios import ROWS, errors
+from support.burrow.lag_events import event_strategy, make_event, make_partition
+from support.manual_clock import ManualClock
+
+LOG_MS = 5_000_000
+WALL_MS = 1_800_000_000_000
+
+
+class Histories(dict[TopicPartition, LogEndHistory]):
+    """The histories of all partitions, without a database."""
+
+    def age(self, event: LagEvent, log_ms: int = LOG_MS) -> LagAge | None:
+        return lag_age(event, log_ms, lambda _place, _now: None, self.record)
+
+    def record(self, place: TopicPartition, ends: Sequence[LogEnd]) -> LogEndHistory:
+        history = self.setdefault(place, LogEndHistory())
+        history.record(ends)
+        return history
+
+
+def verdict(*partitions: tuple[int, int, int], source: Source = Source.KAFKA, at_ms: int = WALL_MS) -> LagEvent:
+    """Return a verdict on partitions (number, committed offset, lag)."""
+    listed = tuple(
+        make_partition(
+            topic="orders", partition=number, start=None, end=OffsetSample(committed, at_ms, None), current_lag=lag
+        )
+        for number, committed, lag in partitions
+    )
+    return make_event(source=source, observed_at_ms=at_ms, partitions=listed, max_lag=None)
+
+
+def test_the_largest_age_counts_not_the_largest_lag() -> None:
+    histories = Histories()
+    histories.age(verdict((0, 0, 0), (1, 0, 0)), LOG_MS - 100_000)
+    histories.age(verdict((0, 900, 100), (1, 0, 10)), LOG_MS - 50_000)
+    age = histories.age(verdict((0, 900, 1100), (1, 0, 20)))
+    assert age == LagAge(100.0, AgeKind.EXACT, TopicPartition("orders", 1))
+
+
+def test_every_group_of_a_topic_feeds_the_same_history() -> None:
+    clock = ManualClock()
+    log = MemoryEventLog(clock)
+    fast = verdict((0, 1000, 0))._replace(consumer="fast")
+    log.append(fast, to_wire(fast))
+    clock.advance(600_000)
+    fast = verdict((0, 7000, 0), at_ms=clock.wall_ms())._replace(consumer="fast")
+    log.append(fast, to_wire(fast))
+    clock.advance(10_000)
+    slow = verdict((0, 4000, 3000), at_ms=clock.wall_ms())._replace(consumer="slow")
+    log.append(slow, to_wire(slow))
+    state = log.group(GroupKey(slow.cluster, "slow"))
+    assert state is not None
+    assert state.summary.signals.lag_seconds == 310.0
+    assert state.summary.signals.lag_seconds_kind is AgeKind.EXACT
+
+
+def test_a_group_without_lag_has_no_age() -> None:
+    assert Histories().age(verdict((3, 500, 0))) == LagAge(0.0, AgeKind.EXACT, TopicPartition("orders", 3))
+
+
+def test_a_deleted_group_has_an_unknown_age() -> None:
+    assert Histories().age(verdict((0, 5, 5))._replace(status_text="NOTFOUND")) is None
+
+
+def test_a_lag_without_a_commit_has_an_unknown_age() -> None:
+    event = make_event(partitions=(make_partition(start=None, end=None, current_lag=5),), max_lag=None)
+    assert Histories().age(event) is None
+
+
+def test_the_max_lag_partition_counts_though_it_is_not_listed() -> None:
+    event = verdict((0, 5, 0))
+    worst = make_partition(topic="orders", partition=9, start=None, end=OffsetSample(5, WALL_MS, None), current_lag=7)
+    histories = Histories()
+    histories.age(event._replace(max_lag=worst))
+    assert set(histories) == {TopicPartition("orders", 0), TopicPartition("orders", 9)}
+
+
+def test_only_the_partitions_with_the_largest_lags_of_a_huge_group_are_looked_up() -> None:
+    histories = Histories()
+    histories.age(verdict(*((number, 0, number) for number in range(3 * MOST_PARTITIONS))))
+    assert sorted(place.partition for place in histories) == list(range(2 * MOST_PARTITIONS, 3 * MOST_PARTITIONS))
+
+
+@given(event_strategy())
+def test_any_event_gives_a_finite_age_or_none(event: LagEvent) -> None:
+    age = Histories().age(event)
+    assert age is None or 0 <= age.seconds < float("inf")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_age_is_as_exact_as_the_page_says(row: str) -> None:
+    """The goals of docs/signals.md: 5 %, half an offset-refresh or one gap between messages, whichever is largest."""
+    found = [each for each in errors(ROWS[row], seeds=3 if len(ROWS[row]) > 1 else 1) if each is not None]
+    assert found
+    for each in found:
+        assert each.known == 1.0
+        assert each.above_truth == 0
+        assert each.goal_share <= 1.0
+        if each.error is not None and each.readings >= 50:  # fewer say little about a mean
+            assert all(each.error <= other for other in each.others.values() if other is not None)

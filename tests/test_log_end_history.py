@@ -1,0 +1,183 @@
+import random
+from bisect import bisect_left
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.event import AgeKind, LogEnd
+from karrot.log_end_history import REFRESH_MS, Age, LogEndHistory
+
+NOW_MS = 1_000_000_000
+DAY_MS = 86_400_000
+EXACT, EXTRAPOLATED, AT_LEAST = AgeKind
+
+
+def history(*samples: tuple[float, int]) -> LogEndHistory:
+    """Return a history of samples (seconds ago, log end), recorded one by one."""
+    made = LogEndHistory()
+    for ago, offset in samples:
+        made.record([LogEnd(NOW_MS - int(ago * 1000), offset)])
+    return made
+
+
+CASES = {
+    "between two samples": (((100, 1000), (0, 2000)), 1500, Age(50.0, EXACT)),
+    "at a sample": (((100, 1000), (50, 1400), (0, 2000)), 1400, Age(50.0, EXACT)),
+    "at the newest sample": (((100, 1000), (20, 2000)), 2000, Age(20.0, EXACT)),
+    "a log that stood still counts from the end of that time": (
+        ((300, 1000), (200, 1000), (100, 1000), (0, 2000)),
+        1000,
+        Age(100.0, EXACT),
+    ),
+    "below the oldest sample by less than the samples cover": (
+        ((100, 1000), (50, 1500), (0, 4000)),
+        500,
+        Age(150.0, EXTRAPOLATED),
+    ),
+    "below the oldest sample by more than the samples cover": (((100, 1000), (0, 1400)), 500, Age(100.0, AT_LEAST)),
+    "an idle producer that was never seen to write": (((100, 1000), (0, 1000)), 500, Age(100.0, AT_LEAST)),
+    "one sample": (((10, 1000),), 500, Age(10.0, AT_LEAST)),
+    "a verdict that is older than the newest sample": (((-30, 2000), (0, 1000)), 1500, Age(0.0, EXACT)),
+}
+
+
+@pytest.mark.parametrize(("samples", "committed", "age"), CASES.values(), ids=CASES)
+def test_the_age_of_a_committed_offset_follows_from_the_log_ends(
+    samples: tuple[tuple[float, int], ...], committed: int, age: Age
+) -> None:
+    assert history(*samples).age_at(committed, NOW_MS, refresh_ms=0) == age
+
+
+def test_without_a_sample_the_age_is_not_known() -> None:
+    assert LogEndHistory().age_at(5, NOW_MS, refresh_ms=0) is None
+
+
+def test_log_ends_of_burrow_are_half_a_refresh_old_on_average() -> None:
+    busy = history((100, 1000), (0, 2000))
+    assert busy.age_at(1500, NOW_MS, refresh_ms=10_000) == Age(54.95, EXACT)
+
+
+def test_an_equal_log_end_of_burrow_within_one_refresh_counts_from_its_start() -> None:
+    made = history((30, 1000), (22, 1000), (0, 2000))
+    assert made.age_at(1000, NOW_MS, refresh_ms=10_000) == Age(34.985, EXACT)
+
+
+def test_fewer_messages_than_one_per_refresh_need_no_correction() -> None:
+    slow = history((100, 1000), (0, 1010))
+    assert slow.age_at(1005, NOW_MS, refresh_ms=10_000) == Age(50.0, EXACT)
+
+
+def test_a_lower_bound_is_never_corrected() -> None:
+    assert history((100, 1000), (0, 1100)).age_at(0, NOW_MS, refresh_ms=10_000) == Age(100.0, AT_LEAST)
+
+
+def test_an_older_log_end_of_the_last_minute_is_left_out() -> None:
+    made = history((100, 1000), (50, 1500), (5, 1900))
+    assert not made.record([LogEnd(NOW_MS, 1600)])
+    assert made.samples == history((100, 1000), (50, 1500), (5, 1900)).samples
+
+
+def test_a_log_end_below_all_of_the_last_minute_starts_the_history_again() -> None:
+    made = history((100, 1000), (50, 1500), (5, 1900))
+    assert made.record([LogEnd(NOW_MS, 900)])
+    assert made.samples == [LogEnd(NOW_MS, 900)]
+    assert made.age_at(100, NOW_MS + 5000, refresh_ms=0) == Age(5.0, AT_LEAST)
+
+
+def test_a_new_topic_is_told_from_the_old_one_within_one_verdict() -> None:
+    made = LogEndHistory()
+    assert not made.record([LogEnd(NOW_MS - 300_000, 90_000), LogEnd(NOW_MS - 5000, 40), LogEnd(NOW_MS, 50)])
+    assert made.samples == [LogEnd(NOW_MS, 50)]
+
+
+def test_the_commits_of_a_verdict_fill_the_time_before_it() -> None:
+    made = history((1000, 1000), (10, 3000))
+    made.record([LogEnd(NOW_MS - 500_000, 2900), LogEnd(NOW_MS - 100_000, 2950), LogEnd(NOW_MS, 3100)])
+    assert made.age_at(2900, NOW_MS, refresh_ms=0) == Age(500.0, EXACT)
+
+
+def test_commits_of_another_clock_are_left_out() -> None:
+    made = history(*((ago, 100_000 - 10 * ago) for ago in range(7200, 0, -30)))
+    before = made.samples
+    made.record([LogEnd(NOW_MS - 3_600_000, 99_950), LogEnd(NOW_MS, 100_000)])
+    assert made.samples == [*before, LogEnd(NOW_MS, 100_000)]
+
+
+def test_an_offset_that_no_log_can_have_is_left_out() -> None:
+    made = history((10, 1000))
+    assert not made.record([LogEnd(NOW_MS, 2**63)])
+    assert made.samples == history((10, 1000)).samples
+
+
+def test_old_samples_are_forgotten_but_for_the_one_where_a_line_starts() -> None:
+    made = history((300, 1000), (200, 2000), (100, 3000), (0, 4000))
+    made.forget_before(NOW_MS - 150_000)
+    assert made.samples == history((200, 2000), (100, 3000), (0, 4000)).samples
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 2**63 - 1)), max_size=200))
+def test_packed_bytes_give_the_same_history(samples: list[tuple[int, int]]) -> None:
+    made = LogEndHistory()
+    for sample in samples:
+        made.record([LogEnd(*sample)])
+    assert LogEndHistory.unpack(made.pack()).samples == made.samples
+
+
+@given(st.binary(max_size=200))
+def test_damaged_bytes_give_an_empty_history(data: bytes) -> None:
+    packed = history((100, 1000), (0, 2000)).pack()
+    assert LogEndHistory.unpack(data).samples == []
+    assert LogEndHistory.unpack(packed[:-1]).samples == []
+    assert LogEndHistory.unpack(packed[:-1] + bytes([packed[-1] ^ 1])).samples == []
+
+
+@given(st.lists(st.tuples(st.integers(-(10**6), 10**8), st.integers(-5, 2**64)), max_size=300))
+def test_times_and_offsets_never_decrease_whatever_arrives(samples: list[tuple[int, int]]) -> None:
+    made = LogEndHistory()
+    for sample in samples:
+        made.record([LogEnd(*sample)])
+        times, offsets = [each.at_ms for each in made.samples], [each.offset for each in made.samples]
+        assert times == sorted(times)
+        assert offsets == sorted(offsets)
+    age = made.age_at(0, 10**8, refresh_ms=10_000)
+    assert age is None or age.seconds >= 0
+
+
+def uneven_log(seed: int) -> list[LogEnd]:
+    """Return a day of log ends, one every 15 s, of a producer whose rate changes at random, with idle hours."""
+    rng = random.Random(seed)
+    offset, rate = 0, 5.0
+    samples = []
+    for at_ms in range(0, DAY_MS, 15_000):
+        if rng.random() < 0.02:
+            rate = rng.choice((0.0, 0.2, 5.0, 50.0, 500.0))
+        offset += int(rng.random() * 2 * rate * 15)
+        samples.append(LogEnd(at_ms, offset))
+    return samples
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_thinning_costs_at_most_one_refresh_or_one_percent_of_the_age(seed: int) -> None:
+    all_samples = uneven_log(seed)
+    made = LogEndHistory()
+    for sample in all_samples:
+        made.record([sample])
+    kept = made.samples
+    now_ms = all_samples[-1].at_ms
+    assert len(kept) <= 640
+    for offset, at_ms in {each.offset: each.at_ms for each in all_samples}.items():
+        right = bisect_left(kept, offset, key=lambda each: each.offset)
+        if not right or kept[right].offset == offset:
+            continue
+        older, newer = kept[right - 1], kept[right]
+        on_line = older.at_ms + (offset - older.offset) / (newer.offset - older.offset) * (newer.at_ms - older.at_ms)
+        tolerated = max(REFRESH_MS, 0.01 * (now_ms - newer.at_ms))
+        assert abs(on_line - at_ms) <= tolerated + 15_000  # a sample within half a refresh of another is not needed
+
+
+def test_a_steady_log_needs_few_samples() -> None:
+    made = LogEndHistory()
+    for number in range(5760):
+        made.record([LogEnd(number * 15_000, number * 75)])
+    assert len(made.samples) <= 97
