@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from karrot.event import AgeKind
 from karrot.pipeline.store.shared_columns import LOG, rounded
 
 _BEHIND_MS: Final = 60_000
@@ -135,12 +136,15 @@ def seconds_behind() -> Column:
 
 
 def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, longest: timedelta) -> DataFrame:
-    """Replace the extrapolated ``lag_seconds`` of ``events`` by the measured one, where the day's samples suffice.
+    """Replace each ``lag_seconds`` of ``events`` that is not exact by the measured one, if the samples suffice.
+
+    Only the max-lag partition of an event has its committed offset in ``events``. If ``lag_seconds`` belongs to another
+    partition, the value stays.
 
     ``partitions`` are the partitions that the events list, ``ends`` are polls of the brokers. If two samples are more
     than ``longest`` apart, the time between them is unknown.
     """
-    asking = events.where(_is_extrapolated()).withColumns(
+    asking = events.where(_is_inexact()).withColumns(
         {
             "topic": F.col("max_lag_topic"),
             "partition": F.col("max_lag_partition"),
@@ -167,13 +171,22 @@ def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, l
     looked_up = with_log_end(placed, in_time, crossed(_LOG_OF_DAY)).withColumn(
         "lag_seconds", F.coalesce(seconds_behind(), "lag_seconds")
     )
-    return events.where(~_is_extrapolated()).unionByName(looked_up.select(*events.columns))
+    return events.where(~_is_inexact()).unionByName(looked_up.select(*events.columns))
 
 
-def _is_extrapolated() -> Column:
-    """Whether the committed offset is below the first log end that the verdict knows, as in `karrot.signals`."""
+def _is_inexact() -> Column:
+    """Whether the lag in seconds of the max-lag partition is extrapolated or a lower bound.
+
+    Events from before version 2.0.0 do not say how it is known. It is extrapolated if the committed offset is below the
+    first log end that the verdict knows, as in `karrot.signals`.
+    """
     below = (F.col("max_lag_committed") < F.col("max_lag_first_end")) & (F.col("max_lag") > 0)
-    return F.coalesce(below, F.lit(False))
+    is_of_worst = (F.col("lag_seconds_topic") == F.col("max_lag_topic")) & (
+        F.col("lag_seconds_partition") == F.col("max_lag_partition")
+    )
+    is_exact = F.col("lag_seconds_kind") == AgeKind.EXACT.name.lower()
+    inexact = F.when(F.col("lag_seconds_kind").isNull(), below).otherwise(~is_exact & is_of_worst)
+    return F.coalesce(inexact, F.lit(False))
 
 
 def _of(logs: DataFrame, rows: DataFrame) -> DataFrame:

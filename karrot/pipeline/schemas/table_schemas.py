@@ -68,11 +68,16 @@ EVENTS: Final = struct(
     complete=DOUBLE,
     partition_count=LONG,
     bad_partitions=INT,
+    lag_seconds_kind=STRING,
+    lag_seconds_topic=STRING,
+    lag_seconds_partition=INT,
 )
 """One row per event. The rates are those of the partition with the largest lag.
 
-``max_lag_committed`` is the committed offset of this partition, ``max_lag_first_end`` its first log end in the verdict.
-If the committed offset is below this log end, ``lag_seconds`` is extrapolated.
+``lag_seconds`` is the age of the oldest unread message, ``lag_seconds_kind`` how it is known, and the next two columns
+name its partition. Events from before version 2.0.0 have no kind: ``lag_seconds`` then belongs to the max-lag
+partition. Its committed offset is ``max_lag_committed``, and ``max_lag_first_end`` is the first log end that the
+verdict knows. If the committed offset is below this log end, such a ``lag_seconds`` is extrapolated.
 """
 
 PARTITIONS: Final = struct(
@@ -354,6 +359,9 @@ LINE: Final = struct(
     max_partition=PARTITION_LINE,
     partitions=ArrayType(PARTITION_LINE),
     body=STRING,
+    lag_seconds_kind=STRING,
+    lag_seconds_topic=STRING,
+    lag_seconds_partition=INT,
 )
 
 CORRUPT: Final = "_corrupt_record"

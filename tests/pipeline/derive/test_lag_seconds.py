@@ -18,20 +18,24 @@ Told = dict[int, list[float | None]]
 
 
 class Verdict(NamedTuple):
-    """The verdict of a minute on one partition, whose log ended at ``first_end`` when the window began."""
+    """The verdict of a minute on one partition, whose log ended at ``first_end`` when the window began.
+
+    ``known`` says how the service knows ``told``, and on which partition; ``None`` for an event of an older Karrot.
+    """
 
     minute: float
     committed: int
     end: int
     first_end: int
     told: float | None
+    known: tuple[str, int] | None = None
 
 
 # A batch arrives within ten minutes, 1,000 messages per minute, and is read at a tenth of that rate.
 BATCH = [Verdict(minute, 100 * minute, 1_000 * minute, 1_000 * minute, 1.0) for minute in range(11)]
 IDLE = [Verdict(minute, 9_900, 10_000, 10_000, 1.0) for minute in range(11, 40, 5)]
 
-SLOW, NO_RATE, WITHIN, NO_LOOK, FAR_APART, RECREATED, NEXT_DAY = range(7)
+SLOW, NO_RATE, WITHIN, NO_LOOK, FAR_APART, RECREATED, NEXT_DAY, BOUND, KNOWN, ELSEWHERE = range(10)
 HEARD = {
     SLOW: [*BATCH, *IDLE, Verdict(40, 4_000, 10_001, 10_000, 360_000.0)],
     NO_RATE: [*BATCH, *IDLE, Verdict(40, 2_500, 10_000, 10_000, None)],
@@ -40,6 +44,9 @@ HEARD = {
     FAR_APART: [BATCH[0], Verdict(45, 2_500, 10_000, 9_999, 5_000.0)],
     RECREATED: [*BATCH, Verdict(12, 50, 900, 800, 600.0)],
     NEXT_DAY: [*BATCH, Verdict(DAY + 30, 4_000, 10_001, 10_000, 9_000.0)],
+    BOUND: [*BATCH, *IDLE, Verdict(40, 4_000, 10_001, 10_000, 60.0, ("at_least", BOUND))],
+    KNOWN: [*BATCH, *IDLE, Verdict(40, 4_000, 10_001, 10_000, 2_161.0, ("exact", KNOWN))],
+    ELSEWHERE: [*BATCH, *IDLE, Verdict(40, 4_000, 10_001, 10_000, 9_999.0, ("extrapolated", 77))],
 }
 
 
@@ -61,12 +68,27 @@ def _row(partition: int, verdict: Verdict) -> dict[str, Any]:
         "max_lag_first_end": verdict.first_end,
         "max_lag": verdict.end - verdict.committed,
         "lag_seconds": verdict.told,
+        "lag_seconds_kind": verdict.known[0] if verdict.known else None,
+        "lag_seconds_topic": "t" if verdict.known else None,
+        "lag_seconds_partition": verdict.known[1] if verdict.known else None,
     }
     return event_row(60 * verdict.minute, "ok", **worst)
 
 
 def _newest(told: Told, case: int) -> float | None:
     return told[case][-1]
+
+
+def test_a_lower_bound_is_replaced_by_the_measured_age(seconds: Told) -> None:
+    assert _newest(seconds, BOUND) == pytest.approx(60 * (40 - 4), abs=1)
+
+
+def test_an_exact_age_of_the_service_stays(seconds: Told) -> None:
+    assert _newest(seconds, KNOWN) == 2_161.0
+
+
+def test_the_age_of_another_partition_stays(seconds: Told) -> None:
+    assert _newest(seconds, ELSEWHERE) == 9_999.0
 
 
 def test_the_backlog_of_a_batch_is_not_older_than_the_batch(seconds: Told) -> None:

@@ -38,7 +38,7 @@ def _holds(column: DataType, told: Any) -> bool:
     if get_origin(told) in (Union, types.UnionType):
         return all(_holds(column, each) for each in get_args(told) if each is not type(None))
     if get_origin(told) is Literal:
-        return isinstance(column, LongType)
+        return isinstance(column, StringType if isinstance(get_args(told)[0], str) else LongType)
     if isinstance(column, ArrayType):
         return get_args(told)[0] is PartitionLine and column.elementType == PARTITION_LINE
     if told is PartitionLine:

@@ -67,7 +67,7 @@ def readings(scenario: Scenario, seed: int) -> Iterator[Reading]:
     clock = ManualClock()
     log = MemoryEventLog(clock)
     start_ms = clock.wall_ms()
-    yardsticks = {"kafka-lag-exporter": LookupTable(), "klag": LogAnchors()}
+    yardsticks: dict[str, Yardstick] = {"kafka-lag-exporter": LookupTable(), "klag": LogAnchors()}
     shown: dict[str, float | None] = dict.fromkeys(yardsticks)
     polls = {name: world.rng.random() * each.every for name, each in yardsticks.items()}
     elapsed = 0.0
