@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from heapq import nlargest
 
 from karrot.event import AgeKind, LagAge, LagEvent, LogEnd, PartitionLag, Source, Status, TopicPartition
-from karrot.log_end_history import REFRESH_MS, Age, LogEndHistory
+from karrot.eventlog.log_end_history import REFRESH_MS, Age, LogEndHistory
 from karrot.signals import log_ends_of
 
 MOST_PARTITIONS = 1000

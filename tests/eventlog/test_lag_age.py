@@ -6,8 +6,8 @@ from hypothesis import given
 from karrot.burrow.payload import to_wire
 from karrot.event import AgeKind, GroupKey, LagAge, LagEvent, LogEnd, OffsetSample, Source, TopicPartition
 from karrot.eventlog.lag_age import MOST_PARTITIONS, lag_age
+from karrot.eventlog.log_end_history import LogEndHistory
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.log_end_history import LogEndHistory
 from support.burrow.lag_age_scenarios import ROWS, errors
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.manual_clock import ManualClock

@@ -44,7 +44,7 @@ _NOW = [
         3,
         stat(
             "Lag in time",
-            "Time since the newest consumed message was written, on the partition with the largest lag.",
+            "Age of the oldest unread message, on the partition where it is largest.",
             by_group("lag_seconds"),
             unit="s",
             thresholds=above((60, WATCH_OUT), (LAG_LIMIT_SECONDS, BAD)),
@@ -123,8 +123,10 @@ _LAG = [
         lines(
             "Lag in time",
             "If it rises as fast as the clock, the group consumes nothing. If it rises more slowly, the "
-            "group falls behind. The dashed line is the alert's threshold of 5 minutes.",
+            "group falls behind. The dashed line is the alert's threshold of 5 minutes. Where Karrot knows only a "
+            "lower bound, the messages are older.",
             Query(by_group("lag_seconds"), "lag in time"),
+            Query(f"{by_group('lag_seconds')} and {by_group('lag_seconds_kind')} == 2", "lower bound"),
             unit="s",
             limit=LAG_LIMIT_SECONDS,
         ),

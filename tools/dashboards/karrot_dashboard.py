@@ -266,9 +266,11 @@ _LOG = [
         lines(
             "Pruned and damaged",
             "Pruning is normal housekeeping; if it fails, Karrot's own log has the reason. If the log was "
-            "ever damaged or replaced, check the disk and see the runbook KarrotLogDamaged.",
+            "ever damaged or replaced, check the disk and see the runbook KarrotLogDamaged. Log ends are dropped "
+            "if a topic was created again or KARROT_LOG_END_MAX_BYTES is reached.",
             in_each_step("log_pruned_total", legend="pruned {{instance}}"),
             in_each_step("log_housekeeping_failures_total", legend="housekeeping failed {{instance}}"),
+            in_each_step("log_ends_dropped_total", legend="log ends dropped {{instance}}"),
             in_each_step("log_damaged_total", legend="damaged {{instance}}"),
             in_each_step("log_replaced_total", legend="replaced {{instance}}"),
             bars=True,

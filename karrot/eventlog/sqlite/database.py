@@ -86,7 +86,7 @@ CREATE TABLE log_ends (
     topic TEXT NOT NULL,
     partition INTEGER NOT NULL,
     touched_ms INTEGER NOT NULL, -- log time of the newest sample, rounded down to ten minutes
-    samples BLOB NOT NULL,       -- karrot.log_end_history.LogEndHistory.pack
+    samples BLOB NOT NULL,       -- karrot.eventlog.log_end_history.LogEndHistory.pack
     PRIMARY KEY (cluster, topic, partition)
 );
 CREATE INDEX log_ends_touched ON log_ends (touched_ms);

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.event import AgeKind, LogEnd
-from karrot.log_end_history import REFRESH_MS, Age, LogEndHistory
+from karrot.eventlog.log_end_history import REFRESH_MS, Age, LogEndHistory
 
 NOW_MS = 1_000_000_000
 DAY_MS = 86_400_000
