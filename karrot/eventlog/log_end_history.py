@@ -108,7 +108,8 @@ class LogEndHistory:
         """How long ago the log ended at an offset: the age of the message there. ``None`` without a sample.
 
         ``refresh_ms`` is how old the source's log ends can be, 0 for exact ones. On average they are half as old as
-        that, unless fewer messages than one per refresh arrive.
+        that, unless fewer messages than one per refresh arrive. A sample at exactly this offset is not old: the group
+        had read everything and committed it.
 
         - Between two samples the log is taken to have grown evenly. If it stayed at the offset for longer than a
           refresh, the end of that time counts, because no unread message existed before it.
@@ -134,7 +135,8 @@ class LogEndHistory:
                 since = times[below - 1]
             per_message = (times[below + 1] - since) / (offsets[below + 1] - offsets[below])
             ended_ms, kind = since + (offset - offsets[below]) * per_message, AgeKind.EXACT
-        delay_ms = max(0.0, (refresh_ms - per_message) / 2)
+        is_sample = below >= 0 and offsets[below] == offset
+        delay_ms = 0.0 if is_sample else max(0.0, (refresh_ms - per_message) / 2)
         return Age(max(0.0, now_ms - ended_ms + delay_ms) / 1000, kind)
 
     def _is_contradicted_by(self, newest: LogEnd) -> bool:

@@ -60,12 +60,17 @@ def test_log_ends_of_burrow_are_half_a_refresh_old_on_average() -> None:
 
 def test_an_equal_log_end_of_burrow_within_one_refresh_counts_from_its_start() -> None:
     made = history((30, 1000), (22, 1000), (0, 2000))
-    assert made.age_at(1000, NOW_MS, refresh_ms=10_000) == Age(34.985, EXACT)
+    assert made.age_at(1000, NOW_MS, refresh_ms=10_000) == Age(30.0, EXACT)
 
 
 def test_fewer_messages_than_one_per_refresh_need_no_correction() -> None:
     slow = history((100, 1000), (0, 1010))
     assert slow.age_at(1005, NOW_MS, refresh_ms=10_000) == Age(50.0, EXACT)
+
+
+def test_an_offset_at_which_the_log_was_seen_to_end_needs_no_correction() -> None:
+    busy = history((100, 1000), (50, 1500), (0, 2000))
+    assert busy.age_at(1500, NOW_MS, refresh_ms=10_000) == Age(50.0, EXACT)
 
 
 def test_a_lower_bound_is_never_corrected() -> None:
