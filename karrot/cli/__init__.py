@@ -1,7 +1,7 @@
-"""Lists the commands of ``karrot`` and the module of each. A module is imported when its command is called.
+"""Lists the commands of ``karrot`` and the module of each command. A call of a command imports only its module.
 
-A group of commands, such as ``karrot history``, is in the ``__init__`` of its folder. Each command imports its other
-modules only when it runs, so that ``karrot --help`` answers quickly.
+A group of commands, such as ``karrot history``, is in the ``__init__`` of its folder. A command imports slow modules
+only when the command runs, so that ``karrot --help`` answers quickly.
 """
 
 import click

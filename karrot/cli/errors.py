@@ -1,4 +1,4 @@
-"""Defines the errors that end a command with a message and an exit code, and the handling of signals."""
+"""Defines the errors that end a command with a message and an exit code, and handles the signals that end one."""
 
 import errno
 import signal
@@ -38,7 +38,7 @@ class Interrupted(Refused):
 
 
 def stated(run: Callable[[], T]) -> T:
-    """Call ``run``. Errors of settings, files, ports and the event log end the command with sentences."""
+    """Call ``run``. An error of the settings, a file, a port or the event log ends the command with a message."""
     from karrot.eventlog.base import LogUnavailableError
     from karrot.settings.loading import SettingsError
 
@@ -63,5 +63,5 @@ def valid(run: Callable[[], T]) -> T:
 def end_on_signals(stop: threading.Event) -> None:
     """Make Ctrl-C and SIGTERM set ``stop`` and do nothing else."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        # In another thread: the handler interrupts the thread that waits for the event, which may hold its lock.
+        # Set it in a new thread: the handler interrupts the main thread, which can hold the lock of ``stop``.
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())

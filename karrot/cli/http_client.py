@@ -10,19 +10,19 @@ _TIMEOUT_SECONDS = 5
 
 
 class HttpAnswer(NamedTuple):
-    """A status and a body. With status 0 the body is a message that says why there is no answer."""
+    """An HTTP status and a body. Status 0 means no answer; the body is then the reason."""
 
     status: int
     body: str
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
-    """Post JSON as Burrow does, but do not follow a redirect: Burrow would follow it without the body."""
+    """Post JSON as Burrow does. Do not follow a redirect, because Burrow would follow a redirect without the body."""
     return _ask("POST", url, body, {"Content-Type": "application/json", **headers})
 
 
 def fetch(url: str) -> HttpAnswer:
-    """Get an address of this machine, without a proxy. The name in its certificate may differ."""
+    """Get an address of this machine, without a proxy and without a check of the certificate."""
     return _ask("GET", url, None, {}, verify=False)
 
 

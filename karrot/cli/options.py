@@ -30,7 +30,7 @@ url_option = click.option("--url", required=True, help="Address of Karrot, such 
 
 
 def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
-    """A function that reads the settings from the same sources, at the start and at each reload."""
+    """A function that reads the settings from these sources. The start and each reload of the service call it."""
     from karrot.settings.loading import load
 
     overrides = {} if bind is None else {"bind": bind}
@@ -72,7 +72,7 @@ def read_span(longest_s: int) -> Callable[[click.Context, click.Parameter, str |
 
 
 def day_option(*names: str, **asked: Any) -> Callable[[Command], Command]:
-    """An option for one or more days of the tables. The allowed years leave room to add days before and after."""
+    """An option for one or more days of the tables. The limits of the year keep date calculations within `date`."""
     return click.option(*names, type=click.DateTime(["%Y-%m-%d"]), callback=_read_days, metavar="YYYY-MM-DD", **asked)
 
 
@@ -84,7 +84,7 @@ def _read_days(_context: click.Context, option: click.Parameter, given: Any) -> 
 
 
 class Number(click.FloatRange):
-    """A finite number in a range. `click.FloatRange` accepts ``nan``, because no bound excludes it."""
+    """A finite number in a range. The base class `click.FloatRange` accepts ``nan`` too; this class refuses it."""
 
     def convert(  # noqa: D102 (click's)
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

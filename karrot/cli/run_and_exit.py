@@ -20,7 +20,7 @@ class CommandModules(UserDict[str, Any]):
     """The commands by name. Imports the module of a command only on access: ``karrot serve`` loads no other command."""
 
     def __getitem__(self, name: str) -> click.Command:
-        """Import and return a command. The function has the same name as the command."""
+        """Import and return a command. The name of its function is the name of the command."""
         command: click.Command = getattr(import_module(f"karrot.cli.{self.data[name]}"), name.replace("-", "_"))
         return command
 
@@ -42,7 +42,7 @@ class Program(click.Group):
         except ImportError as error:
             if (error.name or "").partition(".")[0] != "karrot":
                 raise
-            # The uninstallation of another distribution removes the files that both have.
+            # The uninstallation of another distribution has removed files that both distributions contained.
             name = distribution_conflict.NAME
             raise Refused(
                 f"files of '{name}' are missing ({error}): run pip install --force-reinstall {name}"
@@ -69,7 +69,7 @@ class Program(click.Group):
                 _show(NotDone("aborted"))
                 sys.exit(NotDone.exit_code)
             finally:
-                # Otherwise the interpreter flushes it later, prints "Exception ignored" and exits with code 120.
+                # Flush now: if the interpreter's own flush fails, it prints "Exception ignored" and exits with 120.
                 sys.stdout.flush()
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EPIPE}:
@@ -82,12 +82,12 @@ class Program(click.Group):
 
 
 def _open_closed_streams() -> None:
-    """Open closed standard streams (``>&-``). Otherwise the next file or socket would get their numbers."""
+    """Open closed standard streams (``>&-``). Otherwise the next open file would get a stream's number."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
         os.set_inheritable(number, True)
     os.close(number)
     if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 (as long as the process)
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 (open until the process ends)
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
 
@@ -101,5 +101,5 @@ def _show(error: click.ClickException) -> None:
 
 
 def _discard_what_is_left(stream: TextIO) -> None:
-    """Discard the buffer of ``stream``. Otherwise the interpreter fails to write it and exits with code 120."""
+    """Discard the buffer of ``stream``. Otherwise the interpreter cannot write the buffer and exits with code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -86,7 +86,7 @@ def _event(group: str, status: str, now_ms: int) -> LagEvent:
 
 
 def _partition(number: int, status: str, now_ms: int) -> PartitionLag:
-    """A partition. With WARN its lag grows while its offsets move. With ERR its offsets do not move (STALL)."""
+    """A partition. With WARN, its lag grows and its offsets move. With ERR, its offsets do not move (STALL)."""
     read = {"OK": 900, "WARN": 600, "ERR": 0}[status]
     return PartitionLag(
         topic="sample-topic",

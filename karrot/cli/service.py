@@ -1,4 +1,4 @@
-"""``karrot serve`` and ``demo``: run the service. The other commands check it, or configure Burrow for it."""
+"""``karrot serve`` and ``demo`` run the service. The other commands check the service, or configure Burrow for it."""
 
 import sys
 from functools import partial

@@ -20,7 +20,7 @@ UNKNOWN = "-"
 _GAP = "  "
 _LEGIBLE, _NARROWEST = 16, 8
 _WIDEST = 80
-"""The largest padding of a column without a terminal. A longer name is not cut: it only shifts its own line."""
+"""The largest padding of a column if the output is not a terminal. A longer name only makes its own line longer."""
 _CUT = "~"
 
 
@@ -69,10 +69,10 @@ class PrintedTable:
     rows: Sequence[Mapping[str, Any]]
 
     def lines(self, width: int | None = None) -> Iterator[str]:
-        """The lines of the text, the headings first. A line has at most ``width`` cells, if that is possible.
+        """The lines of the text, the headings first. A line has at most ``width`` terminal cells, if possible.
 
-        If the table is too wide, names are cut first, beginning with the widest, as long as they stay legible. Then
-        columns are left out. Then names are cut further.
+        A table that is too wide becomes narrower in three steps. First, the widest names are cut to a legible length.
+        Second, columns are left out. Third, names are cut further.
         """
         columns = self.columns
         texts = [[column.head for column in columns]]

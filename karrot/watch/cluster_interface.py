@@ -1,4 +1,4 @@
-"""Defines the interface to a Kafka cluster that `watch` uses, with its values, and connects to a cluster."""
+"""Defines the interface `Cluster` and its values, through which `watch` reads Kafka, and connects to a cluster."""
 # ruff: noqa: PLC0415 (confluent-kafka is an extra: only sites that use `watch` need it)
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 
 
 class ClusterError(Exception):
-    """Kafka did not answer a request that the whole poll depends on; the message says why."""
+    """Kafka did not answer a request that the whole poll needs. The message gives the reason."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -67,8 +67,8 @@ class Listing(NamedTuple):
 class Cluster(Protocol):
     """A Kafka cluster.
 
-    A method for many groups or partitions returns a result for each, which is a `Failure` if there is no answer. Every
-    method may raise `ClusterError` instead.
+    A method for many groups or partitions returns one result for each of them. Without an answer, this result is a
+    `Failure`. Every method can raise `ClusterError`.
     """
 
     def groups(self) -> Listing:
@@ -91,13 +91,13 @@ class Cluster(Protocol):
 
 
 class NotConnected(ValueError):  # noqa: N818 (the name describes the state, not an error of Karrot)
-    """The addresses and properties do not allow a client to be created; the message does not contain secrets."""
+    """No client can be created with these addresses and properties. The message does not contain secrets."""
 
 
 def connect(
     bootstrap: Sequence[str], properties: Path | None = None, *, client_id: str = "karrot-watch"
 ) -> "KafkaCluster":
-    """Create a client of the cluster at these addresses. It sends nothing yet. Raises `NotConnected`."""
+    """Create a client of the cluster at these addresses. The client sends nothing yet. Raises `NotConnected`."""
     try:
         from confluent_kafka import KafkaException
 
@@ -112,5 +112,5 @@ def connect(
     except KafkaException as error:
         text = without_values(error.args[0].str(), given)
         raise NotConnected(f"{properties}: {text}") from error  # the properties are wrong: no address was tried yet
-    except (ValueError, TypeError) as error:  # TypeError: a callback's name with a text for it
+    except (ValueError, TypeError) as error:  # TypeError: a text as the value of a callback property
         raise NotConnected(without_values(str(error), given)) from error

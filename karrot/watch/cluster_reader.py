@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 
 class Poll(NamedTuple):
-    """The answers of one poll. ``gone`` are partitions that do not exist; ``failures`` name what could not be read."""
+    """The answers of one poll. ``gone`` are deleted partitions, ``failures`` are unreadable groups and partitions."""
 
     listing: Listing
     described: Mapping[str, Description]
@@ -32,7 +32,7 @@ class Poll(NamedTuple):
 
 
 def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only: Collection[str] = ()) -> Poll:
-    """Read all groups except those whose name ``exclude`` matches anywhere, or only the groups in ``only``.
+    """Read the groups in ``only``, or all groups. Leave out a group if its name contains a match of ``exclude``.
 
     Raises `ClusterError`. The log ends are read last, so a lag is never too small.
     """
@@ -61,7 +61,7 @@ def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only:
 
 
 def log_starts(cluster: Cluster, poll: Poll) -> dict[TopicPartition, int]:
-    """The log starts of all partitions with a committed offset, without those that cannot be read.
+    """The log start offsets of the partitions with a committed offset. Unreadable partitions are left out.
 
     Raises `ClusterError`.
     """
@@ -80,8 +80,8 @@ def _parted(answers: Mapping[K, V | Failure]) -> tuple[dict[K, V], dict[K, Failu
 class ClusterSnapshot(NamedTuple):
     """The result of one reading of a cluster.
 
-    ``lags`` have no status. ``failures`` name the groups that could not be read. Rebalances are found by comparing two
-    readings, so ``counts_rebalances`` is false for the first.
+    ``lags`` have no status. ``failures`` are the groups that could not be read. A rebalance is a difference between two
+    readings, so ``counts_rebalances`` is false for the first reading.
     """
 
     lags: tuple[LagEvent, ...]

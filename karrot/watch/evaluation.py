@@ -1,4 +1,4 @@
-"""Makes verdicts from the rings by Burrow's rules, and gives each incident an id as Burrow's notifier does."""
+"""Makes verdicts from Burrow's rings of offsets by Burrow's rules, and gives ids to incidents as Burrow does."""
 
 import uuid
 from collections.abc import Callable, Collection
@@ -21,10 +21,10 @@ def verdict(
     *,
     without: Collection[TopicPartition] = (),
 ) -> LagEvent | None:
-    """The verdict on a group by Burrow's rules, with every partition; ``None`` if no partition has enough samples.
+    """The verdict on a group and its partitions by Burrow's rules. ``None`` if no partition has enough samples.
 
-    If only some partitions have enough samples for a verdict, the others are OK. ``without`` are partitions whose topic
-    was deleted.
+    If only some partitions have enough samples for a verdict, the others are OK. ``without`` are partitions to leave
+    out, because their topic was deleted.
     """
     tracked = list(rings.tracked(group, described.members or (), without))
     unjudged = rings.unjudged(group)
@@ -47,13 +47,13 @@ class Incidents:
     new_id: Callable[[], uuid.UUID] = uuid.uuid4
 
     def name(self, event: LagEvent) -> LagEvent:
-        """Add the id of the group's incident to a verdict: from the first verdict worse than OK to the closing OK."""
+        """Add the incident id to a verdict. The first verdict worse than OK opens the incident, the next OK ends it."""
         if event.kind is Kind.INCIDENT and event.consumer not in self.open:
             self.open[event.consumer] = OpenIncident(str(self.new_id()), event.observed_at_ms)
         incident = self.open.get(event.consumer)
         if event.kind is not Kind.INCIDENT:
             self.open.pop(event.consumer, None)
-        if incident is None or event.kind is Kind.DELETED:  # Burrow sends no close when a group is deleted
+        if incident is None or event.kind is Kind.DELETED:  # Burrow sends no close for a deleted group
             return event
         start = EPOCH + timedelta(milliseconds=incident.start_ms)
         return event._replace(incident_id=incident.id, incident_start=start)
@@ -74,7 +74,7 @@ def _held_back(event: LagEvent, unjudged: Collection[TopicPartition]) -> LagEven
 
 
 def _extras(described: Description) -> tuple[tuple[str, str], ...]:
-    """Facts about a group that Burrow does not know. In Burrow's own events, the extras come from its configuration."""
+    """Facts about a group that Burrow does not know. In Burrow's events, extras come from Burrow's configuration."""
     facts = {
         "coordinator": described.coordinator,
         "members": None if described.members is None else len(described.members),

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined] # their own __init__ does not say so
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # the library's __init__ lacks __all__
     AdminClient,
     ConsumerGroupDescription,
     OffsetSpec,
@@ -20,11 +20,11 @@ from karrot.watch.cluster_interface import ClusterError, Description, Failure, G
 
 _TIMEOUT_S = 10.0
 _AT_ONCE = 32
-"""The maximum number of concurrent requests for committed offsets; each request is about one group."""
+"""The maximum number of concurrent requests for committed offsets. Each request is about one group."""
 
 _DESCRIBED_AT_ONCE = 500
 _PATIENCE_S = 5.0
-"""How many seconds longer than the client's own timeout a caller waits for the client."""
+"""The seconds that a caller waits for the client after the client's own timeout."""
 
 _NO_PARTITION = Failure("unknown_topic_or_part", "there is no such partition")
 _NO_LEADER = Failure("leader_not_available", "no broker leads the partition")
@@ -54,7 +54,7 @@ class KafkaCluster:
         self._timeout_s = timeout_s
         self._seconds = seconds
         self._trouble = ""
-        # librdkafka's own log repeats every attempt to connect. Instead, an error message has its last trouble.
+        # librdkafka would log every attempt to connect. Karrot adds only the last problem to its own error message.
         client: dict[str, Any] = {"log_level": 0, **properties, "error_cb": self._note_trouble}
         self._admin = AdminClient(client)
 
@@ -62,8 +62,8 @@ class KafkaCluster:
         """Every consumer group."""
         listed = self._result(self._ask(self._admin.list_consumer_groups))
         if not isinstance(listed, Failure) and listed.errors and not listed.valid:
-            listed = _failure(listed.errors[0])  # no broker answered: different from a cluster without groups
-        self._admin.poll(0)  # lets the client report its trouble to the callback
+            listed = _failure(listed.errors[0])  # no broker answered; a cluster without groups has no errors
+        self._admin.poll(0)  # lets the client call `_note_trouble` with its errors
         if isinstance(listed, Failure):
             raise ClusterError(listed.reason, f"{listed.text} {self._trouble}".strip())
         self._trouble = ""
@@ -104,7 +104,7 @@ class KafkaCluster:
 
     def _committed(self, groups: Iterable[str]) -> Iterator[tuple[str, Mapping[TopicPartition, int] | Failure]]:
         waiting: deque[tuple[str, Any]] = deque()
-        too_late = self._seconds() + 2 * self._timeout_s  # if a coordinator is down, hundreds of groups may time out
+        too_late = self._seconds() + 2 * self._timeout_s  # if a coordinator is down, hundreds of groups can time out
         for group in groups:
             if len(waiting) >= _AT_ONCE:
                 yield self._committed_of(*waiting.popleft())
@@ -130,7 +130,7 @@ class KafkaCluster:
         return group, offsets
 
     def _offsets(self, places: Collection[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int | Failure]:
-        """The offsets of partitions. A partition without a leader is not requested: it would cost the whole timeout."""
+        """The offsets of partitions. A request for a partition without a leader is left out: it would time out."""
         if not places:
             return {}
         answers = dict(self._unled(places))
@@ -148,7 +148,7 @@ class KafkaCluster:
         return answers
 
     def _unled(self, places: Collection[TopicPartition]) -> Iterator[tuple[TopicPartition, int | Failure]]:
-        """The partitions that cannot be read, with the reason: they do not exist, or no broker leads them."""
+        """The partitions that cannot be read, each with the reason: it does not exist, or no broker leads it."""
         topics = self._topics()
         for place in places:
             topic = topics.get(place.topic)

@@ -1,4 +1,4 @@
-"""Sends the outcome of a poll to this Karrot's event log, or posts it to a URL as Burrow would."""
+"""Stores the events of a poll in this Karrot's event log, or posts the events to a URL as Burrow does."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.intake import Intake
 
 _AT_ONCE = 8
-"""How many events are sent at the same time. The log commits waiting events together; another Karrot has other work."""
+"""The maximum number of events sent at once. The log commits them together. Another Karrot also has other requests."""
 
 _TIMEOUT_S = 5.0
 _ACCEPTED = range(200, 300)
@@ -40,8 +40,8 @@ class Sink(Protocol):
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         """Send the outcome of a poll that was ``age_ms()`` ago.
 
-        An event that cannot be sent is logged and lost: the next poll has newer verdicts. If a deletion is lost, the
-        group shows its last lag until it expires.
+        An event that cannot be sent is logged and lost, because the next poll has newer verdicts. If the event of a
+        deletion is lost, the pages show the group's last lag until the group expires.
         """
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class Sink(Protocol):
 
 
 class IntakeSink:
-    """Stores events through the intake, and saves the health of groups in the log. It is valid for ``good_for_ms``."""
+    """Stores events through the intake, and groups' health in the log. The health is valid for ``good_for_ms``."""
 
     def __init__(self, cluster: str, intake: Intake, notes: ReporterNotes, *, good_for_ms: int) -> None:
         self._cluster = cluster
@@ -59,7 +59,7 @@ class IntakeSink:
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
 
     def begin(self) -> None:
-        """Save a poll without answers, unless there is one, so that a watch that never gets an answer is visible."""
+        """Save an empty poll if the log has no poll of this cluster. It shows a watch that never gets an answer."""
         with suppress(LogUnavailableError, OverloadedError):
             poll = watched_groups.read(self._notes)
             if poll is None or poll.cluster != self._cluster:
@@ -68,7 +68,7 @@ class IntakeSink:
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         """Store the events, until the log refuses one."""
         try:
-            # A few at a time, so that only a few wait in vain if the log refuses everything.
+            # Store a few events at a time. If the log refuses all events, only these few have waited.
             for start in range(0, len(outcome.events), _AT_ONCE):
                 few = outcome.events[start : start + _AT_ONCE]
                 for _ in self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few):
@@ -93,8 +93,8 @@ class IntakeSink:
 class PostSink:
     """Posts each event to ``url`` as Burrow does.
 
-    As in Burrow, a failed post is not repeated: the next poll has a new verdict. If the server has closed an idle
-    connection, this is noticed before anything is sent on it.
+    As in Burrow, a failed post is not repeated, because the next poll has a new verdict. Before a post, a connection
+    that the server closed in the meantime is replaced.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Saves the rings, the incidents and the rebalance counts for a restart: in a file, or in a note of the event log."""
+"""Saves the rings, incidents and rebalance counts for a restart, in a file or in a note of the event log."""
 
 import os
 import zlib
@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 class Memory:
     """Everything that the next poll needs from the earlier ones.
 
-    ``judged`` are the groups that had a verdict, so their deletion needs an event even if they have no offsets now.
+    ``judged`` are the groups that had a verdict. The deletion of such a group needs an event, even without offsets.
     """
 
     rings: Rings = field(default_factory=Rings)
@@ -55,7 +55,7 @@ class NoKeeper:
 
 @dataclass(frozen=True, slots=True)
 class FileKeeper:
-    """Keeps the bytes in one file, which is replaced as a whole and which other users cannot read."""
+    """Keeps the bytes in one file. Other users cannot read the file. A save replaces the whole file."""
 
     path: Path
 
@@ -64,7 +64,7 @@ class FileKeeper:
         return self.path.read_bytes() if self.path.exists() else None
 
     def remember(self, value: bytes) -> None:
-        """Write a new file next to it, then rename the new file."""
+        """Write a new file next to the old file, then rename the new file."""
         written = self.path.with_name(f"{self.path.name}.new")
         with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 (a descriptor)
             file.write(value)
@@ -92,7 +92,7 @@ class NoteKeeper:
 
 
 Keeper = NoKeeper | FileKeeper | NoteKeeper
-"""Keeps bytes over a restart. Its methods raise ``OSError`` or what the log raises."""
+"""Keeps bytes for the next start. Its methods raise ``OSError`` or the errors of the event log."""
 
 
 class _Sample(msgspec.Struct, array_like=True):
@@ -149,7 +149,7 @@ def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
 
 
 def load(value: bytes | None, cluster: str, now_ms: int) -> Memory:
-    """The saved memory; an empty one if it is from another cluster, in another format, or too old."""
+    """The saved memory. It is empty if the saved bytes are too old, in another format or from another cluster."""
     if value is None:
         return Memory()
     try:

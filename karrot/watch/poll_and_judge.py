@@ -1,4 +1,4 @@
-"""Polls a cluster at an interval: each time it evaluates the groups, saves its state and sends the events."""
+"""Polls a cluster at an interval. Each poll evaluates the groups, saves the state and sends the events."""
 
 import re
 import threading
@@ -35,17 +35,17 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Deletions:
-    """Finds groups that may be deleted: those missing from the lists for a minute (boot clock).
+    """Finds groups that may be deleted: groups that are missing from the lists for a minute (boot clock).
 
-    The minute is needed because a broker that has just become coordinator lists no groups yet.
+    A shorter time is no sign of a deletion, because a broker that has just become coordinator lists no groups yet.
     """
 
     missing_since_ms: dict[str, int] = field(default_factory=dict)
 
     def see(self, listing: Listing, known: Iterable[str], at_ms: int) -> list[str]:
-        """The groups missing from the lists for a minute, to be requested by name. A group is returned once a minute.
+        """The groups that are missing for a minute. The caller then requests them by name.
 
-        An incomplete list does not count as evidence that a group is missing.
+        Each missing group is returned once a minute. An incomplete list does not show that a group is missing.
         """
         missing = [group for group in known if group not in listing.groups]
         if not listing.is_complete:
@@ -60,8 +60,8 @@ class Deletions:
 class Watcher:
     """Watches one cluster.
 
-    ``interval`` is in seconds. Groups whose name ``exclude`` matches anywhere are left out. ``report`` is called after
-    each poll, with the problem of the whole poll or with ``None``.
+    ``interval`` is in seconds. A group is left out if its name contains a match of ``exclude``. ``report`` is called
+    after each poll, with the problem of the whole poll or with ``None``.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Watcher:
     _is_slow: bool = False
 
     def step(self) -> float:
-        """Make one poll. Returns how many seconds to wait before the next."""
+        """Make one poll. Returns how many seconds to wait before the next poll."""
         started, now_ms = self.clock.boot_ms(), self.clock.wall_ms()
         try:
             self._poll(started, now_ms)
@@ -109,19 +109,19 @@ class Watcher:
         memory = self._remembered(now_ms)
         poll = poll_cluster(self.cluster, self.exclude)
         self._see(poll, memory, now_ms)
-        # Make all requests to Kafka before the verdicts. A close or a deletion is made only once, and an error after it
-        # would lose it.
+        # Make all requests to Kafka before the verdicts. The event of a close or a deletion is made only once, and an
+        # error after that would lose the event.
         groups = self._health(poll, memory, started)
         dead = self._dead(poll, memory, started)
         before = dict(memory.incidents.open)
         events: list[LagEvent] = []
-        for group in poll.committed:  # no other groups: their lag would be an old one
+        for group in poll.committed:  # all other groups could not be read, so their lag is unknown
             event = verdict(self.name, group, memory.rings, poll.described[group], now_ms, without=poll.gone)
             if event is not None:
                 memory.judged.add(group)
                 events.append(memory.incidents.name(event))
         events += self._deleted(dead, memory, now_ms)
-        # Save before sending: if this process dies now, the incident continues under its id.
+        # Save before sending: if this process dies now, the next process continues the incident under its id.
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
             self._save(memory)
         self.sink.send(
@@ -155,7 +155,7 @@ class Watcher:
     def _deleted(self, dead: Iterable[str], memory: Memory, now_ms: int) -> Iterator[LagEvent]:
         """Forget the deleted groups, and make an event for each one that had a verdict."""
         for group in dead:
-            # A group that was deleted after it was listed had no offsets to read, so its rings are empty.
+            # Rings do not show whether a group had a verdict: they are empty if it was deleted after its listing.
             if group in memory.judged:
                 yield deleted(self.name, group, now_ms)
             memory.forget(group)
@@ -197,7 +197,7 @@ class Watcher:
     def _log_failures(self, failures: Mapping[str, Failure]) -> None:
         """Log the new failures, and the failures that have ended."""
         for what, failure in failures.items():
-            # Compare reasons, not texts: a text names another broker each time.
+            # Compare reasons, not texts: the text of one problem can name another broker each time.
             if what not in self._logged or self._logged[what].reason != failure.reason:
                 _log.warning("cannot be watched", what=what, reason=failure.reason, text=failure.text)
         for what in self._logged.keys() - failures.keys():

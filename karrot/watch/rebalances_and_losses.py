@@ -14,7 +14,7 @@ _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
 @dataclass(slots=True)
 class Stability:
-    """The rebalances of a group that polls can see: a running rebalance, or an assignment different from the last.
+    """Counts the rebalances of a group that polls see: a rebalance that is running, or a changed assignment.
 
     Two rebalances between two polls count as one. A short rebalance that ends with the same assignment is not seen.
     """
@@ -40,7 +40,7 @@ class Stability:
 
 
 class RetentionMargin(NamedTuple):
-    """``lost`` are messages that were deleted unread. ``margin`` is the retention margin; see `GroupHealth`."""
+    """``lost`` counts the messages that were deleted unread. `GroupHealth` defines ``margin``, the retention margin."""
 
     lost: int | None
     margin: int | None
@@ -59,7 +59,7 @@ def retention(
 
 
 def group_health(group: str, described: Description, stability: Stability, kept: RetentionMargin) -> GroupHealth:
-    """The health of a group: everything besides its verdict."""
+    """The health of a group: all that Kafka reports about the group, without a verdict."""
     return GroupHealth(
         consumer=group,
         state=described.state,

@@ -1,12 +1,12 @@
-"""Keeps Burrow's window ("ring") of samples for each partition of a group, and the newest log ends of the partition.
+"""Keeps a window of samples (Burrow's ring of offsets) for each partition of a group, and the partition's log ends.
 
-Burrow stores commits with their times. The Admin API has no commit times, so a sample is taken at a poll and gets the
-time of the poll. A sample is taken if the offset moved, or if the group has members (which then make no progress).
+Burrow stores commits with their times. The Admin API has no commit times, so a sample gets the time of its poll. A poll
+takes a sample if the committed offset changed. Without a change, a poll takes a sample if the group has members.
 
-A new committed offset was committed after the previous poll. Burrow would have measured its lag against the log end
-that it knew then, the one of the previous poll, so this module does the same. With the log end of the current poll, the
-lag of a group that keeps up would be the messages written since its last commit: never zero, and sometimes growing for
-ten polls in a row.
+A changed offset was committed after the previous poll. At that time, Burrow would have known only the log end of the
+previous poll, and the lag would have been the difference. This module computes the lag in the same way. With the log
+end of the current poll, the lag of a group that keeps up would count the messages since its last commit. This lag would
+never be zero, and could grow for ten polls in a row.
 """
 
 from collections import deque
@@ -22,8 +22,8 @@ from karrot.watch.cluster_interface import GroupMember
 class Ring:
     """The samples of one partition of one group.
 
-    ``silent`` counts the polls since the last sample. ``is_judged`` says that a verdict is possible: half of the ring
-    was filled, or as many polls as the ring is long gave no sample. Once true, it stays true.
+    ``silent`` counts the polls since the last sample. ``is_judged`` becomes true when a verdict is possible, and stays
+    true. A verdict needs a half-full ring, or as many polls without a sample as the ring has slots.
     """
 
     window: Window
@@ -31,7 +31,7 @@ class Ring:
     is_judged: bool = False
 
     def see(self, offset: int, end: LogEnd, order: int, now_ms: int, *, has_members: bool) -> None:
-        """Take a sample of the committed offset, unless nothing changed in a group without members."""
+        """Take a sample of the committed offset if the offset changed or the group has members."""
         slots = self.window.slots
         newest = slots[-1]
         if newest is None or newest.offset != offset or has_members:
@@ -70,7 +70,7 @@ class Rings:
     def see_commits(
         self, group: str, committed: Mapping[TopicPartition, int], *, has_members: bool, now_ms: int
     ) -> None:
-        """Take the samples of a poll. A partition without a committed offset is forgotten: its offset or topic is gone.
+        """Take the samples of a poll, and forget partitions that no longer have a committed offset.
 
         No sample is taken if no log end was known before the commit. Burrow drops such a commit too.
         """
@@ -84,7 +84,7 @@ class Rings:
         self.groups[group] = rings
 
     def restore(self, group: str, place: TopicPartition, ring: Ring, samples: Collection[OffsetSample]) -> None:
-        """Restore a saved ring from its samples with their lags, oldest first."""
+        """Restore a saved ring. The samples have lags, and the oldest sample comes first."""
         for sample in samples:
             self.order += 1
             ring.window.add(
@@ -109,7 +109,7 @@ class Rings:
     def tracked(
         self, group: str, members: Collection[GroupMember], without: Collection[TopicPartition]
     ) -> Iterator[TrackedPartition]:
-        """The partitions for evaluating a group: those with an earlier log end, without deleted topics."""
+        """The partitions to evaluate: their log end was known before this poll, and their topic still exists."""
         owners = {place: member for member in members for place in member.assigned}
         for place, ring in sorted(self.groups.get(group, {}).items()):
             if place not in without and place in self._before:

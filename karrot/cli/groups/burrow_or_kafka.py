@@ -24,11 +24,11 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswers:
-    """The verdicts on groups, in the order of their names, and the errors by group.
+    """The verdicts on groups, sorted by group, and an error for each group whose request failed.
 
     ``teller`` names the source of the verdicts. ``healths`` has Kafka's data about the groups, if Kafka was asked.
     Without Burrow, the verdicts have a lag but no status. Rebalances are counted between two requests to Kafka, so the
-    first has no count.
+    first request gives no count.
     """
 
     cluster: str
@@ -42,7 +42,7 @@ class GroupAnswers:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a group is missing that a second try or another name may bring."""
+        """Whether a request failed that can succeed on a second try, or with another group name from the user."""
         from karrot.burrow.client import Unaddressable
 
         return any(self.named or not isinstance(error, Unaddressable) for error in self.failed.values())
@@ -77,7 +77,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> GroupAnswers:
-    """Ask Burrow for the verdicts on these groups, or on all of its groups, a few at a time.
+    """Ask Burrow for the verdicts on these groups, or on all groups. A few requests run at the same time.
 
     A group that disappears before its request is left out, unless the user gave its name.
     """
@@ -112,7 +112,7 @@ def _is_ready(burrow: "Burrow") -> bool:
     try:
         return burrow.ready()
     except UnknownCall:
-        return True  # Burrow before v1.3.5 does not report it
+        return True  # Burrow before v1.3.5 does not report whether it is ready
 
 
 def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None) -> "ClusterReader":

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _group_options(without_burrow: str) -> Callable[[Command], Command]:
-    """The options of these commands. ``without_burrow`` says what --bootstrap-servers does without --burrow."""
+    """The shared options of the commands. ``without_burrow`` is the help on --bootstrap-servers without --burrow."""
     return option_set(
         click.option(
             "--burrow",

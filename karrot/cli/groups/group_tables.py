@@ -73,12 +73,12 @@ def groups_table(asked: GroupAnswers) -> Iterator[str]:
 
 
 def tally(words: Iterable[str]) -> str:
-    """The number of times that each word occurs: ``2 ERR, 5 OK``."""
+    """How often each word occurs, for example ``2 ERR, 5 OK``."""
     return ", ".join(f"{number} {safe(word)}" for word, number in sorted(Counter(words).items()) if word)
 
 
 def partition_tables(asked: GroupAnswers) -> Iterator[str]:
-    """A table for each group, in the columns of Kafka's own tool, and a line with the group's totals."""
+    """For each group, a table with the columns of ``kafka-consumer-groups``, and a line with the group's totals."""
     width = terminal_width()
     for at, event in enumerate(asked.verdicts):
         if at and (event.partitions or asked.verdicts[at - 1].partitions):
@@ -125,7 +125,7 @@ def groups_json(asked: GroupAnswers) -> Iterator[str]:
 
 
 def _group_fields(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
-    """The JSON fields of a group. Fields with data from Kafka are there only if Kafka was asked."""
+    """The JSON fields of a group. The fields with data from Kafka are left out if Kafka was not asked."""
     worst = event.max_lag
     fields = {
         "group": event.consumer,
@@ -167,7 +167,7 @@ def _partition_fields(one: "PartitionLag") -> dict[str, Any]:
 
 
 def _share_of(event: "LagEvent") -> float | None:
-    """The share of the lag on the partition with the largest lag: 1 for all of it, 1/n if n partitions lag evenly."""
+    """The share of a group's lag on the partition with the largest lag. It is 1/n if n partitions have equal lags."""
     if event.max_lag is None or event.max_lag.current_lag is None or not event.total_lag:
         return None
     return event.max_lag.current_lag / event.total_lag

@@ -65,7 +65,7 @@ _COLUMNS = (*OFFSETS, Column("OWNER", text=_owner, may_be_cut=True, goes=1))
 
 
 def described_lines(group: "GroupDescription") -> Iterator[str]:
-    """A line for each partition, as Kafka's own tool prints it, the sum, and the reason if no owner is known."""
+    """A line for each partition as in Kafka's own tool, a line with the sum, and the reason if no owner is known."""
     table = PrintedTable(_COLUMNS, [{"group": group.group} | asdict(each) for each in group.partitions])
     yield from table.lines(terminal_width())
     told = [f"lag {cell(group.lag)}", counted_plain(len(group.partitions), "partition")]
@@ -82,7 +82,7 @@ def described_lines(group: "GroupDescription") -> Iterator[str]:
 
 
 def _ages(partitions: Sequence["PartitionDescription"], at: datetime) -> Iterator[str]:
-    """The times of the newest offset and log end: if the job that writes them is behind, the lag is out of date."""
+    """The times of the newest offset and log end. If these times are old, the printed lag is out of date."""
     committed = [each.committed_at for each in partitions if each.committed_at]
     looked = [each.looked_at for each in partitions if each.looked_at]
     if committed:

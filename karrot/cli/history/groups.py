@@ -63,7 +63,7 @@ def groups(group: str | None, order: str, **given: Any) -> None:
     request = RangeRequest.of(given)
     whom = named(request.cluster, group)
     with answered(request.tables) as history:
-        # Asked first: if derive finishes a day in between, the warning names a day too many and not one too few.
+        # Ask for these days first. If derive finishes a day before the next query, the warning still names that day.
         uncounted = list(day_ranges(history.uncounted(request.span, cluster=request.cluster, group=group)))
         found = history.groups(request.span, cluster=request.cluster, group=group, order=GroupOrder(order))
         if not found:

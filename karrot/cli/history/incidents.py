@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _LATE = timedelta(seconds=300)
-"""The largest age of a current verdict. It is the default of the service's KARROT_STALE_AFTER."""
+"""If the newest verdict is older than this, its time is printed. The default of KARROT_STALE_AFTER is equal."""
 
 
 def _lasted(row: Mapping[str, Any]) -> str:
@@ -69,7 +69,7 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
     request = RangeRequest.of(given)
     what = f"incidents of {named(request.cluster, group)}"
     with answered(request.tables) as history:
-        # This query comes first: a day that derive adds in between then counts as missing, not as without incidents.
+        # Ask for the days first. A day that derive adds later then counts as missing, not as a day without incidents.
         days = history.held(request.passed, "incidents", cluster=request.cluster, group=group)
         found = history.incidents(request.span, cluster=request.cluster, group=group, order=IncidentOrder(order))
         if not (found or days.held):
@@ -85,7 +85,7 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
     table.print_text()
     still_open = sum(each.ended_at is None for each in found)
     click.echo(of_all(found, "incident", request.limit) + (f", {still_open} open" if still_open else ""))
-    # An incident that began on an earlier day may reach into the missing days.
+    # An incident that began on an earlier day can continue into the missing days.
     say_missing(days, what, "no more data" if found else "no data")
     if lacking:
         click.echo(f"karrot: {one_line(lacks_incidents(request, lacking))}", err=True)
@@ -94,7 +94,7 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
 
 
 def _say_newest(request: RangeRequest, days: "Days", newest: datetime, what: str, no_data: str) -> None:
-    """Print the time of the newest verdict, if it is long before the end of the days in the tables."""
+    """Print the time of the newest verdict if this time is long before the end of the days in the tables."""
     after_held = datetime.combine(days.held[-1].last + timedelta(days=1), time(), UTC)
     if min(request.passed.end, after_held) - newest <= _LATE:
         return

@@ -50,7 +50,7 @@ class MomentRequest:
 
 
 def nothing_known_at(request: MomentRequest, days: Sequence[date]) -> NotDone:
-    """The error that no data was found at this moment. It names the days that the tables have."""
+    """The error for a moment without data. Its message names the days that the tables have."""
     from karrot.history import day_ranges
 
     return NotDone(
@@ -62,5 +62,5 @@ def nothing_known_at(request: MomentRequest, days: Sequence[date]) -> NotDone:
 
 
 def when(moment: datetime, at: datetime) -> str:
-    """A time, with its date if the date differs from that of ``at``."""
+    """A time. The date comes first if it differs from the date of ``at``."""
     return f"{moment:%H:%M:%S}" if moment.date() == at.date() else to_second(moment)

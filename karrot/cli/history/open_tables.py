@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def local_tables(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
-    """A callback that reads the folder of the tables. It refuses a URL, which would name a folder on this machine."""
+    """A callback that reads the folder of the tables. It refuses a URL, because the tables must be on this machine."""
     from karrot.settings import types
 
     if text is None:
@@ -79,6 +79,6 @@ def named(cluster: str | None, group: str | None) -> str:
 
 
 def of_all(found: Sequence[object], what: str, limit: int | None) -> str:
-    """The number found, and the number shown if the limit hides some: ``12 incidents (5 shown)``."""
+    """The number found. If the limit hides some, also the number shown, for example ``12 incidents (5 shown)``."""
     limited = "" if limit is None or limit >= len(found) else f" ({limit} shown)"
     return counted_plain(len(found), what) + limited

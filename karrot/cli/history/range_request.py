@@ -56,7 +56,7 @@ class RangeRequest:
 
 
 def nothing_known(request: RangeRequest, history: "History", what: str, group: str | None, table: str) -> NotDone:
-    """The error that no data was found in this range of time. It gives the reason and the days of the tables."""
+    """The error for a range of time without data. Its message gives the reason and the days that the tables have."""
     from karrot.history import day_ranges
 
     whom = named(request.cluster, group)
@@ -78,7 +78,7 @@ def nothing_known(request: RangeRequest, history: "History", what: str, group: s
 
 
 def lacks_incidents(request: RangeRequest, lacking: Sequence[date]) -> str:
-    """A sentence for days that derive has completed but that have no incidents table, with the remedy."""
+    """A sentence about days that derive completed but whose incidents are not in the tables, with the remedy."""
     from karrot.history import day_ranges
 
     days = in_words(list(day_ranges(lacking)))

@@ -20,7 +20,7 @@ def _steps(_context: click.Context, _option: click.Parameter, text: str) -> Any:
 
 
 def _metrics(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Read names that are separated by commas or given several times. Keep each name once."""
+    """Read the names of metrics. A comma separates names in one option. Keep each name once."""
     named = [name.strip() for text in given for name in text.split(",") if name.strip()]
     return tuple(dict.fromkeys(named)) or ("lag",)
 

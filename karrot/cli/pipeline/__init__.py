@@ -23,7 +23,7 @@ class _Jobs(click.Group):
         except OSError as error:
             raise NotDone(str(error)) from error
         except Exception as error:
-            # Compare the name of the module: pyspark may not be installed, and its import is slow.
+            # Compare module names, because pyspark is optional and its import is slow.
             if type(error).__module__.partition(".")[0] not in _OF_SPARK:
                 raise
             raise NotDone(why_it_failed(str(error) or type(error).__name__)) from error

@@ -38,7 +38,7 @@ def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
 
 
 def why_it_failed(said: str) -> str:
-    """Find the last error in a text, and put Spark's own error before it if that has one of Spark's codes.
+    """Find the last error in a text. If Spark's own error has one of Spark's codes, put Spark's error first.
 
     Spark's error names the file or the table, and the last error gives the reason. Users need both.
     """
@@ -52,6 +52,6 @@ def why_it_failed(said: str) -> str:
 
 
 def _errors(said: str) -> list[str]:
-    """The errors in a text with the names of their classes, in the order of the text. A cause follows its effect."""
+    """The errors in a text with the names of their classes, in the order of the text. The cause comes last."""
     named = ((name.rpartition(".")[2], message) for name, message in _NAMED.findall(said))
     return [f"{name}: {message}" for name, message in named if name not in _CARRIERS]

@@ -96,11 +96,11 @@ class _Work:
     tell: Callable[[object], object]
 
     def checkpoint_in(self, tables: "Tables") -> str:
-        """The folder of the checkpoint. Each cluster has its own, as the tables may contain several clusters."""
+        """The folder of the checkpoint. The tables can contain several clusters, so each cluster has its own folder."""
         return self.checkpoint or tables.checkpoint(f"offsets-{quote(self.cluster, safe='')}")
 
     def require_answer(self) -> None:
-        """Raises NotDone if the source does not answer. Spark itself would try for minutes."""
+        """Raises NotDone if the source does not answer. Without this check, Spark would try for minutes."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class _Kafka(_Work):
         return cls(**_common(asked), reached=reached, ends_every=asked["ends_every"], json_topic=asked["json_topic"])
 
     def require_answer(self) -> None:
-        """Ask Kafka, and wait 10 s for an answer, as its client does."""
+        """Ask Kafka, and wait 10 s for an answer."""
         from karrot.watch.cluster_interface import ClusterError
 
         try:
@@ -132,7 +132,7 @@ class _Kafka(_Work):
             raise NotDone(brokers.without_values(said)) from error
 
     def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "OffsetsSummary":
-        """Read the records and sample log end offsets: with ``every`` at each interval, else once after the records."""
+        """Read the records and sample log end offsets. Without ``every``, sample them once, after the records."""
         from karrot.clock import SystemClock
         from karrot.pipeline.offsets.job import LandOffsets
         from karrot.pipeline.offsets.json_publisher import JsonTopic
@@ -170,7 +170,7 @@ class _Kafka(_Work):
 
 @dataclass(frozen=True)
 class _Files(_Work):
-    """Reads records from Parquet files, and log end offsets if the user gives files with them."""
+    """Reads records from Parquet files. The log end offsets come from optional Parquet files of their own."""
 
     directory: str
     ends: str | None

@@ -56,7 +56,7 @@ event_source_options = option_set(
 
 
 class Reached(NamedTuple):
-    """The connection of Spark and of the driver's client to a Kafka cluster, and the offsets to start from."""
+    """The Kafka cluster as Spark and the driver's own client reach it, and the offsets to start from."""
 
     brokers: "KafkaConnection"
     kafka: "KafkaCluster"

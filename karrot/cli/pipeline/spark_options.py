@@ -35,7 +35,7 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 
 
 def _named(_context: click.Context, option: click.Parameter, directory: str) -> str:
-    """Refuse an empty name, which an unset variable may give: it would mean the root directory."""
+    """Refuse an empty name. An unset shell variable gives an empty name, which would mean the root directory."""
     if not directory:
         raise click.BadParameter("the name is empty", param=option)
     return directory
@@ -67,7 +67,7 @@ def started(job: str, master: str | None, conf: Mapping[str, str]) -> Iterator["
     """Start a Spark session for a job, and stop it after the job. Raises Refused if Spark cannot run."""
     from karrot.pipeline.spark_session import SparkUnavailable, session
 
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it also raises its errors
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # py4j logs the errors that it raises
     before = _on_signals(_leave, _leave)
     try:
         spark = session(master, conf, name=f"karrot pipeline {job}")
@@ -91,15 +91,15 @@ def _on_signals(*handlers: Any) -> list[Any]:
 def _leave(number: int, _frame: object) -> None:
     """End the process at once while Spark starts.
 
-    After an error, pyspark removes the file into which a new JVM writes its port. The JVM then fails to write the file
-    and never ends.
+    An exception here would make pyspark remove the file into which the new JVM writes its port. The JVM would then fail
+    to write the file, and would never end.
     """
     click.echo("karrot: interrupted", err=True)
     os._exit(128 + number)
 
 
 def tables_in(spark: "SparkSession", directory: str) -> "Tables":
-    """Open the tables. Raises Refused if the directory does not exist, so that a misspelt name is not empty tables."""
+    """Open the tables. Raises Refused if the directory is missing: a misspelt name must not count as empty tables."""
     from karrot.pipeline.store.filesystem import exists
     from karrot.pipeline.store.tables import Tables
 
@@ -114,7 +114,7 @@ def _halt(spark: "SparkSession", number: int, _frame: object) -> None:
     Spark's own handler raises an error during a call to the JVM. After this error there is no connection left to stop
     the job.
     """
-    # Another thread has its own connection.
+    # A new thread has its own connection to the JVM.
     halting = threading.Thread(target=_stop, args=(spark,), daemon=True)
     halting.start()
     halting.join(_HALT_S)
@@ -131,7 +131,7 @@ def _stop(spark: "SparkSession") -> None:
 
 
 def read_trigger(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
-    """Read an interval, and write it in Spark's form. Raises Refused."""
+    """Convert an interval to Spark's form. Raises Refused."""
     from karrot.settings.types import ValueKind
 
     kind = ValueKind(_spark_interval, "a duration such as 10 seconds, 1 minute, 30s or 500ms")

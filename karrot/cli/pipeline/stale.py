@@ -92,7 +92,7 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
 
 
 def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None:
-    """Print that there are no commits yet: without alerts, users would think that all groups move.
+    """Print that the tables have no commits yet. Otherwise users would think that no partition is stale.
 
     Raises Refused with ``once``.
     """
@@ -111,7 +111,7 @@ def _delivery(webhook: str | None) -> Callable[[str], None]:
 
 
 def _tell(troubled: list["DeliverySummary"], told: "DeliverySummary") -> None:
-    """Print why the webhook did not accept lines. Set ``troubled`` to the last batch if it failed."""
+    """Print why the webhook did not accept lines. Set ``troubled`` to the batch if it failed, else to nothing."""
     troubled[:] = [told] if told.trouble else []
     if told.trouble:
         dropped = f", the {told.dropped} oldest were dropped" if told.dropped else ""

@@ -80,7 +80,7 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
         from karrot.pipeline.stream.query_runner import run_queries
 
         if every is not None:
-            # After the session has started: its own handler would interrupt a call to the JVM.
+            # Replace the handlers of `started`, which would end the process in the middle of a batch.
             end_on_signals(stop)
         jobs: list[Ingest | Fanout] = [_ingest(spark, source(), asked)] if _TABLES in destinations else []
         jobs += [_fanout(spark, source(), options, asked, stop=stop, lost=lost)] if options else []
@@ -131,18 +131,18 @@ def _destinations(text: str) -> tuple[str, ...]:
 
 
 def _options(config: Path | None) -> "Options":
-    """The settings of the service's cloudwatch reporter. Raises SettingsError, and Refused if the service has it on."""
+    """The settings of the cloudwatch reporter. Raises SettingsError. Raises Refused if the service has it on."""
     from karrot import logs
     from karrot.reporters.cloudwatch.options import Options
     from karrot.settings.loading import load
 
-    # The service reads tables from a local folder only, and refuses a URL, which these jobs accept.
+    # These jobs accept a URL in this variable, but the service's settings allow only a local folder.
     environ = {name: text for name, text in os.environ.items() if name != "KARROT_TABLES_DIR"}
     loaded = load(environ, config=config, overrides={"reporters": "cloudwatch"})
     if _service_publishes(environ, config):
         raise Refused(_TWICE)
     logs.configure(loaded.settings.log, sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it also raises its errors
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # py4j logs the errors that it raises
     return Options.of(loaded.settings)
 
 
@@ -152,7 +152,7 @@ def _service_publishes(environ: Mapping[str, str], config: Path | None) -> bool:
 
     try:
         return "cloudwatch" in load(environ, config=config).settings.reporters
-    except SettingsError:  # it is off: with it on, the same settings were valid
+    except SettingsError:  # the reporter is off, because the same settings with the reporter on were valid
         return False
 
 

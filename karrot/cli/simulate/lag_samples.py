@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_SECONDS = 10
 _EVENTS = 1000
-_MILLISECONDS_FROM = 1e11  # the year 5138 in seconds, 1973 in milliseconds
+_MILLISECONDS_FROM = 1e11  # the year 5138 if in seconds, 1973 if in milliseconds
 _TIME, _LAG, _RATE = range(3)
 
 
@@ -36,7 +36,7 @@ def samples_from_file(path: Path) -> list[LagSample]:
 
 
 def samples_of_csv(text: str) -> list[LagSample]:
-    """Read samples from the columns time, lag and, if there is a third column, messages that arrived per second.
+    """Read samples from the columns time and lag. An optional third column has the messages that arrived per second.
 
     A time is ISO 8601 (in UTC if it has no time zone), or epoch seconds or milliseconds. If the lag in the first line
     is not a number, this line is a heading. Lines without a lag are left out, because the lag is unknown. Raises
@@ -107,7 +107,7 @@ def _get(address: str, path: str, asked: Mapping[str, object]) -> Any:
     headers = {} if token is None else bearer(token)
     request = Request(f"{address}{path}?{urlencode(asked)}", headers=headers)  # noqa: S310 (checked: http or https)
     try:
-        with urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310 (as above)
+        with urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310 (checked: http or https)
             return json.load(response)
     except HTTPError as error:
         with error:  # closes the connection
