@@ -114,7 +114,7 @@ class Settings:
     log_end_max_bytes: int = option(
         "64MiB",
         types.size(2**16, 2**40),
-        "The largest size of the log-end histories in the event log. Above it, Karrot deletes the least recent ones.",
+        "The largest size of all log-end histories. Beyond this size, Karrot deletes the least recent histories.",
     )
     stale_after: int = option(
         "300s", types.duration(1, 365 * 86400), "How long Karrot shows a group after its last event."

@@ -28,7 +28,7 @@ def ready(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="Burrow is 1.3.5 or later", where=_DOCTOR)
 def release(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow is older than 1.3.5. It can stay silent after a ZooKeeper outage, and has old names for lists."""
+    """Burrow is older than 1.3.5. Such a Burrow can stay silent after a ZooKeeper outage, and uses old list names."""
     lists = [
         f"[{kind}.{name}] group-whitelist"
         for kind, modules in (("notifier", seen.notifiers), ("consumer", seen.consumers), ("storage", seen.storages))
