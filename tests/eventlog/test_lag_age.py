@@ -8,6 +8,7 @@ from karrot.event import AgeKind, GroupKey, LagAge, LagEvent, LogEnd, OffsetSamp
 from karrot.eventlog.lag_age import MOST_PARTITIONS, lag_age
 from karrot.eventlog.log_end_history import LogEndHistory
 from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.log_end_histories import SIZE
 from support.burrow.lag_age_scenarios import ROWS, errors
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.manual_clock import ManualClock
@@ -62,6 +63,80 @@ def test_every_group_of_a_topic_feeds_the_same_history() -> None:
     assert state is not None
     assert state.summary.signals.lag_seconds == 310.0
     assert state.summary.signals.lag_seconds_kind is AgeKind.EXACT
+
+
+def told(log: MemoryEventLog, clock: ManualClock, event: LagEvent) -> None:
+    clock.advance(1000)
+    log.append(event._replace(observed_at_ms=clock.wall_ms()), to_wire(event))
+
+
+def stored_bytes(log: MemoryEventLog) -> tuple[int, int]:
+    """Return the number of bytes that the log counts, and those of the stored histories."""
+    with log._file.reading() as connection:
+        counted: int = connection.execute("SELECT log_end_bytes FROM log").get
+        stored: int = connection.execute(f"SELECT coalesce(sum({SIZE}), 0) FROM log_ends").get
+    return counted, stored
+
+
+def stored_partitions(log: MemoryEventLog) -> list[int]:
+    """Return the partitions that have a history."""
+    with log._file.reading() as connection:
+        return [int(number) for (number,) in connection.execute("SELECT partition FROM log_ends")]
+
+
+def test_histories_beyond_the_limit_are_not_stored_and_counted() -> None:
+    clock = ManualClock()
+    log = MemoryEventLog(clock, log_end_max_bytes=10_000)
+    for topic in range(500):
+        event = verdict((0, 5, 5))
+        partitions = tuple(each._replace(topic=f"t{topic}") for each in event.partitions)
+        told(log, clock, event._replace(partitions=partitions, consumer=f"g{topic}"))
+    counted, stored = stored_bytes(log)
+    assert counted == stored <= 10_000
+    dropped = {each.labels: each.value for each in log.counters() if each.name == "karrot_log_ends_dropped_total"}
+    assert dropped[("reason", "full"),] > 0
+    kept = stored_partitions(log)
+    log.prune()
+    assert stored_partitions(log) == kept
+
+
+def test_histories_that_grow_beyond_the_limit_are_deleted_least_recent_first() -> None:
+    clock = ManualClock()
+    log = MemoryEventLog(clock, log_end_max_bytes=45_000)
+    for number in range(300):
+        told(log, clock, verdict((number, 5, 5)))
+    clock.advance(1_200_000)
+    for step in range(200):
+        clock.advance(60_000)
+        told(log, clock, verdict(*((number, 5, 5 + 7 * step * step) for number in range(20))))
+    assert stored_bytes(log)[0] > 45_000
+    log.prune()
+    counted, stored = stored_bytes(log)
+    assert counted == stored <= 40_500
+    assert set(range(20)) <= set(stored_partitions(log))
+
+
+def test_histories_leave_room_for_events_in_a_small_log() -> None:
+    clock = ManualClock()
+    log = MemoryEventLog(clock, max_bytes=1 << 20)
+    for number in range(60):
+        told(log, clock, verdict(*((partition, 5, 5) for partition in range(number * 500, number * 500 + 500))))
+        log.prune()
+    assert log.size().events > 0
+    assert stored_bytes(log)[1] <= 1 << 18
+
+
+def test_histories_without_a_sample_for_the_retention_are_deleted() -> None:
+    clock = ManualClock()
+    log = MemoryEventLog(clock, retention_ms=3_600_000)
+    told(log, clock, verdict((0, 5, 5)))
+    clock.advance(3_600_000)
+    told(log, clock, verdict((1, 5, 5)))
+    clock.advance(1_200_000)
+    log.prune()
+    counted, stored = stored_bytes(log)
+    assert counted == stored
+    assert stored_partitions(log) == [1]
 
 
 def test_a_group_without_lag_has_no_age() -> None:

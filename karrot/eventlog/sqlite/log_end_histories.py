@@ -17,13 +17,15 @@ _IN_MEMORY = 2000
 TOUCHED_MS = 600_000
 """The resolution of ``touched_ms``: an index on an exact time would cost a page per write."""
 
+_ROW_BYTES = 64
+SIZE = f"length(samples) + 2 * (octet_length(cluster) + octet_length(topic)) + {_ROW_BYTES}"
+"""The bytes that a history takes in the table and in both indexes: the names are stored twice."""
+
 FORGET_LEAST_RECENT = (
-    "DELETE FROM log_ends WHERE rowid IN (SELECT rowid FROM log_ends ORDER BY touched_ms LIMIT 100) "
-    "RETURNING length(samples)"
+    f"DELETE FROM log_ends WHERE rowid IN (SELECT rowid FROM log_ends ORDER BY touched_ms LIMIT 100) RETURNING {SIZE}"
 )
 FORGET_BEFORE = (
-    "DELETE FROM log_ends WHERE rowid IN (SELECT rowid FROM log_ends WHERE touched_ms < ? LIMIT 500) "
-    "RETURNING length(samples)"
+    f"DELETE FROM log_ends WHERE rowid IN (SELECT rowid FROM log_ends WHERE touched_ms < ? LIMIT 500) RETURNING {SIZE}"
 )
 _READ = "SELECT samples FROM log_ends WHERE cluster = ? AND topic = ? AND partition = ?"
 _INSERT = "INSERT INTO log_ends VALUES (?, ?, ?, ?, ?)"
@@ -83,11 +85,13 @@ class LogEndHistories:
             if stored is not None:
                 connection.execute(_UPDATE, row)
                 grown += len(packed) - len(stored)
-            elif stored_bytes + grown + len(packed) <= self._max_bytes:
-                connection.execute(_INSERT, row)
-                grown += len(packed)
             else:
-                refused += 1
+                size = len(packed) + 2 * (len(key.cluster.encode()) + len(key.topic.encode())) + _ROW_BYTES
+                if stored_bytes + grown + size > self._max_bytes:
+                    refused += 1
+                    return history
+                connection.execute(_INSERT, row)
+                grown += size
             return history
 
         age = lag_age(arrived.event, arrived.observed_log_ms, lately, record)

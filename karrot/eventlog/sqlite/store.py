@@ -53,7 +53,8 @@ class Limits(NamedTuple):
 
     A group is no longer shown after ``stale_after_ms`` without an event. An event is deleted at the age
     ``retention_ms``. ``max_bytes`` limits the size of the database: the oldest events are dropped first.
-    ``max_consumers`` limits the number of groups. ``log_end_max_bytes`` limits the log-end histories in the database.
+    ``max_consumers`` limits the number of groups. ``log_end_max_bytes`` limits the log-end histories in the database;
+    they never take more than a quarter of ``max_bytes``, so that events have room.
     """
 
     stale_after_ms: int = 300_000
@@ -93,7 +94,8 @@ class SqlEventLog:
         self._limits = limits
         self._buffer = WriteBuffer()
         self._high_water = HighWater()
-        histories = LogEndHistories(max_bytes=limits.log_end_max_bytes, retention_ms=limits.retention_ms)
+        self._log_end_max_bytes = min(limits.log_end_max_bytes, limits.max_bytes // 4)
+        histories = LogEndHistories(max_bytes=self._log_end_max_bytes, retention_ms=limits.retention_ms)
         self._committer = Committer(file, lock, self._buffer, histories, max_consumers=limits.max_consumers)
 
     @property
@@ -261,12 +263,15 @@ class SqlEventLog:
             sql = "SELECT 1 FROM log_ends WHERE touched_ms < ? LIMIT 1"
             return connection.execute(sql, (before_ms - TOUCHED_MS,)).fetchone() is not None
 
-        def has_many(connection: apsw.Connection) -> bool:
-            used: int = connection.execute("SELECT log_end_bytes FROM log").get
-            return used > self._limits.log_end_max_bytes * _NEARLY_FULL
+        def log_end_bytes(connection: apsw.Connection) -> int:
+            return int(connection.execute("SELECT log_end_bytes FROM log").get)
 
         self._prune(lambda transaction: transaction.forget_log_ends_before(before_ms - TOUCHED_MS), has_forgotten)
-        self._prune(Transaction.forget_oldest_log_ends, has_many)
+        with self._file.reading() as connection:
+            too_large = log_end_bytes(connection) > self._log_end_max_bytes
+        if too_large:  # new histories never make it too large, so histories in use are not dropped again and again
+            enough = self._log_end_max_bytes * _NEARLY_FULL
+            self._prune(Transaction.forget_oldest_log_ends, lambda connection: log_end_bytes(connection) > enough)
         return self._prune(lambda transaction: transaction.prune_older(before_ms), has_older) + (
             self._prune(Transaction.prune_oldest, lambda connection: used_bytes(connection) > most_bytes)
         )
