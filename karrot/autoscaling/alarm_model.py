@@ -1,18 +1,18 @@
 """Models CloudWatch alarms: M of N data points over a threshold, evaluated periodically, with repeated actions.
 
-The source is the CloudWatch User Guide, "Using Amazon CloudWatch alarms". CloudWatch evaluates an alarm with a period
-of a minute or more every minute, over windows that end at that time. It evaluates an alarm with a period of 10, 20 or
-30 seconds every 10 seconds. It invokes an Auto Scaling action when the state begins, and then once a minute while the
-state lasts.
+The source is the CloudWatch User Guide, "Using Amazon CloudWatch alarms". If the alarm's period is a minute or more,
+CloudWatch evaluates the alarm every minute. If the period is 10, 20 or 30 seconds, CloudWatch evaluates the alarm every
+10 seconds. The windows end at the time of the evaluation. CloudWatch invokes an Auto Scaling action when a state
+begins, and then once a minute while the state lasts.
 
 `judge` decides the state when some data points are missing. Its rules and the two tables of its tests come from
 "Configuring how CloudWatch alarms treat missing data", section "Avoiding premature transitions to alarm state".
 An alarm always fetches more points than it needs (the evaluation range). It prefers a real point of any age to a
 missing one. So an alarm can stay in ALARM, or even enter it, for a few periods after its metric has stopped.
 
-The guide leaves two cases open. First, a single new breaching point with missing neighbours (``- - - - X``) is
-INSUFFICIENT_DATA under ``missing``, as in an earlier edition of the table. Second, under ``missing`` and ``ignore``,
-one real point within the threshold is enough for OK if too few points breach, as rows 2 to 4 of the table show.
+This model decides two cases that the guide leaves open. First, a single new breaching point with missing neighbours
+(``- - - - X``) is INSUFFICIENT_DATA under ``missing``, as in an earlier edition of the table. Second, if too few points
+breach under ``missing`` or ``ignore``, one real point within the threshold gives OK, as in rows 2 to 4 of the table.
 """
 
 import operator
@@ -79,7 +79,7 @@ class Alarm:
     """The definition of an alarm. ``actions`` has the names of scaling policies by state, and no other actions.
 
     CloudWatch fetches more points than ``evaluation_periods``. The number depends on the period. The documentation has
-    only one example (5 for 3), which this model follows.
+    only one example (5 points for 3 periods), which this model follows.
     """
 
     name: str
@@ -178,7 +178,7 @@ def _verdict_of_few(
         return AlarmState.OK
     if treatment is Treatment.IGNORE:
         return current
-    # It is also an ALARM if the oldest breaching point is at least as many periods old as an ALARM needs points.
+    # The state is also ALARM if the oldest breaching point is at least ``needed`` periods old.
     oldest_breach = list(marks).index(True) if True in marks else len(marks)
     return AlarmState.ALARM if len(marks) - oldest_breach >= needed else AlarmState.INSUFFICIENT_DATA
 

@@ -4,10 +4,10 @@ Between two samples, the lag changes by the arrived messages minus the consumed 
 the consumed messages, so this module assumes that every task consumes at a known rate while there is lag. This has
 three consequences:
 
-* For a group that kept up, the recording shows only that its tasks could consume all arrivals. The module assumes this
-  maximum, the worst case, unless a ``kept_up_rate`` is given for these times.
-* A lag that fell faster than the tasks could consume contradicts the rate. Such intervals are counted, never hidden.
-* Between two samples the arrival rate is constant, however far apart they are.
+* For a group that kept up, the recording shows only that its tasks could consume all arrivals. The module assumes the
+  worst case: the most that the tasks could consume. A given ``kept_up_rate`` replaces this assumption.
+* A lag that fell faster than the tasks could consume contradicts the assumed rate. The module counts these intervals.
+* Between two samples, the arrival rate is constant, even if the samples are far apart.
 """
 
 from bisect import bisect_right
@@ -70,11 +70,11 @@ class Load:
 def loaded(
     samples: Iterable[LagSample], *, tasks: int, rate_per_task: float, kept_up_rate: float | None = None
 ) -> Load:
-    """The load behind a recorded lag, from the number of tasks at that time and the rate of one task.
+    """Compute the load from a recorded lag, the number of tasks during the recording, and the rate of one task.
 
-    Samples may come in any order; of two samples with the same time, the last one counts. A group kept up between two
-    samples if both lags were below the messages that its tasks consume in 10 seconds, about the delay of Burrow's view
-    of the broker. Raises `ValueError` for fewer than two samples.
+    Samples can come in any order. Of two samples with the same time, the last one counts. A group kept up between two
+    samples if both lags were smaller than the messages that its tasks consume in 10 seconds. Burrow's log end offsets
+    are about 10 seconds old. Raises `ValueError` for fewer than two samples.
     """
     ordered = tuple(sorted({sample.at_s: sample for sample in samples}.values()))
     if len(ordered) < 2:  # noqa: PLR2004 (two ends of one interval)

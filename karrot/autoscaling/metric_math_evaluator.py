@@ -1,9 +1,9 @@
 """Evaluates the part of CloudWatch's metric math that Karrot's recipes use: ``*``, ``/``, ``<``, FILL and IF.
 
 Everything else is refused. The source is the CloudWatch User Guide, "Using math expressions with CloudWatch metrics".
-It says that arithmetic reads a missing value as 0, and drops a point that would divide by zero. It does not say whether
-a live alarm does the same, so the evaluator supports both readings: ``Gaps.ZERO`` and ``Gaps.DROPPED``. In both, there
-is no result if no metric of an operation has a value.
+The guide says that arithmetic reads a missing value as 0, and drops a point that would divide by zero. The guide does
+not say whether a live alarm does the same, so the evaluator supports two readings: ``Gaps.ZERO`` and ``Gaps.DROPPED``.
+With both, an operation has no result if none of its metrics has a value.
 """
 
 import ast
@@ -19,7 +19,7 @@ _Operand = float | Values
 
 
 class UnsupportedExpressionError(ValueError):
-    """The text is not metric math, or uses a part of it that this model does not have."""
+    """The text is not metric math, or uses a part of metric math that this model does not have."""
 
 
 class Gaps(StrEnum):
@@ -38,20 +38,20 @@ class Expression:
 
     @classmethod
     def parse(cls, text: str) -> "Expression":
-        """Raises `UnsupportedExpressionError` for what cannot be evaluated."""
+        """Raises `UnsupportedExpressionError` if the expression cannot be evaluated."""
         try:
             tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError as error:
             raise UnsupportedExpressionError(f"not metric math that is modelled: {text}") from error
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and type(node.value) not in (int, float):
-                raise UnsupportedExpressionError(f"texts have no place in {text}")
+                raise UnsupportedExpressionError(f"a string is not modelled: {text}")
             if isinstance(node, ast.Call) and _function_of(node) not in _FUNCTIONS:
                 raise UnsupportedExpressionError(f"{ast.unparse(node.func)} is not modelled: {text}")
             if not isinstance(node, _KNOWN):
                 raise UnsupportedExpressionError(f"{type(node).__name__} is not modelled: {text}")
         expression = cls(text, tree)
-        expression.values({name: [1.0] for name in expression.names}, 1, Gaps.ZERO)  # an argument too many shows now
+        expression.values({name: [1.0] for name in expression.names}, 1, Gaps.ZERO)  # raises for wrong arguments
         return expression
 
     @property
@@ -67,7 +67,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class MathQuery:
-    """Metrics and expressions by id, and the id whose values count. Expressions may use each other, not in a circle."""
+    """Metrics and expressions by id, and the id of the result. Expressions can use each other, but not in a circle."""
 
     parts: Mapping[str, MetricQuery | Expression]
     returned: str
@@ -158,7 +158,7 @@ class _Evaluation:
 
 
 def _repeated(values: Values) -> Values:
-    """The values with each gap filled by the previous value, using only values that the alarm fetched."""
+    """Fill each gap with the previous value, if the alarm fetched one."""
     filled: Values = []
     for value in values:
         filled.append(filled[-1] if value is None and filled else value)

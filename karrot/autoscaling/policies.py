@@ -62,8 +62,8 @@ class ScaleIn(StrEnum):
     """The number of tasks that target tracking removes at a time.
 
     The guide says that target tracking scales out in proportion and scales in "more gradually", without a number. The
-    real behaviour is between two readings: one task (expensive, safe), or all that the proportion allows (cheap, more
-    ups and downs).
+    real behaviour is between two extremes. To remove one task is safe and expensive. To remove all tasks that the
+    proportion allows is cheap, but the capacity then changes more often.
     """
 
     ONE = "one"
@@ -116,17 +116,17 @@ class TrackingPolicy:
 
 
 Policy = StepPolicy | TrackingPolicy
-"""A policy of the stack. Alarms refer to it by its name, and ``asks`` is the capacity that it requests.
+"""A policy of the stack. Alarms refer to a policy by name. ``asks`` returns the capacity that the policy requests.
 
-Its cooldowns are in seconds: for how long a scale-out is still taking effect, and a scale-in blocks the next one.
+``out_cooldown_s`` is how long a scale-out takes effect. ``in_cooldown_s`` is how long a scale-in blocks the next one.
 """
 
 
 def pick(steps: Sequence[StepAdjustment], distance: float, *, upwards: bool) -> StepAdjustment | None:
-    """The step for a distance from the threshold; ``None`` if no step covers it, and the policy changes nothing.
+    """The step for a distance from the threshold. Without such a step (``None``), the policy changes nothing.
 
-    Above the threshold, a step includes its lower bound but not its upper bound; below the threshold it is the
-    opposite. ``upwards`` is the side on which the alarm breaches, which decides for a distance of 0.
+    Above the threshold, a step includes its lower bound but not its upper bound. Below the threshold, a step includes
+    its upper bound but not its lower bound. A distance of 0 is above if the alarm breaches ``upwards``.
     """
     above = distance > 0 or (distance == 0 and upwards)
     for step in steps:

@@ -1,6 +1,6 @@
 """Runs a scalable target with its policies and alarms, and decides its capacity.
 
-It models the behaviour that AWS documents. It leaves out anticipated flapping, deployments (which pause scale-in),
+The model follows AWS's documentation. It leaves out anticipated flapping, deployments (which pause scale-in),
 scheduled actions, task protection and delays of the service itself.
 """
 
@@ -15,7 +15,7 @@ from karrot.autoscaling.policies import Policy, TrackingPolicy
 
 
 class NotScaled(StrEnum):
-    """The reasons why an invoked policy changed nothing; the first two are AWS's own words."""
+    """The reasons why an invoked policy changed nothing. The first two are AWS's own words."""
 
     AT_MAXIMUM = "AlreadyAtMaxCapacity"
     AT_MINIMUM = "AlreadyAtMinCapacity"
@@ -51,11 +51,11 @@ class _Cooldowns:
     """The active cooldowns: a recent change of the capacity limits the next changes.
 
     See the Application Auto Scaling User Guide, "How step scaling works" and "How target tracking scaling works"
-    (cooldown periods). During the cooldown of a scale-out, the policy scales out again only to a larger capacity,
-    counted from the capacity before the first scale-out. A scale-in blocks further scale-ins until its cooldown ends or
-    a scale-out interrupts it. The guide does not say whether a scale-in waits for the cooldown of a scale-out: in this
-    model, it does not wait in ECS. In an Auto Scaling group, no instance is removed while instances warm up (EC2 guide,
-    "Step and simple scaling policies").
+    (cooldown periods). During the cooldown of a scale-out, the same policy can scale out only to a larger capacity. The
+    policy counts from the capacity before the first scale-out. A scale-in blocks further scale-ins until its cooldown
+    ends or a scale-out interrupts the cooldown. The guide does not say whether a scale-in waits for the cooldown of a
+    scale-out. In this model, a scale-in of ECS tasks does not wait. An Auto Scaling group removes no instance while
+    instances warm up (EC2 guide, "Step and simple scaling policies").
     """
 
     def __init__(self, *, scale_out_blocks_scale_in: bool = False) -> None:
@@ -98,7 +98,7 @@ class _Cooldowns:
 class Stack:
     """Scales between ``minimum`` and ``maximum``. Call `tick` every 10 simulated seconds, or at least every minute.
 
-    ``activities`` are the changes made, oldest first; ``not_scaled`` counts the reasons why invoked policies made none.
+    ``activities`` are the changes, oldest first. ``not_scaled`` counts the reasons why policies changed nothing.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Stack:
         return frozenset().union(*(alarm.query.metrics for alarm in self.alarms.values()))
 
     def tick(self, now_s: float, metrics: RecordedMetrics, tasks: int) -> int:
-        """The new desired capacity for a current one. ``metrics`` has the points that have arrived by now."""
+        """The new desired capacity. ``tasks`` is the current one. ``metrics`` has the points that have arrived."""
         for watch in self._watches.values():
             watch.look(metrics, now_s)
         present = self._within(tasks)

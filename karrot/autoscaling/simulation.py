@@ -23,7 +23,7 @@ _HOUR = 3600
 
 @dataclass(frozen=True, slots=True)
 class Consumers:
-    """The abilities of one task. Work is spread evenly over partitions; more tasks than partitions are idle.
+    """The abilities of one task. All partitions have equal shares of the work. Tasks without a partition are idle.
 
     ``start_s`` is the time from the decision to the first message that a new task reads. Every change in the number of
     running tasks pauses all tasks for ``rebalance_s``.
@@ -36,7 +36,7 @@ class Consumers:
 
 
 class Fleet:
-    """The tasks of a service: the desired tasks, and the running ones among them."""
+    """The tasks of a service: the desired number of tasks, and the tasks that already run."""
 
     def __init__(self, consumers: Consumers, tasks: int) -> None:
         self._consumers = consumers
@@ -46,11 +46,11 @@ class Fleet:
 
     @property
     def desired(self) -> int:
-        """The number of tasks that run or start, which cost money."""
+        """The number of tasks that run or start. Each of these tasks costs money."""
         return self.running + len(self._starting)
 
     def scale(self, desired: int, now_s: float) -> None:
-        """Start tasks, or stop tasks; tasks that are still starting stop first."""
+        """Start or stop tasks. Tasks that are still starting stop first."""
         for _ in range(desired - self.desired):
             self._starting.append(now_s + self._consumers.start_s)
         while self._starting and self.desired > desired:
@@ -59,7 +59,7 @@ class Fleet:
             self._change(desired, now_s)
 
     def consumable(self, start_s: float, end_s: float) -> float:
-        """The messages that the tasks can consume in a time span. Tasks that started before the span take part."""
+        """The messages that the tasks can consume in a time span. Only tasks that started before the span count."""
         ready = sum(at <= start_s for at in self._starting)
         if ready:
             for _ in range(ready):
@@ -101,7 +101,7 @@ class MessageBacklog:
             self.lag = 0.0
 
     def age(self, now_s: float) -> float:
-        """Karrot's LagSeconds: the age of the oldest unread message; 0 if there is none."""
+        """Karrot's LagSeconds: the age of the oldest unread message, or 0 without unread messages."""
         return max(0.0, now_s - self._cohorts[0][0]) if self._cohorts else 0.0
 
 
@@ -116,7 +116,7 @@ class Signal(StrEnum):
 
     @property
     def of_aws(self) -> bool:
-        """Whether AWS publishes the signal, once a minute; otherwise Karrot publishes it."""
+        """True if AWS publishes the signal (once a minute), false if Karrot publishes the signal."""
         return self in (Signal.RUNNING, Signal.RUNNING_EACH)
 
 
@@ -134,13 +134,13 @@ _AWS = {
 
 
 def signal_of(metric: MetricIdentity) -> Signal | None:
-    """The signal of a metric, by the metric's name; ``None`` for a metric that is not simulated and never has data."""
+    """The signal of a metric, by the metric's name. ``None`` for a metric that is not simulated and has no data."""
     return _AWS.get((metric.namespace, metric.name)) or _KARROTS.get(metric.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """How Karrot publishes: a value every ``every_s``, which is in CloudWatch ``delay_s`` after its observation."""
+    """When Karrot publishes: a value every ``every_s`` seconds. CloudWatch has each value ``delay_s`` seconds later."""
 
     every_s: int = 30
     delay_s: int = 30
@@ -164,7 +164,7 @@ class Run:
 def simulate(
     stack: Stack, load: Load, consumers: Consumers, *, tasks: int, publishing: Publishing | None = None
 ) -> Run:
-    """Run the stack over the load. It starts with this number of running tasks, moved into the limits of the stack."""
+    """Run the stack over the load. It starts with ``tasks`` running tasks, or the nearest number that it allows."""
     start = min(max(tasks, stack.minimum), stack.maximum)
     account = Account(stack.maximum, math.ceil((load.end_s - load.start_s) / STEP_S))
     account.take(_steps(stack, load, consumers, start, publishing or Publishing()))
@@ -198,7 +198,7 @@ def _steps(stack: Stack, load: Load, consumers: Consumers, tasks: int, publishin
 
 
 def _first_backlog(load: Load) -> MessageBacklog:
-    """The lag at the start, as if it had arrived at the first rate."""
+    """The backlog at the start. The simulation assumes that its messages arrived at the first arrival rate."""
     backlog = MessageBacklog()
     lag, rate = load.samples[0].lag, load.rates[0]
     backlog.add(load.start_s - (lag / rate if rate else 0), load.start_s, lag)

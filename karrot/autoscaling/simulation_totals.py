@@ -14,7 +14,7 @@ _HOUR = 3600
 
 
 class Moment(NamedTuple):
-    """The state at one moment; the lags are the largest since the previous moment."""
+    """The state at one moment. The lags are the largest lags since the previous moment."""
 
     at_s: float
     lag: float
@@ -39,7 +39,7 @@ class RunSummary(NamedTuple):
 
 
 class Account:
-    """Collects ``count`` steps of a simulation, oldest first, in ``moments`` of six steps or more, with all peaks."""
+    """Collects ``count`` steps of a simulation, oldest first. Each moment sums up six or more steps, with all peaks."""
 
     def __init__(self, maximum: int, count: int) -> None:
         self._maximum = maximum

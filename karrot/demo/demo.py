@@ -40,16 +40,16 @@ _READY_S = 20.0
 _STOP_S = 12.0
 _OK = 200
 _GROUPS_AT_SPEED_1 = 1000
-"""This many groups at speed 1 (200 verdicts a second) use a third of a processor; the service uses another third."""
+"""The simulation of this many groups at speed 1 uses a third of a processor. So does the service (200 verdicts/s)."""
 _MAKING_MS = 5
-"""How long it takes to simulate the past of a group, on a machine that is not idle."""
+"""The milliseconds to simulate the past of one group, on a machine that is not idle."""
 _WORTH_A_WORD_MS = 2000
 _LATE_MS = 5000
 _LEASH = 'read -r _; kill -TERM "$1"'
 _MOST_KEPT = 50_000
-"""How many data the fake CloudWatch keeps: about three hours of 24 groups."""
+"""How many data the fake CloudWatch keeps: about three hours for 24 groups."""
 _TABLES = f"{PREFIX}TABLES_DIR"
-"""The one setting taken from the environment: the tables of ``make history`` have groups with the demo's names."""
+"""The only setting from the environment, because the groups in the tables of ``make history`` are the demo's."""
 
 _CLOUDWATCH = {
     f"{PREFIX}REPORTERS": "prometheus,cloudwatch",
@@ -67,9 +67,9 @@ _CLOUDWATCH = {
 def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
     """Run until Ctrl-C, SIGTERM or SIGHUP. Returns the exit code.
 
-    On SIGUSR1 another Burrow takes over and posts every group at once, as in a failover.
+    On SIGUSR1, another Burrow takes over and posts all groups at the same time, as in a failover.
 
-    ``port`` ``None`` means 5000 or the next free port. Raises `OSError` if the given port is in use, and
+    Without ``port``, the demo uses 5000 or the next free port. Raises `OSError` if the given port is in use, and
     `LogUnavailableError` if the service does not become ready.
     """
     logs.configure("WARNING", sys.stdout)
@@ -92,7 +92,7 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
         summary = f"{groups} consumer groups on {len(CLUSTERS)} clusters (seed {seed}, speed {kept_up:g})"
         if kept_up < speed:
             verdict_s = DEMO.notifier.interval / kept_up
-            summary += f"\nSlower than speed {speed:g}, to keep up: one event per group every {verdict_s:.0f} s"
+            summary += f"\nSpeed {speed:g} is too fast for so many groups: each gets an event every {verdict_s:.0f} s"
         with (
             BurrowServer(RestApi(burrow, clock, Random(seed))) as rest,  # noqa: S311 (the order of lists)
             closing(HttpSender(f"http://{_HOST}:{chosen}/burrow", idempotency_key="1")) as send,
@@ -108,7 +108,7 @@ def kept_up_speed(groups: int, speed: float) -> float:
 
 
 def _simulated(groups: int, seed: int, speed: float, clock: Clock, stop: threading.Event) -> FakeBurrow | None:
-    """The simulated Burrow. It starts at the expected end of its creation. ``None`` if a signal came first."""
+    """Create the simulated Burrow. It starts at the expected end of its creation. ``None`` if a signal comes first."""
     with suppress(_Ended), _ended_by_signals():
         if not stop.is_set():
             making_ms = groups * _MAKING_MS
@@ -116,7 +116,7 @@ def _simulated(groups: int, seed: int, speed: float, clock: Clock, stop: threadi
                 print(f"Simulating the past of {groups} groups: {making_ms // 1000} s or more …", flush=True)  # noqa: T201
             now_ms = clock.wall_ms() + making_ms
             burrow = simulate(groups, seed=seed, speed=speed, clusters=CLUSTERS, now_ms=now_ms)
-            while clock.wall_ms() - now_ms > _LATE_MS:  # creation took longer: drop the posts that are late already
+            while clock.wall_ms() - now_ms > _LATE_MS:  # creation took longer: drop the posts that are already late
                 now_ms = clock.wall_ms()
                 burrow.due(now_ms)
             return burrow
@@ -162,7 +162,7 @@ def _free_port(first: int, tried: int) -> int:
 
 def _set_on_signals(event: threading.Event, *numbers: signal.Signals) -> None:
     def on_signal(_number: int, _frame: FrameType | None) -> None:
-        # In a thread: the signal interrupts the code that waits for the event, which may hold the event's lock.
+        # Set it in a new thread: the signal interrupts the main thread, which can hold the event's lock.
         threading.Thread(target=event.set).start()
 
     for number in numbers:
@@ -173,7 +173,7 @@ def _set_on_signals(event: threading.Event, *numbers: signal.Signals) -> None:
 def _service(port: int, directory: Path, cloudwatch: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run ``karrot serve`` with the demo's own settings, independent of the environment. Stop it at the end."""
     command = [sys.executable, "-m", "karrot", "serve", "--bind", f"{_HOST}:{port}"]
-    # In its own session: Ctrl-C at the terminal reaches only the demo, which then stops the service properly.
+    # The service has its own session: Ctrl-C then reaches only the demo, which stops the service properly.
     environment = environment_of(os.environ, directory, cloudwatch)
     service = subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603
     # This shell stops the service when its pipe closes: at the end of the demo, or when the demo is killed.

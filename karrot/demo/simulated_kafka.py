@@ -48,7 +48,7 @@ class Spikes(NamedTuple):
     height: float = 0.0
 
     def seconds_until(self, at: float) -> float:
-        """The extra messages between 0 and ``at``, in seconds of the usual rate."""
+        """The extra messages from 0 to ``at``, as the number of seconds in which the usual rate gives as many."""
         whole, rest = divmod(at, self.every)
         return self.height * (whole * self.lasts + min(rest, self.lasts))
 
@@ -71,7 +71,7 @@ class SimulatedTopic:
     spikes: Spikes = NO_SPIKES
 
     def ends(self, at: float) -> list[float]:
-        """The log end of each partition. It never goes back, and may be a fraction."""
+        """The log end of each partition. It never decreases, and can be a fraction."""
         turn = 2 * math.pi / _WAVE_SECONDS
         usual_seconds = at + _WAVE_HEIGHT / turn * math.sin(at * turn + self.phase) + self.spikes.seconds_until(at)
         return [start + rate * usual_seconds for start, rate in zip(self.starts, self.rates, strict=True)]
@@ -104,9 +104,9 @@ STEADY = Phase(60)
 class Behaviour:
     """The phases that a group repeats in rounds.
 
-    ``afflicts`` is the share of its partitions (at least one) that the phases affect; the others are read normally.
-    ``starts`` is the range of positions in the first round at time 0, in seconds; by default any position. ``skew``
-    multiplies the produce rate of the first affected partition.
+    ``afflicts`` is the share of partitions that the phases affect (at least one partition). The group reads all others
+    normally. ``starts`` is the range of the group's position in its first round at time 0, in seconds. By default, any
+    position is possible. ``skew`` multiplies the produce rate of the first affected partition.
     """
 
     phases: tuple[Phase, ...] = (STEADY,)
@@ -144,8 +144,8 @@ class _Assigned:
 class ConsumerGroup:
     """One group that reads its topics by its behaviour. When it commits, it commits all partitions together.
 
-    ``tempo`` is the range of the speed at which groups go through their phases. Unless it is ``(1, 1)``, no two groups
-    stay in step.
+    A group goes through its phases at a random speed within ``tempo``. Different speeds prevent that all groups change
+    at the same times.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class ConsumerGroup:
         return at + self._commit_every * self._random.uniform(0.9, 1.1)
 
     def step(self, at: float) -> list[Record]:
-        """Read until ``at``, which is later than the last step. Returns the records that the group writes then."""
+        """Read until ``at``, which is later than the last step. Returns the records that the group writes at ``at``."""
         number, phase = self._behaviour.phase(at * self._tempo + self._shift)
         records: list[Record] = []
         if number != self._phase_number:

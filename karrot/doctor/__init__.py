@@ -1,6 +1,6 @@
-"""Finds faults between Burrow, Karrot and Prometheus, and says for each fault which line of configuration fixes it.
+"""Finds faults between Burrow, Karrot and Prometheus. For each fault, it names the configuration line to change.
 
-`look` reads each side once into frozen values. Each check is a pure function of these values.
+`look` reads Burrow, Karrot and Prometheus once, into frozen values. Each check is a pure function of these values.
 """
 
 from karrot.doctor.checks import Finding, Level

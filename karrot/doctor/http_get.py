@@ -17,7 +17,7 @@ _OK = 200
 
 
 class NotTold(Exception):  # noqa: N818 (it describes a result)
-    """There was no answer, or an unexpected one. ``said`` is the error message; ``status`` is 0 without an answer."""
+    """There was no answer, or a wrong answer. ``said`` is the error message. Without an answer, ``status`` is 0."""
 
     def __init__(self, said: str, status: int = 0) -> None:
         super().__init__(said)
@@ -49,19 +49,19 @@ class Web:
             raise NotTold(error.said) from error
 
     def body(self, path: str, query: Mapping[str, str] | list[tuple[str, str]] | None = None) -> bytes:
-        """The body of an answer with status 200. Raises `NotTold` for any other."""
+        """The body of an answer with status 200. Raises `NotTold` for any other status."""
         answer = self.answer(path, query)
         if answer.status != _OK:
             raise NotTold(f"HTTP {answer.status} from {path}: {shown(answer.body)}", answer.status)
         return answer.body
 
     def read(self, kind: type[T], path: str, query: Mapping[str, str] | None = None) -> T:
-        """The JSON body as a value of a type. Raises `NotTold`."""
+        """Decode the JSON body into a value of type ``kind``. Raises `NotTold`."""
         return understood(kind, self.body(path, query), path, _OK)
 
 
 def understood(kind: type[T], body: bytes, path: str, status: int) -> T:
-    """The JSON body as a value of a type. Raises `NotTold` if it does not fit, or is nested too deeply."""
+    """Decode a JSON body into a value of type ``kind``. Raises `NotTold` if it does not fit or is nested too deeply."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -69,13 +69,13 @@ def understood(kind: type[T], body: bytes, path: str, status: int) -> T:
 
 
 class Parts:
-    """Reads a program's data part by part. If a part cannot be read, records that and continues with the rest."""
+    """Reads a program's data part by part. Records each part that cannot be read, and continues with the rest."""
 
     def __init__(self) -> None:
         self.unread: list[Unread] = []
 
     def read(self, what: str, ask: Callable[[], T], otherwise: D) -> T | D:
-        """What ``ask`` returns, or ``otherwise`` if it raised `NotTold`."""
+        """The result of ``ask``, or ``otherwise`` if ``ask`` raised `NotTold`."""
         try:
             return ask()
         except (NotTold, BurrowError) as error:

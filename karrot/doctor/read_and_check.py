@@ -1,4 +1,4 @@
-"""Runs the doctor: reads the given sides (Burrow, Karrot, Prometheus) and runs every check on them."""
+"""Runs the doctor: reads Burrow, Karrot and Prometheus, if their URLs are given, and runs every check on the data."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ _CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {
     ("Prometheus",): prometheus_scrape.ALONE,
     ("Karrot", "Prometheus"): prometheus_scrape.WITH_KARROT,
 }
-"""The checks by the sides that they need, in the order of the documentation."""
+"""The checks by the programs that they need, in the order of the documentation."""
 
 _ORDER = list(Level)
 _WHERE = "burrow.md#karrot-doctor"
@@ -37,7 +37,7 @@ def look(
     token: str | None = None,
     asking: Asking | None = None,
 ) -> Snapshot:
-    """Read the sides at these URLs without changing anything. ``token`` is Karrot's API token."""
+    """Read the programs at these URLs, and change nothing there. ``token`` is Karrot's API token."""
     how = asking or Asking()
     return Snapshot(
         burrow=None if burrow is None else read_burrow(burrow, how, karrot_url=karrot),
@@ -47,7 +47,7 @@ def look(
 
 
 def all_checks() -> Iterator[tuple[str, Check[Any]]]:
-    """Every check with the sides it needs, in the order of the documentation."""
+    """Every check with the programs that it needs, in the order of the documentation."""
     return ((", ".join(needed), each) for needed, checks in _CHECKS.items() for each in checks)
 
 

@@ -25,7 +25,7 @@ from karrot.event import LagEvent, has_burrow_name
 T = TypeVar("T")
 
 GROUPS_ASKED = 50
-"""The most groups per cluster whose verdicts are read, because Burrow evaluates a group for each request."""
+"""The maximum number of verdicts read per cluster. Burrow evaluates a group again for each request."""
 
 _KARROTS_ANSWER = b'"code":"method_not_allowed"'
 _NOT_ALLOWED = 405
@@ -70,7 +70,7 @@ def _ready(burrow: Burrow) -> bool | None:
     try:
         return burrow.ready()
     except UnknownCall:
-        return None  # before v1.3.5
+        return None  # Burrow before v1.3.5 does not report whether it is ready
 
 
 def _modules(parts: Parts, burrow: Burrow, coordinator: str, kind: type[T]) -> dict[str, T]:
@@ -84,9 +84,9 @@ def _told(found: Mapping[str, T | None]) -> dict[str, T]:
 
 
 def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagEvent, ...]:
-    """Verdicts with all partitions: of Burrow's own groups first, then of others, one request at a time.
+    """Verdicts with all partitions, first on Burrow's own groups, then on other groups. One request runs at a time.
 
-    A group is left out if it is gone, or if the REST API cannot hold its name.
+    A group is left out if it was deleted, or if the REST API cannot hold its name.
     """
     some = {
         cluster: sorted(names, key=lambda name: not has_burrow_name(name))[:GROUPS_ASKED]

@@ -25,7 +25,7 @@ from karrot.doctor.snapshot_types import (
 from karrot.event import GroupKey
 
 GROUPS_READ = 10_000
-"""The most groups that are read."""
+"""The maximum number of groups that are read."""
 
 METRICS = (
     "karrot_last_event_timestamp_seconds",

@@ -1,4 +1,4 @@
-"""Defines the snapshot: the frozen values read from Burrow, Karrot and Prometheus, the only input of the checks."""
+"""Defines the snapshot: frozen values from Burrow, Karrot and Prometheus. The checks read nothing but the snapshot."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,8 +77,8 @@ class BurrowSeen:
     """The visible part of Burrow's configuration, Burrow's lists, and the verdicts on some of its groups.
 
     ``ready`` is ``None`` if Burrow is too old to report it. ``listed`` are the clusters of Burrow's storage. ``groups``
-    has the names of groups and ``topics`` the number of topics, without the clusters whose lists could not be read.
-    ``karrot_url`` is the URL given with ``--karrot``.
+    has the names of groups by cluster, ``topics`` the number of topics by cluster. Both leave out clusters whose lists
+    could not be read. ``karrot_url`` is the URL given with ``--karrot``.
     """
 
     url: str
@@ -110,7 +110,7 @@ class BurrowSeen:
 
     @property
     def interval(self) -> int:
-        """Seconds between evaluations: the smallest interval of all notifiers, or Burrow's default without any."""
+        """Seconds between evaluations: the smallest interval of all notifiers, or Burrow's default if there is none."""
         return min((each.interval for each in self.notifiers.values()), default=60)
 
 

@@ -20,7 +20,7 @@ _INTERVAL = rf"{_MOMENT}/({_MOMENT}|P\w+)|P\w+/{_MOMENT}"
 class Athena:
     """The location of the tables and the name of their database. Raises `ValueError` with one message per line.
 
-    ``days`` limits queries that name no day: they read this many days back, as ``karrot pipeline compact`` keeps them.
+    A query without a condition on the day reads the last ``days`` days, by default as many as compact keeps.
     """
 
     location: str
@@ -32,7 +32,7 @@ class Athena:
 
 
 def athena(asked: Athena) -> str:
-    """The SQL that creates the database and its tables. ``make docs`` wrote the columns, so PySpark is not needed."""
+    """The SQL that creates the database and its tables. It needs no PySpark, because a template has the columns."""
     return rendered(
         "athena/tables.sql.j2",
         tables=_tables(),
@@ -79,7 +79,7 @@ class Druid:
 
 
 def druid_ingestion(asked: Druid) -> str:
-    """The spec of a supervisor: a row per group, topic, partition and minute, as in the table ``offsets_minute``.
+    """The spec of a Druid supervisor. A row is a group, topic, partition and minute, as in ``offsets_minute``.
 
     A tombstone has neither an offset nor a time. It gets a substitute timestamp and is then filtered out.
     """
@@ -89,7 +89,7 @@ def druid_ingestion(asked: Druid) -> str:
 
 
 def druid_query(asked: Druid) -> str:
-    """The native query of 2017: the sum of a group's offsets by minute, newest first."""
+    """Druid's native query, as it was used in 2017: the sum of a group's offsets by minute, newest first."""
     return rendered("druid/query.json.j2", datasource=asked.datasource, group=asked.group, interval=asked.interval)
 
 

@@ -9,8 +9,8 @@ _TEMPLATE_PATH = "/etc/burrow/karrot.tmpl"
 def burrow_config(url: str, user: str | None = None, *, template_path: str = _TEMPLATE_PATH) -> str:
     """The ``[notifier.karrot]`` section of burrow.toml with a comment per line, and how to write its template file.
 
-    ``url`` is Karrot's URL for Burrow, with or without ``/burrow``. Raises `ValueError` with a sentence if it is not a
-    plain URL, or if ``user`` cannot be a user name of Basic authentication.
+    ``url`` is Karrot's URL for Burrow, with or without ``/burrow``. Raises `ValueError` with a sentence if ``url`` is
+    not a plain URL, or if ``user`` cannot be a user name of Basic authentication.
     """
     return rendered(
         "burrow/notifier.toml.j2",

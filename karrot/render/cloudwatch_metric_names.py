@@ -1,4 +1,4 @@
-"""Makes the CloudWatch names of metrics: of a consumer group, and of the service or instances that consume."""
+"""Makes the names of CloudWatch metrics of a consumer group, and of the ECS service or instances that consume."""
 
 import json
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def utilization_of(ecs_cluster: str | None, service: str | None) -> CloudWatchMe
 
 
 def cloudwatch_queries(cluster: str, consumer: str, cloudwatch: CloudWatchNames) -> list[MetricNameQuery]:
-    """The metrics of a consumer group in CloudWatch, in the form of a graph's source."""
+    """The CloudWatch metrics of a consumer group, as texts for the source of a graph in the AWS console."""
     found: list[MetricNameQuery] = []
     if "dimensions" in cloudwatch.layouts:
         named = (lag_of(cloudwatch.namespace, cluster, consumer, name) for name in cloudwatch.metrics)

@@ -21,7 +21,7 @@ BOARDS = tuple(_PAGES)
 
 
 def grafana_dashboard(board: str, external_url: str | None = None) -> str:
-    """A dashboard as JSON for Grafana's import or provisioning; it works with the Prometheus of any Grafana.
+    """A dashboard as JSON for Grafana's import or provisioning. The user chooses its Prometheus data source.
 
     With ``external_url``, the dashboard links to Karrot's page. Raises `ValueError` if it is not a valid URL.
     """
@@ -89,7 +89,7 @@ def _problems(asked: Dashboard) -> Iterator[str]:
     for option, text in (("--burrow-cluster", asked.burrow_cluster), ("--group", asked.group)):
         yield from validation.free_text(option, text)
         if text in {".", "..."}:
-            yield f"{option} is {text!r}: a dashboard reads this as a reference to the line above; use another name"
+            yield f"{option} is {text!r}: a dashboard reads this name as a reference to the line above; use another"
     if asked.max_lag_seconds is not None:
         yield from validation.number("--max-lag-seconds", asked.max_lag_seconds)
     yield from validation.whole("--max-tasks", asked.max_tasks, 1, 10_000)

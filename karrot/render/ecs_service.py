@@ -10,7 +10,7 @@ from karrot.settings import types
 from karrot.settings.options import OPTIONS
 
 _BURROW_DIR = "/tmp/burrow"  # noqa: S108 (in a container of its own, where any user may write)
-_DATA_DIR = "/tmp/karrot"  # noqa: S108 (the same)
+_DATA_DIR = "/tmp/karrot"  # noqa: S108 (also in a container of its own)
 _METRICS = next(option.kind for option in OPTIONS if option.attribute == "cloudwatch_metrics")
 _IMAGE = r"[a-z0-9][\w.:/@-]{0,511}"
 _SERVERS = r"[\w.-]+:[0-9]{1,5}(,[\w.-]+:[0-9]{1,5})*"

@@ -75,7 +75,7 @@ def aligned(text: str) -> str:
 
 
 def _margin(line: str) -> str | None:
-    """The spaces before an attribute that ends on its line; ``None`` for other lines, which end a group."""
+    """The spaces before an attribute that ends on its line. ``None`` for a line that ends a group of attributes."""
     found = _ATTRIBUTE.fullmatch(line)
     return found and found[1]
 

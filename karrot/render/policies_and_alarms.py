@@ -15,7 +15,7 @@ from karrot.render.scaling_recipe import Scaling
 _LOW_SHARE = 0.25
 _REPEATED = "FILL(running, REPEAT)"
 _RUNNING_ON_ECS = f"FILL({_REPEATED}, 0)"
-"""ECS may publish no value while no task runs. The previous value replaces a late one; no value at all means 0."""
+"""ECS may publish no value while no task runs. FILL gives the previous value for a late one, and 0 without any."""
 
 
 class StackParts(NamedTuple):
@@ -26,7 +26,7 @@ class StackParts(NamedTuple):
 
 
 def stack_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = ScaleIn.ONE) -> Stack:
-    """A model of the rendered stack with AWS's own alarms; ``gaps`` and ``scale_in`` decide what AWS leaves open."""
+    """A model of the rendered stack and AWS's own alarms. ``gaps`` and ``scale_in`` decide undocumented behaviour."""
     policies, alarms = parts_of(asked, gaps=gaps, scale_in=scale_in)
     made_by_aws = [
         alarm for policy in policies.values() if isinstance(policy, TrackingPolicy) for alarm in policy.alarms()
@@ -49,7 +49,7 @@ def parts_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = Scal
         alarms.append(_wake_up(asked, gaps))
     if asked.recipe == "step":
         lag = _threshold(asked)
-        # Add one task below twice the threshold, two below four times, otherwise four.
+        # Add 1 task below 2 times the threshold, 2 tasks below 4 times the threshold, and 4 tasks above that.
         out = StepAdjustment(0, lag, 1), StepAdjustment(lag, 3 * lag, 2), StepAdjustment(3 * lag, None, 4)
         policies.append(_step_policy(asked, "LagHighPolicy", *out))
         policies.append(_step_policy(asked, "LagLowPolicy", StepAdjustment(None, 0, -1)))
@@ -127,17 +127,17 @@ def _tracked(asked: Scaling, gaps: Gaps) -> MetricQuery | MathQuery:
 
 
 def _tracked_from_zero(asked: Scaling, gaps: Gaps) -> MathQuery:
-    """Return the query of `_tracked`, held at the target while no task runs.
+    """Return the query of `_tracked`, but with the target as its value while no task runs.
 
-    In this state, a lag only means that no task reads. If the lag counted as soon as one task runs, it would start the
-    maximum number of tasks. Without any value, AlarmLow would continue with older points and stop the new task.
+    While no task runs, a lag only means that no task reads. If this lag counted later, it would start the maximum
+    number of tasks. If there was no value instead, AlarmLow would continue with older points and stop the new task.
     """
     measured, target = _measured(asked), jinja_templates.number(_threshold(asked))
     by_age = asked.measure == "max_lag_seconds"
     running = _utilization(asked) if by_age and asked.on_ecs else _query(_running(asked), "Average")
     asleep = f"{_RUNNING_ON_ECS if asked.on_ecs else _REPEATED} < 1"
-    # The lag is the last argument of IF. A missing value in the last argument gives no value, but in the second
-    # argument it gives 0 (CloudWatch User Guide, "Using IF expressions").
+    # The lag is the last argument of IF, because a missing last argument gives no value. A missing second argument
+    # gives 0 (CloudWatch User Guide, "Using IF expressions").
     text = f"IF({asleep}, {target}, {'lag' if by_age else _per_task(_REPEATED)})"
     lag = {"lag": _query(measured)} if by_age else _with_points(measured)
     return _math("held", text, {**lag, "running": running}, gaps)
@@ -148,10 +148,10 @@ def _math(name: str, text: str, metrics: Mapping[str, MetricQuery], gaps: Gaps) 
 
 
 def _per_task(running: str) -> str:
-    """The lag of each task. Without a point of the lag there is no value.
+    """The lag of each task. If the lag has no point, the lag of each task has no value.
 
-    points / points is 1 if lag has a point. It is part of the divisor, because a missing value there always gives no
-    value: read as 0, it divides by 0. In the dividend, it could be read as a lag of 0.
+    points / points is 1 if the lag has a point. This factor is in the divisor: if a missing factor is read as 0 there,
+    the division by 0 gives no value. In the dividend, a missing factor could be read as a lag of 0.
     """
     return f"lag / ({running} * points / points)"
 
@@ -161,7 +161,7 @@ def _with_points(measured: CloudWatchMetric) -> dict[str, MetricQuery]:
 
 
 def _utilization(asked: Scaling) -> MetricQuery:
-    """Whether any task runs. It does not give the number of tasks: a task may have several points a minute."""
+    """Whether any task runs. It is not the number of tasks, because a task can have several points a minute."""
     return _query(utilization_of(asked.ecs_cluster, asked.service), "SampleCount")
 
 
@@ -198,7 +198,7 @@ def _lag_high(asked: Scaling) -> Alarm:
 
 
 def _lag_low(asked: Scaling) -> Alarm:
-    """The alarm for a low lag. With a minimum of zero tasks, the threshold is zero: no task would read the rest.
+    """The alarm for a low lag. With a minimum of 0 tasks, the threshold is 0: without a task, nothing reads the rest.
 
     Missing points do not count as low. With ``missing``, a few low points before a silence would be enough for an alarm
     (CloudWatch User Guide, "Avoiding premature transitions to alarm state").

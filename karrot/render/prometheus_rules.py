@@ -28,10 +28,10 @@ Threshold = int | float | str
 class RuleValues:
     """The thresholds and the links of the rules. Raises `ValueError` with one message per line.
 
-    ``changed`` holds the thresholds that differ from their default, as the user typed them: a number if the default is
-    a number, else a duration as Prometheus writes it. ``external_url`` is Karrot's address for people. Below
-    ``runbook_url`` there is one page per alert, with the name of the alert. Without ``runbook_url``, alerts link to the
-    runbooks that Karrot serves below ``external_url``. Without both, they link to the runbooks below ``docs_url``.
+    ``changed`` has the thresholds that differ from their defaults, as the user typed them. If a default is a number,
+    the threshold must be a number, else a Prometheus duration. ``external_url`` is Karrot's address in a browser. Below
+    ``runbook_url``, each alert has a page with the alert's name. Without ``runbook_url``, alerts link to the runbooks
+    that Karrot serves below ``external_url``. Without both URLs, alerts link to the runbooks below ``docs_url``.
     """
 
     changed: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ def _source(name: str) -> str:
 
 
 def _filled(text: str, asked: RuleValues) -> str:
-    """Returns the file with every name replaced, without the lines that name an unknown address."""
+    """Returns the file with values in place of their names. Lines with an unknown address are left out."""
     above = asked.external_url or asked.docs_url
     runbooks = asked.runbook_url or (above and f"{above.rstrip('/')}/runbooks")
     known = {**thresholds(), **asked.changed, "runbookUrl": runbooks, "externalUrl": asked.external_url}

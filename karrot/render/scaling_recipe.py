@@ -68,7 +68,7 @@ class Scaling:
 
     @property
     def on_ecs(self) -> bool:
-        """Whether the recipe scales tasks of an ECS service; otherwise instances of an Auto Scaling group."""
+        """True if the recipe scales tasks of an ECS service, false if it scales instances of an Auto Scaling group."""
         return self.target == "ecs"
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 
 class BurrowConfig(NamedTuple):
-    """``main`` is the answer of ``/v3/config``; ``modules`` are the modules by coordinator and name, in lower case."""
+    """``main`` is the answer of ``/v3/config``. ``modules`` has each module by coordinator and name, in lower case."""
 
     main: Mapping[str, Any]
     modules: Mapping[str, Mapping[str, Mapping[str, Any]]]

@@ -1,6 +1,6 @@
-"""Fakes Burrow: applies the reference rules and the notifier's rules to a simulated Kafka, with times from the caller.
+"""Fakes Burrow: applies Burrow's rules for verdicts and notifications to a simulated Kafka.
 
-Nothing here sleeps or sends. `FakeBurrow.due` returns what Burrow would have posted up to a given time.
+The caller gives the times. `FakeBurrow.due` returns the posts that Burrow would have sent up to a given time.
 """
 
 import heapq
@@ -40,14 +40,14 @@ _ESCAPED = (
 
 @dataclass(frozen=True, slots=True)
 class BurrowSettings:
-    """The settings of a ``burrow.toml``, in seconds. The notifier's defaults are Burrow's; the others suit the demo."""
+    """The settings of a ``burrow.toml``, in seconds. ``notifier`` has Burrow's defaults. The others suit the demo."""
 
     notifier: NotifierSettings = field(default_factory=NotifierSettings)
     offset_refresh: float = 1.0
     group_refresh: float = 60.0
 
     def period(self, speed: float) -> float:
-        """The time between two evaluations of a group. Burrow checks every millisecond if the interval has passed."""
+        """The time between two evaluations of a group. Each millisecond, Burrow checks whether the interval is over."""
         return self.notifier.interval + speed / 1000
 
 
@@ -56,7 +56,7 @@ DEMO = BurrowSettings(NotifierSettings(threshold=Status.OK, interval=5, send_int
 
 
 class Post(NamedTuple):
-    """A request that is due: an event whose ``observed_at_ms`` is when Burrow sends it."""
+    """A request that is due. The event's ``observed_at_ms`` is the time when Burrow sends the request."""
 
     event: LagEvent
     is_close: bool
@@ -71,9 +71,9 @@ class Post(NamedTuple):
 class FakeBurrow:
     """One Burrow for several clusters, and other Burrows that wait for the ZooKeeper lock.
 
-    The simulated times of all events depend only on the seed, so ``due`` returns the same posts however often it is
-    called. ``speed`` makes simulated seconds shorter: rates grow and intervals shrink. Every timestamp is a time of the
-    caller's wall clock, and the simulation starts at ``start_ms`` of that clock. Safe to use from several threads.
+    The simulated times of all events depend only on the seed, so many calls of ``due`` return the same posts as one
+    call. ``speed`` makes simulated seconds shorter: rates grow and intervals shrink. Every timestamp is a time of the
+    caller's wall clock, and the simulation starts at ``start_ms`` of that clock. Several threads can use this class.
 
     To simulate restarts, tests use a subclass of this class, and a subclass of `OffsetsConsumer` as ``consumer``.
     """
@@ -105,7 +105,7 @@ class FakeBurrow:
         self._begin(groups)
 
     def due(self, now_ms: int) -> list[Post]:
-        """The posts since the last call, in Burrow's order. Empty for a time before that of the last call."""
+        """The posts since the last call, in Burrow's order. The list is empty if the last call had a later time."""
         with self.at(now_ms):
             posts, self._posts = self._posts, []
             return posts
@@ -118,14 +118,14 @@ class FakeBurrow:
             yield self._offsets.storages
 
     def verdict(self, cluster: str, group: str, now_ms: int) -> LagEvent | None:
-        """The verdict on a group with all its partitions; ``None`` for an unknown group."""
+        """The verdict on a group with all its partitions. ``None`` for an unknown group."""
         with self.at(now_ms) as storages:
             return self._verdict(GroupKey(cluster, group), self._at, show_all=True) if cluster in storages else None
 
     def failover(self, to: str | None = None) -> None:
         """Give the lock to another Burrow, at the last simulated time.
 
-        Then all groups are due at the same time and stay in phase.
+        From this time on, Burrow evaluates all groups at the same times.
 
         A Burrow that never had the lock gives incidents new ids and closes no old incidents. A Burrow that had the lock
         before continues its own incidents. Without a name, a new Burrow gets the lock.
@@ -233,7 +233,7 @@ class FakeBurrow:
 def simulate(
     groups: int, *, seed: int, speed: float, clusters: Sequence[str], now_ms: int, settings: BurrowSettings = DEMO
 ) -> FakeBurrow:
-    """A Burrow for ``groups`` groups, spread over the clusters, plus its own group in each. It starts at ``now_ms``."""
+    """A Burrow with ``groups`` groups in all clusters together, and its own group in each. It starts at ``now_ms``."""
     world = {cluster: [burrows_own_group(cluster, seed)] for cluster in clusters}
     for number, group in enumerate(application_groups(groups, seed)):
         world[clusters[number % len(clusters)]].append(group)
@@ -242,7 +242,7 @@ def simulate(
 
 
 def posted(verdict: LagEvent, sent: SentNotification) -> Post:
-    """The post for a verdict that lists only the partitions worse than OK."""
+    """The post for a verdict, which must list only the partitions worse than OK."""
     incident = sent.incident
     if incident is None:
         return Post(verdict, sent.is_close)
@@ -256,7 +256,7 @@ def incident_id(random: Random) -> uuid.UUID:
 
 
 def as_go_writes(body: bytes) -> bytes:
-    """The JSON with the characters escaped that Go escapes for HTML. These characters occur only inside strings."""
+    """The JSON with Go's escapes for HTML characters. These characters occur only inside strings."""
     for character, escaped in _ESCAPED:
         body = body.replace(character, escaped)
     return body

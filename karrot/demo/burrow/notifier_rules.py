@@ -29,11 +29,11 @@ class NotifierSettings:
 
     @property
     def pause_ms(self) -> float:
-        """The minimum time between two open notifications, in milliseconds; it must be exceeded."""
+        """The time between two open notifications must be longer than this number of milliseconds."""
         return 1000 * (self.interval if self.send_interval is None else self.send_interval)
 
     def at_speed(self, speed: float) -> Self:
-        """The same settings in seconds of the wall clock, at a simulation speed."""
+        """These settings in seconds of the wall clock, for a simulation speed."""
         return replace(self, interval=self.interval / speed, send_interval=self.pause_ms / 1000 / speed)
 
 
@@ -61,7 +61,7 @@ def notify(
 ) -> SentNotification | None:
     """Process a verdict on a group: update the group's memory and return the notification to send, if any.
 
-    Burrow ignores whether the request succeeds, so this does too.
+    Burrow ignores whether the request succeeds, so this function does too.
     """
     if group.incident is None and status > Status.OK:
         group.incident = OpenIncident(str(new_id()), now_ms)
@@ -85,7 +85,7 @@ def _decide(group: NotifiedGroup, status: Status, now_ms: int, settings: Notifie
 
 @dataclass(slots=True)
 class NotifiedAt:
-    """A group as one Burrow's notifier knows it; ``evaluated_at`` is a simulated time."""
+    """What one Burrow's notifier knows of a group. ``evaluated_at`` is a simulated time."""
 
     evaluated_at: float
     notified: NotifiedGroup = field(default_factory=NotifiedGroup)
@@ -93,7 +93,7 @@ class NotifiedAt:
 
 @dataclass(slots=True)
 class Instance:
-    """One Burrow. ``tenure`` is a new object each time it gets the lock, and ``None`` while it does not have it."""
+    """One Burrow. ``tenure`` is a new object each time the Burrow gets the lock, and ``None`` without the lock."""
 
     name: str
     groups: dict[GroupKey, NotifiedAt] = field(default_factory=dict)
@@ -109,14 +109,14 @@ class Instance:
 
 
 class Lock:
-    """The ZooKeeper lock. Normally one Burrow has it; none while ZooKeeper is down; several in a split network."""
+    """The ZooKeeper lock. One Burrow has it, or none if ZooKeeper is down, or several if the network is split."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
         self.instances: dict[str, Instance] = {}
 
     def instance(self, name: str | None = None) -> Instance:
-        """The Burrow with a name; a new one without a name."""
+        """The Burrow with this name. Without a name, a new Burrow."""
         name = name or next(each for number in self._numbers if (each := f"burrow-{number}") not in self.instances)
         return self.instances.setdefault(name, Instance(name))
 

@@ -28,8 +28,8 @@ Sender = Callable[[bytes], int]
 class HttpSender:
     """Burrow's HTTP notifier: it keeps two idle connections, opens more when these are busy, and never retries.
 
-    With an idempotency key, if a reused connection breaks, the request is repeated on a new one, as Go does.
-    Safe to use from several threads.
+    There is one exception, as in Go: a request with an idempotency key is repeated on a new connection if a reused
+    connection breaks. Several threads can use this class.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class PostTally:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def answered(self, status: int) -> None:
-        """Count an answer; anything but 2xx is a refusal."""
+        """Count an answer. A status other than 2xx is a refusal."""
         is_accepted = 200 <= status < 300  # noqa: PLR2004 (the HTTP class of success)
         with self._lock:
             self.accepted += is_accepted
@@ -130,16 +130,16 @@ class PostTally:
         self._log_change(f"{type(error).__name__}: {error}")
 
     def skip(self) -> None:
-        """Count a post that is too late to be sent. The first one is logged, as perhaps none is ever in time."""
+        """Count a post that is too late to be sent. Log the first one, because all later posts can be late too."""
         self.skipped += 1
         if self.skipped == 1:
             _log.warning(
                 "the fake Burrow skips posts that are late",
-                remedy="use fewer groups or a lower speed, unless the machine was asleep",
+                remedy="if the machine was not asleep, use fewer groups or a lower speed",
             )
 
     def _log_change(self, problem: str | None) -> None:
-        """Log a problem only when it changes: Burrow logs each failure, but here that would hide everything else."""
+        """Log a problem only when it changes. Burrow logs each failure, but this would fill the demo's output."""
         if problem != self.last_problem:
             self.last_problem = problem
             if problem:
@@ -149,7 +149,7 @@ class PostTally:
 
 
 def _due(burrow: FakeBurrow, since_ms: int, until_ms: int, stop: threading.Event) -> Iterator[Post]:
-    """The due posts, in slices of time, so that each comes soon after its evaluation. Ends early on ``stop``."""
+    """The due posts, in slices of time, so that each post comes soon after its evaluation. ``stop`` ends them."""
     for moment_ms in (*range(since_ms + _SLICE_MS, until_ms, _SLICE_MS), until_ms):
         for due in burrow.due(moment_ms):
             if stop.is_set():
@@ -172,8 +172,8 @@ def run(
 ) -> PostTally:
     """Post what is due until ``stop`` is set. Returns when the last post has ended.
 
-    While all ``threads`` wait for answers, nothing new is evaluated: a slow receiver slows Burrow too. Setting
-    ``failover`` makes another Burrow take over once. After the machine was asleep, the posts of that time are skipped.
+    While all ``threads`` wait for answers, nothing new is evaluated, because a slow receiver slows a real Burrow too.
+    If ``failover`` is set, another Burrow takes over once. Posts from a time when the machine was asleep are skipped.
     """
     tally = tally or PostTally()
     free = threading.BoundedSemaphore(threads)

@@ -49,13 +49,13 @@ class RestAnswer(NamedTuple):
 
 
 class _Unknown(Exception):  # noqa: N818 (the name describes what was requested)
-    """A name is unknown; the text is the message of the 404."""
+    """A name is unknown. The text is the message of the answer 404."""
 
 
 class RestApi:
-    """Makes the REST answers of a fake Burrow. Safe to use from several threads.
+    """Makes the REST answers of a fake Burrow. Several threads can use this class.
 
-    It shows the ``configuration`` but does not apply it: verdicts follow the fake Burrow's own settings.
+    The API shows ``configuration``, but the verdicts follow the fake Burrow's own settings.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ def _called(call: _Call, path: str, names: Sequence[str]) -> RestAnswer:
         status, said = call(*names)
     except _Unknown as unknown:
         return RestAnswer(404, _JSON, _go_json({"error": True, "message": str(unknown), "request": request}))
-    # ``request`` comes last. Two answers about the configuration have it elsewhere and already contain the key.
+    # The key ``request`` comes last. Only two answers about the configuration already have this key, in another place.
     return RestAnswer(status, _JSON, _go_json({"error": False, **said, "request": request}))
 
 
@@ -184,7 +184,7 @@ def _go_json(value: Any) -> bytes:
 
 
 def _matched(pattern: str, path: str) -> list[str] | None:
-    """The names in a decoded path; ``None`` if it does not match the pattern. A name at the end must not be empty."""
+    """The names in a decoded path. ``None`` if the path does not match. A name at the end must not be empty."""
     parts, names = pattern.split("/"), path.split("/")
     if len(parts) != len(names) or not names[-1]:
         return None
@@ -202,7 +202,7 @@ def _verdict_said(verdict: LagEvent) -> _Said:
 
 
 def _stored(tracked: TrackedPartition) -> dict[str, Any]:
-    """One partition in the answer of ``/consumer/G``. Only there the key is ``current-lag``."""
+    """One partition in the answer of ``/consumer/G``. No other answer writes the key as ``current-lag``."""
     return {
         "offsets": [
             slot and CommitJson(slot.offset, slot.timestamp_ms, slot.observed_at_ms, slot.lag) for slot in tracked.slots
@@ -214,7 +214,7 @@ def _stored(tracked: TrackedPartition) -> dict[str, Any]:
 
 
 class BurrowServer:
-    """The HTTP server of the fake REST API, on loopback, for use in a ``with`` block, on a free port."""
+    """The HTTP server of the fake REST API, on a free port of loopback. Use it in a ``with`` block."""
 
     def __init__(self, api: RestApi) -> None:
         self._server = _Server(api)

@@ -63,7 +63,7 @@ class FakeCloudWatch(ThreadingHTTPServer):
     OSError if the port is in use.
     """
 
-    daemon_threads = False  # closing joins them: no thread outlives the server
+    daemon_threads = False  # `close` waits for them, so no thread outlives the server
     request_queue_size = 128
 
     def __init__(

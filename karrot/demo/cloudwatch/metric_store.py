@@ -36,8 +36,8 @@ _PAGE = """<!doctype html>
   p.note { opacity: .75; }
 </style>
 <h1>Fake CloudWatch</h1>
-<p class="note">A local fake of Amazon CloudWatch: it accepts PutMetricData with Amazon's limits
-and sends nothing on. The same data as <a href="/points">JSON</a>.</p>
+<p class="note">This is a local fake of Amazon CloudWatch. It accepts PutMetricData with Amazon's limits,
+and sends nothing to AWS. You can read the same data as <a href="/points">JSON</a>.</p>
 <h2>Latest calls</h2>
 <div class="wide"><table>
 <thead><tr><th>At (UTC)<th class="number">Answer<th>Code<th class="number">Data<th class="number">Bytes
@@ -95,7 +95,7 @@ class Statistics(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredDatum:
-    """One datum as it was accepted. ``unit`` is ``None`` if none was sent."""
+    """One accepted datum. ``unit`` is ``None`` if the request had no unit."""
 
     id: MetricId
     timestamp_ms: int
@@ -106,7 +106,7 @@ class StoredDatum:
     resolution: int
 
     def points(self) -> tuple[StoredPoint, ...]:
-        """A point for each value; for a statistic set a point each for its minimum and its maximum."""
+        """A point for each value. A statistic set has two points: its minimum and its maximum."""
         ends = (self.statistics.minimum, self.statistics.maximum) if self.statistics else ()
         return tuple(StoredPoint(self.timestamp_ms, value) for value in (*self.values, *ends))
 
@@ -115,7 +115,7 @@ class StoredDatum:
 class Call:
     """One HTTP request to PutMetricData.
 
-    ``code`` is "" for an accepted request. ``kept`` says whether its ``data`` were stored. ``bytes`` is the size of the
+    ``code`` is "" for an accepted request. ``kept`` says whether the ``data`` were stored. ``bytes`` is the size of the
     uncompressed body, ``wire_bytes`` the size as received. ``access_key`` and ``region`` come from the signature.
     """
 
@@ -137,7 +137,7 @@ def sorted_dimensions(dimensions: Mapping[str, str] | Iterable[tuple[str, str]])
 
 
 class MetricStore:
-    """Keeps at most ``most`` data and ``most`` calls. New ones replace the oldest."""
+    """Keeps at most ``most`` data and ``most`` calls. If the store is full, a new entry replaces the oldest."""
 
     def __init__(self, most: int) -> None:
         self._lock = threading.Lock()

@@ -55,7 +55,7 @@ class AwsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """An error answer. ``code`` is its name in a header for older clients, ``shape`` its name in the service model."""
+    """An error answer. A header for older clients has the name ``code``, the service model has the name ``shape``."""
 
     status: int
     code: str

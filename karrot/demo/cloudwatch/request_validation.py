@@ -115,7 +115,7 @@ def _both(first: str, second: str) -> RequestProblem:
 
 def _text_problems(text: str | None, path: str, most: int) -> Iterable[RequestProblem]:
     is_good = text and len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()
-    return () if is_good else _wrong_text(text, path, most)  # the fast path: nearly all of thousands of texts are good
+    return () if is_good else _wrong_text(text, path, most)  # the fast path, because nearly all texts are good
 
 
 def _wrong_text(text: str | None, path: str, most: int) -> Iterator[RequestProblem]:
@@ -159,7 +159,7 @@ def _collection_problems(request: PutMetricDataRequest, now_ms: int) -> Iterator
         yield _too_many("EntityMetricData", ENTITIES)
     if len(data) > DATA:
         yield _too_many("MetricData", DATA)
-        return  # the members are not checked then
+        return  # do not check the members of a list that is too long
     for path, datum in data:
         yield from _datum_problems(datum, path, now_ms)
 

@@ -13,7 +13,7 @@ P = ParamSpec("P")
 class Level(StrEnum):
     """How serious a finding is.
 
-    ``fault``: something does not work. ``warn``: it will fail, or fails sometimes. ``note``: only for information.
+    ``fault``: something does not work. ``warn``: something will fail, or fails sometimes. ``note``: only information.
     """
 
     FAULT = "fault"
@@ -32,7 +32,7 @@ class _NotJudged(Exception):  # noqa: N818 (it describes a result)
 
 
 class Said(NamedTuple):
-    """A finding without its check: ``remedy`` is the line that fixes the fault, or says where to look."""
+    """What a check says. ``remedy`` is the line that fixes the fault, or says where to look for the cause."""
 
     level: Level
     what: str
@@ -52,9 +52,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[P]):
-    """A check for one fault. ``trap`` describes the fault, ``well`` the state without it.
+    """A check for one fault. ``trap`` describes the fault, ``well`` describes the state without the fault.
 
-    ``problems`` are the known problems that the check finds and that a page or an alert reports too.
+    ``problems`` are the known problems that the check finds. A page or an alert reports these problems too.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Check(Generic[P]):
 
 
 def check(*problems: KnownProblem, well: str, where: str) -> Callable[[Callable[P, Iterator[Said]]], Check[P]]:
-    """Make a check from a function: its name becomes the check's name, its docstring's first line the trap."""
+    """Make a check from a function. The check gets the function's name, and its docstring's first line as ``trap``."""
 
     def make(look: Callable[P, Iterator[Said]]) -> Check[P]:
         trap = (look.__doc__ or "").partition("\n")[0]

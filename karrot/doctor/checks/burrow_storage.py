@@ -23,7 +23,7 @@ def ready(seen: BurrowSeen) -> Iterator[Said]:
     """Burrow is still starting."""
     only_if(seen.ready is not None)
     if not seen.ready:
-        yield warn("Burrow is still starting (/burrow/admin/ready says 503)", "wait; if it stays, read Burrow's log")
+        yield warn("Burrow is still starting (/burrow/admin/ready says 503)", "wait; if this lasts, read Burrow's log")
 
 
 @check(well="Burrow is 1.3.5 or later", where=_DOCTOR)
@@ -152,14 +152,14 @@ def refresh(seen: BurrowSeen) -> Iterator[Said]:
     for name, each in seen.clusters.items():
         if each.offset_refresh > min(_SLOW_REFRESH_S, seen.interval):
             yield warn(
-                f"[cluster.{name}] reads log end offsets every {each.offset_refresh} s: lags are up to that old, "
-                "and can be 0 in between",
+                f"[cluster.{name}] reads log end offsets every {each.offset_refresh} s: a lag can be that old, "
+                "and can be 0 between two reads",
                 f"[cluster.{name}] offset-refresh = 10",
             )
         if each.topic_refresh > _SLOW_TOPICS_S:
             yield warn(
-                f"[cluster.{name}] looks for topics every {each.topic_refresh} s: until then, commits on a new topic "
-                "are lost",
+                f"[cluster.{name}] looks for new topics every {each.topic_refresh} s: commits on a new topic are lost "
+                "until Burrow finds the topic",
                 f"[cluster.{name}] topic-refresh = 60",
             )
 
@@ -221,7 +221,7 @@ def odd_names(seen: BurrowSeen) -> Iterator[Said]:
 
 
 def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
-    """Whether a full window spans less time than passes between two reads of the log end offsets."""
+    """Whether a full window spans less time than Burrow waits between two reads of the log end offsets."""
     cluster = seen.clusters.get(event.cluster)
     spans_s = (
         (each.end.timestamp_ms - each.start.timestamp_ms) / 1000

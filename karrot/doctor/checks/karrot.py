@@ -171,7 +171,7 @@ def published_twice(seen: KarrotSeen) -> Iterator[Said]:
 
 
 def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
-    """A fault for recent refusals, a note for older ones, a warning if their time is not known."""
+    """A fault for recent refusals, a note for older refusals, a warning if the time of the refusals is not known."""
     only_if(seen.samples)
     for code, text in remedies.items():
         remedy = text.replace("`", "")  # a terminal shows no Markdown

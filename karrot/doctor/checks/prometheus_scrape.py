@@ -61,7 +61,7 @@ def scrape_interval(seen: PrometheusSeen) -> Iterator[Said]:
                 mend,
             )
         elif every > _SELDOM_S:
-            yield warn(f"{pool} scrapes every {every:.0f} s: a verdict appears up to that much later", mend)
+            yield warn(f"{pool} scrapes every {every:.0f} s: a verdict appears that much later", mend)
 
 
 @check(well="the last scrape is recent", where=_DOCTOR)
