@@ -13,7 +13,7 @@ from karrot.eventlog.log_end_history import LogEndHistory
 _READ_AGAIN_MS = 5_000
 """For how long a process uses a history that it has read. Every history is written when it is read."""
 
-_IN_MEMORY = 2000
+_IN_MEMORY = 500
 TOUCHED_MS = 600_000
 """The resolution of ``touched_ms``: an index on an exact time would cost a page per write."""
 
