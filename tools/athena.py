@@ -1,6 +1,6 @@
-"""Writes ``templates/athena/columns.yaml`` from the pipeline's schemas; part of ``make docs``.
+"""Writes ``templates/athena/columns.yaml`` from the pipeline's schemas. It is part of ``make docs``.
 
-With this file ``karrot render athena`` needs no PySpark.
+Because of this file, ``karrot render athena`` needs no PySpark.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ FILE = Path(__file__).resolve().parents[1] / "templates" / "athena" / "columns.y
 
 
 def text() -> str:
-    """Return the file's text. Its types are Hive's; Spark's simple types have the same names."""
+    """Return the file's text. Its types are Hive's types. Spark's simple types have the same names as Hive's."""
     told = {
         name: {
             "written_by": _job(name),

@@ -1,23 +1,23 @@
 """Writes a chart's ``values.schema.json`` and README table: ``python tools/chart_docs.py [--check] [CHART…]``.
 
-Both come from ``values.yaml``, where every value has a sentence above it::
+Both come from the chart's ``values.yaml``. There, a comment above each value describes the value::
 
     # -- Pods. At most one: the event log lives on one volume.
     # @schema minimum: 0, maximum: 1
     # @refused at most 1, because the event log lives on one volume
     replicaCount: 1
 
-- ``# --`` begins the sentence; the comment lines after it continue it.
-- ``# @schema`` adds JSON Schema (draft 07) to the type of the default; several such lines form one mapping.
-- ``# @settings`` is replaced by the settings of Karrot that are not secret and that the chart does not set elsewhere.
-- ``# @refused`` is Helm's message for a wrong value. JSON Schema has no messages of its own, so the sentence
-  becomes the ``const`` of an alternative, which Helm quotes.
+- ``# --`` begins the sentence. The comment lines after ``# --`` continue the sentence.
+- ``# @schema`` adds JSON Schema (draft 07) to the type of the default. Several such lines form one mapping.
+- ``# @settings`` adds Karrot's settings, except secrets and settings that the chart sets from other values.
+- ``# @refused`` is Helm's message for a wrong value. JSON Schema has no messages. So the message becomes the ``const``
+  of an alternative in the schema, and Helm's error quotes this alternative.
 
-A mapping whose values have sentences is strict: other names are refused. So is ``null`` for a section, or for a text,
-number or flag that is not empty, because Helm removes such a value and the templates need it. A mapping whose values
-have no sentences, or an empty mapping, is one value that accepts whatever Kubernetes accepts. Rules that
-``values.yaml`` cannot express, such as refused names with their replacements, are in ``values.schema.yaml`` in the
-same directory, which is merged over the generated schema.
+A mapping whose values have sentences is strict: the schema refuses other names. The schema also refuses ``null`` for a
+section, and for a text, number or flag that is not empty. Helm would remove such a value, but the templates need it. A
+mapping without sentences, or an empty mapping, is one value that accepts whatever Kubernetes accepts. Some rules, such
+as refused names with their replacements, are not possible in ``values.yaml``. They are in ``values.schema.yaml`` in the
+same directory. The script merges this file over the generated schema.
 """
 
 import json
@@ -34,7 +34,7 @@ from karrot.settings.options import OPTIONS, Option
 CHARTS = Path(__file__).resolve().parents[1] / "helm"
 BEGIN, END = "<!-- values: written by tools/chart_docs.py -->", "<!-- end of values -->"
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
-# Values that a parent chart or a condition may set in addition to a chart's own values.
+# A value that Helm gives to a chart in addition to the chart's own values.
 _GLOBAL = {"type": "object", "description": "What all charts of a release see."}
 
 # The chart sets these from separate values.
@@ -55,12 +55,12 @@ class Value(NamedTuple):
 
     @property
     def is_section(self) -> bool:
-        """Return whether the value only groups others, which are described one by one."""
+        """Return whether the value only groups other values, which have their own sentences."""
         return any(child.sentence or child.is_section for child in self.children)
 
     @property
     def is_needed(self) -> bool:
-        """Return whether the templates need it; a mapping, a list or an empty text may be removed."""
+        """Return whether the templates need the value. They need no mapping, list or empty text."""
         return isinstance(self.default, bool | int | float | str) and self.default != ""
 
 
@@ -69,7 +69,7 @@ class UndocumentedError(Exception):
 
 
 def values(text: str) -> tuple[Value, ...]:
-    """Return the values of a ``values.yaml``; raises ``UndocumentedError``."""
+    """Return the values of a ``values.yaml``. Raises ``UndocumentedError``."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     found = tuple(_children(root, (), text.splitlines()))
     missing = [".".join(each.path) for each in _walk(found) if not each.is_section and not each.sentence]
@@ -79,7 +79,7 @@ def values(text: str) -> tuple[Value, ...]:
 
 
 def _children(node: yaml.Node | None, path: tuple[str, ...], lines: list[str]) -> Iterator[Value]:
-    if not isinstance(node, yaml.MappingNode) or node.flow_style:  # {a: 1} is one value, because no comment is above a
+    if not isinstance(node, yaml.MappingNode) or node.flow_style:  # {a: 1} is one value: a has no comment
         return
     for key, value in node.value:
         here = (*path, key.value)
@@ -117,7 +117,7 @@ def _setting(option: Option) -> Schema:
 
 
 def _walk(found: tuple[Value, ...]) -> Iterator[Value]:
-    """Yield the sections and the described values, without the values inside a described one."""
+    """Yield the sections and the described values, but no values inside a described value."""
     for each in found:
         yield each
         if each.is_section:
@@ -160,7 +160,7 @@ def _merged(below: Schema, above: Schema) -> Schema:
 
 
 def table(found: tuple[Value, ...]) -> str:
-    """Return the values as a table in Markdown, with their defaults and sentences."""
+    """Return a Markdown table of the values, with their defaults and sentences."""
     rows = [
         f"| `{'.'.join(each.path)}` | {_default(each.default)} | {_cell(each.sentence)} |"
         for each in _walk(found)
@@ -198,7 +198,7 @@ def stale(charts: Iterable[Path]) -> dict[Path, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the stale files, or with ``--check`` name them; return the exit code."""
+    """Write the stale files, or print their names with ``--check``. Return the exit code."""
     names = [each for each in arguments if each != "--check"]
     charts = [CHARTS / name for name in names] or sorted(each.parent for each in CHARTS.glob("*/Chart.yaml"))
     try:

@@ -1,4 +1,4 @@
-"""Runs the README's two commands like a new user: in a minimal Debian, as a normal user, with an empty environment.
+"""Tests the README's two commands as a new user runs them: in a minimal Debian, with an empty environment.
 
 Run ``make fresh`` or ``python3 tools/fresh.py`` as root, with debootstrap installed. In a new chroot it does this:
 
@@ -6,11 +6,11 @@ Run ``make fresh`` or ``python3 tools/fresh.py`` as root, with debootstrap insta
 2. Clone the checked-out commit as a normal user.
 3. Run ``make demo``: lag changes within 30 s, and Ctrl-C ends it.
 4. Run ``make test`` without Java: it passes and gives a known reason for each skipped test.
-5. Install the packages that the README names for skipped tests, and run the files with skipped tests again. Files whose
-   tests are still skipped are named in ``build/fresh-skipped``.
+5. Install the packages that the README names for skipped tests, and run the files with skipped tests again. List the
+   files whose tests are still skipped in ``build/fresh-skipped``.
 
-The chroot has its own mount and process namespaces, so processes that still run end with it, and are named.
-If a machine cannot do this, the script prints the reason; the exit code is 0, or 1 if ``CI`` is set.
+The chroot has its own mount and process namespaces. The script names the processes that still run, and ends them.
+If a machine cannot do all this, the script prints the reason. The exit code is then 0, or 1 if ``CI`` is set.
 """
 
 import argparse
@@ -41,7 +41,7 @@ CLONE: Final = f"{HOME}/karrot"
 VENV_PACKAGE: Final = "python3-venv"
 JUNIT: Final = "build/junit.xml"
 STILL_SKIPPED: Final = ROOT / "build" / "fresh-skipped"
-"""The file that names the test files that a minimal Debian cannot run at all."""
+"""This file lists the test files that a minimal Debian cannot run at all."""
 
 NAMESPACES: Final = "KARROT_FRESH_NAMESPACES"
 
@@ -62,7 +62,7 @@ STILL_EXPLAINED: Final = re.compile(rf"\bneeds ({ONLY_FOR_DEVELOPERS})\b")
 
 
 class BrokenPromise(Exception):  # noqa: N818 (it is not an error of this script)
-    """A sentence about a promise of the README that does not hold."""
+    """A promise of the README does not hold. The message says which promise."""
 
 
 class Readme(NamedTuple):
@@ -74,7 +74,7 @@ class Readme(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> "Readme":
-        """Read the shell blocks. Raises `BrokenPromise` if they are not as this script expects."""
+        """Read the shell blocks. Raises `BrokenPromise` if they have other commands than this script expects."""
         blocks = re.findall(r"^```shell\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
         lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
         installs = [shlex.split(line)[3:] for line in lines if line.startswith("sudo apt-get install ")]
@@ -87,7 +87,7 @@ class Readme(NamedTuple):
 
 
 def main() -> int:
-    """Run it for one release of Debian, or for several; return the exit code."""
+    """Follow the README on one or more releases of Debian. Return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--release", action="append", help="a release of Debian; may be repeated (default: bookworm)")
     parser.add_argument("--shell", action="store_true", help="end with a shell as the normal user")
@@ -113,7 +113,7 @@ def main() -> int:
 
 
 def _lacking() -> str | None:
-    """Return what this machine lacks for a chroot, as a sentence, or ``None``."""
+    """Return a sentence with what this machine lacks for a chroot, or ``None``."""
     if os.geteuid() != 0:
         return "it needs root, for a chroot"
     absent = [name for name in ("debootstrap", "unshare", "git") if shutil.which(name) is None]
@@ -136,13 +136,13 @@ def _enter_namespaces() -> None:
 
 
 class Machine:
-    """A Debian in a directory that runs commands as root or as a normal user with an empty environment."""
+    """A Debian in a directory. It runs commands as root or as a normal user, with an empty environment."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def as_root(self, *command: str) -> None:
-        """Run a command quietly; raise `BrokenPromise` with its output if it fails."""
+        """Run a command without output. If the command fails, raise `BrokenPromise` with its output."""
         whole = self._command(command, {"HOME": "/root", "DEBIAN_FRONTEND": "noninteractive"})
         done = subprocess.run(whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
@@ -160,7 +160,7 @@ class Machine:
 
     def _command(self, command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
         lent = {name: value for name, value in os.environ.items() if OF_PACKAGE_CLIENTS.fullmatch(name)}
-        # A path of this machine is useful only if the chroot has it too.
+        # Leave out a path of this machine that the chroot does not have.
         usable = {name: value for name, value in lent.items() if value[:1] != "/" or (self.root / value[1:]).exists()}
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         pairs = [f"{name}={value}" for name, value in {"PATH": path, **usable, **environment}.items()]
@@ -169,7 +169,7 @@ class Machine:
 
 @contextlib.contextmanager
 def _cache() -> Iterator[Path]:
-    """Lock and return the directory of the chroots. Files that a killed run left there are removed."""
+    """Lock and return the directory of the chroots. Remove the files that a killed run left there."""
     place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "karrot" / "fresh"
     place.mkdir(parents=True, exist_ok=True)
     with (place / "lock").open("w") as lock:
@@ -205,7 +205,7 @@ def _debian(cache: Path, release: str) -> Iterator[Machine]:
 
 
 def _base(cache: Path, release: str) -> Path:
-    """Return debootstrap's result, kept for a week."""
+    """Return a copy of debootstrap's result. The copy is used for a week."""
     base = cache / release
     if base.exists() and time.time() - base.stat().st_mtime > BASE_IS_KEPT_S:
         shutil.rmtree(base)
@@ -245,9 +245,9 @@ def _mount(root: Path) -> None:
 
 
 def _lend_access(root: Path) -> None:
-    """Copy this machine's network access: names, certificate authorities, settings of package clients."""
+    """Copy the files for network access to the chroot: names, certificate authorities, settings of package clients."""
     shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
-    # Debian's installer and every container write this file; debootstrap does not.
+    # Debian's installer and every container runtime write this file, but debootstrap does not.
     hosts = f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 {socket.gethostname()}\n"
     (root / "etc" / "hosts").write_text(hosts)
     authorities = Path("/usr/local/share/ca-certificates")
@@ -301,7 +301,7 @@ def _run(machine: Machine, line: str, environment: Mapping[str, str] | None = No
 
 
 def _expect_advice(machine: Machine, command: str) -> None:
-    """Check that the command names Debian's missing package for virtual environments; raises `BrokenPromise`."""
+    """Check that the command names Debian's missing package for virtual environments. Raises `BrokenPromise`."""
     line = machine.as_user(f"cd karrot && {command}")
     done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode == 0 or f"apt-get install {VENV_PACKAGE}" not in done.stdout:
@@ -309,7 +309,7 @@ def _expect_advice(machine: Machine, command: str) -> None:
 
 
 def _watch_demo(machine: Machine, command: str) -> None:
-    """Check that the demo shows changing lag and ends with Ctrl-C; raises `BrokenPromise`."""
+    """Check that the demo shows changing lag and ends with Ctrl-C. Raises `BrokenPromise`."""
     began = time.monotonic()
     line = machine.as_user(f"cd karrot && exec {command}")
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
@@ -371,13 +371,13 @@ def _skipped(machine: Machine) -> list[Skipped]:
         for skip in case.iter("skipped"):
             parts = case.get("classname", "").split(".")
             while parts and not (ROOT / "/".join(parts)).with_suffix(".py").exists():
-                parts.pop()  # classes of tests follow the module
+                parts.pop()  # the names of test classes come after the module's name
             found.append(Skipped("/".join(parts) + ".py", skip.get("message", "")))
     return found
 
 
 def _explain(skipped: Sequence[Skipped], expected: re.Pattern[str]) -> None:
-    """Print each reason. Raises `BrokenPromise` for an unexpected one."""
+    """Print each reason. Raises `BrokenPromise` for an unexpected reason."""
     print()
     for reason, times in Counter(each.reason for each in skipped).most_common():
         print(f"  {times} skipped: {reason}")
@@ -406,7 +406,7 @@ def _processes_in(root: Path) -> dict[int, str]:
 
 
 def _end_all(root: Path) -> None:
-    """Kill all processes in the chroot, so that it can be removed."""
+    """Kill all processes in the chroot, so that the chroot can be removed."""
     for pid in _processes_in(root):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -414,7 +414,7 @@ def _end_all(root: Path) -> None:
 
 @contextlib.contextmanager
 def _timed(what: str) -> Iterator[None]:
-    """Print the start of a step, and at its end its time."""
+    """Print a line at the start of a step, and the step's duration at its end."""
     print(f"\n--- {what}", flush=True)
     start = time.monotonic()
     yield

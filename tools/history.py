@@ -1,7 +1,7 @@
 """Writes the archive of a simulated week, runs the pipeline over it, and renders the report.
 
-Run ``make history``, or ``make history ARGS="--groups 10 --days 1"`` for less. The incidents in the tables are compared
-with the simulated ones. The exit code is 1 if they differ, or that of a failed command.
+Run ``make history``, or ``make history ARGS="--groups 10 --days 1"`` for less data. The script compares the incidents
+in the tables with the simulated incidents. The exit code is 1 if they differ, or the exit code of a failed command.
 """
 
 import sys
@@ -26,7 +26,7 @@ from tools.history_generator.history_writer import Told, read_truth, write_histo
 _HOURS = 24
 _POLL_S = 0.3
 _quicker = partial(isal_zlib.compressobj, 1, wbits=GZIP)
-"""Segments as large as those of zlib's level 1, in a third of the time."""
+"""This compression gives segments as small as zlib's level 1 does, in a third of the time."""
 
 _SPARK = ("--conf", "spark.driver.memory=2g")
 _INCIDENTS = """
@@ -55,7 +55,7 @@ def main(groups: int, days: int, directory: Path) -> None:
     rmtree(directory, ignore_errors=True)
     _simulate(archive, directory, last - timedelta(days=days), groups, days)
     _run("ingest", "--archive", str(archive), "--tables", str(tables))
-    # All groups commit once per minute there, so groups that keep up are sometimes behind by that much.
+    # All groups in this history commit once per minute, so healthy groups can be behind by a minute.
     _run("derive", "--tables", str(tables), "--target-seconds", "120")
     between = (f"{last - timedelta(days=days):%F}", f"{last - timedelta(days=1):%F}")
     _run("report", "--tables", str(tables), "--from", between[0], "--to", between[1], "--output", str(report))
@@ -68,7 +68,7 @@ def main(groups: int, days: int, directory: Path) -> None:
 
 
 def _simulate(archive: Path, directory: Path, start: datetime, groups: int, days: int) -> None:
-    """Simulate both clusters at the same time; the bar counts the archived hours."""
+    """Simulate both clusters at the same time. The progress bar counts the archived hours."""
     archive.mkdir(parents=True)
     start_ms = int(start.timestamp()) * 1000
     with ProcessPoolExecutor(len(CLUSTERS)) as pool, _bar(days * _HOURS * len(CLUSTERS)) as bar:
@@ -106,7 +106,7 @@ def _truth(directory: Path, cluster: str) -> Path:
 def _run(*command: str) -> None:
     """Print a command, run it and print its time.
 
-    All commands run in this process and share one Java, so that later ones use already compiled code.
+    All commands run in this process and share one JVM, so that later commands use code that is already compiled.
     """
     typed = ("pipeline", *command, *_SPARK)
     click.secho(f"\n$ karrot {' '.join(typed)}", bold=True)
@@ -116,7 +116,7 @@ def _run(*command: str) -> None:
 
 
 def _compared(truth: Sequence[Told], tables: Path) -> int:
-    """Return how many incidents are the same in the table, and print the others."""
+    """Return how many incidents are the same in the table. Print the incidents that differ."""
     found = {row[0]: row for row in duckdb.execute(_INCIDENTS, [f"{tables}/incidents/*/*.parquet"]).fetchall()}
     same = 0
     for told in truth:

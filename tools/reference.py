@@ -1,4 +1,4 @@
-"""Writes ``docs/reference/`` from the code: ``python tools/reference.py``, which is ``make docs``."""
+"""Writes ``docs/reference/`` from the code. Run ``python tools/reference.py``, or ``make docs``."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -118,7 +118,7 @@ def _checks() -> str:
 
 
 def _helps(group: click.Group, parent: click.Context) -> Iterator[tuple[str, str]]:
-    """The help of each command of a group, and of the groups in it."""
+    """The help of each command of a group, and of the groups inside this group."""
     for name, command in sorted(group.commands.items()):
         with click.Context(command, info_name=name, parent=parent, terminal_width=100) as context:
             yield context.command_path, command.get_help(context)

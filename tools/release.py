@@ -1,7 +1,7 @@
 """Checks whether a tag may become a release, and prints its release notes.
 
 ``python tools/release.py check v2.1.0`` prints ``version=`` and ``prerelease=`` for the workflow, or fails with all
-reasons against the release. ``python tools/release.py notes`` prints the changelog's section of the version in
+reasons against the release. ``python tools/release.py notes`` prints the changelog's section about the version in
 pyproject.toml. The script needs only the standard library.
 """
 
@@ -36,7 +36,7 @@ def version(root: Path) -> str:
 
 
 def is_prerelease(number: str) -> bool:
-    """Return whether it is an alpha, a beta or a candidate, for which no image gets the tag ``latest``."""
+    """Return whether the version is an alpha, a beta or a candidate. Then no image gets the tag ``latest``."""
     return _FINAL.fullmatch(number) is None
 
 
@@ -55,7 +55,7 @@ def problems(root: Path, tag: str) -> list[str]:
 
 
 def notes(changelog: str, number: str) -> str:
-    """Return the section of the version, or that of unreleased changes for a pre-release. Empty without one."""
+    """Return the section of the version. For a pre-release, return the unreleased changes. Empty without a section."""
     heading = rf"\[{re.escape(number)}\] - \d{{4}}-\d\d-\d\d"
     if is_prerelease(number):
         heading += r"|\[Unreleased\][^\n]*"

@@ -1,6 +1,6 @@
-"""Writes the tables of a day of commits with planted problems, and replays Burrow's rules on it.
+"""Writes the tables of a day of commits with planted problems, and replays Burrow's rules on these commits.
 
-Run ``python tools/replay.py --rules … --rules …``; all other options go to ``karrot pipeline replay``.
+Run ``python tools/replay.py --rules … --rules …``. Unknown options go to ``karrot pipeline replay``.
 """
 
 import subprocess

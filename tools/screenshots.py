@@ -1,6 +1,6 @@
 """Takes the screenshots in the README and in docs/pages.md from the demo: ``make screenshots``.
 
-It waits until groups of the demo have suitable incidents, and then uses Debian's Chromium.
+The script waits until groups of the demo have suitable incidents, and then uses Debian's Chromium.
 """
 
 import json
@@ -61,7 +61,7 @@ def _demo() -> Iterator[None]:
 
 
 def _trouble() -> dict[str, Any]:
-    """Return the group whose error has lasted for some time, as soon as another group has a warning."""
+    """Wait until one group has an error for some time and another group has a warning. Return the first group."""
     began = time.monotonic()
     while time.monotonic() - began < _PATIENCE_S:
         time.sleep(1)

@@ -13,7 +13,7 @@ BOARDS = (OVERVIEW, ONE_GROUP, ITSELF)
 
 
 def text(board: Json) -> str:
-    """Return a dashboard in Grafana's export format, so that changes made in Grafana can be compared."""
+    """Return a dashboard in Grafana's export format. You can then compare the file with an export from Grafana."""
     return json.dumps(board, indent=2, ensure_ascii=False) + "\n"
 
 

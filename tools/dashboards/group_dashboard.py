@@ -34,7 +34,7 @@ _NOW = [
         stat(
             "Status",
             "Burrow's verdict. WARN: the group consumes, but its lag grew during Burrow's whole window. ERR: "
-            "a partition is stopped, stalled or rewound; the panels below show which of these.",
+            "a partition is stopped, stalled or rewound. The panel Bad partitions shows which of these.",
             by_group("status_code"),
             unit="none",
             mappings=names_of(STATUS_NAMES),
@@ -43,8 +43,8 @@ _NOW = [
     (
         3,
         stat(
-            "Lag in time",
-            "Age of the oldest unread message, on the partition where it is largest.",
+            "Lag in seconds",
+            "Age of the oldest unread message, on the partition with the oldest one.",
             by_group("lag_seconds"),
             unit="s",
             thresholds=above((60, WATCH_OUT), (LAG_LIMIT_SECONDS, BAD)),
@@ -54,23 +54,23 @@ _NOW = [
     (
         3,
         stat(
-            "Caught up in",
+            "Catch-up time",
             "Time to catch up at current rates. If there is lag but no value, the group is not faster than "
-            "its producers. It needs more consumers, or faster ones.",
+            "its producers. The group then needs more consumers, or faster consumers.",
             by_group("catch_up_seconds"),
             unit="s",
-            noValue="no end in sight",
+            noValue="not catching up",
         ),
     ),
     (
         3,
         stat(
-            "In incident for",
-            "Time since the group's status became worse than OK.",
+            "Length of the incident",
+            "Time since the open incident began, when the group's status became worse than OK.",
             f"time() - {by_group('incident_start_timestamp_seconds')}",
             unit="s",
             thresholds=above((0, WATCH_OUT), (900, BAD)),
-            noValue="in none",
+            noValue="no incident",
         ),
     ),
     (
@@ -87,7 +87,7 @@ _NOW = [
     (
         3,
         stat(
-            "Time in OK",
+            "Share of time in OK",
             "Share of the shown time in which the group's status was OK. Time without verdicts does not count.",
             "avg_over_time((max by (cluster, consumer) "
             f'(karrot_consumer_status{{{GROUP}, status="OK"}}))[$__range:1m])',
@@ -100,12 +100,12 @@ _NOW = [
         3,
         stat(
             "Last verdict",
-            "Age of the shown values. If it is above two minutes, check whether Burrow is silent or the "
+            "Age of the shown values. If the age is above two minutes, check whether Burrow is silent or the "
             "group is deleted.",
             f"time() - {by_group('last_event_timestamp_seconds')}",
             unit="s",
             thresholds=above((120, WATCH_OUT), (300, BAD)),
-            noValue="not heard of",
+            noValue="no verdict",
         ),
     ),
 ]
@@ -121,11 +121,11 @@ _LAG = [
     (
         12,
         lines(
-            "Lag in time",
-            "If it rises as fast as the clock, the group consumes nothing. If it rises more slowly, the "
+            "Lag in seconds",
+            "If the lag rises as fast as the clock, the group consumes nothing. If the lag rises more slowly, the "
             "group falls behind. The dashed line is the alert's threshold of 5 minutes. Where Karrot knows only a "
             "lower bound, the messages are older.",
-            Query(by_group("lag_seconds"), "lag in time"),
+            Query(by_group("lag_seconds"), "lag in seconds"),
             Query(f"{by_group('lag_seconds')} and {by_group('lag_seconds_kind')} == 2", "lower bound"),
             unit="s",
             limit=LAG_LIMIT_SECONDS,
@@ -135,7 +135,7 @@ _LAG = [
         12,
         lines(
             "Lag",
-            "If scalable lag is far below the lag, most unread messages are on partitions without progress, "
+            "If the scalable lag is far below the lag, most unread messages are on partitions without progress, "
             "so more consumers do not help. If one partition has nearly all of the lag, the keys are uneven.",
             Query(by_group("lag"), "all partitions"),
             Query(by_group("scalable_lag"), "scalable"),
@@ -146,8 +146,8 @@ _LAG = [
         12,
         lines(
             "Written and committed",
-            "Messages per second on the partition with the largest lag. The partition catches up while "
-            "committed is above written.",
+            "Messages per second on the partition with the largest lag. The group catches up there while "
+            "the line committed is above the line written.",
             Query(by_group("produce_rate"), "written"),
             Query(by_group("consume_rate"), "committed"),
             unit="mps",
@@ -157,10 +157,10 @@ _LAG = [
     (
         12,
         lines(
-            "Lag gained",
-            "Growth of the lag of all partitions in messages per second, over 15 minutes. Above 0 the group "
-            "falls behind.",
-            Query(f"deriv(({by_group('lag')})[15m:1m])", "gained"),
+            "Growth of the lag",
+            "Growth of the lag of all partitions, in messages per second over 15 minutes. If the growth is above 0, "
+            "the group falls behind.",
+            Query(f"deriv(({by_group('lag')})[15m:1m])", "growth"),
             unit="mps",
             negative=True,
         ),
@@ -173,7 +173,7 @@ _PARTITIONS = [
         lines(
             "Bad partitions",
             "STOP: no commits arrive. STALL: commits arrive with an unchanged offset. REWIND: the offset "
-            "went back. For all three, check the consumers; more consumers do not help.",
+            "decreased. In all three cases, check the consumers, because more consumers do not help.",
             Query(f"max {_STOPS} (karrot_consumer_bad_partitions{{{GROUP}}})", "{{status}}"),
             stacked=True,
             colours=_PARTITION_COLOURS,
@@ -192,8 +192,8 @@ _PARTITIONS = [
         6,
         lines(
             "Age of the newest commit",
-            "Age at the time of the verdict, on the partition with the largest lag. If it grows with lag, "
-            "the group commits nothing. If it grows without lag, no messages are written.",
+            "Age at the time of the verdict, on the partition with the largest lag. If the age grows and there is lag, "
+            "the group commits nothing. If the age grows without lag, no messages are written.",
             Query(
                 f"{by_group('last_event_timestamp_seconds')} - {by_group('last_commit_timestamp_seconds')}",
                 "newest commit",
@@ -204,10 +204,10 @@ _PARTITIONS = [
     (
         6,
         lines(
-            "Windows full",
-            "Share of the partitions with a full window of commits. Below 100 % Burrow has too few commits "
-            "for a verdict: after its start, or because the group rarely commits.",
-            Query(by_group("complete_ratio"), "windows full"),
+            "Full windows",
+            "Share of the partitions with a full window of commits. Below 100 %, Burrow has too few commits "
+            "for a full verdict, because Burrow has just started or the group rarely commits.",
+            Query(by_group("complete_ratio"), "full windows"),
             unit="percentunit",
         ),
     ),
@@ -218,8 +218,8 @@ _LISTED = [
         12,
         lines(
             "Lag by topic",
-            "Needs KARROT_TOPIC_METRICS=true and verdicts that list every partition: from Burrow's REST API or from "
-            "Kafka.",
+            "This panel needs KARROT_TOPIC_METRICS=true. It also needs verdicts that list every partition. Such "
+            "verdicts come from Burrow's REST API or from Kafka.",
             Query(f"max by (cluster, consumer, topic) (karrot_consumer_topic_lag{{{GROUP}}})", "{{topic}}"),
             stacked=True,
         ),
@@ -228,8 +228,8 @@ _LISTED = [
         12,
         lines(
             "Lag by partition",
-            "The 20 partitions with the largest lag. This needs KARROT_PARTITION_METRICS=true. A webhook "
-            "lists only partitions that are not OK, and the one with the largest lag.",
+            "The 20 partitions with the largest lag. This panel needs KARROT_PARTITION_METRICS=true. A webhook "
+            "lists only the partitions that are not OK, and the partition with the largest lag.",
             Query(f"topk(20, max {_PARTITION} (karrot_partition_lag{{{GROUP}}}))", "{{topic}} {{partition}}"),
         ),
     ),
@@ -237,8 +237,8 @@ _LISTED = [
         24,
         timeline(
             "Status by partition",
-            "Needs KARROT_PARTITION_METRICS=true. All partitions of one consumer at once: that consumer. One alone: "
-            "its data.",
+            "This panel needs KARROT_PARTITION_METRICS=true. If all partitions of one consumer are bad, check that "
+            "consumer. If a single partition is bad, check the messages on it.",
             Query(f"max {_PARTITION} (karrot_partition_status_code{{{GROUP}}})", "{{topic}} {{partition}}"),
             _PARTITION_NAMES,
         ),
@@ -258,7 +258,7 @@ _WATCHED = [
         8,
         lines(
             "State",
-            "The state should be Stable. If it is PreparingRebalance for long, a member does not poll within "
+            "The normal state is Stable. If the state stays PreparingRebalance, a member does not poll within "
             "max.poll.interval.ms.",
             Query(
                 f"max by (cluster, consumer, state) (karrot_consumer_group_state{{{GROUP}}}) > 0",
@@ -271,7 +271,7 @@ _WATCHED = [
         8,
         lines(
             "Rebalances",
-            "Rebalances within each step. If they repeat, members come and go, or take too long between two polls.",
+            "Rebalances within each step. If rebalances are frequent, members come and go, or poll too rarely.",
             Query(
                 f"max by (cluster, consumer) (increase(karrot_consumer_rebalances_total{{{GROUP}}}[$__interval]))",
                 "rebalances",
@@ -283,8 +283,8 @@ _WATCHED = [
         12,
         lines(
             "Retention margin",
-            "Messages between the oldest unread message and the next one that Kafka deletes, on the "
-            "partition with the smallest margin. At 0 unread messages are lost: first increase retention.ms.",
+            "Messages that Kafka can still delete before it deletes an unread message, on the partition with the "
+            "smallest margin. At 0, unread messages are lost: first increase retention.ms.",
             Query(by_group("retention_margin"), "margin"),
         ),
     ),
@@ -292,7 +292,7 @@ _WATCHED = [
         12,
         lines(
             "Messages lost",
-            "Messages that Kafka deleted before the group read them, until the group continues after them.",
+            "Messages that Kafka deleted before the group read them, until the group commits a later offset.",
             Query(by_group("messages_lost"), "lost"),
             colours={"lost": BAD},
         ),
@@ -302,15 +302,15 @@ _WATCHED = [
 ONE_GROUP: Json = board(
     "karrot-group",
     "Karrot / Consumer group",
-    "One consumer group: its lag in messages and in time, Burrow's verdict, and its bad partitions.",
+    "One consumer group: its lag in messages and in seconds, Burrow's verdict, and its bad partitions.",
     variables=group_variables(several=False),
     rows=[
         Row("Now", _NOW, height=4),
         Row("Verdicts", [(24, _STATUS)], height=4),
         Row("Lag", _LAG),
         Row("Partitions", _PARTITIONS),
-        Row("Topics and partitions one by one (settings of their own)", _LISTED, folded=True),
-        Row("Seen by Kafka itself (with watch)", _WATCHED, folded=True),
+        Row("Lag and status of each topic and partition (only with extra settings)", _LISTED, folded=True),
+        Row("Data from Kafka itself (only with watch)", _WATCHED, folded=True),
     ],
     annotations=[
         annotation(
@@ -318,7 +318,7 @@ ONE_GROUP: Json = board(
             by_group("incident_start_timestamp_seconds"),
             BAD,
             "Incident",
-            "Burrow judged {{consumer}} worse than OK for as long as this lasts.",
+            "The status of {{consumer}} is worse than OK during this incident.",
         ),
         annotation(
             "Alerts",

@@ -1,4 +1,4 @@
-"""Defines what the dashboards share: how a group is selected, linked to and named."""
+"""Defines what the dashboards share: the variables that select a group, links to a group, and queries by group."""
 
 from tools.dashboards.panels import Json, Query, label_values
 
@@ -7,12 +7,12 @@ GROUP = 'cluster="$cluster", consumer="$consumer"'
 LAG_LIMIT_SECONDS = 300
 """The default of ``lagSeconds`` of the alerts."""
 
-# A group without a verdict may still have a lag, from a bridged tool.
+# A group without a verdict can still have a lag from another tool, by bridging rules.
 _KNOWN = '{__name__=~"karrot_consumer_last_event_timestamp_seconds|karrot_consumer_lag"'
 
 
 def per_group(metric: str, more: str = "") -> str:
-    """Return a query for the metric of each selected group: one series per group for any number of scrapes."""
+    """Return a query for the metric of each selected group. Each group has one series, even if it is scraped twice."""
     return f"max by (cluster, consumer) (karrot_consumer_{metric}{{{GROUPS}{more}}})"
 
 
@@ -22,19 +22,19 @@ def by_group(metric: str, more: str = "") -> str:
 
 
 def of_those(expr: str, worst: str) -> Query:
-    """Return a query for an expression of only the groups that are at the top by another one, each by its name."""
+    """Return a query for ``expr``, only of the groups in ``worst``. The series are named after the groups."""
     return Query(f"{expr}\nand on (cluster, consumer)\n{worst}", "{{consumer}} ({{cluster}})")
 
 
 def group_link(cluster: str, consumer: str) -> Json:
-    """Return a link to the dashboard of one group; the arguments are Grafana's variables for its cluster and name."""
+    """Return a link to the dashboard of one group. The arguments are the Grafana variables of its cluster and name."""
     chosen = f"var-cluster=${{{cluster}:percentencode}}&var-consumer=${{{consumer}:percentencode}}"
     url = f"/d/karrot-group?${{datasource:queryparam}}&{chosen}&${{__url_time_range}}"
     return {"title": "This group", "url": url, "targetBlank": False}
 
 
 def group_variables(*, several: bool) -> list[Json]:
-    """Return the variables for a cluster and its groups: any number of groups, or one."""
+    """Return the variables for the cluster and the group. With ``several``, users can select several values."""
     on = f'{_KNOWN}, cluster{"=~" if several else "="}"$cluster"}}'
     return [
         label_values("cluster", "Cluster", f"label_values({_KNOWN}}}, cluster)", several=several),

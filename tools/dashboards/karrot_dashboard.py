@@ -1,4 +1,4 @@
-"""Builds the dashboard of Karrot itself: whether the other dashboards can be trusted."""
+"""Builds the dashboard of Karrot itself. It shows whether you can trust the other dashboards."""
 
 from tools.dashboards.karrot_queries import SELF, each_one, in_each_step, of_those_counted, per_second, percentile
 from tools.dashboards.panels import (
@@ -23,7 +23,7 @@ _NOW = [
         4,
         stat(
             "Version",
-            "The running versions. If there are two for longer than a rollout, the rollout hangs.",
+            "The running versions. If two versions run for longer than a rollout takes, the rollout hangs.",
             Query(f"count by (version, instance) (karrot_build_info{{{SELF}}})", "{{version}}"),
             unit="none",
             text="name",
@@ -32,9 +32,9 @@ _NOW = [
     (
         4,
         stat(
-            "Log can be written",
-            "Whether the worker that answered could commit its last event. If not, Burrow gets the answer "
-            "503 and verdicts are lost. Check the disk, then the runbook KarrotLogNotWritable.",
+            "Event log writable",
+            "Whether the worker that answered the scrape could commit its last event. If it could not, Burrow gets "
+            "the answer 503 and verdicts are lost. Check the disk, then see the runbook KarrotLogNotWritable.",
             Query(f"min by (instance) (min_over_time(karrot_log_writable{{{SELF}}}[2m]))", "{{instance}}"),
             unit="none",
             mappings=names_of({0: ("no", BAD), 1: ("yes", GOOD)}),
@@ -43,9 +43,9 @@ _NOW = [
     (
         4,
         stat(
-            "Burrow is silent for",
-            "Time since the last webhook about each cluster. Above three send-intervals, check that Burrow "
-            "runs and that its notifier is on.",
+            "Silence of Burrow",
+            "Time since the last webhook about each cluster. If the time is above three send-intervals, check that "
+            "Burrow runs and that its notifier is on.",
             Query(
                 f"time() - max by (cluster) (karrot_last_event_timestamp_seconds{{{SELF}}})",
                 "{{cluster}}",
@@ -60,7 +60,7 @@ _NOW = [
         4,
         stat(
             "Events refused",
-            "Refused events in the shown time. The panels below show the codes; the page /rejects shows the bodies.",
+            "Refused events in the shown time. A panel below shows the codes. The page /rejects shows the bodies.",
             f"sum(max by (instance, code) (increase(karrot_events_rejected_total{{{SELF}}}[$__range])))",
             thresholds=above((1, WATCH_OUT), (100, BAD)),
             decimals=0,
@@ -70,7 +70,7 @@ _NOW = [
         4,
         stat(
             "Reporters behind",
-            "Age of the oldest event in a reporter's backlog, for the reporter that is furthest behind.",
+            "Age of the oldest event in the backlog of the reporter that is furthest behind.",
             f"max(karrot_reporter_backlog_age_seconds{{{SELF}}})",
             unit="s",
             thresholds=above((60, WATCH_OUT), (300, BAD)),
@@ -92,7 +92,7 @@ _INTAKE = [
         8,
         lines(
             "Events stored",
-            "Events by source: Burrow's webhook, its REST API, or Kafka itself.",
+            "Events by source: Burrow's webhook, Burrow's REST API, or Kafka itself.",
             per_second("events_accepted_total", "source"),
             unit="ops",
         ),
@@ -101,8 +101,8 @@ _INTAKE = [
         8,
         lines(
             "Verdicts by kind",
-            "If there are incidents but no observations for an hour, the notifier's threshold is 2 and "
-            "healthy groups are never posted. Set it to 1.",
+            "If there are incidents but no observations for an hour, the notifier's threshold is 2. Burrow then "
+            "never posts healthy groups. Set the threshold to 1.",
             per_second("webhook_events_total", "kind"),
             unit="ops",
         ),
@@ -111,7 +111,7 @@ _INTAKE = [
         8,
         lines(
             "Events refused",
-            "Refused events by code; docs/reference/codes.md explains the codes. Burrow never sends an event "
+            "Refused events by code. docs/reference/codes.md explains the codes. Burrow never sends a refused event "
             "again. No data means that no event was refused.",
             of_those_counted(per_second("events_rejected_total", "code"), "events_rejected_total", "code"),
             unit="ops",
@@ -120,10 +120,10 @@ _INTAKE = [
     (
         12,
         lines(
-            "Time to take an event",
-            "Time from an event's body to its durable commit. During this time Burrow holds its locks; it "
-            "gives up after 5 s. Causes of slow commits are the disk, or a CPU limit while Burrow posts all "
-            "groups at once.",
+            "Time to store an event",
+            "Time from the receipt of an event's body to the event's durable commit. During this time, Burrow holds "
+            "its locks. Burrow gives up after 5 s. Commits are slow because of the disk, or because of a CPU limit "
+            "while Burrow posts all groups at once.",
             percentile(0.5),
             percentile(0.99),
             unit="s",
@@ -132,8 +132,8 @@ _INTAKE = [
     (
         12,
         lines(
-            "Time of a scrape",
-            "Time that Prometheus waited for /metrics. If it is near the scrape_timeout, export fewer groups "
+            "Duration of a scrape",
+            "Time that Prometheus waited for /metrics. If the time is near the scrape_timeout, export fewer groups "
             "(KARROT_EXCLUDE_CONSUMERS) or no partition metrics.",
             Query(f"max by (instance) (scrape_duration_seconds{{{SELF}}})", "{{instance}}"),
             unit="s",
@@ -145,9 +145,9 @@ _BURROW = [
     (
         8,
         lines(
-            "Since Burrow was heard",
-            "Time since the last webhook of each cluster. A sawtooth as high as the notifier's send-interval "
-            "is normal.",
+            "Time since the last webhook",
+            "Time since the last webhook about each cluster. Normally, the line rises to the notifier's send-interval "
+            "and then falls to 0, again and again.",
             Query(
                 f"time() - (max by (cluster) (karrot_last_event_timestamp_seconds{{{SELF}}}) > 0)",
                 "{{cluster}}",
@@ -160,8 +160,8 @@ _BURROW = [
         8,
         lines(
             "Burrow's own lag",
-            "Commits in __consumer_offsets that Burrow has not read. All other lags are out of date by these "
-            "commits. Give Burrow more CPU, or let it watch fewer groups.",
+            "Commits in __consumer_offsets that Burrow has not read. The lags of other groups do not include these "
+            "commits yet. If the lag stays, give Burrow more CPU, or let it watch fewer groups.",
             Query(f"max by (cluster) (karrot_burrow_self_lag{{{SELF}}})", "{{cluster}}"),
         ),
     ),
@@ -169,8 +169,8 @@ _BURROW = [
         8,
         lines(
             "Groups with series",
-            "Groups with series, and the groups removed within each step: expired after silence, or over "
-            "KARROT_MAX_CONSUMERS.",
+            "Groups with series, and the groups that lost their series within each step. A group expires after "
+            "silence, or is dropped because there are more than KARROT_MAX_CONSUMERS groups.",
             Query(each_one("consumers"), "groups {{instance}}"),
             in_each_step("consumers_expired_total", legend="expired {{instance}}"),
             in_each_step("series_dropped_total", legend="dropped {{instance}}"),
@@ -182,9 +182,9 @@ _REPORTERS = [
     (
         8,
         lines(
-            "Handed to reporters",
-            "Events per second for each reporter. A reporter that gets none while others do is stuck; the "
-            "page /reporters shows its last error.",
+            "Events handed to reporters",
+            "Events per second for each reporter. A reporter is stuck if it gets no events while other reporters get "
+            "events. The page /reporters shows its last error.",
             per_second("reporter_events_count_total", "reporter"),
             unit="ops",
         ),
@@ -194,7 +194,7 @@ _REPORTERS = [
         lines(
             "Age of the backlog",
             "Age of the oldest event in each reporter's backlog. A growing backlog of one reporter does not "
-            "delay the others.",
+            "delay other reporters.",
             Query(each_one("reporter_backlog_age_seconds", "reporter"), "{{reporter}} {{instance}}"),
             unit="s",
             limit=300,
@@ -204,7 +204,7 @@ _REPORTERS = [
         8,
         lines(
             "Failed and dropped",
-            "Failed reports are tried again; dropped events are not. The reason shows the cause.",
+            "Karrot repeats a failed report, but not a dropped event. The reason shows the cause.",
             in_each_step("reporter_failures_total", "reporter", "reason", legend="{{reporter}} failed: {{reason}}"),
             in_each_step("reporter_dropped_total", "reporter", "reason", legend="{{reporter}} dropped: {{reason}}"),
             bars=True,
@@ -215,17 +215,17 @@ _REPORTERS = [
         8,
         lines(
             "Backlog",
-            "Events in the log that each reporter has not handled yet. Events that leave the log before that "
-            "are dropped.",
+            "Events in the log that each reporter has not handled yet. If the log deletes an event first, the "
+            "event counts as dropped.",
             Query(each_one("reporter_backlog_events", "reporter"), "{{reporter}} {{instance}}"),
         ),
     ),
     (
         8,
         lines(
-            "Calls of CloudWatch",
-            "PutMetricData calls by status. 400: refused for good. 403: missing permission. error: no "
-            "answer. docs/cloudwatch.md lists all of them.",
+            "Calls to CloudWatch",
+            "PutMetricData calls by status. 400: CloudWatch refused the data for good. 403: a permission is missing. "
+            "error: there was no answer. docs/cloudwatch.md lists all statuses.",
             per_second("reporter_cloudwatch_api_count_total", "status"),
             unit="reqps",
         ),
@@ -246,7 +246,7 @@ _LOG = [
         8,
         lines(
             "Size of the log",
-            "KARROT_MAX_LOG_BYTES limits the size. If the write-ahead log is far above 4 MB, a program holds "
+            "KARROT_MAX_LOG_BYTES limits the size. If the write-ahead log is far larger than 4 MB, a program keeps "
             "the database open.",
             Query(each_one("log_size_bytes"), "log {{instance}}"),
             Query(each_one("log_wal_bytes"), "write-ahead log {{instance}}"),
@@ -257,7 +257,7 @@ _LOG = [
         8,
         lines(
             "Events in the log",
-            "KARROT_RETENTION and KARROT_MAX_LOG_BYTES limit the number; the oldest events are deleted first.",
+            "KARROT_RETENTION and KARROT_MAX_LOG_BYTES limit the number. The oldest events are deleted first.",
             Query(each_one("log_events"), "events {{instance}}"),
         ),
     ),
@@ -265,7 +265,7 @@ _LOG = [
         8,
         lines(
             "Pruned and damaged",
-            "Pruning is normal housekeeping; if it fails, Karrot's own log has the reason. If the log was "
+            "Pruning is normal housekeeping. If it fails, Karrot's log output has the reason. If the event log was "
             "ever damaged or replaced, check the disk and see the runbook KarrotLogDamaged. Log ends are dropped "
             "if a topic was created again or KARROT_LOG_END_MAX_BYTES is reached.",
             in_each_step("log_pruned_total", legend="pruned {{instance}}"),
@@ -283,8 +283,8 @@ _OTHER_ROADS = [
         8,
         lines(
             "Resync: passes",
-            "Passes over Burrow's REST API by outcome (KARROT_BURROW_URL). If they fail, check the URL and "
-            "that Burrow answers.",
+            "Passes in which Karrot reads all groups from Burrow's REST API (KARROT_BURROW_URL), by outcome. If passes "
+            "fail, check the URL and that Burrow answers.",
             in_each_step("resync_runs_total", "outcome"),
             bars=True,
             stacked=True,
@@ -294,7 +294,7 @@ _OTHER_ROADS = [
         8,
         lines(
             "Resync: groups",
-            "Groups in these passes by outcome. unavailable: Burrow has no answer about the group yet.",
+            "Groups in the passes of resync, by outcome. unavailable: Burrow has no answer about the group yet.",
             in_each_step("resync_groups_total", "outcome"),
             bars=True,
             stacked=True,
@@ -304,8 +304,8 @@ _OTHER_ROADS = [
         8,
         lines(
             "Watch: age of the last poll",
-            "Time since the last poll of all groups in Kafka (KARROT_WATCH_BOOTSTRAP). If it grows, check "
-            "the brokers and the permissions; see the runbook KarrotWatchSilent.",
+            "Time since the last poll of all groups in Kafka (KARROT_WATCH_BOOTSTRAP). If the time grows, check "
+            "the brokers and the permissions, as in the runbook KarrotWatchSilent.",
             Query(
                 f"time() - (max by (cluster) (karrot_watch_last_poll_timestamp_seconds{{{SELF}}}) > 0)",
                 "{{cluster}}",
@@ -317,8 +317,8 @@ _OTHER_ROADS = [
     (
         12,
         lines(
-            "Watch: time of a poll",
-            "Time of one poll. If it is near KARROT_WATCH_INTERVAL, there are too many groups for one poll: "
+            "Watch: duration of a poll",
+            "Duration of one poll. If it is near KARROT_WATCH_INTERVAL, there are too many groups for the interval: "
             "increase the interval.",
             Query(f"max by (cluster) (karrot_watch_poll_seconds{{{SELF}}})", "{{cluster}}"),
             unit="s",
@@ -328,7 +328,7 @@ _OTHER_ROADS = [
         12,
         lines(
             "Watch: failures",
-            "Groups, partitions and clusters that Kafka could not describe, by Kafka's name of the error.",
+            "Groups, partitions and clusters that Kafka could not describe, by Kafka's name for the error.",
             in_each_step("watch_failures_total", "reason"),
             bars=True,
             stacked=True,
@@ -338,7 +338,7 @@ _OTHER_ROADS = [
         12,
         lines(
             "Archive: segments",
-            "Written segments, and segments deleted because of their age or the total size.",
+            "Segments that were written, and segments that were deleted because of their age or the total size.",
             in_each_step("reporter_archive_segments_total", "outcome"),
             bars=True,
             stacked=True,
@@ -369,7 +369,7 @@ ITSELF: Json = board(
         Row("Burrow", _BURROW),
         Row("Events out", _REPORTERS),
         Row("Event log", _LOG),
-        Row("Resync, watch and archive (where they are on)", _OTHER_ROADS, folded=True),
+        Row("Resync, watch and archive (if they are on)", _OTHER_ROADS, folded=True),
     ],
     annotations=[
         annotation(

@@ -1,4 +1,4 @@
-"""Queries Karrot's own metrics, over every selected Karrot."""
+"""Makes the queries for Karrot's own metrics, over every selected Karrot."""
 
 from tools.dashboards.panels import Query
 
@@ -6,7 +6,7 @@ SELF = 'job=~"$job", instance=~"$instance"'
 
 
 def each_one(metric: str, *labels: str) -> str:
-    """Return a query for the metric of every selected Karrot; counters of unrelated Karrots are never summed."""
+    """Return a query for the metric, with a series for every selected Karrot. Karrots are not added together."""
     return f"max by ({', '.join(('instance', *labels))}) (karrot_{metric}{{{SELF}}})"
 
 
@@ -16,7 +16,7 @@ def per_second(metric: str, *labels: str) -> Query:
 
 
 def in_each_step(metric: str, *labels: str, legend: str = "") -> Query:
-    """Return a query for a counter's growth within each step; ``legend`` replaces the names from the labels."""
+    """Return a query for a counter's growth within each step. ``legend`` replaces the names from the labels."""
     counted = _counted("increase", metric, labels, "$__interval")
     return counted._replace(legend=legend) if legend else counted
 
@@ -28,7 +28,7 @@ def _counted(function: str, metric: str, labels: tuple[str, ...], window: str) -
 
 
 def of_those_counted(query: Query, metric: str, label: str) -> Query:
-    """Return a query without series that did not change in the shown time, because most codes never occur."""
+    """Return the query without the series that did not change in the shown time, because most codes never occur."""
     moved = f"max by (instance, {label}) (increase(karrot_{metric}{{{SELF}}}[$__range] @ end())) > 0"
     return query._replace(expr=f"{query.expr}\nand on (instance, {label})\n{moved}")
 

@@ -1,4 +1,4 @@
-"""Builds the dashboard of all groups: which is worst, since when, and whether it improves."""
+"""Builds the dashboard of all groups: which groups are worst, since when, and whether they improve."""
 
 from tools.dashboards.group_queries import GROUPS, LAG_LIMIT_SECONDS, group_link, group_variables, of_those, per_group
 from tools.dashboards.panels import (
@@ -25,14 +25,14 @@ from tools.dashboards.panels import (
 
 _LINK = group_link("__data.fields.Cluster", "__data.fields.Group")
 _SERIES_LINK = group_link("__field.labels.cluster", "__field.labels.consumer")
-# Status first, lag next; a group with an unknown lag still has a status.
+# Order by status, then by lag. A group with an unknown lag counts as a group without lag.
 _WORST_NOW = f"topk($rows, 1e12 * {per_group('status_code')} + ({per_group('lag')} or 0 * {per_group('status_code')}))"
 _IN_ERROR, _IN_WARNING = (per_group("status", f', status="{status}"') for status in ("ERR", "WARN"))
 _COLOURED = {"custom__cellOptions": {"type": "color-text"}}
 
 
 def _most(metric: str, over: str = "max_over_time") -> str:
-    """Return a query for the groups that were worst over the whole shown time, so that lines do not come and go."""
+    """Return a query for the groups that were worst over the whole shown time, so that no line begins or ends early."""
     return f"topk($top, max by (cluster, consumer) ({over}(karrot_consumer_{metric}{{{GROUPS}}}[$__range] @ end())))"
 
 
@@ -45,7 +45,7 @@ _NOW = [
         4,
         stat(
             "Groups in error",
-            "Groups with status ERR: a partition is stopped, stalled or rewound. They are at the top of the table.",
+            "Groups with status ERR: a partition is stopped, stalled or rewound. The table lists these groups first.",
             f"sum({_IN_ERROR})",
             thresholds=above((1, BAD)),
         ),
@@ -63,16 +63,16 @@ _NOW = [
         4,
         stat(
             "Groups",
-            "Groups with recent verdicts. If some are missing, check that the notifier's threshold is 1. "
-            "With 2, Burrow's default, healthy groups are never posted.",
+            "Groups with recent verdicts. If some groups are missing, check that the notifier's threshold is 1. "
+            "With 2, Burrow's default, Burrow never posts healthy groups.",
             f"count({per_group('last_event_timestamp_seconds')})",
         ),
     ),
     (
         4,
         stat(
-            "Longest lag in time",
-            "The longest lag in time of all groups. Red from 5 minutes, the threshold of the alert "
+            "Largest lag in seconds",
+            "The largest lag in seconds of all groups. The number is red from 5 minutes, the threshold of the alert "
             "KarrotConsumerLagGrowing.",
             f"max({per_group('lag_seconds')})",
             unit="s",
@@ -83,16 +83,16 @@ _NOW = [
         4,
         stat(
             "Lag of all groups",
-            "Unread messages of all selected groups. The lag in time shows how serious this is.",
+            "Unread messages of all selected groups. The lag in seconds shows how serious this is.",
             f"sum({per_group('lag')})",
         ),
     ),
     (
         4,
         stat(
-            "Since last heard",
-            "Time since the last event of each cluster, from Burrow, or from Kafka itself if Karrot watches "
-            "it. While this grows, all numbers here are old: run karrot doctor.",
+            "Time since the last event",
+            "Time since the last event of each cluster, from Burrow or from Karrot's watch of Kafka. If the time "
+            "grows, all numbers on this dashboard are old: run karrot doctor.",
             Query(
                 "time() - max by (cluster) "
                 '({__name__=~"karrot_last_event_timestamp_seconds|karrot_watch_last_poll_timestamp_seconds", '
@@ -109,9 +109,9 @@ _NOW = [
 
 _TABLE = table(
     "Worst groups now",
-    "Groups in ERR first, then WARN, then by lag in time. Click a group's name to open its "
-    "dashboard. If the change in 1 h is above 0, the group falls further behind. If there is no "
-    "catch-up time, the group never catches up at current rates.",
+    "Groups in ERR come first, then groups in WARN, then groups with the largest lag in seconds. Click a group's name "
+    "to open its dashboard. If the change in 1 h is above 0, the group falls further behind. A group with lag and "
+    "without a catch-up time never catches up at current rates.",
     [
         _column(
             "Status",
@@ -122,7 +122,7 @@ _TABLE = table(
             custom__width=80,
         ),
         _column(
-            "Lag in time",
+            "Lag in seconds",
             per_group("lag_seconds"),
             "s",
             thresholds=above((60, WATCH_OUT), (LAG_LIMIT_SECONDS, BAD), below=OFF),
@@ -137,7 +137,7 @@ _TABLE = table(
             thresholds=above((-1, OFF), (1, WATCH_OUT), below=GOOD),
             **_COLOURED,
         ),
-        _column("Caught up in", per_group("catch_up_seconds"), "s"),
+        _column("Catch-up time", per_group("catch_up_seconds"), "s"),
         _column(
             "Bad partitions",
             "sum by (cluster, consumer) (max by (cluster, consumer, status) "
@@ -146,24 +146,24 @@ _TABLE = table(
             thresholds=above((1, WATCH_OUT), below=OFF),
             **_COLOURED,
         ),
-        _column("In incident for", f"time() - {per_group('incident_start_timestamp_seconds')}", "s"),
+        _column("Length of the incident", f"time() - {per_group('incident_start_timestamp_seconds')}", "s"),
         _column("Last verdict", f"1000 * {per_group('last_event_timestamp_seconds')}", "dateTimeFromNow"),
     ],
     {
         "cluster": Column("Cluster", "", {}),
         "consumer": Column("Group", "", {"links": [_LINK], "custom__minWidth": 200}),
     },
-    sort=["Status", "Lag in time"],
+    sort=["Status", "Lag in seconds"],
 )
 
 _COURSE = [
     (
         12,
         lines(
-            "Lag in time, worst groups",
-            "Time since the newest consumed message was written, for the groups with the longest lag in the "
-            "shown time. If it rises as fast as the clock, the group consumes nothing. The dashed line is "
-            "the alert's threshold of 5 minutes.",
+            "Lag in seconds, worst groups",
+            "Age of the oldest unread message, for the groups with the largest age in the shown time. If the age "
+            "rises as fast as the clock, the group consumes nothing. The dashed line is the alert's threshold of 5 "
+            "minutes.",
             of_those(per_group("lag_seconds"), _most("lag_seconds")),
             unit="s",
             limit=LAG_LIMIT_SECONDS,
@@ -174,8 +174,8 @@ _COURSE = [
         12,
         lines(
             "Lag, worst groups",
-            "Unread messages of the groups that had most in the shown time. A busy group may have many and "
-            "still be on time, so compare with the lag in time.",
+            "Unread messages of the groups with the most unread messages in the shown time. A busy group can have "
+            "many unread messages and still be on time, so compare with the lag in seconds.",
             of_those(per_group("lag"), _most("lag")),
             links=[_SERIES_LINK],
         ),
@@ -183,9 +183,9 @@ _COURSE = [
 ]
 
 _STATUSES = timeline(
-    "Status, most troubled groups",
-    "Burrow's verdicts on the groups that were not OK for the longest time. A gap means that no "
-    "verdict arrived. Several groups that turn red at once have a common cause: a broker, a topic, a "
+    "Status, groups with the longest time not OK",
+    "Burrow's verdicts on the groups that were not OK for the longest time. A gap means that no verdict arrived. If "
+    "several groups turn red at the same time, they have a common cause, such as a broker, a topic or a "
     "deployment.",
     of_those(per_group("status_code"), _most("status_code", "avg_over_time")),
     STATUS_NAMES,
@@ -215,9 +215,9 @@ _CLUSTERS = [
     (
         8,
         lines(
-            "Incidents begun",
-            "Incidents that began within each step, by cluster. If a few groups have many short incidents, "
-            "they flap; see the table in the runbook of KarrotConsumerFlapping.",
+            "New incidents",
+            "Incidents that began within each step, by cluster. A group with many short incidents flaps: see the "
+            "table in the runbook of KarrotConsumerFlapping.",
             Query(
                 "sum by (cluster) (max by (cluster, consumer) "
                 f"(increase(karrot_consumer_incidents_total{{{GROUPS}}}[$__interval])))",
@@ -232,7 +232,7 @@ _CLUSTERS = [
 OVERVIEW: Json = board(
     "karrot-overview",
     "Karrot / Overview",
-    "The worst consumer groups, since when, and whether they improve. Click a name to open the group's own dashboard.",
+    "Which consumer groups are worst, since when, and whether they improve. Click a group to open its dashboard.",
     variables=[
         *group_variables(several=True),
         choice("rows", "Rows", (50, 100, 250, 1000), 100),
@@ -240,10 +240,10 @@ OVERVIEW: Json = board(
     ],
     rows=[
         Row("Now", _NOW, height=4),
-        Row("Who is behind", [(24, _TABLE)], height=12),
-        Row("How it went", _COURSE, height=9),
+        Row("Worst groups", [(24, _TABLE)], height=12),
+        Row("Lag of the worst groups over time", _COURSE, height=9),
         Row("Verdicts", [(24, _STATUSES)], height=9),
-        Row("All groups together", _CLUSTERS),
+        Row("All groups", _CLUSTERS),
     ],
     annotations=[
         annotation(

@@ -1,4 +1,4 @@
-"""Builds the parts of a Grafana dashboard, in its classic JSON (schema 39: Grafana 10 reads it, newer ones convert it).
+"""Builds the parts of a Grafana dashboard, in the classic JSON of schema 39. Grafana 10 and newer can read it.
 
 Each function returns one panel without its position; `board` positions and numbers the panels.
 """
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 GOOD, WATCH_OUT, BAD, OFF = "green", "orange", "red", "text"
 STATUS_NAMES = {1: ("OK", GOOD), 2: ("WARN", WATCH_OUT), 3: ("ERR", BAD)}
 NEVER = [{"type": "range", "options": {"from": 1e9, "to": None, "result": {"text": "never", "color": BAD}}}]
-"""The text in place of the seconds since a time that never was: its timestamp is 0."""
+"""The mapping that shows a text in place of the seconds since an event that never occurred (its timestamp is 0)."""
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH = 24
 
@@ -24,7 +24,7 @@ class Query(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A heading and its panels, each with its width; a folded row sends no query until it is opened."""
+    """A heading and its panels, each with its width. A folded row sends no query until the user opens it."""
 
     title: str
     panels: Sequence[tuple[int, Json]]
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of a table: a query with one sample per row, and its format in Grafana."""
+    """A column of a table: a query with one sample per row, and the column's format in Grafana."""
 
     title: str
     expr: str
@@ -41,13 +41,13 @@ class Column(NamedTuple):
 
 
 def above(*steps: tuple[float, str], below: str = GOOD) -> Json:
-    """Return colours by value: each value has the colour of the last bound that it reaches."""
+    """Return colours by value. Each value has the colour of the highest bound that it reaches."""
     bounds = [{"color": below, "value": None}, *({"color": colour, "value": value} for value, colour in steps)]
     return {"mode": "absolute", "steps": bounds}
 
 
 def names_of(names: Mapping[int, tuple[str, str]]) -> list[Json]:
-    """Return words and colours in place of numbers."""
+    """Return the mapping that shows a word and a colour in place of each number."""
     options = {str(value): {"text": text, "color": colour} for value, (text, colour) in names.items()}
     return [{"type": "value", "options": options}]
 
@@ -62,7 +62,7 @@ def stat(
     text: str = "value",
     **field: Any,
 ) -> Json:
-    """Return a panel with one number, or one per series, of the present only, so that ended series are not shown."""
+    """Return a panel with the present number of each series. Series that have ended are not shown."""
     return _panel("stat", title, description, [_target(_query(query), instant=True)]) | {
         "fieldConfig": _fields(unit, thresholds, decimals=field.pop("decimals", None), **field),
         "options": {
@@ -93,7 +93,7 @@ def lines(
 ) -> Json:
     """Return a chart of series over time. A gap stays a gap.
 
-    ``limit`` is drawn as a dashed line, ``colours`` are by a series' name, ``names`` replace numbers.
+    ``limit`` is drawn as a dashed line. ``colours`` has colours by the name of a series. ``names`` replace numbers.
     """
     custom = {
         "drawStyle": "bars" if bars else "line",
@@ -114,7 +114,7 @@ def lines(
     fields["overrides"] += [
         _override(str(value), displayName=text, color=_fixed(colour)) for value, (text, colour) in (names or {}).items()
     ]
-    # For an increase within each step: a step shorter than two scrapes would have no value.
+    # An increase within a step has no value if the step is shorter than two scrapes.
     steps = {"interval": "2m"} if any("$__interval]" in query.expr for query in queries) else {}
     return _panel("timeseries", title, description, [_target(query) for query in queries]) | {
         **steps,
@@ -136,7 +136,7 @@ def lines(
 def timeline(
     title: str, description: str, query: Query, names: Mapping[int, tuple[str, str]], links: Sequence[Json] = ()
 ) -> Json:
-    """Return a panel with a band per series that changes its colour with the value."""
+    """Return a panel with a band for each series. The band's colour shows the value."""
     fields = _fields("none", above(below=OFF), mappings=names_of(names), custom={"fillOpacity": 80, "lineWidth": 0})
     fields["defaults"] |= {"links": list(links)} if links else {}
     return _panel("state-timeline", title, description, [_target(query)]) | {
@@ -156,9 +156,9 @@ def timeline(
 def table(
     title: str, description: str, columns: Sequence[Column], labels: Mapping[str, Column], sort: Iterable[str]
 ) -> Json:
-    """Return a table with a row per combination of ``labels``, which are columns too.
+    """Return a table with a row for each combination of ``labels``. The labels are columns too.
 
-    ``sort`` names columns, the largest value first.
+    ``sort`` names the columns to sort by. The largest value comes first.
     """
     letters = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", columns, strict=False))
     targets = [_target(Query(each.expr), instant=True, ref=letter) for letter, each in letters.items()]
@@ -220,7 +220,7 @@ def choice(name: str, title: str, values: Sequence[int], chosen: int) -> Json:
 
 
 def annotation(name: str, expr: str, colour: str, title: str, text: str, *, value_is_time: bool = False) -> Json:
-    """Return marks on every chart: at each sample of the query, or at the time (in milliseconds) in its value."""
+    """Return marks on every chart, at each sample of the query. With ``value_is_time``, a value is the mark's time."""
     return {
         "name": name,
         "datasource": _SOURCE,
@@ -246,7 +246,7 @@ def board(
     annotations: Sequence[Json],
     hours: int,
 ) -> Json:
-    """Return the whole dashboard, with a menu of the others."""
+    """Return the whole dashboard, with a menu of the other dashboards."""
     return {
         "uid": uid,
         "title": title,
@@ -280,7 +280,7 @@ def board(
 
 
 def _laid_out(rows: Sequence[Row]) -> list[Json]:
-    """Return all panels with their positions; panels of a folded row are inside the row."""
+    """Return all panels with their positions. The panels of a folded row are inside the row."""
     placed: list[Json] = []
     top, number = 0, 1
     for row in rows:

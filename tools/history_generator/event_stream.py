@@ -15,11 +15,11 @@ from tools.history_generator.history_scenario import DAY, MINUTE_SPEED, consumer
 MINUTE_MS: Final = 60_000
 _RESYNC_MINUTES = 10
 _FAILOVER = ("prod-us", 11 * 60)
-"""The minute at which another Burrow takes over while a group stalls, so that its incident gets another id."""
+"""The minute at which another Burrow takes over while a group stalls. The group's incident then gets another id."""
 _SETTINGS = BurrowSettings(
     NotifierSettings(threshold=Status.OK, interval=1, send_interval=0.5, send_close=True), group_refresh=1
 )
-"""One verdict per minute on every group; the other figures are minutes too."""
+"""Burrow gives one verdict per minute on every group. The other numbers are minutes too."""
 
 
 def events(cluster: str, *, start_ms: int, groups: int, days: int, seed: int) -> Iterator[tuple[LagEvent, bytes]]:
@@ -40,7 +40,7 @@ def events(cluster: str, *, start_ms: int, groups: int, days: int, seed: int) ->
 
 @dataclass(frozen=True, slots=True)
 class _Burrow:
-    """One Burrow, which evaluates groups with planted incidents by its rules; other groups use a shortcut."""
+    """One Burrow. Groups with planted incidents use `FakeBurrow`. All other groups use the faster `HealthyGroup`."""
 
     cluster: str
     start_ms: int
@@ -90,7 +90,7 @@ class _Burrow:
 
 @dataclass(slots=True)
 class _Resync:
-    """Lists the groups, optionally reads each one, and reports groups that two lists lack."""
+    """Lists the groups, reads each group if asked, and reports groups that are missing in two lists."""
 
     burrow: _Burrow
     cluster: str

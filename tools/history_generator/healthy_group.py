@@ -1,7 +1,7 @@
 """Simulates a healthy consumer group and Burrow's verdicts on it, which are almost always OK.
 
-`FakeBurrow` gives the same verdicts on such a group but takes several times as long. This class does without Burrow's
-storage, and applies the rules only where the verdict may differ from OK. Times are simulated seconds.
+`FakeBurrow` gives the same verdicts on such a group but takes several times as long. `HealthyGroup` does not use
+Burrow's storage, and applies the rules only if the verdict can differ from OK. Times are simulated seconds.
 """
 
 from collections import deque
@@ -21,10 +21,10 @@ _NOBODY = SimulatedOwner("", 0, "", "")
 
 
 class HealthyGroup:
-    """A group of one topic that is never deleted, reads faster than the topic is written and always commits.
+    """A group that is never deleted, reads one topic faster than producers write to it, and always commits.
 
-    Such a group never stops or rewinds, and each of its windows is full. So it is OK unless it was behind at each of
-    its last ten commits. ``random`` is Burrow's; ``start_ms`` and ``speed`` are as in `FakeBurrow`.
+    Such a group never stops or rewinds, and each of its windows is full. So it is worse than OK only if it was behind
+    at each of its last ten commits. ``random`` is Burrow's. `FakeBurrow` explains ``start_ms`` and ``speed``.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class HealthyGroup:
         self._notified = NotifiedGroup()
 
     def verdict(self, at: float, *, show_all: bool = False) -> LagEvent:
-        """Return the verdict at a time not before the last one, with the bad partitions or with all."""
+        """Return the verdict at a time, with the bad partitions or with all. Later calls need later or equal times."""
         self._run_until(at)
         now_ms = self._wall_ms(at)
         if max(self._behind) >= DEFAULT_INTERVALS:

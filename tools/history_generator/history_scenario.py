@@ -1,6 +1,6 @@
 """Defines the scenario of a history: healthy groups with daily traffic, and planted incidents.
 
-A simulated second of `karrot.demo.simulated_kafka` is a minute here: rates are messages per minute, phases are minutes.
+A simulated second of `karrot.demo.simulated_kafka` is a minute here. So rates are per minute, and phases are minutes.
 """
 
 import math
@@ -17,7 +17,7 @@ DAY: Final = 1440
 """Minutes."""
 
 MINUTE_SPEED: Final = 1 / 60
-"""The speed of a fake Burrow for which a simulated second takes a minute."""
+"""With this speed of a fake Burrow, a simulated second takes a minute."""
 
 _FOREVER = 1_000_000
 _TURN = 2 * math.pi / DAY
@@ -77,7 +77,7 @@ _PLAN = (
     _Row(1, 6, "a consumer stalls", 6, "21:00", 200),
     _Row(1, 8, "stopped", 2, "19:20", 75),
 )
-"""The last but one lasts beyond the week, so its incident is open at the end."""
+"""The problem in the second to last row lasts beyond the week, so its incident is open at the end."""
 
 _PHASES: Mapping[str, Callable[[int], tuple[Phase, ...]]] = {
     "a consumer stalls": lambda minutes: (Phase(minutes, pace=0),),
@@ -87,7 +87,7 @@ _PHASES: Mapping[str, Callable[[int], tuple[Phase, ...]]] = {
     "rewound": lambda minutes: (Phase(minutes, pace=2.2, goes_back=minutes),),
     "stalled and deleted": lambda minutes: (Phase(minutes, pace=0), Phase(4 * minutes, exists=False)),
 }
-"""The effect of each cause on a group; other causes act only through the traffic."""
+"""The effect of each cause on a group's phases. All other causes change only the traffic."""
 
 _AFFLICTS = {"a consumer stalls": 0.3, "a hot partition": 0.0}
 _HOT = 8.0
@@ -95,7 +95,7 @@ _HOT = 8.0
 
 @dataclass(frozen=True, slots=True)
 class _Daily(SimulatedTopic):
-    """Traffic with a peak in the early afternoon; it may grow from day to day, and have a batch at one o'clock."""
+    """Traffic with a peak in the early afternoon. It can grow from day to day, and have a batch at one o'clock."""
 
     growth: float = 0.0
     batch: float = 0.0
@@ -134,7 +134,7 @@ def _begin(row: _Row) -> float:
 
 
 def _names(index: int) -> tuple[str, str]:
-    """Return a group and its topic. No two groups share a topic, because each would write a different log."""
+    """Return the names of a group and its topic. Groups do not share a topic: their simulated logs would differ."""
     group, topic = GROUP_NAMES[index % len(GROUP_NAMES)]
     copy = f"-{index // len(GROUP_NAMES) + 1}" if index >= len(GROUP_NAMES) else ""
     return group + copy, topic + copy

@@ -1,6 +1,6 @@
-"""Writes a history: days of Burrow's posts and answers, as the archive of the service that received them.
+"""Writes a history: the archive of a service that received days of Burrow's posts and answers.
 
-Next to the archive it writes the truth: each incident in Burrow's events, recorded without Karrot's code.
+Next to the archive, it writes the truth: the incidents in Burrow's events, recorded without Karrot's code.
 """
 
 import zlib
@@ -25,13 +25,13 @@ from tools.history_generator.history_scenario import Planted, planted
 
 _SEGMENT_BYTES = 8 * 1024 * 1024
 _quick = partial(zlib.compressobj, 1, wbits=GZIP)
-"""Segments a third larger than the service's, in less than half the time."""
+"""This compression gives segments a third larger than the service's, in less than half the time."""
 
 _NEVER = 2**62
 
 
 class Told(msgspec.Struct):
-    """An incident by Burrow's events, with times in epoch milliseconds. ``ended_by`` is ``None`` while it lasts.
+    """An incident by Burrow's events, with times in epoch milliseconds. ``ended_by`` is ``None`` while it is open.
 
     ``planted_from`` and ``planted_to`` are the start and end of its ``cause``, a planted problem or its result.
     """
@@ -86,7 +86,7 @@ def write_history(
 
 
 class _Archive:
-    """The archive reporter's own segments in a folder, cut at the hour or at 8 MiB, because events come faster here."""
+    """Writes segments with the archive reporter's code. A segment ends at the hour or at 8 MiB."""
 
     def __init__(self, folder: Path, log_id: str, compressor: Callable[[], Compressor]) -> None:
         self._folder = Folder(folder)
@@ -170,7 +170,7 @@ def _told(event: LagEvent) -> Told:
 
 
 def _explained(told: Told, causes: list[Planted], start_ms: int) -> Told:
-    """Return an incident with its cause: the newest one before its start."""
+    """Return an incident with its cause: the newest planted problem before the incident's start."""
     minute = (told.started_at_ms - start_ms) / MINUTE_MS
     before = [one for one in causes if one.consumer == told.consumer and one.from_minute <= minute]
     if before:
