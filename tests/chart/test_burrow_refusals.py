@@ -94,7 +94,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
         {**config(), "karrot": {**WIRED["karrot"], "auth": {"type": "bearer"}}},
         "karrot.auth.type bearer needs karrot.auth.existingSecret",
     ),
-    "two that post to Karrot": ({**config(**notifier(urlOpen="http://k/burrow")), **WIRED}, "name it karrot"),
+    "two that post to Karrot": ({**config(**notifier(urlOpen="http://k/burrow")), **WIRED}, "name the notifier karrot"),
     "once for Karrot": ({**config(notifier={"karrot": {"sendOnce": True}}), **WIRED}, "sendOnce hides every change"),
     "a password without a variable": (
         config(sasl={"é": {"password": "p"}}),

@@ -1,4 +1,4 @@
-{{/* Checks that JSON Schema cannot do. Each fails with what to write instead. Takes the root. */}}
+{{/* Checks that JSON Schema cannot do. A failed check says what to write instead. Takes the root. */}}
 {{- define "burrow.checks" -}}
 {{- $config := include "burrow.config" . | fromJson -}}
 {{- if not $config.cluster -}}
@@ -15,7 +15,7 @@
 {{- include "burrow.checks.passwords" (list . $config) -}}
 {{- $release := regexFind "^v?[0-9]+[.][0-9]+[.][0-9]+" (.Values.image.tag | default "") -}}
 {{- if and $release (semverCompare "<1.3.5" $release) -}}
-{{- fail (printf "image.tag is %s: a Burrow before 1.3.5 knows neither allowlists nor /burrow/admin/ready; leave it out for %s" .Values.image.tag .Chart.AppVersion) -}}
+{{- fail (printf "image.tag is %s: a Burrow before 1.3.5 knows neither allowlists nor /burrow/admin/ready; leave image.tag out for %s" .Values.image.tag .Chart.AppVersion) -}}
 {{- end -}}
 {{- if and .Values.karrot.enabled .Chart.IsRoot (has .Values.karrot.auth.type (list "basic" "bearer")) (not .Values.karrot.auth.existingSecret) -}}
 {{- fail (printf "karrot.auth.type %s needs karrot.auth.existingSecret: the Secret with the credentials of Karrot's webhook" .Values.karrot.auth.type) -}}
@@ -75,7 +75,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* A password must be in the values if no Secret or variable can contain it, because Burrow stops without it. */}}
+{{/* If no Secret or variable can contain a password, the password must be in the values, because Burrow stops without it. */}}
 {{- define "burrow.checks.passwords" -}}
 {{- $values := (index . 0).Values -}}
 {{- $elsewhere := or $values.existingSecret $values.env $values.extraEnv $values.extraEnvFrom ($values.burrow).secretConfig -}}
@@ -87,8 +87,9 @@
 {{- end -}}
 
 {{/*
-Checks for Karrot's chart, which includes this one. A chart does not see its parent's values, so its own values must
-agree with the parent's. Takes this chart's root, Karrot's URL, the names of Karrot's credentials, and Karrot's Secret.
+Checks for Karrot's chart, which includes Burrow's chart. A chart does not see its parent's values. So the values of
+Burrow's chart must agree with the values of Karrot's chart. Takes the root of Burrow's chart, Karrot's URL, the names of
+Karrot's credentials, and Karrot's Secret.
 */}}
 {{- define "burrow.checks.parent" -}}
 {{- $burrow := index . 0 -}}
@@ -167,7 +168,7 @@ agree with the parent's. Takes this chart's root, Karrot's URL, the names of Kar
 {{- fail "config.notifier.karrot.sendOnce hides every change after the first verdict from Karrot; leave it out" -}}
 {{- end -}}
 {{- else if hasSuffix "/burrow" ($notifier.urlOpen | default "") -}}
-{{- fail (printf "%s posts to Karrot, and so does config.notifier.karrot because of karrot.enabled: name it karrot, or write karrot.enabled: false" $place) -}}
+{{- fail (printf "%s and config.notifier.karrot (from karrot.enabled) both post to Karrot: name the notifier karrot, or write karrot.enabled: false" $place) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -1,7 +1,7 @@
 {{/*
 The effective configuration, as JSON with the names of config.*. It has the defaults, the values of 2019, the notifier
-of karrot.enabled, and a consumer for each cluster without one. Names of clusters are in lower case, because Burrow
-reads them in lower case: a consumer that names a cluster in another way stores nothing.
+of karrot.enabled, and a consumer for each cluster without a consumer. Names of clusters are in lower case, because
+Burrow reads them in lower case. A consumer with a cluster's name in upper case would store nothing.
 */}}
 {{- define "burrow.config" -}}
 {{- $config := deepCopy .Values.config -}}
@@ -135,9 +135,9 @@ reads them in lower case: a consumer that names a cluster in another way stores 
 {{- end -}}
 
 {{/*
-The defaults of a notifier. Burrow sends an event only if strictly more than sendInterval has passed since the previous
-one. With Burrow's default, sendInterval equals the interval, and Burrow would skip every other event. Takes the root
-and the notifier.
+The defaults of a notifier. Burrow sends an event only if more than sendInterval has passed since the previous event.
+With Burrow's default, sendInterval equals the interval, and Burrow would skip every second event. Takes the root and
+the notifier.
 */}}
 {{- define "burrow.notifier" -}}
 {{- $root := index . 0 -}}

@@ -34,8 +34,8 @@
 {{- end -}}
 
 {{/*
-The credentials for Karrot's webhook. The variable for the headers holds the whole mapping, so it repeats the other
-headers. Kubernetes replaces $(KARROT_TOKEN) with the token.
+The credentials for Karrot's webhook. The variable for the headers replaces the whole mapping of headers, so it repeats
+all other headers. Kubernetes replaces $(KARROT_TOKEN) with the token.
 */}}
 {{- define "burrow.credentials" -}}
 {{- $auth := .Values.karrot.auth -}}

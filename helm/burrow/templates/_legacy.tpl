@@ -1,6 +1,6 @@
 {{/*
-Translates the values of 2019: `burrow.config` there is `config` here. Renamed keys are translated. Keys without a
-meaning fail with what to write instead. The result is JSON to merge over `config`.
+Translates the values of the chart of 2019 into JSON to merge over `config`. In that chart, `config` was `burrow.config`.
+Renamed keys are translated. A key without a meaning fails, and the message says what to write instead.
 */}}
 {{- define "burrow.legacy" -}}
 {{- $burrow := .Values.burrow | default dict -}}
@@ -95,7 +95,7 @@ meaning fail with what to write instead. The result is JSON to merge over `confi
 {{- end -}}
 {{- end -}}
 
-{{/* The templates of notifiers by file name, as JSON: the chart's, those of the values of 2019, and `templates`. */}}
+{{/* The templates of notifiers by file name, as JSON: from the chart, from the values of 2019, and from `templates`. */}}
 {{- define "burrow.templates" -}}
 {{- $templates := dict "karrot.tmpl" (.Files.Get "files/karrot.tmpl") -}}
 {{- include "burrow.overlay" (list $templates ((.Values.burrow).templates | default dict)) -}}
@@ -103,7 +103,7 @@ meaning fail with what to write instead. The result is JSON to merge over `confi
 {{- $templates | toJson -}}
 {{- end -}}
 
-{{/* A mapping of the values, merged over the same mapping of 2019, as YAML or nothing. Takes the root and the key. */}}
+{{/* A mapping of the values, merged over the mapping of 2019 with the same key, as YAML. Nothing if both are empty. Takes the root and the key. */}}
 {{- define "burrow.both" -}}
 {{- $root := index . 0 -}}
 {{- with merge (dict) (get $root.Values (index . 1) | default dict) (get ($root.Values.burrow | default dict) (index . 1) | default dict) -}}

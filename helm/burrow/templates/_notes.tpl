@@ -4,7 +4,7 @@
 {{- $below := .Chart.IsRoot | ternary "" "burrow." }}
 {{- if eq .Values.image.repository "ghcr.io/linkedin/burrow/burrow" }}
 
-If Burrow's pod is in ImagePullBackOff, {{ .Values.image.repository }} may need an account. Build the image, push it to a
+If Burrow's pod is in ImagePullBackOff, a pull of {{ .Values.image.repository }} may need an account. Build the image, push it to a
 registry that the cluster reaches, and set that registry:
 
   git clone --branch {{ .Chart.AppVersion }} https://github.com/linkedin/Burrow && docker build -t REGISTRY/burrow:{{ .Chart.AppVersion }} Burrow
@@ -13,7 +13,7 @@ registry that the cluster reaches, and set that registry:
 {{- end }}
 {{- with .Values.burrow }}
 
-The values below `{{ $below }}burrow.` are values of the chart of 2019. The chart translates them. Their new names are:
+The values below `{{ $below }}burrow.` are values of the chart of 2019. This chart translates these values. Their new names are:
 {{- if .config }}
   {{ $below }}burrow.config.*        {{ $below }}config.*, with groupAllowlist instead of groupWhitelist, groupDenylist instead of groupBlacklist
 {{- end }}

@@ -15,7 +15,7 @@ One value as TOML. Helm reads every number as a float, so whole numbers are writ
 {{- end -}}
 {{- end -}}
 
-{{/* A text as TOML. It is JSON's text, except DEL, which TOML needs escaped, and characters that YAML cannot hold unescaped. */}}
+{{/* A text as TOML. It is the text as JSON, with escapes for DEL (for TOML) and for characters that YAML does not allow. */}}
 {{- define "burrow.toml.text" -}}
 {{- $text := toRawJson . -}}
 {{- if regexMatch "[\\x{7f}-\\x{9f}\\x{feff}\\x{fffe}\\x{ffff}]" $text -}}

@@ -1,7 +1,7 @@
-{{/* Checks that the schema cannot do, or that must hold even if the schema is skipped. Each fails with its reason. */}}
+{{/* Checks that the schema cannot do, and checks that must run even if the schema is skipped. A failed check gives its reason. */}}
 {{- define "karrot.checks" -}}
 {{- if gt (int .Values.replicaCount) 1 }}
-{{- fail "replicaCount: at most 1, until the event log can live in PostgreSQL: it is SQLite on one volume, two pods would each have half of the events" }}
+{{- fail "replicaCount: at most 1, until the event log can live in PostgreSQL: the log is SQLite on one volume, and two pods would each have half of the events" }}
 {{- end }}
 {{- if and .Values.watch.enabled (or (empty .Values.watch.bootstrapServers) (empty .Values.watch.cluster)) }}
 {{- fail "watch.enabled needs watch.bootstrapServers (Kafka's address) and watch.cluster (the cluster's name)" }}
@@ -27,7 +27,7 @@
 {{- end }}
 {{- $elsewhere := and .Values.serviceMonitor.namespace (ne .Values.serviceMonitor.namespace (include "karrot.namespace" .)) }}
 {{- if and $metricsAuth $elsewhere (not .Values.auth.existingSecret) (or .Values.serviceMonitor.enabled .Values.podMonitor.enabled) }}
-{{- fail "serviceMonitor.namespace: Prometheus needs the Secret with the API token for config.metrics_auth in that namespace; put one into both namespaces and name it in auth.existingSecret" }}
+{{- fail "serviceMonitor.namespace: Prometheus needs the Secret with the API token for config.metrics_auth in that namespace; put a Secret with one name into both namespaces, and set auth.existingSecret to this name" }}
 {{- end }}
 {{- if and .Values.httpRoute.enabled (empty .Values.httpRoute.parentRefs) }}
 {{- fail "httpRoute.enabled needs httpRoute.parentRefs: the gateways, such as [{name: public}]" }}
@@ -57,7 +57,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Variables that other objects depend on (probes, ServiceMonitor, helm test, Burrow), with the value to set instead. */}}
+{{/* Variables that other objects need (probes, ServiceMonitor, helm test, Burrow), each with the chart's value to set instead. */}}
 {{- define "karrot.ownEnv" -}}
 KARROT_BIND: bindAddress and containerPort
 KARROT_DATA_DIR: persistence

@@ -1,4 +1,4 @@
-{{/* A dashboard, with a link to Karrot's page on the same subject if Karrot's external URL is known: (dict "context" $ "path" "files/dashboards/karrot-group.json" "board" "group"). Never use tpl: {{consumer}} belongs to Grafana. */}}
+{{/* A dashboard. If Karrot's external URL is known, the dashboard links to a page of Karrot: (dict "context" $ "path" "files/dashboards/karrot-group.json" "board" "group"). Never use tpl: {{consumer}} belongs to Grafana. */}}
 {{- define "karrot.dashboard" -}}
 {{- $text := .context.Files.Get .path -}}
 {{- $address := default "" (default dict .context.Values.config).external_url -}}

@@ -3,7 +3,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The name of the objects: the release's name, with the chart's name unless it is part of it. */}}
+{{/* The name of the objects: the release's name. The chart's name is added if the release's name does not contain it. */}}
 {{- define "karrot.fullname" -}}
 {{- $name := include "karrot.name" . -}}
 {{- $default := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
@@ -34,7 +34,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* The name of helm test's pod: the Service must not select it, and it must fit into a label. */}}
+{{/* The name of helm test's pod. The Service must not select this pod, and the name must fit into a label. */}}
 {{- define "karrot.testName" -}}
 {{- printf "%s-test" (include "karrot.name" . | trunc 58 | trimSuffix "-") }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* The credentials as a container's environment: (dict "context" $ "keys" …). Secrets are files, so that a reload reads them again. */}}
+{{/* The credentials as a container's environment: (dict "context" $ "keys" …). Secrets are mounted as files, so that a reload reads the secrets again. */}}
 {{- define "karrot.authEnv" -}}
 {{- $ := .context -}}
 {{- $settings := include "karrot.credentials" $ | fromYaml -}}

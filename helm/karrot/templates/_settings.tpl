@@ -41,12 +41,12 @@
 {{- toYaml $env }}
 {{- end }}
 
-{{/* Whether /metrics needs the API token; empty if not. The words are the ones that Karrot reads as true. */}}
+{{/* Whether /metrics needs the API token. Empty if it does not. The list has the words that Karrot reads as true. */}}
 {{- define "karrot.metricsAuth" -}}
 {{- if has (get (default dict .Values.config) "metrics_auth" | toString | lower | trim) (list "true" "yes" "on" "1") }}true{{ end }}
 {{- end }}
 
-{{/* Whether Karrot calls AWS, for CloudWatch or an archive in S3; empty if not. */}}
+{{/* Whether Karrot calls AWS, for CloudWatch or an archive in S3. Empty if it does not. */}}
 {{- define "karrot.aws" -}}
 {{- $settings := mergeOverwrite (include "karrot.settings" . | fromYaml) (include "karrot.env" . | fromYaml) -}}
 {{- $reporters := get $settings "KARROT_REPORTERS" -}}
@@ -54,7 +54,7 @@
 {{- if or (contains "cloudwatch" $reporters) $s3 (and (get $settings "KARROT_COMPAT") (not $reporters)) }}true{{ end }}
 {{- end }}
 
-{{/* The brokers that Karrot polls or writes to, separated by commas; empty if there are none. */}}
+{{/* The brokers that Karrot polls or writes to, separated by commas. Empty if there are none. */}}
 {{- define "karrot.brokers" -}}
 {{- $settings := mergeOverwrite (include "karrot.settings" . | fromYaml) (include "karrot.env" . | fromYaml) -}}
 {{- $written := ternary (get $settings "KARROT_KAFKA_BOOTSTRAP") "" (contains "kafka" (get $settings "KARROT_REPORTERS")) -}}
