@@ -86,7 +86,7 @@ def _told(found: Mapping[str, T | None]) -> dict[str, T]:
 def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagEvent, ...]:
     """Verdicts with all partitions, first on Burrow's own groups, then on other groups. One request runs at a time.
 
-    A group is left out if it was deleted, or if the REST API cannot hold its name.
+    A group is left out if it was deleted, or if its name does not fit into a path of the REST API.
     """
     some = {
         cluster: sorted(names, key=lambda name: not has_burrow_name(name))[:GROUPS_ASKED]

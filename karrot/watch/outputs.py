@@ -83,7 +83,7 @@ class IntakeSink:
             )
             watched_groups.keep(self._notes, watched)
         except (LogUnavailableError, OverloadedError) as error:
-            _log.warning("a poll's verdicts are not all in the log", reason=str(error))
+            _log.warning("some verdicts of a poll could not be stored", reason=str(error))
 
     def close(self) -> None:
         """End the threads."""

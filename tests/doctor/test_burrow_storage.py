@@ -179,7 +179,7 @@ def test_a_burrow_that_does_not_watch_itself_is_not_judged() -> None:
 def test_names_that_rest_cannot_ask_for_are_noted() -> None:
     assert passes(checks.odd_names, burrow_snapshot())
     level, what, _ = only_finding(checks.odd_names, burrow_snapshot(groups={"prod": ("a/b", "", "c")}))
-    assert (level, what) == ("note", "Burrow's REST API cannot hold 2 names: 'a/b', ''")
+    assert (level, what) == ("note", "Burrow's REST API cannot return 2 groups: 'a/b', ''")
 
 
 NOTHING = BurrowSeen(url="http://burrow:8000")

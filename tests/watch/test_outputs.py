@@ -164,7 +164,7 @@ def test_a_log_that_cannot_be_written_is_logged_once_per_poll(clock: ManualClock
     with structlog.testing.capture_logs() as logs:
         sink.send(outcome(*(WELL._replace(consumer=f"g{number}") for number in range(100))), no_age)
     assert [(line["event"], line["reason"]) for line in logs] == [
-        ("a poll's verdicts are not all in the log", "disk full")
+        ("some verdicts of a poll could not be stored", "disk full")
     ]
     sink.close()
 

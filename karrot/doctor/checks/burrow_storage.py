@@ -209,14 +209,14 @@ def self_lag(seen: BurrowSeen) -> Iterator[Said]:
             )
 
 
-@check(well="Burrow's REST API can hold every group's name", where=_DOCTOR)
+@check(well="Burrow's REST API can return every group", where=_DOCTOR)
 def odd_names(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow's REST API cannot hold some group names. Webhooks report these groups, resync and karrot lag do not."""
+    """Burrow's REST API cannot return groups with some names. Resync and karrot lag lack them, webhooks report them."""
     odd = [group for groups in seen.groups.values() for group in groups if "/" in group or not group]
     if odd:
         yield note(
-            f"Burrow's REST API cannot hold {counted_plain(len(odd), 'name')}: {some([repr(group) for group in odd])}",
-            "nothing to do: webhooks bring these groups",
+            f"Burrow's REST API cannot return {counted_plain(len(odd), 'group')}: {some([repr(name) for name in odd])}",
+            "nothing to do: webhooks report these groups",
         )
 
 

@@ -128,8 +128,8 @@ def lag(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 
 @check(well="an event arrives in each interval", where=_LINES)
 def send_interval(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """Events arrive less often than Burrow evaluates. send-interval, which Burrow hides, is not below interval."""
-    only_if(all(each.threshold <= 1 for each in burrow.to_karrot.values()))  # else no event is due in each interval
+    """Events arrive less often than Burrow evaluates. The cause is a send-interval that is not below interval."""
+    only_if(all(each.threshold <= 1 for each in burrow.to_karrot.values()))  # else an interval can have no event
     gaps = [gap for events in _lately(burrow, karrot).values() for gap in _gaps(events)]
     usual = [gap for gap in gaps if gap < 3 * burrow.interval]  # a restart of Burrow or Karrot makes longer gaps
     only_if(len(usual) >= _FEWEST_GAPS)
@@ -179,7 +179,7 @@ def expected_clusters(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 
 @check(well="Karrot reads Burrow's REST API", where="reference/settings.md")
 def resync(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """KARROT_BURROW_URL is not set. So Karrot does not replace lost events, or see that a group was deleted."""
+    """KARROT_BURROW_URL is not set. So Karrot does not replace lost events, and does not notice deleted groups."""
     only_if(karrot.settings)
     if not karrot.setting("BURROW_URL"):
         yield note(
@@ -189,7 +189,7 @@ def resync(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 
 
 def _is_let(burrow: BurrowSeen, group: str) -> bool:
-    """Whether the allowlist of a notifier for Karrot admits a group; the check `allowlist` reports the allowlist."""
+    """Whether the allowlist of a notifier for Karrot admits a group. The check `allowlist` reports the others."""
     patterns = [each.group_allowlist or each.group_whitelist or "" for each in burrow.to_karrot.values()]
     try:
         return any(re.search(pattern, group) for pattern in patterns)
@@ -198,7 +198,7 @@ def _is_let(burrow: BurrowSeen, group: str) -> bool:
 
 
 def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[GroupKey, list[ReadGroupEvent]]:
-    """The recent webhook events of this Burrow's clusters; Burrow's settings may have changed since older events."""
+    """The recent webhook events of this Burrow's clusters. Older events may come from a time with other settings."""
     return {
         key: [
             each
@@ -217,7 +217,7 @@ def _gaps(events: Sequence[ReadGroupEvent]) -> list[float]:
 
 
 def _take_turns(events: Sequence[ReadGroupEvent]) -> bool:
-    """Whether an incident continues after another one began."""
+    """Whether events of one incident arrive after another incident of the group began."""
     seen: list[str] = []
     for each in reversed(events):
         if not each.incident_id or each.incident_id in seen[-1:]:
