@@ -7,6 +7,7 @@ open loop are in `open_loop.py`.
 """
 
 import argparse
+import json
 import os
 import re
 import statistics
@@ -25,6 +26,22 @@ from support.service.karrot_service import Service
 
 BODY = recorded_body("karrot_v1.2.1_warn_clientid_always_empty.json")
 CONNECTIONS = 32
+GROUPS = 10_000
+_POST = """
+wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+local file = io.open("{place}/body.json", "rb")
+wrk.body = file:read("*a")
+file:close()
+"""
+# Each group reads its own topic: no request finds the log-end history of the request before it in memory.
+_POST_MANY = """
+local body, at = wrk.body, 0
+request = function()
+  at = at % {groups} + 1
+  return wrk.format(nil, nil, nil, (body:gsub("{group}", "group-" .. at):gsub("{topic}", "topic-" .. at)))
+end
+"""
 
 
 class Closed(NamedTuple):
@@ -54,6 +71,7 @@ def main() -> None:
         print(f"body {len(BODY)} bytes, {CONNECTIONS} connections, {os.cpu_count()} cores, median of {asked.rounds}")
         one = throughput(place, asked.seconds, asked.rounds)
         more_workers(place, asked.seconds, asked.rounds, one)
+        many_groups(place, asked.seconds, asked.rounds)
         herd(place)
 
 
@@ -69,6 +87,22 @@ def throughput(place: Path, seconds: int, rounds: int) -> float:
         f"{statistics.median(theirs.rate for theirs, _ in pairs):.0f}; ratio {ratio:.2f} (reach 0.7, aim at 0.85)",
     )
     return statistics.median(ours.rate for _, ours in pairs)
+
+
+def many_groups(place: Path, seconds: int, rounds: int) -> None:
+    """Compare events of many groups, each with its own topic, with events of one group."""
+    result = json.loads(BODY)["Event"]["Result"]
+    script = _POST_MANY.format(groups=GROUPS, group=result["group"], topic=result["maxlag"]["topic"])
+    with karrot(place, "1") as service:
+        wrk(place, service.port, seconds, script=script)  # so that every group is known
+        pairs = [
+            (wrk(place, service.port, seconds), wrk(place, service.port, seconds, script=script)) for _ in range(rounds)
+        ]
+    told(
+        f"{GROUPS:,} groups and topics",
+        statistics.median(many.rate for _, many in pairs),
+        f"events/s; {statistics.median(many.rate / one.rate for one, many in pairs):.2f} times one group",
+    )
 
 
 def more_workers(place: Path, seconds: int, rounds: int, one: float) -> None:
@@ -104,14 +138,11 @@ def karrot(place: Path, workers: str) -> Iterator[Service]:
         yield service
 
 
-def wrk(place: Path, port: int, seconds: int, connections: int = CONNECTIONS) -> Closed:
+def wrk(place: Path, port: int, seconds: int, script: str = "") -> Closed:
     """Run a closed loop: each connection sends again when it has its answer."""
-    script = place / "post.lua"
-    script.write_text(
-        'wrk.method = "POST"\nwrk.headers["Content-Type"] = "application/json"\n'
-        f'local file = io.open("{place}/body.json", "rb")\nwrk.body = file:read("*a")\nfile:close()\n'
-    )
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script)]
+    file = place / "post.lua"
+    file.write_text(_POST.format(place=place) + script)
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", "-s", str(file)]
     said = command_output([*command, f"http://127.0.0.1:{port}/burrow"])
     value, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", said).groups()  # type: ignore[union-attr]
     refused = re.search(r"Non-2xx or 3xx responses: (\d+)", said)

@@ -6,9 +6,10 @@ Several sources give samples of the same log end: every consumer group that read
 
 import struct
 import zlib
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from karrot.event import AgeKind, LogEnd
@@ -19,13 +20,16 @@ REFRESH_MS: Final = 10_000
 _BEHIND_MS: Final = 60_000
 """How old a log end may be if its source is slow. A log end below all those of the last minute contradicts them."""
 
+_OFFSET: Final = itemgetter(1)
 _SPACING_MS: Final = REFRESH_MS // 2
 _TOLERATED_SHARE: Final = 0.01
 _THIN_ABOVE: Final = 96
 _MOST_SAMPLES: Final = 640
 _MOST_OFFSET: Final = 2**63 - 1
 _NONE_BETWEEN: Final = -1
-_CHECKSUM: Final = struct.Struct("<I")
+_CHECKSUM: Final = struct.Struct("=I")
+_NUMBER: Final = "q"
+_NUMBER_BYTES: Final = 8
 
 
 class Age(NamedTuple):
@@ -45,25 +49,24 @@ class LogEndHistory:
 
     __slots__ = ("_errors", "_offsets", "_times")
 
-    def __init__(self, times: Sequence[int] = (), offsets: Sequence[int] = (), errors: Sequence[int] = ()) -> None:
-        self._times = list(times)
-        self._offsets = list(offsets)
-        self._errors = list(errors)
+    def __init__(self, numbers: "array[int] | None" = None) -> None:
+        numbers = array(_NUMBER) if numbers is None else numbers
+        count = len(numbers) // 3
+        self._times, self._offsets, self._errors = numbers[:count], numbers[count : 2 * count], numbers[2 * count :]
 
     @classmethod
     def unpack(cls, data: bytes) -> "LogEndHistory":
-        """The history that `pack` packed. An empty one if the bytes are damaged."""
-        packed = data[_CHECKSUM.size :]
-        if len(packed) % 24 or not packed or zlib.crc32(packed) != _CHECKSUM.unpack_from(data)[0]:
+        """The history that `pack` packed. An empty one if the bytes are damaged, or from a machine of another kind."""
+        packed = memoryview(data)[_CHECKSUM.size :]
+        if len(packed) % (3 * _NUMBER_BYTES) or not packed or zlib.crc32(packed) != _CHECKSUM.unpack_from(data)[0]:
             return cls()
-        count = len(packed) // 24
-        numbers = struct.unpack(f"<{3 * count}q", packed)
-        return cls(numbers[:count], numbers[count : 2 * count], numbers[2 * count :])
+        numbers = array(_NUMBER)
+        numbers.frombytes(packed)
+        return cls(numbers)
 
     def pack(self) -> bytes:
-        """The history as bytes: a checksum, then times, offsets and errors, 8 bytes each."""
-        numbers = (*self._times, *self._offsets, *self._errors)
-        packed = struct.pack(f"<{len(numbers)}q", *numbers)
+        """The history as bytes: a checksum, then times, offsets and errors, 8 bytes each in the machine's order."""
+        packed = (self._times + self._offsets + self._errors).tobytes()
         return _CHECKSUM.pack(zlib.crc32(packed)) + packed
 
     @property
@@ -86,15 +89,15 @@ class LogEndHistory:
         other, and offsets beyond 2^63, are left out. So is a log end below a newer one that is at most a minute old.
         """
         own = [each for each in samples if each.offset <= _MOST_OFFSET]
-        if any(older.at_ms > newer.at_ms or older.offset > newer.offset for older, newer in pairwise(own)):
-            own = own[-1:]
         if not own:
             return False
+        if own != sorted(own) or own != sorted(own, key=_OFFSET):
+            own = own[-1:]
         contradicted = self._is_contradicted_by(own[-1])
         if contradicted:
-            self._times, self._offsets, self._errors = [], [], []
-        for sample in own:
-            self._add(sample)
+            del self._times[:], self._offsets[:], self._errors[:]
+        for at_ms, offset in own:
+            self._add(at_ms, offset)
         if len(self._times) > _THIN_ABOVE:
             self._thin(own[-1].at_ms)
         return contradicted
@@ -145,35 +148,35 @@ class LogEndHistory:
         minute_ago = bisect_right(self._times, newest.at_ms - _BEHIND_MS) - 1
         return newest.offset < self._offsets[max(0, minute_ago)]
 
-    def _add(self, sample: LogEnd) -> None:
+    def _add(self, at_ms: int, offset: int) -> None:
         times, offsets, errors = self._times, self._offsets, self._errors
-        at = bisect_right(times, sample.at_ms)
+        at = bisect_right(times, at_ms)
         if at == len(times):
-            if offsets and sample.offset < offsets[-1]:
+            if offsets and offset < offsets[-1]:
                 return
-            times.append(sample.at_ms)
-            offsets.append(sample.offset)
+            times.append(at_ms)
+            offsets.append(offset)
             errors.append(_NONE_BETWEEN)
-            is_still = at > 1 and offsets[-3] == sample.offset
-            if is_still or (at > 1 and times[-2] - times[-3] < _SPACING_MS):
+            if at > 1 and (offsets[-3] == offset or times[-2] - times[-3] < _SPACING_MS):
                 self._leave_out(at - 1)
             return
         if (
-            self._fits(at, sample)
-            and min(abs(sample.at_ms - near) for near in times[max(0, at - 1) : at + 1]) >= _SPACING_MS
+            times[at] - at_ms >= _SPACING_MS
+            and (not at or at_ms - times[at - 1] >= _SPACING_MS)
+            and self._fits(at, at_ms, offset)
         ):
-            times.insert(at, sample.at_ms)
-            offsets.insert(at, sample.offset)
+            times.insert(at, at_ms)
+            offsets.insert(at, offset)
             errors.insert(at, errors[at - 1] if at else _NONE_BETWEEN)
 
-    def _fits(self, at: int, sample: LogEnd) -> bool:
+    def _fits(self, at: int, at_ms: int, offset: int) -> bool:
         """Whether a sample agrees with its neighbours, and with the samples between them that were left out."""
         if at == 0:
-            return sample.offset <= self._offsets[0]
-        if not self._offsets[at - 1] <= sample.offset <= self._offsets[at]:
+            return offset <= self._offsets[0]
+        if not self._offsets[at - 1] <= offset <= self._offsets[at]:
             return False
         error = self._errors[at - 1]
-        return error == _NONE_BETWEEN or self._apart(at - 1, at, sample) <= error + REFRESH_MS
+        return error == _NONE_BETWEEN or self._apart(at - 1, at, at_ms, offset) <= error + REFRESH_MS
 
     def _thin(self, now_ms: int) -> None:
         """Leave out the samples that are not needed, and the oldest if too many are left."""
@@ -194,15 +197,14 @@ class LogEndHistory:
 
     def _error_without(self, at: int) -> int:
         """The largest error in time of a straight line past the sample ``at``, against all samples ever left out."""
-        apart = self._apart(at - 1, at + 1, LogEnd(self._times[at], self._offsets[at]))
+        apart = self._apart(at - 1, at + 1, self._times[at], self._offsets[at])
         width = self._times[at + 1] - self._times[at - 1]
         return min(width, apart + max(self._errors[at - 1], self._errors[at], 0))
 
-    def _apart(self, older: int, newer: int, sample: LogEnd) -> int:
+    def _apart(self, older: int, newer: int, at_ms: int, offset: int) -> int:
         """How far in time a sample is from a straight line between two others; 0 if the log did not grow."""
-        since, offset = self._times[older], self._offsets[older]
-        grown = self._offsets[newer] - offset
+        since, first = self._times[older], self._offsets[older]
+        grown = self._offsets[newer] - first
         if not grown:
             return 0
-        on_line = since + (self._times[newer] - since) * (sample.offset - offset) / grown
-        return round(abs(on_line - sample.at_ms))
+        return abs(round(since + (self._times[newer] - since) * (offset - first) / grown) - at_ms)

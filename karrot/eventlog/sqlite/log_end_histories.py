@@ -27,9 +27,9 @@ FORGET_LEAST_RECENT = (
 FORGET_BEFORE = (
     f"DELETE FROM log_ends WHERE rowid IN (SELECT rowid FROM log_ends WHERE touched_ms < ? LIMIT 500) RETURNING {SIZE}"
 )
-_READ = "SELECT samples FROM log_ends WHERE cluster = ? AND topic = ? AND partition = ?"
+_READ = "SELECT rowid, samples FROM log_ends WHERE cluster = ? AND topic = ? AND partition = ?"
 _INSERT = "INSERT INTO log_ends VALUES (?, ?, ?, ?, ?)"
-_UPDATE = "UPDATE log_ends SET touched_ms = ?4, samples = ?5 WHERE cluster = ?1 AND topic = ?2 AND partition = ?3"
+_UPDATE = "UPDATE log_ends SET touched_ms = ?, samples = ? WHERE rowid = ?"
 
 
 class _Read(NamedTuple):
@@ -75,22 +75,22 @@ class LogEndHistories:
         def record(place: TopicPartition, ends: Sequence[LogEnd]) -> LogEndHistory:
             nonlocal grown, restarted, refused
             key = ClusterPartition(arrived.key.cluster, *place)
-            stored = connection.execute(_READ, key).get
-            history = LogEndHistory() if stored is None else LogEndHistory.unpack(stored)
+            rowid, stored = connection.execute(_READ, key).fetchone() or (None, b"")
+            history = LogEndHistory.unpack(stored) if stored else LogEndHistory()
             restarted += history.record(ends)
             history.forget_before(arrived.log_time_ms - self._retention_ms)
             self._remember(key, _Read(arrived.log_time_ms, history))
             packed = history.pack()
-            row = (*key, arrived.log_time_ms // TOUCHED_MS * TOUCHED_MS, packed)
-            if stored is not None:
-                connection.execute(_UPDATE, row)
+            touched_ms = arrived.log_time_ms // TOUCHED_MS * TOUCHED_MS
+            if rowid is not None:
+                connection.execute(_UPDATE, (touched_ms, packed, rowid))
                 grown += len(packed) - len(stored)
             else:
                 size = len(packed) + 2 * (len(key.cluster.encode()) + len(key.topic.encode())) + _ROW_BYTES
                 if stored_bytes + grown + size > self._max_bytes:
                     refused += 1
                     return history
-                connection.execute(_INSERT, row)
+                connection.execute(_INSERT, (*key, touched_ms, packed))
                 grown += size
             return history
 
