@@ -246,8 +246,8 @@ def test_verdicts_posted_to_another_karrot_have_burrows_form(kafka: Kafka, topic
     commit(kafka, group, topic, [2, 0, 0])
     with Service(tmp_path / "data") as service:
         with watching(kafka, tmp_path, "--post", f"http://127.0.0.1:{service.port}"):
-            wait_for(lambda: group in service.get("/api/v1/groups").body.decode())
-        [found] = [each for each in service.get("/api/v1/groups").json["groups"] if each["consumer"] == group]
+            wait_for(lambda: group in service.get(f"/api/v1/groups?q={group}").body.decode())
+        [found] = service.get(f"/api/v1/groups?q={group}").json["groups"]
     assert (found["status"], found["lag"]) == ("ERR", 7)
     assert found["incident"]
 
