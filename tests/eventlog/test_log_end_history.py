@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.event import AgeKind, LogEnd
+from karrot.event import LogEnd
 from karrot.eventlog.log_end_history import REFRESH_MS, Age, LogEndHistory
+from support.eventlog.age_cases import AGE_CASES, AT_LEAST, EXACT, AgeCase
 
 NOW_MS = 1_000_000_000
 DAY_MS = 86_400_000
-EXACT, EXTRAPOLATED, AT_LEAST = AgeKind
 
 
 def history(*samples: tuple[float, int]) -> LogEndHistory:
@@ -21,60 +21,13 @@ def history(*samples: tuple[float, int]) -> LogEndHistory:
     return made
 
 
-CASES = {
-    "between two samples": (((100, 1000), (0, 2000)), 1500, Age(50.0, EXACT)),
-    "at a sample": (((100, 1000), (50, 1400), (0, 2000)), 1400, Age(50.0, EXACT)),
-    "at the newest sample": (((100, 1000), (20, 2000)), 2000, Age(20.0, EXACT)),
-    "a log that stood still counts from the end of that time": (
-        ((300, 1000), (200, 1000), (100, 1000), (0, 2000)),
-        1000,
-        Age(100.0, EXACT),
-    ),
-    "below the oldest sample by less than the samples cover": (
-        ((100, 1000), (50, 1500), (0, 4000)),
-        500,
-        Age(150.0, EXTRAPOLATED),
-    ),
-    "below the oldest sample by more than the samples cover": (((100, 1000), (0, 1400)), 500, Age(100.0, AT_LEAST)),
-    "an idle producer that was never seen to write": (((100, 1000), (0, 1000)), 500, Age(100.0, AT_LEAST)),
-    "one sample": (((10, 1000),), 500, Age(10.0, AT_LEAST)),
-    "a verdict that is older than the newest sample": (((-30, 2000), (0, 1000)), 1500, Age(0.0, EXACT)),
-}
-
-
-@pytest.mark.parametrize(("samples", "committed", "age"), CASES.values(), ids=CASES)
-def test_the_age_of_a_committed_offset_follows_from_the_log_ends(
-    samples: tuple[tuple[float, int], ...], committed: int, age: Age
-) -> None:
-    assert history(*samples).age_at(committed, NOW_MS, refresh_ms=0) == age
+@pytest.mark.parametrize("case", AGE_CASES.values(), ids=AGE_CASES)
+def test_the_age_of_a_committed_offset_follows_from_the_log_ends(case: AgeCase) -> None:
+    assert history(*case.log_ends).age_at(case.committed, NOW_MS, refresh_ms=case.refresh_ms) == case.age
 
 
 def test_without_a_sample_the_age_is_not_known() -> None:
     assert LogEndHistory().age_at(5, NOW_MS, refresh_ms=0) is None
-
-
-def test_log_ends_of_burrow_are_half_a_refresh_old_on_average() -> None:
-    busy = history((100, 1000), (0, 2000))
-    assert busy.age_at(1500, NOW_MS, refresh_ms=10_000) == Age(54.95, EXACT)
-
-
-def test_an_equal_log_end_of_burrow_within_one_refresh_counts_from_its_start() -> None:
-    made = history((30, 1000), (22, 1000), (0, 2000))
-    assert made.age_at(1000, NOW_MS, refresh_ms=10_000) == Age(30.0, EXACT)
-
-
-def test_fewer_messages_than_one_per_refresh_need_no_correction() -> None:
-    slow = history((100, 1000), (0, 1010))
-    assert slow.age_at(1005, NOW_MS, refresh_ms=10_000) == Age(50.0, EXACT)
-
-
-def test_an_offset_at_which_the_log_was_seen_to_end_needs_no_correction() -> None:
-    busy = history((100, 1000), (50, 1500), (0, 2000))
-    assert busy.age_at(1500, NOW_MS, refresh_ms=10_000) == Age(50.0, EXACT)
-
-
-def test_a_lower_bound_is_never_corrected() -> None:
-    assert history((100, 1000), (0, 1100)).age_at(0, NOW_MS, refresh_ms=10_000) == Age(100.0, AT_LEAST)
 
 
 def test_an_older_log_end_of_the_last_minute_is_left_out() -> None:

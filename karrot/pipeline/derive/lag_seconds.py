@@ -5,7 +5,7 @@ divides the lag by the produce rate of those minutes. After a nightly batch has 
 The tables keep the log ends of all verdicts and polls, so they show when the log end was at that offset.
 
 Between two samples that are not too far apart, the log end is interpolated, as if the log grew evenly. Before the first
-sample and after the last one, the time is unknown.
+sample, the time is unknown to `seconds_behind`. `age_from_samples` extrapolates it or gives a lower bound.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.event import AgeKind
+from karrot.event import AgeKind, Source
+from karrot.eventlog.log_end_history import REFRESH_MS
 from karrot.pipeline.store.shared_columns import LOG, rounded
 
 _BEHIND_MS: Final = 60_000
@@ -25,7 +26,7 @@ _LOG_OF_DAY: Final = (*LOG, "day")
 """One log on one day. Samples of other days are not used, so a change of these samples never changes this day."""
 
 _LAST: Final = 2**63 - 1
-_SPAN: Final = ("life", "at_ms", "end_offset", "next_ms", "next_offset")
+_EXACT, _EXTRAPOLATED, _AT_LEAST = (kind.name.lower() for kind in AgeKind)
 
 
 def log_end_samples(ends: DataFrame, partitions: DataFrame, *, within: Sequence[str] = LOG) -> DataFrame:
@@ -110,7 +111,8 @@ def with_log_end(rows: DataFrame, ends: DataFrame, by: AsOf) -> DataFrame:
     ``ends`` are `sample_spans`. The as-of join is a union of rows and samples, ordered by place. Each row takes the
     last sample before it.
     """
-    span, row = F.struct(*_SPAN), F.struct(*rows.columns)
+    span = F.struct(*(name for name in ends.columns if name not in by.within))
+    row = F.struct(*rows.columns)
     samples = ends.select(*by.within, F.col(by.sampled).alias("place"), F.col("at_ms").alias("tie"), span.alias("span"))
     asking = rows.select(*by.within, F.col(by.asked).alias("place"), F.lit(_LAST).alias("tie"), row.alias("row"))
     order = Window.partitionBy(*by.within).orderBy("place", "tie").rowsBetween(Window.unboundedPreceding, 0)
@@ -135,22 +137,72 @@ def seconds_behind() -> Column:
     return F.when(F.col("lag") == 0, 0.0).when(seconds > 0, seconds).when(seconds <= 0, 0.0)
 
 
-def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, longest: timedelta) -> DataFrame:
-    """Replace each ``lag_seconds`` of ``events`` that is not exact by the measured one, if the samples suffice.
+def age_from_samples(rows: DataFrame, spans: DataFrame, within: Sequence[str]) -> DataFrame:
+    """Add ``age``: ``seconds`` and ``kind``, by the rule of `karrot.eventlog.log_end_history.LogEndHistory.age_at`.
 
-    Only the max-lag partition of an event has its committed offset in ``events``. If ``lag_seconds`` belongs to another
-    partition, the value stays.
+    ``rows`` have ``within``, ``life``, ``at_ms``, ``committed_offset`` and ``refresh_ms``, which is how old the log
+    ends of the row's source can be. ``spans`` are `sample_spans`. The age is NULL without a sample of that life, and
+    if the committed offset was reached in a time without samples.
+    """
+    of_life = (*within, "life")
+    in_life = Window.partitionBy(*of_life).orderBy("at_ms")
+    whole = in_life.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    is_still = F.lag("end_offset").over(in_life) == F.col("end_offset")
+    bounded = spans.withColumns(
+        {"still_ms": F.when(is_still, F.lag("at_ms").over(in_life)), "last_ms": F.max("at_ms").over(whole)}
+    )
+    oldest = spans.groupBy(*of_life).agg(F.min_by(F.struct("at_ms", "end_offset"), "at_ms").alias("oldest"))
+    known = with_log_end(rows, bounded, crossed(within)).join(oldest, list(of_life), "left")
+    # An as-of join finds the last sample at or below an offset. With negative numbers, it finds the first at or above.
+    backwards = spans.withColumns({name: -F.col(name) for name in ("at_ms", "end_offset")})
+    twice = F.try_subtract(F.try_add("oldest.end_offset", "oldest.end_offset"), F.col("committed_offset"))
+    above = AsOf("above", of_life, "end_offset", "minus_offset")
+    found = with_log_end(known.withColumn("minus_offset", -twice), backwards, above)
+    return found.withColumn("age", _age()).drop("crossed", "oldest", "above", "minus_offset")
+
+
+def _age() -> Column:
+    below, above, oldest = F.col("crossed"), F.col("above"), F.col("oldest")
+    committed, now_ms, refresh_ms = F.col("committed_offset"), F.col("at_ms"), F.col("refresh_ms")
+
+    def aged(ended_ms: Column, per_message: Column, is_sample: Column, kind: str) -> Column:
+        delay_ms = F.when(is_sample, 0.0).otherwise(F.greatest(F.lit(0.0), (refresh_ms - per_message) / 2))
+        seconds = F.greatest(F.lit(0.0), now_ms - ended_ms + delay_ms) / 1000
+        return F.struct(rounded(seconds, 3).alias("seconds"), F.lit(kind).alias("kind"))
+
+    stood_ms = F.when(below.at_ms - below.still_ms <= refresh_ms, below.still_ms)
+    since_ms = F.coalesce(stood_ms, below.at_ms)
+    between = F.try_divide(below.next_ms - since_ms, F.try_subtract(below.next_offset, below.end_offset))
+    past = F.try_subtract(committed, below.end_offset)
+    before = F.try_divide(oldest.at_ms + above.at_ms, oldest.end_offset + above.end_offset)  # ``above`` is negative
+    missing = F.try_subtract(oldest.end_offset, committed)
+    is_sample = past == 0
+    return (
+        F.when(below.next_ms.isNotNull(), aged(since_ms + past * between, between, is_sample, _EXACT))
+        .when(below.at_ms == below.last_ms, aged(below.at_ms, F.lit(0.0), is_sample, _EXACT))
+        .when(below.isNotNull() | oldest.isNull(), None)
+        .when(above.isNotNull(), aged(oldest.at_ms - missing * before, before, F.lit(False), _EXTRAPOLATED))
+        .otherwise(aged(oldest.at_ms, F.lit(_LAST), F.lit(False), _AT_LEAST))
+    )
+
+
+def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, longest: timedelta) -> DataFrame:
+    """Replace each ``lag_seconds`` of ``events`` that is not exact by an exact one, if the samples suffice.
+
+    An unknown ``lag_seconds`` is replaced by whatever the samples give. Only the max-lag partition of an event has its
+    committed offset in ``events``. If ``lag_seconds`` belongs to another partition, the value stays.
 
     ``partitions`` are the partitions that the events list, ``ends`` are polls of the brokers. If two samples are more
     than ``longest`` apart, the time between them is unknown.
     """
+    refresh_ms = F.when(F.col("source") == Source.KAFKA.value, 0).otherwise(REFRESH_MS)
     asking = events.where(_is_inexact()).withColumns(
         {
             "topic": F.col("max_lag_topic"),
             "partition": F.col("max_lag_partition"),
             "at_ms": F.col("observed_at_ms"),
             "committed_offset": F.col("max_lag_committed"),
-            "lag": F.col("max_lag"),
+            "refresh_ms": refresh_ms,
         }
     )
     logs = asking.select(*_LOG_OF_DAY).distinct()
@@ -168,10 +220,15 @@ def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, l
     seen = log_end_samples(_of(logs, ends), _of(logs, judged), within=_LOG_OF_DAY)
     in_time = sample_spans(seen, longest, within=_LOG_OF_DAY)
     placed = with_log_end(asking, in_time, nearest(_LOG_OF_DAY)).withColumn("life", F.col("sample.life"))
-    looked_up = with_log_end(placed, in_time, crossed(_LOG_OF_DAY)).withColumn(
-        "lag_seconds", F.coalesce(seconds_behind(), "lag_seconds")
+    aged = age_from_samples(placed, in_time, _LOG_OF_DAY)
+    is_better = (F.col("age.kind") == _EXACT) | (F.col("lag_seconds").isNull() & F.col("age").isNotNull())
+    replaced = aged.withColumns(
+        {
+            "lag_seconds": F.when(is_better, F.col("age.seconds")).otherwise(F.col("lag_seconds")),
+            "lag_seconds_kind": F.when(is_better, F.col("age.kind")).otherwise(F.col("lag_seconds_kind")),
+        }
     )
-    return events.where(~_is_inexact()).unionByName(looked_up.select(*events.columns))
+    return events.where(~_is_inexact()).unionByName(replaced.select(*events.columns))
 
 
 def _is_inexact() -> Column:
@@ -184,7 +241,7 @@ def _is_inexact() -> Column:
     is_of_worst = (F.col("lag_seconds_topic") == F.col("max_lag_topic")) & (
         F.col("lag_seconds_partition") == F.col("max_lag_partition")
     )
-    is_exact = F.col("lag_seconds_kind") == AgeKind.EXACT.name.lower()
+    is_exact = F.col("lag_seconds_kind") == _EXACT
     inexact = F.when(F.col("lag_seconds_kind").isNull(), below).otherwise(~is_exact & is_of_worst)
     return F.coalesce(inexact, F.lit(False))
 

@@ -6,10 +6,13 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from karrot.pipeline.derive.lag_seconds import by_hindsight
+from karrot.pipeline.derive.lag_seconds import age_from_samples, by_hindsight, sample_spans
 from karrot.pipeline.schemas import ENDS, with_day
+from support.eventlog.age_cases import AGE_CASES
 from support.pipeline.event_rows import event_row, events_frame, frame_of_rows, partitions_frame
+from support.pipeline.row_times import MIDNIGHT
 
+NOW_MS = 1_700_000_000_000
 TEN_MINUTES = dt.timedelta(minutes=10)
 DAY = 24 * 60
 
@@ -72,11 +75,38 @@ def _row(partition: int, verdict: Verdict) -> dict[str, Any]:
         "lag_seconds_topic": "t" if verdict.known else None,
         "lag_seconds_partition": verdict.known[1] if verdict.known else None,
     }
-    return event_row(60 * verdict.minute, "ok", **worst)
+    return event_row(60 * verdict.minute, "ok", source="kafka", **worst)
 
 
 def _newest(told: Told, case: int) -> float | None:
     return told[case][-1]
+
+
+def test_the_pipeline_has_the_rule_of_the_service(spark: SparkSession) -> None:
+    numbered = list(enumerate(AGE_CASES.values()))
+    logs = {"cluster": "c", "topic": "t", "day": MIDNIGHT.date()}
+    samples = [
+        {**logs, "partition": number, "at_ms": NOW_MS - int(1_000 * ago), "end_offset": offset}
+        for number, case in numbered
+        for ago, offset in case.log_ends
+    ]
+    rows = [
+        {
+            **logs,
+            "partition": number,
+            "life": 0,
+            "at_ms": NOW_MS,
+            "committed_offset": case.committed,
+            "refresh_ms": case.refresh_ms,
+        }
+        for number, case in numbered
+    ]
+    of_log = ("cluster", "topic", "partition", "day")
+    spans = sample_spans(spark.createDataFrame(samples), dt.timedelta(days=1), within=of_log)
+    aged = age_from_samples(spark.createDataFrame(rows), spans, of_log).orderBy("partition").collect()
+    assert {name: tuple(row.age) for name, row in zip(AGE_CASES, aged, strict=True)} == {
+        name: (case.age.seconds, case.age.kind.name.lower()) for name, case in AGE_CASES.items()
+    }
 
 
 def test_a_lower_bound_is_replaced_by_the_measured_age(seconds: Told) -> None:
