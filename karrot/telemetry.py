@@ -266,9 +266,10 @@ LOG_WAL_BYTES = _gauge(
 LOG_ENDS_DROPPED = _counter(
     "karrot_log_ends_dropped_total",
     "Log-end histories of partitions that Karrot dropped or could not store, by reason. contradicted: a log end went "
-    "back, so the history started again. full: all histories together reached KARROT_LOG_END_MAX_BYTES.",
+    "back, so the history started again. damaged: the stored history did not match its checksum. full: all histories "
+    "together reached KARROT_LOG_END_MAX_BYTES.",
     "reason",
-    known=("contradicted", "full"),
+    known=("contradicted", "damaged", "full"),
 )
 LOG_PRUNED = _counter(
     "karrot_log_pruned_total", "Events deleted from the event log because of their age or the log's size."

@@ -55,11 +55,12 @@ class LogEndHistory:
         self._times, self._offsets, self._errors = numbers[:count], numbers[count : 2 * count], numbers[2 * count :]
 
     @classmethod
-    def unpack(cls, data: bytes) -> "LogEndHistory":
-        """The history that `pack` packed. An empty one if the bytes are damaged, or from a machine of another kind."""
+    def unpack(cls, data: bytes) -> "LogEndHistory | None":
+        """The history that `pack` packed. ``None`` if the bytes are damaged, or from a machine of another kind."""
         packed = memoryview(data)[_CHECKSUM.size :]
-        if len(packed) % (3 * _NUMBER_BYTES) or not packed or zlib.crc32(packed) != _CHECKSUM.unpack_from(data)[0]:
-            return cls()
+        is_whole = len(data) >= _CHECKSUM.size and not len(packed) % (3 * _NUMBER_BYTES)
+        if not is_whole or zlib.crc32(packed) != _CHECKSUM.unpack_from(data)[0]:
+            return None
         numbers = array(_NUMBER)
         numbers.frombytes(packed)
         return cls(numbers)

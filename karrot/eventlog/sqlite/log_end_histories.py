@@ -1,5 +1,6 @@
 """Stores the log-end history of each partition in the event log, in the transaction of the events."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -38,12 +39,11 @@ class _Read(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What one event changed: the age of its group, the change of the stored bytes, and what is counted."""
+    """What one event changed: the age of its group, the stored bytes, and the dropped histories by reason."""
 
     age: LagAge | None
     grown: int
-    restarted: int
-    refused: int
+    dropped: Counter[str]
 
 
 class LogEndHistories:
@@ -64,7 +64,7 @@ class LogEndHistories:
 
     def record(self, connection: apsw.Connection, arrived: Arrival, stored_bytes: int) -> Recorded:
         """Add an event's samples to the histories of its partitions, and find the age of its group from them."""
-        grown = restarted = refused = 0
+        grown, dropped = 0, Counter[str]()
 
         def lately(place: TopicPartition, now: LogEnd) -> LogEndHistory | None:
             read = self._lately.get(ClusterPartition(arrived.key.cluster, *place))
@@ -73,11 +73,15 @@ class LogEndHistories:
             return read.history if read.history.agrees_with(now) else None
 
         def record(place: TopicPartition, ends: Sequence[LogEnd]) -> LogEndHistory:
-            nonlocal grown, restarted, refused
+            nonlocal grown
             key = ClusterPartition(arrived.key.cluster, *place)
             rowid, stored = connection.execute(_READ, key).fetchone() or (None, b"")
-            history = LogEndHistory.unpack(stored) if stored else LogEndHistory()
-            restarted += history.record(ends)
+            known = LogEndHistory.unpack(stored) if stored else LogEndHistory()
+            history = LogEndHistory() if known is None else known
+            if known is None:
+                dropped["damaged"] += 1
+            if history.record(ends):
+                dropped["contradicted"] += 1
             history.forget_before(arrived.log_time_ms - self._retention_ms)
             self._remember(key, _Read(arrived.log_time_ms, history))
             packed = history.pack()
@@ -88,14 +92,14 @@ class LogEndHistories:
             else:
                 size = len(packed) + 2 * (len(key.cluster.encode()) + len(key.topic.encode())) + _ROW_BYTES
                 if stored_bytes + grown + size > self._max_bytes:
-                    refused += 1
+                    dropped["full"] += 1
                     return history
                 connection.execute(_INSERT, (*key, touched_ms, packed))
                 grown += size
             return history
 
         age = lag_age(arrived.event, arrived.observed_log_ms, lately, record)
-        return Recorded(age, grown, restarted, refused)
+        return Recorded(age, grown, dropped)
 
     def _remember(self, key: ClusterPartition, read: _Read) -> None:
         self._lately.pop(key, None)  # so that the first key is always the one that was read longest ago

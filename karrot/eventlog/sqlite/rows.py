@@ -64,14 +64,14 @@ def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
 
 
 def stored_body(row: Row) -> StoredBody | None:
-    """The event in a row of `EVENT_COLUMNS`, not decoded; ``None`` for a wrong checksum or an unknown source."""
+    """The event in a row of `EVENT_COLUMNS`, not decoded; ``None`` for a wrong checksum or unknown values."""
     seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, age, body = row
     if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body, age):
         return None
-    known = None if age is None else _decode_age(age)
     try:
+        known = None if age is None else _decode_age(age)
         return StoredBody(seq, received_at_ms, observed_at_ms, Source(source.decode()), body, known)
-    except ValueError:  # a source that only a newer Karrot knows
+    except (ValueError, msgspec.MsgspecError):  # a source or an age that only a newer Karrot knows
         return None
 
 
@@ -83,11 +83,14 @@ def group_row(key: GroupKey, row: GroupRow) -> Row:
 
 
 def group_of(row: Row) -> tuple[GroupKey, GroupRow] | None:
-    """The group in a row of `GROUP_COLUMNS`; ``None`` if its checksum is wrong."""
+    """The group in a row of `GROUP_COLUMNS`; ``None`` if its checksum is wrong or only a newer Karrot can decode it."""
     cluster, consumer, seq, last_seq, log_time_ms, expired, crc, state = row
     if crc != _checksum((cluster, consumer, seq, last_seq, log_time_ms), state):
         return None
-    incident, summary = _decode_state(state)
+    try:
+        incident, summary = _decode_state(state)
+    except msgspec.MsgspecError:
+        return None
     key = GroupKey(cluster.decode(), consumer.decode())
     return key, GroupRow(seq, last_seq, log_time_ms, bool(expired), incident, summary)
 

@@ -124,10 +124,8 @@ class Transaction:
         """The arrival with the age that the histories give, after they have its log ends."""
         recorded = self._log_end_histories.record(self._connection, arrived, self._log_end_bytes)
         self._log_end_bytes += recorded.grown
-        if recorded.restarted:
-            self._add(telemetry.LOG_ENDS_DROPPED, recorded.restarted, reason="contradicted")
-        if recorded.refused:
-            self._add(telemetry.LOG_ENDS_DROPPED, recorded.refused, reason="full")
+        for reason, histories in recorded.dropped.items():
+            self._add(telemetry.LOG_ENDS_DROPPED, histories, reason=reason)
         return arrived if recorded.age is None else with_age(arrived, recorded.age)
 
     def _forget_log_ends(self, lengths: Iterable[tuple[Any, ...]]) -> int:

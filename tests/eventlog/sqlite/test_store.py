@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
 from karrot.burrow.payload import to_wire
@@ -23,7 +24,8 @@ from karrot.eventlog.base import (
     groups,
 )
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.sqlite import SqliteEventLog
+from karrot.eventlog.log_end_history import LogEndHistory
+from karrot.eventlog.sqlite import SqliteEventLog, rows
 from support.burrow.lag_events import make_event
 from support.eventlog.appended_events import append_event, group_names
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
@@ -187,6 +189,35 @@ def test_a_changed_byte_in_a_stored_event_is_noticed(open_here: OpenHere, tmp_pa
     assert isinstance(whole, StoredEvent)
     assert log.event(1) is None
     assert [event.seq for event in log.recent(GroupKey("prod-eu", "orders-svc"))] == [2]
+
+
+def test_a_damaged_log_end_history_starts_again_and_is_counted(
+    open_here: OpenHere, clock: ManualClock, tmp_path: Path
+) -> None:
+    log = open_here()
+    append_event(log)
+    with apsw.Connection(str(tmp_path / "events.db")) as file:
+        file.execute("UPDATE log_ends SET samples = zeroblob(length(samples))")
+    clock.advance(60_000)
+    append_event(log)
+    with apsw.Connection(str(tmp_path / "events.db")) as file:
+        stored = [LogEndHistory.unpack(samples) for (samples,) in file.execute("SELECT samples FROM log_ends")]
+    assert stored
+    assert None not in stored
+    assert Counter("karrot_log_ends_dropped_total", (("reason", "damaged"),), len(stored)) in log.counters()
+
+
+def test_values_that_only_a_newer_karrot_knows_are_skipped(
+    open_here: OpenHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_here()
+    with monkeypatch.context() as newer:
+        newer.setattr(rows, "_encode", lambda _value: msgspec.msgpack.encode("newer"))
+        append_event(log)
+    assert log.read(0) == [Damaged(log.log_id, 1)]
+    assert group_names(log) == []
+    append_event(log)
+    assert group_names(log) == ["orders-svc"]
 
 
 def test_a_group_with_a_damaged_state_is_skipped_until_its_next_event(open_here: OpenHere, tmp_path: Path) -> None:
