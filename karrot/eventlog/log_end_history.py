@@ -24,6 +24,8 @@ _OFFSET: Final = itemgetter(1)
 _SPACING_MS: Final = REFRESH_MS // 2
 _TOLERATED_SHARE: Final = 0.01
 _THIN_ABOVE: Final = 96
+_THIN_AT_ONCE: Final = 16
+_GOLDEN_RATIO: Final = 0.618033988749895
 _MOST_SAMPLES: Final = 640
 _MOST_OFFSET: Final = 2**63 - 1
 _NONE_BETWEEN: Final = -1
@@ -180,9 +182,15 @@ class LogEndHistory:
         return error == _NONE_BETWEEN or self._apart(at - 1, at, at_ms, offset) <= error + REFRESH_MS
 
     def _thin(self, now_ms: int) -> None:
-        """Leave out the samples that are not needed, and the oldest if too many are left."""
-        at = 1
-        while at < len(self._times) - 1:
+        """Leave out those of 16 samples that are not needed, and the oldest of all if too many are left.
+
+        To look at hundreds of samples would cost more than the rest of the event. Multiples of the golden ratio reach
+        all places equally often, whatever the time between the events is.
+        """
+        at = 1 + int(now_ms * _GOLDEN_RATIO % 1.0 * (len(self._times) - 2))
+        for _ in range(_THIN_AT_ONCE):
+            if at >= len(self._times) - 1:
+                break
             tolerated = max(REFRESH_MS, _TOLERATED_SHARE * (now_ms - self._times[at + 1]))
             if self._error_without(at) <= tolerated:
                 self._leave_out(at)

@@ -102,17 +102,17 @@ def test_histories_beyond_the_limit_are_not_stored_and_counted() -> None:
 
 def test_histories_that_grow_beyond_the_limit_are_deleted_least_recent_first() -> None:
     clock = ManualClock()
-    log = MemoryEventLog(clock, log_end_max_bytes=45_000)
+    log = MemoryEventLog(clock, log_end_max_bytes=70_000)
     for number in range(300):
         told(log, clock, verdict((number, 5, 5)))
     clock.advance(1_200_000)
     for step in range(200):
         clock.advance(60_000)
         told(log, clock, verdict(*((number, 5, 5 + 7 * step * step) for number in range(20))))
-    assert stored_bytes(log)[0] > 45_000
+    assert stored_bytes(log)[0] > 70_000
     log.prune()
     counted, stored = stored_bytes(log)
-    assert counted == stored <= 40_500
+    assert counted == stored <= 63_000
     assert set(range(20)) <= set(stored_partitions(log))
 
 
