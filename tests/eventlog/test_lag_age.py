@@ -5,8 +5,7 @@ from hypothesis import given
 
 from karrot.burrow.payload import to_wire
 from karrot.event import AgeKind, GroupKey, LagAge, LagEvent, LogEnd, OffsetSample, Source, TopicPartition
-from karrot.eventlog.lag_age import MOST_PARTITIONS, lag_age
-from karrot.eventlog.log_end_history import LogEndHistory
+from karrot.eventlog.log_end_history import MOST_PARTITIONS, LogEndHistory, lag_age
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sqlite.log_end_histories import SIZE
 from support.burrow.lag_age_scenarios import ROWS, errors

@@ -8,8 +8,7 @@ import apsw
 
 from karrot.event import ClusterPartition, LagAge, LogEnd, TopicPartition
 from karrot.eventlog.group_state import Arrival
-from karrot.eventlog.lag_age import lag_age
-from karrot.eventlog.log_end_history import LogEndHistory
+from karrot.eventlog.log_end_history import LogEndHistory, lag_age
 
 _READ_AGAIN_MS = 5_000
 """For how long a process uses a history that it has read. Every history is written when it is read."""
