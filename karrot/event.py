@@ -7,7 +7,7 @@ are epoch milliseconds. ``None`` always means "not known"; it never stands for a
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Status(IntEnum):
@@ -33,6 +33,10 @@ class Kind(Enum):
     CLOSE = "close"
     DELETED = "deleted"
     UNKNOWN = "unknown"
+
+
+SOURCE_HEADER: Final = "Karrot-Source"
+"""The request header of a posted event that does not come from Burrow. Its only value is that of `Source.KAFKA`."""
 
 
 class Source(Enum):

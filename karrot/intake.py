@@ -9,7 +9,7 @@ from karrot import telemetry
 from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.burrow.wire import MalformedPayload
 from karrot.clock import Clock
-from karrot.event import Kind, LagEvent, Source
+from karrot.event import LagEvent, Source
 from karrot.eventlog.base import Appended, EventLog, PendingAppend, Reject
 
 KEPT_BYTES = 4096
@@ -32,23 +32,23 @@ class Intake:
         self._pull_reporters = pull_reporters
         self._stopwatch = stopwatch
 
-    def receive(self, body: bytes) -> Appended:
-        """Take one webhook body and wait until the event is stored. Raises what `begin` and `wait` raise."""
-        return self.begin(body).wait()
+    def receive(self, body: bytes, source: Source = Source.WEBHOOK) -> Appended:
+        """Take one posted body and wait until the event is stored. Raises what `begin` and `wait` raise."""
+        return self.begin(body, source).wait()
 
-    def begin(self, body: bytes) -> PendingAppend:
-        """Take one webhook body without waiting for the disk. The event is stored once `PendingAppend.wait` returns.
+    def begin(self, body: bytes, source: Source = Source.WEBHOOK) -> PendingAppend:
+        """Take one posted body without waiting for the disk. The event is stored once `PendingAppend.wait` returns.
 
         Raises `MalformedPayload` for a refused body, after counting and keeping it. Also raises what `Events.begin`
         raises.
         """
         started = self._stopwatch()
         try:
-            event = parse_webhook(body, observed_at_ms=self._clock.wall_ms())
+            event = parse_webhook(body, observed_at_ms=self._clock.wall_ms(), source=source)
         except MalformedPayload as error:
             self.refuse(error.code, str(error), body)
             raise
-        return CountedAppend(self._log.begin(event, body), partial(self._count_webhook, event.kind, started))
+        return CountedAppend(self._log.begin(event, body), partial(self._count_posted, event, started))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended:
         """Take an event that resync or watch observed ``age_ms`` ago. Measure the age with the boot clock."""
@@ -69,9 +69,10 @@ class Intake:
             )
         )
 
-    def _count_webhook(self, kind: Kind, started: float, appended: Appended) -> Appended:
+    def _count_posted(self, event: LagEvent, started: float, appended: Appended) -> Appended:
         self._count(appended)
-        self._log.count(telemetry.WEBHOOK_EVENTS.name, kind=kind.value)
+        if event.source is Source.WEBHOOK:
+            self._log.count(telemetry.WEBHOOK_EVENTS.name, kind=event.kind.value)
         telemetry.EVENT_HANDLING_SECONDS.observe(self._log.count, self._stopwatch() - started)
         return appended
 

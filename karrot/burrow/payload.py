@@ -29,12 +29,12 @@ class Outline(NamedTuple):
     bad_partitions: int
 
 
-def parse_webhook(body: bytes, *, observed_at_ms: int) -> LagEvent:
-    """Parse a webhook body, made with the template ``{"Event": {{ jsonencoder . }}}``.
+def parse_webhook(body: bytes, *, observed_at_ms: int, source: Source = Source.WEBHOOK) -> LagEvent:
+    """Parse a posted body, made with the template ``{"Event": {{ jsonencoder . }}}``, or like that by `karrot watch`.
 
     Raises `MalformedPayload` for any other body, and no other exception.
     """
-    return parse_stored(body, observed_at_ms=observed_at_ms, source=Source.WEBHOOK)
+    return parse_stored(body, observed_at_ms=observed_at_ms, source=source)
 
 
 def parse_stored(body: bytes, *, observed_at_ms: int, source: Source) -> LagEvent:

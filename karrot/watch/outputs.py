@@ -10,7 +10,7 @@ import structlog
 import urllib3
 
 from karrot.burrow.payload import to_wire
-from karrot.event import LagEvent
+from karrot.event import SOURCE_HEADER, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, ReporterNotes
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
@@ -91,7 +91,7 @@ class IntakeSink:
 
 
 class PostSink:
-    """Posts each event to ``url`` as Burrow does.
+    """Posts each event to ``url`` as Burrow does, with a header that tells a Karrot there that Kafka is the source.
 
     As in Burrow, a failed post is not repeated, because the next poll has a new verdict. Before a post, a connection
     that the server closed in the meantime is replaced.
@@ -100,7 +100,9 @@ class PostSink:
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._url = url
         self._http = urllib3.PoolManager(
-            maxsize=_AT_ONCE, timeout=_TIMEOUT_S, headers={"Content-Type": "application/json", **headers}
+            maxsize=_AT_ONCE,
+            timeout=_TIMEOUT_S,
+            headers={"Content-Type": "application/json", SOURCE_HEADER: Source.KAFKA.value, **headers},
         )
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
         self._logged: frozenset[str] = frozenset()

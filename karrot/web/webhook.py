@@ -10,6 +10,7 @@ import structlog
 from flask import Blueprint, request
 
 from karrot.burrow.wire import MalformedPayload
+from karrot.event import SOURCE_HEADER, Source
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.server.inline_wsgi import DEFERS, PENDING
 from karrot.server.request_completeness import RequestHead
@@ -24,6 +25,7 @@ _PATH = "/burrow"
 _METHODS = ("POST", "PUT", "DELETE")
 _FAILED = "karrot.failed"
 _BODY = "karrot.body"
+_SOURCE = f"HTTP_{SOURCE_HEADER.upper().replace('-', '_')}"
 _CHUNK = 64 * 1024
 _LONGEST_NUMBER = 4300
 """The most digits that Python converts to a number."""
@@ -122,8 +124,10 @@ def _take(context: WebContext, environ: dict[str, Any]) -> None:
 
 
 def _store(context: WebContext, environ: dict[str, Any], body: bytes) -> None:
+    # If credentials are set, only a sender who knows them gets here.
+    source = Source.KAFKA if environ.get(_SOURCE) == Source.KAFKA.value else Source.WEBHOOK
     try:
-        pending = context.intake.begin(body)
+        pending = context.intake.begin(body, source)
         if DEFERS in environ:
             environ[PENDING] = pending
         else:

@@ -207,7 +207,8 @@ def test_an_event_is_posted_in_burrows_form() -> None:
         sink.close()
     [(path, headers, body)] = Taking.taken
     assert path == "/burrow"
-    assert (headers["Content-Type"], headers["Authorization"]) == ("application/json", "Bearer t")
+    names = ("Content-Type", "Karrot-Source", "Authorization")
+    assert [headers[name] for name in names] == ["application/json", "kafka", "Bearer t"]
     assert parse_stored(body, observed_at_ms=BAD.observed_at_ms, source=Source.KAFKA) == BAD
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.event import GroupKey, Kind
-from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
+from karrot.event import GroupKey, Kind, Source
+from karrot.eventlog.base import LogUnavailableError, OverloadedError, StoredEvent, UnconfirmedError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.known_problems import CODES
 from karrot.web import Credentials
@@ -60,6 +60,24 @@ def test_every_recorded_body_gets_the_answer_in_its_index(name: str) -> None:
 def test_the_content_type_is_ignored() -> None:
     response = make_website().client.post("/burrow", data=ERR_STOP, content_type="text/x-burrow")
     assert response.status_code == 202
+
+
+@pytest.mark.parametrize(("named", "source"), [("kafka", Source.KAFKA), ("rest", Source.WEBHOOK), ("", Source.WEBHOOK)])
+def test_a_sender_can_name_kafka_and_nothing_else_as_the_source(named: str, source: Source) -> None:
+    website = make_website()
+    assert website.client.post("/burrow", data=ERR_STOP, headers={"Karrot-Source": named}).status_code == 202
+    (stored,) = website.log.read(0)
+    assert isinstance(stored, StoredEvent)
+    assert stored.event.source is source
+    assert bool(website.log.heard()) == (source is Source.WEBHOOK)  # the dead-man metric is about Burrow alone
+    counted = {each.name for each in website.log.counters()}
+    assert ("karrot_webhook_events_total" in counted) == (source is Source.WEBHOOK)
+
+
+def test_a_sender_without_the_credentials_cannot_name_a_source() -> None:
+    website = make_website(credentials=SECRETS)
+    assert website.client.post("/burrow", data=ERR_STOP, headers={"Karrot-Source": "kafka"}).status_code == 401
+    assert not website.log.read(0)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PATCH"])

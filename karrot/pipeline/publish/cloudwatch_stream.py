@@ -11,7 +11,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from karrot.clock import Clock
-from karrot.event import Source
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable
 from karrot.pipeline.publish.cloudwatch_reporter_on_driver import NoteStore, Published, Publisher
@@ -19,6 +18,7 @@ from karrot.pipeline.schemas import CORRUPT, LINE, columns_of
 from karrot.pipeline.store.filesystem import read_text, write_text
 from karrot.pipeline.store.shared_columns import GROUP
 from karrot.pipeline.stream.query_runner import start_query
+from karrot.reporters.cloudwatch.event_to_data import HEARTBEAT_SOURCES
 
 _PLACE: Final = StructType(
     [StructField("received_at_ms", LongType()), StructField("log_id", StringType()), StructField("seq", LongType())]
@@ -103,7 +103,7 @@ def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int, min_complete: float
 
     The time of a line is the time of receipt minus the time from observation to receipt. Lines older than ``oldest_ms``
     are left out, and no line counts as newer than ``now_ms``. Of each group, the newest line of each kind is kept, for
-    two reasons. A newer verdict without a lag would hide an earlier lag, and only a webhook is a heartbeat. Most groups
+    two reasons. A newer verdict without a lag would hide an earlier lag, and resync is no heartbeat. Most groups
     have one kind.
     """
     read = lines.withColumn("line", parsed(_READ)).where(why_unusable().isNull())
@@ -133,7 +133,7 @@ def _says(min_complete: float) -> Column:
     line = F.col("line")
     return F.struct(
         line["kind"].alias("kind"),
-        (line["source"] == Source.WEBHOOK.value).alias("is_heartbeat"),
+        line["source"].isin([source.value for source in HEARTBEAT_SOURCES]).alias("is_heartbeat"),
         F.coalesce(line["complete"] < min_complete, F.lit(False)).alias("is_incomplete"),
         F.coalesce(line["max_partition"]["topic"] == _BURROW_TOPIC, F.lit(False)).alias("is_of_burrow"),
         *(line[name].isNotNull().alias(name) for name in _VALUES),

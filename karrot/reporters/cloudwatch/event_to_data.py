@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 CLUSTER = "Cluster"
 CONSUMER_GROUP = "ConsumerGroup"
 HEARTBEAT = "Heartbeat"
+HEARTBEAT_SOURCES = (Source.WEBHOOK, Source.KAFKA)
+"""The sources whose events are heartbeats: Burrow's notifier and `karrot watch`. Resync reads a Burrow that may have
+stopped posting."""
 
 
 class Held(StrEnum):
@@ -99,8 +102,8 @@ def _laid_out(
 
 
 def _heartbeat(event: LagEvent, options: Options) -> Datum | None:
-    """The heartbeat of a cluster's Burrow; only a webhook, which Burrow itself sends, causes one."""
-    if event.source is not Source.WEBHOOK or Layout.DIMENSIONS not in options.layouts:
+    """The heartbeat of the Burrow or the watch that reports on a cluster."""
+    if event.source not in HEARTBEAT_SOURCES or Layout.DIMENSIONS not in options.layouts:
         return None
     dimensions = ((CLUSTER, dimension_value(event.cluster).text),)
     return Datum(HEARTBEAT, dimensions, 1.0, "None", event.observed_at_ms, options.resolution)

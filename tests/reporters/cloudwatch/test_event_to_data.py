@@ -108,9 +108,10 @@ def test_burrows_own_group_gives_only_the_heartbeat() -> None:
     assert of(consumer="burrow-prod").group
 
 
-@pytest.mark.parametrize("source", [Source.REST, Source.KAFKA])
-def test_only_a_webhook_gives_a_heartbeat(source: Source) -> None:
-    assert of(source=source).data == (datum("Lag", 11_020.0, "Count"),)
+def test_watch_gives_a_heartbeat_like_burrow_but_resync_gives_none() -> None:
+    lag = datum("Lag", 11_020.0, "Count")
+    assert of(source=Source.KAFKA).data == of(source=Source.WEBHOOK).data == (lag, HEARTBEAT)
+    assert of(source=Source.REST).data == (lag,)
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ def test_an_unreadable_note_loses_only_the_choice_of_groups(rig: CloudWatchRig) 
 
 def test_a_value_that_cloudwatch_would_refuse_is_dropped_and_the_others_are_sent(rig: CloudWatchRig) -> None:
     ahead = rig.clock.wall + 3 * 3_600_000
-    rig.tell(consumer="ahead", observed_at_ms=ahead, source=Source.KAFKA)
+    rig.tell(consumer="ahead", observed_at_ms=ahead, source=Source.REST)
     rig.tell(consumer="fine")
     rig.run(5)
     assert len(rig.points(consumer="fine")) == 1
