@@ -1,4 +1,4 @@
-"""Reads the clocks: the wall clock, the boot clock, and the event log's own clock, which is derived from both."""
+"""Reads the wall clock and the boot clock, and computes the event log's own clock from these two."""
 
 import time
 import uuid
@@ -9,24 +9,24 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
-    """The clock that Karrot reads: a wall clock and a boot clock."""
+    """Karrot's source of time: a wall clock and a boot clock."""
 
     @property
     def boot_id(self) -> str:
-        """The id of this boot. Compare ``boot_ms`` values only if they have the same id."""
+        """The id of this boot. Two ``boot_ms`` values are comparable only if their boots have the same id."""
 
     def wall_ms(self) -> int:
         """Epoch milliseconds, UTC. The value can jump when somebody sets the clock."""
 
     def boot_ms(self) -> int:
-        """Milliseconds since a fixed time in this boot. It never goes back, and counts sleep if the system can."""
+        """Milliseconds since a fixed time in this boot. The value never decreases. On Linux, it includes sleep."""
 
 
 class SystemClock:
     """The machine's clocks.
 
-    Without ``/proc`` a boot has no id. Then every start of the service counts as a boot: the parent process creates the
-    clock, and its workers inherit it.
+    If the machine has no ``/proc``, each start of the service gets an id as if it were a boot. The parent process
+    creates the clock, and its workers inherit the id.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class SystemClock:
 
 
 class Anchor(NamedTuple):
-    """The same moment on all three clocks. It is stored with each commit and read at the next start."""
+    """One moment on all three clocks. The event log stores it with each commit and reads it at the next start."""
 
     boot_id: str
     boot_ms: int
@@ -57,9 +57,9 @@ class Anchor(NamedTuple):
 
 
 class LogTime:
-    """The event log's own clock. The ages of events stay correct when the system clock is set.
+    """The event log's own clock. If somebody sets the system clock, the ages of the events stay correct.
 
-    It advances with the boot clock within one boot, and by max(0, wall-clock difference) from one boot to the next.
+    Within one boot, it advances with the boot clock. Between boots, it advances with the wall clock, or stands still.
     """
 
     def __init__(self, clock: Clock, anchor: Anchor | None) -> None:
@@ -73,7 +73,7 @@ class LogTime:
         self._base = log_ms - clock.boot_ms()
 
     def now(self) -> int:
-        """Milliseconds. They are close to epoch milliseconds if the wall clock was always correct."""
+        """The log time in milliseconds. If the wall clock was always correct, it is close to epoch milliseconds."""
         return self._base + self._clock.boot_ms()
 
     def anchor(self) -> Anchor:

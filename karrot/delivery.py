@@ -1,7 +1,7 @@
-"""Hands the events of the log to the reporters, in one thread per reporter, and keeps the log within its bounds.
+"""Hands the events of the log to the reporters, in one thread per reporter, and keeps the log within its limits.
 
-Only the leader does this. No reporter waits for another one. A reporter's cursor moves after the reporter has handled
-the events. So after a crash a reporter gets one batch twice, but never misses a batch.
+Only the leader runs delivery. No reporter waits for another reporter. A reporter's cursor moves after the reporter has
+handled the events. So after a crash, a reporter gets one batch twice, but it never misses a batch.
 """
 
 import threading
@@ -32,7 +32,7 @@ _POLL_S = 0.2
 _LEAD_S = 0.5
 _HOUSEKEEPING_S = 5.0
 _JOIN_S = 6.0
-"""How long the shutdown waits for reports that are in progress. The whole service has ten seconds to stop."""
+"""The seconds that a shutdown waits for reports in progress. The whole service has ten seconds to stop."""
 
 _log = structlog.get_logger(__name__)
 
@@ -49,7 +49,7 @@ class Feed(ABC):
     state: ReporterState | None = field(default=None, init=False)
 
     def step(self) -> float:
-        """Hand over the next events, if any. Returns how many seconds to wait before the next step."""
+        """Hand over the next events, if there are any. Return the seconds to wait before the next step."""
         try:
             return self._step(self._resume())
         except (LogUnavailableError, OverloadedError) as error:
@@ -66,7 +66,7 @@ class Feed(ABC):
     def _step(self, state: ReporterState) -> float: ...
 
     def _resume(self) -> ReporterState:
-        """The saved state; without a cursor if the log was replaced since."""
+        """The saved state. It has no cursor if the event log was replaced after the state was saved."""
         if self.state is None:
             self.state = reporter_state(self.log, self.name)
             self.log.save_reporter(self.state)  # so a reporter that has had no event yet shows its backlog
@@ -75,12 +75,12 @@ class Feed(ABC):
         return self.state
 
     def _place(self, cursor: Cursor | None) -> Cursor:
-        """The cursor; if there is none, the position just before the oldest event of the log."""
+        """The cursor. If there is none: the position just before the oldest event of the log."""
         return cursor or Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1))
 
     def _whole(self, cursor: Cursor, found: Sequence[StoredEvent | Damaged]) -> list[StoredEvent]:
-        """The events that are not damaged. Damaged and pruned events are counted."""
-        # Only pruning leaves gaps between sequence numbers.
+        """The events that are not damaged. This method also counts the damaged and the pruned events."""
+        # Only pruning leaves gaps between sequence numbers, so a gap is the number of pruned events.
         if pruned := found[0].seq - cursor.seq - 1:
             self.log.count(telemetry.REPORTER_DROPPED.name, pruned, reporter=self.name, reason="retention")
         whole = [event for event in found if isinstance(event, StoredEvent)]
@@ -105,7 +105,7 @@ class PushFeed(Feed):
     reporter: PushReporter
 
     def close(self) -> None:
-        """Close the reporter, after the last report."""
+        """Close the reporter. There is no report after this call."""
         self.reporter.close()
 
     def _step(self, state: ReporterState) -> float:
@@ -128,15 +128,15 @@ class PushFeed(Feed):
 
 @dataclass(slots=True)
 class PacedFeed(Feed):
-    """Hands over the events as they arrive, and makes the reporter send when a send is due.
+    """Hands over the events as they arrive, and makes the reporter send its data when they are due.
 
-    The cursor stays one below the oldest event that is not sent yet, so the next leader reads from there.
+    The cursor stays just below the oldest event whose data are not sent yet. So the next leader starts with that event.
     """
 
     reporter: PacedReporter
     position: Cursor | None = field(default=None, init=False)
     logged_trouble: str | None = field(default=None, init=False)
-    """The reason of the last logged trouble, while that trouble lasts."""
+    """The reason of the trouble that was logged last. ``None`` when the reporter can send again."""
 
     def close(self) -> None:
         """Take the new events, send them if that is still possible, and save the cursor."""
@@ -160,7 +160,7 @@ class PacedFeed(Feed):
         return 0.0 if took else min(_POLL_S, max(0.0, self.reporter.due_in()))
 
     def _take(self, state: ReporterState) -> int:
-        """Hand over the next page, if the reporter has room for it. Returns how many rows it had."""
+        """Hand over the next page of events, if the reporter has room for it. Return the number of rows in the page."""
         if self.position is None or self.position.log_id != self.log.log_id:
             self.position = self._place(state.cursor)
         if isinstance(self.reporter, Bounded) and self.reporter.full():
@@ -182,7 +182,7 @@ class PacedFeed(Feed):
                 _log.info("a reporter can send again", reporter=self.name)
             self.failures, self.logged_trouble = 0, None
             state = state.well(self.clock.wall_ms())
-        # If there was no call, the state stays as it was.
+        # If send() made no call, the saved state keeps its result of the last call.
         cursor = self.position
         if cursor is not None and (owed := self.reporter.owed(cursor.log_id)) is not None:
             cursor = Cursor(cursor.log_id, min(cursor.seq, owed - 1))
@@ -199,10 +199,10 @@ class PacedFeed(Feed):
 
 
 class Delivery:
-    """Takes the lead when it is free, then feeds the reporters and keeps the log within its bounds until stopped.
+    """Waits until the lead is free and takes it. Then it feeds the reporters and keeps the log within its limits.
 
-    ``random`` spreads the retries of failed reporters. ``alongside`` are the other tasks of the leader: each runs in
-    its own thread, and returns when the event that it gets as its argument is set.
+    ``random`` spreads the retries of failed reporters. ``alongside`` are the other tasks of the leader. Each task runs
+    in its own thread. It gets a stop event as its argument, and returns when this event is set.
     """
 
     def __init__(

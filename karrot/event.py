@@ -1,7 +1,7 @@
 """Defines the shared types: lag event, partition, commit, log end, status, incident and time range.
 
-All types are immutable, do no I/O and need only the standard library. Offsets, lags and counts are in messages. Times
-are epoch milliseconds. ``None`` always means "not known"; it never stands for a number.
+All types are immutable, do no I/O and need only the standard library. Offsets, lags and counts are numbers of messages.
+Times are epoch milliseconds. ``None`` always means "not known", never a number.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Status(IntEnum):
 
 
 class Kind(Enum):
-    """What an event means for the incident of its group. It follows from the content of the event alone."""
+    """What an event means for the incident of its group. Only the content of the event determines the kind."""
 
     OBSERVATION = "observation"
     INCIDENT = "incident"
@@ -70,14 +70,14 @@ class GroupKey(NamedTuple):
 
 
 class OpenIncident(NamedTuple):
-    """The incident that a group is in: from its first verdict worse than OK to the OK that closes it."""
+    """The incident that a group is in. It lasts from the first verdict worse than OK to the OK that closes it."""
 
     id: str
     start_ms: int
 
 
 class Incident(NamedTuple):
-    """An incident as the table ``incidents`` has it; ``ended_at`` and ``ended_by`` are ``None`` while it is open."""
+    """One row of the table ``incidents``. ``ended_at`` and ``ended_by`` are ``None`` while the incident is open."""
 
     incident_id: str | None
     cluster: str
@@ -97,7 +97,7 @@ class Incident(NamedTuple):
 
 
 class OffsetCommit(NamedTuple):
-    """One record of ``__consumer_offsets`` with its time; ``offset`` is ``None`` for a tombstone."""
+    """One record of ``__consumer_offsets`` with its time. ``offset`` is ``None`` for a tombstone."""
 
     place: ClusterPartition
     group: str
@@ -118,10 +118,10 @@ class LogEnd(NamedTuple):
 
 
 class AgeKind(IntEnum):
-    """How the age of a message is known. The numbers are the values of ``karrot_consumer_lag_seconds_kind``.
+    """How precisely the age of a message is known. The numbers are the values of ``karrot_consumer_lag_seconds_kind``.
 
-    EXACT: it lies between two samples of the log end. EXTRAPOLATED: it lies before the oldest sample, by a rate.
-    AT_LEAST: it is the age of the oldest sample, and the message is older.
+    EXACT: the message was written between two log-end samples. EXTRAPOLATED: it was written before the oldest sample,
+    and a rate gives its age. AT_LEAST: the age is that of the oldest sample, and the message is older.
     """
 
     EXACT = 0
@@ -130,7 +130,7 @@ class AgeKind(IntEnum):
 
 
 class LagAge(NamedTuple):
-    """The age of a group's oldest unread message, in seconds, and the listed partition on which it waits."""
+    """The age of a group's oldest unread message in seconds, and the partition where that message is."""
 
     seconds: float
     kind: AgeKind
@@ -140,8 +140,8 @@ class LagAge(NamedTuple):
 class OffsetSample(NamedTuple):
     """One commit as Burrow stored it, with the lag that Burrow measured.
 
-    ``lag`` is the lag when Burrow observed the commit; it is ``None`` if Burrow stored the commit out of order.
-    ``timestamp_ms`` can be any 64-bit number: Burrow misreads some commits of Kafka 4.1 (values near 8e18).
+    ``lag`` is the lag when Burrow read the commit. It is ``None`` if Burrow received the commit out of order.
+    ``timestamp_ms`` can be any 64-bit number: Burrow misreads some commits of Kafka 4.1 as times near 8e18.
     """
 
     offset: int
@@ -151,7 +151,7 @@ class OffsetSample(NamedTuple):
 
 
 class PartitionLag(NamedTuple):
-    """One partition of a group: its oldest and newest stored commit, and its lag when Burrow evaluated the group."""
+    """One partition of a group: the oldest and newest commit that Burrow stored, and the lag at Burrow's evaluation."""
 
     topic: str
     partition: int
@@ -165,22 +165,22 @@ class PartitionLag(NamedTuple):
 
     @property
     def status(self) -> Status | None:
-        """The status, or ``None`` for a text that Burrow is not known to send."""
+        """The status. ``None`` if the text is not a status that Burrow sends."""
         return _STATUS_BY_NAME.get(self.status_text)
 
     @property
     def log_end_offset(self) -> int | None:
-        """The log end offset against which Burrow measured the lag; the committed offset if that was larger."""
+        """The log end offset that Burrow used for the lag. If the committed offset was larger: the committed offset."""
         return None if self.end is None or self.current_lag is None else self.end.offset + self.current_lag
 
 
 class LagEvent(NamedTuple):
     """One verdict on one consumer group.
 
-    ``partitions`` are the partitions that the source listed: a webhook lists only those worse than OK; REST ``/lag``
-    and Kafka list all. ``max_lag`` is the partition with the largest current lag, listed or not. ``total_lag`` covers
-    all partitions. ``observed_at_ms`` is the time of the verdict: when the webhook was received, when the REST request
-    started, or when Kafka was polled.
+    ``partitions`` are the partitions that the source listed. A webhook lists only partitions worse than OK. REST
+    ``/lag`` and Kafka list all. ``max_lag`` is the partition with the largest lag, whether it is listed or not.
+    ``total_lag`` covers all partitions. ``observed_at_ms`` is the time of the verdict: when Karrot received the
+    webhook, started the REST request, or polled Kafka.
     """
 
     cluster: str
@@ -199,15 +199,15 @@ class LagEvent(NamedTuple):
 
     @property
     def status(self) -> Status | None:
-        """The status, or ``None`` for a text that Burrow is not known to send."""
+        """The status. ``None`` if the text is not a status that Burrow sends."""
         return _STATUS_BY_NAME.get(self.status_text)
 
     @property
     def kind(self) -> Kind:
-        """The kind, from the content: the URL and the HTTP method of the request are not reliable.
+        """The kind. It comes from the content, because the URL and HTTP method of the request are not reliable.
 
-        Burrow's REST API answers NOTFOUND for a group that it does not know (any more), so an event with NOTFOUND
-        stands for a deletion.
+        Burrow's REST API answers NOTFOUND for a group that it does not know or no longer knows. So an event with
+        NOTFOUND means that the group was deleted.
         """
         kinds = _KIND_BY_STATUS if self.incident_id is None else _KIND_WITHIN_INCIDENT
         return kinds.get(self.status_text, Kind.UNKNOWN)
@@ -215,7 +215,7 @@ class LagEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """The time from ``start`` up to, but not including, ``end``. Raises `ValueError` unless ``start`` is earlier."""
+    """The time from ``start`` up to, but not including, ``end``. Raises `ValueError` if ``end`` is not later."""
 
     start: datetime
     end: datetime
@@ -227,13 +227,13 @@ class TimeRange:
 
     @property
     def days(self) -> "DayRange":
-        """The days (UTC) that contain a part of the range."""
+        """The UTC days that overlap with the range."""
         last = self.end.astimezone(UTC) - timedelta(microseconds=1)
         return DayRange(self.start.astimezone(UTC).date(), last.date())
 
 
 class DayRange(NamedTuple):
-    """Whole days in a row (UTC), both ends included."""
+    """Consecutive whole UTC days, from the first to the last day inclusive."""
 
     first: date
     last: date
@@ -264,7 +264,7 @@ class DayRange(NamedTuple):
 
     @property
     def before(self) -> "DayRange":
-        """The range of the same length that ends just before this one starts."""
+        """The range of the same length that ends on the day before this range."""
         return DayRange(self.first - timedelta(days=self.length), self.first - timedelta(days=1))
 
 
@@ -286,10 +286,10 @@ _BURROW_TOPIC = "__consumer_offsets"
 
 
 def has_burrow_name(consumer: str) -> bool:
-    """Whether a group is named like Burrow's own groups: ``burrow-<consumer section>`` (since Burrow v1.3.0)."""
+    """Whether a group has a name like Burrow's own groups: ``burrow-<consumer section>`` (since Burrow v1.3.0)."""
     return consumer.startswith(_BURROW_GROUPS)
 
 
 def is_burrow_itself(consumer: str, max_lag_topic: str | None) -> bool:
-    """Whether a group is Burrow's own: it reads all committed offsets, and its lag is not the lag of a service."""
+    """Whether a group is Burrow's own: it reads all committed offsets, so its lag is not the lag of a service."""
     return has_burrow_name(consumer) and max_lag_topic == _BURROW_TOPIC

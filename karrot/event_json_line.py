@@ -4,8 +4,9 @@
 {"v":1,"event_id":"9f…-1","log_id":"9f…","seq":1,"received_at_ms":1795272998676, … ,"body":"…"}
 ```
 
-Every line has every key, in the order of the fields below. A value that is not known is ``null``. The numbers are the
-same as those that the service shows, computed by the same code, so readers need not compute them again. ``body`` is
+Every line has every key, in the order of the fields below. An unknown value is ``null``. The service shows the same
+numbers, because the same code computes them, so readers need not compute them. ``body`` is the received text, byte for
+byte.
 the text that was received, byte for byte.
 """
 
@@ -36,7 +37,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class PartitionLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One partition. Lags and offsets count messages; ``start`` is the oldest stored commit, ``end`` the newest."""
+    """One partition. Lags and offsets count messages. ``start`` is the oldest stored commit, ``end`` the newest one."""
 
     topic: str
     partition: int
@@ -57,9 +58,9 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
     """One event. Times are epoch milliseconds, lags are messages (up to 2^64 - 1), rates are messages per second.
 
     ``bad_partitions`` counts the listed partitions that are WARN, STOP, STALL or REWIND. ``max_partition`` is the
-    partition with the largest lag, listed in ``partitions`` or not. ``lag_seconds_kind`` says how ``lag_seconds`` is
-    known, and ``lag_seconds_topic`` and ``lag_seconds_partition`` on which partition it is largest; lines from before
-    version 2.0.0 do not have these three. A deleted group has no lag.
+    partition with the largest lag, whether ``partitions`` lists it or not. ``lag_seconds_topic`` and
+    ``lag_seconds_partition`` name the partition with the largest lag in seconds. ``lag_seconds_kind`` says how
+    precisely it is known. Lines of versions before 2.0.0 do not have these three keys. A deleted group has no lag.
     """
 
     v: Literal[1] = VERSION
@@ -94,7 +95,7 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MalformedLine(ValueError):  # noqa: N818 (the name describes the line, not an error of Karrot)
-    """A line does not have this format and version; the text says where."""
+    """A line does not have this format and version. The text of the error names the place."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -102,7 +103,7 @@ _decode = msgspec.json.Decoder(EventLine).decode
 
 
 def encode(stored: StoredEvent) -> bytes:
-    """The line of an event, with the line feed at its end. JSON escapes every line feed inside."""
+    """The line of an event, with a line feed at its end. JSON escapes every line feed inside the line."""
     return _encode(line_of(stored)) + b"\n"
 
 
@@ -155,8 +156,8 @@ def line_of(stored: StoredEvent) -> EventLine:
 def event_of(line: EventLine) -> StoredEvent:
     """The event of a line, parsed from the line's body.
 
-    The line does not have the log's own time, so the time of receipt is used instead. Raises `MalformedLine` for a body
-    that Burrow did not make.
+    A line does not contain the log time, so the event gets its time of receipt instead. Raises `MalformedLine` if the
+    body does not come from Burrow.
     """
     try:
         event = parse_stored(line.body.encode(), observed_at_ms=line.observed_at_ms, source=line.source)

@@ -13,11 +13,11 @@ from karrot.event import LagEvent, Source
 from karrot.eventlog.base import Appended, EventLog, PendingAppend, Reject
 
 KEPT_BYTES = 4096
-"""The number of bytes that are kept of a refused body."""
+"""The most bytes of a refused body that Karrot keeps."""
 
 
 class Intake:
-    """Parses, appends and counts events. It keeps refused bodies in the log's bounded table of rejects."""
+    """Parses events, appends them to the event log and counts them. It also keeps refused bodies, as rejects."""
 
     def __init__(
         self,
@@ -37,10 +37,9 @@ class Intake:
         return self.begin(body, source).wait()
 
     def begin(self, body: bytes, source: Source = Source.WEBHOOK) -> PendingAppend:
-        """Take one posted body without waiting for the disk. The event is stored once `PendingAppend.wait` returns.
+        """Take one posted body without waiting for the disk. When `PendingAppend.wait` returns, the event is stored.
 
-        Raises `MalformedPayload` for a refused body, after counting and keeping it. Also raises what `Events.begin`
-        raises.
+        If the body is refused, count and keep it, and raise `MalformedPayload`. Also raises what `Events.begin` raises.
         """
         started = self._stopwatch()
         try:
@@ -51,11 +50,11 @@ class Intake:
         return CountedAppend(self._log.begin(event, body), partial(self._count_posted, event, started))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended:
-        """Take an event that resync or watch observed ``age_ms`` ago. Measure the age with the boot clock."""
+        """Take an event that resync or watch observed ``age_ms`` ago, by the boot clock."""
         return self._count(self._log.append(event, to_wire(event), age_ms=age_ms))
 
     def refuse(self, code: str, detail: str, body: bytes = b"") -> None:
-        """Count a refusal, and keep the first bytes of the body if there is one. Never blocks, never raises."""
+        """Count a refusal. If there is a body, keep its first bytes. Never blocks and never raises."""
         self._log.count(telemetry.EVENTS_REJECTED.name, code=code)
         if not body:  # refused by its headers: an empty reject would show nothing and displace one that has a body
             return
@@ -85,19 +84,19 @@ class Intake:
 
 
 class CountedAppend(NamedTuple):
-    """The `PendingAppend` of a webhook's event. `wait` counts the event once it is stored."""
+    """The `PendingAppend` of a webhook's event. `wait` counts the event as soon as it is stored."""
 
     pending: PendingAppend
     counted: Callable[[Appended], Appended]
 
     def wait(self) -> Appended:
-        """Wait for the outcome and count the event. Raises what `PendingAppend.wait` raises."""
+        """Wait for the result and count the event. Raises what `PendingAppend.wait` raises."""
         return self.counted(self.pending.wait())
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Run ``call`` once as soon as `wait` would not block: in any thread, or immediately."""
+        """Run ``call`` once, as soon as `wait` would not block. The call runs in any thread, or immediately."""
         self.pending.when_done(call)
 
     def withdraw(self) -> bool:
-        """Cancel the append. True if the event was not stored and will not be."""
+        """Cancel the append. Return true if the event is not stored and never will be."""
         return self.pending.withdraw()

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def dash_if_unknown(words: Callable[[T], str]) -> Callable[[T | None], str]:
-    """A filter that formats like ``words`` and shows a dash for ``None``, because a zero would be a wrong value."""
+    """A filter that formats like ``words`` and shows a dash for ``None``. A zero would be a wrong value."""
     return lambda value: NOT_KNOWN if value is None else words(value)
 
 

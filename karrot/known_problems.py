@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 RESYNC, WATCH = "resync", "watch"
-"""The names of the leading worker's other duties, next to delivery, in the log, ``/readyz`` and the pages."""
+"""The names of the leader's two duties in addition to delivery. The log, ``/readyz`` and the pages use these names."""
 
 DOCS_URL = "https://github.com/Lowess/karrot/blob/main/docs"
-"""The address of the documentation, for links that lead out of this installation."""
+"""The address of the documentation. Links to pages outside this installation start with it."""
 
 REFUSED_LATELY_S = 900
-"""Seconds for which refused requests count as a current problem."""
+"""A refused request counts as a current problem for this many seconds."""
 
 KnownProblem = Literal[
     "partition stopped",
@@ -74,14 +74,14 @@ _FAILING: Mapping[str, KnownProblem] = {
 
 
 def runbook_of_failing(name: str) -> str:
-    """The runbook for a reporter, resync or watch that fails."""
+    """The runbook for a failing reporter, resync or watch."""
     return RUNBOOKS[_FAILING.get(name, "reporter failing")]
 
 
 class Code(NamedTuple):
-    """The status, title and remedy of a stable problem code. The log uses the same code.
+    """The HTTP status, title and remedy of a problem. The code itself is stable, and the log uses it too.
 
-    `karrot.telemetry.EVENTS_REJECTED` lists the codes of `/burrow`, because they are values of its label ``code``.
+    The codes of `/burrow` must also be in `karrot.telemetry.EVENTS_REJECTED`, as values of its label ``code``.
     """
 
     status: int

@@ -7,7 +7,7 @@ import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 
 VALUE_LIMIT = 500
-"""The most characters of a value that a log record has. A client may send megabytes."""
+"""The most characters that a log record has of one value. A client may send megabytes."""
 
 _HANDLER = "karrot"
 _NOT_VALUES = {"_record", "_from_structlog", "exc_info"}
@@ -15,11 +15,11 @@ _LEADING = ("timestamp", "level", "logger", "event")
 
 
 def configure(level: str, stream: TextIO, *, console: bool | None = None) -> None:
-    """Send records of structlog and of the standard library to ``stream``, if they have at least this ``level``.
+    """Send the records of structlog and of the standard library to ``stream`` if they have at least this ``level``.
 
-    ``console`` chooses readable lines. With ``None``, the lines are readable if the stream is a terminal. A second call
-    replaces the configuration. Write a constant text as the event, and input from outside as values: long values are
-    cut.
+    If ``console`` is true, the lines are readable text. If it is ``None``, they are readable text if the stream is a
+    terminal. A second call replaces the configuration. Write a constant text as the event, and input from outside as
+    values, because only values are cut.
     """
     structlog.configure(
         processors=[
@@ -70,7 +70,7 @@ def _install(level: str, stream: TextIO, formatter: logging.Formatter) -> None:
 
 
 def _shortened(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Cut long values, and write their length after them."""
+    """Cut long values, and append their original length."""
     return {name: value if name in _NOT_VALUES else _short(value) for name, value in event.items()}
 
 
@@ -84,7 +84,7 @@ def _short(value: object) -> object:
 
 
 def _printable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Escape control characters: a group's name may hold an escape sequence for the terminal."""
+    """Escape control characters, because a group's name can contain an escape sequence for the terminal."""
     return {
         name: value.encode("unicode_escape").decode() if isinstance(value, str) and not value.isprintable() else value
         for name, value in event.items()

@@ -20,7 +20,7 @@ from karrot.known_problems import RESYNC
 _AT_ONCE = 4
 _PER_SECOND = 100.0
 _GIVES_UP_AFTER = 20
-"""A pass ends after this many groups in a row without an answer.
+"""A pass ends when this many groups in a row did not answer.
 
 Ten thousand timeouts would take hours and only add load to a Burrow that hangs."""
 
@@ -30,17 +30,17 @@ _log = structlog.get_logger(__name__)
 
 
 class _Missing(NamedTuple):
-    """A group that Burrow no longer lists: since when (boot clock), and the time of its last verdict (log time)."""
+    """A group that Burrow no longer lists: the time since then (boot clock), and of its last verdict (log time)."""
 
     heard_ms: int
     since_ms: int
 
 
 class Resync:
-    """Asks Burrow for every group, at the start and then every ``interval_s`` seconds, in the leader.
+    """Asks Burrow for every group at the start, and then every ``interval_s`` seconds. It runs in the leader.
 
-    The load on Burrow is bounded: at most 4 requests at a time and 100 per second. An answer is stored with the time of
-    its request as its time of observation, so a newer webhook wins.
+    Resync sends Burrow at most 4 requests at a time and at most 100 per second. The time of observation of an answer is
+    the time of its request. So a webhook that arrives after the request wins.
     """
 
     def __init__(self, burrow: Burrow, intake: Intake, log: EventLog, clock: Clock, *, interval_s: float) -> None:
@@ -60,7 +60,7 @@ class Resync:
         self._burrow.close()
 
     def once(self, stop: threading.Event) -> None:
-        """Make one pass. Never raises: a failure is counted and saved as the state of the resync."""
+        """Make one pass. Never raises: counts a failure and saves it as the state of the resync."""
         try:
             failed = self._pass(stop)
         except (BurrowError, LogUnavailableError, OverloadedError) as error:
@@ -104,7 +104,7 @@ class Resync:
         return failed
 
     def _ask(self, stop: threading.Event, cluster: str, consumer: str) -> str | None:
-        """Read one group, unless the pass ends or Burrow stopped answering. Returns an error that a retry may fix."""
+        """Read one group. Does nothing if the pass ends or Burrow stopped answering. Returns an error worth a retry."""
         if self._unanswered >= _GIVES_UP_AFTER or stop.wait(_AT_ONCE / _PER_SECOND):
             return None
         asked_ms = self._clock.boot_ms()
@@ -123,7 +123,7 @@ class Resync:
         return None
 
     def _log_deleted(self, cluster: str, listed: set[str]) -> None:
-        """Store a deletion for each group that is missing from two lists, a minute apart, with no event in between."""
+        """Store a deletion of each group that two lists, a minute apart, miss, without an event in between."""
         now_ms = self._clock.boot_ms()
         live = takewhile(lambda each: each.key.cluster == cluster, groups(self._log, after=GroupKey(cluster, "")))
         here = {state.key: state.log_time_ms for state in live if state.key.consumer not in listed}

@@ -1,9 +1,9 @@
 """Computes the signals of one event: scalable lag, produce and consume rate, lag in seconds, catch-up time. No I/O.
 
-An event has three samples of the log end offset of its max-lag partition: with the oldest stored commit, with the
-newest, and at evaluation. Each sample is as old as Burrow's last request to the broker (``offset-refresh``, 10 s by
-default). So every rate is an average, and no time is more precise than about one refresh. ``docs/signals.md`` has the
-measured errors.
+An event has three samples of the log end offset of its max-lag partition. They belong to the oldest stored commit, to
+the newest stored commit, and to the evaluation. Burrow asks the broker for log ends once per ``offset-refresh`` (10 s
+by default). So a sample can be that old, every rate is an average, and every time has an error of about one refresh.
+``docs/signals.md`` has the measured errors.
 """
 
 from itertools import pairwise
@@ -19,10 +19,10 @@ _NOT_SCALABLE = frozenset({Status.STOP, Status.STALL, Status.REWIND})
 
 
 class Signals(NamedTuple):
-    """Numbers derived from one event. ``None`` means "not known", never zero.
+    """Numbers that Karrot computes from one event. ``None`` means "not known", never zero.
 
-    Rates (messages per second, rounded to a millionth) and times (rounded to a millisecond, the precision of the input)
-    belong to the max-lag partition; ``scalable_lag`` belongs to the whole group.
+    Rates are messages per second, rounded to a millionth. Times are seconds, rounded to a millisecond like the input.
+    Both belong to the max-lag partition. ``scalable_lag`` belongs to the whole group.
     """
 
     scalable_lag: int | None = None
@@ -35,9 +35,9 @@ class Signals(NamedTuple):
     lag_seconds_partition: TopicPartition | None = None
 
     def with_age(self, age: LagAge | None) -> "Signals":
-        """The signals with the lag in seconds that the log-end history gives, which is better than the event's own.
+        """These signals, with the lag in seconds from the log-end history. It is better than the event's own value.
 
-        Without an age the signals stay as they are.
+        If ``age`` is ``None``, the signals stay as they are.
         """
         if age is None:
             return self
@@ -50,7 +50,7 @@ class Signals(NamedTuple):
 
 
 def signals_of(event: LagEvent) -> Signals:
-    """The signals of one event. It accepts every event; a signal that the event does not determine is ``None``."""
+    """The signals of one event. The function accepts every event. A signal that it cannot compute is ``None``."""
     if event.status is Status.NOTFOUND:
         return Signals()
     scalable_lag = _scalable_lag(event)
@@ -81,13 +81,13 @@ def _scalable_lag(event: LagEvent) -> int | None:
 
 
 def log_ends_of(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
-    """The samples of the log end in one verdict, oldest first.
+    """The log-end samples of one verdict, oldest first.
 
-    There are none if they contradict each other, because the topic was created again.
+    The list is empty if the samples contradict each other, which happens after a topic was created again.
     """
     heads = [head for commit in (partition.start, partition.end) if commit and (head := _head_at(commit))]
     present = _present_head(partition, now_ms)
-    # The receiver's clock may be a little behind Burrow's. Then only the two commits are used.
+    # If the receiver's clock is a little behind Burrow's, only the samples of the two commits are used.
     if present and (not heads or present.at_ms > heads[-1].at_ms):
         heads.append(present)
     for older, newer in pairwise(heads):
@@ -97,7 +97,7 @@ def log_ends_of(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
 
 
 def _head_at(commit: OffsetSample) -> LogEnd | None:
-    """The log end when Burrow read the commit. The lag belongs to that time, not to the commit's timestamp."""
+    """The log end when Burrow read the commit. The lag belongs to that reading, not to the commit's timestamp."""
     at_ms = commit.timestamp_ms if commit.observed_at_ms is None else commit.observed_at_ms
     lag = commit.lag
     if lag is None or lag < 0 or not _is_time(at_ms):
@@ -113,7 +113,7 @@ def _present_head(partition: PartitionLag, now_ms: int) -> LogEnd | None:
 
 
 def _produce_rate(heads: list[LogEnd]) -> float | None:
-    """The growth of the log per second from the first sample to the last."""
+    """The messages per second that the log grew between the first and the last sample."""
     if not heads or heads[0].at_ms == heads[-1].at_ms:
         return None
     first, last = heads[0], heads[-1]
@@ -121,9 +121,9 @@ def _produce_rate(heads: list[LogEnd]) -> float | None:
 
 
 def _consume_rate(partition: PartitionLag, now_ms: int) -> float | None:
-    """Committed messages divided by the time between the commits; 0 for STOP, unknown once the commits are old.
+    """Committed messages divided by the time between the commits. It is 0 for STOP, and unknown if the commits are old.
 
-    They are old by Burrow's rule for STOP: the group has not committed for longer than the window spans.
+    The commits are old if the newest is longer ago than the time between the two. Burrow's rule for STOP is the same.
     """
     if partition.status is Status.STOP:
         return 0.0
@@ -154,7 +154,7 @@ def _lag_seconds(
 
 
 def _time_of(offset: int, heads: list[LogEnd]) -> float:
-    """The time when the log grew beyond an offset. The offset must not be below the first sample."""
+    """The time when the log grew beyond an offset. The offset must be at least that of the first sample."""
     for older, newer in pairwise(heads):
         if older.offset <= offset < newer.offset:
             share = (offset - older.offset) / (newer.offset - older.offset)
@@ -163,13 +163,13 @@ def _time_of(offset: int, heads: list[LogEnd]) -> float:
 
 
 def _age(age_ms: float) -> float | None:
-    """The age in seconds. Below zero by less than a refresh (the clocks differ) is 0; further below is unknown."""
+    """The age in seconds. Clocks can differ, so an age slightly below zero is 0. An age below -1 refresh is unknown."""
     seconds = age_ms / 1000
     return _within(max(0.0, seconds) if seconds > -_REFRESH_SECONDS else seconds, _MAX_SECONDS)
 
 
 def _catch_up_seconds(lag: int | None, produce_rate: float | None, consume_rate: float | None) -> float | None:
-    """Seconds until the lag is zero if both rates stay the same; ``None`` unless the consumer is faster."""
+    """Seconds until the lag is zero if both rates stay the same. ``None`` if the consumer is not faster."""
     if lag == 0:
         return 0.0
     if lag is None or produce_rate is None or consume_rate is None or consume_rate <= produce_rate:

@@ -1,7 +1,7 @@
 """Declares each of Karrot's metrics once.
 
-Counters live in the event log (``log.count(METRIC.name, by, **labels)``), so that every worker shows the same values.
-Gauges are read from the event log at each scrape. A metric that is not declared here is not exported.
+Counters are in the event log (``log.count(METRIC.name, by, **labels)``), so every worker shows the same values. Gauges
+are read from the event log at each scrape. Karrot exports only metrics that this file declares.
 """
 
 from bisect import bisect_left
@@ -19,8 +19,8 @@ PARTITION = (*GROUP, "topic", "partition")
 class Metric:
     """One metric family.
 
-    ``name`` is the name of the samples, with the ``_total`` of a counter. ``known`` lists the values of the only label
-    that are known in advance. They are exported as 0 until they are counted, so that ``rate()`` sees the first one.
+    ``name`` is the name of the samples, with ``_total`` for a counter. ``known`` lists values of the metric's only
+    label. Karrot exports a 0 for each of them before the first count, so that ``rate()`` sees the first count.
     """
 
     name: str
@@ -32,10 +32,10 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Histogram(Metric):
-    """A histogram that is kept as counters: one ``_bucket`` for each upper bound, and ``_sum``.
+    """A histogram, stored as counters: one ``_bucket`` for each upper bound, and ``_sum``.
 
-    The buckets are not cumulative, so each observation counts in one of them. ``bounds`` are the upper bounds in
-    ascending order; ``+Inf`` is implied.
+    The stored buckets are not cumulative: each observation counts in one bucket. ``bounds`` are the upper bounds in
+    ascending order, without ``+Inf``.
     """
 
     bounds: tuple[float, ...] = ()
@@ -159,9 +159,9 @@ CONSUMER_MESSAGES_LOST = _gauge(
 )
 CONSUMER_RETENTION_MARGIN = _gauge(
     "karrot_consumer_retention_margin",
-    "Messages that Kafka can still delete without a new loss for the group: the smallest distance from the log start "
-    "offset to the committed offset, over the partitions with unread messages. Absent if the group has read "
-    "everything (only with KARROT_WATCH_BOOTSTRAP).",
+    "Messages that Kafka can delete from a partition before the group loses unread messages: the committed offset "
+    "minus the log start offset. The value is the smallest of all partitions with unread messages. Absent if the "
+    "group has read everything (only with KARROT_WATCH_BOOTSTRAP).",
     *GROUP,
 )
 
@@ -209,8 +209,8 @@ EVENT_HANDLING_SECONDS = Histogram(
 )
 LAST_EVENT = _gauge(
     "karrot_last_event_timestamp_seconds",
-    "Time of the last webhook from a cluster's Burrow. It is 0 for a cluster in KARROT_EXPECTED_CLUSTERS before the "
-    "first webhook. It never expires.",
+    "Time of the last webhook from the cluster's Burrow. A cluster in KARROT_EXPECTED_CLUSTERS has the value 0 before "
+    "its first webhook. The series never expires.",
     "cluster",
 )
 BURROW_SELF_LAG = _gauge(
@@ -245,7 +245,7 @@ RESYNC_GROUPS = _counter(
 )
 LOG_WRITABLE = _gauge(
     "karrot_log_writable",
-    "The last commit to the event log by the worker that answers the scrape: 1 if it succeeded, 0 if it failed.",
+    "The last commit to the event log: 1 if it succeeded, 0 if it failed. Each worker shows its own commits.",
 )
 CONSUMERS = _gauge("karrot_consumers", "Consumer groups that have not expired and were not deleted.")
 CONSUMERS_EXPIRED = _counter(
@@ -300,7 +300,7 @@ REPORTER_CLOUDWATCH_API = _counter(
 )
 REPORTER_CLOUDWATCH_DATA = _counter(
     "karrot_reporter_cloudwatch_data_total",
-    "Data that CloudWatch accepted (sent), and names that were too long for CloudWatch (name_cut).",
+    "By outcome. sent: data that CloudWatch accepted. name_cut: names that Karrot cut because they were too long.",
     "reporter",
     "outcome",
 )

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 LAST_SECOND = 253_402_300_799
-"""The last second of the year 9999, which is the last one that Python's dates have."""
+"""The last second of the year 9999. Python has no later dates."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""The time that counts as 0 in epoch seconds and milliseconds."""
+"""The time zero of epoch seconds and epoch milliseconds."""
 
 _LONGEST_NAME = 256
 _NAMED = 3
@@ -39,7 +39,7 @@ def amount(number: float) -> str:
 
 
 def plain_amount(number: float) -> str:
-    """``12345`` or ``12.345``: as `amount`, but without separators, for columns that programs also read."""
+    """``12345`` or ``12.345``: like `amount`, but without separators, for columns that programs also read."""
     return str(number) if isinstance(number, int) else f"{number:.3f}".rstrip("0").rstrip(".")
 
 
@@ -67,7 +67,7 @@ def counted(number: float, one: str, several: str = "") -> str:
 
 
 def counted_plain(number: float, one: str, several: str = "") -> str:
-    """``1 group``, ``1234 groups``: as `counted`, but without separators, for lines next to a table without them."""
+    """``1 group``, ``1234 groups``: like `counted`, but without separators. For lines next to such a table."""
     return f"{number:.0f} {plural(number, one, several)}"
 
 
@@ -104,7 +104,7 @@ def short_duration(seconds: float) -> str:
 
 
 def _two_units(seconds: float, units: Sequence[tuple[str, int]], space: str) -> list[str]:
-    """The largest unit that is not zero and the next one, which is left out if it is zero."""
+    """The largest unit that is not zero, and the next smaller unit if that is not zero."""
     left = max(0, round(seconds))
     parts: list[str] = []
     for unit, length in units:
@@ -118,12 +118,12 @@ def _two_units(seconds: float, units: Sequence[tuple[str, int]], space: str) -> 
 
 
 def iso(when: datetime) -> str:
-    """``2026-11-21T16:04:05Z``, with ``.250000`` if there are microseconds: a UTC time in JSON."""
+    """``2026-11-21T16:04:05Z``: a UTC time in JSON. It has ``.250000`` only if there are microseconds."""
     return when.isoformat().replace("+00:00", "Z")
 
 
 def iso_ms(epoch_ms: int) -> str:
-    """``2026-11-21T16:04:05.250Z``: milliseconds since 1970 in JSON, always with three decimals."""
+    """``2026-11-21T16:04:05.250Z``: epoch milliseconds in JSON, always with three decimals."""
     when = EPOCH + timedelta(milliseconds=epoch_ms)
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -1,7 +1,7 @@
-"""Builds the service from its settings and runs it. It is the only module that knows all parts.
+"""Builds the service from its settings and runs it. No other module knows all parts.
 
-Parts that are off by default are imported only when they are on, to save memory in each worker: CloudWatch, the
-pipeline's tables, resync from Burrow and the watch of Kafka.
+To save memory in each worker, parts that are off by default are imported only if they are on. These parts are
+CloudWatch, the pipeline's tables, resync from Burrow and the watch of Kafka.
 """
 # ruff: noqa: PLC0415 (see above)
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _THREAD_WAIT_S = 2.0
 _BOOT_FAILED = 3
-"""A worker's exit code after which gunicorn's parent does not start another one."""
+"""If a worker ends with this exit code, gunicorn's parent does not start another worker."""
 
 _log = structlog.get_logger(__name__)
 
@@ -55,8 +55,8 @@ _log = structlog.get_logger(__name__)
 def serve(load: Callable[[], Loaded]) -> int:
     """Run the service until a signal stops it, and return the exit code.
 
-    ``load`` reads the settings, now and at every SIGHUP. Raises `SettingsError`, `LogUnavailableError` if the data
-    directory cannot be used, and `OSError` if the port cannot.
+    ``load`` reads the settings, at the start and at every SIGHUP. Raises `SettingsError`. Raises `LogUnavailableError`
+    if the service cannot use the data directory, and `OSError` if it cannot use the port.
     """
     loaded = load()
     clock = SystemClock()
@@ -70,7 +70,7 @@ def serve(load: Callable[[], Loaded]) -> int:
 
 
 def try_out(settings: Settings) -> None:
-    """Check whether a worker could start with these settings. Raises `SettingsError` if not."""
+    """Check whether a worker could start with these settings. Raises `SettingsError` if a worker could not."""
     problems = [*_wrong_certificate(settings)]
     if settings.watch_bootstrap:
         from karrot.watch.cluster_interface import NotConnected, connect
@@ -95,7 +95,7 @@ def try_out(settings: Settings) -> None:
 
 
 def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
-    """Sentences about the monthly cost of CloudWatch for the groups now in the event log. Empty if it is off."""
+    """Sentences about the monthly cost of CloudWatch for the groups in the event log. Empty if CloudWatch is off."""
     if "cloudwatch" not in settings.reporters:
         return ()
     from karrot.reporters.cloudwatch.costs import bill
@@ -107,7 +107,7 @@ def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
 
 
 class Plan:
-    """Runs in the parent process: holds the current settings, and builds a worker's service from them."""
+    """Holds the current settings in the parent process, and builds a worker's service from them."""
 
     def __init__(self, settings: Settings, load: Callable[[], Loaded], clock: Clock) -> None:
         self._settings = settings
@@ -145,7 +145,7 @@ class Plan:
         _tell(loaded)
 
     def build(self) -> "Service":
-        """Build the service of one worker. If that fails, log the reason and end the worker, which ends the start."""
+        """Build the service of one worker. A failure is logged and ends the worker and the start of the service."""
         try:
             return Service(self._settings, self._clock)
         except LogUnavailableError as error:
@@ -183,7 +183,7 @@ class Service:
 
 
 def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, Intake, Clock, threading.Event], None]]:
-    """The leading worker's duties next to delivery, by the names of their states in the event log."""
+    """The leader's duties in addition to delivery, by the names of their states in the event log."""
     duties = {}
     if settings.burrow_url:
         duties[RESYNC] = _resync
@@ -195,7 +195,7 @@ def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, In
 
 
 def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
-    """Read all groups from Burrow at each interval, until ``stop`` is set."""
+    """Read all groups from Burrow at regular intervals, until ``stop`` is set."""
     from karrot.burrow.client import Burrow
     from karrot.resync import Resync
 
@@ -204,7 +204,7 @@ def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, sto
 
 
 def open_log(settings: Settings, clock: Clock) -> EventLog:
-    """Open the event log that the settings name. Prepare its directory before."""
+    """Open the event log that the settings name. The caller must have prepared its directory."""
     bounds: ChosenLimits = {
         "stale_after_ms": settings.stale_after * 1000,
         "retention_ms": settings.retention * 1000,
@@ -218,7 +218,7 @@ def open_log(settings: Settings, clock: Clock) -> EventLog:
 
 
 def open_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, Reporter]:
-    """Build the reporters that are on, by name. Each is built by the package that registered it."""
+    """Build the reporters that are on, by name. The package that registered a reporter builds it."""
     return {name: _open_reporter(settings, name, clock, log) for name in settings.reporters}
 
 
@@ -290,7 +290,7 @@ def _web_context(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[
 
 
 def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricNameQuery]:
-    """Queries for a group's metrics in Prometheus and, if Karrot sends them there, in CloudWatch."""
+    """Queries for a group's metrics in Prometheus, and also in CloudWatch if Karrot sends them there."""
     found = promql_queries(cluster, consumer)
     if "cloudwatch" in settings.reporters:
         from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries
@@ -303,7 +303,7 @@ def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricName
 
 
 def open_past(settings: Settings, clock: Clock) -> AskPast:
-    """A function that queries the pipeline's tables, if there are any. Any thread may call it."""
+    """Return a function that queries the pipeline's tables, if there are any. Any thread may call the function."""
     tables = settings.tables_dir or settings.data_dir / "tables"
     lock = threading.Lock()
 
@@ -334,7 +334,7 @@ def _revealed(secret: Secret | None) -> str | None:
 
 @contextlib.contextmanager
 def _held_directory(settings: Settings, clock: Clock) -> Iterator[None]:
-    """Lock and prepare the data directory. Does nothing for an event log in memory."""
+    """Lock and prepare the data directory. For an event log in memory, do nothing."""
     if settings.event_log == "memory":
         yield
         return

@@ -8,20 +8,20 @@ from karrot.server.connection import Connection
 from karrot.server.request_completeness import RequestHead
 
 _SLICE_S = 0.01
-"""How long the queue serves requests before the event loop reads new ones, which may have waited for some time."""
+"""The queue serves requests for this many seconds. Then the event loop reads new requests."""
 
 _MOST = 3072
 _FIRST_GUESS = (0.01, 40.0)
-"""The assumed measurement at the start: 40 turns took 0.01 s. A time that is too short is better than one that is too
-long: a request that does not get its turn is still refused later."""
+"""At the start, the queue assumes that 40 turns took 0.01 s. An assumed time that is too short does less harm than one
+that is too long, because the queue can still refuse a request later."""
 
 _REMEMBERED = 1000
 
 
 class AdmissionQueue:
-    """Serves events in slices of time. Refuses a request that has waited ``patience_s``, or that probably would.
+    """Serves events in slices of time. Refuses a request that has waited ``patience_s``, or that is expected to.
 
-    ``serve(conn, head, since)`` takes some hundred microseconds, ``refuse(conn, head)`` a fraction of that.
+    ``serve(conn, head, since)`` takes some hundred microseconds. ``refuse(conn, head)`` takes a fraction of that time.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class AdmissionQueue:
         return bool(self._waiting)
 
     def join(self, conn: Connection, head: RequestHead, since: float) -> None:
-        """Queue a request that arrived at ``since`` (by the clock), or refuse it at once."""
+        """Queue a request that arrived at ``since`` (by the queue's clock), or refuse the request at once."""
         ahead = len(self._waiting)
         if ahead >= _MOST or ahead * self._took_s > self._patience_s * self._turns:
             self._refuse(conn, head)

@@ -19,7 +19,7 @@ _LINGER_BYTES = 32 << 20
 
 
 class Refusal(NamedTuple):
-    """An error answer that needs no thread: a status line and a code of `karrot.known_problems.CODES`."""
+    """An error answer that needs no thread. It has a status line and a code of `karrot.known_problems.CODES`."""
 
     status: str
     code: str
@@ -64,7 +64,7 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
             self.sock = tls.wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
 
     def receive(self) -> bytes | None:
-        """The bytes that have arrived; ``b""`` at the end of the stream, ``None`` if no bytes have arrived yet."""
+        """The bytes that have arrived. ``b""`` at the end of the stream, ``None`` if no bytes have arrived yet."""
         try:
             if not self.handshaken:
                 self.sock.do_handshake()
@@ -77,9 +77,9 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         return data
 
     def send(self, data: bytes) -> bool:
-        """Send the data without blocking. Returns whether the socket took all of it.
+        """Send the data without blocking. Return whether the socket took all of the data.
 
-        An answer fits into any socket's buffer, unless the client reads nothing at all.
+        The buffer of any socket has room for an answer. It is full only if the client reads nothing at all.
         """
         try:
             self.sock.setblocking(False)
@@ -88,7 +88,7 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
             return False
 
     def hand_over(self, patience_s: float) -> None:
-        """Give the received bytes to gunicorn's parser. Call it before the request is served."""
+        """Pass the received bytes to gunicorn's parser. Call this method before the request is served."""
         self.sock.settimeout(patience_s)
         if self.parser is None:
             self.parser = http.get_parser(self.cfg, self.sock, self.client)
@@ -99,9 +99,9 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
 
 
 class LingeringClose:
-    """Closes a connection for writing and reads on for 2 s: a close with unread bytes would destroy the answer.
+    """Closes a connection for writing and reads for 2 s more. A close with unread bytes would destroy the answer.
 
-    No thread waits for this: the event loop's ``poller`` reports the bytes. ``close`` closes a connection completely.
+    No thread waits meanwhile: ``poller`` reports the bytes in the event loop. ``close`` closes a connection completely.
     """
 
     def __init__(self, poller: selectors.BaseSelector, close: Callable[[Connection], None]) -> None:
@@ -113,7 +113,7 @@ class LingeringClose:
         return bool(self._until)
 
     def part(self, conn: Connection) -> None:
-        """Start a lingering close. Close at once if nothing is unread, TLS never finished, or the socket is broken."""
+        """Start a lingering close. If nothing is unread, TLS is not set up or the socket is broken, close at once."""
         if conn.arriving.nothing_follows or not (conn.handshaken and _shut(conn.sock)):
             self._close(conn)
             return

@@ -1,8 +1,8 @@
-"""Starts gunicorn inside Karrot: one parent process that has the settings, and workers that each build the service.
+"""Starts gunicorn inside Karrot. A parent process holds the settings, and each worker process builds the service.
 
-SIGHUP reads the settings again: new workers start with the new settings while the old workers finish. If the new
-settings are wrong, the old ones stay. On SIGTERM the server finishes open requests and stops. On SIGINT it stops at
-once.
+SIGHUP reads the settings again. New workers start with the new settings while the old workers finish. If the new
+settings are wrong, the old settings stay. On SIGTERM the server finishes open requests and stops. On SIGINT the server
+stops at once.
 """
 
 import logging
@@ -36,7 +36,7 @@ class ServedService(Protocol):
         """How long the worker waits for clients."""
 
     def close(self) -> None:
-        """Stop threads and release files; called once, when the worker ends."""
+        """Stop threads and release files. The worker calls this once, when it ends."""
 
 
 class ServerPlan(Protocol):
@@ -46,7 +46,7 @@ class ServerPlan(Protocol):
         """The options for gunicorn: bind, workers, threads, certfile, keyfile."""
 
     def reload(self) -> None:
-        """Read the settings again. If they are wrong, keep the old ones and log that."""
+        """Read the settings again. If they are wrong, log the problems and keep the old settings."""
 
     def build(self) -> ServedService:
         """Build the service. Called in each worker, after the fork."""
@@ -64,11 +64,11 @@ class PlainLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
             log.propagate = True
 
     def access(self, resp: Any, req: Any, environ: Any, request_time: Any) -> None:
-        """Log nothing: thousands of lines per second would only repeat the metrics."""
+        """Log nothing. Thousands of lines per second would only repeat the metrics."""
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    """The parent process. ``run()`` does not return: it ends with `SystemExit`."""
+    """The parent process. ``run()`` does not return, but ends with `SystemExit`."""
 
     def __init__(self, plan: ServerPlan) -> None:
         self._plan = plan
@@ -83,8 +83,8 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         return self._service.patience
 
     def load_config(self) -> None:
-        """Set gunicorn's options: those of the plan, and those that never change."""
-        # gunicorn reads SCRIPT_NAME with each request, and answers 500 to every path that does not start with it.
+        """Set gunicorn's options from the plan, and the options that never change."""
+        # gunicorn reads SCRIPT_NAME from the environment at each request. To paths without this prefix, it answers 500.
         os.environ.pop("SCRIPT_NAME", None)
         options = {
             "worker_class": Worker,
@@ -121,9 +121,9 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
 
 def _connections() -> int:
-    """How many connections a worker may have. Beyond its limit of open files, every accept would fail.
+    """The most connections that a worker may have. With more connections than open files, every accept would fail.
 
-    Many systems allow 1,024 open files by default and more on request, so this function raises the limit first.
+    Many systems allow 1,024 open files by default and more on request. So this function first raises that limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _CONNECTIONS + _OTHER_FILES

@@ -1,11 +1,11 @@
-"""Extends gunicorn's threaded worker: no thread waits for a client to send its request, and events need no thread.
+"""Extends gunicorn's threaded worker. No thread waits for a client to send its request, and events need no thread.
 
-gunicorn gives a connection to a thread at its first byte, so one incomplete request per thread blocks a whole worker
-(measured: 8 of them block 2 workers with 4 threads each). Here the event loop reads a request until it is complete,
-within one time limit for headers and one for the body. The loop itself serves events, oldest first: the application
-hands the event to the log's writer, and the loop sends the answer when the writer has committed the event. All other
-requests are queued for a thread. The loop answers 503 to a request that waited too long. Pages, the API and scrapes
-have their own pool of threads, so a client that reads slowly delays only these.
+gunicorn gives a connection to a thread at its first byte. So one incomplete request per thread blocks a whole worker:
+in a measurement, 8 such requests blocked 2 workers with 4 threads each. In this worker, the event loop reads each
+request until it is complete, with a time limit for the headers and one for the body. The loop serves events itself,
+oldest first. The application hands an event to the log's writer, and the loop answers when the writer has committed it.
+All other requests wait in a queue for a thread. The loop answers 503 to requests that waited too long. Pages, the API
+and scrapes have their own threads, so a client that reads slowly delays only such requests.
 """
 
 import contextlib
@@ -44,14 +44,14 @@ _DRAIN_S = 0.05
 _SWITCH_S = 0.0002
 _COLLECT = (5000, 50, 10)
 _SHARE = TURN_SHARE - 0.05
-"""The share of its patience that an event waits to be served. A commit must take the event within `TURN_SHARE`."""
+"""An event waits at most this share of the patience to be served. A commit must take it within `TURN_SHARE`."""
 
 
 class Patience(NamedTuple):
-    """How long the worker waits, in seconds: for headers, for a body, and for a request's turn or thread.
+    """The seconds that the worker waits for headers, for a body, and for a request's turn or thread.
 
-    ``admits`` returns whether to wait for a request's body. ``refused(head, code, detail)`` is called for each request
-    that the loop refuses without a thread.
+    ``admits`` returns whether to wait for a request's body. The loop calls ``refused(head, code, detail)`` for each
+    request that it refuses without a thread.
     """
 
     headers_s: float
@@ -64,7 +64,7 @@ class Patience(NamedTuple):
 class ThreadPool(Generic[T]):
     """A pool of ``threads`` threads that call ``work`` with each item, in the order of submission.
 
-    ``work`` must not raise. The standard library's pool is a fifth slower because of its futures and their locks.
+    ``work`` must not raise. The standard library's pool is a fifth slower, because it uses futures with locks.
     """
 
     def __init__(self, threads: int, work: Callable[[T], None], name: str) -> None:
@@ -113,7 +113,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         super().init_process()
 
     def run(self) -> None:
-        """Run the loop. The poller and the application exist by now."""
+        """Run the loop. The poller and the application must exist before."""
         _put_events_first()
         self.lingering = LingeringClose(self.poller, self._close)
         self.reading = RequestReading(
@@ -132,8 +132,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def accept(self, listener: Any) -> None:
         """Accept waiting connections. No thread works on them yet.
 
-        A worker accepts 2 connections at a time, so that the other workers get their share. While more are waiting it
-        takes four times as many each time, up to 512, because it cannot know how long they have waited.
+        A worker accepts 2 connections per turn, so that the other workers get their share. While more connections are
+        waiting, it accepts four times as many in each further turn, up to 512, because they may have waited for long.
         """
         for _ in range(min(self.at_once, self.worker_connections - self.nr_conns)):
             try:
@@ -154,7 +154,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.reading.begin(conn)
 
     def enqueue_req(self, conn: Connection) -> None:
-        """Start to read the next request of a connection. Part of it may have been read already."""
+        """Start to read the next request of a connection. A part of the request may have been read already."""
         self.reading.begin(conn, conn.parser.unreader.take_buffered())
 
     def on_client_socket_readable(self, conn: Connection, client: Any) -> None:
@@ -171,8 +171,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             timeout = min(timeout, _TICK_S)
         events = self.poller.select(0 if self.admission else timeout)
         now = time.monotonic()
-        # A request that arrives while the loop sleeps wakes it: it arrived now. A request that arrived while the loop
-        # worked may have arrived as early as the start of the last turn.
+        # A request that arrives while the loop sleeps wakes the loop, so it arrived now. A request that arrived while
+        # the loop worked may have arrived at any time since the start of the last turn.
         self.since = now if now - select_began > _ASLEEP_S else self.turn_began
         self.turn_began = now
         for key, _ in events:
@@ -188,15 +188,15 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self._keep_deadlines(time.monotonic())
 
     def is_parent_alive(self) -> bool:
-        """Whether gunicorn's parent process exists. Without it the worker closes every connection after its answer.
+        """Whether gunicorn's parent process exists. Without it, the worker closes each connection after its answer.
 
-        Otherwise kept-alive connections would keep an orphaned worker alive.
+        If the connections stayed open, they would keep a worker without a parent alive.
         """
         self.alive = bool(super().is_parent_alive()) and self.alive
         return self.alive
 
     def handle(self, conn: Connection) -> bool:
-        """Serve one request, in a thread. Returns whether the connection can be used again."""
+        """Serve one request in a thread. Return whether the connection can be used again."""
         req = None
         try:
             req = next(conn.parser)
@@ -218,7 +218,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         sock.close()
 
     def _serve(self, conn: Connection) -> None:
-        """Serve a connection's request in a thread, unless the loop has refused it already."""
+        """Serve a connection's request in a thread. If the loop has already refused the request, do nothing."""
         if self.queued.pop(conn, None) is None:
             return
         self._finish(conn, WsgiAnswer(b"", self.handle(conn)))
@@ -249,7 +249,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             self.method_queue.defer(self._finish_served)
 
     def _finish_served(self) -> None:
-        # Clear the flag before emptying the queues: an answer that is appended from now on wakes the loop again.
+        # Clear the flag before emptying the queues. So an answer that a thread appends later wakes the loop again.
         self.woken = False
         self.pending.settle()
         while self.served:
@@ -265,7 +265,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             self._keep(conn)
 
     def _keep(self, conn: Connection) -> None:
-        """Wait for the next request without a thread. A stopping worker waits only for a request already on its way."""
+        """Wait for the next request without a thread. A stopping worker waits only for a request on its way."""
         conn.sock.setblocking(False)
         conn.set_timeout()
         if not self.alive:
@@ -274,7 +274,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_client_socket_readable, conn))
 
     def _dispatch(self, conn: Connection, head: RequestHead) -> None:
-        """Queue a complete request: an event for its turn, any other request for a thread."""
+        """Queue a complete request. An event waits for its turn, any other request for a thread."""
         if head.path == _WEBHOOK and not conn.large_bytes:
             self.admission.join(conn, head, self.since)
             return
@@ -305,11 +305,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
 
 
 def _put_events_first() -> None:
-    """Configure Python so that threads for pages and scrapes block the event loop only briefly.
+    """Configure Python so that threads for pages and scrapes block the event loop only for a short time.
 
-    An event needs the interpreter dozens of times. A computing thread gives up the interpreter after the switch
-    interval, but a garbage collection gives it up only at its end. So the objects of the application are excluded from
-    collections, and collections are rarer: most objects that a scrape creates for each group are soon freed anyway.
+    To serve an event, the loop needs the interpreter dozens of times. A computing thread gives up the interpreter after
+    the switch interval, but a garbage collection gives it up only at its end. So this function excludes the
+    application's objects from collections and makes collections rarer. Most objects of a scrape need no collection.
     """
     sys.setswitchinterval(_SWITCH_S)
     gc.freeze()

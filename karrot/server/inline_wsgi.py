@@ -1,4 +1,4 @@
-"""Serves an event in the event loop, without a thread, and holds back its answer until the event is on disk."""
+"""Serves an event in the event loop, without a thread, and keeps the answer until the event is on disk."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,15 +12,15 @@ from karrot.server.connection import LOG_UNAVAILABLE, OVERLOADED, UNCONFIRMED, C
 from karrot.server.request_completeness import RequestHead
 
 DEFERS = "karrot.defers"
-"""The key in the WSGI environment that says: this server sends the answer only after the event under `PENDING` is
-stored, and 503 if the event cannot be stored. So no thread has to wait for the disk."""
+"""A key in the WSGI environment. It says that this server answers only after the event under `PENDING` is stored, or
+with 503 if the event cannot be stored. So no thread has to wait for the disk."""
 
 PENDING = "karrot.pending"
-"""The key in the WSGI environment under which the application puts the `PendingAppend`."""
+"""A key in the WSGI environment. The application puts the `PendingAppend` there."""
 
 
 class WsgiAnswer(NamedTuple):
-    """An answer: its bytes, whether the connection can be used again, and the append that it depends on, if any."""
+    """The bytes of an answer, whether the connection can be used again, and the event's append, if there is one."""
 
     data: bytes
     reusable: bool
@@ -28,7 +28,7 @@ class WsgiAnswer(NamedTuple):
 
 
 class HeldAnswer:
-    """Replaces the socket: it keeps what gunicorn sends, because the event may not be stored yet."""
+    """Stands in for the socket and keeps the data that gunicorn sends, because the event may not be stored yet."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
@@ -45,9 +45,9 @@ class HeldAnswer:
 
 
 def serve(conn: Connection, application: Callable[..., Any], kept: HeldAnswer, *, alive: bool) -> WsgiAnswer:
-    """Run the application on a request that is complete, or that is refused without its body.
+    """Run the application on a complete request, or on a request that is refused without its body.
 
-    Raises what gunicorn's parser raises for bytes that are not a valid request.
+    If the bytes are not a valid request, raises what gunicorn's parser raises.
     """
     request = next(conn.parser)
     response, environ = wsgi.create(request, kept, conn.client, conn.server, conn.cfg)
@@ -55,7 +55,7 @@ def serve(conn: Connection, application: Callable[..., Any], kept: HeldAnswer, *
     environ[DEFERS] = True
     body = application(environ, response.start_response)
     pending: PendingAppend | None = environ.get(PENDING)
-    # Only the body of an accepted event was certainly read to its end. After any other answer the connection closes.
+    # Only the body of an accepted event was certainly read to its end. After any other answer, close the connection.
     if pending is None or not alive:
         response.force_close()
     try:
@@ -77,11 +77,11 @@ class _Event(NamedTuple):
 
 
 class PendingAnswers:
-    """Sends the answer when its event is stored, or a refusal if storing failed or its outcome is not known in time.
+    """Sends the answer when the event is stored. Sends a refusal if storing failed, or took longer than allowed.
 
-    ``stored(conn, answer)`` and ``refused(conn, head, refusal, detail)`` are called in the event loop, once per event.
-    ``wake`` is called from any thread when `settle` has something to do. An event has ``patience_s``, and the share
-    `TURN_SHARE` of that for its turn: an event that no commit has taken by then is withdrawn.
+    The event loop calls ``stored(conn, answer)`` or ``refused(conn, head, refusal, detail)`` once per event. Any thread
+    calls ``wake`` when `settle` has something to do. An event may take ``patience_s`` in all. If no commit has taken
+    the event after the share `TURN_SHARE` of this time, the event is withdrawn.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class PendingAnswers:
                 self._give_up(conn, event, UNCONFIRMED)
 
     def _on_done(self, conn: Connection) -> None:
-        """Queue a finished event. The writer's thread calls this, or this thread if the writer is done already."""
+        """Queue a finished event. The caller is the writer's thread, or this thread if the writer is already done."""
         self._done.append(conn)
         self._wake()
 

@@ -1,6 +1,6 @@
-"""Parses an arriving request just enough to know when it is complete. Pure.
+"""Finds out when an arriving request is complete. It parses only what this needs, and does no I/O.
 
-The result decides only when a request is handed over. gunicorn parses the same bytes again and validates them.
+The result decides only when the server hands over a request. gunicorn parses the same bytes again and validates them.
 """
 
 import re
@@ -15,7 +15,7 @@ _FIELDS = re.compile(rb"\r\n(content-length|authorization|expect)[ \t]*:([^\r\n]
 
 
 class RequestHead(NamedTuple):
-    """The request line and the headers that matter. ``length`` is ``None`` without a valid Content-Length.
+    """The request line and the headers that the server uses. ``length`` is ``None`` without a valid Content-Length.
 
     ``path`` is decoded and has no slash at its end.
     """
@@ -62,7 +62,7 @@ class ArrivingRequest:
         return self.head is not None and len(self._bytes) - self._body_starts == self.head.length
 
     def go_on(self) -> None:
-        """Remove the ``Expect`` header: the client got its 100 Continue, and gunicorn must not send a second one."""
+        """Remove the ``Expect`` header. The client already got a 100 Continue, and gunicorn must not send another."""
         head, body = self._bytes[: self._body_starts - len(_END)], self._bytes[self._body_starts :]
         lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"expect:")]
         self._bytes = bytearray(b"\r\n".join(lines) + _END + body)
@@ -87,7 +87,7 @@ def _head(raw: bytes) -> RequestHead:
 
 
 def _path(target: str) -> str:
-    """The path as the application routes it. The target may also be a whole URL, as a proxy sends it."""
+    """The path as the application routes it. A proxy can send a whole URL as the target."""
     scheme, separator, rest = target.partition("://")
     path = f"/{rest.partition('/')[2]}" if separator and scheme.isalpha() else target
     return "/" + unquote(path.partition("?")[0]).strip("/")

@@ -11,11 +11,11 @@ from karrot.server.request_completeness import RequestHead
 _LARGE = 64 << 10
 _LARGE_TOGETHER = 32 << 20
 _CHUNKS_A_TURN = 4
-"""How many chunks are read from one connection in a turn, so that a large request does not delay the others."""
+"""The most chunks that are read from one connection in a turn, so that a large request does not delay the others."""
 
 
 class ReadingCallbacks(NamedTuple):
-    """Called when reading a request ends: ``whole(conn, head)``, ``refused(conn, head, refusal)`` or ``gone(conn)``."""
+    """The calls when reading ends: ``whole(conn, head)``, ``refused(conn, head, refusal)`` or ``gone(conn)``."""
 
     whole: Callable[[Connection, RequestHead], object]
     refused: Callable[[Connection, RequestHead | None, Refusal], object]
@@ -23,10 +23,10 @@ class ReadingCallbacks(NamedTuple):
 
 
 class RequestReading:
-    """Reads what clients send, and hands over a request when it is complete or when its body is not needed.
+    """Reads what clients send. Hands over a request when it is complete, or when its body is not needed.
 
     ``admits(head)`` returns whether to wait for the body. Large requests share a budget of bytes until they are
-    answered; small requests are bounded by the number of connections.
+    answered. Small requests have no budget, because the number of connections limits them.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RequestReading:
         return bool(self._here)
 
     def begin(self, conn: Connection, data: bytes = b"") -> None:
-        """Start to read the next request of a connection. ``data`` is what was already read of it."""
+        """Start to read the next request of a connection. ``data`` is the part that was already read."""
         conn.sock.setblocking(False)
         conn.deadline = time.monotonic() + self._headers_s
         self._here.add(conn)
@@ -66,7 +66,7 @@ class RequestReading:
             self._refuse(conn, TIMED_OUT)
 
     def drop(self, sock: object) -> None:
-        """End the connection on a socket that is no longer polled, if a request is being read from it."""
+        """If a request is being read from this socket, end its connection. The socket must not be polled any more."""
         for conn in [conn for conn in self._here if conn.sock is sock]:
             self._here.discard(conn)
             self._ends.gone(conn)
@@ -100,7 +100,7 @@ class RequestReading:
         conn.large_bytes = large
 
     def _advance(self, conn: Connection) -> bool:
-        """Hand the request over if it is complete. Returns whether it is still incomplete."""
+        """Hand over the request if it is complete. Return whether it is still incomplete."""
         if conn.large_bytes and self._large_bytes > _LARGE_TOGETHER:
             return self._refuse(conn, OVERLOADED)
         head = conn.arriving.head

@@ -1,4 +1,4 @@
-"""Builds the Flask application: `create_app` connects the routes with the `WebContext` that they work on."""
+"""Builds the Flask application. `create_app` connects the routes with the `WebContext` that they use."""
 
 from collections.abc import Callable, Iterable
 from types import CodeType
@@ -30,16 +30,16 @@ _HEADERS = {
 }
 
 _FIRST_TEMPLATES = ("base.html", "parts.html", "groups.html")
-"""The templates of the first page. Compiling them at the first request would delay events by a tenth of a second."""
+"""The templates of the first page. If the first request compiled them, it would delay events by a tenth of a second."""
 
 _compiled: dict[tuple[str, str], CodeType | None] = {}
 
 
 class PrefixMiddleware:
-    """WSGI middleware for an external URL with a path: links include the path, requests with or without it work.
+    """WSGI middleware for an external URL with a path. Links include the path. Requests work with and without the path.
 
-    The proxy in front may remove the path or keep it. The path comes only from the settings. If it came from a request
-    header, one reader could put links into the pages of other readers.
+    The proxy in front may remove or keep the path. The path comes only from the settings. A path from a request header
+    would let one reader put links into the pages of other readers.
     """
 
     def __init__(self, external_url: str, application: webhook.Application) -> None:
@@ -47,7 +47,7 @@ class PrefixMiddleware:
         self._application = application
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Move the prefix to ``SCRIPT_NAME``, where WSGI expects it, and pass the request on."""
+        """Move the prefix to ``SCRIPT_NAME``, where WSGI expects it, and pass on the request."""
         environ["SCRIPT_NAME"] = self._prefix
         path = environ["PATH_INFO"]
         if self._prefix and (path == self._prefix or path.startswith(f"{self._prefix}/")):
@@ -56,7 +56,7 @@ class PrefixMiddleware:
 
 
 class _CompiledTemplates(jinja2.BytecodeCache):
-    """Compiled templates by key and content, shared by all applications of a process: tests make hundreds of them."""
+    """Compiled templates by key and content. All applications of a process share them: tests make hundreds of them."""
 
     def load_bytecode(self, bucket: Bucket) -> None:
         bucket.code = _compiled.get((bucket.key, bucket.checksum))
@@ -66,7 +66,7 @@ class _CompiledTemplates(jinja2.BytecodeCache):
 
 
 def create_app(context: WebContext) -> Flask:
-    """The WSGI application for a context. Reads the templates, and starts no thread or server."""
+    """The WSGI application for a context. This function reads the templates. It starts no thread and no server."""
     app = Flask(__name__, static_folder=None, template_folder=context.templates / "web")
     app.url_map.strict_slashes = False  # a URL with a trailing slash is the same route
     app.url_map.merge_slashes = False  # never redirect: Burrow would repeat a POST as GET

@@ -1,4 +1,4 @@
-"""Checks the Authorization header of requests that post events or read. WSGI passes the header as Latin-1."""
+"""Checks the Authorization header of requests that post or read. WSGI passes the header as Latin-1."""
 
 import binascii
 import hmac
@@ -10,14 +10,14 @@ from karrot.web.context import Credentials, web_context
 from karrot.web.problems import Problem
 
 _LONGEST = 8192
-"""Karrot's own headers are shorter. A longer one is not decoded."""
+"""The most characters of a header that is decoded. The headers for Karrot's own credentials are shorter."""
 
 _BASIC = 'Basic realm="karrot", charset="UTF-8"'
 _BEARER = 'Bearer realm="karrot"'
 
 
 def may_post(credentials: Credentials, authorization: str) -> bool:
-    """Whether a request with this Authorization header may post; if no credentials are set, every request may."""
+    """Whether a request with this Authorization header may post. If no credentials are set, every request may post."""
     if not credentials.basic and not credentials.bearer:
         return True
     scheme, shown = _shown(authorization)
@@ -25,7 +25,7 @@ def may_post(credentials: Credentials, authorization: str) -> bool:
 
 
 def may_read(token: str | None, authorization: str) -> bool:
-    """Whether a request may read. The token may be a Bearer token or a Basic password: browsers cannot send Bearer."""
+    """Whether a request may read. Browsers cannot send a Bearer token, so the token may also be a Basic password."""
     if not token:
         return True
     scheme, shown = _shown(authorization)
@@ -47,7 +47,7 @@ def require_reader() -> None:
 
 
 def _shown(header: str) -> tuple[str, bytes]:
-    """The scheme in lower case and the secret part; both are empty or the secret is, if they cannot be decoded."""
+    """The scheme in lower case, and the secret. A part that Karrot does not know or cannot decode is empty."""
     scheme, _, rest = header.partition(" ")
     if len(header) > _LONGEST:
         return "", b""
@@ -64,11 +64,11 @@ def _shown(header: str) -> tuple[str, bytes]:
 
 
 def _bytes(text: str) -> bytes:
-    # WSGI passes headers as Latin-1, whatever their encoding is.
+    # WSGI passes headers as Latin-1, even if the client used another encoding.
     return text.encode("latin-1", "replace")
 
 
 def _any_equal(shown: bytes, candidates: Iterable[bytes]) -> bool:
-    # Compare with every candidate in full, so that the time does not show which one was close.
+    # Compare with every candidate in full, so that the duration does not show which candidate was similar.
     equal = [hmac.compare_digest(shown, candidate) for candidate in candidates]
     return any(equal)

@@ -1,4 +1,4 @@
-"""Holds the objects that the routes work on in one `WebContext`, and finds it again in every request."""
+"""Holds the objects that the routes use in one `WebContext`, and finds this context in every request."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,12 +23,12 @@ RenderMetrics = Callable[[str, Sequence[str]], tuple[str, Iterable[bytes] | byte
 
 
 AskPast: TypeAlias = "Callable[[str, str], HourlyHistory | str | None]"
-"""``(cluster, consumer) -> last weeks``; an error message if the tables cannot be read, ``None`` without tables."""
+"""``(cluster, consumer) -> last weeks``. An error message if the tables cannot be read, ``None`` without tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """The credentials that ``/burrow`` accepts. The previous secret is also valid, so that you can rotate it."""
+    """The credentials that ``/burrow`` accepts. Previous secrets are also valid, so that you can replace a secret."""
 
     username: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -52,12 +52,12 @@ class Credentials:
 class WebContext:
     """The objects and settings that the routes read or call.
 
-    ``max_body`` is in bytes, ``body_timeout`` and ``large_body_wait`` in seconds. ``effective_settings`` returns the
-    settings with redacted secrets. ``burrow_config`` makes the ``[notifier.karrot]`` section for the URL of
-    ``/burrow``. ``templates`` is the folder with ``web/`` and ``prometheus/``, ``runbooks`` the folder of the
-    runbooks. ``duties`` are the leader's other tasks (resync, watch), which have a state in the log.
+    ``max_body`` is in bytes. ``body_timeout`` and ``large_body_wait`` are in seconds. ``effective_settings`` returns
+    the settings with redacted secrets. ``burrow_config`` makes the ``[notifier.karrot]`` section for the URL of
+    ``/burrow``. ``templates`` is the folder with ``web/`` and ``prometheus/``. ``runbooks`` is the folder of the
+    runbooks. ``duties`` names the leader's other tasks (resync, watch), which have a state in the log.
     ``expected_clusters`` must send events. ``max_consumers`` limits the groups. ``queries`` gives a group's queries in
-    other systems, as pairs of system and text, and ``past`` gives the group's last weeks.
+    other systems, as pairs of system and text. ``past`` gives the group's last weeks.
     """
 
     intake: Intake

@@ -1,4 +1,4 @@
-"""Serves ``/healthz``, ``/readyz`` and ``/heartbeat`` without authentication: whether Karrot is alive and ready."""
+"""Serves ``/healthz``, ``/readyz`` and ``/heartbeat``: whether Karrot is alive and ready. They need no credentials."""
 
 from datetime import UTC, datetime
 
@@ -11,7 +11,7 @@ routes = Blueprint("health", __name__)
 
 
 class Component(msgspec.Struct, omit_defaults=True):
-    """One part of Karrot. ``state`` is ``ok``, ``idle`` or ``failing``; ``detail``, if present, is the reason."""
+    """One part of Karrot. ``state`` is ``ok``, ``idle`` or ``failing``. ``detail`` is the reason, if any."""
 
     state: str
     detail: str | None = None
@@ -25,7 +25,7 @@ class Readiness(msgspec.Struct):
 
 
 class Heartbeat(msgspec.Struct):
-    """The body of ``/heartbeat``, as the first Karrot wrote it."""
+    """The body of ``/heartbeat``. Its form is that of the first Karrot."""
 
     status: str
     msg: str
@@ -34,7 +34,7 @@ class Heartbeat(msgspec.Struct):
 
 @routes.get("/healthz")
 def alive() -> Response:
-    """Always 200: the process answers."""
+    """Always 200. The answer shows that the process works."""
     return Response(b'{"status":"alive"}', content_type="application/json")
 
 
@@ -48,7 +48,7 @@ def heartbeat() -> Response:
 
 @routes.get("/readyz")
 def ready() -> Response:
-    """503 only if the log is not writable: Karrot must take Burrow's events even if a destination is down."""
+    """503 only if the log is not writable, because Karrot must take Burrow's events even if a destination is down."""
     fault = web_context().log.writable()
     readiness = Readiness("ready" if fault is None else "not ready", _components(fault))
     status = 200 if fault is None else 503
@@ -58,7 +58,7 @@ def ready() -> Response:
 def _components(fault: str | None) -> dict[str, Component]:
     log = Component("ok") if fault is None else Component("failing", fault)
     states = {} if fault else {state.name: state.state for state in web_context().log.reporters()}
-    # This route is open, and a destination's error may contain internal names. Only the API shows these errors.
+    # This route needs no authentication, and a destination's error may contain internal names. Only the API shows them.
     reporters = {f"reporter {name}": Component(states.get(name, "idle")) for name in web_context().reporters}
     duties = {name: Component(states.get(name, "idle")) for name in web_context().duties}
     return {"log": log} | reporters | duties

@@ -1,4 +1,4 @@
-"""Serves the first Karrot's routes, with its JSON: ``/config``, ``/reporters`` and ``/reporters/<name>``."""
+"""Serves the first Karrot's routes with the same JSON: ``/config``, ``/reporters`` and ``/reporters/<name>``."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def config() -> Response:
 
 @routes.get("/reporters")
 def list_reporters() -> Response:
-    """The names of the reporters as JSON; the page shows the progress of each."""
+    """The names of the reporters as JSON. The HTML page shows the progress of each reporter."""
     if html_asked():
         return _vary(Response(render_template("reporters.html", reporters=progress(web_context()))))
     return _vary(jsonify(reporters=list(web_context().reporters)))
@@ -33,7 +33,7 @@ def list_reporters() -> Response:
 
 @routes.get("/reporters/<name>")
 def show_reporter(name: str) -> Response:
-    """One reporter with its last event. As in the first Karrot, the JSON of an unknown reporter is an empty list."""
+    """One reporter with its last event. The JSON of an unknown reporter is an empty list, as in the first Karrot."""
     context = web_context()
     if html_asked():
         reporter = next((each for each in progress(context) if each.name == name), None)
@@ -45,7 +45,7 @@ def show_reporter(name: str) -> Response:
 
 
 class _Envelope(msgspec.Struct):
-    """A stored body. Its content is passed on unchanged, with any fields that a newer Burrow adds."""
+    """A stored body. Its content is passed on unchanged, also with fields that a newer Burrow adds."""
 
     Event: msgspec.Raw
 

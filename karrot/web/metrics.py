@@ -11,7 +11,7 @@ from karrot.web.context import web_context
 from karrot.web.negotiation import gzip_accepted
 
 _FASTEST = 1
-"""gzip level. Speed matters more than size, because a scrape has a deadline."""
+"""The gzip level. A scrape has a deadline, so speed matters more than size."""
 
 _GZIP_WINDOW = 31
 """zlib's ``wbits`` for the largest window with a gzip header."""
@@ -27,7 +27,7 @@ def _authorize() -> None:
 
 @routes.get("/metrics")
 def metrics() -> Response:
-    """Text format or OpenMetrics, by ``Accept``. With ``name[]``, only these metric families."""
+    """The metrics as text format or OpenMetrics, by ``Accept``. With ``name[]``, only these metric families."""
     content_type, exposition = web_context().render_metrics(
         request.headers.get("Accept", ""), request.args.getlist("name[]")
     )
@@ -42,7 +42,7 @@ def metrics() -> Response:
 
 
 def _begun(exposition: Iterable[bytes] | bytes) -> Iterator[bytes]:
-    """The chunks. The first one is made at once, so that an early failure can still be answered with a problem."""
+    """The chunks. The first chunk is made at once, so that Karrot can still answer an early failure with a problem."""
     chunks = iter((exposition,) if isinstance(exposition, bytes) else exposition)
     return chain([next(chunks, b"")], chunks)
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 from flask import Response, request
 
 _WORTH_IT = 1400
-"""Bytes that fit into one packet; a smaller answer is not gzipped. gzip shrinks a table to an eighth of its size."""
+"""A smaller answer fits into one packet and is not gzipped. Gzip shrinks a table to an eighth of its size."""
 
 
 def html_asked() -> bool:
-    """Whether the client prefers HTML to JSON. ``*/*`` alone is no preference."""
+    """Whether the client prefers HTML to JSON. ``*/*`` alone is not a preference."""
     accepted = request.accept_mimetypes
     return accepted["text/html"] > accepted["application/json"]
 
@@ -21,7 +21,7 @@ def gzip_accepted() -> bool:
 
 
 class CompressedPage(NamedTuple):
-    """A page in both forms, plain and gzipped, because it is sent more often than it is made."""
+    """A page in both forms, plain and gzipped. It is compressed once, because it is sent more often than it is made."""
 
     plain: str
     gzipped: bytes
@@ -32,7 +32,7 @@ class CompressedPage(NamedTuple):
         return cls(text, _gzipped(text.encode()))
 
     def response(self) -> Response:
-        """The form that the client of the current request accepts."""
+        """The answer in the form that the client of the current request accepts."""
         if not gzip_accepted():
             return Response(self.plain, mimetype="text/html")
         return Response(self.gzipped, mimetype="text/html", headers={"Content-Encoding": "gzip"})

@@ -25,7 +25,7 @@ _TO_READERS = {
     "administrator has the token.",
     "method_not_allowed": "Open this page with GET.",
 }
-"""Remedies for readers of pages. The remedies in `CODES` are for people who can change Burrow or a program."""
+"""Remedies for readers of pages. The remedies in `CODES` are for people who can change Burrow or a client program."""
 
 _RETRY_AFTER_SECONDS = "1"
 _BY_STATUS = {404: "not_found", 405: "method_not_allowed", 411: "length_required", 413: "too_large"}
@@ -88,7 +88,7 @@ def _respond(problem: Problem) -> Response:
 
 
 def _page_asked() -> bool:
-    # A page has links, and url_for cannot make links for an invalid host.
+    # An HTML page has links, and url_for cannot make links for an invalid host.
     addressed = not isinstance(request.routing_exception, BadHost)
     return addressed and html_asked() and not request.path.startswith(("/api/", "/burrow"))
 

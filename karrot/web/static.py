@@ -1,4 +1,4 @@
-"""Serves the stylesheet, script and icon from memory. A file's name changes with its content, so it never expires."""
+"""Serves the stylesheet, script and icon from memory. A name changes with the content, so files never expire."""
 
 import mimetypes
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ routes = Blueprint("static", __name__)
 
 
 class Assets(NamedTuple):
-    """``names`` gives the served name for a file name, ``contents`` the content for a served name."""
+    """``names`` gives the served name for a file name. ``contents`` gives the content for a served name."""
 
     names: Mapping[str, str]
     contents: Mapping[str, bytes]

@@ -1,6 +1,6 @@
 """Takes the events that Burrow posts to ``/burrow``. The answer 202 means that the event is stored.
 
-Limits are checked first. `worth_reading` decides by a request's headers alone whether the server waits for its body.
+Limits are checked first. `worth_reading` uses only a request's headers to decide whether the server reads its body.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ from karrot.web.context import WebContext, web_context
 from karrot.web.problems import Problem
 
 LARGE_BODY = 1024 * 1024
-"""Larger bodies, in bytes, are parsed one at a time, because parsed JSON can take 25 times its size in memory."""
+"""Bodies with more bytes are parsed one at a time, because parsed JSON can take 25 times its size in memory."""
 
 _PATH = "/burrow"
 _METHODS = ("POST", "PUT", "DELETE")
@@ -33,7 +33,7 @@ _LONGEST_NUMBER = 4300
 _ACCEPTED = b'{"status":"accepted"}'
 _ACCEPTED_HEADERS = (("Content-Type", "application/json"), ("Content-Length", str(len(_ACCEPTED))))
 _CLOSE = ("Connection", "close")
-"""Sent when the body was not read: the client must not use the connection again."""
+"""The header of an answer that leaves a body unread. The client must not use the connection again."""
 
 StartResponse = Callable[..., Any]
 Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
@@ -44,7 +44,7 @@ routes = Blueprint("webhook", __name__)
 
 
 def worth_reading(context: WebContext, head: RequestHead) -> bool:
-    """Whether the application will read the announced body. It refuses other requests by their headers alone."""
+    """Whether the application will read the announced body. If not, it refuses the request by its headers alone."""
     return (
         head.path == _PATH
         and head.length is not None
@@ -54,15 +54,15 @@ def worth_reading(context: WebContext, head: RequestHead) -> bool:
 
 
 def count_refusal(context: WebContext, head: RequestHead, code: str, detail: str) -> None:
-    """Count an event that was refused before it reached the application. Other requests are not counted."""
+    """Count an event that the server refused before the application got it. Other requests are not counted."""
     if head.path == _PATH:
         context.intake.refuse(code, detail)
 
 
 class IntakeMiddleware:
-    """WSGI middleware that takes events without Flask's request context, which costs more than the event itself.
+    """WSGI middleware that takes events without Flask's request context. That context costs more than the event itself.
 
-    A refused event goes on to Flask with its reason, and Flask answers it.
+    A refused event goes on to Flask with the reason, and Flask answers the request.
     """
 
     def __init__(self, context: WebContext, application: Application) -> None:
@@ -84,10 +84,10 @@ class IntakeMiddleware:
 
 @routes.route(_PATH, methods=_METHODS, provide_automatic_options=False)
 def receive() -> NoReturn:
-    """Answer with the reason why the event was refused, and count it."""
+    """Count the refused event, and answer with the reason."""
     context = web_context()
     error = request.environ[_FAILED]
-    if isinstance(error, MalformedPayload):  # the intake has counted and kept it
+    if isinstance(error, MalformedPayload):  # the intake has counted and kept the body
         _refuse(Problem(error.code, str(error), path=error.path))
     if isinstance(error, Problem):
         context.intake.refuse(error.code, error.detail)
@@ -102,7 +102,7 @@ def _refuse(problem: Problem) -> NoReturn:
     raise problem from None
 
 
-# The functions below read the WSGI environment directly: werkzeug's headers cost five times more for every event.
+# The functions below read the WSGI environment directly. With werkzeug's headers, an event would cost five times more.
 
 
 def _take(context: WebContext, environ: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ def _take(context: WebContext, environ: dict[str, Any]) -> None:
     if length <= LARGE_BODY:
         _store(context, environ, body)
         return
-    # Parsed JSON can take 25 times its size in memory, so large bodies wait for each other.
+    # Parsed JSON can take 25 times its size in memory, so only one large body is parsed at a time.
     if not context.large_bodies.acquire(timeout=context.large_body_wait):
         raise Problem("overloaded", "Karrot is still parsing other large bodies. Send the event again.")
     try:
@@ -156,7 +156,7 @@ def _admitted_length(max_body: int, environ: Mapping[str, Any]) -> int:
 
 
 def _read(context: WebContext, stream: IO[bytes], length: int) -> bytes:
-    """Exactly ``length`` bytes of body, or a problem: an incomplete body is never stored."""
+    """Exactly ``length`` bytes of body. An incomplete body raises a problem and is never stored."""
     deadline = context.clock.boot_ms() + context.body_timeout * 1000
     pieces: list[bytes] = []
     missing = length

@@ -12,7 +12,7 @@ STATUSES = ("ERR", "WARN", "OK")
 """The statuses of a group, worst first."""
 
 GROUPS_LIMIT, EVENTS_LIMIT, REJECTS_LIMIT = 100, 50, 50
-"""The number of groups, recent events and refused bodies in an answer if the request has no ``limit``."""
+"""If the request has no ``limit``, an answer has this number of groups, recent events or refused bodies."""
 
 MOST_LIMIT = 1000
 
@@ -20,7 +20,7 @@ _LONGEST_NAME = 256
 
 
 class GroupFilter(NamedTuple):
-    """``None`` admits everything. ``text`` must be part of the group's or cluster's name; case does not matter."""
+    """``None`` admits everything. ``text`` must be a part of the group's or cluster's name, in any case."""
 
     cluster: str | None = None
     status: str | None = None
@@ -41,7 +41,7 @@ class GroupFilter(NamedTuple):
 
 
 class PageCursor(NamedTuple):
-    """The position after a group, short enough for a URL: long names are cut, and a digest keeps them distinct."""
+    """The position after a group, short enough for a URL. Long names are cut, and a digest keeps them distinct."""
 
     cluster: str
     consumer: str
@@ -55,12 +55,12 @@ class PageCursor(NamedTuple):
         return cls(key.cluster[:_LONGEST_NAME], key.consumer[:_LONGEST_NAME], _digest(key))
 
     def shares_beginning(self, key: GroupKey) -> bool:
-        """Whether a group's names begin with the cursor's, which may be cut."""
+        """Whether a group's names begin with the names in the cursor, which may be cut."""
         return key.cluster.startswith(self.cluster) and key.consumer.startswith(self.consumer)
 
 
 class PageOfGroups(NamedTuple):
-    """Some groups in the order of their keys; ``following`` is the position where the next page starts."""
+    """Some groups in the order of their keys. ``following`` is the position where the next page starts."""
 
     groups: list[GroupState]
     following: PageCursor | None
@@ -81,7 +81,7 @@ def _groups_after(log: Groups, place: PageCursor | None) -> Iterator[GroupState]
 
 
 def _behind_digest(states: Iterator[GroupState], place: PageCursor) -> Iterator[GroupState]:
-    """The groups after the one with the digest; if that group is gone, all groups after the cut names."""
+    """The groups after the group with the digest. If that group is gone: all groups after the cut names."""
     passed = []
     for state in states:
         passed.append(state)

@@ -30,15 +30,15 @@ class OpenIncident(msgspec.Struct):
 
 
 class Group(msgspec.Struct):
-    """A consumer group as of its newest event. Lags are in messages, rates in messages per second. Null: not known.
+    """A consumer group as of its newest event. Lags are in messages, rates in messages per second. Null is unknown.
 
-    ``lag`` is the total lag of all partitions, ``max_lag`` the lag of the worst partition. ``scalable_lag`` is the
-    total lag without the partitions that are STOP, STALL or REWIND: more consumers cannot help these.
-    ``lag_seconds`` is the age of the oldest unread message on the listed partition where it is largest, which
-    ``lag_seconds_topic`` and ``lag_seconds_partition`` name. ``lag_seconds_kind`` says how the age is known:
-    ``at_least`` is a lower bound. ``catch_up_seconds`` and the rates are values of the partition with the largest lag.
-    ``complete`` is the share of partitions whose window of commits is full. ``observed_at`` is the time of the verdict,
-    ``last_event_at`` the time when it arrived.
+    ``lag`` is the total lag of all partitions. ``max_lag`` is the lag of the worst partition. ``scalable_lag`` is the
+    total lag without the partitions that are STOP, STALL or REWIND, because more consumers cannot help these
+    partitions. ``lag_seconds`` is the age of the oldest unread message. ``lag_seconds_topic`` and
+    ``lag_seconds_partition`` name the listed partition where this age is largest. ``lag_seconds_kind`` says how the age
+    is known: ``at_least`` is a lower bound. ``catch_up_seconds`` and the rates belong to the partition with the largest
+    lag. ``complete`` is the share of partitions whose window of commits is full. ``observed_at`` is the time of the
+    verdict. ``last_event_at`` is the time when it arrived.
     """
 
     cluster: str
@@ -82,8 +82,8 @@ class GroupPage(msgspec.Struct):
 class Commit(msgspec.Struct):
     """One stored commit.
 
-    ``timestamp_ms`` is the commit's time as the source gave it. ``committed_at`` is the same time, or null if that
-    value is not a valid time. ``lag`` is the lag when the commit was seen.
+    ``timestamp_ms`` is the commit's time as the source gave it. ``committed_at`` is this time as text, or null if it is
+    not a valid time. ``lag`` is the lag when the source saw the commit.
     """
 
     offset: int
@@ -94,7 +94,7 @@ class Commit(msgspec.Struct):
 
 
 class Partition(msgspec.Struct):
-    """One partition of a group: its oldest and newest stored commit, and its lag at the time of the verdict."""
+    """One partition of a group, with its oldest and newest stored commit, and its lag at the time of the verdict."""
 
     topic: str
     partition: int
@@ -125,9 +125,9 @@ class GroupEvent(msgspec.Struct):
 class GroupDetail(Group):
     """A group with its partitions and its recent events, newest first.
 
-    ``partitions`` are the partitions that the newest event listed: all of them if ``all_partitions_listed`` is true,
-    else only partitions worse than OK. ``partitions`` is null if Karrot no longer keeps that event.
-    ``max_lag_partition`` may be missing in ``partitions``.
+    ``partitions`` are the partitions that the newest event listed. If ``all_partitions_listed`` is true, these are all
+    partitions. Otherwise they are the partitions worse than OK. ``partitions`` is null if Karrot no longer keeps that
+    event. ``partitions`` may lack the partition ``max_lag_partition``.
     """
 
     partitions: list[Partition] | None
@@ -149,7 +149,7 @@ class RejectedBody(msgspec.Struct):
 class Rejects(msgspec.Struct):
     """The newest refused bodies, newest first.
 
-    A request that was refused because of its headers is only counted; there is no body to keep.
+    A request that was refused because of its headers is only counted, because it has no body to keep.
     """
 
     rejects: list[RejectedBody]

@@ -45,7 +45,7 @@ def document(version: str) -> Node:
 
 def _burrow() -> Node:
     operation = {
-        "summary": "Take one event; its meaning depends on its content alone, not on the method",
+        "summary": "Take one event. Its meaning depends only on its content, not on the method.",
         "security": [{"burrowBasic": []}, {"burrowBearer": []}, {}],
         "requestBody": {
             "required": True,
@@ -65,7 +65,7 @@ def _metrics() -> Node:
     body = {"schema": {"type": "string"}}
     return {
         "operationId": "metrics",
-        "summary": "The metrics for Prometheus; needs no authentication unless KARROT_METRICS_AUTH is set",
+        "summary": "The metrics for Prometheus. Authentication is needed if KARROT_METRICS_AUTH is set.",
         "security": _READER,
         "parameters": [names],
         "responses": {
@@ -99,7 +99,7 @@ def _api() -> Node:
     filters = [
         _query("cluster", _TEXT, "Only this cluster"),
         _query("status", {"type": "string", "enum": [*STATUSES, ""]}, "Only this status"),
-        _query("q", _TEXT, "Only groups whose name or cluster contains this text; case does not matter"),
+        _query("q", _TEXT, "Only groups whose name or cluster contains this text, in any case"),
     ]
     pages = [_limit(GROUPS_LIMIT, "Groups per page"), _query("after", _TEXT, "The `next` of the previous page")]
     return {
@@ -132,7 +132,7 @@ def _legacy() -> Node:
         "/config": {"get": _read("config", "The settings in effect, with redacted secrets", config)},
         "/reporters": {"get": _or_page(_read("reporter_names", "The reporters that are switched on", names))},
         "/reporters/{name}": {
-            "get": _or_page(_read("reporter", "One reporter and its last event; an empty list if unknown", one))
+            "get": _or_page(_read("reporter", "One reporter and its last event, or an empty list if unknown", one))
             | {"parameters": [_NAME]}
         },
     }
@@ -154,7 +154,7 @@ def _pages() -> Node:
         "/runbooks": _page("runbooks_page", "Every alert with its runbook"),
         "/runbooks/{name}": _page(
             "runbook_page",
-            "The runbook of one alert; a .md at the end of its name is ignored",
+            "The runbook of one alert. A .md after the alert's name is ignored.",
             "not_found",
             parameters=[_NAME],
         ),
@@ -196,7 +196,7 @@ def _page(operation: str, summary: str, *codes: str, **parameters: list[Node]) -
 
 
 def _or_page(operation: Node) -> Node:
-    """An operation that also answers with a page if the client asks for HTML."""
+    """Add the HTML page to an operation's answers, for clients that ask for HTML."""
     operation["responses"]["200"]["content"]["text/html"] = {"schema": {"type": "string"}}
     return operation
 

@@ -11,14 +11,14 @@ from karrot.web.context import WebContext
 
 
 class Place(msgspec.Struct):
-    """A cursor: the reporter has handled everything up to and including ``seq`` in the log ``log_id``."""
+    """A cursor. The reporter has handled all events up to and including ``seq`` in the log ``log_id``."""
 
     log_id: str
     seq: int
 
 
 class SentValue(msgspec.Struct):
-    """One value that the destination accepted, under its name at the destination."""
+    """One value that the destination accepted, under the value's name at the destination."""
 
     what: str
     value: float
@@ -27,7 +27,7 @@ class SentValue(msgspec.Struct):
 
 
 class RefusedValue(msgspec.Struct):
-    """One value that is not sent, now or later. ``reason`` is the same as in the counter of dropped values."""
+    """One value that is never sent. ``reason`` is the label of the same name in the counter of dropped values."""
 
     what: str
     reason: str
@@ -36,7 +36,7 @@ class RefusedValue(msgspec.Struct):
 
 
 class LastSend(msgspec.Struct):
-    """A reporter's own report on its last send. ``sent`` and ``refused`` are the newest values of each kind."""
+    """What a reporter reports about its last send. ``sent`` and ``refused`` are the newest values of each kind."""
 
     at: datetime | None
     sent_count: int
@@ -46,7 +46,7 @@ class LastSend(msgspec.Struct):
 
 
 class ReporterProgress(msgspec.Struct):
-    """One reporter. ``state`` is ``idle``, ``ok`` or ``failing``; a reporter that is scraped stays ``idle``.
+    """One reporter. ``state`` is ``idle``, ``ok`` or ``failing``. A reporter that is scraped stays ``idle``.
 
     ``backlog_events`` and ``backlog_age_seconds`` are null for a reporter to which Karrot delivers no events.
     ``last_send`` is null for a reporter that does not report its sends.
@@ -77,7 +77,7 @@ def progress(context: WebContext) -> list[ReporterProgress]:
 
 
 def last_event(context: WebContext, name: str) -> StoredEvent | None:
-    """The newest event that a reporter has handled. A reporter without state is scraped and has handled all events."""
+    """The newest event that a reporter has handled. Without a saved state it is scraped, so it has handled all."""
     state = next((state for state in context.log.reporters() if state.name == name), None)
     if state is None:
         return context.log.event(context.log.size().last_seq)

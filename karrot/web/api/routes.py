@@ -67,7 +67,7 @@ def openapi() -> Response:
 
 
 def asked_filter() -> GroupFilter:
-    """The filter in the query. An empty value is no filter."""
+    """The filter in the query string. An empty value means no filter."""
     status = request.args.get("status") or None
     if status is not None and status not in STATUSES:
         raise Problem("invalid_field", f"status must be one of {', '.join(STATUSES)}.", path="status")
@@ -75,7 +75,7 @@ def asked_filter() -> GroupFilter:
 
 
 def asked_key() -> GroupKey:
-    """The group named in the query."""
+    """The group that the query string names."""
     for name in ("cluster", "consumer"):
         if name not in request.args:
             raise Problem("invalid_field", f"The parameter {name} is missing.", path=name)
@@ -84,7 +84,7 @@ def asked_key() -> GroupKey:
 
 def _asked_limit(default: int = GROUPS_LIMIT) -> int:
     text = request.args.get("limit") or str(default)
-    # int(text) alone is not enough: it takes "+5", "1_000" and digits of any script, and raises for 5,000 digits.
+    # int(text) alone is not enough. It accepts "+5", "1_000" and digits of any script, and raises for 5,000 digits.
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_LIMIT)) and 1 <= int(text) <= MOST_LIMIT):
         raise Problem("invalid_field", f"limit must be a whole number from 1 to {MOST_LIMIT}.", path="limit")
     return int(text)

@@ -1,6 +1,6 @@
-"""Makes the banners above the list of groups: what is wrong with Burrow, Karrot or a reporter, and what to do.
+"""Makes the banners above the list of groups: what is wrong in Burrow, Karrot or a reporter, and what to do.
 
-`service_health` reads the event log; `banners` is a pure function.
+`service_health` reads the event log. `banners` is a pure function.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from karrot.web.context import WebContext
 from karrot.web.pages.page_caches import caches
 
 _ENOUGH = 10
-"""After this number of verdicts WARN or ERR without any OK, Burrow probably does not send OK."""
+"""If Burrow sent this number of WARN and ERR verdicts and never OK, Burrow probably does not send OK."""
 
 _LONGEST_ERROR = 300
 _REFUSED_LOOKED_AT = 50
@@ -24,7 +24,7 @@ _LEFT_OUT = "groups left out"
 
 
 class Heard(NamedTuple):
-    """The seconds since a cluster's newest event; ``None`` for an expected cluster that never sent an event."""
+    """The seconds since a cluster's newest event. ``None`` for an expected cluster that never sent an event."""
 
     cluster: str
     seconds: float | None
@@ -32,7 +32,7 @@ class Heard(NamedTuple):
 
 
 class Banner(NamedTuple):
-    """What is wrong and what to do. Both texts may have code between backticks.
+    """What is wrong, and what to do about it. Both texts may contain code between backticks.
 
     ``runbook`` names the runbook that fits. ``page`` is a page with details: ``rejects`` or the name of a reporter.
     """
@@ -47,7 +47,7 @@ class Banner(NamedTuple):
 class BannerInputs(NamedTuple):
     """The facts that decide the banners.
 
-    ``refused`` counts refusals of the last minutes by code, ``kinds`` counts webhook events since the log began.
+    ``refused`` counts the refusals of the last minutes by code. ``kinds`` counts webhook events since the log began.
     """
 
     fault: str | None = None
@@ -63,9 +63,9 @@ class BannerInputs(NamedTuple):
 
 
 class ReporterHealth(NamedTuple):
-    """One reporter or duty. ``state`` is the same as at `/reporters` and in the API: ``idle``, ``ok`` or ``failing``.
+    """One reporter or duty. ``state`` is ``idle``, ``ok`` or ``failing``, as at `/reporters` and in the API.
 
-    ``waiting`` counts events. It is ``None`` for a reporter to which Karrot delivers nothing, such as prometheus.
+    ``waiting`` is the number of events. It is ``None`` if Karrot delivers nothing to the reporter, such as prometheus.
     """
 
     name: str
@@ -165,7 +165,7 @@ def _failing(seen: BannerInputs) -> Iterator[Banner]:
         yield Banner(
             "err",
             f"{visible(state.name)} is failing: {said}",
-            "It retries by itself, and loses no event as long as the event log keeps it."
+            "It retries by itself, and loses no event that the event log still keeps."
             if of_ours
             else "It retries by itself.",
             runbook_of_failing(state.name),
@@ -190,8 +190,8 @@ def _only_bad(seen: BannerInputs) -> Iterator[Banner]:
     if not seen.kinds.get("observation") and seen.kinds.get("incident", 0) >= _ENOUGH:
         yield Banner(
             "warn",
-            "Burrow has sent only WARN and ERR, so Karrot does not know the groups that are OK.",
-            "Set `threshold = 1` in the notifier's section of burrow.toml: the default is 2. "
+            "Burrow has sent only WARN and ERR, so Karrot does not know which groups are OK.",
+            "Set `threshold = 1` in the notifier's section of burrow.toml. The default is 2. "
             "`karrot burrow-config` prints the section.",
             RUNBOOKS["only unhealthy verdicts"],
         )
@@ -201,7 +201,7 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
     if 0 < seen.max_groups <= seen.groups:
         yield Banner(
             "warn",
-            f"Karrot has reached its limit of groups ({count(seen.groups)}): it logs other groups but hides them.",
+            f"Karrot has reached its limit of groups ({count(seen.groups)}). It hides all other groups.",
             "Raise `KARROT_MAX_CONSUMERS`, or exclude groups with a denylist in Burrow.",
             RUNBOOKS["too many groups"],
         )

@@ -1,4 +1,4 @@
-"""Makes the likely cause of a group's status in words, from its newest event alone and by Burrow's own rules."""
+"""Describes the likely cause of a group's status in words, from the group's newest event and Burrow's own rules."""
 
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ _UNEVEN_PARTITIONS = 3
 
 
 class Cause(NamedTuple):
-    """``brief`` fits into a table cell, ``sentence`` explains it, ``look`` says what to check next.
+    """``brief`` fits into a table cell. ``sentence`` explains the cause. ``look`` says what to check next.
 
-    ``runbook`` names the runbook that fits; it is empty for a status that Burrow does not document.
+    ``runbook`` names the runbook that fits. It is empty for a status that Burrow does not document.
     """
 
     brief: str
@@ -25,17 +25,17 @@ class Cause(NamedTuple):
 
 _UNLISTED = Cause(
     "partition not listed",
-    "A partition is STOP, STALL or REWIND, because Burrow reports ERR only for these; this event does not list it.",
+    "Burrow reports ERR only if a partition is STOP, STALL or REWIND. This event does not list that partition.",
     "Ask Burrow: its /v3/kafka/<cluster>/consumer/<group>/status lists the partition.",
     RUNBOOKS["partition not listed"],
 )
-"""For an ERR without a listed partition. Calling the group slow would suggest more consumers, which do not help."""
+"""The cause of ERR without a listed partition. "Slow" would suggest more consumers, and they would not help."""
 
 
 def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None:
-    """The likely cause of a group's status; ``None`` for a group that is OK.
+    """The likely cause of a group's status. ``None`` for a group that is OK.
 
-    Burrow finds STOP, STALL and REWIND on single partitions. A group that is only slow has WARN alone.
+    Burrow finds STOP, STALL and REWIND on single partitions. A group that is only slow has the status WARN.
     """
     summary = state.summary
     if summary.status is Status.OK:
@@ -43,7 +43,7 @@ def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None
     if summary.status is None:
         return Cause("", f"Karrot does not know the status {visible(summary.status_text)}.")
     if state.is_of_burrow:
-        sentence = "Burrow reads commits too late: every other value here is old."
+        sentence = "Burrow reads commits too late, so every other value here is old."
         return Cause("Burrow itself is behind", sentence, runbook=RUNBOOKS["Burrow behind"])
     return _of_partitions(summary, seconds_since_commit)
 
@@ -56,14 +56,14 @@ def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) ->
         return Cause(
             f"{_of(summary, stall)} stalled",
             f"{_partitions(summary, stall)} stalled: the group commits the same offset again and again.",
-            "Check the consumer's log: it fails at one message repeatedly, or waits for an answer that does not come.",
+            "Check the consumer's log. The consumer fails at one message repeatedly, or waits for an answer forever.",
             RUNBOOKS["partition stalled"],
         )
     if rewind:
         return Cause(
             f"{_of(summary, rewind)} went back",
             f"{_partitions(summary, rewind)} went back: a committed offset was lower than the previous one.",
-            "The offsets were reset, or two consumers commit for the same partition.",
+            "Somebody reset the offsets, or two consumers commit for the same partition.",
             RUNBOOKS["partition went back"],
         )
     return _UNLISTED if summary.status is Status.ERR else _slow(summary, warn)
@@ -93,7 +93,7 @@ def _slow(summary: EventSummary, number: int) -> Cause:
     brief = "catching up" if catches_up else "too slow"
     if number:
         brief = f"{_of(summary, number)} {brief}"
-    look = "" if catches_up else "Add consumers, if the topic has more partitions than the group has consumers."
+    look = "" if catches_up else "Add consumers if the topic has more partitions than the group has consumers."
     runbook = RUNBOOKS["catching up" if catches_up else "too slow"]
     return Cause(brief, f"The consumer is {doing}.", look, runbook)
 
@@ -106,7 +106,7 @@ def _rates(summary: EventSummary) -> str:
 
 
 def _uneven(summary: EventSummary) -> str:
-    """The share of the lag that is on one of several partitions, if it is at least half; otherwise empty."""
+    """The share of the lag that is on one of several partitions, if this share is at least half. Otherwise empty."""
     total, largest, partitions = summary.total_lag, summary.max_lag, summary.partition_count
     if not total or not largest or (partitions or 0) < _UNEVEN_PARTITIONS or largest < total * _UNEVEN_SHARE:
         return ""

@@ -1,7 +1,7 @@
-"""Computes the shapes of a group's charts: sparklines, curves with their ticks, bands of status.
+"""Computes the shapes of a group's charts: sparklines, curves with ticks, and bands of status.
 
-The templates draw them as SVG. A curve has coordinates in a box of 1000 by 100, which the SVG stretches to its width
-and height. Ticks are percentages of that width or height.
+The templates draw these shapes as SVG. A curve has coordinates in a box of 1000 by 100. The SVG stretches the box to
+its width and height. Ticks are percentages of that width or height.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from karrot.history import HourlyHistory
 
 Point = tuple[float, float | None]
-"""Epoch seconds and a value. ``None`` means not known, and makes a gap."""
+"""Epoch seconds and a value. ``None`` means not known, and leaves a gap in the curve."""
 
 _WIDE, _HIGH = 1000.0, 100.0
 _SPARK_WIDE, _SPARK_HIGH, _SPARK_EDGE = 96.0, 22.0, 2.5
 _Y_TICKS = 3
 _GAP = 4
-"""The line breaks where two points are more than this many usual distances apart: no events came in between."""
+"""A curve has a gap where two points are more than this many usual distances apart, because no events came."""
 
 _SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _DAYS = (1, 2, 5, 7, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _STEPS = (*_SECONDS, *(days * 86400 for days in _DAYS[1:]))
 _X_TICKS = 6
 _FORMS = ((60, "%H:%M:%S"), (86_400, "%H:%M"), (100 * 86_400, "%d %b"), (inf, "%b %Y"))
-"""Time formats: the first one whose limit in seconds is above the step between two ticks."""
+"""Time formats, each with a limit in seconds. The first format with a limit above the step of the ticks is used."""
 
 _HOUR_S = 3600
 _FEWEST = 2
@@ -74,7 +74,7 @@ class Frame(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A curve: ``lines`` and ``areas`` are points of polylines and polygons, ``ticks`` are measured from the bottom."""
+    """A curve. ``lines`` and ``areas`` are points of polylines and polygons. ``ticks`` are measured from the bottom."""
 
     lines: Sequence[str]
     areas: Sequence[str]
@@ -109,7 +109,7 @@ class GroupCharts(NamedTuple):
 
 
 def spark(values: Sequence[float]) -> Spark | None:
-    """A sparkline above zero; ``None`` for fewer than two values."""
+    """A sparkline above zero. ``None`` for fewer than two values."""
     if len(values) < 2:  # noqa: PLR2004
         return None
     top = max(*values, 1.0)
@@ -136,7 +136,7 @@ def frame(start: float, end: float) -> Frame:
 
 
 def chart(points: Sequence[Point], within: Frame, *, in_time: bool) -> Chart | None:
-    """A curve above zero; ``None`` if no value is known. ``in_time`` means that the values are seconds."""
+    """A curve above zero. ``None`` if no value is known. ``in_time`` says that the values are seconds."""
     top = max((value for _, value in points if value is not None), default=None)
     if top is None:
         return None
@@ -167,7 +167,7 @@ def bands(statuses: Iterable[Band], within: Frame) -> list[DrawnSpan]:
 
 
 def charts_of_events(trail: Sequence[Mark], now: float) -> GroupCharts | None:
-    """The charts of recent events up to ``now`` in epoch seconds; ``None`` for fewer than two events."""
+    """The charts of recent events up to ``now`` in epoch seconds. ``None`` for fewer than two events."""
     marks = sorted(trail, key=lambda mark: mark.at_ms)
     if len(marks) < _FEWEST:
         return None
@@ -178,7 +178,7 @@ def charts_of_events(trail: Sequence[Mark], now: float) -> GroupCharts | None:
         within,
         chart([(mark.at_ms / 1000, mark.lag) for mark in marks], within, in_time=False),
         chart([(mark.at_ms / 1000, mark.lag_seconds) for mark in marks], within, in_time=True),
-        # Each event of an incident shades the time up to the next event, whatever its status.
+        # Each event of an incident shades the time up to the next event, whatever status the event has.
         bands((Band(since, until, "incident") for mark, since, until in lasting if mark.kind is Kind.INCIDENT), within),
         bands((Band(since, until, mark.status_text) for mark, since, until in lasting), within),
         list(_points(marks, within)),
@@ -186,7 +186,7 @@ def charts_of_events(trail: Sequence[Mark], now: float) -> GroupCharts | None:
 
 
 def charts_of_history(past: "HourlyHistory") -> GroupCharts:
-    """The charts of the last weeks by the hour."""
+    """The charts of the last weeks, with one point per hour."""
     within = frame(past.start.timestamp(), past.end.timestamp())
     lags = [(hour.at.timestamp(), hour.lag_max) for hour in past.hours]
     delays = [(hour.at.timestamp(), hour.lag_seconds) for hour in past.hours]
@@ -223,7 +223,7 @@ def _joined(statuses: Iterable[Band]) -> Iterator[Band]:
 
 
 def _pieces(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:
-    """Runs of known values, split where no events came for a long time."""
+    """Sequences of known values. A new one starts after a long time without events."""
     longest = _GAP * _usual_distance(points)
     piece: list[tuple[float, float]] = []
     for at, value in points:
@@ -260,14 +260,14 @@ def _moment_text(at: float, step: float) -> str:
 
 
 def _lasting(marks: Sequence[Mark], end: float) -> Iterator[tuple[Mark, float, float]]:
-    """Each event with its time and the time of the next one."""
+    """Each event with its own time and the time of the next event."""
     moments = [*(mark.at_ms / 1000 for mark in marks), end]
     for mark, (since, until) in zip(marks, pairwise(moments), strict=True):
         yield mark, since, until
 
 
 def _points(marks: Sequence[Mark], within: Frame) -> Iterator[ChartPoint]:
-    """One point for each event, from half-way after the previous event to half-way before the next."""
+    """One point per event, from half-way after the previous event to half-way before the next event."""
     places = [within.x(mark.at_ms / 1000) for mark in marks]
     edges = [0.0, *((left + right) / 2 for left, right in pairwise(places)), 100.0]
     for mark, (left, right) in zip(marks, pairwise(edges), strict=True):

@@ -1,4 +1,4 @@
-"""Makes the list of groups: filters, counts and sorts the groups, and makes a row for each group shown."""
+"""Makes the list of groups. It filters, counts and sorts the groups, and makes a row for each group on the page."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ _VALUE = itemgetter(0)
 
 
 class Order(NamedTuple):
-    """How groups are sorted: by a column in its natural direction, or reversed.
+    """How groups are sorted: by a column, in the column's natural direction or in reverse.
 
     Unknown values come last in both directions. Groups with equal values are sorted worst first.
     """
@@ -32,7 +32,7 @@ class Order(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> "Order | None":
-        """Read ``lag``, or ``-lag`` for the reversed order; ``None`` if there is no such column."""
+        """Read ``lag``, or ``-lag`` for the reversed order. ``None`` if there is no such column."""
         column = text.removeprefix("-")
         return cls(column, text != column) if column == "status" or column in COLUMNS else None
 
@@ -60,7 +60,7 @@ COLUMNS: Mapping[str, tuple[Callable[[GroupState], Any], bool]] = {
     "incident": (lambda state: state.incident.since_ms if state.incident.open_id else None, False),
     "event": (lambda state: state.log_time_ms, True),
 }
-"""The columns for sorting, except status: how to get the value, and whether the largest comes first."""
+"""The columns for sorting, except status. Each has a function for its value, and says if the largest comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Overview:
     """The content of the list.
 
     ``counts`` has the number of groups by status, without the filter by status and without Burrow's own groups.
-    ``of_burrow`` has the same for Burrow's own groups. ``total`` is the number of all groups without any filter.
-    ``matching`` is the number of groups that match, ``rows`` those on this page. ``worst`` is the worst group, or
-    ``None`` if all are OK.
+    ``of_burrow`` has these numbers for Burrow's own groups. ``total`` is the number of all groups without any filter.
+    ``matching`` is the number of groups that match. ``rows`` are the matching groups on this page. ``worst`` is the
+    worst group, or ``None`` if all are OK.
     """
 
     counts: Counter[str]
@@ -83,9 +83,9 @@ class Overview:
 
 
 class Times(NamedTuple):
-    """The times of a group in seconds; ``age`` is the time since its newest event.
+    """The times of a group in seconds. ``age`` is the time since the group's newest event.
 
-    A group is ``old`` after half of the silence that makes it expire. The page then shows the state at that event.
+    A group expires after a silence. After half of it, the group is ``old``: the page shows its state at the last event.
     """
 
     age: float
@@ -106,7 +106,7 @@ class GroupView(NamedTuple):
 
 
 class ListRow(NamedTuple):
-    """A group in the list. ``cells`` is cached HTML that only a new event changes; ``times`` are as of now."""
+    """A group in the list. ``cells`` is cached HTML that changes only with a new event. ``times`` are as of now."""
 
     state: GroupState
     times: Times
@@ -150,7 +150,7 @@ def group_view(context: WebContext, state: GroupState, trail: Sequence[Mark] | N
 
 
 def list_row(context: WebContext, state: GroupState) -> ListRow:
-    """One group of the list, from the cache if it has no new event."""
+    """One group of the list. If it has no new event, its cells come from the cache."""
     times = _times(context, state)
     name, version = (context.log.log_id, state.key), (state.seq, times.old)
     cells = caches().rows.get(
@@ -161,7 +161,7 @@ def list_row(context: WebContext, state: GroupState) -> ListRow:
 
 def _times(context: WebContext, state: GroupState) -> Times:
     incident = state.incident
-    # Use the log's own time, so that a change of the system clock does not change an event's age.
+    # Use the log's own time. Then a change of the system clock does not change an event's age.
     age_ms = max(0, context.log.log_time_ms() - state.log_time_ms)
     old = age_ms > context.stale_after_ms / 2
     as_of_ms = context.clock.wall_ms() - (age_ms if old else 0)
@@ -174,7 +174,7 @@ def _times(context: WebContext, state: GroupState) -> Times:
 
 
 def seconds_since(context: WebContext, epoch_ms: int | None) -> float | None:
-    """The seconds since a time; ``None`` if the time is not known."""
+    """The seconds since a time. ``None`` if the time is not known."""
     return _seconds(context.clock.wall_ms(), epoch_ms)
 
 

@@ -1,4 +1,4 @@
-"""Keeps every live group sorted, worst first, and reads only the changed groups from the log."""
+"""Keeps all live groups sorted, worst first. It reads only the changed groups from the log."""
 
 import sys
 from bisect import bisect_left, insort
@@ -21,15 +21,15 @@ _MANY = 10
 """If more than one in ten groups changed, sorting all groups is cheaper than inserting each one."""
 
 _AT_ONCE = 5
-"""Changed groups read per page: reading five takes about one burst of `gently`."""
+"""The changed groups per read. Reading five takes about one burst of `gently`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankedGroups:
-    """Every group at one moment, worst first, with counts. Made once for many readers.
+    """Every group at one moment, worst first, with counts. Many readers share one object.
 
-    ``counts`` has the number of groups by status, without Burrow's own groups. ``of_burrow`` has the same for Burrow's
-    own groups. ``burrow_behind`` lists the clusters where Burrow's own group is not OK.
+    ``counts`` has the number of groups by status, without Burrow's own groups. ``of_burrow`` has these numbers for
+    Burrow's own groups. ``burrow_behind`` lists the clusters where Burrow's own group is not OK.
     """
 
     worst_first: list[GroupState]
@@ -42,7 +42,7 @@ class RankedGroups:
 class _Rank(NamedTuple):
     """A group's place: by status, then by lag in seconds, then by lag. An unknown value comes after all known values.
 
-    Every key is different, so that the state after it is never compared.
+    Every key is different, so a comparison never reaches the state after the key.
     """
 
     severity: int
@@ -113,10 +113,10 @@ class Ranking:
 
 
 class LiveGroups:
-    """The live groups of a log, updated when a page needs them, at most every two seconds.
+    """The live groups of a log. A page that needs them updates them, at most every two seconds.
 
-    The first read takes all groups, later reads only the changed ones. One thread reads and the others wait for it, so
-    that many readers cost hardly more than one.
+    The first read takes all groups. Later reads take only the changed groups. One thread reads and the others wait for
+    the result, so many readers cost hardly more than one reader.
     """
 
     def __init__(self, log: Groups, clock: Clock, *, stale_after_ms: int) -> None:
@@ -140,14 +140,14 @@ class LiveGroups:
         for page in gently(self._changed()):
             self._take({one.key: one.state for one in page})
         before_ms = self._log.log_time_ms() - self._stale_after_ms
-        if self._oldest_ms < before_ms:  # some groups have expired: check all only when the oldest is too old
+        if self._oldest_ms < before_ms:  # check all groups only when the oldest has expired
             heard = {state.key: state.log_time_ms for state in self._ranking.states()}
             self._ranking.update({key: None for key, at_ms in heard.items() if at_ms < before_ms})
             self._oldest_ms = min((at_ms for at_ms in heard.values() if at_ms >= before_ms), default=sys.maxsize)
         return self._ranking.ranked()
 
     def _changed(self) -> Iterator[Sequence[Changed]]:
-        """The groups that changed since the last read, in pages. A page that is not full is the last one."""
+        """The groups that changed since the last read, in pages. The last page is the first page that is not full."""
         full = True
         while full:
             page = self._log.changed(self._seen_seq, _AT_ONCE)

@@ -12,21 +12,21 @@ from karrot.signals import signals_of
 from karrot.web.pages.value_cache import VersionedCache
 
 TRAIL_LENGTH = 30
-"""The number of newest marks of a group for its trend and its row's sparkline."""
+"""The number of a group's newest marks that its trend and its row's sparkline use."""
 
 _TREND_MARKS = 5
 _SLOW_MARKS = 15
 _ALONG_A_LINE = 0.9
-"""The least part of the lags' variance that a line must explain. Lags that scatter stay far below."""
+"""The least share of the lags' variance that a line must explain. For scattered lags, the share is far smaller."""
 
 _STEADY = 0.15
-"""A lag that changes by less than this part of its recent peak counts as steady."""
+"""A lag counts as steady if its change is less than this share of its recent peak."""
 
 _SMALL_LAG = 20
 
 
 class Mark(NamedTuple):
-    """One event of a group, without its partitions. Lags are in messages; ``lag_seconds`` is of the worst partition."""
+    """One event of a group, without its partitions. Lags are in messages. ``lag_seconds`` is the worst partition's."""
 
     seq: int
     at_ms: int
@@ -50,8 +50,8 @@ class Trend(NamedTuple):
 class _Line(NamedTuple):
     """A straight line through lags.
 
-    ``slope`` is in messages per second, ``change`` in messages from the first mark to the last. ``explained`` is the
-    part of the lags' variance that the line explains, 0 to 1.
+    ``slope`` is in messages per second. ``change`` is the messages from the first mark to the last. ``explained`` is
+    the share of the lags' variance that the line explains, from 0 to 1.
     """
 
     slope: float
@@ -60,9 +60,9 @@ class _Line(NamedTuple):
 
 
 class Trails:
-    """A cache of the last ``length`` marks of up to ``groups`` groups, one in each process that serves pages.
+    """A cache of the last ``length`` marks of up to ``groups`` groups. Each process that serves pages has one.
 
-    Only new events are read, so a group without new events costs nothing. Safe to use from several threads.
+    The cache reads only new events, so a group without new events costs nothing. Several threads may use the cache.
     """
 
     def __init__(self, length: int = TRAIL_LENGTH, groups: int = 1000) -> None:
@@ -91,11 +91,11 @@ def marks(log: Events, key: GroupKey, limit: int, after: int = 0) -> list[Mark]:
 
 
 def trend(trail: Sequence[Mark]) -> Trend | None:
-    """The trend of the newest lags by least squares; ``None`` if there are too few of them.
+    """The trend of the newest lags, by least squares. ``None`` if there are too few lags.
 
-    The five newest lags show a fast change. If a consumer was down all night, its lag is large, and a change is small
-    compared with it: only the 15 newest lags show such a slow change. It counts as a trend if these lags lie along one
-    line and the newest ones still follow it.
+    The five newest lags show a fast change. A slow change is small compared with a large lag, for example after a
+    consumer was down all night. Only the 15 newest lags show it. Such a change counts as a trend if these lags lie
+    along one line and the newest lags still follow this line.
     """
     newest = _line(trail[-_TREND_MARKS:])
     if newest is None:
@@ -114,7 +114,7 @@ def _keeps_on(newest: _Line, longer: _Line | None) -> bool:
 
 
 def _line(trail: Sequence[Mark]) -> _Line | None:
-    """The line through the lags by least squares; ``None`` for fewer than three lags, or if times do not increase."""
+    """The line through the lags by least squares. ``None`` for fewer than three lags, or if times do not increase."""
     known = [(mark.at_ms / 1000, mark.lag) for mark in trail if mark.lag is not None]
     if len(known) < 3 or any(later[0] <= earlier[0] for earlier, later in pairwise(known)):  # noqa: PLR2004
         return None

@@ -26,10 +26,10 @@ _HISTORIES = 100
 class PageCaches:
     """The caches of one application.
 
-    ``rows`` are the cells of the list that change only with a group's newest event, by the log's id and the group.
-    ``histories`` are the last weeks of groups, or the error message if the tables cannot be read: a page that
-    refreshes every few seconds must not query the pipeline's tables each time. ``pages`` are pages of the list of
-    groups, by filter, order and page number.
+    ``rows`` are the cells of the list that change only with a group's newest event. Their key is the log's id and the
+    group. ``histories`` are the last weeks of groups, or the error message if the tables cannot be read. They are
+    cached because a page that refreshes every few seconds must not query the tables each time. ``pages`` are pages of
+    the list of groups, by filter, order and page number.
     """
 
     groups: LiveGroups

@@ -47,7 +47,7 @@ routes.after_request(compress)
 
 @routes.get("/")
 def index() -> str | Response:
-    """All groups, worst first; before the first event, instructions to get one."""
+    """All groups, worst first. Before the first event: instructions to get one."""
     context, asked = web_context(), (asked_filter(), _asked_order(), _asked_page())
     if not caches().groups.ranked().worst_first and not context.log.heard():
         return render_template("welcome.html", **_welcome(context))
@@ -76,7 +76,7 @@ def _groups_page(context: WebContext, wanted: GroupFilter, order: Order, page: i
 
 @routes.get("/group")
 def show_group() -> str:
-    """One group: its cause, its recent events and history, and where to find its values in other systems."""
+    """One group: its cause, its recent events, its history, and queries for its values in other systems."""
     context = web_context()
     key = asked_key()
     state = context.log.group(key)
@@ -128,7 +128,7 @@ def _asked_order() -> Order:
 
 
 def _past(context: WebContext, key: GroupKey) -> dict[str, Any]:
-    """The group's last weeks, or the error message if they cannot be read."""
+    """The group's last weeks, or the error message if the tables cannot be read."""
     past = caches().histories.get(key, lambda: context.past(*key))
     if past is None or isinstance(past, str):
         return {"past": None, "past_unknown": past}
@@ -153,7 +153,7 @@ def _welcome(context: WebContext) -> dict[str, Any]:
 
 
 def _address_and_config(context: WebContext) -> tuple[str, str]:
-    """The URL that Burrow should post to, from the URL of this page, and the configuration of Burrow with it."""
+    """The URL that Burrow should post to, from the URL of this page, and the Burrow configuration with that URL."""
     base = context.external_url or f"{request.scheme}://{request.host}"
     url = f"{base.rstrip('/')}/burrow"
     try:
@@ -163,7 +163,7 @@ def _address_and_config(context: WebContext) -> tuple[str, str]:
 
 
 def _worst_partitions(newest: StoredEvent | None) -> list[PartitionLag]:
-    """The partitions of an event, worst first, and the one with the largest lag, even if the event does not list it."""
+    """The partitions that an event lists, worst first, and the max-lag partition, even if it is not listed."""
     if newest is None:
         return []
     event = newest.event

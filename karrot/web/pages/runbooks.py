@@ -1,4 +1,4 @@
-"""Serves the runbooks as pages, one for each alert, so that you can read them without the internet."""
+"""Serves one page per alert with its runbook, so that you can read the runbooks without the internet."""
 
 import re
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ routes.after_request(compress)
 
 
 class Alert(NamedTuple):
-    """An alert in the index. ``summary`` has the names of labels in place of their values."""
+    """An alert in the index. ``summary`` contains the names of labels in place of their values."""
 
     name: str
     subject: str
@@ -72,7 +72,7 @@ class Runbooks:
         return Markup(self._markdown.renderer.render(tokens, self._markdown.options, {}))  # noqa: S704 (made without HTML of its source)
 
     def _address(self, target: str) -> str:
-        """The URL of a link: a page here for a runbook, the online documentation for every other document."""
+        """The URL of a link. A link to a runbook leads to a page here, any other link to the online documentation."""
         name = target.removesuffix(".md")
         if name in self.alerts:
             return url_for("runbooks.show_runbook", name=name)
@@ -88,7 +88,7 @@ def list_runbooks() -> str:
 
 @routes.get("/runbooks/<name>")
 def show_runbook(name: str) -> str:
-    """One runbook. A name with ``.md`` works too, because the rules for Prometheus link to files with this suffix."""
+    """One runbook. The name may end in ``.md``, because the rules for Prometheus link to files with this suffix."""
     found = _runbooks()
     alert = found.alerts.get(name.removesuffix(".md"))
     if alert is None:

@@ -1,4 +1,4 @@
-"""Makes the caches of the pages: each keeps a bounded number of values, for a time or until a version changes."""
+"""Makes the caches of the pages. Each cache keeps a bounded number of values, for a time or until a version changes."""
 
 import threading
 from collections import OrderedDict
@@ -11,15 +11,15 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 _SHARE = 200
-"""A throttled value is kept for 200 times as long as it took to make, sleeps included. So fewer than one event in a
-hundred arrives while a value is made, and the 99th percentile of the events' latency is not affected."""
+"""A throttled value is kept for 200 times as long as it took to make, with its sleeps. So fewer than one event in a
+hundred arrives while a value is made, and the 99th percentile of the events' latency does not change."""
 
 _LONGEST_MS = 2000
 """The longest time that a throttled value is kept, even on a slow machine."""
 
 
 class _Bounded(Generic[K, V]):
-    """Up to ``size`` values; a new value replaces the one put longest ago. Safe to use from several threads."""
+    """Up to ``size`` values. A new value replaces the value that was put longest ago. Several threads may use it."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -41,8 +41,8 @@ class _Bounded(Generic[K, V]):
 class TtlCache(Generic[K, V]):
     """A cache of values that expire.
 
-    ``ttl_ms`` gives the lifetime of a value, from the milliseconds that it took to make. Several threads may make
-    values at the same time.
+    ``ttl_ms`` gets the milliseconds that a value took to make, and returns the lifetime of the value. Several threads
+    may make values at the same time.
     """
 
     def __init__(self, clock: Clock, *, size: int, ttl_ms: Callable[[int], int]) -> None:
@@ -51,7 +51,7 @@ class TtlCache(Generic[K, V]):
         self._kept: _Bounded[K, tuple[int, V]] = _Bounded(size)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of a key, made now if it is missing or too old. If ``make`` raises, nothing is kept."""
+        """The value of a key. Makes it now if it is missing or too old. If ``make`` raises, nothing is kept."""
         began = self._clock.boot_ms()
         kept = self._kept.get(key)
         if kept is not None and began < kept[0]:
@@ -63,9 +63,9 @@ class TtlCache(Generic[K, V]):
 
 
 class ThrottledCache(TtlCache[K, V]):
-    """A cache whose values live longer the longer they took to make, but at most two seconds.
+    """A cache that keeps a value longer if it took longer to make, but for at most two seconds.
 
-    One thread makes a value and the others wait for it, so that twenty browsers cost as much as one or two.
+    One thread makes a value and the others wait for it. So twenty browsers cost as much as one or two.
     """
 
     def __init__(self, clock: Clock, *, size: int = 50) -> None:
@@ -79,7 +79,7 @@ class ThrottledCache(TtlCache[K, V]):
 
 
 class VersionedCache(Generic[K, V]):
-    """A cache of values that live until the version of their source changes, such as a group's newest event."""
+    """A cache that keeps a value until its source has a new version. For a group, that is a newer event."""
 
     def __init__(self, size: int = 1000) -> None:
         self._kept: _Bounded[K, tuple[object, V]] = _Bounded(size)
