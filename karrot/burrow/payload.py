@@ -19,11 +19,11 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\
 _NO_START = msgspec.Raw(b'"0001-01-01T00:00:00Z"')
 _WELL = "OK"
 _QUOTED = 100
-"""How many characters of a text from outside an error message quotes."""
+"""The most characters that an error message quotes from a received text."""
 
 
 class Outline(NamedTuple):
-    """An event without its listed partitions, and how many of these are worse than OK."""
+    """An event without its listed partitions, and the number of these partitions that are worse than OK."""
 
     event: LagEvent
     bad_partitions: int
@@ -73,8 +73,8 @@ def parse_outline(body: bytes, *, observed_at_ms: int, source: Source) -> Outlin
 def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
     """Parse a reply of Burrow's REST API v3 to ``/status`` or ``/lag``.
 
-    The 404 reply for an unknown group is an event too; its status is NOTFOUND. Raises `MalformedPayload`, also for a
-    reply that reports an error.
+    The 404 reply for an unknown group becomes an event with the status NOTFOUND. Raises `MalformedPayload`, also if
+    Burrow reports an error.
     """
     reply = decode(body, _REST_REPLY)
     if reply.error:
@@ -93,7 +93,7 @@ def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
 
 
 def to_wire(event: LagEvent) -> bytes:
-    """The body that Burrow v1.9.5 would post for an event; `parse_stored` parses it back.
+    """The body that Burrow v1.9.5 would post for an event. `parse_stored` is the inverse.
 
     As in Burrow, a start in the year 1 means that the event has no start.
     """
@@ -180,7 +180,7 @@ def _uint64(value: int | None, path: str, field: str) -> int | None:
 
 
 def _incident_start(raw: msgspec.Raw) -> datetime | None:
-    """Burrow's RFC 3339 time in UTC, cut to microseconds; ``None`` for Go's zero time and for an invalid time."""
+    """Burrow's RFC 3339 time in UTC, cut to microseconds. ``None`` for Go's zero time and for an invalid time."""
     try:
         text = _STRING.decode(raw)
         start = datetime.fromisoformat(text).astimezone(UTC) if _RFC3339.fullmatch(text) else None

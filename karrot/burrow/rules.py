@@ -1,9 +1,9 @@
 """Implements Burrow's window and evaluation rules (v1.9.5) as a reference model without I/O.
 
 The rules are those of ``core/internal/evaluator/caching.go`` and ``core/internal/storage/inmemory.go``. Offsets and
-lags are messages, timestamps are epoch milliseconds, and ``now`` is in epoch seconds (Burrow uses whole seconds only).
-One difference remains: Go's int64 wraps around and Python's integers do not, so if two timestamps differ by more than
-2**63, Burrow gives another verdict.
+lags count messages. Timestamps are epoch milliseconds. ``now`` is in epoch seconds, because Burrow uses whole seconds.
+One difference remains: Go's int64 wraps around and Python's integers do not. So Burrow gives another verdict if two
+timestamps differ by more than 2**63.
 """
 
 import struct
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, Status
 
 DEFAULT_INTERVALS = 10
-"""Slots of a window and samples of a broker history, unless configured."""
+"""The default number of slots in a window, and of samples in a broker history."""
 
 _NAMES = {status: status.name for status in Status}
 _OK = Status.OK.name
@@ -28,9 +28,9 @@ Slots = Sequence[OffsetSample | None]
 class TrackedPartition(NamedTuple):
     """One partition of a group as the storage gives it to the evaluator.
 
-    ``slots`` are the slots of its window, oldest first; there are none if the group has committed only on other
-    partitions of the topic. ``broker_offsets`` are the newest log end offsets, oldest first; there are none after the
-    topic was deleted.
+    ``slots`` are the slots of the partition's window, oldest first. There are none if the group has committed only on
+    other partitions of the topic. ``broker_offsets`` are the newest log end offsets, oldest first. There are none after
+    the topic was deleted.
     """
 
     topic: str
@@ -42,10 +42,10 @@ class TrackedPartition(NamedTuple):
 
 
 class Window:
-    """The last ``intervals`` commits of one partition, by their order in ``__consumer_offsets``.
+    """The last ``intervals`` commits of one partition, in the order of ``__consumer_offsets``.
 
-    A commit less than ``min_distance`` seconds after its predecessor is merged into the predecessor, so that the window
-    of a group that commits often still spans a useful time.
+    A commit less than ``min_distance`` seconds after the previous commit is merged with the previous commit. So the
+    window still covers a useful time if a group commits often.
     """
 
     def __init__(self, intervals: int = DEFAULT_INTERVALS, min_distance: float = 0) -> None:
@@ -67,11 +67,11 @@ class Window:
     def add(
         self, offset: int, *, order: int, timestamp_ms: int, broker_offset: int, observed_at_ms: int | None = None
     ) -> bool:
-        """Store a commit at the position of its order, or drop it. Returns whether it is the newest.
+        """Store a commit at the place that ``order`` gives, or drop the commit. Return whether it is the newest commit.
 
-        A commit is dropped if its order is stored already, or if it is older than all commits of a full window. Only
-        the newest commit has a lag, measured against ``broker_offset``. For a commit out of order, the log end at its
-        time is not known.
+        A commit is dropped if its order is already stored, or if it is older than all commits of a full window. Only
+        the newest commit gets a lag, measured against ``broker_offset``. For a commit out of order, the log end at the
+        time of the commit is not known.
         """
         position = bisect_left(self._orders, order)
         is_newest = position == len(self._orders)
@@ -86,15 +86,15 @@ class Window:
         return len(self._samples) == self._intervals
 
     def _place(self, position: int, order: int, sample: OffsetSample, *, is_newest: bool) -> None:
-        # Burrow searches for the slot from the newest backwards, and stops at the oldest slot without comparing. So in
-        # a full ring, a commit directly after the oldest one replaces it, whatever their distance.
+        # Burrow searches for the slot from the newest to the oldest slot, and compares with each slot except the
+        # oldest. So in a full ring, a commit directly after the oldest commit replaces that commit at any distance.
         if position == 1 and not is_newest and self._is_full:
             self._replace(0, order, sample)
             return
         if position > 0:
             kept_ms = self._samples[position - 1].timestamp_ms
             if sample.timestamp_ms - kept_ms < self._min_distance_ms:
-                # Keep the older timestamp. Otherwise every merge would move it forward and no new slot would be used.
+                # Keep the older timestamp. If every merge moved the timestamp forward, no commit would get a new slot.
                 merged = OffsetSample(sample.offset, kept_ms, sample.lag, sample.observed_at_ms)
                 self._replace(position - 1, order, merged)
                 return
@@ -112,13 +112,13 @@ class Window:
 
 
 def is_lag_always_not_zero(commits: Commits, allowed_lag: int = 0) -> bool:
-    """Whether no known lag was within the allowed lag. Unknown lags are ignored."""
+    """Whether every known lag was larger than the allowed lag. Unknown lags are ignored."""
     lags = [commit.lag for commit in commits if commit.lag is not None]
     return not lags or min(lags) > allowed_lag
 
 
 def rewind_index(commits: Commits) -> int | None:
-    """The index of the first commit with a smaller offset than its predecessor; ``None`` if there is none."""
+    """The index of the first commit with a smaller offset than the commit before. ``None`` if there is none."""
     before = commits[0].offset if commits else 0
     for index, commit in enumerate(commits):
         if commit.offset < before:
@@ -128,19 +128,19 @@ def rewind_index(commits: Commits) -> int | None:
 
 
 def has_recovered(commits: Commits, rewind: int) -> bool:
-    """Whether the offset before the rewind at index ``rewind`` was reached again. Later rewinds are ignored."""
+    """Whether a later offset reached the offset before the rewind at index ``rewind``. Ignores later rewinds."""
     before = commits[rewind - 1].offset
     return any(commit.offset >= before for commit in commits[rewind:])
 
 
 def is_stopped(commits: Commits, now: int) -> bool:
-    """Whether the newest commit is older than the time from first to last commit, which is 0 for one commit."""
+    """Whether the newest commit's age exceeds the time from the first to the last commit (0 for one commit)."""
     first, last = commits[0].timestamp_ms, commits[-1].timestamp_ms
     return now * 1000 - last > last - first
 
 
 def had_zero_lag_recently(commits: Commits, broker_offsets: Sequence[int]) -> bool:
-    """Whether one of the newest log end offsets was not beyond the newest commit. Ignores the allowed lag."""
+    """Whether one of the newest log end offsets was at most the newest commit's offset. Ignores the allowed lag."""
     committed = commits[-1].offset
     return any(end <= committed for end in broker_offsets)
 
@@ -167,8 +167,8 @@ def partition_status(
 ) -> Status:
     """Burrow's verdict on one partition: OK, WARN, STOP, STALL or REWIND.
 
-    ``window`` is the ring, oldest first, with ``None`` for an empty slot. The partition is OK if the window is less
-    complete than ``minimum_complete`` (compared as 32-bit floats), or has no commit.
+    ``window`` is the ring of commits, oldest first, with ``None`` for an empty slot. The partition is OK if the window
+    has no commit, or if it is less complete than ``minimum_complete`` (compared as 32-bit floats).
     """
     commits = _commits(window)
     is_complete_enough = _filled_share(len(commits), len(window)) >= _float32(minimum_complete)
@@ -188,12 +188,12 @@ def partition_status(
 
 
 def group_status(partitions: Iterable[Status]) -> Status:
-    """The worst status of the partitions, where STOP, STALL and REWIND count as ERR; OK without partitions."""
+    """The worst status of the partitions. STOP, STALL and REWIND count as ERR. Without partitions, the status is OK."""
     return min(max(partitions, default=Status.OK), Status.ERR)
 
 
 def current_lag(slots: Slots, broker_offsets: Sequence[int]) -> int:
-    """The newest log end offset minus the newest commit; 0 if negative, or if there is no commit or no topic."""
+    """The newest log end offset minus the newest commit. 0 if this is negative, or without a commit or a topic."""
     newest = slots[-1] if slots else None
     return max(0, broker_offsets[-1] - newest.offset) if newest and broker_offsets else 0
 
@@ -234,11 +234,11 @@ def evaluate_group(
     allowed_lag: int = 0,
     minimum_complete: float = 0.0,
 ) -> LagEvent:
-    """One consumer group as Burrow reports it, observed at ``now_ms``, without an incident.
+    """The event with Burrow's verdict on one consumer group, observed at ``now_ms``, without an incident.
 
-    The event lists the partitions worse than OK, or all partitions with ``show_all``. If several partitions have the
-    largest lag, the first one is ``max_lag``, so the order of ``partitions`` matters (Burrow's order of topics is
-    random).
+    The event lists the partitions worse than OK, or with ``show_all``, all partitions. If several partitions have the
+    largest lag, ``max_lag`` is the first of them. So the order of ``partitions`` matters (in Burrow, the order of
+    topics is random).
     """
     now = now_ms // 1000
     judged = [(tracked, *_judged(tracked, now, allowed_lag, minimum_complete)) for tracked in partitions]
@@ -272,7 +272,7 @@ def _filled_share(filled: int, slots: int) -> float:
 
 @lru_cache
 def _float32(number: float) -> float:
-    """The nearest 32-bit float. For a quotient of small integers, rounding to 64 bits first makes no difference."""
+    """The nearest 32-bit float. For a quotient of small integers, it is exact to round to 64 bits before."""
     value: float = struct.unpack("f", struct.pack("f", number))[0]
     return value
 

@@ -1,8 +1,8 @@
 """Implements Burrow's in-memory storage of one cluster (v1.9.5) as a reference model without I/O.
 
 The rules are those of ``core/internal/storage/inmemory.go``. You put in log end offsets, commits and owners, and fetch
-the partitions of a group. Timestamps are epoch milliseconds, ``now`` is in epoch seconds. This model does not filter
-groups by name as Burrow does; the caller does that.
+the partitions of a group. Timestamps are epoch milliseconds. ``now`` is in epoch seconds. Burrow filters groups by
+name. This model does not, so the caller must do that.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
 
 DEFAULT_EXPIRE_GROUP = 604_800
-"""How many seconds after its last commit Burrow forgets a group, by default."""
+"""By default, Burrow forgets a group this many seconds after the group's last commit."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _Group:
 
 
 class Storage:
-    """The windows and broker histories of one cluster. Not safe to use from several threads."""
+    """The windows and broker histories of one cluster. Only one thread may use it at a time."""
 
     def __init__(
         self, *, intervals: int = DEFAULT_INTERVALS, min_distance: float = 0, expire_group: int = DEFAULT_EXPIRE_GROUP
@@ -49,9 +49,9 @@ class Storage:
         return tuple(self._broker)
 
     def log_ends(self, topic: str) -> tuple[int, ...] | None:
-        """The newest log end offsets of a topic's partitions; ``None`` for an unknown topic.
+        """The newest log end offsets of a topic's partitions. ``None`` for an unknown topic.
 
-        Partitions without a log end are left out. Burrow's REST API does the same and does not say which ones.
+        Partitions without a log end are left out. Burrow's REST API also leaves them out, and does not name them.
         """
         histories = self._broker.get(topic)
         return None if histories is None else tuple(history[-1] for history in histories if history)
@@ -66,9 +66,9 @@ class Storage:
     def put_commit(
         self, group: str, topic: str, partition: int, offset: int, *, order: int, timestamp_ms: int, now: int
     ) -> bool:
-        """Give a commit to its window, unless it is too old or its partition has no log end yet.
+        """Give a commit to its window. Ignore the commit if it is too old, or if its partition has no log end yet.
 
-        Returns whether the window got it. The window can still drop it (see `Window.add`).
+        Return whether the window got the commit. The window can still drop the commit (see `Window.add`).
         """
         ends = self._ends(topic, partition)
         if not ends or timestamp_ms < self._expiry_ms(now):
@@ -93,7 +93,7 @@ class Storage:
         self._groups.pop(group, None)
 
     def fetch(self, group: str, now: int) -> tuple[TrackedPartition, ...] | None:
-        """The partitions of a group; ``None`` if it is unknown. Fetching an expired group deletes it."""
+        """The partitions of a group. ``None`` for an unknown group. Fetching an expired group deletes it."""
         known = self._groups.get(group)
         if known is None:
             return None
@@ -122,7 +122,7 @@ class Storage:
         return known
 
     def _track(self, group: _Group, topic: str, partition: int) -> _Partition:
-        """The partition, created if it does not exist. A group's list is as long as the topic has partitions."""
+        """The partition, created if it does not exist. A group's list has a place for each partition of the topic."""
         partitions = group.topics.setdefault(topic, [])
         if partition >= len(partitions):
             partitions.extend([None] * (len(self._broker[topic]) - len(partitions)))
@@ -132,7 +132,7 @@ class Storage:
         return tracked
 
     def _ends(self, topic: str, partition: int) -> Sequence[int]:
-        """The newest log ends of a partition; none if it is unknown."""
+        """The newest log ends of a partition. There are none for an unknown partition."""
         histories = self._broker.get(topic, ())
         return histories[partition] if 0 <= partition < len(histories) else ()
 

@@ -1,8 +1,8 @@
-"""Defines the JSON objects that Burrow v1.0.0 to v1.9.5 sends, field by field, and decodes bodies into them.
+"""Defines the JSON objects that Burrow v1.0.0 to v1.9.5 sends, field by field, and decodes bodies into these objects.
 
 Sources: ``core/protocol/evaluator.go``, ``core/protocol/storage.go``, ``core/internal/notifier/helpers.go`` and
 ``core/internal/httpserver/structs.go``. The fields have the order in which Burrow writes them. Unknown keys are
-ignored. A field with a default may be missing, because older releases do not send it. ``None`` means ``null`` or
+A field with a default may be missing, because older releases do not send it. ``None`` means that a field is ``null`` or
 missing.
 """
 
@@ -84,7 +84,7 @@ class Verdict(Struct, kw_only=True):
 
 
 class NotificationJson(Struct, kw_only=True, rename="pascal"):
-    """The output of ``{{ jsonencoder . }}``. ``Start`` is not decoded, so an invalid start does not refuse the body."""
+    """The output of ``{{ jsonencoder . }}``. ``Start`` is not decoded, so a body with an invalid start is accepted."""
 
     cluster: str
     group: str
@@ -101,13 +101,13 @@ class WebhookJson(Struct):
 
 
 class OutlinedPartition(Struct):
-    """A listed partition, with nothing but its status."""
+    """A listed partition. Only its status is decoded."""
 
     status: str
 
 
 class OutlinedVerdict(Struct):
-    """`Verdict` with only the statuses of the listed partitions: decoding it is thirty times as fast."""
+    """`Verdict` with only the statuses of the listed partitions. It is decoded thirty times as fast."""
 
     status: str
     totallag: UInt64 | None
@@ -139,9 +139,9 @@ class RestReply(Struct):
 
 
 class MalformedPayload(ValueError):  # noqa: N818 (the name describes the body, not an error of Karrot)
-    """The body is not one that Burrow sends.
+    """The body does not have the form that Burrow sends.
 
-    ``code`` is stable: the answer, the metric label and the log have the same word. ``path`` is the JSON path of the
+    ``code`` is stable. The answer, the metric label and the log use the same word. ``path`` is the JSON path of the
     wrong field, if one field is wrong. The text is a message for people and has a limited length.
     """
 

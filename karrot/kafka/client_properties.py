@@ -1,7 +1,7 @@
-"""Reads Kafka client properties from a file, and completes them for librdkafka with addresses and IAM tokens.
+"""Reads Kafka client properties from a file, and adds addresses and IAM tokens for librdkafka.
 
-The file that Kafka's own tools take with ``--command-config`` works here too, if librdkafka supports the properties in
-it.
+A file for the option ``--command-config`` of Kafka's own tools works too, if librdkafka supports the properties in the
+file.
 """
 
 import re
@@ -17,11 +17,11 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class PropertiesError(ValueError):
-    """A file of properties cannot be used; the message does not contain the values of properties."""
+    """A file of properties cannot be used. The message does not contain the values of properties."""
 
 
 def translated(given: Mapping[str, str]) -> dict[str, str]:
-    """The properties with Java's names replaced, without those that only Java needs. Raises `PropertiesError`."""
+    """The properties under librdkafka's names, without properties that only Java needs. Raises `PropertiesError`."""
     result = {name: value for name, value in given.items() if not _is_java(name)}
     for name, value in given.items():
         if _is_java(name):
@@ -44,17 +44,17 @@ def read(path: Path, understood: Callable[[Mapping[str, str]], dict[str, str]] =
 
 
 def parse(text: str) -> dict[str, str]:
-    """``name=value`` lines as Java's ``Properties`` reads them: comments, continued lines, escapes."""
+    """Read ``name=value`` lines as Java's ``Properties`` does: with comments, continued lines and escapes."""
     return dict(_pair(line) for line in _logical_lines(text) if line)
 
 
 def without_moment(text: str) -> str:
-    """An error text of the client without the duration in it, which differs each time."""
+    """An error text of the client without its duration, because the duration differs each time."""
     return _MOMENT.sub("", text)
 
 
 def without_values(text: str, properties: Mapping[str, str]) -> str:
-    """An error text of a client with the values of properties masked, because any of them may be a secret."""
+    """An error text of a client. The values of properties are masked, because any of them may be a secret."""
     for value in sorted(properties.values(), key=len, reverse=True):
         if len(value) >= _SHORTEST_SECRET:
             text = text.replace(value, "***")
@@ -62,7 +62,7 @@ def without_values(text: str, properties: Mapping[str, str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """The lines, joined after a line that ends in an odd number of backslashes. A comment never continues."""
+    """The lines. After an odd number of backslashes, a line continues on the next line. A comment never continues."""
     held = ""
     for line in re.split(r"\r\n|\r|\n", text):
         rest = line.lstrip(" \t\f")
@@ -121,7 +121,7 @@ def _nothing(_value: str, _given: Mapping[str, str]) -> Pairs:
 
 
 def _login(value: str, _given: Mapping[str, str]) -> Pairs:
-    """The user and password in ``sasl.jaas.config``, by its login module."""
+    """The user and the password from ``sasl.jaas.config``. Their names there depend on the login module."""
     module = value.split(maxsplit=1)[0].rpartition(".")[2] if value.split() else ""
     found = re.findall(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))', value)
     options = {name: re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for name, quoted, plain in found}
@@ -197,9 +197,9 @@ _TRANSLATIONS: Mapping[str, Callable[[str, Mapping[str, str]], Pairs]] = {
 
 
 def complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, Any]:
-    """Add the addresses to the properties and, if they ask for IAM of Amazon MSK, a source of tokens.
+    """Add the addresses to the properties. If they ask for IAM of Amazon MSK, also add a source of tokens.
 
-    Raises `ValueError` if IAM is asked for and there are no AWS credentials or no Region.
+    Raises `ValueError` if the properties ask for IAM, and there are no AWS credentials or no Region.
     """
     properties: dict[str, Any] = {**given, "bootstrap.servers": ",".join(bootstrap)}
     if given.get("sasl.mechanisms") == _IAM:  # librdkafka does not know this mechanism

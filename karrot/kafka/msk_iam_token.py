@@ -15,7 +15,7 @@ _AGENT = "karrot"
 
 
 def region_of(bootstrap: Sequence[str]) -> str | None:
-    """The AWS Region in the addresses of MSK brokers; ``None`` if they have none."""
+    """The AWS Region in the addresses of MSK brokers. ``None`` if the addresses contain no Region."""
     for address in bootstrap:
         if found := re.search(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com", address):
             return found[1]
@@ -31,9 +31,9 @@ def token(credentials: ReadOnlyCredentials, region: str) -> str:
 
 
 def token_source(bootstrap: Sequence[str], now_s: Callable[[], float]) -> Callable[[str], tuple[str, float]]:
-    """The function that librdkafka calls for a token and its time of expiry.
+    """Return the function that librdkafka calls for a token and its time of expiry.
 
-    It finds credentials as AWS's tools do. Raises `ValueError` if there are no credentials or no Region.
+    The function finds credentials as AWS's tools do. Raises `ValueError` if there are no credentials or no Region.
     """
     session = Session()
     region = region_of(bootstrap) or session.get_config_variable("region")
@@ -44,7 +44,7 @@ def token_source(bootstrap: Sequence[str], now_s: Callable[[], float]) -> Callab
 
     def source(_config: str) -> tuple[str, float]:
         found = session.get_credentials()
-        if found is None:  # for example, the profile was removed; librdkafka asks again
+        if found is None:  # for example, the profile was removed. librdkafka asks again later
             raise ValueError("the AWS credentials are gone")
         return token(found.get_frozen_credentials(), region), now_s() + _LIFETIME_S
 

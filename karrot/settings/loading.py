@@ -1,4 +1,4 @@
-"""Loads the settings from all sources, at the start and at a reload, and checks that they do not contradict."""
+"""Loads the settings from all sources, at the start and at a reload, and finds contradictions between them."""
 
 import difflib
 import ipaddress
@@ -23,7 +23,7 @@ _COMPAT_DEFAULTS = {
     "KARROT_REPORTERS": "prometheus,cloudwatch",
     "KARROT_CLOUDWATCH_NAMESPACE": "GumGum/Kafka/Burrow/ConsumerLag",
     "KARROT_CLOUDWATCH_LAYOUT": "legacy",
-    # The first Karrot had no limit. With one, a group above it would lose the metric that its service scales by.
+    # The first Karrot had no limit. With a limit, some groups would lose the metric by which their service scales.
     "KARROT_CLOUDWATCH_MAX_GROUPS": "1000000",
 }
 _NEEDS = (
@@ -65,10 +65,10 @@ def load(
     overrides: Mapping[str, str] = MappingProxyType({}),
     available: Collection[str] | None = None,
 ) -> Loaded:
-    """Load settings. Each source replaces values of the one before: defaults, file, environment, ``overrides``.
+    """Load settings. A later source replaces values of an earlier one: defaults, file, environment, ``overrides``.
 
-    The keys of ``overrides`` are attribute names. ``available`` lists the reporters that can be turned on; by default
-    these are the installed ones. Raises `SettingsError`, which names every wrong value.
+    The keys of ``overrides`` are attribute names. ``available`` lists the reporters that can be turned on. By default,
+    these are the installed reporters. Raises `SettingsError`, which names every wrong value.
     """
     available = installed_reporters() if available is None else available
     try:
@@ -130,7 +130,7 @@ def _extras(given: Mapping[str, Given], reporters: Collection[str]) -> tuple[dic
 
 
 def _with_defaults_of_compat(given: Mapping[str, Given]) -> dict[str, Given]:
-    """The given values. With ``KARROT_COMPAT=2019``, the first Karrot's defaults fill in the others."""
+    """The given values. With ``KARROT_COMPAT=2019``, missing values get the first Karrot's defaults."""
     asked = given.get(_COMPAT)
     if asked is None or asked.text.strip() != _FIRST_KARROT:
         return dict(given)
@@ -146,7 +146,7 @@ def _missing_reporters(settings: Settings, available: Collection[str]) -> Iterat
 
 
 def _lost_scaling_metrics(given: Mapping[str, Given], settings: Settings) -> Iterator[str]:
-    """An error if the cloudwatch reporter has settings but is off: a service may scale by its metric."""
+    """An error if the cloudwatch reporter has settings but is off. A service may scale by the reporter's metrics."""
     asked = sorted({given[name].label for name in given if name.startswith(CLOUDWATCH)})
     if asked and "cloudwatch" not in settings.reporters:
         yield (
@@ -156,7 +156,7 @@ def _lost_scaling_metrics(given: Mapping[str, Given], settings: Settings) -> Ite
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
-    """A sentence for each group of values that are valid alone but contradict each other."""
+    """A sentence for each contradiction between values that are valid alone."""
     if settings.event_log == "memory" and settings.workers > 1:
         yield (
             f"KARROT_WORKERS is {settings.workers}: it must be 1 with KARROT_EVENT_LOG=memory, as workers cannot share "
@@ -203,7 +203,7 @@ def _contradictions_about_the_archive(settings: Settings) -> Iterator[str]:
 def _ignored(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
     """A sentence for each unknown name, and for settings of reporters that are off.
 
-    The values of unknown names are not shown, as they may be secret.
+    The values of unknown names are not shown, because they may be secret.
     """
     own = tuple(prefix for prefix in map(reporter_prefix, settings.reporters) if not _is_described(prefix))
     for name in sorted(given.keys() - _BY_NAME.keys()):
@@ -255,7 +255,7 @@ def _is_loopback(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         try:
-            return ipaddress.IPv4Address(socket.inet_aton(host)).is_loopback  # 127.1, as the system reads it
+            return ipaddress.IPv4Address(socket.inet_aton(host)).is_loopback  # the system also accepts 127.1
         except OSError:
             return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -263,7 +263,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _open_to_all(settings: Settings) -> Iterator[str]:
-    """One warning for posting and reading together: most containers start without any password."""
+    """One warning for both posting and reading, because most containers start without any password."""
     allowed, missing = [], []
     if settings.burrow_password is None and settings.burrow_token is None:
         allowed.append("post events")

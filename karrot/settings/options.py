@@ -123,7 +123,7 @@ class Settings:
     max_consumers: int = option(
         "50000",
         types.whole(1, 10_000_000),
-        "The largest number of groups to track. Karrot stores the events of further groups, but exports no metrics.",
+        "The largest number of groups to track. Karrot stores the events of other groups, but exports no metrics.",
     )
     partition_metrics: bool = option(
         "false", types.flag, "Export the lag and status of each partition that Burrow lists."
@@ -153,7 +153,7 @@ class Settings:
     cloudwatch_max_groups: int = option(
         "1000",
         types.whole(1, 1_000_000),
-        "The largest number of groups in CloudWatch. A new group waits until one is deleted or silent for a day.",
+        "The largest number of groups in CloudWatch. A new group waits until another is deleted or silent for a day.",
     )
     cloudwatch_include: re.Pattern[str] | None = optional(
         types.pattern, "Send to CloudWatch only groups whose name contains a match."
@@ -244,7 +244,7 @@ class Settings:
     metrics_auth: bool = option("false", types.flag, "Require the API token on /metrics too.")
 
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The ``KARROT_*`` values of other reporters that are on. Any of them may be a secret."""
+    """The ``KARROT_*`` values of other reporters that are on. Any of these values may be a secret."""
 
     def reporter_settings(self, reporter: str) -> Mapping[str, str]:
         """The ``KARROT_<REPORTER>_*`` values as texts. The names are in lower case and have no prefix."""
@@ -261,8 +261,8 @@ OPTIONS = tuple(Option(each.name, *each.metadata["of"]) for each in fields(Setti
 def settings_of_reporter(reporter: str, texts: Mapping[str, str], *, shared: Collection[str] = ()) -> Settings:
     """Read the settings of a reporter from texts. An empty or missing text leaves the default.
 
-    The names are those of `Settings.reporter_settings`, and the attributes in ``shared``. Raises `ValueError` with a
-    sentence that names the setting.
+    The names in ``texts`` are those of `Settings.reporter_settings`, and the attributes in ``shared``. Raises
+    `ValueError` with a sentence that names the setting.
     """
     values = {}
     for each in OPTIONS:
@@ -279,9 +279,9 @@ def reporter_prefix(reporter: str) -> str:
 
 
 def effective(settings: Settings) -> dict[str, str]:
-    """Every setting as text under its ``KARROT_*`` name. Secrets and the settings of other reporters are ``***``.
+    """Every setting as text under its ``KARROT_*`` name. Secrets and other reporters' settings are shown as ``***``.
 
-    The settings of the ``archive``, ``cloudwatch`` and ``kafka`` reporters are empty texts while their reporter is off.
+    While the ``archive``, ``cloudwatch`` or ``kafka`` reporter is off, its settings are empty texts.
     """
     of_reporters = {"archive": ARCHIVE, "cloudwatch": CLOUDWATCH, "kafka": KAFKA}
     off = tuple(
@@ -295,7 +295,7 @@ def effective(settings: Settings) -> dict[str, str]:
 
 
 def needs_restart(old: Settings, new: Settings) -> tuple[str, ...]:
-    """The names of the settings that differ but that a reload cannot change."""
+    """The names of the changed settings that a reload cannot apply."""
     return tuple(
         each.name
         for each in OPTIONS

@@ -12,7 +12,7 @@ PREFIX = "KARROT_"
 _FILE = "_FILE"
 _SECRET_BYTES = 64 * 1024
 _KUBERNETES = re.compile(r"KARROT_(PORT|PORT_.*|SERVICE_.*|BURROW_PORT.*|BURROW_SERVICE_.*)", re.DOTALL)
-"""Variables that Kubernetes sets in a pod for the Services ``karrot`` and ``karrot-burrow``. They are no settings."""
+"""Variables that Kubernetes sets in a pod for the Services ``karrot`` and ``karrot-burrow``. They are not settings."""
 
 
 class SourceError(Exception):
@@ -31,7 +31,7 @@ class Given(NamedTuple):
 
 
 class File(NamedTuple):
-    """The values of a configuration file. ``open_mode`` is its mode, such as ``0644``, if all users can read it."""
+    """The values of a configuration file. ``open_mode`` is its mode, such as ``0644``, if all users may read it."""
 
     given: dict[str, Given]
     open_mode: str | None
@@ -49,7 +49,7 @@ def from_command_line(overrides: Mapping[str, str]) -> dict[str, Given]:
 
 
 def from_file(path: Path) -> File:
-    """Read the flat keys of a TOML file, or its ``[karrot]`` table. The names are in lower case without the prefix.
+    """Read the flat keys of a TOML file, or of its ``[karrot]`` table. The names are in lower case without the prefix.
 
     Raises `SourceError` if the file cannot be read, is not TOML, or holds a value that cannot be a setting.
     """
@@ -68,8 +68,8 @@ def from_file(path: Path) -> File:
 def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secret: Container[str]) -> dict[str, Given]:
     """Merge the layers. A later layer replaces the values of an earlier one.
 
-    ``X_FILE`` names the file with the value of X, unless X is ``plain``. An empty text counts as not set, except for a
-    ``secret``: a user who sets one wants to have one. Raises `SourceError` if one layer has both X and X_FILE.
+    ``X_FILE`` names the file with the value of X, except for an X in ``plain``. An empty text counts as not set, except
+    in ``secret``: an empty secret is a mistake. Raises `SourceError` if one layer has both X and X_FILE.
     """
     result: dict[str, Given] = {}
     for layer in layers:
@@ -79,7 +79,7 @@ def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secr
 
 
 def secret_text(given: Given) -> str:
-    """A text that may be in a file, less one line end. Raises `SourceError` if it cannot be read or is empty."""
+    """A secret text, or the text in its file without one line end. Raises `SourceError` for an unusable one."""
     text = _read(given) if given.file else given.text
     if not text and given.file:
         raise SourceError(f"{given.label} names {given.text!r}, which is empty")

@@ -27,7 +27,7 @@ _FALSE = {"false", "no", "off", "0"}
 
 
 class Secret:
-    """A secret text. Only ``reveal()`` returns it; ``str`` and ``repr`` do not show it."""
+    """A secret text. Only ``reveal()`` returns the text. ``str`` and ``repr`` do not show it."""
 
     __slots__ = ("_text",)
 
@@ -52,7 +52,7 @@ class Secret:
 
 
 class Address(NamedTuple):
-    """An address to listen on. ``host`` has no brackets. With port 0 the system chooses a port."""
+    """An address to listen on. ``host`` has no brackets. With port 0, the system chooses a port."""
 
     host: str
     port: int
@@ -66,8 +66,8 @@ class ValueKind(Generic[T]):
     """One kind of value.
 
     ``read`` raises `ValueError` for a text that is not allowed. ``allowed`` completes the sentence "it must be ...".
-    ``show`` is the inverse of ``read``: ``read(show(value)) == value``, except for a secret. ``may_be_told`` is false
-    if a wrong value is likely to hold a secret (``user:password``), so that errors do not show it.
+    ``show`` is the inverse of ``read``: ``read(show(value)) == value``, except for a secret. ``may_be_told`` says
+    whether errors show a wrong value. It is false if such a value is likely to contain a secret (``user:password``).
     """
 
     read: Callable[[str], T]
@@ -77,7 +77,7 @@ class ValueKind(Generic[T]):
 
 
 def one_of(*choices: str, note: str = "") -> ValueKind[str]:
-    """One of a few words, in upper or lower case. ``note`` says why a word that users may expect is missing."""
+    """One of a few words, in upper or lower case. ``note`` says why a word that users may expect is not allowed."""
     by_folded = {choice.casefold(): choice for choice in choices}
 
     def read(text: str) -> str:
@@ -151,7 +151,7 @@ def seconds_of(*choices: str) -> ValueKind[int]:
 
 
 def quoted(text: str) -> str:
-    """A wrong value for an error: cut after 80 characters, on one line, without the password of an address."""
+    """A wrong value as an error shows it: cut after 80 characters, on one line, without the password of an address."""
     shown = re.sub(r"(://|//|:).*@", r"\1***@", text, flags=re.DOTALL)
     shown = re.sub(r"(password=?)\S+", r"\1***", shown, flags=re.IGNORECASE)
     return repr(shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}...")
@@ -195,7 +195,7 @@ def _read_brokers(text: str) -> tuple[str, ...]:
 
 
 def _read_url(text: str) -> str:
-    """Read a URL. Refuse braces, quotes, spaces and control characters: other programs' configuration holds the URL."""
+    """Read a URL. Refuse braces, quotes, spaces and control characters, because other programs' files contain it."""
     parts = urlsplit(text) if re.fullmatch(r"https?://[\w.~:/\[\]@!$&()*+,;=%-]+", text, re.ASCII) else urlsplit("")
     if not parts.hostname or parts.username is not None or parts.port == 0:
         raise ValueError(text)
@@ -205,23 +205,23 @@ def _read_url(text: str) -> str:
 def _read_path(text: str) -> Path:
     if "\0" in text:
         raise ValueError(text)
-    return Path(os.path.expanduser(text))  # noqa: PTH111 (that of Path raises an error if there is no such home)
+    return Path(os.path.expanduser(text))  # noqa: PTH111 (Path.expanduser raises an error without a home)
 
 
 def _read_tables(text: str) -> Path:
-    """Read a path. Refuse URLs: as a path, ``s3a://lag`` would be a folder named ``s3a:`` on this machine.
+    """Read a path. Refuse URLs, because as a path, ``s3a://lag`` would be a folder named ``s3a:`` on this machine.
 
-    Refuse ``s3a:/lag`` and ``hdfs:lag`` too, unless this machine has such a folder.
+    Also refuse ``s3a:/lag`` and ``hdfs:lag``, except if this machine has such a folder.
     """
     path = _read_path(text)
     url = re.match(r"\s*[A-Za-z][A-Za-z0-9+.-]*:(//)?", text)
-    if url and (url[1] or not os.path.isdir(path)):  # noqa: PTH112 (that of Path raises an error for a long name)
+    if url and (url[1] or not os.path.isdir(path)):  # noqa: PTH112 (Path.is_dir raises an error for a long name)
         raise ValueError(text)
     return path
 
 
 def _read_place(text: str) -> str:
-    """Read a path, with ``~`` replaced, or an S3 address, without a slash at the end."""
+    """Read an S3 address, or a path with ``~`` replaced. Both have no slash at the end."""
     if "://" not in text:
         return str(_read_path(text))
     if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w!.*'()=-]+)*/?", text, re.ASCII):

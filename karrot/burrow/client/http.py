@@ -27,15 +27,15 @@ class BurrowError(Exception):
 
 
 class NotFound(BurrowError):  # noqa: N818 (Burrow's own name for this answer)
-    """Burrow answers, but it does not know the cluster, the topic, the group or the module (any more)."""
+    """Burrow answers, but does not know the cluster, the topic, the group or the module, or no longer knows it."""
 
 
 class Unavailable(BurrowError):  # noqa: N818 (the name describes Burrow)
-    """There was no answer in time, or the answer was incomplete, or its status was 5xx. A later try may succeed."""
+    """No answer came in time, or the answer was incomplete or had a status of 5xx. A later try may succeed."""
 
 
 class UnknownCall(BurrowError):  # noqa: N818 (the name describes the request)
-    """Burrow does not know this path: Burrow is an old release, or the configured URL is not the root of its API.
+    """Burrow does not know this path. Burrow is an old release, or the configured URL is not the root of its API.
 
     This error says nothing about a group.
     """
@@ -46,7 +46,7 @@ class Unaddressable(BurrowError):  # noqa: N818 (the name describes the group's 
 
 
 class Unreadable(BurrowError):  # noqa: N818 (the name describes the answer)
-    """There was an answer, but not one that Burrow gives."""
+    """The answer does not have a form that Burrow sends."""
 
 
 def shown(text: str | bytes) -> str:
@@ -69,7 +69,7 @@ class Answer(NamedTuple):
 class _Broken(Unavailable):
     """The connection was refused or broke.
 
-    Another try after a short time may succeed, because Burrow is restarting or has closed an idle connection.
+    Another try after a short time may succeed: Burrow may be restarting, or may have closed an idle connection.
     """
 
 
@@ -83,9 +83,9 @@ class Asking:
     """The limits and retries of requests to Burrow.
 
     ``timeout_s`` limits the time to open the connection, each wait for data, and the time to read the whole body. If a
-    connection is refused or breaks, the request is repeated up to ``retries`` times, after ``backoff_s``, twice that,
-    and so on. A request that timed out is not repeated, because Burrow may still be working on it. Up to
-    ``connections`` connections stay open, so that this many threads can send requests without opening new ones.
+    connection is refused or breaks, the request is repeated up to ``retries`` times. The first pause is ``backoff_s``,
+    and each further pause is twice as long. A request that timed out is not repeated, because Burrow may still be
+    working on it. Up to ``connections`` connections stay open for as many threads.
     """
 
     timeout_s: float = 5.0
@@ -147,7 +147,7 @@ class Asking:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the operating system's message if the cause is an error of the system, else the message of the cause."""
+    """The message of the cause. For an error of the operating system, the system's message."""
     cause = error.__cause__ or error.__context__
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror

@@ -1,11 +1,11 @@
 """Parses the JSON replies of REST v3 (``core/internal/httpserver/structs.go``, v1.0.0 to v1.9.5).
 
-No release of Burrow sends ``null`` for an empty list, but nothing here depends on that. Unknown keys are ignored.
+No release of Burrow sends ``null`` for an empty list, but this module accepts it. Unknown keys are ignored.
 
-Burrow does not report its whole configuration (``config.go``). For a notifier it leaves out ``send-interval``,
-``send-once``, ``group-denylist``, the headers, the user and the password; for an evaluator it leaves out
-``allowed-lag`` and ``minimum-complete``. A value that is not set is reported as ``""``, ``0`` or ``false``, unless
-Burrow replaced it by its default. ``None`` means that this release, or this class of module, does not report the value.
+Burrow does not report its whole configuration (``config.go``). For a notifier, Burrow leaves out ``send-interval``,
+``send-once``, ``group-denylist``, the headers, the user and the password. For an evaluator, Burrow leaves out
+``allowed-lag`` and ``minimum-complete``. If a value is not set, Burrow reports its default, or else ``""``, ``0`` or
+``false``. ``None`` means that this release, or this class of module, does not report the value.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class StoredPartition:
     """The stored window of one partition of a group, as Burrow reports it, oldest commit first.
 
-    ``offsets`` has one slot per interval; a slot without a commit is ``None``. ``offsets`` is empty if Burrow has seen
+    ``offsets`` has one slot per interval. A slot without a commit is ``None``. ``offsets`` is empty if Burrow has seen
     only other partitions of the topic.
     """
 
@@ -59,7 +59,7 @@ class ConsumersReply(Struct):
 
 
 class _Partition(Struct):
-    """One partition in `ConsumerReply`. Only here ``current-lag`` has a hyphen. ``client_id`` exists since v1.2.1."""
+    """One partition in `ConsumerReply`. Only here, ``current-lag`` has a hyphen. ``client_id`` exists since v1.2.1."""
 
     offsets: list[CommitJson | None] | None = None
     owner: str | None = None
@@ -104,7 +104,7 @@ class ZooKeeperConfig(Struct, frozen=True, rename="kebab"):
 
 
 class MainConfig(Struct, frozen=True):
-    """The part of ``/v3/config`` that is read."""
+    """The part of ``/v3/config`` that Karrot reads."""
 
     zookeeper: ZooKeeperConfig
 
@@ -118,7 +118,7 @@ class ClientProfile(Struct, frozen=True, rename="kebab"):
 
 
 class ClusterModule(Struct, frozen=True, rename="kebab"):
-    """One ``[cluster.X]``; times in seconds."""
+    """One ``[cluster.X]``. Times are in seconds."""
 
     class_name: str
     servers: tuple[str, ...] | None = None
@@ -128,7 +128,7 @@ class ClusterModule(Struct, frozen=True, rename="kebab"):
 
 
 class StorageModule(Struct, frozen=True, rename="kebab"):
-    """One ``[storage.X]``; times in seconds. Before v1.3.5 the allowlist is called whitelist."""
+    """One ``[storage.X]``. Times are in seconds. Before v1.3.5, the allowlist was called whitelist."""
 
     class_name: str
     intervals: int = 0
@@ -139,7 +139,7 @@ class StorageModule(Struct, frozen=True, rename="kebab"):
 
 
 class ConsumerModule(Struct, frozen=True, rename="kebab"):
-    """One ``[consumer.X]``. Before v1.3.5 the allowlist is called whitelist."""
+    """One ``[consumer.X]``. Before v1.3.5, the allowlist was called whitelist."""
 
     class_name: str
     cluster: str = ""
@@ -151,17 +151,17 @@ class ConsumerModule(Struct, frozen=True, rename="kebab"):
 
 
 class EvaluatorModule(Struct, frozen=True, rename="kebab"):
-    """One ``[evaluator.X]``; times in seconds."""
+    """One ``[evaluator.X]``. Times are in seconds."""
 
     class_name: str
     expire_cache: int = 0
 
 
 class NotifierModule(Struct, frozen=True, rename="kebab"):
-    """One ``[notifier.X]`` of any class; times in seconds.
+    """One ``[notifier.X]`` of any class. Times are in seconds.
 
-    Burrow reports ``url_*``, ``method_*`` and ``timeout`` for the class ``http``. The fields of the classes ``slack``
-    and ``email`` are left out here, except ``timeout``. Before v1.3.5 the allowlist is called whitelist.
+    Burrow reports ``url_*``, ``method_*`` and ``timeout`` for the class ``http``. Of the classes ``slack`` and
+    ``email``, this type has only the field ``timeout``. Before v1.3.5, the allowlist was called whitelist.
     """
 
     class_name: str

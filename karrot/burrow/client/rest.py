@@ -39,9 +39,9 @@ _CONSUMER = msgspec.json.Decoder(replies.ConsumerReply)
 class Burrow:
     """A client for one Burrow, with the URL of its HTTP server, such as ``http://burrow:8000``.
 
-    Every method sends one request (see `Asking` for timeouts and retries). It raises `BurrowError` or a subclass:
-    `Unavailable` (no answer, or 5xx), `NotFound`, `UnknownCall` (an older Burrow), `Unaddressable` or `Unreadable`.
-    Lists are sorted here, because Burrow returns them in random order. Safe to use from several threads.
+    Every method sends one request (see `Asking` for timeouts and retries). A failure raises `BurrowError` or a
+    subclass: `Unavailable` (no answer, or 5xx), `NotFound`, `UnknownCall` (an older Burrow), `Unaddressable` or
+    `Unreadable`. The client sorts lists, because Burrow's order is random. Several threads may use the client.
     """
 
     def __init__(
@@ -76,30 +76,30 @@ class Burrow:
         return _sorted(self._read(replies.ClustersReply, "kafka").clusters)
 
     def topics(self, cluster: str) -> tuple[str, ...]:
-        """The topics of a cluster; empty for some seconds after Burrow's start."""
+        """The topics of a cluster. The list is empty for some seconds after Burrow's start."""
         return _sorted(self._read(replies.TopicsReply, "kafka", cluster, "topic").topics)
 
     # --- consumer groups ---
 
     def consumers(self, cluster: str) -> tuple[str, ...]:
-        """The groups of a cluster; empty for some seconds after Burrow's start."""
+        """The groups of a cluster. The list is empty for some seconds after Burrow's start."""
         return _sorted(self._read(replies.ConsumersReply, "kafka", cluster, "consumer").consumers)
 
     def consumer(self, cluster: str, group: str) -> dict[str, tuple[replies.StoredPartition, ...]]:
-        """Everything that Burrow stores about a group: for each topic its partitions, by number."""
+        """Everything that Burrow stores about a group: the partitions of each topic, by number."""
         answer = self._get("kafka", cluster, "consumer", group)
         return _understood(answer, lambda body: replies.stored(decode(body, _CONSUMER)))
 
     def status(self, cluster: str, group: str) -> LagEvent:
-        """The verdict on a group, with only the partitions worse than OK. See `lag`."""
+        """The verdict on a group. It lists only the partitions worse than OK. See also `lag`."""
         return self._verdict(cluster, group, "status")
 
     def lag(self, cluster: str, group: str) -> LagEvent:
         """The verdict on a group with all its partitions, in the order of topics and partition numbers.
 
-        Its time of observation is the start of the request. If Burrow answers from its cache, the verdict is older by
-        up to ``expire-cache`` (10 s). Requesting an expired group makes Burrow forget it. Raises `NotFound` for an
-        unknown group.
+        The event's time of observation is the start of the request. A verdict from Burrow's cache is up to
+        ``expire-cache`` (10 s) older. A request for an expired group makes Burrow forget the group. Raises `NotFound`
+        for an unknown group.
         """
         event = self._verdict(cluster, group, "lag")
         return event._replace(partitions=tuple(sorted(event.partitions, key=lambda one: (one.topic, one.partition))))
@@ -111,7 +111,7 @@ class Burrow:
         return self._read(replies.MainConfig, "config")
 
     def modules(self, coordinator: str) -> tuple[str, ...]:
-        """The names of a coordinator's modules. For ``cluster``, `clusters` returns those in Burrow's storage."""
+        """The names of a coordinator's modules. `clusters` returns the clusters in Burrow's storage instead."""
         return _sorted(self._read(replies.ModulesReply, "config", coordinator).modules)
 
     def module(self, kind: type[T], coordinator: str, name: str) -> T:
@@ -122,7 +122,7 @@ class Burrow:
     # --- health ---
 
     def ready(self) -> bool:
-        """Whether Burrow has started all its parts. Burrow's lists may still be empty. Needs Burrow v1.3.5."""
+        """Whether Burrow has started all its parts. Its lists may still be empty. Burrow has this call since v1.3.5."""
         answer = self._ask("burrow", "admin", "ready")
         if answer.body not in (b"GOOD", b"READY", b"STARTING"):
             raise _refusal(answer)
@@ -164,14 +164,14 @@ class Burrow:
 
 
 def _escaped(name: str) -> str:
-    """A name as one part of a path. Bytes that are not UTF-8, as from a command line, are sent unchanged."""
+    """A name as one part of a path. Bytes that are not UTF-8, for example from a command line, are sent unchanged."""
     if name in (".", ".."):
         return name.replace(".", "%2E")
     return quote(name, safe="", errors="surrogateescape")
 
 
 def _as_go_writes(*names: str) -> list[str]:
-    """Names as in Burrow's JSON: each byte that is not UTF-8 is replaced by U+FFFD."""
+    """Names as Burrow writes them in JSON. Each byte that is not UTF-8 is replaced by U+FFFD."""
     return [re.sub("[\ud800-\udfff]", "\ufffd", name) for name in names]
 
 
@@ -189,7 +189,7 @@ def _understood(answer: Answer, read: Callable[[bytes], T]) -> T:
 
 
 def _error_message(answer: Answer) -> str | None:
-    """Burrow's error message; ``None`` if the answer is not an error message of Burrow."""
+    """Burrow's error message. ``None`` if the answer is something else."""
     try:
         reply = decode(answer.body, _REPLY)
     except MalformedPayload:
