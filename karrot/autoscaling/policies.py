@@ -16,7 +16,8 @@ from karrot.autoscaling.metric_math_evaluator import WatchedQuery
 _DEFAULT_COOLDOWN_S = 300
 _HIGH_PERIODS = 3
 _LOW_PERIODS = 15
-_LOW_SHARE = 0.9
+LOW_SHARE_OF_TASKS = 0.9
+LOW_SHARE_OF_INSTANCES = 0.7
 
 
 class Adjustment(StrEnum):
@@ -74,10 +75,10 @@ class ScaleIn(StrEnum):
 class TrackingPolicy:
     """A target tracking policy, with the two alarms that Application Auto Scaling makes for it.
 
-    It scales out after 3 of 3 minutes above the target, and in after 15 of 15 minutes below about 0.9 of the target,
-    but never on missing data (Application Auto Scaling User Guide, "How target tracking scaling works"; the numbers
-    were observed in the alarms that the service creates). Capacity follows the metric in proportion, rounded up, so it
-    cannot grow from zero.
+    It scales out after 3 of 3 minutes above the target, and in after 15 of 15 minutes below ``low_share`` of the
+    target, but never on missing data (Application Auto Scaling User Guide, "How target tracking scaling works"; the
+    numbers were observed in the alarms that the service creates: 30 and 27 for ECS, 50 and 35 for instances). Capacity
+    follows the metric in proportion, rounded up, so it cannot grow from zero.
     """
 
     name: str
@@ -86,6 +87,7 @@ class TrackingPolicy:
     out_cooldown_s: int = _DEFAULT_COOLDOWN_S
     in_cooldown_s: int = _DEFAULT_COOLDOWN_S
     scale_in: ScaleIn = ScaleIn.ONE
+    low_share: float = LOW_SHARE_OF_TASKS
 
     def asks(self, capacity: int, alarm: Alarm, evaluation: Evaluation) -> int | None:
         """The capacity in proportion to the newest value."""
@@ -100,7 +102,7 @@ class TrackingPolicy:
     def alarms(self) -> tuple[Alarm, ...]:
         """AlarmHigh and AlarmLow."""
         high = self._alarm("AlarmHigh", Comparison.ABOVE, self.target, _HIGH_PERIODS)
-        low = self._alarm("AlarmLow", Comparison.BELOW, self.target * _LOW_SHARE, _LOW_PERIODS)
+        low = self._alarm("AlarmLow", Comparison.BELOW, self.target * self.low_share, _LOW_PERIODS)
         return high, low
 
     def _alarm(self, kind: str, comparison: Comparison, threshold: float, periods: int) -> Alarm:

@@ -111,6 +111,7 @@ class Signal(StrEnum):
     LAG = "lag"
     LAG_SECONDS = "lag in seconds"
     HEARTBEAT = "heartbeat"
+    STATUS = "status, which is always OK"
     RUNNING = "running tasks"
     RUNNING_EACH = "one point of each running task, for its SampleCount alone"
 
@@ -125,6 +126,7 @@ _KARROTS = {
     "ScalableLag": Signal.LAG,
     "LagSeconds": Signal.LAG_SECONDS,
     "Heartbeat": Signal.HEARTBEAT,
+    "Status": Signal.STATUS,
 }
 _AWS = {
     ("ECS/ContainerInsights", "RunningTaskCount"): Signal.RUNNING,
@@ -191,6 +193,7 @@ def _steps(stack: Stack, load: Load, consumers: Consumers, tasks: int, publishin
             Signal.LAG: backlog.lag,
             Signal.LAG_SECONDS: backlog.age(now_s),
             Signal.HEARTBEAT: 1.0,
+            Signal.STATUS: 1.0,
             Signal.RUNNING: float(fleet.running),
         }
         fleet.scale(stack.tick(now_s, wire.carry(now_s, values), fleet.desired), now_s)

@@ -28,37 +28,30 @@ def autoscaling(asked: Scaling, output: str) -> str:
 
 def _context(asked: Scaling) -> dict[str, Any]:
     policies, alarms = parts_of(asked)
+    cluster, group = (dimension_value(name).text[:_LONGEST_NAME] for name in (asked.burrow_cluster, asked.group))
     return {
         "asked": asked,
         "policies": policies,
         "alarms": alarms,
-        "descriptions": _DESCRIPTIONS,
+        "descriptions": _DESCRIPTIONS | {"StatusAlarm": f"The group {group} on {cluster} is in ERR"},
         "unit": "task" if asked.on_ecs else "instance",
         "measured_in": "seconds" if asked.measure == "max_lag_seconds" else "messages",
-        "needed": _needed(asked),
+        "needed": sorted({asked.measured, "Status"} | ({"Lag"} if asked.recipe == "from-zero" else set())),
         "names": _Names(asked),
         "label": _label(asked),
         "resource_id": f"service/{asked.ecs_cluster}/{asked.service}",
     }
 
 
-def _needed(asked: Scaling) -> list[str]:
-    seconds = ["LagSeconds"] if asked.measure == "max_lag_seconds" else []
-    messages = ["Lag"] if asked.recipe == "from-zero" or not seconds else []
-    return messages + seconds
-
-
 class _Names:
-    """The names of policies and alarms by logical id; unique to each service, Auto Scaling group and Burrow cluster."""
+    """The names of policies and alarms by logical id; unique to each service and Auto Scaling group."""
 
     def __init__(self, asked: Scaling) -> None:
         self._scaled = f"{asked.ecs_cluster}/{asked.service}" if asked.on_ecs else str(asked.asg_name)
-        self._heard = dimension_value(asked.burrow_cluster).text
 
     def __getitem__(self, logical_id: str) -> str:
         words = re.sub(r"(?<!^)(?=[A-Z])", "-", logical_id).lower()
-        of = self._heard if logical_id == "HeartbeatAlarm" else self._scaled
-        text = f"karrot/{of}/{words}"
+        text = f"karrot/{self._scaled}/{words}"
         return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 9]}~{_digest(text)}"
 
 

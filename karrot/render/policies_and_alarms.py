@@ -6,8 +6,17 @@ from typing import NamedTuple
 from karrot.autoscaling.alarm_model import Alarm, AlarmState, Comparison, Treatment
 from karrot.autoscaling.metric_math_evaluator import Expression, Gaps, MathQuery
 from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
-from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment, StepPolicy, TrackingPolicy
+from karrot.autoscaling.policies import (
+    LOW_SHARE_OF_INSTANCES,
+    LOW_SHARE_OF_TASKS,
+    Adjustment,
+    ScaleIn,
+    StepAdjustment,
+    StepPolicy,
+    TrackingPolicy,
+)
 from karrot.autoscaling.scalable_target import Stack
+from karrot.event import Status
 from karrot.render import jinja_templates
 from karrot.render.cloudwatch_metric_names import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
 from karrot.render.scaling_recipe import Scaling
@@ -56,7 +65,7 @@ def parts_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = Scal
         alarms += [_lag_high(asked), _lag_low(asked)]
     else:
         policies.append(_tracking_policy(asked, gaps, scale_in))
-    alarms.append(_max_capacity(asked))
+    alarms += [_status(asked), _max_capacity(asked)]
     if asked.shared:
         alarms.append(_heartbeat(asked))
     return StackParts({each.name: each for each in policies}, {each.name: each for each in alarms})
@@ -83,6 +92,7 @@ def _tracking_policy(asked: Scaling, gaps: Gaps, scale_in: ScaleIn) -> TrackingP
         out_cooldown_s=_out_cooldown_s(asked),
         in_cooldown_s=_in_cooldown_s(asked) if asked.on_ecs else 0,
         scale_in=scale_in,
+        low_share=LOW_SHARE_OF_TASKS if asked.on_ecs else LOW_SHARE_OF_INSTANCES,
     )
 
 
@@ -115,7 +125,7 @@ def _running(asked: Scaling) -> CloudWatchMetric:
 
 
 def _measured(asked: Scaling) -> CloudWatchMetric:
-    return _lag(asked, "LagSeconds" if asked.measure == "max_lag_seconds" else "Lag")
+    return _lag(asked, asked.measured)
 
 
 def _tracked(asked: Scaling, gaps: Gaps) -> MetricQuery | MathQuery:
@@ -212,6 +222,18 @@ def _lag_low(asked: Scaling) -> Alarm:
         datapoints_to_alarm=15,
         treatment=Treatment.NOT_BREACHING,
         actions=_calls("LagLowPolicy"),
+    )
+
+
+def _status(asked: Scaling) -> Alarm:
+    """The alarm for a group in ERR. It triggers no policy: more tasks do not help a partition that is stuck."""
+    return Alarm(
+        "StatusAlarm",
+        _query(_lag(asked, "Status")),
+        Comparison.AT_LEAST,
+        Status.ERR.value,
+        evaluation_periods=5,
+        datapoints_to_alarm=5,
     )
 
 

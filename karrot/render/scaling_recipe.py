@@ -67,6 +67,16 @@ class Scaling:
         return next(name for name in ALL_MEASURES if getattr(self, name) is not None)
 
     @property
+    def measured(self) -> str:
+        """The metric that the policies read. A stuck partition is in ``Lag``, but more tasks do not help it.
+
+        While no task runs, every partition is stuck. So a recipe that may stop the last task reads ``Lag``.
+        """
+        if self.measure == "max_lag_seconds":
+            return "LagSeconds"
+        return "ScalableLag" if self.least else "Lag"
+
+    @property
     def on_ecs(self) -> bool:
         """True if the recipe scales tasks of an ECS service, false if it scales instances of an Auto Scaling group."""
         return self.target == "ecs"
@@ -104,7 +114,8 @@ def _problems_of_measure(asked: Scaling) -> Iterator[str]:
     if asked.wake_up_lag != 1 and asked.recipe != "from-zero":
         yield "--wake-up-lag goes with --recipe from-zero"
     if asked.high_resolution and asked.recipe != "step":
-        yield "--high-resolution needs --recipe step: target tracking on such a metric has periods of 60 seconds only"
+        reason = "target tracking of ECS services has periods of 60 s only, and an instance takes minutes to start"
+        yield f"--high-resolution needs --recipe step: {reason}"
 
 
 def _problems_of_counts(asked: Scaling) -> Iterator[str]:

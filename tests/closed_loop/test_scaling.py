@@ -39,6 +39,41 @@ def test_a_recipe_scales_out_under_a_burst_and_back_in_after_it(recipe: Recipe, 
     assert loop.state("HeartbeatAlarm") is AlarmState.OK
 
 
+@pytest.mark.parametrize("kind", ["tracking", "step"])
+def test_a_batch_is_drained_by_its_age_almost_as_fast_as_by_its_size(kind: str, aws: LoopCloudWatch) -> None:
+    """The producer falls idle after half a minute: the log-end history knows the age, one event alone does not."""
+    last_out_s = {}
+    for measure in ("seconds", "messages" if kind == "step" else "backlog"):
+        loop = ClosedLoop(ECS[f"{kind}-{measure}"], aws).run(3)
+        loop.feed(6000)
+        loop.run(0.5)
+        loop.feed(0)
+        loop.run_until(lambda at=loop: at.lag < 100, within_minutes=9.5)  # type: ignore[misc]
+        assert loop.tasks == 8
+        last_out_s[measure] = loop.stack.activities[-1].at_s
+    by_age, by_size = last_out_s.values()
+    assert by_age - by_size <= 120
+
+
+@pytest.mark.parametrize("recipe", [ECS["tracking-backlog"], ECS["step-messages"], ASG["tracking-backlog"]], ids=str)
+def test_a_stuck_partition_adds_no_task_and_raises_an_alarm(recipe: Recipe, aws: LoopCloudWatch) -> None:
+    loop = ClosedLoop(recipe, aws, rate=80).run(3)
+    loop.stick(3)
+    loop.run(90)
+    assert loop.changes() == []
+    assert loop.lag > 50_000
+    assert loop.state("StatusAlarm") is AlarmState.ALARM
+
+
+@pytest.mark.parametrize("recipe", [ECS["tracking-backlog"], ECS["step-messages"]], ids=str)
+def test_a_burst_next_to_a_stuck_partition_still_scales_out(recipe: Recipe, aws: LoopCloudWatch) -> None:
+    loop = ClosedLoop(recipe, aws, rate=80).run(3)
+    loop.stick(3)
+    loop.run(30)
+    loop.feed(700)
+    loop.run_until(lambda: loop.tasks == recipe.most, within_minutes=25)
+
+
 @pytest.mark.parametrize("recipe", [ECS["tracking-seconds"], ASG["step-messages"]], ids=str)
 def test_a_burst_beyond_the_capacity_of_all_tasks_ends_at_the_maximum(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, rate=usual(recipe))

@@ -122,6 +122,7 @@ def test_high_resolution_is_evaluated_every_ten_seconds_and_names_the_setting_of
     }
     assert {name: alarm["Period"] for name, alarm in fast.items() if name != "LagHighAlarm"} == {
         "LagLowAlarm": 60,
+        "StatusAlarm": 60,
         "MaxCapacityAlarm": 60,
         "HeartbeatAlarm": 60,
     }
@@ -135,7 +136,7 @@ def test_no_scaling_alarm_treats_missing_data_as_a_value(name: str) -> None:
     for key, alarm in alarms(name).items():
         assert alarm["TreatMissingData"] == others.get(key, "missing")
         scales = [action for action in alarm.get("AlarmActions", []) if action != TOPIC]
-        assert bool(scales) == (key not in ("HeartbeatAlarm", "MaxCapacityAlarm"))
+        assert bool(scales) == (key not in ("HeartbeatAlarm", "MaxCapacityAlarm", "StatusAlarm"))
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -149,8 +150,8 @@ def test_the_output_names_the_metrics_that_must_be_enabled(name: str) -> None:
     for output in ("cloudformation", "terraform"):
         text = autoscaling(RECIPES[name], output)
         [line] = [each for each in text.splitlines() if each.startswith("#   KARROT_CLOUDWATCH_METRICS")]
-        told = set(line.partition("must contain ")[2].partition(" (")[0].split(" and "))
-        assert told == {metric for metric in ("Lag", "LagSeconds") if f'"{metric}"' in text}
+        told = set(line.partition("must contain ")[2].partition(" (")[0].split(","))
+        assert told == {metric for metric in ("Lag", "ScalableLag", "LagSeconds", "Status") if f'"{metric}"' in text}
 
 
 def test_a_topic_is_notified_of_a_silent_monitor_and_of_the_maximum_of_tasks() -> None:
@@ -214,12 +215,14 @@ def test_an_auto_scaling_group_has_a_warm_up_and_keeps_its_own_limits() -> None:
 
 
 BACKLOG_ECS = {
-    "lag": ("Karrot", "Lag", "Maximum"),
-    "points": ("Karrot", "Lag", "SampleCount"),
+    "lag": ("Karrot", "ScalableLag", "Maximum"),
+    "points": ("Karrot", "ScalableLag", "SampleCount"),
     "running": ("ECS/ContainerInsights", "RunningTaskCount", "Average"),
 }
 
 
+# From zero, the lag of partitions without a consumer counts too.
+LAG_OF_ALL = {"lag": ("Karrot", "Lag", "Maximum"), "points": ("Karrot", "Lag", "SampleCount")}
 BACKLOG_ASG = {**BACKLOG_ECS, "running": ("AWS/AutoScaling", "GroupInServiceInstances", "Average")}
 
 
@@ -275,12 +278,12 @@ AGE = ("Karrot", "LagSeconds", "Maximum")
         (
             "ecs-zero-backlog",
             "IF(FILL(FILL(running, REPEAT), 0) < 1, 6000, lag / (FILL(running, REPEAT) * points / points))",
-            BACKLOG_ECS,
+            BACKLOG_ECS | LAG_OF_ALL,
         ),
         (
             "asg-zero-backlog",
             "IF(FILL(running, REPEAT) < 1, 6000, lag / (FILL(running, REPEAT) * points / points))",
-            BACKLOG_ASG,
+            BACKLOG_ASG | LAG_OF_ALL,
         ),
     ],
 )
@@ -370,9 +373,9 @@ def test_names_that_are_too_long_are_cut_and_still_differ() -> None:
         each["Properties"]["AlarmName"]
         for service in (long, f"{long[:-1]}t")
         for each in render_cloudformation(make_scaling(recipe="step", max_lag=1, service=service))["Resources"].values()
-        if each["Type"] == "AWS::CloudWatch::Alarm" and "heartbeat" not in each["Properties"]["AlarmName"]
+        if each["Type"] == "AWS::CloudWatch::Alarm"
     }
-    assert len(names) == 6
+    assert len(names) == 2 * len(alarms("ecs-step-messages"))
     assert max(map(len, names)) == 255
 
 

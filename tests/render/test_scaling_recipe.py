@@ -32,7 +32,10 @@ GROUP = {"target": "asg", "asg_name": "workers"}
         ),
         (
             {**SECONDS, "high_resolution": True},
-            ["--high-resolution needs --recipe step: target tracking on such a metric has periods of 60 seconds only"],
+            [
+                "--high-resolution needs --recipe step: target tracking of ECS services has periods of 60 s only, "
+                "and an instance takes minutes to start"
+            ],
         ),
         (
             {**SECONDS, "min_tasks": 0},

@@ -49,7 +49,7 @@ def test_attributes_are_aligned_as_by_terraform_fmt() -> None:
     assert (
         '  alarm_description = "The lag is too high"\n'
         '  namespace         = "Karrot"\n'
-        '  metric_name       = "Lag"\n'
+        '  metric_name       = "ScalableLag"\n'
         "  dimensions = {\n"
         '    Cluster       = "prod-eu"\n'
         '    ConsumerGroup = "orders"\n'

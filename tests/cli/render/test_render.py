@@ -57,10 +57,11 @@ def test_a_recipe_is_printed_as_cloudformation_by_default() -> None:
     printed = render("ecs-autoscaling", *options)
     assert (printed.exit_code, printed.stderr) == (0, "")
     assert list(yaml.safe_load(printed.stdout)["Resources"]) == [
-        *("ScalableTarget", "LagHighPolicy", "LagHighAlarm", "LagLowPolicy", "LagLowAlarm", "MaxCapacityAlarm"),
+        *("ScalableTarget", "LagHighPolicy", "LagHighAlarm", "LagLowPolicy", "LagLowAlarm"),
+        *("StatusAlarm", "MaxCapacityAlarm"),
     ]
     printed = render("ecs-autoscaling", *options, "--format", "terraform")
-    assert len(parse_terraform(printed.stdout)["resource"]) == 6
+    assert len(parse_terraform(printed.stdout)["resource"]) == 7
 
 
 def test_a_recipe_for_instances_needs_only_their_auto_scaling_group() -> None:

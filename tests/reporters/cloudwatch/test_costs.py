@@ -1,5 +1,6 @@
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -58,6 +59,15 @@ def test_an_estimate_is_printed_as_sentences() -> None:
         "175,200 calls of PutMetricData: at most 1.75 USD",
         "together at most 302.05 USD a month (list prices of us-east-1, November 2026, without the free tier)",
     )
+
+
+def test_the_table_of_the_docs_has_the_estimates() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "cloudwatch.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d,]+) \| (\d) \| (.*) \| (.*) \| (.*) \|$", text, re.MULTILINE)
+    assert len(rows) == 4
+    for groups, metrics, *told in rows:
+        made = monthly_estimate(int(groups.replace(",", "")), [*GroupMetricName][: int(metrics)], 1, 30, DIMENSIONS)
+        assert told == [f"{usd:,.2f} USD" for usd in (made.metrics_usd, made.calls_usd, made.total_usd)]
 
 
 @given(st.integers(0, 2_000_000), st.integers(0, 100), st.integers(1, 3600))

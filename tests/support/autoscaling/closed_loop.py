@@ -222,6 +222,10 @@ class ClosedLoop:
         """Write this number of messages per second from now on."""
         self.topic.feed(self.now_s, rate)
 
+    def stick(self, partition: int) -> None:
+        """Read no further message of this partition."""
+        self._group.stuck.add(partition)
+
     def run(self, minutes: float) -> "ClosedLoop":
         """Let time pass; the number of tasks never leaves its limits."""
         until = self.clock.wall + round(minutes * 60_000)

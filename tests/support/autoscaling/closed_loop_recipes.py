@@ -38,7 +38,8 @@ class Recipe:
     @property
     def karrot(self) -> dict[str, str]:
         """Return the settings of the reporter that the recipe's comments require."""
-        return {"metrics": "Lag,LagSeconds"} | ({"resolution": "1", "interval": "10s"} if self.fast else {})
+        fast = {"resolution": "1", "interval": "10s"} if self.fast else {}
+        return {"metrics": "Lag,ScalableLag,LagSeconds,Status"} | fast
 
     @property
     def reports_every_s(self) -> int:

@@ -41,6 +41,7 @@ class VariableRateTopic(SimulatedTopic):
 class ScaledGroup(ConsumerGroup):
     """A group that reads at the capacity of its running tasks and commits every 5 seconds while a task runs.
 
+    It reads no message of the partitions in ``stuck``, and commits the same offset of these partitions again and again.
     Before time 0, in the history that Burrow reads at its start, the group has read all messages.
     """
 
@@ -50,6 +51,7 @@ class ScaledGroup(ConsumerGroup):
         self._fleet = fleet
         self._positions = topic.ends(0)
         self._read_until = 0.0
+        self.stuck: set[int] = set()
 
     def next_step(self, at: float) -> float:
         return at + _COMMIT_EVERY_S
@@ -60,7 +62,10 @@ class ScaledGroup(ConsumerGroup):
             return self._commits(ends)
         share = self._fleet.consumable(self._read_until, at) / PARTITIONS
         self._read_until = at
-        self._positions = [min(end, position + share) for end, position in zip(ends, self._positions, strict=True)]
+        self._positions = [
+            position if number in self.stuck else min(end, position + share)
+            for number, (end, position) in enumerate(zip(ends, self._positions, strict=True))
+        ]
         return self._commits(self._positions) if self._fleet.running else []
 
     def lag(self, at: float) -> float:

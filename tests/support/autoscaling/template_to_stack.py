@@ -4,13 +4,22 @@
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from karrot.autoscaling.alarm_model import Alarm, AlarmState, Comparison, Treatment
 from karrot.autoscaling.metric_math_evaluator import Expression, Gaps, MathQuery
 from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
-from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment, StepPolicy, TrackingPolicy
+from karrot.autoscaling.policies import (
+    LOW_SHARE_OF_INSTANCES,
+    Adjustment,
+    Policy,
+    ScaleIn,
+    StepAdjustment,
+    StepPolicy,
+    TrackingPolicy,
+)
 from karrot.autoscaling.scalable_target import Stack
 
 __all__ = ["parse_stack"]
@@ -46,7 +55,6 @@ _ALARM_KEYS = {
 }
 
 Node = Mapping[str, Any]
-Policy = StepPolicy | TrackingPolicy
 
 
 def parse_stack(
@@ -104,7 +112,8 @@ def _group_policy(name: str, node: Node, gaps: Gaps, scale_in: ScaleIn) -> Polic
     cooldowns = node.get("EstimatedInstanceWarmup", _DEFAULT_COOLDOWN_S), 0
     if node["PolicyType"] == "TargetTrackingScaling":
         _assert_known(node, _GROUP_KEYS, {"TargetTrackingConfiguration"})
-        return _tracking_policy(name, node["TargetTrackingConfiguration"], cooldowns, gaps, scale_in)
+        tracking = _tracking_policy(name, node["TargetTrackingConfiguration"], cooldowns, gaps, scale_in)
+        return replace(tracking, low_share=LOW_SHARE_OF_INSTANCES)
     settings = {key: value for key, value in node.items() if key not in _GROUP_KEYS}
     return _step_policy(name, settings, cooldowns)
 
