@@ -33,8 +33,10 @@ GROUP = {"target": "asg", "asg_name": "workers"}
         (
             {**SECONDS, "high_resolution": True},
             [
-                "--high-resolution needs --recipe step: target tracking of ECS services has periods of 60 s only, "
-                "and an instance takes minutes to start"
+                (
+                    "--high-resolution needs --recipe step: target tracking of ECS services has periods of 60 s only, "
+                    "and an instance takes minutes to start"
+                )
             ],
         ),
         (
