@@ -3,7 +3,7 @@
 To save memory in each worker, parts that are off by default are imported only if they are on. These parts are
 CloudWatch, the pipeline's tables, resync from Burrow and the watch of Kafka.
 """
-# ruff: noqa: PLC0415 (see above)
+# ruff: noqa: PLC0415 (see the docstring)
 
 import contextlib
 import socket

@@ -9,7 +9,7 @@ import click
 
 
 def credentials(user: str | None) -> dict[str, str]:
-    """The header with the credentials. A secret is never an argument, because all users of a machine see arguments."""
+    """The header with the credentials. A secret is never an argument, because every user can see arguments."""
     if user is not None:
         return basic(user, secret("KARROT_BURROW_PASSWORD") or _typed_password())
     token = secret("KARROT_BURROW_TOKEN")
@@ -38,7 +38,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def _typed_password() -> str:
-    """Ask for the password on the terminal. Raises `ValueError` if a terminal that hides the input is missing."""
+    """Ask for the password on the terminal. Raises `ValueError` if there is no terminal that hides the input."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", getpass.GetPassWarning)

@@ -63,5 +63,5 @@ def valid(run: Callable[[], T]) -> T:
 def end_on_signals(stop: threading.Event) -> None:
     """Make Ctrl-C and SIGTERM set ``stop`` and do nothing else."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        # Set it in a new thread: the handler interrupts the main thread, which can hold the lock of ``stop``.
+        # Set ``stop`` in a new thread. The handler interrupts the main thread, which can hold the lock of ``stop``.
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())

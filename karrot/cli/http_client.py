@@ -10,7 +10,7 @@ _TIMEOUT_SECONDS = 5
 
 
 class HttpAnswer(NamedTuple):
-    """An HTTP status and a body. Status 0 means no answer; the body is then the reason."""
+    """An HTTP status and a body. Status 0 means that there was no answer. Then the body is the reason."""
 
     status: int
     body: str

@@ -84,7 +84,7 @@ def _read_days(_context: click.Context, option: click.Parameter, given: Any) -> 
 
 
 class Number(click.FloatRange):
-    """A finite number in a range. The base class `click.FloatRange` accepts ``nan`` too; this class refuses it."""
+    """A finite number in a range. It refuses ``nan``, which the base class `click.FloatRange` accepts."""
 
     def convert(  # noqa: D102 (click's)
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

@@ -17,7 +17,7 @@ _STANDARD_ERROR = 2
 
 
 class CommandModules(UserDict[str, Any]):
-    """The commands by name. Imports the module of a command only on access: ``karrot serve`` loads no other command."""
+    """The commands by name. A command's module is imported on access, so ``karrot serve`` loads no other command."""
 
     def __getitem__(self, name: str) -> click.Command:
         """Import and return a command. The name of its function is the name of the command."""

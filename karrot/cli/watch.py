@@ -68,9 +68,9 @@ def watch(
 ) -> None:
     """Poll Kafka and judge groups by Burrow's rules.
 
-    The command does not need Burrow. It runs until Ctrl-C. Without --post, it prints the verdicts. A verdict needs
-    a window of polls; a full window has ten. A group gets its first verdict when half of its window is full, or when
-    its offsets did not move for a whole window.
+    The command does not need Burrow. It runs until Ctrl-C. Without --post, it prints the verdicts. A verdict needs a
+    window of polls. A full window has ten polls. A group gets its first verdict when half of its window is full, or
+    when its offsets did not move for a whole window.
 
     The command needs confluent-kafka: pip install 'karrot-burrow[kafka]'
     """

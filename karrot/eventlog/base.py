@@ -1,7 +1,7 @@
 """Defines the interface of the event log: its values, its methods and its exceptions.
 
-Every worker appends to the log and reads from it. Data that every worker must be able to show are kept only in
-the log.
+Every worker appends to the log and reads from it. Data that every worker must be able to show are stored only in the
+log.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,20 +17,20 @@ READ_LIMIT = 500
 """The maximum number of rows of one read. A long read prevents SQLite from resetting its write-ahead log."""
 
 TURN_SHARE = 0.75
-"""The share of its patience that an append waits for its turn. The rest is for the disk, so an append that gets its
-turn is answered in time unless the disk is slow."""
+"""An append waits at most this share of its time for its turn to be written. The remaining time is for the disk. So an
+append that gets its turn is answered in time if the disk is not slow."""
 
 _LONGEST_ERROR = 500
 _PASSED_OVER = 50
-"""How many events the search for the oldest undamaged event reads."""
+"""The number of events that the search for the oldest undamaged event reads."""
 
 
 class LogUnavailableError(Exception):
-    """The log cannot be written or read; the message says why. The call stored nothing."""
+    """The log cannot be written or read. The message gives the reason. The call stored nothing."""
 
 
 class UnconfirmedError(LogUnavailableError):
-    """The disk has not answered in time. This is the only failure after which the data may still be stored."""
+    """The disk has not answered in time. Only after this failure, the data may still be stored."""
 
 
 class OverloadedError(Exception):
@@ -38,7 +38,7 @@ class OverloadedError(Exception):
 
 
 class Appended(NamedTuple):
-    """The outcome of an append. ``tracked`` is false if there are too many groups: then only the event is stored."""
+    """The outcome of an append. If there are too many groups, ``tracked`` is false and only the event is stored."""
 
     seq: int
     tracked: bool
@@ -51,10 +51,10 @@ class PendingAppend(Protocol):
         """Wait for the outcome and return it. Raises what `Events.append` raises."""
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Run ``call`` once when the outcome is known: in any thread, or at once if it is known already."""
+        """Run ``call`` once when the outcome is known. The call runs in any thread, or immediately."""
 
     def withdraw(self) -> bool:
-        """Cancel the append. True if it was not stored and will not be."""
+        """Cancel the append. Return true if the event is not stored and never will be."""
 
 
 class Cursor(NamedTuple):
@@ -66,7 +66,7 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """One event as the log stores it; ``body`` is the exact JSON text received (or the event as Burrow writes it).
+    """One event as the log stores it. ``body`` is the received JSON text, or the event as Burrow would write it.
 
     ``age`` is the age of the group's oldest unread message at the time of the verdict, from the log-end histories. It
     is ``None`` if it is not known, and for events from before version 2.0.0.
@@ -82,12 +82,12 @@ class StoredEvent:
 
     @property
     def event_id(self) -> str:
-        """``<log_id>-<seq>``: unique even after the database was replaced."""
+        """``<log_id>-<seq>``. This id stays unique after the database was replaced."""
         return f"{self.log_id}-{self.seq}"
 
 
 class StoredBody(NamedTuple):
-    """One event as the log stores it, not decoded: for readers that need a small part of many events."""
+    """One event as the log stores it, not decoded. It is for readers that need a small part of many events."""
 
     seq: int
     received_at_ms: int
@@ -106,9 +106,9 @@ class Damaged:
 
 
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The newest event of a group, with its signals and without its partitions. An exporter needs nothing else.
+    """The newest event of a group, with its signals and without its partitions. Exporters need nothing else.
 
-    Stored as one value per group; fields may only be added at the end, with a default.
+    The log stores one summary per group. New fields must come at the end, with a default.
     """
 
     status_text: str
@@ -127,12 +127,12 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def status(self) -> Status | None:
-        """The status, or ``None`` for a text that Burrow is not known to send."""
+        """The status. ``None`` if the text is not a status that Burrow sends."""
         return Status.__members__.get(self.status_text)
 
 
 class IncidentState(NamedTuple):
-    """A group's incidents: the id and start of the open one, if any, their total, and the newest ids, oldest first."""
+    """A group's incidents: id and start of the open incident, number of all, and the newest ids, oldest first."""
 
     open_id: str | None = None
     since_ms: int | None = None
@@ -141,7 +141,7 @@ class IncidentState(NamedTuple):
 
 
 class GroupState(msgspec.Struct, frozen=True, gc=False):
-    """The state of a group after its newest event (newest by time of observation, not by arrival)."""
+    """The state of a group after its newest event. The newest event is the one that was observed last."""
 
     key: GroupKey
     seq: int
@@ -156,7 +156,7 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changed(NamedTuple):
-    """A group whose last event so far is ``seq``; ``state`` is ``None`` if the group is deleted."""
+    """A group whose last event so far is ``seq``. ``state`` is ``None`` if the group is deleted."""
 
     seq: int
     key: GroupKey
@@ -194,7 +194,7 @@ class ReporterState:
     last_success_ms: int | None = None
 
     def well(self, now_ms: int) -> "ReporterState":
-        """The state after a success; the last error stays."""
+        """The state after a success. The last error stays."""
         return replace(self, state="ok", last_success_ms=now_ms)
 
     def failing(self, error: str, now_ms: int) -> "ReporterState":
@@ -204,7 +204,7 @@ class ReporterState:
 
 @dataclass(frozen=True, slots=True)
 class LogSize:
-    """The size of the log, write-ahead log included. In an empty log ``first_seq`` and ``last_seq`` are 0."""
+    """The size of the log with its write-ahead log. In an empty log, ``first_seq`` and ``last_seq`` are 0."""
 
     events: int
     bytes: int
@@ -215,14 +215,14 @@ class LogSize:
 
 
 class Log(Protocol):
-    """The methods that every role below shares: they describe the log as a whole."""
+    """The methods that every role below shares. They describe the log as a whole."""
 
     @property
     def log_id(self) -> str:
         """A random name given when the log was created."""
 
     def log_time_ms(self) -> int:
-        """The log's own time: it advances with the boot clock and ignores changes of the wall clock."""
+        """The log's own time. It advances with the boot clock, and ignores changes of the wall clock."""
 
     def size(self) -> LogSize:
         """The size of the log."""
@@ -232,58 +232,58 @@ class Events(Log, Protocol):
     """The events, in the order in which they were stored."""
 
     def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
-        """Store an event durably, count it and update its group. Same as `begin` followed by a wait.
+        """Store an event durably, count it and update its group. This is `begin` and a wait for the outcome.
 
-        ``age_ms`` is how long ago the event was observed, measured by the boot clock. An event older than the group's
-        newest is stored but does not change the group.
+        ``age_ms`` is how long ago the event was observed, by the boot clock. An event that is older than the group's
+        newest event is stored, but does not change the group.
         """
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
-        """Start an append without waiting for it. Raises at once if the log already knows that it cannot store it."""
+        """Start an append without waiting for it. Raises at once if the log knows that it cannot store the event."""
 
     def writable(self) -> str | None:
-        """``None`` if the last commit of this process succeeded; otherwise the reason why it failed."""
+        """``None`` if the last commit of this process succeeded. Otherwise, the reason of its failure."""
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
-        """The events after sequence number ``after``, oldest first; at most ``limit``, and at most `READ_LIMIT`."""
+        """At most ``limit`` and at most `READ_LIMIT` events after the sequence number ``after``, oldest first."""
 
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
         """The newest events of one group, newest first."""
 
     def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
-        """The newest events of a group after ``after``, not decoded, newest first; fewer if they are large."""
+        """A group's newest events after ``after``, not decoded, newest first. Fewer if they are large."""
 
     def event(self, seq: int) -> StoredEvent | None:
-        """One event, if it is still stored and not damaged."""
+        """One event. ``None`` if it is not stored any more, or damaged."""
 
     def prune(self) -> int:
-        """Delete the events beyond the limits of age and size. Returns how many."""
+        """Delete the events beyond the limits of age and size. Return the number of deleted events."""
 
 
 class Groups(Log, Protocol):
     """The newest state of every group."""
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of the live groups (not expired, not deleted) after ``after``, ordered by key."""
+        """A page of the live groups after ``after``, ordered by key. A live group is not expired and not deleted."""
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
-        """A page of the groups whose last event is after ``after``, ordered by that event. Includes expired groups."""
+        """A page of the groups whose last event is after ``after``, by their last event. Includes expired groups."""
 
     def group(self, key: GroupKey) -> GroupState | None:
-        """One group, unless it has expired or is deleted."""
+        """One group. ``None`` if the group has expired or is deleted."""
 
     def heard(self) -> Mapping[str, int]:
-        """When each cluster's Burrow last sent a webhook (epoch milliseconds). Never expires."""
+        """The time of the last webhook from each cluster's Burrow, in epoch milliseconds. It never expires."""
 
     def expire(self) -> int:
-        """Mark the groups that became silent since the last call. Returns how many."""
+        """Mark the groups that became silent since the last call. Return their number."""
 
 
 class ReporterNotes(Log, Protocol):
-    """What each reporter saves for the next leader: its cursor, its state and its notes."""
+    """The data that each reporter saves for the next leader: its cursor, its state and its notes."""
 
     def cursor(self, reporter: str) -> Cursor | None:
-        """A reporter's cursor in this log; ``None`` if it has none."""
+        """A reporter's cursor in this log. ``None`` if it has none."""
 
     def save_reporter(self, state: ReporterState) -> None:
         """Save a reporter's cursor and state."""
@@ -292,7 +292,7 @@ class ReporterNotes(Log, Protocol):
         """The saved state of every reporter, ordered by name."""
 
     def recall(self, reporter: str, name: str) -> bytes | None:
-        """The value that a reporter saved under a name; ``None`` if it saved none."""
+        """The value that a reporter saved under a name. ``None`` if it saved none."""
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         """Save a reporter's value under a name. It replaces the previous value."""
@@ -308,7 +308,7 @@ class Counters(Protocol):
         """Every shared counter, including increments of this process that are not committed yet."""
 
     def reject(self, reject: Reject) -> None:
-        """Keep a refused body. Never blocks and never raises. Beyond the limit the oldest bodies are dropped."""
+        """Keep a refused body. Never blocks and never raises. Beyond the limit, the oldest bodies are dropped."""
 
     def rejects(self, limit: int = 50) -> Sequence[Reject]:
         """The newest refused bodies, newest first."""
@@ -321,7 +321,7 @@ class Leadership(Protocol):
     """The lead, which one process has at a time."""
 
     def lead(self) -> bool:
-        """Take the lead if no process has it. Returns whether this process leads."""
+        """Take the lead if no process has it. Return whether this process leads."""
 
     def resign(self) -> None:
         """Give up the lead, if this process has it."""
@@ -332,9 +332,9 @@ class EventLog(Events, Groups, Counters, ReporterNotes, Leadership, Protocol):
 
     Code that needs one role takes that role's type as its parameter.
 
-    A log is safe to use from several threads; a log in a file also from several processes. Every method that writes
-    raises `LogUnavailableError` if the storage refuses the write, `UnconfirmedError` if the storage does not answer,
-    and `OverloadedError` if the write did not get its turn in time.
+    Several threads may use a log. Several processes may use a log in a file. Every method that writes raises
+    `LogUnavailableError` if the storage refuses the write, `UnconfirmedError` if the storage does not answer, and
+    `OverloadedError` if the write did not get its turn in time.
     """
 
     def close(self) -> None:
@@ -342,14 +342,14 @@ class EventLog(Events, Groups, Counters, ReporterNotes, Leadership, Protocol):
 
 
 class Backlog(NamedTuple):
-    """The events that a reporter has not handled yet; ``age_s`` is the age of the oldest, ``None`` if unknown."""
+    """The events that a reporter has not handled yet. ``age_s`` is the age of the oldest. ``None`` means unknown."""
 
     events: int
     age_s: float | None
 
 
 def backlog(log: Events, state: ReporterState, size: LogSize) -> Backlog:
-    """How far a push reporter is behind. The backlog of a reporter without a cursor in this log is the whole log."""
+    """A push reporter's backlog. If the reporter has no cursor in this log, its backlog is the whole log."""
     done = state.cursor.seq if state.cursor and state.cursor.log_id == log.log_id else 0
     done = max(done, size.first_seq - 1)
     waiting = max(0, size.last_seq - done)
@@ -361,12 +361,12 @@ def backlog(log: Events, state: ReporterState, size: LogSize) -> Backlog:
 
 
 def reporter_state(log: ReporterNotes, name: str) -> ReporterState:
-    """The saved state of a reporter; a new, idle state if none was saved."""
+    """The saved state of a reporter. If none was saved: a new, idle state."""
     return next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
 
 
 def groups(log: Groups, after: GroupKey | None = None) -> Iterator[GroupState]:
-    """Every live group of a log after ``after``. Reads the log page by page."""
+    """Every live group of a log after ``after``. The function reads the log page by page."""
     page = log.latest(after=after)
     while page:
         yield from page

@@ -1,8 +1,8 @@
 """Computes a group's state after one more event: the summary of the newest event, and the incident. No I/O.
 
 Burrow gives an incident one id, from the first verdict worse than OK to the first OK. Burrow never repeats a lost
-close, forgets ids in a failover, and reports some incidents only by their close. So the log has its own rule: the first
-event with a new id opens an incident; its close, another id, an observation or a deletion ends it.
+close, forgets ids in a failover, and reports some incidents only by their close. So the log has its own rule. The first
+event with a new id opens an incident. A close, another id, an observation or a deletion ends the incident.
 """
 
 from typing import NamedTuple
@@ -17,16 +17,16 @@ BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 """The order of ``EventSummary.bad``."""
 
 _FUTURE_MS = 86_400_000
-"""A commit time further in the future was misread (Burrow v1.9.5 reads some commits of Kafka 4.1 as near 8e18)."""
+"""A commit with a time further in the future was misread (Burrow v1.9.5 reads some commits of Kafka 4.1 near 8e18)."""
 
 REMEMBERED = 8
-"""How many incident ids of a group are kept, so that a late event neither reopens an incident nor counts it again."""
+"""The number of a group's incident ids that are kept. So a late event neither reopens an incident nor counts it."""
 
 
 class Arrival(NamedTuple):
-    """An event that is not stored yet, with everything that can be computed before its transaction.
+    """An event that is not stored yet, with all values that can be computed before its transaction.
 
-    ``log_time_ms`` is the log time when the event arrived; ``observed_log_ms`` is the log time of the observation.
+    ``log_time_ms`` is the log time when the event arrived. ``observed_log_ms`` is the log time of the observation.
     """
 
     key: GroupKey
@@ -47,8 +47,8 @@ class Arrival(NamedTuple):
 class GroupRow(NamedTuple):
     """A group as a log stores it.
 
-    ``seq`` is the group's newest event by time of observation, ``last_seq`` by arrival. ``log_time_ms`` is when the
-    newest event was observed. ``expired`` says that the group became silent and was counted as expired.
+    ``seq`` is the group's newest event by time of observation, and ``last_seq`` by time of arrival. ``log_time_ms`` is
+    the time of the newest observation. ``expired`` says that the group became silent and was counted as expired.
     """
 
     seq: int
@@ -109,7 +109,7 @@ def changed(key: GroupKey, row: GroupRow) -> Changed:
 
 
 def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -> EventSummary:
-    """The summary of an event: everything that an exporter needs from it. ``age`` comes from the log-end histories."""
+    """The summary of an event, with all values that exporters need. ``age`` comes from the log-end histories."""
     known = event.status is not Status.NOTFOUND
     largest = event.max_lag if known else None
     statuses = [partition.status for partition in event.partitions]
@@ -139,7 +139,7 @@ def _last_commit_ms(event: LagEvent) -> int | None:
 
 
 def incident_after(incident: IncidentState, event: LagEvent) -> IncidentState:
-    """The group's incident after ``event``, its newest.
+    """The group's incident after ``event``, which is the group's newest event.
 
     A verdict without an id (from Burrow's REST API or from Kafka) belongs to the open incident. If a group became
     silent during an incident and the same id comes again, it is the same incident and is not counted again.
@@ -148,8 +148,8 @@ def incident_after(incident: IncidentState, event: LagEvent) -> IncidentState:
         case Kind.OBSERVATION | Kind.DELETED:
             return _ended(incident)
         case Kind.CLOSE:
-            # The group is OK now, whatever the id. A new id is counted: if an incident stays below the notifier's
-            # threshold, Burrow sends only its close.
+            # The group is OK now, whatever the id is. A new id counts as an incident: if an incident stays below the
+            # notifier's threshold, Burrow sends only its close.
             return _ended(_opened(incident, event, str(event.incident_id)))
         case Kind.INCIDENT if event.incident_id is not None:
             return _opened(incident, event, event.incident_id)

@@ -33,7 +33,7 @@ class FileLock:
         self._held = True
 
     def try_acquire(self, wait_s: float = 0.0) -> bool:
-        """Take the lock if it is free or becomes free within ``wait_s``. Returns whether this object holds it."""
+        """Take the lock if it is free or becomes free within ``wait_s``. Return whether this object holds the lock."""
         deadline = time.monotonic() + wait_s
         while not self._held:
             try:
@@ -51,7 +51,7 @@ class FileLock:
         self._held = False
 
     def close(self) -> None:
-        """Close the file. This releases the lock unless a child process shares the open file."""
+        """Close the file. If no child process shares the open file, this releases the lock."""
         os.close(self._fd)
         self._held = False
 

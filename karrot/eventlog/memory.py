@@ -21,11 +21,11 @@ class MemoryEventLog(SqlEventLog):
         self._writer = InlineWriter(self._committer.commit)
 
     def lead(self) -> bool:
-        """True: there is no other process."""
+        """True, because there is no other process."""
         return True
 
     def resign(self) -> None:
-        """Do nothing: there is no other process."""
+        """Do nothing, because there is no other process."""
 
     def close(self) -> None:
         """Close the database. The log is gone."""

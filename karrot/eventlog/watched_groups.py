@@ -1,4 +1,4 @@
-"""Stores what `watch` saw of each group besides its verdict: state, members, rebalances and lost messages."""
+"""Stores the data of `watch` about each group, except the verdict: state, members, rebalances and lost messages."""
 
 import msgspec
 
@@ -8,17 +8,17 @@ from karrot.known_problems import WATCH
 NOTE = "groups"
 UNKNOWN_STATE = "Unknown"
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead", UNKNOWN_STATE)
-"""A group's states, under the names that Kafka's own tools show. The client library has no names for the two states of
-the new group protocol (Assigning, Reconciling), so these are Unknown."""
+"""A group's states, under the names that Kafka's own tools show. The client library has no names for two states of the
+new group protocol (Assigning, Reconciling). A group in one of them has the state Unknown."""
 
 
 class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
     """One group at the last poll. ``None`` means "not known".
 
     ``messages_lost`` counts messages that were deleted before the group read them. ``retention_margin`` is the number
-    of messages between the log start and the oldest unread message, in the partition where it is smallest; it is also
-    ``None`` if no message is unread. ``rebalances`` is counted since the group was first watched. Fields may only be
-    added at the end, with a default.
+    of messages between the log start and the oldest unread message, on the partition where this number is smallest. It
+    is ``None`` if no message is unread. ``rebalances`` counts from the group's first poll. New fields must come at the
+    end, with a default.
     """
 
     consumer: str
@@ -31,9 +31,9 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):
-    """A cluster's last poll. It is shown for ``good_for_ms`` after ``log_time_ms``.
+    """A cluster's last poll. Karrot shows the poll for ``good_for_ms`` after ``log_time_ms``.
 
-    ``polled_at_ms`` is 0 as long as Kafka has never answered.
+    ``polled_at_ms`` is 0 until Kafka answers for the first time.
     """
 
     cluster: str
@@ -53,11 +53,11 @@ def keep(log: ReporterNotes, watched: WatchedCluster) -> None:
 
 
 def read(log: ReporterNotes) -> WatchedCluster | None:
-    """The last saved poll; ``None`` if there is none that this version can read. Raises `LogUnavailableError`."""
+    """The last saved poll. ``None`` if this version cannot read any. Raises `LogUnavailableError`."""
     kept = log.recall(WATCH, NOTE)
     if kept is None:
         return None
     try:
         return _DECODER.decode(kept)
-    except msgspec.DecodeError:  # written by another version: the next poll replaces it
+    except msgspec.DecodeError:  # another version wrote it, and the next poll replaces it
         return None

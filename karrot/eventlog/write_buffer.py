@@ -1,4 +1,4 @@
-"""Collects counter increments and refused bodies in memory until the next commit. Bounded; never blocks for long."""
+"""Collects counter increments and refused bodies until the next commit, in bounded memory. Never blocks for long."""
 
 import threading
 from collections import Counter as Sums
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from karrot.eventlog.base import Counter, Reject
 
 KEPT_REJECTS = 1000
-"""How many refused bodies are kept, in memory and in a log. Beyond that the oldest are dropped."""
+"""The most refused bodies that are kept in memory, and in a log. Beyond this number, the oldest are dropped."""
 
 CounterKey = tuple[str, tuple[tuple[str, str], ...]]
 """A counter's name and its labels, sorted."""
@@ -23,9 +23,9 @@ class PendingWrites(NamedTuple):
 
 
 class HighWater:
-    """Keeps shown counters from decreasing.
+    """Makes sure that a counter that was shown never decreases.
 
-    During a commit some increments are in neither buffer nor log. Prometheus would take a smaller value for a reset.
+    During a commit, some increments are in neither buffer nor log. Prometheus would take a smaller value for a reset.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class HighWater:
         self._shown: dict[CounterKey, float] = {}
 
     def raised(self, log_id: str, sums: Mapping[CounterKey, float]) -> dict[CounterKey, float]:
-        """The sums, each at least as high as shown before. For another log the sums start again."""
+        """The sums, each at least as high as the sum shown before. For another log, the sums start again."""
         with self._lock:
             if log_id != self._log_id:
                 self._log_id, self._shown = log_id, {}
@@ -57,12 +57,12 @@ class WriteBuffer:
             self._counts[key] += by  # type: ignore[assignment]  # typeshed: a Counter counts in int
 
     def reject(self, reject: Reject) -> None:
-        """Keep a refused body. Beyond the limit the oldest one is dropped."""
+        """Keep a refused body. Beyond the limit, the oldest body is dropped."""
         with self._lock:
             self._rejects.append(reject)
 
     def take(self) -> PendingWrites:
-        """Take everything out of the buffer. The caller commits it or returns it with `back`."""
+        """Take everything out of the buffer. The caller commits it, or puts it back with `back`."""
         with self._lock:
             taken = PendingWrites(dict(self._counts), list(self._rejects))
             self._counts.clear()
@@ -70,7 +70,7 @@ class WriteBuffer:
         return taken
 
     def back(self, pending: PendingWrites) -> None:
-        """Put back what could not be committed, for the next commit."""
+        """Put back writes that could not be committed, for the next commit."""
         with self._lock:
             for key, by in pending.counts.items():
                 self._counts[key] += by  # type: ignore[assignment]

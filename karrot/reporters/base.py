@@ -1,8 +1,8 @@
 """Defines the interface of a reporter, which passes events on to one destination.
 
 A reporter is a module with one function, which an entry point of the group ``karrot.reporters`` names. The function
-takes a `Context`. It returns a `PushReporter` (gets events from the log by cursor), a `PacedReporter` (gets events the
-same way, but sends only when a send is due) or a `PullReporter` (is read at each scrape).
+takes a `Context` and returns one of three types. A `PushReporter` gets events from the log by cursor. A `PacedReporter`
+also gets events by cursor, but sends only when a send is due. A `PullReporter` is read at each scrape.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from karrot.eventlog.base import EventLog, StoredEvent
 
 GROUP = "karrot.reporters"
-"""The entry point group of reporters."""
+"""The name of the entry point group of reporters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What Karrot gives to a reporter: its settings and the functions that it may call.
+    """What Karrot gives to a reporter: the reporter's settings, and the functions that it may call.
 
-    ``settings`` are the values of ``KARROT_<NAME>_*``. Their names have no prefix and are in lower case; secrets are
+    ``settings`` are the values of ``KARROT_<NAME>_*``. Their names are in lower case and have no prefix. Secrets are
     already read from their files. ``count`` adds to one of Karrot's shared counters. ``clock`` gives the time.
-    ``log_time_ms`` gives the log's own time; use it for the age of an event. ``remember(name, value)`` saves a note in
-    the log. ``recall(name)`` reads it, also in another process; it returns ``None`` if there is no such note.
+    ``log_time_ms`` gives the log's own time. Use it for the age of an event. ``remember(name, value)`` saves a note in
+    the log. ``recall(name)`` reads the note, also in another process. It returns ``None`` if there is no such note.
     """
 
     name: str
@@ -44,14 +44,14 @@ class PushReporter(Protocol):
     """A reporter that gets every event at least once, in the order of the log."""
 
     def report(self, events: Sequence["StoredEvent"]) -> None:
-        """Pass the events on. If this returns, the cursor moves; if it raises, delivery tries the same events again."""
+        """Pass the events on. If this returns, the cursor moves. If it raises, the same events come again."""
 
     def close(self) -> None:
-        """Release all resources. Called once, after the last report."""
+        """Release all resources. Karrot calls this once, after the last report."""
 
 
 class Trouble(NamedTuple):
-    """Why a send failed completely or partly: a stable ``reason`` for the counter, and a message for people."""
+    """Why a send failed completely or partly. ``reason`` is stable, for the counter. The text is for people."""
 
     reason: str
     text: str
@@ -66,17 +66,17 @@ class Sending(NamedTuple):
 
 @runtime_checkable
 class PacedReporter(Protocol):
-    """A reporter that takes every event at least once, in the order of the log, and sends when a send is due.
+    """A reporter that takes every event at least once, in the order of the log. It sends when a send is due.
 
-    An event is *owed* from the moment when the reporter takes it until its values are sent or need not be sent any
-    more. The cursor stays below the oldest owed event.
+    An event is *owed* from the moment when the reporter takes the event. It stops being owed when its values are sent,
+    or need not be sent any more. The cursor stays below the oldest owed event.
     """
 
     def take(self, events: Sequence["StoredEvent"]) -> None:
         """Take events. This must not wait for the destination."""
 
     def due_in(self) -> float:
-        """Seconds until `send` should be called; 0 or less means now."""
+        """Seconds until `send` should be called. 0 or less means now."""
 
     def send(self) -> Sending:
         """Send the values of all owed events. An event whose values cannot be sent stays owed."""
@@ -85,7 +85,7 @@ class PacedReporter(Protocol):
         """The sequence number of the oldest owed event of that log."""
 
     def close(self) -> None:
-        """Release all resources. Called once, after a last `send`."""
+        """Release all resources. Karrot calls this once, after a last `send`."""
 
 
 @runtime_checkable
@@ -98,10 +98,10 @@ class Bounded(Protocol):
 
 @runtime_checkable
 class PullReporter(Protocol):
-    """A reporter that is read at each scrape."""
+    """A reporter that Karrot reads at each scrape."""
 
     def collector(self, log: "EventLog") -> "Collector":
-        """A collector that reads the log at scrape time and keeps no metric state."""
+        """A collector. It reads the log at scrape time, and keeps no metric state."""
 
 
 Reporter = PushReporter | PacedReporter | PullReporter

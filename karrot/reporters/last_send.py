@@ -1,4 +1,4 @@
-"""Defines the report on a reporter's last send. The log stores it for the API and the pages."""
+"""Defines the report on a reporter's last send. The log stores the report for the API and the pages."""
 
 import msgspec
 
@@ -23,7 +23,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class RefusedDatum(msgspec.Struct, frozen=True):
-    """One item that was not sent and never will be: ``reason`` is stable, ``text`` is for people."""
+    """One item that was not sent and never will be. ``reason`` is stable. ``text`` is for people."""
 
     what: str
     reason: str
@@ -32,7 +32,7 @@ class RefusedDatum(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The last send. ``sent`` and ``refused`` are the newest items; ``sent_count`` is how many items were sent."""
+    """The last send. ``sent`` and ``refused`` are the newest items. ``sent_count`` is the number of all items sent."""
 
     at_ms: int
     sent_count: int
@@ -42,8 +42,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def read(note: bytes | None) -> Report | None:
-    """The report in a note; ``None`` if there is no readable report."""
+    """The report in a note. ``None`` if there is no readable report."""
     try:
         return None if note is None else msgspec.json.decode(note, type=Report)
     except msgspec.DecodeError:
-        return None  # written by an older Karrot: the next send replaces it
+        return None  # an older Karrot wrote it, and the next send replaces it

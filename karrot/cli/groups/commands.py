@@ -68,7 +68,7 @@ def groups(**asked: Any) -> None:
 
     With --bootstrap-servers, a line also shows the state, members and coordinator of the group in Kafka. LOST is the
     number of messages that Kafka deleted before the group read them. MARGIN is the number of messages that Kafka can
-    still delete without a new loss for the group. With --watch, a line also shows the rebalances since the command
+    delete before the group loses unread messages. With --watch, a line also shows the rebalances since the command
     started.
 
     The exit code is 1 if Burrow or Kafka does not answer, or does not know the given cluster or group. It is 2 for

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _LATE = timedelta(seconds=300)
-"""If the newest verdict is older than this, its time is printed. The default of KARROT_STALE_AFTER is equal."""
+"""If the newest verdict is older than this, the command prints its time. KARROT_STALE_AFTER has the same default."""
 
 
 def _lasted(row: Mapping[str, Any]) -> str:

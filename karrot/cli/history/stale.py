@@ -86,7 +86,7 @@ def _sum(found: "StaleGroups", least: timedelta) -> str:
 
 
 def _known_of(found: "StaleGroups", least: timedelta) -> Iterator[str]:
-    """The times of the newest commit and log end. Old log ends get a remark: they do not show the lag at ``at``."""
+    """The times of the newest commit and log end. A remark marks old log ends: they do not show the lag at ``at``."""
     if found.committed_at:
         yield f"last commit {when(found.committed_at, found.at)}"
     if found.looked_at is None:

@@ -56,7 +56,7 @@ event_source_options = option_set(
 
 
 class Reached(NamedTuple):
-    """The Kafka cluster as Spark and the driver's own client reach it, and the offsets to start from."""
+    """How Spark and the driver's own client reach the Kafka cluster, and the offsets to start from."""
 
     brokers: "KafkaConnection"
     kafka: "KafkaCluster"
@@ -80,7 +80,7 @@ def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
 
 
 def event_source_of(asked: Mapping[str, Any]) -> "Callable[[], EventSource]":
-    """A function that opens the source of events once Spark has started. Raises Refused for wrong options."""
+    """Return a function that opens the source of events after Spark started. Raises Refused for wrong options."""
     from karrot.settings import types
 
     if asked["source"] == KAFKA:

@@ -111,7 +111,7 @@ def _delivery(webhook: str | None) -> Callable[[str], None]:
 
 
 def _tell(troubled: list["DeliverySummary"], told: "DeliverySummary") -> None:
-    """Print why the webhook did not accept lines. Set ``troubled`` to the batch if it failed, else to nothing."""
+    """Print why the webhook did not accept lines. If the batch failed, put only this batch into ``troubled``."""
     troubled[:] = [told] if told.trouble else []
     if told.trouble:
         dropped = f", the {told.dropped} oldest were dropped" if told.dropped else ""

@@ -17,7 +17,7 @@ scaling_options = option_set(
         "--recipe",
         type=click.Choice(["target-tracking", "step", "from-zero"]),
         required=True,
-        help="The scaling recipe, see above.",
+        help="The scaling recipe. The text above describes it.",
     ),
     click.option(
         "--target",

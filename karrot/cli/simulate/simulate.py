@@ -215,7 +215,7 @@ def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[
 
 
 def _options_of(recipe: Recipe, shared: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of one recipe. Its own options replace shared options; its measure removes all shared measures."""
+    """The options of one recipe. They replace shared options. A measure of the recipe removes all shared measures."""
     from karrot.render.scaling_recipe import ALL_MEASURES
 
     parameters = {each.name: each for each in simulate.params}

@@ -22,7 +22,7 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The reporter's settings. Durations are seconds, sizes are bytes; ``segment_bytes`` is before compression."""
+    """The reporter's settings. Durations are seconds, sizes are bytes. ``segment_bytes``: before compression."""
 
     place: Path | Bucket
     segment_s: int = 60
@@ -32,7 +32,7 @@ class Options:
 
     @classmethod
     def read(cls, texts: Mapping[str, str]) -> Self:
-        """The options from the settings' texts. Raises `ValueError` with a sentence that names the setting."""
+        """Read the options from the settings' texts. Raises `ValueError` with a sentence that names the setting."""
         settings = settings_of_reporter("archive", texts)
         return cls(
             place=_place(settings.archive_dir or str(settings.data_dir / "archive")),

@@ -18,7 +18,7 @@ from karrot.reporters.retry_delay import Retry
 from karrot.settings import types
 
 _MOST_SEALED = 4
-"""How many finished segments wait in memory during an outage. Beyond that, events wait in the log."""
+"""The most finished segments that wait in memory during an outage. Further events wait in the log."""
 
 _LIST_EVERY_MS = 3_600_000
 
@@ -32,9 +32,9 @@ _log = structlog.get_logger(__name__)
 class ArchiveReporter:
     """A paced and bounded reporter: see `karrot.reporters.base`.
 
-    The names of the segments show which events the archive has. An event that is in a segment is skipped, even if the
-    cursor is before it. So nothing is written twice after a crash between the rename of a segment and the move of the
-    cursor.
+    The names of the segments show which events are in the archive. The reporter skips an event that is in a segment,
+    even if the cursor is before the event. So a crash after a segment was stored, and before the cursor moved, writes
+    nothing twice.
     """
 
     def __init__(self, options: Options, store: SegmentStore, context: Context) -> None:
@@ -51,7 +51,7 @@ class ArchiveReporter:
         self._retry = Retry(context.clock.boot_ms)
 
     def full(self) -> bool:
-        """Whether events must wait in the log: until the archive has been listed, and during an outage."""
+        """Whether events must wait in the log. They wait until the archive has been listed, and during an outage."""
         return self._contents is None or len(self._buffer.sealed) >= _MOST_SEALED
 
     def take(self, events: Sequence[StoredEvent]) -> None:
@@ -73,7 +73,7 @@ class ArchiveReporter:
         return self._options.segment_s if deadline_ms is None else (deadline_ms - self._clock.boot_ms()) / 1000
 
     def send(self) -> Sending:
-        """Write the finished segments. If called before it is due, as at shutdown, finish and write all segments."""
+        """Write the finished segments. If a send is not due yet, as at shutdown, finish and write all segments."""
         at_the_end = self.due_in() > 0
         written: list[StoredSegment] = []
         try:
@@ -89,7 +89,7 @@ class ArchiveReporter:
         return Sending(calls + len(written), trouble)
 
     def owed(self, log_id: str) -> int | None:
-        """The sequence number of the oldest event of a log that is not written yet."""
+        """The sequence number of a log's oldest event that is not written yet."""
         return self._buffer.oldest(log_id)
 
     def close(self) -> None:
@@ -106,9 +106,9 @@ class ArchiveReporter:
             self._buffer.add(stored, line, self._deadline_ms(stored))
 
     def _deadline_ms(self, stored: StoredEvent) -> int:
-        """When to finish a segment that starts with this event, by the boot clock; at the latest at its hour's end.
+        """When to finish a segment that starts with this event, by the boot clock: at the latest when its hour ends.
 
-        If that hour is over already, only the maximum age of a segment applies.
+        If that hour is already over, only the maximum age of a segment applies.
         """
         rest_of_hour_ms = ArchiveHour.at(stored.received_at_ms).end_ms - self._clock.wall_ms()
         longest_ms = self._options.segment_s * 1000
@@ -120,7 +120,7 @@ class ArchiveReporter:
         return self._contents
 
     def _find_out(self) -> int:
-        """List the archive, at the start and then every hour. Returns the number of listings made: 0 or 1."""
+        """List the archive at the start, and then every hour. Return the number of listings in this call: 0 or 1."""
         now_ms = self._clock.boot_ms()
         if self._contents is not None and now_ms - self._listed_ms < _LIST_EVERY_MS:
             return 0
@@ -135,7 +135,7 @@ class ArchiveReporter:
             self._write_sealed(written)
 
     def _write_sealed(self, written: list[StoredSegment]) -> None:
-        """Write the finished segments. A segment that fails stays unchanged: perhaps only the answer was lost."""
+        """Write the finished segments. A segment that fails is kept unchanged, because it may have been stored."""
         while self._buffer.sealed:
             segment: Sealed = self._buffer.sealed[0]
             self._store.put(segment.name, segment.data)
@@ -150,9 +150,9 @@ class ArchiveReporter:
         return Sending(written + 1, Trouble(error.reason, str(error)))
 
     def _enforce_retention(self) -> Trouble | None:
-        """Delete segments beyond the limits. The age is measured by the slower of two clocks.
+        """Delete segments beyond the limits. Of the wall clock and the log's own clock, the slower one gives the age.
 
-        So a clock that jumps ahead does not delete a month of segments.
+        So if one clock jumps ahead, a month of segments is not deleted.
         """
         now_ms = min(self._clock.wall_ms(), self._log_time_ms())
         try:

@@ -18,7 +18,7 @@ class Amount(NamedTuple):
 
 
 class Contents:
-    """The contents of the archive, as totals by hour: a month can have tens of thousands of segments."""
+    """The contents of the archive, as totals by hour, because a month can have tens of thousands of segments."""
 
     def __init__(self, found: Iterable[StoredSegment]) -> None:
         self._hours: dict[ArchiveHour, Amount] = {}
@@ -43,7 +43,7 @@ class Contents:
         return min(self._hours, default=None)
 
     def last(self, log_id: str) -> int:
-        """The sequence number of the newest archived event of a log; 0 if there is none."""
+        """The sequence number of a log's newest archived event. 0 if there is none."""
         return self._last.get(log_id, 0)
 
     def add(self, found: StoredSegment) -> None:
@@ -54,14 +54,14 @@ class Contents:
         self._size += found.size
 
     def replace(self, hour: ArchiveHour, found: Iterable[StoredSegment]) -> None:
-        """Replace the totals of an hour by those of these segments."""
+        """Replace the totals of an hour with the totals of these segments."""
         self._size -= self._hours.pop(hour, Amount()).size
         for each in found:
             self.add(each)
 
 
 class Removed(NamedTuple):
-    """The segments that were deleted by age, and those deleted by size."""
+    """The segments that were deleted because of their age, and those deleted because of the archive's size."""
 
     aged: Amount
     over: Amount
@@ -70,14 +70,14 @@ class Removed(NamedTuple):
 class Retention(NamedTuple):
     """The limits of the archive.
 
-    An hour's segments are all deleted ``age_ms`` after its end. All segments together have at most ``most_bytes``.
+    All segments of an hour are deleted ``age_ms`` after its end. All segments together have at most ``most_bytes``.
     """
 
     age_ms: int
     most_bytes: int
 
     def enforce(self, store: SegmentStore, contents: Contents, now_ms: int) -> Removed:
-        """Delete the segments beyond the limits. Raises `StoreError`; ``contents`` is correct in that case too."""
+        """Delete the segments beyond the limits. Raises `StoreError`, and then ``contents`` is still correct."""
         aged = over = Amount()
         for hour in _hours_from_the_oldest(contents):
             if hour.end_ms > now_ms - self.age_ms:
@@ -90,7 +90,7 @@ class Retention(NamedTuple):
         return Removed(aged, over)
 
     def _surplus(self, store: SegmentStore, contents: Contents, hour: ArchiveHour) -> list[StoredSegment]:
-        """The fewest oldest segments of an hour to delete so that the archive is small enough; all if none suffice."""
+        """The fewest oldest segments of an hour that make the archive small enough. If no number does, all segments."""
         surplus: list[StoredSegment] = []
         excess = contents.size - self.most_bytes
         for each in sorted(store.within(hour), key=lambda found: found.name.first):

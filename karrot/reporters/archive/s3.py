@@ -1,6 +1,6 @@
 """Stores segments as objects on Amazon S3, or on a store with the same API.
 
-An object appears completely or not at all. boto3 and its environment variables control endpoint, credentials and
+An object appears completely or not at all. boto3's environment variables control the endpoint, the credentials and the
 proxies (``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, web identity, containers, instances).
 """
 
@@ -22,7 +22,7 @@ _CONNECT_TIMEOUT_S = 2
 _READ_TIMEOUT_S = 10
 _ATTEMPTS = 2
 _A_CALL = 1000
-"""How many objects one call may delete."""
+"""The most objects that one call may delete."""
 
 _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException"}
 _CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed"}
@@ -31,12 +31,12 @@ _CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "
 def open_client(environ: Mapping[str, str]) -> "S3Client":
     """Open a new client. Call it after the fork, in the process that writes.
 
-    The Region is ``AWS_REGION`` in ``environ``, which boto3 does not read; without it boto3 finds the Region.
+    The Region is ``AWS_REGION`` in ``environ``, which boto3 does not read. If it is not set, boto3 finds the Region.
     """
     from botocore.config import Config
     from botocore.session import Session
 
-    # The cursor takes care of retries: boto3's own defaults would block a send for minutes.
+    # boto3's default retries would block a send for minutes. The cursor makes sure that a failed send is repeated.
     limits = Config(
         connect_timeout=_CONNECT_TIMEOUT_S,
         read_timeout=_READ_TIMEOUT_S,
@@ -65,7 +65,7 @@ class Objects:
         return self._listed("day=")
 
     def put(self, name: SegmentName, data: bytes) -> None:
-        """Store a segment. If the object exists already, an earlier request stored it and its answer was lost."""
+        """Store a segment. If the object exists, an earlier request stored it, but its answer was lost."""
         with self._explained(f"{name.file} cannot be stored", unless="PreconditionFailed"):
             self._client.put_object(Bucket=self._bucket.name, Key=self._key(name.path), Body=data, IfNoneMatch="*")
 
@@ -114,7 +114,7 @@ class Objects:
 
     @contextmanager
     def _explained(self, what: str, unless: str | None = None) -> Iterator[None]:
-        """Raise boto3's errors as `StoreError`, except the code ``unless``. After each error the client is closed."""
+        """Raise boto3's errors as `StoreError`, except the code ``unless``. Close the client after each error."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:

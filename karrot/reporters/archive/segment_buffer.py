@@ -1,4 +1,4 @@
-"""Compresses events into segments, and starts a new segment by size, by hour and by log."""
+"""Compresses events into segments. A new segment starts by size, by hour and by log."""
 
 import zlib
 from collections import deque
@@ -19,7 +19,7 @@ class Compressor(Protocol):
     """Compresses data piece by piece into one gzip file."""
 
     def compress(self, data: bytes, /) -> bytes:
-        """Take the next piece. Returns the part of the file that is ready."""
+        """Take the next piece. Return the bytes of the file that are ready."""
 
     def flush(self) -> bytes:
         """The rest of the file."""
@@ -33,7 +33,7 @@ class Sealed(NamedTuple):
 
 
 class _Growing:
-    """A segment that still takes lines, all from one log and in the order of the log."""
+    """A segment that still takes lines. All lines are from one log, and in the order of the log."""
 
     def __init__(self, first: StoredEvent, deadline_ms: int, gzip: Compressor) -> None:
         self.hour = ArchiveHour.at(first.received_at_ms)
@@ -58,11 +58,11 @@ class _Growing:
 
 
 class SegmentBuffer:
-    """Segments that are not stored yet, oldest first; the last one may still grow. Not safe for several threads.
+    """Segments that are not stored yet, oldest first. The last one may still grow. Only one thread may use them.
 
-    ``most_bytes`` limits the lines of a segment before compression, unless a single line is longer. A segment belongs
-    to the hour of its first event and ends before the first event of a later hour. An event that arrives late, or after
-    the clock went back, stays in the current segment. ``compressor`` creates the compressor of each segment.
+    The lines of a segment have at most ``most_bytes`` before compression, except a single longer line. A segment
+    belongs to the hour of its first event, and ends before the first event of a later hour. An event that is late, or
+    that follows a clock that went back, stays in the current segment. ``compressor`` creates each segment's compressor.
     """
 
     def __init__(self, most_bytes: int, compressor: Callable[[], Compressor] = _compressor) -> None:
@@ -73,7 +73,7 @@ class SegmentBuffer:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the growing segment must be finished; ``None`` if no segment is growing."""
+        """When the growing segment must be finished. ``None`` if no segment is growing."""
         return None if self._growing is None else self._growing.deadline_ms
 
     def add(self, stored: StoredEvent, line: bytes, deadline_ms: int) -> None:
@@ -96,7 +96,7 @@ class SegmentBuffer:
             self._growing = None
 
     def oldest(self, log_id: str) -> int | None:
-        """The sequence number of the oldest event of a log that is not stored yet."""
+        """The sequence number of a log's oldest event that is not stored yet."""
         waiting = [each.name.first for each in self.sealed if each.name.log_id == log_id]
         if self._growing is not None and self._growing.log_id == log_id:
             waiting.append(self._growing.first)

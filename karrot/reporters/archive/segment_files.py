@@ -1,4 +1,4 @@
-"""Stores segments in a folder: it writes a temporary file, syncs it and renames it. The rename is the commit."""
+"""Stores segments in a folder. It writes and syncs a temporary file, and renames it. The rename is the commit."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ _REASONS = {
 class Folder:
     """Stores segments as files: see `karrot.reporters.archive.segment_store.SegmentStore`.
 
-    A file whose name starts with a dot is not a segment yet, and Spark ignores it.
+    A file whose name starts with a dot is not yet a segment. Spark ignores such files.
     """
 
     def __init__(self, root: Path) -> None:
@@ -40,7 +40,7 @@ class Folder:
                     yield from self._listed(hour, clear=True)
 
     def put(self, name: SegmentName, data: bytes) -> None:
-        """Write, sync and rename the file. A failure leaves nothing behind that could be read as a segment."""
+        """Write, sync and rename the file. A failure leaves no file that a reader could take for a segment."""
         with _explained("a segment cannot be written"):
             place = self._root / name.path
             if not place.exists():
@@ -54,7 +54,7 @@ class Folder:
             yield from self._listed(hour)
 
     def remove(self, names: Iterable[SegmentName]) -> None:
-        """Delete segments, and the folders of an hour or a day that are empty after that."""
+        """Delete segments. Also delete the folders of hours and days that are then empty."""
         with _explained("old segments cannot be deleted"):
             folders = set()
             for name in names:

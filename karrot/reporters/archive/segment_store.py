@@ -1,6 +1,6 @@
-"""Defines the interface of a store for segments (a folder or an S3 bucket), and the names of segments.
+"""Defines the interface of a store for segments, such as a folder or an S3 bucket, and the names of segments.
 
-The folder of a segment is its hour; its file name says which events it has.
+A segment's folder is the hour of the segment. Its file name says which events the segment has.
 """
 
 import re
@@ -26,7 +26,7 @@ class ArchiveHour(NamedTuple):
 
     @classmethod
     def parse(cls, folder: str) -> Self | None:
-        """The hour of a folder's name; ``None`` if Karrot does not use such a name."""
+        """The hour that a folder's name means. ``None`` if Karrot does not use such a name."""
         matched = _HOUR.fullmatch(folder)
         if matched is None:
             return None
@@ -51,8 +51,8 @@ class ArchiveHour(NamedTuple):
 class SegmentName(NamedTuple):
     """The name of a segment: ``<log_id>-<first>-<last>-<lines>.jsonl.gz`` in the folder of its hour.
 
-    ``first`` and ``last`` are sequence numbers of the log. ``lines`` is less than ``last - first + 1`` if events
-    were deleted before they could be archived.
+    ``first`` and ``last`` are sequence numbers of the log. ``lines`` is less than ``last - first + 1`` if the log
+    deleted events before they were archived.
     """
 
     hour: ArchiveHour
@@ -63,7 +63,7 @@ class SegmentName(NamedTuple):
 
     @classmethod
     def parse(cls, path: str) -> Self | None:
-        """The segment with this path below the archive; ``None`` if the file is not a segment."""
+        """The segment with this path below the archive. ``None`` if the file is not a segment."""
         folder, _, file = path.rpartition("/")
         hour, matched = ArchiveHour.parse(folder), _SEGMENT.fullmatch(file)
         if hour is None or matched is None:
@@ -82,7 +82,7 @@ class SegmentName(NamedTuple):
 
 
 def lines_promised(file: str) -> int | None:
-    """The number of lines by the name of a segment's file; ``None`` if the name is not that of a segment."""
+    """The number of lines in a segment's file, according to its name. ``None`` if the name is not that of a segment."""
     matched = _SEGMENT.fullmatch(file)
     return None if matched is None else int(matched[4])
 
@@ -95,7 +95,7 @@ class StoredSegment(NamedTuple):
 
 
 class StoreError(Exception):
-    """The store cannot be used now. ``reason`` is stable and a label value; the text is a message for people."""
+    """The store cannot be used now. ``reason`` is stable and a label value. The text is a message for people."""
 
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -103,19 +103,19 @@ class StoreError(Exception):
 
 
 class SegmentStore(Protocol):
-    """A store for segments. It never touches files with other names. Every method may raise `StoreError`."""
+    """A store for segments. It never changes files with other names. Every method may raise `StoreError`."""
 
     def open(self) -> Iterator[StoredSegment]:
-        """Lock the store for this process, if the store has locks, and list all segments."""
+        """List all segments. If the store has locks, first lock it for this process."""
 
     def put(self, name: SegmentName, data: bytes) -> None:
-        """Store a segment. When this returns it is complete and on disk. An existing segment is left unchanged."""
+        """Store a segment. When this returns, it is complete and on disk. An existing segment stays unchanged."""
 
     def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
         """The segments of one hour."""
 
     def remove(self, names: Iterable[SegmentName]) -> None:
-        """Delete segments. A segment that does not exist is not an error."""
+        """Delete segments. It is not an error if a segment does not exist."""
 
     def close(self) -> None:
         """Release the store, so that another process can use it. Does not raise."""

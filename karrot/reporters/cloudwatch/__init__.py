@@ -16,7 +16,7 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> CloudWatchReporter:
-    """Build the reporter. Its client is opened at the first send, in the leader.
+    """Build the reporter. The leader opens the reporter's client at the first send.
 
     Raises `ValueError` with a sentence for an invalid setting.
     """

@@ -1,6 +1,6 @@
-"""Opens boto3's CloudWatch client, with its time limits, its Region and the credentials for signing.
+"""Opens boto3's CloudWatch client, and sets its time limits, its Region and the credentials for signing.
 
-boto3 and its own environment variables control everything else: endpoints (``AWS_ENDPOINT_URL_CLOUDWATCH``), FIPS,
+boto3's own environment variables control everything else: endpoints (``AWS_ENDPOINT_URL_CLOUDWATCH``), FIPS,
 dual-stack, proxies, profiles, and credentials from web identity, containers, pods and instances.
 """
 
@@ -40,18 +40,18 @@ class PutMetricData(Protocol):
     """The part of boto3's client that the sender needs."""
 
     def put_metric_data(self, **kwargs: Unpack["PutMetricDataInputTypeDef"]) -> "EmptyResponseMetadataTypeDef":
-        """Publish all of the data, or nothing."""
+        """Publish all of the data, or none."""
 
     def close(self) -> None:
         """Close the connections."""
 
 
 def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClient":
-    """Open a new client. It reads credentials and configuration files again.
+    """Open a new client. The client reads the credentials and configuration files again.
 
     Raises what boto3 raises (`karrot.reporters.cloudwatch.faults.classify`), for example ``NoRegionError``,
-    ``ProfileNotFound``, or the builtin ``FileNotFoundError`` and ``ValueError``. The Region comes from ``environ``;
-    boto3 reads everything else from the environment of the process. Call it after the fork, in the process that
+    ``ProfileNotFound``, or the builtin ``FileNotFoundError`` and ``ValueError``. The Region comes from ``environ``.
+    boto3 reads everything else from the environment of the process. Call this after the fork, in the process that
     publishes.
     """
     from botocore.session import Session
@@ -68,12 +68,12 @@ def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClie
 
 
 def find_region(options: Options, environ: Mapping[str, str], profile_region: str | None) -> str | None:
-    """The first Region found: ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's, the profile's.
+    """The first Region of these: ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the default, the ECS task's, the profile's.
 
-    ``options.default_region`` is the Region of the first Karrot: sites with its defaults have their metrics there,
-    wherever the task runs. ``profile_region`` is what boto3 finds by itself; boto3 does not read ``AWS_REGION``. The
-    result is ``None`` if no source has a Region. The ECS task metadata is read only if no earlier source has a Region,
-    and with a time limit of a second.
+    ``options.default_region`` is the Region of the first Karrot. Sites with the first Karrot's defaults have their
+    metrics there, wherever the task runs. ``profile_region`` is the Region that boto3 finds without ``AWS_REGION``,
+    which it does not read. The result is ``None`` if no source has a Region. The ECS task metadata is read only if no
+    earlier source has a Region, with a time limit of a second.
     """
     known = environ.get("AWS_REGION", "").strip() or environ.get("AWS_DEFAULT_REGION", "").strip()
     return known or options.default_region or _region_of_task(environ.get(_METADATA, "")) or profile_region or None
@@ -82,7 +82,7 @@ def find_region(options: Options, environ: Mapping[str, str], profile_region: st
 def _limits() -> "Config":
     from botocore.config import Config
 
-    # The cursor takes care of retries: boto3's own defaults would block a send for minutes.
+    # The cursor makes sure that a failed send is repeated. boto3's default retries would block a send for minutes.
     return Config(
         connect_timeout=_CONNECT_TIMEOUT_S,
         read_timeout=_READ_TIMEOUT_S,
@@ -107,7 +107,7 @@ def _assume(session: "Session", role: str) -> None:
 
 
 def _region_of_task(address: str) -> str | None:
-    """The Region of the ECS task of this process; ``None`` outside ECS, or if the agent does not answer."""
+    """The Region of this process's ECS task. ``None`` outside ECS, or if the agent does not answer."""
     if not address.startswith("http://"):
         return None
     try:
@@ -121,7 +121,7 @@ def _region_of_task(address: str) -> str | None:
 
 
 def _region_in(task: Any) -> str | None:
-    """The Region in ``TaskARN`` (``arn:aws:ecs:<region>:…``); without it, in ``AvailabilityZone`` (``<region>a``)."""
+    """The Region in ``TaskARN`` (``arn:aws:ecs:<region>:…``), or else in ``AvailabilityZone`` (``<region>a``)."""
     if not isinstance(task, dict):
         return None
     parts = str(task.get("TaskARN", "")).split(":")

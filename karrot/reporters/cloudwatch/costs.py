@@ -1,7 +1,7 @@
 """Estimates the monthly cost of the CloudWatch metrics.
 
-The prices are the list prices of us-east-1 in US dollars, without free tier and taxes. Other Regions differ by a few
-per cent.
+The prices are the list prices of us-east-1 in US dollars, without the free tier and taxes. Prices in other Regions
+differ by a few per cent.
 """
 
 from collections.abc import Collection, Iterable
@@ -21,9 +21,9 @@ _CALL = 0.01 / 1000
 
 
 class Estimate(NamedTuple):
-    """A month of metrics and calls, and the cost of each in US dollars.
+    """The metrics and calls of a month, and the cost of each in US dollars.
 
-    The estimate is the maximum cost for the settings: a metric is billed only for the hours in which it has data, and a
+    The estimate is the maximum cost for the settings. AWS bills a metric only for the hours in which it has data, and a
     send with fewer values may need fewer calls.
     """
 
@@ -50,7 +50,7 @@ class Estimate(NamedTuple):
 
 
 def bill(groups: Iterable[GroupKey], options: Options) -> tuple[str, ...]:
-    """The monthly cost of these groups with these options, and how many groups exceed the limit, in sentences."""
+    """The monthly cost of these groups with these options, and the number of groups beyond the limit, in sentences."""
     wanted = {key for key in groups if options.wants(key.consumer)}
     if not wanted:
         return (f"no group is in the log yet; each metric of a group costs up to {_usd(_METRIC_TIERS[0][1])} a month",)
@@ -68,10 +68,10 @@ def monthly_estimate(
     interval_s: int,
     layouts: Collection[Layout],
 ) -> Estimate:
-    """The cost of a month of ``groups`` groups in ``clusters`` clusters, if every group has an event in every interval.
+    """The cost of a month for ``groups`` groups in ``clusters`` clusters, with an event per group in every interval.
 
-    The heartbeat of each cluster is a metric too. A call is taken to be full, because only data with very long names
-    would exceed its limit of bytes.
+    The heartbeat of each cluster is a metric too. The estimate assumes full calls, because a call has fewer data only
+    if their names are very long.
     """
     count = 0
     if Layout.DIMENSIONS in layouts:

@@ -1,6 +1,6 @@
-"""Defines a datum of ``PutMetricData``, checks it against CloudWatch's limits and batches data into requests.
+"""Defines a datum of ``PutMetricData``, checks it against CloudWatch's limits, and puts data into requests.
 
-CloudWatch refuses a whole request for one bad datum, so `why_refused` checks each datum before it is sent. The rules
+CloudWatch refuses a whole request if one datum is bad. So `why_refused` checks each datum before it is sent. The rules
 come from the documentation and the service model of ``PutMetricData``.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types_boto3_cloudwatch.type_defs import MetricDatumTypeDef
 
 STANDARD_RESOLUTION = 60
-"""The resolution in seconds that CloudWatch assumes if a datum has none."""
+"""The resolution in seconds of a datum that has none, in CloudWatch."""
 
 Dimensions = tuple[tuple[str, str], ...]
 
@@ -43,14 +43,14 @@ MAX_DATA = 1000
 """Data per request."""
 
 MAX_BYTES = 900_000
-"""Bytes of uncompressed JSON per request. CloudWatch accepts 1 MB, and does not say which megabyte it means."""
+"""Bytes of uncompressed JSON per request. CloudWatch accepts 1 MB, but does not say if that is 10^6 or 2^20 bytes."""
 
 _SEPARATOR = len(", ")
 _TEXT = re.compile(r" *[!-~][ -~]*")  # printable ASCII, and not blank
 
 
 class MetricKey(NamedTuple):
-    """The identity of a metric within a namespace. Only the newest datum of a key matters."""
+    """The identity of a metric within a namespace. For each key, only the newest datum matters."""
 
     metric: str
     dimensions: Dimensions
@@ -58,7 +58,7 @@ class MetricKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Datum:
-    """One value of one metric. ``unit`` ``None`` leaves the unit out; ``resolution`` is 1 or 60 seconds."""
+    """One value of one metric. Without ``unit``, CloudWatch gets no unit. ``resolution`` is 1 or 60 seconds."""
 
     metric: str
     dimensions: Dimensions
@@ -73,9 +73,9 @@ class Datum:
         return MetricKey(self.metric, self.dimensions)
 
     def wire(self) -> "MetricDatumTypeDef":
-        """The datum as boto3 takes it. Its timestamp has a time zone: boto3 would send one without as if it were UTC.
+        """The datum as boto3 takes it. Its timestamp has a time zone, because without one, boto3 would assume UTC.
 
-        Raises `OverflowError` for a timestamp beyond the year 9999; `why_refused` refuses such a datum before.
+        Raises `OverflowError` for a timestamp beyond the year 9999. `why_refused` refuses such a datum before.
         """
         wire: MetricDatumTypeDef = {
             "MetricName": self.metric,
@@ -91,7 +91,7 @@ class Datum:
         return wire
 
     def size(self) -> int:
-        """An upper bound for the bytes of a valid datum's uncompressed JSON, separator included.
+        """An upper bound for the bytes of a valid datum in uncompressed JSON, with its separator.
 
         boto3 uses ``json.dumps`` with its default separators, escapes all non-ASCII characters, and writes times as
         seconds.
@@ -119,7 +119,7 @@ class Reason(StrEnum):
 
 _RULES = {
     Reason.METRIC_NAME: "a metric name must have 1 to 255 characters of printable ASCII",
-    Reason.DIMENSION: "a metric has at most 30 dimensions; their names and values must be short, printable ASCII",
+    Reason.DIMENSION: "a metric has at most 30 dimensions, with names and values of short, printable ASCII",
     Reason.VALUE: "a value must be a number between -2^360 and 2^360",
     Reason.UNIT: "CloudWatch does not know the unit",
     Reason.RESOLUTION: "the storage resolution must be 1 or 60 seconds",
@@ -129,7 +129,7 @@ _RULES = {
 
 
 def why_refused(datum: Datum, now_ms: int) -> Reason | None:
-    """The first reason why CloudWatch would refuse a datum that is sent now; ``None`` if it would not."""
+    """The first reason why CloudWatch would refuse a datum now. ``None`` if CloudWatch would accept the datum."""
     if not _is_text(datum.metric, MAX_METRIC_NAME):
         return Reason.METRIC_NAME
     if not _are_dimensions(datum.dimensions):
@@ -150,7 +150,7 @@ def envelope(namespace: str) -> int:
 
 
 def batches(data: Iterable[Datum], namespace: str) -> Iterator[list[Datum]]:
-    """The data in order, in lists that each fit into one request. An oversized datum gets a list of its own."""
+    """The data in order, in lists that each fit into one request. A datum that is too large gets its own list."""
     empty = envelope(namespace)
     batch: list[Datum] = []
     size = empty

@@ -36,9 +36,9 @@ _NOTHING: Mapping[Held, int] = MappingProxyType({})
 class Mapped(NamedTuple):
     """The data of one event.
 
-    ``group`` is sent only if the group is within the limit (`karrot.reporters.cloudwatch.group_cap`); ``heartbeat``
-    does not depend on that. ``held`` counts the values that are not sent, by reason. ``cut`` is how many names were too
-    long. ``gone`` says that the group was deleted, so another group can take its place.
+    ``group`` is sent only if the group is within the limit (`karrot.reporters.cloudwatch.group_cap`). ``heartbeat`` is
+    sent in any case. ``held`` counts the values that are not sent, by reason. ``cut`` is the number of names that were
+    too long. ``gone`` says that the group was deleted, so another group can take its place.
     """
 
     key: GroupKey
@@ -55,7 +55,7 @@ class Mapped(NamedTuple):
 
 
 def data_of(stored: StoredEvent, options: Options) -> Mapped:
-    """The data of an event. Zero is sent only if the event has a zero; an unknown value is not sent."""
+    """The data of an event. An unknown value is not sent. A zero is sent only if the event has a zero."""
     event = stored.event
     key = GroupKey(event.cluster, event.consumer)
     heartbeat = _heartbeat(event, options)
@@ -74,7 +74,7 @@ def data_of(stored: StoredEvent, options: Options) -> Mapped:
 
 
 class _Names(NamedTuple):
-    """The names of a group in both layouts, and how many of the names in use were cut."""
+    """The names of a group in both layouts, and the number of the used names that were cut."""
 
     dimensions: Dimensions
     legacy: str
@@ -110,7 +110,7 @@ def _heartbeat(event: LagEvent, options: Options) -> Datum | None:
 
 
 def _values(stored: StoredEvent, options: Options) -> tuple[dict[GroupMetricName, float], int]:
-    """The configured values that are known, and how many configured values are not known."""
+    """The configured values that are known, and the number of configured values that are not known."""
     event, configured = stored.event, _configured(options)
     values = {metric: _OF_EVENT[metric](event) for metric in configured & _OF_EVENT.keys()}
     if derived := configured & _OF_SIGNALS.keys():
@@ -126,7 +126,7 @@ def _configured(options: Options) -> set[GroupMetricName]:
 
 
 def _status(event: LagEvent) -> int | None:
-    """The number of the group's status; ``None`` for a status that a group cannot have."""
+    """The number of the group's status. ``None`` for a status that a group cannot have."""
     return None if event.status is None or event.kind is Kind.UNKNOWN else event.status.value
 
 

@@ -1,7 +1,7 @@
-"""Classifies the exceptions of boto3 by what the sender must do.
+"""Classifies the exceptions of boto3 by what the sender must do next.
 
-An error code has two spellings: with the header ``x-amzn-query-error`` it is ``Throttling``, without it
-``ThrottlingException``. This module knows both. An error while fetching credentials says nothing about the data.
+An error code has two spellings. With the header ``x-amzn-query-error``, it is ``Throttling``. Without this header, it
+is ``ThrottlingException``. This module knows both. An error while fetching credentials says nothing about the data.
 """
 
 # ruff: noqa: PLC0415 - botocore is loaded with the first client, not with the reporter
@@ -45,8 +45,8 @@ _NAMED = re.compile(r"metricData\.(?:member\.)?(\d+)", re.IGNORECASE)
 """A datum as CloudWatch names it, counted from 1: ``MetricData.member.15.Value`` or ``metricData.15.member.value``."""
 _NAMED_BY_BOTO = re.compile(r"MetricData\[(\d+)\]")
 _IN_XML = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
-"""An error in XML, as some front ends (moto's for example) answer a JSON request. boto3 uses the whole body as the
-message then."""
+"""An error in XML. Some front ends, for example moto's, answer a JSON request with XML. Then boto3 uses the whole body
+as the message."""
 _SECRETS = (
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"), "***"),  # the id of an access key
     (re.compile(r"(?<![-A-Za-z0-9+/=])[A-Za-z0-9+/=]{40,}"), "***"),  # a secret key or a session token; no ARN
@@ -67,7 +67,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A problem with CloudWatch, or on the way to it. The data are not the cause, and must still be sent.
+    """A problem with CloudWatch, or on the way to CloudWatch. The data are not the cause, and must still be sent.
 
     ``text`` is a message for people, without secrets.
     """
@@ -78,9 +78,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """CloudWatch rejected the request because of some of its data, so it accepted none of them.
+    """CloudWatch rejected the request because of some of its data, so it accepted no data of the request.
 
-    ``members`` are the positions, counted from 0, that the answer names; empty if it names none.
+    ``members`` are the positions, counted from 0, that the answer names. It is empty if the answer names none.
     """
 
     text: str
@@ -98,7 +98,7 @@ Verdict = Fault | Rejected | TooLarge
 
 
 def classify(error: Exception) -> Verdict:
-    """The verdict on an exception from opening the client or from a call."""
+    """The verdict on an exception that came from opening the client or from a call."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
 
@@ -115,7 +115,7 @@ def classify(error: Exception) -> Verdict:
 
 
 def status_of(error: Exception) -> int | None:
-    """The HTTP status of CloudWatch's answer; ``None`` if the exception is not such an answer."""
+    """The HTTP status of CloudWatch's answer. ``None`` if the exception is not an answer of CloudWatch."""
     from botocore.exceptions import ClientError
 
     if not isinstance(error, ClientError) or error.operation_name != _PUT:
@@ -124,7 +124,7 @@ def status_of(error: Exception) -> int | None:
 
 
 def without_secrets(text: str) -> str:
-    """The first line of a message, shortened. Anything that may be a key, a token or a password is masked."""
+    """The first line of a message, shortened. Texts that may be a key, a token or a password are masked."""
     line = text.strip().partition("\n")[0]
     for pattern, mask in _SECRETS:
         line = pattern.sub(mask, line)
@@ -209,9 +209,9 @@ def _credentials_errors() -> tuple[type["BotoCoreError"], ...]:
 
 
 def _of_parameters(report: str) -> Verdict:
-    """The verdict on parameters that boto3 itself refuses: those of a datum, or those of a call for credentials.
+    """The verdict on parameters that boto3 refuses: those of a datum, or those of a call for credentials.
 
-    An empty web identity token file causes the second case.
+    For example, boto3 refuses a call for credentials if the web identity token file is empty.
     """
     text = without_secrets(report.replace("\n", " "))
     if members := tuple(sorted({int(number) for number in _NAMED_BY_BOTO.findall(report)})):
@@ -220,7 +220,7 @@ def _of_parameters(report: str) -> Verdict:
 
 
 def _kind_of_message(text: str) -> FaultKind:
-    """The kind of a builtin Python error that botocore raises: only the message distinguishes these."""
+    """The kind of a builtin Python error that botocore raises. Only the message distinguishes such errors."""
     if text.startswith("Invalid endpoint"):  # an AWS_ENDPOINT_URL without a scheme
         return FaultKind.REGION
     if text.startswith(("Unsupported host", "Auth token value", "Credentials were refreshed")):

@@ -1,6 +1,6 @@
-"""Chooses which groups have metrics, up to a limit, and notices when two groups write the same metric.
+"""Chooses which groups have metrics, up to a limit, and notices if two groups write the same metric.
 
-A group that has metrics keeps them, because an alarm may use them. A new group never takes the place of such a group.
+A group that has metrics keeps them, because an alarm may use them. A new group never takes such a group's place.
 """
 
 from collections import OrderedDict
@@ -16,10 +16,10 @@ from karrot.reporters.cloudwatch.options import Options
 K = TypeVar("K")
 
 OUTSIDE_BOUND = 100_000
-"""Up to this many groups without metrics are counted exactly. More are counted as this many."""
+"""Up to this number, groups without metrics are counted exactly. A larger number counts as this number."""
 
 NAMES_BOUND = 100_000
-"""How many names are remembered. Beyond that, the names with the oldest events are forgotten."""
+"""The most names that are remembered. If there are more, the names with the oldest events are forgotten."""
 
 _QUARTER_MS = 6 * 3_600_000  # the unit of silence: a quarter of a day, so a group's note changes 4 times a day at most
 _SILENT_QUARTERS = 4
@@ -29,21 +29,21 @@ class Membership:
     """The groups whose metrics are sent ("inside" the limit), at most ``options.max_groups``.
 
     A group stays inside until it is deleted, or until it was silent for a day (24 to 30 hours of log time) and another
-    group needs its place. `dump` and `restore` keep the groups over a restart. Not safe to use from several threads.
+    group needs its place. `dump` and `restore` keep the groups over a restart. Only one thread may use this object.
     """
 
     def __init__(self, options: Options) -> None:
         self._max_groups = options.max_groups
         self._inside: OrderedDict[GroupKey, int] = OrderedDict()  # the quarter of each group's last event, oldest first
-        self._outside: OrderedDict[int, int] = OrderedDict()  # the same by the hash of the key, as names can be long
+        self._outside: OrderedDict[int, int] = OrderedDict()  # also quarters, by the key's hash: names can be long
         self._quarter = 0
         self._changed = False
 
     @classmethod
     def restore(cls, dump: bytes | None, options: Options) -> "Membership":
-        """The groups that were inside, without groups that the options exclude now.
+        """The groups that were inside, without the groups that the options now exclude.
 
-        If fewer groups fit now, those with the newest events stay. Raises `ValueError` if ``dump`` is not a dump.
+        If fewer groups fit now, the groups with the newest events stay. Raises `ValueError` if ``dump`` is not a dump.
         """
         membership = cls(options)
         kept = _read(dump) if dump else {}
@@ -62,18 +62,18 @@ class Membership:
 
     @property
     def inside(self) -> int:
-        """How many groups are inside."""
+        """The number of groups inside."""
         return len(self._inside)
 
     @property
     def outside(self) -> int:
-        """How many groups were left out within the last day. The number is exact up to `OUTSIDE_BOUND`."""
+        """The number of groups that were left out within the last day. It is exact up to `OUTSIDE_BOUND`."""
         for silent in list(_silent(self._outside, self._quarter)):
             del self._outside[silent]
         return len(self._outside)
 
     def admits(self, key: GroupKey, log_time_ms: int) -> bool:
-        """Take a group with a new event inside if there is a place. Returns whether the group is inside."""
+        """Take a group with a new event inside, if there is a place. Return whether the group is inside."""
         self._quarter = max(self._quarter, log_time_ms // _QUARTER_MS)
         if key not in self._inside and not self._has_place():
             self._note_outside(key)
@@ -93,11 +93,11 @@ class Membership:
 
     @property
     def changed(self) -> bool:
-        """Whether a dump would differ from the last saved one."""
+        """Whether a dump would differ from the last saved dump."""
         return self._changed
 
     def kept(self) -> None:
-        """Note that the dump was saved."""
+        """Record that the dump was saved."""
         self._changed = False
 
     def dump(self) -> bytes:
@@ -125,8 +125,8 @@ class Membership:
 class LegacyNames:
     """The cluster for which each metric of the legacy layout was last sent.
 
-    In that layout, groups with the same name in two clusters write the same metric. Not safe to use from several
-    threads.
+    In the legacy layout, groups with the same name in two clusters write the same metric. Only one thread may use this
+    object.
     """
 
     def __init__(self, bound: int = NAMES_BOUND) -> None:
@@ -134,7 +134,7 @@ class LegacyNames:
         self._clusters: OrderedDict[str, str] = OrderedDict()
 
     def taken_over(self, name: str, cluster: str) -> bool:
-        """Note that a metric is sent for a cluster. Returns whether it replaces the value of another cluster."""
+        """Record that a metric is sent for a cluster. Return whether it replaces the value of another cluster."""
         before = self._clusters.get(name)
         self._clusters[name] = cluster
         self._clusters.move_to_end(name)
@@ -144,7 +144,7 @@ class LegacyNames:
 
 
 def _silent(heard: OrderedDict[K, int], quarter: int) -> Iterator[K]:
-    """The groups that were silent for a day; the longest silent first."""
+    """The groups that were silent for a day, the longest silent group first."""
     return takewhile(lambda key: quarter - heard[key] > _SILENT_QUARTERS, heard)
 
 

@@ -1,7 +1,7 @@
-"""Encodes any name for CloudWatch, as printable ASCII of limited length that is different for each name.
+"""Encodes any name for CloudWatch as printable ASCII of limited length. Different names get different encodings.
 
-``%``, control characters and non-ASCII characters are percent-encoded as UTF-8; so is a name that has only blanks. The
-empty name becomes ``(empty)``. A name that is too long is cut and ends in ``~`` and the first digits of its SHA-256.
+``%``, control characters, non-ASCII characters and names of blanks are percent-encoded as UTF-8. The empty name becomes
+``(empty)``. A name that is too long is cut, and ends in ``~`` and the first digits of its SHA-256.
 """
 
 import re
@@ -37,8 +37,8 @@ def dimension_value(name: str) -> Encoded:
 def metric_name(name: str) -> Encoded:
     """A name encoded as the name of a metric, for the legacy layout.
 
-    A name that the first Karrot could send stays unchanged, even with ``%``, because a service may scale by it. The
-    exception is a name that looks like the encoding of another name.
+    A name that the first Karrot could send stays unchanged, even with ``%``, because a service may scale by this
+    metric. The exception is a name that looks like the encoding of another name.
     """
     return Encoded(name, cut=False) if _could_always_be_sent(name) else _within(name, MAX_METRIC_NAME)
 
@@ -52,7 +52,7 @@ def _within(name: str, limit: int) -> Encoded:
 
 
 def _looks_cut(text: str, limit: int) -> bool:
-    """Whether a longer name could have been cut to this text. Then the text itself is treated as too long."""
+    """Whether a longer name could have been cut to this text. If so, the text itself is treated as too long."""
     return len(text) > limit - _LONGEST_ESCAPE and _CUT.fullmatch(text) is not None
 
 
@@ -76,5 +76,5 @@ def _escaped(character: str) -> str:
 
 
 def _utf8(text: str) -> bytes:
-    """The name as UTF-8. Intake refuses lone surrogates; if one gets here nevertheless, the send must still succeed."""
+    """The name as UTF-8. Intake refuses lone surrogates. But if one gets here, the send must still succeed."""
     return text.encode("utf-8", "surrogatepass")

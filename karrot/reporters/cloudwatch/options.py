@@ -24,7 +24,7 @@ class GroupMetricName(StrEnum):
 
 
 class Layout(StrEnum):
-    """How a metric identifies its group: by dimensions or, as in the first Karrot, by the metric's name."""
+    """How a metric identifies its group: by dimensions, or by the metric's name as in the first Karrot."""
 
     DIMENSIONS = "dimensions"
     LEGACY = "legacy"
@@ -35,7 +35,7 @@ class Options:
     """The reporter's settings. Intervals and ages are seconds.
 
     ``default_region`` is the Region if the environment sets none. A group must match ``include`` and must not match
-    ``exclude``; both match anywhere in its name.
+    ``exclude``. Both expressions match anywhere in the group's name.
     """
 
     namespace: str = "Karrot"
@@ -56,7 +56,7 @@ class Options:
         """The options from the service's settings.
 
         A value is kept for at least two intervals. Otherwise a value observed just after a send might expire before the
-        next.
+        next send.
         """
         return cls(
             namespace=settings.cloudwatch_namespace,
@@ -75,14 +75,14 @@ class Options:
 
     @classmethod
     def read(cls, texts: Mapping[str, str]) -> Self:
-        """The options from the settings' texts. Raises `ValueError` with a sentence that names the setting."""
+        """Read the options from the settings' texts. Raises `ValueError` with a sentence that names the setting."""
         return cls.of(settings_of_reporter("cloudwatch", texts, shared=("iam_role", "compat")))
 
     def wants(self, consumer: str) -> bool:
-        """Whether a group is sent, by its name.
+        """Whether a group is sent, according to its name.
 
-        The expressions are matched against the first 512 characters only: any client that may post chooses the names
-        and their length.
+        Any client that may post chooses the names and their length. So the expressions are matched only against the
+        first 512 characters.
         """
         tried = consumer[:_TRIED]
         if self.include is not None and self.include.search(tried) is None:

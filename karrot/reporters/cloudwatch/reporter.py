@@ -29,7 +29,7 @@ _INSIDE = "inside"
 _MOST_CLUSTERS = 100
 
 _FIRST_S = 1.0
-"""The first send comes early, because a crash may have left values unsent."""
+"""The first send comes early, because values may be unsent after a crash."""
 
 _SLOWLY_S = 30.0
 _THROTTLED = Backoff(0.5, 60.0)
@@ -56,7 +56,7 @@ class CloudWatchReporter:
         self._membership: Membership | None = None
 
     def take(self, events: Sequence[StoredEvent]) -> None:
-        """Owe the values of the events that are configured, known and valid."""
+        """Take the values of the events that are configured, known and valid. They are owed until they are sent."""
         now_ms = self._clock.wall_ms()
         for stored in events:
             try:
@@ -81,7 +81,7 @@ class CloudWatchReporter:
         return self._schedule.due_in()
 
     def send(self) -> Sending:
-        """Send the newest value of each metric. Values older than ``ttl_s`` help no alarm any more and are dropped."""
+        """Send the newest value of each metric. Drop values older than ``ttl_s``, because they help no alarm."""
         self._count.dropped({"expired": self._buffer.expire(self._log_time_ms() - 1000 * self._options.ttl_s)})
         outcome = self._sent()
         self._buffer.settle(outcome.delivered)
@@ -97,7 +97,7 @@ class CloudWatchReporter:
         return Sending(outcome.calls, Trouble(outcome.fault.kind.value, outcome.fault.text))
 
     def owed(self, log_id: str) -> int | None:
-        """The sequence number of the oldest event that owes a send."""
+        """The sequence number of the oldest event with a value that is not sent yet."""
         return self._buffer.oldest(log_id)
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class CloudWatchReporter:
             return SendOutcome(delivered=(), refused=(), kept=tuple(data), calls=0, fault=fault)
 
     def _beats(self, mapped: Mapped) -> bool:
-        """Whether to send a cluster's heartbeat. The number of clusters is limited: clients can invent names."""
+        """Whether to send a cluster's heartbeat. The number of clusters has a limit: clients can invent names."""
         if mapped.key.cluster not in self._clusters:
             if len(self._clusters) >= _MOST_CLUSTERS:
                 self._count.dropped({"over_cap": 1})
@@ -144,7 +144,7 @@ class CloudWatchReporter:
         self._ledger.refused(refusal, self._clock.wall_ms())
 
     def _inside(self) -> Membership:
-        """The groups inside the limit, at first as the previous leader saved them in the log."""
+        """The groups inside the limit. At first, they are the groups that the previous leader saved in the log."""
         if self._membership is None:
             try:
                 self._membership = Membership.restore(self._recall(_INSIDE), self._options)
@@ -155,7 +155,7 @@ class CloudWatchReporter:
 
     def _note(self, outcome: SendOutcome) -> None:
         inside = self._inside()
-        # After the log was replaced it has no notes yet.
+        # A log that replaced another log has no notes yet.
         if inside.changed or (inside.inside and self._recall(_INSIDE) is None):
             self._remember(_INSIDE, inside.dump())
             inside.kept()
@@ -179,13 +179,13 @@ class _Counts:
                 self._count(telemetry.REPORTER_DROPPED.name, many, reporter=self._reporter, reason=reason)
 
     def outcome(self, outcome: str, many: int) -> None:
-        """Count data by outcome: sent, or with a cut name."""
+        """Count an outcome: data that were sent, or names that were cut."""
         if many:
             self._count(telemetry.REPORTER_CLOUDWATCH_DATA.name, many, reporter=self._reporter, outcome=outcome)
 
 
 class _Owed(NamedTuple):
-    """A datum that is not sent yet. ``observed_ms`` is the log time when its event was observed."""
+    """A datum that is not sent yet. ``observed_ms`` is the log time at which its event was observed."""
 
     datum: Datum
     log_id: str
@@ -194,9 +194,9 @@ class _Owed(NamedTuple):
 
 
 class NewestValues:
-    """The newest unsent datum of each metric, so a long outage needs no more memory than a short one.
+    """The newest unsent datum of each metric. So a long outage needs no more memory than a short outage.
 
-    A new log has its own time, so data from a replaced log count as expired. Not safe to use from several threads.
+    A new log has its own time, so data from a replaced log count as expired. Only one thread may use this object.
     """
 
     def __init__(self) -> None:
@@ -204,7 +204,7 @@ class NewestValues:
         self._owed: dict[MetricKey, _Owed] = {}
 
     def put(self, datum: Datum, stored: StoredEvent) -> None:
-        """Owe a datum, unless a datum of the same metric with a later time of observation is owed already."""
+        """Add a datum. Ignore it if a datum of the same metric with a later time of observation is there already."""
         observed_ms = stored.log_time_ms - max(0, stored.received_at_ms - stored.event.observed_at_ms)
         self._log_id = stored.log_id
         there = self._owed.get(datum.key)
@@ -212,33 +212,33 @@ class NewestValues:
             self._owed[datum.key] = _Owed(datum, stored.log_id, stored.seq, observed_ms)
 
     def expire(self, before_ms: int) -> int:
-        """Drop the data that were observed before that log time. Returns how many."""
+        """Drop the data that were observed before that log time. Return the number of dropped data."""
         late = [key for key, owed in self._owed.items() if owed.observed_ms < before_ms or owed.log_id != self._log_id]
         for key in late:
             del self._owed[key]
         return len(late)
 
     def data(self) -> list[Datum]:
-        """All data that are owed."""
+        """All data that are not sent yet."""
         return [owed.datum for owed in self._owed.values()]
 
     def settle(self, data: Iterable[Datum]) -> None:
-        """Remove these data: they were sent, or refused for good."""
+        """Remove these data, because they were sent or refused for good."""
         for datum in data:
             owed = self._owed.get(datum.key)
             if owed is not None and owed.datum is datum:
                 del self._owed[datum.key]
 
     def oldest(self, log_id: str) -> int | None:
-        """The sequence number of the oldest event of a log with an unsent datum."""
+        """The sequence number of a log's oldest event with an unsent datum."""
         return min((owed.seq for owed in self._owed.values() if owed.log_id == log_id), default=None)
 
 
 class Schedule:
-    """Deadlines every ``interval_s`` on the boot clock, however long a send takes. Missed deadlines are skipped.
+    """Deadlines every ``interval_s`` on the boot clock, even if a send takes long. Missed deadlines are skipped.
 
-    After a fault that needs a person, the next attempt comes after 30 s. After any other fault it comes early at first,
-    then after delays that double. These delays have a random part, so that many publishers do not retry together.
+    After a fault that a person must solve, the next attempt comes after 30 s. After any other fault, the delay is short
+    at first, and then doubles. It has a random part, so that many publishers do not retry at the same time.
     """
 
     def __init__(self, interval_s: float, monotonic: Callable[[], float], random: Random) -> None:
@@ -250,18 +250,18 @@ class Schedule:
         self._deadline = self._due_at = monotonic() + min(_FIRST_S, interval_s)
 
     def due_in(self) -> float:
-        """Seconds until the next send; 0 or less means now."""
+        """Seconds until the next send. 0 or less means now."""
         return self._due_at - self._monotonic()
 
     def went_well(self) -> None:
-        """Note a successful send. The next send is due at the next deadline that has not passed."""
+        """Record a successful send. The next send is due at the next deadline that has not passed."""
         self._faults = 0
         behind = max(0.0, self._monotonic() - self._deadline)
         self._deadline += (behind // self._interval_s + 1) * self._interval_s
         self._due_at = self._deadline
 
     def failed(self, kind: FaultKind) -> None:
-        """Note a send that ended with a fault."""
+        """Record a send that ended with a fault."""
         self._faults += 1
         self._due_at = self._monotonic() + self._wait_s(kind)
 
@@ -273,9 +273,9 @@ class Schedule:
 
 
 class Ledger:
-    """The newest refusal of each metric, and the last data that CloudWatch accepted. Both are limited to 50.
+    """The newest refusal of each metric, and the last data that CloudWatch accepted. At most 50 of each.
 
-    Not safe to use from several threads.
+    Only one thread may use this object.
     """
 
     def __init__(self, options: Options) -> None:
@@ -285,7 +285,7 @@ class Ledger:
         self._clusters: set[str] = set()
 
     def refused(self, refusal: BatchRefusal, now_ms: int) -> None:
-        """Keep a refusal. It replaces an older one of the same metric, which may be refused at every send."""
+        """Keep a refusal. It replaces an older refusal of the same metric, because each send may refuse the metric."""
         what = _what(refusal.datum)
         self._refused.pop(what, None)
         self._refused[what] = RefusedDatum(what, refusal.reason, refusal.text, now_ms)

@@ -1,4 +1,4 @@
-"""Sends data to CloudWatch in as few calls as its limits allow, and finds the bad data of a rejected call."""
+"""Sends data to CloudWatch in as few calls as CloudWatch's limits allow. Finds the bad data of a rejected call."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,9 +10,9 @@ from karrot.reporters.cloudwatch.faults import Fault, FaultKind, Rejected, TooLa
 _CALLS_PER_S = 10.0
 _BURST = 10.0
 SEARCH_CALLS = 160
-"""The most calls that one `Sender.send` uses to find rejected data.
+"""The most calls that one `Sender.send` may use to find rejected data.
 
-They are enough for ten bad data among 1,000, even if no answer names them."""
+This number is enough for ten bad data among 1,000, even if no answer names them."""
 _MOST_SUSPECTS = 1000
 _PASSING = (FaultKind.UNAVAILABLE, FaultKind.THROTTLED)
 """Faults that a new client would not solve."""
@@ -29,9 +29,9 @@ class BatchRefusal:
 
 @dataclass(frozen=True, slots=True)
 class SendOutcome:
-    """The result of one `Sender.send`: each datum is in one of the three tuples.
+    """The result of one `Sender.send`. Each datum is in one of the three tuples.
 
-    ``kept`` must be sent again, because of ``fault``; some of these data may have arrived, if an answer was lost.
+    Because of ``fault``, ``kept`` must be sent again. If an answer was lost, some of these data may have arrived.
     """
 
     delivered: tuple[Datum, ...]
@@ -43,12 +43,12 @@ class SendOutcome:
 
 @dataclass(slots=True)
 class Flush:
-    """The progress of one send: it delivers, refuses or keeps each datum of its batches.
+    """The progress of one send. It delivers, refuses or keeps each datum of its batches.
 
-    ``call`` makes one request and returns ``None`` if all data arrived. CloudWatch accepts all data of a call or none.
-    A datum is refused only if CloudWatch rejected it alone, or named it in a call that had only named data. So if an
-    answer counts the data differently, this costs calls but never a good datum. Halving finds one bad datum among n
-    with at most two calls per doubling, so 20 calls among 1,000. If answers name the bad data, two calls are enough.
+    ``call`` makes one request, and returns ``None`` if all data arrived. CloudWatch accepts all data of a call or none.
+    A datum is refused only if CloudWatch rejected it in a call with this datum alone, or named it in a call where it
+    named all data. So an answer with other numbers costs calls, but never a good datum. Without names, halving finds
+    one bad datum among 1,000 with at most 20 calls: two for each halving. With names, two calls are enough.
     """
 
     call: Callable[[list[Datum]], Verdict | None]
@@ -63,7 +63,7 @@ class Flush:
     _names_are_true: bool = True
 
     def settle(self, batch: list[Datum]) -> None:
-        """Send a batch. If CloudWatch rejects it, send parts of it. After a fault all data are kept."""
+        """Send a batch. If CloudWatch rejects the batch, send parts of it. After a fault, keep all data."""
         self._names_are_true = True
         if self.stopped:
             self.kept += batch
@@ -71,7 +71,7 @@ class Flush:
             self._send(batch)
 
     def _send(self, data: list[Datum]) -> bool:
-        """Send some data, and parts of them if they are rejected. Returns whether all arrived with one call."""
+        """Send some data. If they are rejected, send parts of them. Return whether all data arrived with one call."""
         verdict = self.call(data)
         if verdict is None:
             self.delivered += data
@@ -97,7 +97,7 @@ class Flush:
             self._halve(data, one_is_bad=isinstance(verdict, Rejected))
 
     def _halve(self, data: list[Datum], *, one_is_bad: bool) -> None:
-        """Send both halves. If one is bad and the first arrived, the second must be bad: halve it without a call."""
+        """Send both halves. If one half is bad and the first arrived, the second is bad: halve it without a call."""
         middle = (len(data) + 1) // 2
         first_arrived = self._send_part(data[:middle])
         second = data[middle:]
@@ -107,7 +107,7 @@ class Flush:
             self._send_part(second)
 
     def _send_part(self, data: list[Datum]) -> bool:
-        """Same as `_send` while search calls are left. After that the data are kept; later batches are still sent."""
+        """Do the same as `_send` while search calls are left. Then keep the data. Later batches are still sent."""
         if self.stopped or self._searched >= self.search_calls:
             self.kept += data
             if not self.stopped:
@@ -124,7 +124,7 @@ class Flush:
 
 
 class _Pace:
-    """Limits the rate of calls: a burst of 10, then 10 per second. It does not count boto3's own second attempt."""
+    """Limits the rate of calls: a burst of 10, then 10 per second. It does not count boto3's own second attempts."""
 
     def __init__(self, pause: Callable[[float], object], monotonic: Callable[[], float]) -> None:
         self._pause = pause
@@ -146,11 +146,11 @@ class _Pace:
 
 
 class Sender:
-    """Sends data with its own boto3 client: one per process, opened when first needed.
+    """Sends data with its own boto3 client. Each process has one client, which is opened when it is first needed.
 
     ``count(status=…)`` counts every call by the HTTP status of its answer, or with ``error`` if there was no answer.
-    ``pause(seconds)`` waits, perhaps shorter when the service stops; ``monotonic`` returns seconds. Only one thread may
-    use it at a time, in the process that sends: a client does not survive a fork.
+    ``pause(seconds)`` waits, or waits a shorter time when the service stops. ``monotonic`` returns seconds. Only one
+    thread may use a sender at a time, in the process that sends, because a client does not survive a fork.
     """
 
     def __init__(
@@ -174,9 +174,9 @@ class Sender:
     def send(self, data: Sequence[Datum]) -> SendOutcome:
         """Send the data, which have at most one datum per metric.
 
-        Problems with AWS, the network or the credentials do not raise: sending stops at the first fault and the rest is
-        returned as kept. Rejected data do not stop the others. Data that would need too many calls to search are kept.
-        Metrics that were refused before are sent last, in their own calls.
+        Problems with AWS, the network or the credentials do not raise. Sending stops at the first fault, and the
+        remaining data are returned as kept. Rejected data do not stop other data. Data that would need too many calls
+        to search are kept. Metrics that were refused before are sent last, in separate calls.
         """
         self._opened_now, self._calls = False, 0
         flush = Flush(self._call)
@@ -197,7 +197,7 @@ class Sender:
             self._client = None
 
     def _call(self, data: list[Datum]) -> Verdict | None:
-        """Make one request, and a second one with a new client if the credentials have become invalid."""
+        """Make one request. If the credentials became invalid, make a second request with a new client."""
         verdict = self._attempt(data)
         if isinstance(verdict, Fault) and verdict.kind is FaultKind.CREDENTIALS and not self._opened_now:
             self.close()

@@ -10,7 +10,7 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> KafkaReporter:
-    """Build the reporter. Its client has threads, so it is created at the first send, in the leader.
+    """Build the reporter. The client has threads, so the leader creates the client at the first send.
 
     Raises `ValueError` with a sentence for an invalid setting, or if confluent-kafka is not installed.
     """

@@ -10,21 +10,21 @@ from karrot.eventlog.base import StoredEvent
 
 
 class Message(NamedTuple):
-    """One event: the key is its group, the value its line (`karrot.event_json_line`) without the line feed."""
+    """One event. The key is its group. The value is its line (`karrot.event_json_line`) without the line feed."""
 
     key: bytes
     value: bytes
 
 
 class Written(NamedTuple):
-    """Every in-sync replica has the message: its partition and offset."""
+    """Every in-sync replica has the message. Kafka gave it this partition and offset."""
 
     partition: int
     offset: int
 
 
 class Failed(NamedTuple):
-    """Kafka did not accept the message, or the outcome is unknown. ``is_final``: Kafka will never accept it."""
+    """Kafka refused the message, or the outcome is unknown. ``is_final`` says that Kafka will never accept it."""
 
     reason: str
     text: str
@@ -35,14 +35,14 @@ Outcome = Written | Failed
 
 
 class NoTopic(Exception):  # noqa: N818 (the name describes the state, not an error of Karrot)
-    """The current settings do not allow a client to be created; the text is for people."""
+    """The current settings do not allow a client to be created. The text is for people."""
 
 
 class TopicWriter(Protocol):
     """Writes messages to a topic."""
 
     def send(self, messages: Sequence[Message]) -> list[Outcome]:
-        """Write the messages in order, and wait some seconds for the outcome of each."""
+        """Write the messages in order. Wait some seconds for the outcome of each message."""
 
     def close(self) -> None:
         """Release all resources, and drop messages that are still being sent."""

@@ -13,17 +13,17 @@ from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Wr
 from karrot.reporters.kafka.reporter import Options
 
 _TIMEOUT_S: Final = 4.0
-"""How long sending a message may take. It is short because the service must stop quickly."""
+"""The seconds that sending a message may take. The limit is short, because the service must stop quickly."""
 
 _PATIENCE_S: Final = 2.0
-"""How many seconds longer than the client's own timeout a caller waits for the client."""
+"""A caller waits for the client this many seconds longer than the client's own timeout."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "client.id": "karrot",
         "compression.type": "lz4",
         "linger.ms": 5,
-        # The default of Java producers: their messages with the same key go to the same partition.
+        # The default of Java producers. So messages with the same key go to the same partition as theirs.
         "partitioner": "murmur2_random",
     }
 )
@@ -32,9 +32,9 @@ _OURS: Final[Mapping[str, Any]] = MappingProxyType(
         "acks": "all",
         "enable.idempotence": True,
         "log_level": 0,  # librdkafka's own log repeats every attempt to connect
-        # The brokers decide what is too large. This limit of the client would apply before compression.
+        # The brokers decide which message is too large. The client would apply this limit before compression.
         "message.max.bytes": 64 * 2**20,
-        # For a topic that does not exist, report that error instead of a timeout.
+        # If a topic does not exist, report that error instead of a timeout.
         "topic.metadata.propagation.max.ms": 2000,
     }
 )
@@ -46,7 +46,7 @@ _LATE: Final = Failed("_timed_out", "the Kafka client gave no result in time")
 
 
 class KafkaTopic:
-    """The `karrot.reporters.kafka.message.TopicWriter` for Kafka. Its client has threads: create it after a fork.
+    """The `karrot.reporters.kafka.message.TopicWriter` for Kafka. The client has threads, so create it after a fork.
 
     Raises `NoTopic` if no client can be created.
     """
@@ -64,7 +64,7 @@ class KafkaTopic:
             raise NoTopic(without_values(text, self._given)) from None
 
     def send(self, messages: Sequence[Message]) -> list[Outcome]:
-        """Write the messages. A message refused as too large is sent again alone, because its batch may be at fault."""
+        """Write the messages. If a message is refused as too large, send it again alone: its batch may be the cause."""
         outcomes = self._send(messages)
         if len(messages) > 1:
             for number, outcome in enumerate(outcomes):
@@ -85,7 +85,7 @@ class KafkaTopic:
                 self._producer.produce(self._topic, message.value, message.key, on_delivery=on_delivery)
             except KafkaException as error:
                 outcomes[number] = self._failure(error.args[0])
-            except BufferError:  # the client's queue is full: the rest is sent next time
+            except BufferError:  # the client's queue is full: the next send has the rest
                 break
         self._producer.flush(self._timeout_s + _PATIENCE_S)
         return outcomes
@@ -98,7 +98,7 @@ class KafkaTopic:
         outcomes[number] = Written(delivered.partition() or 0, delivered.offset() or 0)
 
     def _failure(self, error: KafkaError) -> Failed:
-        """The failure for an error. A timeout has no cause, so the client's last error from a broker replaces it."""
+        """The failure for an error. A timeout names no cause, so the client's last error from a broker replaces it."""
         failure = self._trouble if error.code() == _TIMED_OUT and self._trouble else error
         text = without_values(without_moment(failure.str()), self._given)
         return Failed(failure.name().lower(), text, is_final=error.code() in _TOO_LARGE)

@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The reporter's settings; ``properties`` is a file of client properties."""
+    """The reporter's settings. ``properties`` is a file of client properties."""
 
     bootstrap: tuple[str, ...]
     topic: str = "karrot.events"
@@ -34,7 +34,7 @@ class Options:
 
     @classmethod
     def read(cls, texts: Mapping[str, str]) -> Self:
-        """The options from the settings' texts.
+        """Read the options from the settings' texts.
 
         Raises `ValueError` with a sentence for an invalid setting, or for a file of properties that cannot be used now.
         """
@@ -46,7 +46,7 @@ class Options:
         return options
 
     def client_properties(self) -> dict[str, str]:
-        """The file's current properties under librdkafka's names. Raises `client_properties.PropertiesError`."""
+        """The file's current properties, under librdkafka's names. Raises `client_properties.PropertiesError`."""
         return {} if self.properties is None else client_properties.read(self.properties)
 
 
@@ -60,8 +60,8 @@ class _Owed(NamedTuple):
 class KafkaReporter:
     """A paced and bounded reporter: see `karrot.reporters.base`.
 
-    The reporter holds one page of events at a time; later events wait in the log. After a failure it creates a new
-    client and reads the file of properties again, so a fatal error or a changed password does not need a restart.
+    The reporter holds one page of events at a time. Later events wait in the log. After a failure, the reporter creates
+    a new client and reads the file of properties again. So a fatal error or a changed password does not need a restart.
     """
 
     def __init__(self, options: Options, open_topic: Callable[[], TopicWriter], context: Context) -> None:
@@ -73,7 +73,7 @@ class KafkaReporter:
         self._recall, self._remember = context.recall, context.remember
         self._owed: list[_Owed] = []
         self._refused: list[RefusedDatum] = []
-        """Refused events for the next report."""
+        """The refused events for the next report."""
         self._retry = Retry(context.clock.boot_ms)
 
     def full(self) -> bool:
@@ -81,7 +81,7 @@ class KafkaReporter:
         return bool(self._owed)
 
     def take(self, events: Sequence[StoredEvent]) -> None:
-        """Make a message of each event. An event that cannot be encoded is counted and shown in the next report."""
+        """Make a message of each event. Count an event that cannot be encoded, and show it in the next report."""
         for stored in events:
             try:
                 self._owed.append(_Owed(stored, message_of(stored)))
@@ -94,7 +94,7 @@ class KafkaReporter:
         return self._retry.due_in() if self._owed else _IDLE_S
 
     def send(self) -> Sending:
-        """Write the events that are owed, and wait for the brokers' acknowledgement."""
+        """Write the events that are not written yet, and wait until the brokers acknowledge them."""
         if not self._owed:
             return Sending(0)
         try:
@@ -109,7 +109,7 @@ class KafkaReporter:
         return Sending(1)
 
     def owed(self, log_id: str) -> int | None:
-        """The sequence number of the oldest event of a log that is not written yet."""
+        """The sequence number of a log's oldest event that is not written yet."""
         return min((each.stored.seq for each in self._owed if each.stored.log_id == log_id), default=None)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class KafkaReporter:
     def _settle(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the events that must be sent again, and report the others.
 
-        After a failure, all later events of the same group are sent again too, so the group's last message is always
+        After a failure, all later events of the same group are sent again too. So the group's last message is always
         its newest event.
         """
         again: list[_Owed] = []
@@ -164,7 +164,7 @@ def _trouble(outcomes: Sequence[Outcome]) -> Trouble | None:
 def report_of(
     options: Options, before: Report | None, written: Sequence[Written], refused: Sequence[RefusedDatum], at_ms: int
 ) -> bytes:
-    """The report on a send, as a note for the log. It keeps the 20 newest refused events, newest first."""
+    """The report on a send, as a note for the log. The report keeps the 20 newest refused events, newest first."""
     facts = (Fact("Topic", options.topic), Fact("Brokers", ", ".join(options.bootstrap)))
     earlier = before.refused if before else ()
     kept = (*reversed(refused), *earlier)[:_SHOWN]
@@ -173,7 +173,7 @@ def report_of(
 
 
 def _sent(topic: str, written: Sequence[Written], at_ms: int) -> tuple[Sent, ...]:
-    """For each partition, the number of messages written and the last offset."""
+    """For each partition: the number of messages written, and the last offset."""
     offsets: dict[int, list[int]] = {}
     for each in written:
         offsets.setdefault(each.partition, []).append(each.offset)

@@ -32,9 +32,9 @@ class PrometheusReporter:
 def build(context: Context) -> PrometheusReporter:
     """Build the reporter.
 
-    All its settings are optional: ``partition_metrics``, ``topic_metrics`` and ``watch`` (``true`` turns them on),
-    ``exclude_consumers`` (a regular expression that matches anywhere), ``expected_clusters`` and ``reporters``
-    (comma-separated names). Without ``reporters`` every reporter in the log is shown.
+    All settings of the reporter are optional. ``partition_metrics``, ``topic_metrics`` and ``watch`` are turned on by
+    ``true``. ``exclude_consumers`` is a regular expression that matches anywhere. ``expected_clusters`` and
+    ``reporters`` are comma-separated names. Without ``reporters``, every reporter in the log is shown.
     Raises `ValueError` for an invalid regular expression.
     """
     settings = context.settings

@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is exported besides the metrics of groups. ``reporters`` are the reporters whose backlogs are shown."""
+    """What is exported in addition to the groups' metrics. ``reporters`` are the reporters whose backlogs are shown."""
 
     partition_metrics: bool = False
     topic_metrics: bool = False
@@ -39,7 +39,7 @@ class Options:
     reporters: tuple[str, ...] | None = None
 
     def excludes(self, consumer: str) -> bool:
-        """Whether a group is stored but not exported: the expression matches anywhere in its label value."""
+        """Whether a group is stored but not exported. The expression matches anywhere in the group's label value."""
         return self.exclude is not None and self.exclude.search(consumer) is not None
 
 
@@ -52,17 +52,17 @@ class LogCollector:
         self._count = count
 
     def describe(self) -> Sequence[ClientMetric]:
-        """Nothing: otherwise registering this collector would collect all metrics."""
+        """Nothing, because registering this collector would otherwise collect all metrics."""
         return ()
 
     def collect(self) -> Iterator[ClientMetric]:
-        """The families as objects of the client library. `families` is faster."""
+        """The families as objects of the client library. `families` is faster than this method."""
         return map(_client_metric, self.families())
 
     def families(self) -> Sequence[Family]:
-        """All families, in the order of `karrot.telemetry.METRICS`, completely read.
+        """All families, completely read, in the order of `karrot.telemetry.METRICS`.
 
-        If the log cannot be read: only the families that do not need the log.
+        If the log cannot be read, the result has only the families that do not need the log.
         """
         try:
             families = [*self._read(), *self_metrics.always(self._log)]
@@ -88,9 +88,9 @@ class LogCollector:
         yield from self_metrics.counter_families(self._log.counters(), chosen or ())
 
     def _rows(self, states: Sequence[GroupState]) -> list[ExportedGroup]:
-        """One row per pair of label values. If two groups share a pair, the one with the newest event wins."""
+        """One row per pair of label values. If two groups have the same pair, the group with the newest event wins."""
         rows: dict[tuple[str, str], ExportedGroup] = {}
-        # Match the shortened label value: on 50,000 characters `.*-canary$` takes 5 s and blocks the worker.
+        # Match the shortened label value. On 50,000 characters, `.*-canary$` takes 5 s and blocks the worker.
         exported = [row for row in map(row_of, states) if not self._options.excludes(row.consumer)]
         for row in exported:
             kept = rows.get((row.cluster, row.consumer))
@@ -111,9 +111,9 @@ class LogCollector:
 
 
 def _burrow_self_lag(states: Iterator[GroupState]) -> Family:
-    """The lag of Burrow's own group in each cluster; the largest if several Burrows watch the same cluster.
+    """The lag of Burrow's own group in each cluster. If several Burrows watch a cluster, the largest lag.
 
-    Any of these Burrows may be the one that posts events.
+    Any of these Burrows may be the Burrow that posts events.
     """
     lags: dict[str, int] = {}
     for state in states:

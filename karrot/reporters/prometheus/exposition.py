@@ -20,7 +20,7 @@ _log = structlog.get_logger(__name__)
 
 
 def _uncounted(_name: str, _by: float = 1, **_labels: str) -> None:
-    """Count nothing: the default for ``count``."""
+    """Count nothing. This is the default for ``count``."""
 
 
 def render(
@@ -30,10 +30,10 @@ def render(
     *,
     count: Callable[..., None] = _uncounted,
 ) -> tuple[str, Iterator[bytes]]:
-    """The content type for an ``Accept`` header, and the exposition in pieces. A piece is made when it is read.
+    """The content type for an ``Accept`` header, and the exposition in pieces. Each piece is made when it is read.
 
-    ``collectors`` are listed by the names of their reporters. ``names`` limits the answer to samples with these names
-    (``name[]``). If a third-party collector fails, it is left out, logged, and counted with ``count``.
+    ``collectors`` are by the names of their reporters. ``names`` limits the answer to samples with these names
+    (``name[]``). A third-party collector that fails is left out, logged, and counted with ``count``.
     """
     content_type, encode = _chosen(accept)
     openmetrics = content_type.startswith(_OPENMETRICS)
@@ -70,7 +70,7 @@ def _written(families: Iterable[Family], names: Collection[str], *, openmetrics:
         chosen = family.only(names) if names else family
         if chosen is not None:
             yield header(chosen.metric, openmetrics=openmetrics).encode()
-            # Intake refuses lone surrogates. If one gets here nevertheless, the scrape must still succeed.
+            # Intake refuses lone surrogates. But if one gets here, the scrape must still succeed.
             yield from (piece.encode("utf-8", "replace") for piece in chosen.pieces())
 
 
@@ -83,7 +83,7 @@ def _encoded(
 ) -> bytes:
     try:
         return encode(_Chosen(collector, names) if names else collector).removesuffix(_EOF)
-    except Exception:  # noqa: BLE001 - third-party code: whatever it raises, the other metrics are still valid
+    except Exception:  # noqa: BLE001 - third-party code: the other metrics are valid after any error
         _log.exception("collector_failed", reporter=name)
         count(telemetry.REPORTER_FAILURES.name, reporter=name, reason="collect")
         return b""

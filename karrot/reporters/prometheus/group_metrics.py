@@ -1,12 +1,12 @@
 """Makes the metrics of each consumer group, and of its topics and partitions.
 
-Some metrics come from the verdicts, others from what ``karrot watch`` sees in Kafka. The metrics by topic and by
-partition are opt-in, because they need to read one event per group at each scrape: the newest one. A webhook lists only
+Some metrics come from the verdicts, others from the data that ``karrot watch`` reads from Kafka. The metrics by topic
+and by partition are opt-in, because each scrape must read the newest event of each group for them. A webhook lists only
 the partitions worse than OK and the partition with the largest lag. Burrow's REST API and Kafka list all partitions, so
-only events from these have the lag of a topic.
+only their events have the lag of a topic.
 
-With 10,000 groups, the metrics of groups are nearly the whole answer. So their lines are written directly from the
-log's values: labels are escaped once per group, and no object is created for a sample.
+With 10,000 groups, the metrics of groups are nearly the whole answer. So this module writes their lines directly from
+the log's values. It escapes labels once per group, and creates no object for a sample.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ _ASKED_FIRST = (
 
 
 class ExportedGroup(NamedTuple):
-    """A group with the label values under which it is exported; ``text`` has the labels as they appear in a line.
+    """A group and the label values under which it is exported. ``text`` has the labels as they appear in a line.
 
     ``status`` is ``None`` if the event's text is not a status of a group.
     """
@@ -50,7 +50,7 @@ class ExportedGroup(NamedTuple):
 
 
 class MetricNameQuery(NamedTuple):
-    """A query for a metric, to be copied, and the language of the query."""
+    """A query for a metric that the user can copy, and the language of the query."""
 
     where: str
     text: str
@@ -60,7 +60,7 @@ Value = Callable[[ExportedGroup], float | None]
 
 
 class GroupMetric(NamedTuple):
-    """One sample per group: its status label, if it has one, and a function for its value (``None``: no sample)."""
+    """One sample per group. It has a status label, if any, and a function for its value (``None`` means no sample)."""
 
     status: Status | None
     value: Value
@@ -106,7 +106,7 @@ class GroupFamily:
                 )
 
     def only(self, names: Collection[str]) -> "GroupFamily | None":
-        """The whole family or ``None``: every sample has the metric's name."""
+        """The whole family or ``None``, because every sample has the metric's name."""
         return self if self.metric.name in names else None
 
 
@@ -127,7 +127,7 @@ def promql_queries(cluster: str, consumer: str) -> list[MetricNameQuery]:
 
 
 def _quoted(name: str) -> str:
-    """A label value for PromQL, without the quotes. Invisible characters are escaped; PromQL reads these the same."""
+    """A label value for PromQL, without the quotes. Invisible characters are escaped. PromQL decodes them."""
     text = escaped(label_value(name))
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
 
@@ -148,7 +148,7 @@ def _complete_ratio(row: ExportedGroup) -> float | None:
 
 
 def _seconds(at_ms: int | None) -> float | None:
-    """A time in epoch seconds; ``None`` for a time before 1970, which a body may contain but is not valid."""
+    """A time in epoch seconds. ``None`` for a time before 1970, which a body can contain but which is not valid."""
     return at_ms / 1000 if at_ms is not None and at_ms > 0 else None
 
 
@@ -195,7 +195,7 @@ Rows = Mapping[tuple[str, str], GroupHealth]
 
 
 def watched_families(log: ReporterNotes, excludes: Callable[[str], bool]) -> Iterator[ListedFamily]:
-    """The families of what `watch` saw: the groups of the last poll, unless it is too old, and the poll's time."""
+    """The families from the last poll of `watch`: its groups, if the poll is not too old, and its time."""
     poll = watched_groups.read(log)
     rows: Rows = {}
     if poll is not None and log.log_time_ms() - poll.log_time_ms <= poll.good_for_ms:
@@ -222,9 +222,9 @@ def _states(rows: Rows) -> ListedFamily:
 
 
 def _last_poll(poll: WatchedCluster | None) -> Iterator[ListedFamily]:
-    """The time of the last poll and its duration. The duration is unknown until Kafka answers for the first time.
+    """The time and the duration of the last poll. The duration is unknown until Kafka answers for the first time.
 
-    Without a poll the families are empty.
+    If there is no poll, the families are empty.
     """
     last, seconds = telemetry.WATCH_LAST_POLL, telemetry.WATCH_POLL_SECONDS
     labels = () if poll is None else (label_value(poll.cluster),)
@@ -233,11 +233,11 @@ def _last_poll(poll: WatchedCluster | None) -> Iterator[ListedFamily]:
 
 
 Place = tuple[str, str, str, str]
-"""Cluster, consumer, topic and partition, as label values."""
+"""The label values of a cluster, a consumer, a topic and a partition."""
 
 
 class Listed(NamedTuple):
-    """The listed partitions of all groups by their labels; ``complete`` are the groups whose event lists all."""
+    """The listed partitions of all groups, by labels. ``complete`` are the groups whose event lists all partitions."""
 
     partitions: Mapping[Place, PartitionLag]
     complete: frozenset[tuple[str, str]]

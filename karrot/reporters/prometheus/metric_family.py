@@ -1,4 +1,4 @@
-"""Defines a metric family: its labels, and its samples as lines of text and as objects of the Prometheus client."""
+"""Defines a metric family with its labels and samples. Samples are lines of text, or objects of Prometheus' client."""
 
 from collections.abc import Collection, Iterable, Iterator
 from hashlib import sha256
@@ -14,7 +14,7 @@ _DIGEST = 8
 
 
 def label_value(name: str) -> str:
-    """The name as a label value. NUL becomes U+FFFD. A long name is cut and ends in ``~`` and part of its SHA-256."""
+    """The name as a label value. NUL becomes U+FFFD. A long name is cut, and ends in ``~`` and part of its SHA-256."""
     clean = name.replace("\0", "\N{REPLACEMENT CHARACTER}")
     if len(clean) <= MAX_LENGTH:
         return clean

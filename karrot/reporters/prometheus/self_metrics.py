@@ -34,7 +34,7 @@ def log_families(log: Log) -> Iterator[ListedFamily]:
 
 
 def heard_family(log: Groups, expected: Iterable[str]) -> ListedFamily:
-    """When each cluster was last heard. Burrow writes cluster names in lower case; the setting may not."""
+    """The time of each cluster's last webhook. Burrow writes cluster names in lower case, but the setting may not."""
     heard: dict[str, int] = {}
     for cluster, at_ms in log.heard().items():
         heard[label_value(cluster)] = max(at_ms, heard.get(label_value(cluster), 0))
@@ -47,9 +47,9 @@ def heard_family(log: Groups, expected: Iterable[str]) -> ListedFamily:
 
 
 def counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> Iterator[ListedFamily]:
-    """Every declared counter and histogram of the log. A counter with an undeclared name or label is not shown.
+    """Every declared counter and histogram of the log. Counters with an undeclared name or label are left out.
 
-    A counter that was never incremented is 0 if its labels are known, so Prometheus sees the first increment.
+    A counter that was never incremented is 0 if its labels are known. So Prometheus sees the first increment.
     """
     counts: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for name, labels, value in counters:
@@ -63,7 +63,7 @@ def counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> I
 
 
 def reporter_families(log: Events, states: Iterable[ReporterState]) -> Iterator[ListedFamily]:
-    """The backlog of each of these reporters, which get events by cursor."""
+    """The backlog of each of these reporters. They get events by cursor."""
     size = log.size()
     backlogs = [(state.name, *backlog(log, state, size)) for state in states]
     events, age = telemetry.REPORTER_BACKLOG_EVENTS, telemetry.REPORTER_BACKLOG_AGE
