@@ -56,12 +56,15 @@ class _Cooldowns:
     ends or a scale-out interrupts the cooldown. The guide does not say whether a scale-in waits for the cooldown of a
     scale-out. In this model, a scale-in of ECS tasks does not wait. An Auto Scaling group removes no instance while
     instances warm up (EC2 guide, "Step and simple scaling policies").
+
+    The cooldown of a scale-out begins when the scale-out has succeeded: ``activity_s`` after the decision.
     """
 
-    def __init__(self, *, scale_out_blocks_scale_in: bool = False) -> None:
+    def __init__(self, *, scale_out_blocks_scale_in: bool = False, activity_s: float = 0) -> None:
         self._out: dict[str, _ScaleOut] = {}
         self._in_until_s: float | None = None
         self._scale_out_blocks_scale_in = scale_out_blocks_scale_in
+        self._activity_s = activity_s
 
     def base(self, policy: Policy, now_s: float, tasks: int) -> int:
         """The capacity that a scale-out of the policy counts from."""
@@ -83,7 +86,7 @@ class _Cooldowns:
     def scaled_out(self, policy: Policy, now_s: float, before: int, after: int) -> None:
         """Record a scale-out, which ends the cooldown of a scale-in."""
         base = self.base(policy, now_s, before)
-        self._out[policy.name] = _ScaleOut(now_s + policy.out_cooldown_s, base, after)
+        self._out[policy.name] = _ScaleOut(now_s + self._activity_s + policy.out_cooldown_s, base, after)
         self._in_until_s = None
 
     def scaled_in(self, policy: Policy, now_s: float) -> None:
@@ -98,7 +101,8 @@ class _Cooldowns:
 class Stack:
     """Scales between ``minimum`` and ``maximum``. Call `tick` every 10 simulated seconds, or at least every minute.
 
-    ``activities`` are the changes, oldest first. ``not_scaled`` counts the reasons why policies changed nothing.
+    A scale-out takes ``activity_s``. ``activities`` are the changes, oldest first. ``not_scaled`` counts the reasons why
+    policies changed nothing.
     """
 
     def __init__(
@@ -109,11 +113,12 @@ class Stack:
         minimum: int,
         maximum: int,
         scale_out_blocks_scale_in: bool = False,
+        activity_s: float = 0,
     ) -> None:
         self.minimum, self.maximum = minimum, maximum
         self.policies: Mapping[str, Policy] = {policy.name: policy for policy in policies}
         self._watches = {alarm.name: AlarmWatch(alarm) for alarm in alarms}
-        self._cooldowns = _Cooldowns(scale_out_blocks_scale_in=scale_out_blocks_scale_in)
+        self._cooldowns = _Cooldowns(scale_out_blocks_scale_in=scale_out_blocks_scale_in, activity_s=activity_s)
         self.activities: list[Activity] = []
         self.not_scaled: Counter[NotScaled] = Counter()
 

@@ -34,8 +34,13 @@ class StackParts(NamedTuple):
     alarms: Mapping[str, Alarm]
 
 
-def stack_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = ScaleIn.ONE) -> Stack:
-    """A model of the rendered stack and AWS's own alarms. ``gaps`` and ``scale_in`` decide undocumented behaviour."""
+def stack_of(
+    asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = ScaleIn.ONE, activity_s: float = 0
+) -> Stack:
+    """A model of the rendered stack and AWS's own alarms, in which a scale-out takes ``activity_s``.
+
+    ``gaps`` and ``scale_in`` decide undocumented behaviour.
+    """
     policies, alarms = parts_of(asked, gaps=gaps, scale_in=scale_in)
     made_by_aws = [
         alarm for policy in policies.values() if isinstance(policy, TrackingPolicy) for alarm in policy.alarms()
@@ -46,6 +51,7 @@ def stack_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = Scal
         minimum=asked.least,
         maximum=asked.max_tasks,
         scale_out_blocks_scale_in=not asked.on_ecs,
+        activity_s=activity_s,
     )
 
 

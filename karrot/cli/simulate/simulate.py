@@ -206,6 +206,7 @@ def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[
     readings: dict[str, Any] = {
         "gaps": Gaps(given.pop("gaps")),
         "scale_in": ScaleIn(given.pop("scale_in")),
+        "activity_s": consumers.start_s,
     }
     cases = []
     for recipe in recipes:
