@@ -101,8 +101,8 @@ class _Cooldowns:
 class Stack:
     """Scales between ``minimum`` and ``maximum``. Call `tick` every 10 simulated seconds, or at least every minute.
 
-    A scale-out takes ``activity_s``. ``activities`` are the changes, oldest first. ``not_scaled`` counts the reasons why
-    policies changed nothing.
+    A scale-out takes ``activity_s``. ``activities`` are the changes, oldest first. ``not_scaled`` counts the reasons
+    why policies changed nothing.
     """
 
     def __init__(

@@ -33,7 +33,11 @@ def _context(asked: Scaling) -> dict[str, Any]:
         "asked": asked,
         "policies": policies,
         "alarms": alarms,
-        "descriptions": _DESCRIPTIONS | {"StatusAlarm": f"The group {group} on {cluster} is in ERR"},
+        "descriptions": {
+            **_DESCRIPTIONS,
+            "StatusAlarm": f"The group {group} on {cluster} is in ERR",
+            "NoLagAlarm": f"CloudWatch gets no lag of the group {group} on {cluster}: nothing is scaled on its lag",
+        },
         "unit": "task" if asked.on_ecs else "instance",
         "measured_in": "seconds" if asked.measure == "max_lag_seconds" else "messages",
         "needed": sorted({asked.measured, "Status"} | ({"Lag"} if asked.recipe == "from-zero" else set())),

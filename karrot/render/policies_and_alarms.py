@@ -71,7 +71,7 @@ def parts_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = Scal
         alarms += [_lag_high(asked), _lag_low(asked)]
     else:
         policies.append(_tracking_policy(asked, gaps, scale_in))
-    alarms += [_status(asked), _max_capacity(asked)]
+    alarms += [_status(asked), _no_lag(asked), _max_capacity(asked)]
     if asked.shared:
         alarms.append(_heartbeat(asked))
     return StackParts({each.name: each for each in policies}, {each.name: each for each in alarms})
@@ -240,6 +240,22 @@ def _status(asked: Scaling) -> Alarm:
         Status.ERR.value,
         evaluation_periods=5,
         datapoints_to_alarm=5,
+    )
+
+
+def _no_lag(asked: Scaling) -> Alarm:
+    """The alarm for a group without lag in CloudWatch. It triggers no policy. No lag is below 0, only silence breaches.
+
+    The heartbeat belongs to the whole Kafka cluster. It does not show a wrong name, or a group that is not published.
+    """
+    return Alarm(
+        "NoLagAlarm",
+        _query(_measured(asked)),
+        Comparison.BELOW,
+        0,
+        evaluation_periods=15,
+        datapoints_to_alarm=15,
+        treatment=Treatment.BREACHING,
     )
 
 

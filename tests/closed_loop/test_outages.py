@@ -161,6 +161,16 @@ def restart_burrow(loop: ClosedLoop, recipe: Recipe) -> None:
     loop.burrow = RestartedBurrow(CLUSTER, GROUP, loop.topic, start_ms=loop.clock.wall, every_s=recipe.reports_every_s)
 
 
+@pytest.mark.parametrize("settings", [{"metrics": "MaxLag"}, {"exclude": GROUP}], ids=["metrics", "exclude"])
+def test_a_group_that_is_not_published_raises_an_alarm_while_the_heartbeat_is_well(
+    settings: dict[str, str], aws: LoopCloudWatch
+) -> None:
+    loop = ClosedLoop(ECS["tracking-backlog"], aws, rate=40, settings=settings).run(20)
+    assert loop.state("NoLagAlarm") is AlarmState.ALARM
+    assert loop.state("HeartbeatAlarm") is AlarmState.OK
+    assert loop.changes() == []
+
+
 @pytest.mark.parametrize("recipe", _OF_ECS, ids=str)
 def test_verdicts_of_a_just_started_burrow_scale_nothing_with_min_complete(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, tasks=2, rate=40, settings={"min_complete": "0.5"}).run(2)

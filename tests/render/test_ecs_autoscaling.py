@@ -123,6 +123,7 @@ def test_high_resolution_is_evaluated_every_ten_seconds_and_names_the_setting_of
     assert {name: alarm["Period"] for name, alarm in fast.items() if name != "LagHighAlarm"} == {
         "LagLowAlarm": 60,
         "StatusAlarm": 60,
+        "NoLagAlarm": 60,
         "MaxCapacityAlarm": 60,
         "HeartbeatAlarm": 60,
     }
@@ -132,11 +133,11 @@ def test_high_resolution_is_evaluated_every_ten_seconds_and_names_the_setting_of
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_no_scaling_alarm_treats_missing_data_as_a_value(name: str) -> None:
-    others = {"HeartbeatAlarm": "breaching", "LagLowAlarm": "notBreaching"}
+    others = {"HeartbeatAlarm": "breaching", "NoLagAlarm": "breaching", "LagLowAlarm": "notBreaching"}
     for key, alarm in alarms(name).items():
         assert alarm["TreatMissingData"] == others.get(key, "missing")
         scales = [action for action in alarm.get("AlarmActions", []) if action != TOPIC]
-        assert bool(scales) == (key not in ("HeartbeatAlarm", "MaxCapacityAlarm", "StatusAlarm"))
+        assert bool(scales) == (key not in ("HeartbeatAlarm", "MaxCapacityAlarm", "NoLagAlarm", "StatusAlarm"))
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -58,10 +58,10 @@ def test_a_recipe_is_printed_as_cloudformation_by_default() -> None:
     assert (printed.exit_code, printed.stderr) == (0, "")
     assert list(yaml.safe_load(printed.stdout)["Resources"]) == [
         *("ScalableTarget", "LagHighPolicy", "LagHighAlarm", "LagLowPolicy", "LagLowAlarm"),
-        *("StatusAlarm", "MaxCapacityAlarm"),
+        *("StatusAlarm", "NoLagAlarm", "MaxCapacityAlarm"),
     ]
     printed = render("ecs-autoscaling", *options, "--format", "terraform")
-    assert len(parse_terraform(printed.stdout)["resource"]) == 7
+    assert len(parse_terraform(printed.stdout)["resource"]) == 8
 
 
 def test_a_recipe_for_instances_needs_only_their_auto_scaling_group() -> None:
