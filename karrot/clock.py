@@ -59,7 +59,7 @@ class Anchor(NamedTuple):
 class LogTime:
     """The event log's own clock. If somebody sets the system clock, the ages of the events stay correct.
 
-    Within one boot, it advances with the boot clock. Between boots, it advances with the wall clock, or stands still.
+    Within a boot, it advances with the boot clock. Between boots, it advances with the wall clock. It never goes back.
     """
 
     def __init__(self, clock: Clock, anchor: Anchor | None) -> None:

@@ -100,7 +100,7 @@ class Feed(ABC):
 
 @dataclass(slots=True)
 class PushFeed(Feed):
-    """Hands over the events as they arrive. The cursor moves after each handled batch; a failed batch is repeated."""
+    """Hands over the events as they arrive. The cursor moves after each handled batch. A failed batch is repeated."""
 
     reporter: PushReporter
 

@@ -1,7 +1,7 @@
 """Finds another installed distribution that may have overwritten files of Karrot.
 
-On the package index, `karrot` is another project. Karrot's own distribution had that name before version 2.0; now it is
-`karrot-burrow`. Both contain a package `karrot`, so pip lets one overwrite and remove files of the other.
+On the package index, `karrot` is another project. Before version 2.0, Karrot's own distribution had this name. Now it
+is `karrot-burrow`. Both contain a package `karrot`, so pip lets one overwrite and remove files of the other.
 """
 
 import re
@@ -14,7 +14,7 @@ NAME: Final = "karrot-burrow"
 _FORMER: Final = "karrot"
 _REPORTERS: Final = "karrot.reporters"
 _PACKAGE: Final = Path(__file__).parent
-"""The directory is not resolved from the file: an installer may have made each file a link into its cache."""
+"""The directory of this file, without following links: an installer may make each file a link into its cache."""
 
 
 class Intruder(NamedTuple):
@@ -23,7 +23,7 @@ class Intruder(NamedTuple):
     version: str
     directory: Path
     is_ours: bool
-    """It is an older Karrot, not the other project. All files are then Karrot's, though of two versions."""
+    """True for an older Karrot, false for the other project. If true, all files are Karrot's, but of two versions."""
 
     def __str__(self) -> str:
         what = "an older Karrot" if self.is_ours else "another project"
@@ -56,7 +56,7 @@ def _sharing(found: Distribution, package: Path) -> Intruder | None:
 
 
 def entry_point(group: str, name: str) -> EntryPoint:
-    """Find the entry point of this name. Karrot's own wins over that of an older Karrot.
+    """Find the entry point of this name. Karrot's own entry point wins over that of an older Karrot.
 
     Raises `LookupError` if there is none, or more than one.
     """

@@ -1,4 +1,4 @@
-"""Encodes one event as one line of JSON and decodes it. The archive stores these lines; the pipeline reads them.
+"""Encodes one event as one line of JSON and decodes it. The archive stores these lines, and the pipeline reads them.
 
 ```
 {"v":1,"event_id":"9f…-1","log_id":"9f…","seq":1,"received_at_ms":1795272998676, … ,"body":"…"}
@@ -60,7 +60,7 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
     ``bad_partitions`` counts the listed partitions that are WARN, STOP, STALL or REWIND. ``max_partition`` is the
     partition with the largest lag, whether ``partitions`` lists it or not. ``lag_seconds_topic`` and
     ``lag_seconds_partition`` name the partition with the largest lag in seconds. ``lag_seconds_kind`` says how
-    precisely it is known. Lines of versions before 2.0.0 do not have these three keys. A deleted group has no lag.
+    precisely that lag is known. Lines from before version 2.0.0 lack these three keys. A deleted group has no lag.
     """
 
     v: Literal[1] = VERSION

@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Missing(NamedTuple):
-    """A group that Burrow no longer lists: the time since then (boot clock), and of its last verdict (log time)."""
+    """A group that Burrow no longer lists: since when (boot clock), and the time of its last verdict (log time)."""
 
     heard_ms: int
     since_ms: int
@@ -104,7 +104,7 @@ class Resync:
         return failed
 
     def _ask(self, stop: threading.Event, cluster: str, consumer: str) -> str | None:
-        """Read one group. Does nothing if the pass ends or Burrow stopped answering. Returns an error worth a retry."""
+        """Read one group, if the pass goes on and Burrow still answers. Return an error that a retry may fix."""
         if self._unanswered >= _GIVES_UP_AFTER or stop.wait(_AT_ONCE / _PER_SECOND):
             return None
         asked_ms = self._clock.boot_ms()
@@ -123,7 +123,7 @@ class Resync:
         return None
 
     def _log_deleted(self, cluster: str, listed: set[str]) -> None:
-        """Store a deletion of each group that two lists, a minute apart, miss, without an event in between."""
+        """Store a deletion of each group that is in neither of two lists, a minute apart, and had no event since."""
         now_ms = self._clock.boot_ms()
         live = takewhile(lambda each: each.key.cluster == cluster, groups(self._log, after=GroupKey(cluster, "")))
         here = {state.key: state.log_time_ms for state in live if state.key.consumer not in listed}

@@ -35,7 +35,7 @@ class Signals(NamedTuple):
     lag_seconds_partition: TopicPartition | None = None
 
     def with_age(self, age: LagAge | None) -> "Signals":
-        """These signals, with the lag in seconds from the log-end history. It is better than the event's own value.
+        """These signals with the lag in seconds from the log-end history, which is better than the event's own value.
 
         If ``age`` is ``None``, the signals stay as they are.
         """
@@ -163,7 +163,7 @@ def _time_of(offset: int, heads: list[LogEnd]) -> float:
 
 
 def _age(age_ms: float) -> float | None:
-    """The age in seconds. Clocks can differ, so an age slightly below zero is 0. An age below -1 refresh is unknown."""
+    """The age in seconds. Clocks differ, so up to a refresh below zero it is 0. Further below, it is unknown."""
     seconds = age_ms / 1000
     return _within(max(0.0, seconds) if seconds > -_REFRESH_SECONDS else seconds, _MAX_SECONDS)
 

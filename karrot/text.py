@@ -67,7 +67,7 @@ def counted(number: float, one: str, several: str = "") -> str:
 
 
 def counted_plain(number: float, one: str, several: str = "") -> str:
-    """``1 group``, ``1234 groups``: like `counted`, but without separators. For lines next to such a table."""
+    """``1 group``, ``1234 groups``: like `counted`, but without separators, as in the table next to the text."""
     return f"{number:.0f} {plural(number, one, several)}"
 
 

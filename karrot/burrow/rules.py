@@ -272,7 +272,7 @@ def _filled_share(filled: int, slots: int) -> float:
 
 @lru_cache
 def _float32(number: float) -> float:
-    """The nearest 32-bit float. For a quotient of small integers, it is exact to round to 64 bits before."""
+    """The nearest 32-bit float. For a quotient of small integers, rounding to 64 bits before changes nothing."""
     value: float = struct.unpack("f", struct.pack("f", number))[0]
     return value
 

@@ -29,7 +29,7 @@ class _Group:
 
 
 class Storage:
-    """The windows and broker histories of one cluster. Only one thread may use it at a time."""
+    """The windows and broker histories of one cluster. Only one thread may use them at a time."""
 
     def __init__(
         self, *, intervals: int = DEFAULT_INTERVALS, min_distance: float = 0, expire_group: int = DEFAULT_EXPIRE_GROUP

@@ -142,7 +142,7 @@ def incident_after(incident: IncidentState, event: LagEvent) -> IncidentState:
     """The group's incident after ``event``, which is the group's newest event.
 
     A verdict without an id (from Burrow's REST API or from Kafka) belongs to the open incident. If a group became
-    silent during an incident and the same id comes again, it is the same incident and is not counted again.
+    silent during an incident and the incident's id comes again, the incident is not counted again.
     """
     match event.kind:
         case Kind.OBSERVATION | Kind.DELETED:

@@ -12,8 +12,8 @@ _SLICE_S = 0.01
 
 _MOST = 3072
 _FIRST_GUESS = (0.01, 40.0)
-"""At the start, the queue assumes that 40 turns took 0.01 s. An assumed time that is too short does less harm than one
-that is too long, because the queue can still refuse a request later."""
+"""At the start, the queue assumes that it served 40 requests in 0.01 s. A time that is too short does less harm than
+one that is too long, because the queue can still refuse a request later."""
 
 _REMEMBERED = 1000
 

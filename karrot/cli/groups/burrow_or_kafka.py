@@ -79,7 +79,7 @@ def _listed(names: Sequence[str]) -> str:
 def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_partitions: bool) -> GroupAnswers:
     """Ask Burrow for the verdicts on these groups, or on all groups. A few requests run at the same time.
 
-    A group that disappears before its request is left out, unless the user gave its name.
+    A group that disappears before its request is left out. If the user gave its name, an error is shown instead.
     """
     from karrot.burrow.client import BurrowError, NotFound
 

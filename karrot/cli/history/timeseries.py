@@ -34,7 +34,7 @@ def _metrics(_context: click.Context, _option: click.Parameter, given: tuple[str
     multiple=True,
     callback=_metrics,
     metavar="NAME[,...]",
-    help="Names of metrics; docs/history.md lists them. Repeatable.  [default: lag]",
+    help="Names of metrics, listed in docs/history.md. Repeatable.  [default: lag]",
 )
 @click.option(
     "--granularity",

@@ -14,7 +14,7 @@ from karrot.known_problems import DOCS_URL
     "changed",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Change a threshold; docs/alerts.md lists them. Repeatable.",
+    help="Change a threshold listed in docs/alerts.md. Repeatable.",
 )
 @click.option(
     "--external-url",

@@ -61,8 +61,8 @@ class SegmentBuffer:
     """Segments that are not stored yet, oldest first. The last one may still grow. Only one thread may use them.
 
     The lines of a segment have at most ``most_bytes`` before compression, except a single longer line. A segment
-    belongs to the hour of its first event, and ends before the first event of a later hour. An event that is late, or
-    that follows a clock that went back, stays in the current segment. ``compressor`` creates each segment's compressor.
+    belongs to the hour of its first event, and ends before the first event of a later hour. Events of earlier hours,
+    after a delay or if the clock went back, stay in the current segment. ``compressor`` creates a segment's compressor.
     """
 
     def __init__(self, most_bytes: int, compressor: Callable[[], Compressor] = _compressor) -> None:

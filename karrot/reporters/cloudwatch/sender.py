@@ -46,9 +46,9 @@ class Flush:
     """The progress of one send. It delivers, refuses or keeps each datum of its batches.
 
     ``call`` makes one request, and returns ``None`` if all data arrived. CloudWatch accepts all data of a call or none.
-    A datum is refused only if CloudWatch rejected it in a call with this datum alone, or named it in a call where it
-    named all data. So an answer with other numbers costs calls, but never a good datum. Without names, halving finds
-    one bad datum among 1,000 with at most 20 calls: two for each halving. With names, two calls are enough.
+    A datum is refused only if CloudWatch rejected it in a call with this datum alone, or named every datum of the call.
+    So an answer with wrong positions costs calls, but never a good datum. Without names, halving finds one bad datum
+    among 1,000 with at most 20 calls: two for each halving. With names, two calls are enough.
     """
 
     call: Callable[[list[Datum]], Verdict | None]

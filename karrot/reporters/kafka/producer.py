@@ -23,7 +23,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
         "client.id": "karrot",
         "compression.type": "lz4",
         "linger.ms": 5,
-        # The default of Java producers. So messages with the same key go to the same partition as theirs.
+        # Java producers have this default. So a key goes to the same partition as with a Java producer.
         "partitioner": "murmur2_random",
     }
 )

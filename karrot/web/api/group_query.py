@@ -20,7 +20,7 @@ _LONGEST_NAME = 256
 
 
 class GroupFilter(NamedTuple):
-    """``None`` admits everything. ``text`` must be a part of the group's or cluster's name, in any case."""
+    """``None`` admits everything. ``text`` is a part of the group's or cluster's name, in upper or lower case."""
 
     cluster: str | None = None
     status: str | None = None

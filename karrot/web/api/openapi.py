@@ -99,7 +99,7 @@ def _api() -> Node:
     filters = [
         _query("cluster", _TEXT, "Only this cluster"),
         _query("status", {"type": "string", "enum": [*STATUSES, ""]}, "Only this status"),
-        _query("q", _TEXT, "Only groups whose name or cluster contains this text, in any case"),
+        _query("q", _TEXT, "Only groups whose name or cluster contains this text, in upper or lower case"),
     ]
     pages = [_limit(GROUPS_LIMIT, "Groups per page"), _query("after", _TEXT, "The `next` of the previous page")]
     return {

@@ -77,7 +77,7 @@ def progress(context: WebContext) -> list[ReporterProgress]:
 
 
 def last_event(context: WebContext, name: str) -> StoredEvent | None:
-    """The newest event that a reporter has handled. Without a saved state it is scraped, so it has handled all."""
+    """The newest event that a reporter has handled. For a scraped reporter, which has no state, the newest event."""
     state = next((state for state in context.log.reporters() if state.name == name), None)
     if state is None:
         return context.log.event(context.log.size().last_seq)

@@ -86,7 +86,7 @@ def _slow(summary: EventSummary, number: int) -> Cause:
     if uneven := _uneven(summary):
         return Cause(
             f"{uneven} on one partition",
-            f"{uneven} of the lag is on one partition; its consumer is {doing}.",
+            f"{uneven} of the lag is on one partition. Its consumer is {doing}.",
             "The topic has a hot key, or one consumer is slower than the others. More consumers would not help.",
             RUNBOOKS["one partition"],
         )

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 _BURST_S = 0.0001
 _REST_S = 0.001
-"""Pages that load raise the 99th percentile of posts. In a measurement with two workers on two processors, it rose by a
+"""Loading pages raises the 99th percentile of the latency of posts. With two workers on two processors, it rose by a
 tenth with these values. With bursts of 0.3 ms it rose by a quarter, and without rests it more than doubled."""
 
 

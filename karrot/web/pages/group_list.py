@@ -85,7 +85,7 @@ class Overview:
 class Times(NamedTuple):
     """The times of a group in seconds. ``age`` is the time since the group's newest event.
 
-    A group expires after a silence. After half of it, the group is ``old``: the page shows its state at the last event.
+    ``old`` says that half of the silence until expiry has passed. Then the other times are as of the newest event.
     """
 
     age: float

@@ -74,7 +74,7 @@ class Ranking:
         return (rank.state for rank in self._ranks.values())
 
     def update(self, changes: Mapping[GroupKey, GroupState | None]) -> None:
-        """Replace the changed groups; ``None`` removes a group."""
+        """Replace the changed groups. ``None`` removes a group."""
         left = [self._leave(rank) for key in changes if (rank := self._ranks.pop(key, None))]
         come = [self._enter(_Rank.of(state)) for state in changes.values() if state]
         if _MANY * (len(left) + len(come)) > len(self._ranks):
@@ -113,7 +113,7 @@ class Ranking:
 
 
 class LiveGroups:
-    """The live groups of a log. A page that needs them updates them, at most every two seconds.
+    """The live groups of a log. They are updated when a page needs them, at most every two seconds.
 
     The first read takes all groups. Later reads take only the changed groups. One thread reads and the others wait for
     the result, so many readers cost hardly more than one reader.

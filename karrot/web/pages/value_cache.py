@@ -11,7 +11,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 _SHARE = 200
-"""A throttled value is kept for 200 times as long as it took to make, with its sleeps. So fewer than one event in a
+"""A throttled value is kept for 200 times as long as it took to make, sleeps included. So fewer than one event in a
 hundred arrives while a value is made, and the 99th percentile of the events' latency does not change."""
 
 _LONGEST_MS = 2000
