@@ -5,9 +5,8 @@
 ```
 
 Every line has every key, in the order of the fields below. An unknown value is ``null``. The service shows the same
-numbers, because the same code computes them, so readers need not compute them. ``body`` is the received text, byte for
-byte.
-the text that was received, byte for byte.
+numbers, because the same code computes them. So readers need not compute the numbers again. ``body`` is the received
+text, byte for byte.
 """
 
 from collections.abc import Mapping

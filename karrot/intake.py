@@ -56,7 +56,7 @@ class Intake:
     def refuse(self, code: str, detail: str, body: bytes = b"") -> None:
         """Count a refusal. If there is a body, keep its first bytes. Never blocks and never raises."""
         self._log.count(telemetry.EVENTS_REJECTED.name, code=code)
-        if not body:  # refused by its headers: an empty reject would show nothing and displace one that has a body
+        if not body:  # refused by its headers: an empty reject would only displace a reject with a body
             return
         self._log.reject(
             Reject(

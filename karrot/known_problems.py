@@ -149,7 +149,7 @@ CODES: dict[str, Code] = {
     "internal_error": Code(
         500,
         "Karrot failed",
-        "Look for the traceback in Karrot's log and report it with the request. For the body of an event, see "
+        "Find the traceback in Karrot's log. Report the traceback and the request. For the body of an event, see "
         "/api/v1/rejects.",
     ),
     "overloaded": Code(

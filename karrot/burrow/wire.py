@@ -1,8 +1,8 @@
 """Defines the JSON objects that Burrow v1.0.0 to v1.9.5 sends, field by field, and decodes bodies into these objects.
 
 Sources: ``core/protocol/evaluator.go``, ``core/protocol/storage.go``, ``core/internal/notifier/helpers.go`` and
-``core/internal/httpserver/structs.go``. The fields have the order in which Burrow writes them. Unknown keys are
-A field with a default may be missing, because older releases do not send it. ``None`` means that a field is ``null`` or
+``core/internal/httpserver/structs.go``. The fields are in the order in which Burrow writes them. Unknown keys are
+ignored. Fields with a default may be missing, because older releases do not send them. ``None`` means ``null`` or
 missing.
 """
 

@@ -239,7 +239,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             self.pending.hold(conn, head, answer, answer.pending, since=since)
 
     def _finish(self, conn: Connection, answer: WsgiAnswer) -> None:
-        """Queue a final answer, from a thread or from the loop. The loop sends it in its next turn."""
+        """Queue a final answer, from a thread or from the loop. The loop sends the answer in its next turn."""
         self.served.append((conn, answer))
         self._wake()
 

@@ -115,7 +115,7 @@ class PendingAnswers:
         while self._done:
             conn = self._done.popleft()
             event = self._events.pop(conn, None)
-            if event is None:  # its time was over and it was refused
+            if event is None:  # the event was refused because its time was over
                 continue
             try:
                 event.pending.wait()

@@ -1,4 +1,4 @@
-"""Finds out when an arriving request is complete. It parses only what this needs, and does no I/O.
+"""Finds out when an arriving request is complete. It parses only what is needed, and does no I/O.
 
 The result decides only when the server hands over a request. gunicorn parses the same bytes again and validates them.
 """

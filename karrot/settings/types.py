@@ -254,7 +254,7 @@ def _text_if(is_allowed: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def _read_secret(text: str) -> Secret:
-    text.encode()  # bytes that are not UTF-8 arrive as surrogates from the environment; no header could match them
+    text.encode()  # surrogates stand for bytes that are not UTF-8, and no header could match them
     return Secret(text)
 
 

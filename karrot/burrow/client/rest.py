@@ -207,6 +207,6 @@ def _refusal(answer: Answer) -> BurrowError:
     if message is None:
         return Unreadable(answer.url, f"HTTP {answer.status}, which is not an answer of Burrow: {said}")
     if message == _UNKNOWN_CALL:
-        return UnknownCall(answer.url, f"Burrow has no such call ({said}): it is too old, or the URL is not its root")
+        return UnknownCall(answer.url, f"no such call ({said}): Burrow is too old, or the URL is not its root")
     kind = NotFound if answer.status == _NOT_FOUND else BurrowError
     return kind(answer.url, f"HTTP {answer.status}, Burrow says {said}")

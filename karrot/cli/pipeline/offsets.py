@@ -170,7 +170,7 @@ class _Kafka(_Work):
 
 @dataclass(frozen=True)
 class _Files(_Work):
-    """Reads records from Parquet files. The log end offsets come from optional Parquet files of their own."""
+    """Reads records from Parquet files. The log end offsets come from other, optional Parquet files."""
 
     directory: str
     ends: str | None

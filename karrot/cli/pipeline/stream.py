@@ -106,7 +106,7 @@ def _fanout(
     stop: threading.Event,
     lost: list["Published"],
 ) -> "Fanout":
-    """Build the job that publishes to CloudWatch. It appends each batch that lost values to ``lost``."""
+    """Build the job that publishes to CloudWatch. The job appends each batch that lost values to ``lost``."""
     from karrot.clock import SystemClock
     from karrot.pipeline.publish.cloudwatch_reporter_on_driver import Publisher
     from karrot.pipeline.publish.cloudwatch_stream import Fanout, notes_beside
@@ -131,7 +131,7 @@ def _destinations(text: str) -> tuple[str, ...]:
 
 
 def _options(config: Path | None) -> "Options":
-    """The settings of the cloudwatch reporter. Raises SettingsError. Raises Refused if the service has it on."""
+    """The settings of the cloudwatch reporter. Raises SettingsError. Raises Refused if the service sends too."""
     from karrot import logs
     from karrot.reporters.cloudwatch.options import Options
     from karrot.settings.loading import load
