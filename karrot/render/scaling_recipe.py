@@ -47,6 +47,7 @@ class Scaling:
     scale_out_cooldown: int | None = None
     scale_in_cooldown: int | None = None
     high_resolution: bool = False
+    container_insights: bool = False
     namespace: str = "Karrot"
     sns_topic_arn: str | None = None
     shared: bool = True
@@ -77,6 +78,14 @@ class Scaling:
         return "ScalableLag" if self.least else "Lag"
 
     @property
+    def counts_samples(self) -> bool:
+        """Whether running tasks are counted by the samples of their CPU utilization.
+
+        Without a task there is no sample, so the last count would go on. Only the recipe from zero needs the zero.
+        """
+        return self.on_ecs and not self.container_insights and self.recipe != "from-zero"
+
+    @property
     def on_ecs(self) -> bool:
         """True if the recipe scales tasks of an ECS service, false if it scales instances of an Auto Scaling group."""
         return self.target == "ecs"
@@ -97,6 +106,8 @@ def _problems(asked: Scaling) -> Iterator[str]:
         yield from validation.asg_name(asked.asg_name)
         if asked.ecs_cluster is not None or asked.service is not None:
             yield "--ecs-cluster and --service go with --target ecs"
+        if asked.container_insights:
+            yield "--container-insights goes with --target ecs"
         if asked.scale_in_cooldown is not None:
             yield "--scale-in-cooldown goes with --target ecs: an Auto Scaling group has the warm-up of its instances"
     yield from _problems_of_measure(asked)

@@ -58,6 +58,12 @@ scaling_options = option_set(
     click.option("--scale-in-cooldown", type=int, help="Seconds to wait after a scale-in.", show_default="300"),
     click.option("--high-resolution", is_flag=True, help="With --recipe step: alarms with a period of 10 seconds."),
     click.option(
+        "--container-insights",
+        is_flag=True,
+        help="With --target ecs: count the tasks by RunningTaskCount of Container Insights, not by samples of the CPU "
+        "utilization.",
+    ),
+    click.option(
         "--namespace",
         default="Karrot",
         show_default=True,

@@ -38,5 +38,5 @@ RECIPES = {
     f"{target}-{measure}": make_scaling(**settings, **where)
     for target, where in (("ecs", {}), ("asg", _GROUP))
     for measure, settings in _MEASURES.items()
-}
+} | {"ecs-insights-backlog": make_scaling(**_MEASURES["tracking-backlog"], container_insights=True)}
 """Every recipe and measure on each target, by name."""
