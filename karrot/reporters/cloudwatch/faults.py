@@ -50,7 +50,7 @@ as the message."""
 _SECRETS = (
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"), "***"),  # the id of an access key
     (re.compile(r"(?<![-A-Za-z0-9+/=])[A-Za-z0-9+/=]{40,}"), "***"),  # a secret key or a session token; no ARN
-    (re.compile(r"//[^/@\s]+@"), "//***@"),  # a password in an address
+    (re.compile(r"//\S*@"), "//***@"),  # a password in an address
 )
 
 
@@ -173,6 +173,10 @@ def _of_botocore(error: "BotoCoreError") -> Verdict:
     text = without_secrets(str(error))
     if isinstance(error, boto.CredentialRetrievalError) and error.kwargs.get("provider") == "custom-process":
         text = "the credential_process of the AWS configuration failed"  # do not show its output: it may be a secret
+    if isinstance(error, boto.HTTPClientError) and "Invalid header value" in str(error):
+        return Fault(FaultKind.CREDENTIALS, "An AWS key or token has a line break or another wrong character")
+    if isinstance(error, boto.HTTPClientError) and "Failed to parse" in str(error):
+        text = "the address of the proxy is not a URL"  # do not show what urllib3 read: it may be half of the password
     for kinds, kind in (
         ((boto.HTTPClientError, boto.ConnectionError), FaultKind.UNAVAILABLE),
         ((boto.BaseEndpointResolverError, boto.EndpointProviderError), FaultKind.REGION),

@@ -231,6 +231,27 @@ def test_a_proxy_that_is_down_is_unavailability(monkeypatch: pytest.MonkeyPatch)
     assert is_unavailable(error, boto.ProxyConnectionError)
 
 
+@pytest.mark.usefixtures("environ")
+@pytest.mark.parametrize("password", ["hun/ter", "hun#ter", "hun?ter", "hun@ter/2"])
+def test_a_password_of_a_proxy_is_never_shown_whatever_its_characters(
+    password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://me:{password}@127.0.0.1:1")
+    verdict = classify(raised_by(lambda: put_once("http://monitoring.invalid")))
+    assert isinstance(verdict, Fault)
+    assert verdict.kind is K.UNAVAILABLE
+    assert "hun" not in verdict.text
+    assert "ter" not in verdict.text.partition(": ")[2]
+
+
+@pytest.mark.usefixtures("environ")
+def test_a_key_with_a_line_break_is_a_fault_of_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE\n")
+    assert classify(raised_by(lambda: put_once("http://127.0.0.1:1"))) == Fault(
+        K.CREDENTIALS, "An AWS key or token has a line break or another wrong character"
+    )
+
+
 # --- credentials, Region and endpoint: the configuration, boto3's error and its kind ---
 
 WEB_IDENTITY = {"AWS_ROLE_ARN": ROLE, "AWS_WEB_IDENTITY_TOKEN_FILE": "{tmp}/token"}
@@ -344,6 +365,7 @@ def test_an_unexpected_error_is_named_by_its_type() -> None:
         ("key AKIAIOSFODNN7EXAMPLE is unknown", "key *** is unknown"),
         ("secret wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY here", "secret *** here"),
         ("http://me:hunter2@proxy:3128 is down", "http://***@proxy:3128 is down"),
+        ("http://me:hun@ter/2@proxy:3128 is down", "http://***@proxy:3128 is down"),
         ("does not match\nThe Canonical String was x-amz-security-token:IQoJ", "does not match"),
         (
             "User: arn:aws:sts::123456789012:assumed-role/karrotTaskRole/0123456789abcdef0123456789abcdef is not",
