@@ -244,14 +244,6 @@ def test_a_password_of_a_proxy_is_never_shown_whatever_its_characters(
     assert "ter" not in verdict.text.partition(": ")[2]
 
 
-@pytest.mark.usefixtures("environ")
-def test_a_key_with_a_line_break_is_a_fault_of_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE\n")
-    assert classify(raised_by(lambda: put_once("http://127.0.0.1:1"))) == Fault(
-        K.CREDENTIALS, "An AWS key or token has a line break or another wrong character"
-    )
-
-
 # --- credentials, Region and endpoint: the configuration, boto3's error and its kind ---
 
 WEB_IDENTITY = {"AWS_ROLE_ARN": ROLE, "AWS_WEB_IDENTITY_TOKEN_FILE": "{tmp}/token"}
@@ -261,6 +253,12 @@ Row = tuple[Mapping[str, str], Mapping[str, str], type[Exception], FaultKind]
 CONFIGURED: dict[str, Row] = {
     "none": (HERE, {}, boto.NoCredentialsError, K.CREDENTIALS),
     "half": (HERE | {"AWS_ACCESS_KEY_ID": "AKIDTEST"}, {}, boto.PartialCredentialsError, K.CREDENTIALS),
+    "a line break in the key": (
+        HERE | KEYS | {"AWS_ACCESS_KEY_ID": "AKIDTEST\n"},
+        {},
+        boto.HTTPClientError,
+        K.CREDENTIALS,
+    ),
     "no such profile": (HERE | {"AWS_PROFILE": "gone"}, {}, boto.ProfileNotFound, K.CREDENTIALS),
     "no token file": (HERE | WEB_IDENTITY, {}, FileNotFoundError, K.CREDENTIALS),
     "empty token file": (HERE | WEB_IDENTITY, {"token": ""}, boto.ParamValidationError, K.CREDENTIALS),
