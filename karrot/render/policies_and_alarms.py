@@ -241,14 +241,18 @@ def _lag_low(asked: Scaling) -> Alarm:
 
 
 def _status(asked: Scaling) -> Alarm:
-    """The alarm for a group in ERR. It triggers no policy: more tasks do not help a partition that is stuck."""
+    """The alarm for a group in ERR. It triggers no policy: more tasks do not help a partition that is stuck.
+
+    From zero, a group is in ERR while it sleeps with unread messages, so the alarm waits until a task has started.
+    """
+    minutes = 5 if asked.least else 15
     return Alarm(
         "StatusAlarm",
         _query(_lag(asked, "Status")),
         Comparison.AT_LEAST,
         Status.ERR.value,
-        evaluation_periods=5,
-        datapoints_to_alarm=5,
+        evaluation_periods=minutes,
+        datapoints_to_alarm=minutes,
     )
 
 

@@ -174,6 +174,8 @@ class LoopState(NamedTuple):
 class ClosedLoop:
     """A closed loop: `feed` messages and let time `run`; ``history`` has a state for every 10 seconds.
 
+    ``fired`` has the alarms that were in the state ALARM.
+
     ``rate`` is the write rate before the start in messages per second, and ``tasks`` the running tasks. ``template``
     replaces the rendered recipe. ``tells_zero`` is whether AWS publishes a count of zero running tasks.
     """
@@ -204,6 +206,7 @@ class ClosedLoop:
         self._taken = 0
         self._told_by_aws = _AwsMetrics(self.stack.metrics, tells_zero=tells_zero)
         self.history: list[LoopState] = []
+        self.fired: set[str] = set()
 
     @property
     def now_s(self) -> float:
@@ -225,6 +228,10 @@ class ClosedLoop:
     def stick(self, partition: int) -> None:
         """Read no further message of this partition."""
         self._group.stuck.add(partition)
+
+    def kill_consumers(self) -> None:
+        """Let the tasks run on without reading or committing."""
+        self._group.is_dead = True
 
     def run(self, minutes: float) -> "ClosedLoop":
         """Let time pass; the number of tasks never leaves its limits."""
@@ -272,6 +279,7 @@ class ClosedLoop:
         assert self.stack.minimum <= desired <= self.stack.maximum
         self.fleet.scale(desired, self.now_s)
         self.history.append(LoopState(self.now_s, desired, self.fleet.running, self.lag))
+        self.fired |= {name for name, state in alarm_states(self.stack).items() if state is AlarmState.ALARM}
 
     def _take_what_was_published(self) -> None:
         published = self.aws.fake.accepted[self._taken :]

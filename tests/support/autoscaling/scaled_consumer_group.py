@@ -42,6 +42,7 @@ class ScaledGroup(ConsumerGroup):
     """A group that reads at the capacity of its running tasks and commits every 5 seconds while a task runs.
 
     It reads no message of the partitions in ``stuck``, and commits the same offset of these partitions again and again.
+    If it ``is_dead``, its tasks run, but read and commit nothing.
     Before time 0, in the history that Burrow reads at its start, the group has read all messages.
     """
 
@@ -52,6 +53,7 @@ class ScaledGroup(ConsumerGroup):
         self._positions = topic.ends(0)
         self._read_until = 0.0
         self.stuck: set[int] = set()
+        self.is_dead = False
 
     def next_step(self, at: float) -> float:
         return at + _COMMIT_EVERY_S
@@ -60,6 +62,8 @@ class ScaledGroup(ConsumerGroup):
         ends = self._topic.ends(at)
         if at <= 0:
             return self._commits(ends)
+        if self.is_dead:
+            return []
         share = self._fleet.consumable(self._read_until, at) / PARTITIONS
         self._read_until = at
         self._positions = [
