@@ -155,6 +155,13 @@ def test_the_output_names_the_metrics_that_must_be_enabled(name: str) -> None:
         assert told == {metric for metric in ("Lag", "ScalableLag", "LagSeconds", "Status") if f'"{metric}"' in text}
 
 
+def test_the_head_warns_of_a_cluster_name_that_burrow_never_writes() -> None:
+    for output in ("cloudformation", "terraform"):
+        warned = autoscaling(make_scaling(recipe="step", max_lag=1, burrow_cluster="Prod-EU"), output)
+        assert '# Burrow writes the names of clusters in lower case, so it never reports on "Prod-EU".' in warned
+        assert "lower case" not in autoscaling(make_scaling(recipe="step", max_lag=1), output)
+
+
 def test_a_topic_is_notified_of_a_silent_monitor_and_of_the_maximum_of_tasks() -> None:
     for key in ("HeartbeatAlarm", "MaxCapacityAlarm"):
         alarm = alarms("ecs-step-seconds")[key]
