@@ -59,7 +59,7 @@ def _problems(asked: EcsService) -> Iterator[str]:
     yield from validation.ecs_name("--ecs-cluster", asked.ecs_cluster)
     yield from validation.matching("--image", asked.image, _IMAGE, "the image of a container")
     allowed = "as Burrow reports it: lower-case letters, digits, hyphens and underscores"
-    yield from validation.matching("--burrow-cluster", asked.burrow_cluster, r"[a-z0-9_-]{1,255}", allowed)
+    yield from validation.matching("--burrow-cluster", asked.burrow_cluster, r"[a-z0-9_-]{1,248}", allowed)
     yield from validation.of_kind(types.namespace, "--namespace", asked.namespace)
     yield from validation.matching("--dns-namespace", asked.dns_namespace, r"[a-z0-9-]+(\.[a-z0-9-]+)*", "a domain")
     yield from validation.of_kind(_METRICS, "--metrics", asked.metrics)

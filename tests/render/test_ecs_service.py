@@ -48,6 +48,16 @@ def test_karrot_runs_once_and_is_replaced_by_stopping_it_first() -> None:
     assert "# A Fargate task loses its storage when it is replaced." in service(asked())
 
 
+def test_the_services_of_two_kafka_clusters_have_different_names() -> None:
+    burrow = {"burrow_image": "burrow:1", "kafka": "k:9092", "zookeeper": "z:2181"}
+    names = [
+        resources(burrow_cluster=cluster, **burrow)[service]["ServiceName"]
+        for cluster in ("prod-eu", "prod-us")
+        for service in ("KarrotService", "BurrowService")
+    ]
+    assert sorted(names) == ["burrow-prod-eu", "burrow-prod-us", "karrot-prod-eu", "karrot-prod-us"]
+
+
 def test_karrot_s_container_has_a_health_check_and_time_to_send_its_last_data() -> None:
     told = container(resources(), "KarrotTask")
     assert (told["EntryPoint"], told["Command"]) == (["karrot"], ["serve"])
