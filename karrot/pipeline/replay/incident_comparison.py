@@ -195,11 +195,12 @@ def _by_group(things: Iterable[T]) -> dict[GroupKey, list[T]]:
 
 
 def sentences(comparison: RuleSetComparison) -> Iterator[str]:
-    """Write a sentence for each set, and then the conclusions."""
+    """Describe each set, and then the conclusions. Each line has one sentence or two."""
     first, *others = comparison.outcomes
-    yield f"{first.rules.name}: {_in_itself(first)}{_finding(first)}"
-    for each in others:
-        yield f"{each.rules.name}: {_in_itself(each)}{_against(each, first)}{_finding(each)}"
+    for each in comparison.outcomes:
+        yield from _in_itself(each)
+        yield from () if each is first else _against(each, first)
+        yield from _finding(each) if each.found else ()
     if not comparison.standstills:
         yield "No partition stood still in this time, so this replay does not show what each set of rules would miss."
         return
@@ -208,36 +209,33 @@ def sentences(comparison: RuleSetComparison) -> Iterator[str]:
             yield _price(each, first)
 
 
-def _in_itself(one: RuleSetOutcome) -> str:
-    if not one.incidents:
-        return "no incident"
-    moved = f" ({one.without_standstill:,} while every partition moved)" if one.without_standstill else ""
-    return f"{counted(len(one.incidents), 'incident')}{moved}, {duration(one.minutes_not_ok * 60)} not OK"
+def _in_itself(one: RuleSetOutcome) -> Iterator[str]:
+    many = f"{counted(len(one.incidents), 'incident')} with a total duration of {duration(one.minutes_not_ok * 60)}"
+    yield f"{one.rules.name} has {many if one.incidents else 'no incident'}."
+    if one.without_standstill:
+        yield f"During {counted(one.without_standstill, 'incident')} of {one.rules.name}, no partition stood still."
 
 
-def _against(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
+def _against(one: RuleSetOutcome, first: RuleSetOutcome) -> Iterator[str]:
     """Compare the incidents of a set with those of the baseline."""
-    shifts = sorted(each.delay for each in one.alike if each.delay is not None)
-    if not (shifts or one.alone):
-        return ""
-    said = f"; {len(shifts):,} of {first.rules.name}'s {len(first.incidents):,}"
-    if shifts and (middle := shifts[len(shifts) // 2]):
-        said += f", half of these at least {duration(abs(middle))} {'later' if middle > 0 else 'sooner'}"
-    return said + (f", and {one.alone:,} of its own" if one.alone else "")
+    if shifts := sorted(each.delay for each in one.alike if each.delay is not None):
+        middle, total = shifts[len(shifts) // 2], counted(len(first.incidents), "incident")
+        half = ", half of them at least" if len(shifts) > 1 else ","
+        shift = f"{half} {duration(abs(middle))} {'later' if middle > 0 else 'sooner'}" if middle else ""
+        yield f"{one.rules.name} finds {len(shifts):,} of {total} of {first.rules.name}{shift}."
+    if one.alone:
+        yield f"{one.rules.name} has {counted(one.alone, 'incident')} that {first.rules.name} does not have."
 
 
-def _finding(one: RuleSetOutcome) -> str:
-    if not one.found:
-        return ""
-    said = f"; found {len(one.delays):,} of {counted(len(one.found), 'stand-still')}"
+def _finding(one: RuleSetOutcome) -> Iterator[str]:
+    said = f"{one.rules.name} finds {len(one.delays):,} of {counted(len(one.found), 'stand-still')}"
     if len(one.delays) > 1 and one.median_delay is not None:
         said += f", half of them within {duration(one.median_delay)}, the last after {duration(one.delays[-1])}"
-    elif one.delays:
-        said += f", after {duration(one.delays[0])}"
+    yield f"{said}, after {duration(one.delays[0])}." if len(one.delays) == 1 else f"{said}."
     if missed := one.missed:
-        said += f"; missed {', '.join(map(_named, missed[:_NAMED]))}"
-        said += f" and {len(missed) - _NAMED:,} more" if len(missed) > _NAMED else ""
-    return said
+        names = ", ".join(map(_named, missed[:_NAMED]))
+        more = f" and {len(missed) - _NAMED:,} more" if len(missed) > _NAMED else ""
+        yield f"{one.rules.name} misses {counted(len(missed), 'stand-still')}: {names}{more}."
 
 
 def _price(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
@@ -245,9 +243,9 @@ def _price(one: RuleSetOutcome, first: RuleSetOutcome) -> str:
     fewer, lost = len(first.incidents) - len(one.incidents), len(first.delays) - len(one.delays)
     price = f"misses {lost:,} more {plural(lost, 'stand-still')}" if lost > 0 else "misses no more stand-stills"
     later = (one.median_delay or 0) - (first.median_delay or 0)
-    late = f"; its median delay is {duration(later)} longer" if later > 0 else ""
+    late = f" The median delay of {one.rules.name} is {duration(later)} longer." if later > 0 else ""
     incidents = f"{fewer:,} fewer {plural(fewer, 'incident')}"
-    return f"{one.rules.name} has {incidents} than {first.rules.name} and {price}{late}."
+    return f"{one.rules.name} has {incidents} than {first.rules.name} and {price}.{late}"
 
 
 def _named(what: Stall | ReplayedIncident) -> str:

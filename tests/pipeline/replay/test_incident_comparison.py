@@ -78,21 +78,23 @@ def test_an_earlier_incident_finds_a_stalled_partition_at_once() -> None:
 
 
 def test_a_comparison_is_printed_as_sentences() -> None:
-    first, second, price = sentences(compare(SETS, RUNS, STOOD, flap_s=1_800))
-    assert first == (
-        "burrow: 5 incidents (3 while every partition moved), 36 min not OK; "
-        "found 2 of 2 stand-stills, half of them within 2 min, the last after 2 min"
-    )
-    assert second == (
-        "calm: 2 incidents (1 while every partition moved), 17 min not OK; "
-        "1 of burrow's 5, half of these at least 5 min later, and 1 of its own; "
-        "found 1 of 2 stand-stills, after 7 min; missed c/clicks at 11-20 03:20 for 4 min"
-    )
-    assert (
-        price
-        == "calm has 3 fewer incidents than burrow and misses 1 more stand-still; its median delay is 5 min longer."
+    *lines, price = sentences(compare(SETS, RUNS, STOOD, flap_s=1_800))
+    assert lines == [
+        "burrow has 5 incidents with a total duration of 36 min.",
+        "During 3 incidents of burrow, no partition stood still.",
+        "burrow finds 2 of 2 stand-stills, half of them within 2 min, the last after 2 min.",
+        "calm has 2 incidents with a total duration of 17 min.",
+        "During 1 incident of calm, no partition stood still.",
+        "calm finds 1 of 5 incidents of burrow, 5 min later.",
+        "calm has 1 incident that burrow does not have.",
+        "calm finds 1 of 2 stand-stills, after 7 min.",
+        "calm misses 1 stand-still: c/clicks at 11-20 03:20 for 4 min.",
+    ]
+    assert price == (
+        "calm has 3 fewer incidents than burrow and misses 1 more stand-still. "
+        "The median delay of calm is 5 min longer."
     )
     assert list(sentences(compare(SETS[:1], [[]], [], flap_s=60))) == [
-        "burrow: no incident",
+        "burrow has no incident.",
         "No partition stood still in this time, so this replay does not show what each set of rules would miss.",
     ]
