@@ -25,7 +25,7 @@ from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
 from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.schemas import EVENTS, PARTITIONS, columns_of, with_day
 from karrot.pipeline.spark_session import session
-from karrot.pipeline.store.tables import SOURCES, Tables
+from karrot.pipeline.store.table_files import SOURCES, Tables
 
 GROUPS = 2_315
 PARTITIONS_EACH = 3

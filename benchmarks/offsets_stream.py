@@ -29,7 +29,7 @@ from e2e.stack.stack import NEWEST_KAFKA, Parts, running
 from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
 from karrot.pipeline.offsets.json_publisher import JsonTopic
 from karrot.pipeline.spark_session import session
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.query_runner import run_queries
 from karrot.pipeline.stream.record_sources import RecordsFromKafka

@@ -33,7 +33,7 @@ from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.schemas import LINE
 from karrot.pipeline.spark_session import session
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from support.burrow.lag_events import make_event, make_partition
 
 _LOG_ID = "0123456789abcdef"

@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from karrot.autoscaling.metric_math_evaluator import WatchedQuery
-from karrot.autoscaling.metric_series import RecordedMetrics
+from karrot.autoscaling.metric_statistics import RecordedMetrics
 
 _MINUTE = 60
 _EXTRA_PERIODS = 2

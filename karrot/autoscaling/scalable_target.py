@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from karrot.autoscaling.alarm_model import Alarm, AlarmState, AlarmWatch
-from karrot.autoscaling.metric_series import MetricIdentity, RecordedMetrics
+from karrot.autoscaling.metric_statistics import MetricIdentity, RecordedMetrics
 from karrot.autoscaling.policies import Policy, TrackingPolicy
 
 

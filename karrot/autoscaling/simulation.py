@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from karrot.autoscaling.arrival_rate import Load
-from karrot.autoscaling.metric_series import MetricIdentity, RecordedMetrics
+from karrot.autoscaling.metric_statistics import MetricIdentity, RecordedMetrics
 from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
 from karrot.autoscaling.simulation_totals import Account, Moment, RunSummary
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from karrot.autoscaling.alarm_model import Alarm, AlarmState, Comparison, Treatment
 from karrot.autoscaling.metric_math_evaluator import Expression, Gaps, MathQuery
-from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
+from karrot.autoscaling.metric_statistics import MetricIdentity, MetricQuery
 from karrot.autoscaling.policies import (
     LOW_SHARE_OF_INSTANCES,
     LOW_SHARE_OF_TASKS,

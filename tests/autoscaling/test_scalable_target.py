@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.autoscaling.alarm_model import AlarmState, Comparison, Treatment
-from karrot.autoscaling.metric_series import RecordedMetrics
+from karrot.autoscaling.metric_statistics import RecordedMetrics
 from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment
 from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
 from support.autoscaling.lag_stack import LAG_METRIC, alarm_states, make_alarm, make_stack, step_policy, tracking_policy

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from karrot.autoscaling.arrival_rate import LagSample, Load, loaded
 from karrot.autoscaling.metric_math_evaluator import Expression, MathQuery
-from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
+from karrot.autoscaling.metric_statistics import MetricIdentity, MetricQuery
 from karrot.autoscaling.policies import ScaleIn, StepAdjustment
 from karrot.autoscaling.scalable_target import Stack
 from karrot.autoscaling.simulation import Consumers, Fleet, MessageBacklog, Publishing, Run, Signal, signal_of, simulate

@@ -26,7 +26,7 @@ from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from karrot.pipeline.ingest.event_sources import EventsFromArchive, EventsFromTopic, EventSource
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import RecordsFromKafka
 from karrot.watch.kafka_admin import KafkaCluster

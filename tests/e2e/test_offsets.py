@@ -25,7 +25,7 @@ from karrot.clock import SystemClock
 from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
 from karrot.pipeline.offsets.json_publisher import JsonTopic
 from karrot.pipeline.offsets.log_ends import EndsPoll
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
 from karrot.watch.kafka_admin import KafkaCluster

@@ -9,7 +9,7 @@ from karrot.history import History, Incident, SeriesPoint, TimeRange
 from karrot.history.duckdb_reader import Table
 from karrot.history.held_days import Derived, Note, finished
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
-from karrot.pipeline.store.tables import Tables, read_note
+from karrot.pipeline.store.table_files import Tables, read_note
 from support.pipeline.event_rows import frame_of_rows
 from support.pipeline.row_times import MIDNIGHT, minute_at
 from support.pipeline.table_files import incident_row, lag_minute_row

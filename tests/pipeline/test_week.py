@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from tools.history_generator.event_stream import MINUTE_MS
 from tools.history_generator.history_scenario import CLUSTERS, consumer_groups, planted
 from tools.history_generator.history_writer import Told, read_truth, write_history

@@ -6,7 +6,7 @@ import pytest
 
 from karrot.autoscaling.alarm_model import AlarmState
 from karrot.autoscaling.metric_math_evaluator import Gaps
-from karrot.autoscaling.metric_series import RecordedMetrics
+from karrot.autoscaling.metric_statistics import RecordedMetrics
 from karrot.render.scaling_recipe import Scaling
 from support.autoscaling.lag_stack import alarm_states
 from support.autoscaling.scaling_recipes import RECIPES, make_scaling, render_cloudformation

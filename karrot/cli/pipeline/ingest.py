@@ -38,7 +38,7 @@ def ingest(directory: str, master: str | None, conf: dict[str, str], **asked: An
     follow, as_json = asked["follow"], asked["as_json"]
     with started("ingest", master, conf) as spark:
         from karrot.pipeline.ingest.job import Ingest
-        from karrot.pipeline.store.tables import Tables
+        from karrot.pipeline.store.table_files import Tables
 
         job = Ingest(
             spark,

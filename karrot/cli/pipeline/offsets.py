@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from karrot.pipeline.offsets.job import OffsetsSummary
     from karrot.pipeline.offsets.log_ends import PollSummary
-    from karrot.pipeline.store.tables import Tables
+    from karrot.pipeline.store.table_files import Tables
 
 
 _PARQUET = "parquet"
@@ -76,7 +76,7 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
     work = _Kafka.of(asked) if asked["source"] == KAFKA else _Files.of(asked)
     work.require_answer()
     with started("offsets", master, conf) as spark:
-        from karrot.pipeline.store.tables import Tables
+        from karrot.pipeline.store.table_files import Tables
 
         stop = threading.Event()
         if asked["follow"]:

@@ -116,7 +116,7 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
         raise Refused(f"--from {to_minute(since)} is not before --to {to_minute(until)}")
     with started("replay", master, conf) as spark:
         from karrot.pipeline.replay import job
-        from karrot.pipeline.store.tables import Tables
+        from karrot.pipeline.store.table_files import Tables
 
         request = job.ReplayRequest(**given, clusters=asked["clusters"], groups=asked["groups"])
         try:

@@ -45,7 +45,7 @@ def report(  # noqa: PLR0917 (click calls it by name)
     with started("report", master, conf) as spark:
         from karrot.pipeline.report import job
         from karrot.pipeline.report.html_page import page
-        from karrot.pipeline.store.tables import Tables
+        from karrot.pipeline.store.table_files import Tables
 
         tables = Tables(directory)
         try:

@@ -18,7 +18,7 @@ from karrot.cli.options import option_set, value_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.store.tables import Tables
+    from karrot.pipeline.store.table_files import Tables
 
 
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -101,7 +101,7 @@ def _leave(number: int, _frame: object) -> None:
 def tables_in(spark: "SparkSession", directory: str) -> "Tables":
     """Open the tables. Raises Refused if the directory is missing: a misspelt name must not count as empty tables."""
     from karrot.pipeline.store.filesystem import exists
-    from karrot.pipeline.store.tables import Tables
+    from karrot.pipeline.store.table_files import Tables
 
     if not exists(spark, directory):
         raise Refused(f"{directory}: no such directory; karrot pipeline ingest makes the tables")

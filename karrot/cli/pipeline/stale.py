@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from karrot.pipeline.stale.alert_job import DeliverySummary
-    from karrot.pipeline.store.tables import Tables
+    from karrot.pipeline.store.table_files import Tables
 
 
 _span = read_span(366 * 86_400)
@@ -73,7 +73,7 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
         from pyspark.errors import StreamingQueryException
 
         from karrot.pipeline.stale.alert_job import StaleAlerts
-        from karrot.pipeline.store.tables import Tables
+        from karrot.pipeline.store.table_files import Tables
         from karrot.pipeline.stream.query_runner import run_queries
 
         tables, stop, troubled = Tables(directory), threading.Event(), list["DeliverySummary"]()

@@ -92,7 +92,7 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
 
 def _ingest(spark: "SparkSession", source: "EventSource", asked: Mapping[str, Any]) -> "Ingest":
     from karrot.pipeline.ingest.job import Ingest
-    from karrot.pipeline.store.tables import Tables
+    from karrot.pipeline.store.table_files import Tables
 
     return Ingest(spark, source, Tables(asked["directory"]), tell=click.echo)
 
@@ -110,7 +110,7 @@ def _fanout(
     from karrot.clock import SystemClock
     from karrot.pipeline.publish.cloudwatch_reporter_on_driver import Publisher
     from karrot.pipeline.publish.cloudwatch_stream import Fanout, notes_beside
-    from karrot.pipeline.store.tables import Tables
+    from karrot.pipeline.store.table_files import Tables
     from karrot.reporters.cloudwatch.boto_client import open_client
 
     def tell(published: "Published") -> None:

@@ -28,7 +28,7 @@ from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.derive.slo_daily import Objective, slo_daily
 from karrot.pipeline.derive.status_intervals import status_intervals, verdict_runs
 from karrot.pipeline.schemas import UNIQUE_BY
-from karrot.pipeline.store.tables import SOURCES, Tables, changed_days, days_present, read_note, sound, write_note
+from karrot.pipeline.store.table_files import SOURCES, Tables, changed_days, days_present, read_note, sound, write_note
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from karrot.pipeline.derive.offsets_minute import offsets_minute
 from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, partition_lag_minute
 from karrot.pipeline.derive.rebalances import owners, rebalances
 from karrot.pipeline.schemas import OFFSETS, UNIQUE_BY
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import persisted
 
 _DAY = timedelta(days=1)

@@ -33,7 +33,7 @@ from karrot.pipeline.ingest.events import (
 from karrot.pipeline.schemas import QUARANTINE, with_day
 from karrot.pipeline.store.filesystem import plain_url
 from karrot.pipeline.store.shared_columns import rows
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import (
     UnevenError,
     batch_name,

@@ -20,7 +20,7 @@ from karrot.pipeline.offsets.log_ends import PollSummary
 from karrot.pipeline.offsets.members import decode_members, members
 from karrot.pipeline.schemas import STREAMED
 from karrot.pipeline.store.filesystem import listing, literal
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import (
     UnevenError,
     batch_name,

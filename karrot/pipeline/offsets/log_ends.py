@@ -20,7 +20,7 @@ from karrot.clock import Clock
 from karrot.event import TopicPartition
 from karrot.pipeline.schemas import ENDS, columns_of, with_day
 from karrot.pipeline.store.shared_columns import is_possible
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import batch_name, checkpoint_id, start_query
 from karrot.pipeline.stream.record_sources import TopicMetadata, new_files
 from karrot.watch.cluster_interface import ClusterError, Failure

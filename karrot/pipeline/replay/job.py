@@ -14,7 +14,7 @@ from karrot.pipeline.replay.incident_comparison import RuleSetComparison, RuleSe
 from karrot.pipeline.replay.partition_statuses import STOOD_STILL, ReplayOptions, changes, together
 from karrot.pipeline.replay.rule_set_parser import RuleSet
 from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 
 _DAY = timedelta(days=1)
 

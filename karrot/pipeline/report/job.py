@@ -25,7 +25,7 @@ from karrot.pipeline.report.finding_types import (
     Quarantined,
     Skewed,
 )
-from karrot.pipeline.store.tables import Tables, sound
+from karrot.pipeline.store.table_files import Tables, sound
 
 T = TypeVar("T")
 _WEEK = timedelta(days=6)

@@ -29,7 +29,7 @@ from karrot.pipeline.stale.stale_partition_rule import (
 )
 from karrot.pipeline.store.filesystem import literal, make_directory, read_text, write_text
 from karrot.pipeline.store.shared_columns import LOG, PARTITION
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import ANY_AGE, persisted, start_query
 
 _TIMEOUT_S = 5.0

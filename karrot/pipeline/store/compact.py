@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from karrot.history.held_days import Note
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, UNIQUE_BY, columns_of
 from karrot.pipeline.store.filesystem import delete, listing, literal, rename_over
-from karrot.pipeline.store.tables import WATCHED, Tables, days_present, digest, read_note, write_note
+from karrot.pipeline.store.table_files import WATCHED, Tables, days_present, digest, read_note, write_note
 
 
 class Compacted(NamedTuple):

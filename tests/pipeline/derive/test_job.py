@@ -16,7 +16,7 @@ from karrot.history.held_days import finished
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.schemas import DERIVED
 from karrot.pipeline.store.compact import compact
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from support.pipeline.event_rows import event_row, events_frame, partitions_frame
 from support.pipeline.row_times import MIDNIGHT
 

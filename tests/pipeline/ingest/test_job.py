@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from support.pipeline.archive_segments import LOG_ID, segment_line, truncate, write_segment
 from support.waiting import wait_for
 

@@ -17,7 +17,7 @@ from karrot.pipeline.offsets.commits import decode_offsets
 from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
 from karrot.pipeline.offsets.json_publisher import as_json
 from karrot.pipeline.offsets.log_ends import LandEnds, PollSummary
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, NoRecords, RecordsFromParquet
 from support.kafka.offset_records import commit_key, commit_value, group_key, group_value, other_key
 from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA, LOG_TS, LOG_TS_MS, Record, records_table

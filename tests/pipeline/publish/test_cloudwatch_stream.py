@@ -21,7 +21,7 @@ from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.publish.cloudwatch_reporter_on_driver import Published, Publisher
 from karrot.pipeline.publish.cloudwatch_stream import NEWEST, Fanout, newest, notes_beside
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import run_queries
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options

@@ -26,7 +26,7 @@ from karrot.pipeline.report.finding_types import (
 from karrot.pipeline.report.job import NothingToReportError, find, period_of
 from karrot.pipeline.schemas import TABLES, with_day
 from karrot.pipeline.store.shared_columns import rows
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from support.pipeline.report_findings import MONDAY, WEEK, hour_at, make_incident
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from karrot.cli.errors import Refused
 from karrot.cli.pipeline.stale import say_if_empty
 from karrot.pipeline.stale.alert_job import DeliverySummary, StaleAlerts, Undelivered
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import run_queries
 from support.pipeline.offset_rows import write_batch
 from support.pipeline.row_times import second_at

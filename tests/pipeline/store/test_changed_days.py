@@ -3,7 +3,7 @@ import datetime as dt
 from karrot.history.held_days import Derived, Note
 from karrot.pipeline.derive.job import DeriveRules, reach
 from karrot.pipeline.derive.slo_daily import Objective
-from karrot.pipeline.store.tables import changed_days, digest
+from karrot.pipeline.store.table_files import changed_days, digest
 
 _DAYS = [dt.date(2026, 11, day) for day in (19, 20, 21)]
 

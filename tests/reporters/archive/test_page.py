@@ -29,6 +29,6 @@ def test_the_name_on_the_page_is_a_valid_segment_name() -> None:
 
 def test_every_reason_is_explained() -> None:
     package = Path(__file__).resolve().parents[3] / "karrot" / "reporters" / "archive"
-    code = "".join((package / name).read_text(encoding="utf-8") for name in ("segment_files.py", "s3.py"))
+    code = "".join((package / name).read_text(encoding="utf-8") for name in ("local_folder.py", "s3.py"))
     words = {"full", "permission", "locked", "no_bucket", "credentials", "throttled", "unavailable"}
     assert all(f'"{word}"' in code and f"| `{word}` |" in PAGE for word in words)

@@ -16,7 +16,7 @@ import pytest
 from karrot import telemetry
 from karrot.autoscaling.alarm_model import AlarmState
 from karrot.autoscaling.metric_math_evaluator import Gaps
-from karrot.autoscaling.metric_series import MetricIdentity, RecordedMetrics
+from karrot.autoscaling.metric_statistics import MetricIdentity, RecordedMetrics
 from karrot.autoscaling.simulation import Consumers, Fleet, Signal, signal_of
 from karrot.delivery import PacedFeed
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post

@@ -3,7 +3,7 @@
 from typing import Any
 
 from karrot.autoscaling.alarm_model import Alarm, AlarmState, Comparison
-from karrot.autoscaling.metric_series import MetricIdentity, MetricQuery
+from karrot.autoscaling.metric_statistics import MetricIdentity, MetricQuery
 from karrot.autoscaling.policies import Adjustment, StepAdjustment, StepPolicy, TrackingPolicy
 from karrot.autoscaling.scalable_target import Stack
 

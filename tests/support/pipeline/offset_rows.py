@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.schemas import STREAMED, with_day
-from karrot.pipeline.store.tables import Tables
+from karrot.pipeline.store.table_files import Tables
 from support.pipeline.event_rows import frame_of_rows
 from support.pipeline.row_times import epoch_ms, second_at
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.schemas import STATUS_INTERVALS, with_day
-from karrot.pipeline.store.tables import Tables, sound
+from karrot.pipeline.store.table_files import Tables, sound
 from support.pipeline.event_rows import frame_of_rows
 
 _DAY = dt.date(2026, 11, 20)

@@ -1,4 +1,4 @@
-"""Stores the points of metrics, and aggregates them to one value per period, as alarms read them.
+"""Stores the points of metrics, and computes their statistic of each period, as CloudWatch alarms read it.
 
 Times are epoch seconds. A period has the points from its start up to, not including, its end.
 """

@@ -1,4 +1,4 @@
-"""Stores segments in a folder. It writes and syncs a temporary file, and renames it. The rename is the commit."""
+"""Stores segments in a local folder. It writes and syncs a temporary file, and renames it. The rename is the commit."""
 
 import errno
 import os
