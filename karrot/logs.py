@@ -1,6 +1,7 @@
 """Configures logging for Karrot and its libraries: JSON lines on a stream, or readable lines on a terminal."""
 
 import logging
+import sys
 from typing import TextIO
 
 import structlog
@@ -12,6 +13,13 @@ VALUE_LIMIT = 500
 _HANDLER = "karrot"
 _NOT_VALUES = {"_record", "_from_structlog", "exc_info"}
 _LEADING = ("timestamp", "level", "logger", "event")
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
+        """Drop a record that a full or closed stream refuses. The standard library would print a traceback for each."""
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
 
 
 def configure(level: str, stream: TextIO, *, console: bool | None = None) -> None:
@@ -62,7 +70,7 @@ def _install(level: str, stream: TextIO, formatter: logging.Formatter) -> None:
     root = logging.getLogger()
     for old in [each for each in root.handlers if each.name == _HANDLER]:
         root.removeHandler(old)
-    handler = logging.StreamHandler(stream)
+    handler = _Handler(stream)
     handler.name = _HANDLER
     handler.setFormatter(formatter)
     root.addHandler(handler)

@@ -5,7 +5,9 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from typing import Any
+from contextlib import redirect_stderr, suppress
+from pathlib import Path
+from typing import Any, TextIO
 
 import pytest
 import structlog
@@ -131,3 +133,22 @@ def test_no_name_can_control_a_terminal() -> None:
     logging.getLogger("b").info("seen \x1b]0;title\x07")
     assert "\x1b" not in stream.getvalue()
     assert len(stream.getvalue().splitlines()) == 2
+
+
+def lost(stream: TextIO, *values: object) -> str:
+    """Log one record to this stream alone, and return what logging prints to standard error about it."""
+    logging.getLogger().handlers.clear()
+    logs.configure("INFO", stream)
+    with redirect_stderr(io.StringIO()) as printed:
+        logging.getLogger("karrot.test").warning("%d", *values)
+    return printed.getvalue()
+
+
+def test_a_full_disk_loses_lines_without_a_traceback_for_each() -> None:
+    with suppress(OSError), Path("/dev/full").open("w") as full:
+        printed = lost(full, 7)
+    assert printed == ""
+
+
+def test_a_record_with_wrong_arguments_prints_its_traceback() -> None:
+    assert "--- Logging error ---" in lost(io.StringIO(), "not a number")
