@@ -80,6 +80,25 @@ def _scalable_lag(event: LagEvent) -> int | None:
     return max(0, event.total_lag - sum(stuck))
 
 
+def scalable_lag_seconds(event: LagEvent, signals: Signals) -> float | None:
+    """The lag in seconds of the partitions that more consumers would help. ``None`` if it is not known.
+
+    If the oldest unread message is on a partition that more consumers would not help, the events do not have the age of
+    the others. Then it is estimated from their scalable lag: as the time in which the stuck partition got as many
+    messages as one of the others has unread on average.
+    """
+    age = signals.lag_seconds
+    stuck = [partition for partition in event.partitions if partition.status in _NOT_SCALABLE]
+    place = signals.lag_seconds_partition
+    if place is None and event.max_lag is not None:
+        place = TopicPartition(event.max_lag.topic, event.max_lag.partition)
+    held = next((each for each in stuck if TopicPartition(each.topic, each.partition) == place), None)
+    if age is None or signals.scalable_lag is None or held is None or not held.current_lag:
+        return age
+    others = max(1, (event.partition_count or len(event.partitions)) - len(stuck))
+    return _rounded(min(age, age * signals.scalable_lag / others / held.current_lag), 3)
+
+
 def log_ends_of(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
     """The log-end samples of one verdict, oldest first.
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 
 from karrot.burrow.payload import parse_webhook
-from karrot.event import LagEvent, OffsetSample, PartitionLag
-from karrot.signals import Signals, signals_of
+from karrot.event import AgeKind, LagAge, LagEvent, OffsetSample, PartitionLag, TopicPartition
+from karrot.signals import Signals, scalable_lag_seconds, signals_of
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.lagging_consumer import mean_signal_errors
 from support.burrow.recorded_bodies import recorded_body, recorded_posts
@@ -201,3 +201,42 @@ def test_the_mean_error_is_within_a_tenth_from_5_messages_a_second(produce_rate:
 def test_a_partition_without_data_causes_no_error() -> None:
     empty = PartitionLag("orders", 0, "OK", None)
     assert signals_of(make_event(max_lag=empty, partitions=(), total_lag=0)) == Signals(scalable_lag=0)
+
+
+def scalable_age(
+    total_lag: int, *stuck: PartitionLag, age: float, partition: int = 0, partitions: int = 5
+) -> float | None:
+    """Return the scalable lag in seconds of a group whose oldest unread message, of this age, is on ``partition``."""
+    event = make_event(total_lag=total_lag, partitions=stuck, partition_count=partitions)
+    known = LagAge(age, AgeKind.EXACT, TopicPartition("orders.v1", partition))
+    return scalable_lag_seconds(event, signals_of(event).with_age(known))
+
+
+STUCK = make_partition(partition=0, status_text="STALL", current_lag=1_000)
+
+
+def test_the_age_of_a_stuck_message_is_replaced_by_an_estimate_for_the_other_partitions() -> None:
+    assert scalable_age(1_000, STUCK, age=500) == 0
+    # 400 messages on 4 partitions, 100 each; the stuck partition got that many in a tenth of the 500 s.
+    assert scalable_age(1_400, STUCK, age=500) == 50
+    assert scalable_age(1_000_000, STUCK, age=500) == 500
+    assert scalable_age(3_000, STUCK, STUCK._replace(partition=1), age=500, partitions=2) == 500
+
+
+def test_the_age_of_a_partition_that_tasks_can_help_stays_as_it_is() -> None:
+    assert scalable_age(1_400, STUCK, age=500, partition=3) == 500
+    assert scalable_age(1_400, age=500) == 500
+    assert scalable_age(0, STUCK._replace(current_lag=0), age=0) == 0
+
+
+def test_a_scalable_age_is_unknown_if_the_age_is_unknown() -> None:
+    event = make_event(max_lag=None)
+    assert scalable_lag_seconds(event, signals_of(event)) is None
+
+
+@given(event_strategy())
+def test_a_scalable_age_is_never_above_the_age(event: LagEvent) -> None:
+    signals = signals_of(event)
+    scalable = scalable_lag_seconds(event, signals)
+    assert (scalable is None) == (signals.lag_seconds is None)
+    assert scalable is None or 0 <= scalable <= (signals.lag_seconds or 0)

@@ -14,9 +14,12 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import NamedTuple
 
 _NOISE_SECONDS = 10
+_SILENT_INTERVALS = 3
+_LEAST_SILENCE_S = 180
 
 
 class LagSample(NamedTuple):
@@ -29,11 +32,15 @@ class LagSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The recording and its arrival rates: ``rates[i]`` messages per second from sample i to the next."""
+    """The recording and its arrival rates: ``rates[i]`` messages per second from sample i to the next.
+
+    Samples that are more than ``silence_s`` apart show that Karrot sent nothing between them.
+    """
 
     samples: tuple[LagSample, ...]
     rates: tuple[float, ...]
     contradictions: int
+    silence_s: float
 
     @property
     def start_s(self) -> float:
@@ -54,6 +61,13 @@ class Load:
     def peak(self) -> LagSample:
         """The sample with the largest lag."""
         return max(self.samples, key=lambda sample: sample.lag)
+
+    def is_silent(self, at_s: float) -> bool:
+        """Whether the recording has a silence at this time: a gap of three usual intervals, and of three minutes."""
+        after = bisect_right(self.samples, (at_s, float("inf")))
+        if after == len(self.samples) or not after or self.samples[after - 1].at_s == at_s:
+            return False
+        return self.samples[after].at_s - self.samples[after - 1].at_s > self.silence_s
 
     def arrived(self, start_s: float, end_s: float) -> float:
         """Messages that arrived from ``start_s`` to ``end_s``; none outside the recording."""
@@ -81,7 +95,13 @@ def loaded(
         raise ValueError("a recording takes at least two samples at different times")
     capacity = tasks * rate_per_task
     raw = [_rate(sooner, later, capacity, kept_up_rate) for sooner, later in pairwise(ordered)]
-    return Load(ordered, tuple(max(0.0, rate) for rate in raw), sum(rate < 0 for rate in raw))
+    usual_s = median(later.at_s - sooner.at_s for sooner, later in pairwise(ordered))
+    return Load(
+        ordered,
+        tuple(max(0.0, rate) for rate in raw),
+        contradictions=sum(rate < 0 for rate in raw),
+        silence_s=max(_LEAST_SILENCE_S, _SILENT_INTERVALS * usual_s),
+    )
 
 
 def _rate(sooner: LagSample, later: LagSample, capacity: float, kept_up_rate: float | None) -> float:

@@ -1,14 +1,13 @@
 """Simulates how a stack would have scaled on a recorded load, with its consumers and their backlog.
 
 Simulated time advances in steps of 10 seconds, the shortest interval at which alarms are evaluated. The simulation
-publishes the number and the age of unread messages as Karrot would. These metrics drive the alarms, and the policies'
-decisions change how much is consumed. The simulation assumes a healthy monitor: every metric is published at every
-interval.
+publishes the signals that Karrot would send. These metrics drive the alarms, and the policies' decisions change how
+much is consumed. The simulation publishes every metric at every interval, except in the silences of the recording.
 """
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,6 +15,8 @@ from karrot.autoscaling.arrival_rate import Load
 from karrot.autoscaling.metric_statistics import MetricIdentity, RecordedMetrics
 from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
 from karrot.autoscaling.simulation_totals import Account, Moment, RunSummary
+from karrot.event import LogEnd
+from karrot.eventlog.log_end_history import LogEndHistory
 
 STEP_S = 10
 _HOUR = 3600
@@ -79,13 +80,14 @@ class MessageBacklog:
 
     def __init__(self) -> None:
         self._cohorts: deque[tuple[float, float, float]] = deque()
-        self.lag = 0.0
+        self.lag = self.written = 0.0
 
     def add(self, start_s: float, end_s: float, messages: float) -> None:
         """Add messages that arrived evenly from ``start_s`` to ``end_s``."""
         if messages > 0:
             self._cohorts.append((start_s, end_s, messages))
             self.lag += messages
+            self.written += messages
 
     def take(self, messages: float) -> None:
         """Consume this number of messages, or all if there are fewer."""
@@ -101,8 +103,34 @@ class MessageBacklog:
             self.lag = 0.0
 
     def age(self, now_s: float) -> float:
-        """Karrot's LagSeconds: the age of the oldest unread message, or 0 without unread messages."""
+        """The age of the oldest unread message, or 0 without unread messages."""
         return max(0.0, now_s - self._cohorts[0][0]) if self._cohorts else 0.0
+
+
+class ObservedBacklog:
+    """The lag and its age as Karrot knows them: the age comes from the log ends of the verdicts, not from the messages.
+
+    All partitions have equal shares, so the whole topic is like one partition. Its log end is exact, as for `watch`.
+    """
+
+    def __init__(self, load: Load, backlog: MessageBacklog) -> None:
+        self._backlog = backlog
+        self._history = LogEndHistory()
+        start_ms = round(1000 * load.start_s)
+        if backlog.lag:
+            self._history.record([LogEnd(start_ms - round(1000 * backlog.age(load.start_s)), 0)])
+        self._history.record([LogEnd(start_ms, round(backlog.lag))])
+
+    def signals(self, now_s: float) -> Mapping["Signal", float]:
+        """The signals of a verdict at this time. An unknown age is missing."""
+        now_ms, lag = round(1000 * now_s), self._backlog.lag
+        written = round(self._backlog.written)
+        self._history.record([LogEnd(now_ms, written)])
+        values = {Signal.LAG: lag, Signal.HEARTBEAT: 1.0, Signal.STATUS: 1.0}
+        age = self._history.age_at(written - math.ceil(lag), now_ms, refresh_ms=0) if lag else None
+        if age is not None or not lag:
+            values[Signal.LAG_SECONDS] = age.seconds if age else 0.0
+        return values
 
 
 class Signal(StrEnum):
@@ -125,6 +153,7 @@ _KARROTS = {
     "Lag": Signal.LAG,
     "ScalableLag": Signal.LAG,
     "LagSeconds": Signal.LAG_SECONDS,
+    "ScalableLagSeconds": Signal.LAG_SECONDS,
     "Heartbeat": Signal.HEARTBEAT,
     "Status": Signal.STATUS,
 }
@@ -182,6 +211,7 @@ def simulate(
 
 def _steps(stack: Stack, load: Load, consumers: Consumers, tasks: int, publishing: Publishing) -> Iterator[Moment]:
     fleet, backlog = Fleet(consumers, tasks), _first_backlog(load)
+    observed = ObservedBacklog(load, backlog)
     wire = _Wire(stack, publishing)
     now_s = load.start_s
     yield Moment(now_s, backlog.lag, backlog.age(now_s), tasks, tasks)
@@ -189,14 +219,9 @@ def _steps(stack: Stack, load: Load, consumers: Consumers, tasks: int, publishin
         sooner, now_s = now_s, min(now_s + STEP_S, load.end_s)
         backlog.add(sooner, now_s, load.arrived(sooner, now_s))
         backlog.take(fleet.consumable(sooner, now_s))
-        values = {
-            Signal.LAG: backlog.lag,
-            Signal.LAG_SECONDS: backlog.age(now_s),
-            Signal.HEARTBEAT: 1.0,
-            Signal.STATUS: 1.0,
-            Signal.RUNNING: float(fleet.running),
-        }
-        fleet.scale(stack.tick(now_s, wire.carry(now_s, values), fleet.desired), now_s)
+        wire.karrot.carry(now_s, lambda at_s: {} if load.is_silent(at_s) else observed.signals(at_s))
+        wire.aws.carry(now_s, lambda _: {Signal.RUNNING: float(fleet.running)})
+        fleet.scale(stack.tick(now_s, wire.metrics, fleet.desired), now_s)
         yield Moment(now_s, backlog.lag, backlog.age(now_s), fleet.desired, fleet.running)
 
 
@@ -209,44 +234,43 @@ def _first_backlog(load: Load) -> MessageBacklog:
 
 
 class _Wire:
-    """The delay from an observation to its point in CloudWatch."""
+    """The points in CloudWatch, and their publishers."""
 
     def __init__(self, stack: Stack, publishing: Publishing) -> None:
         longest_s = max((alarm.range_s for alarm in stack.alarms.values()), default=0)
-        self._metrics = RecordedMetrics(keep_s=2 * longest_s + _HOUR)
+        self.metrics = RecordedMetrics(keep_s=2 * longest_s + _HOUR)
         signals = {metric: signal for metric in stack.metrics if (signal := signal_of(metric))}
         karrots = {metric: signal for metric, signal in signals.items() if not signal.of_aws}
         aws = {metric: signal for metric, signal in signals.items() if signal.of_aws}
-        self._publishers = (_Publisher(karrots, publishing), _Publisher(aws, _BY_AWS))
-
-    def carry(self, now_s: float, values: Mapping[Signal, float]) -> RecordedMetrics:
-        """The points that have arrived by now."""
-        for publisher in self._publishers:
-            publisher.carry(now_s, values, self._metrics)
-        return self._metrics
+        self.karrot = _Publisher(karrots, publishing, self.metrics)
+        self.aws = _Publisher(aws, _BY_AWS, self.metrics)
 
 
 class _Publisher:
     """Observes signals at even intervals and delivers the values later."""
 
-    def __init__(self, signals: Mapping[MetricIdentity, Signal], publishing: Publishing) -> None:
+    def __init__(
+        self, signals: Mapping[MetricIdentity, Signal], publishing: Publishing, metrics: RecordedMetrics
+    ) -> None:
         self._signals = signals
         self._publishing = publishing
+        self._metrics = metrics
         self._under_way: deque[tuple[float, Mapping[Signal, float]]] = deque()
         self._next_s = -math.inf
 
-    def carry(self, now_s: float, values: Mapping[Signal, float], metrics: RecordedMetrics) -> None:
+    def carry(self, now_s: float, observe: Callable[[float], Mapping[Signal, float]]) -> None:
+        """Observe if the interval is over, and deliver what is due by now."""
         if now_s >= self._next_s:
             self._next_s = now_s + self._publishing.every_s
-            self._under_way.append((now_s, values))
+            self._under_way.append((now_s, observe(now_s)))
         while self._under_way and self._under_way[0][0] + self._publishing.delay_s <= now_s:
             observed_s, arriving = self._under_way.popleft()
             for metric, signal in self._signals.items():
                 for value in _points(signal, arriving):
-                    metrics.put(metric, observed_s, value, self._publishing.resolution_s)
+                    self._metrics.put(metric, observed_s, value, self._publishing.resolution_s)
 
 
 def _points(signal: Signal, values: Mapping[Signal, float]) -> list[float]:
     if signal is Signal.RUNNING_EACH:
         return [0.0] * int(values[Signal.RUNNING])
-    return [values[signal]]
+    return [values[signal]] if signal in values else []

@@ -69,13 +69,12 @@ class Scaling:
 
     @property
     def measured(self) -> str:
-        """The metric that the policies read. A stuck partition is in ``Lag``, but more tasks do not help it.
+        """The metric that the policies read. A stuck partition is in ``Lag`` and ``LagSeconds``; no task helps it.
 
-        While no task runs, every partition is stuck. So a recipe that may stop the last task reads ``Lag``.
+        While no task runs, every partition is stuck. So a recipe that may stop the last task reads these two.
         """
-        if self.measure == "max_lag_seconds":
-            return "LagSeconds"
-        return "ScalableLag" if self.least else "Lag"
+        metric = "LagSeconds" if self.measure == "max_lag_seconds" else "Lag"
+        return f"Scalable{metric}" if self.least else metric
 
     @property
     def counts_samples(self) -> bool:

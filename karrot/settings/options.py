@@ -141,7 +141,7 @@ class Settings:
     )
     cloudwatch_metrics: tuple[str, ...] = option(
         "Lag",
-        types.some_of("Lag", "ScalableLag", "MaxLag", "LagSeconds", "Status"),
+        types.some_of("Lag", "ScalableLag", "MaxLag", "LagSeconds", "ScalableLagSeconds", "Status"),
         "The metrics to send for each group. AWS bills each metric of each group.",
     )
     cloudwatch_layout: tuple[str, ...] = option(

@@ -36,6 +36,13 @@ def test_samples_may_come_in_any_order_and_the_last_one_of_a_moment_counts() -> 
     assert (load.longest_gap_s, load.peak) == (10, LagSample(20, 5))
 
 
+def test_a_gap_of_three_usual_intervals_and_three_minutes_is_a_silence() -> None:
+    load = load_of((0, 0), (60, 0), (120, 0), (300, 0), (360, 0), (600, 0))
+    assert [at for at in range(-60, 700, 60) if load.is_silent(at)] == [420, 480, 540]
+    hourly = load_of((0, 0), (3600, 0), (7200, 0), (3600 * 6, 0))
+    assert [hourly.is_silent(3600 * hour + 60) for hour in range(7)] == [False, False, True, True, True, True, False]
+
+
 @pytest.mark.parametrize("samples", [[], [LagSample(0, 1)], [LagSample(0, 1), LagSample(0, 2)]])
 def test_samples_of_one_moment_are_refused(samples: list[LagSample]) -> None:
     with pytest.raises(ValueError, match="at least two samples at different times"):

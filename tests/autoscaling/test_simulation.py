@@ -9,7 +9,17 @@ from karrot.autoscaling.metric_math_evaluator import Expression, MathQuery
 from karrot.autoscaling.metric_statistics import MetricIdentity, MetricQuery
 from karrot.autoscaling.policies import ScaleIn, StepAdjustment
 from karrot.autoscaling.scalable_target import Stack
-from karrot.autoscaling.simulation import Consumers, Fleet, MessageBacklog, Publishing, Run, Signal, signal_of, simulate
+from karrot.autoscaling.simulation import (
+    Consumers,
+    Fleet,
+    MessageBacklog,
+    ObservedBacklog,
+    Publishing,
+    Run,
+    Signal,
+    signal_of,
+    simulate,
+)
 from karrot.autoscaling.simulation_chart import chart_of
 from support.autoscaling.lag_stack import LAG_METRIC, make_alarm, make_stack, step_policy, tracking_policy
 
@@ -99,6 +109,54 @@ def test_each_metric_has_its_value() -> None:
     assert signal_of(MetricIdentity("Karrot", "Heartbeat")) is Signal.HEARTBEAT
     assert signal_of(MetricIdentity("ECS/ContainerInsights", "RunningTaskCount")) is Signal.RUNNING
     assert signal_of(MetricIdentity("Mine", "CPUUtilization")) is None
+
+
+def ages(load: Load, *, taken: float) -> tuple[list[float | None], list[float]]:
+    """Return the ages that Karrot knows and the true ages, every 30 s, if ``taken`` messages are read per second."""
+    backlog = MessageBacklog()
+    observed = ObservedBacklog(load, backlog)
+    known, true = [], []
+    for now_s in range(30, int(load.end_s) + 1, 30):
+        for end_s in range(now_s - 20, now_s + 1, 10):
+            backlog.add(end_s - 10, end_s, load.arrived(end_s - 10, end_s))
+            backlog.take(10 * taken)
+        known.append(observed.signals(now_s).get(Signal.LAG_SECONDS))
+        true.append(backlog.age(now_s))
+    return known, true
+
+
+def test_the_simulated_karrot_knows_the_age_of_a_batch_while_its_producer_is_idle() -> None:
+    known, true = ages(load_of(0, 6000, *[0] * 60), taken=100)
+    assert max(true) > 3400
+    assert known == [pytest.approx(age, abs=30) for age in true]
+
+
+@given(
+    rates=st.lists(st.integers(0, 2000), min_size=1, max_size=40).map(lambda rates: [100.0, *map(float, rates)]),
+    taken=st.integers(1, 2000),
+)
+def test_the_simulated_karrot_knows_every_age_to_within_half_a_minute_or_two_percent(
+    rates: list[float], taken: int
+) -> None:
+    for known, true in zip(*ages(load_of(*rates), taken=taken), strict=True):
+        assert known == pytest.approx(true, abs=30, rel=0.02)
+
+
+def test_a_backlog_of_unknown_age_gives_a_lower_bound() -> None:
+    load, backlog = loaded([LagSample(0, 5000, 0), LagSample(600, 5000, 0)], tasks=1, rate_per_task=1), MessageBacklog()
+    backlog.add(0, 0, 5000)
+    observed = ObservedBacklog(load, backlog)
+    assert [observed.signals(at_s)[Signal.LAG_SECONDS] for at_s in (30, 600)] == [30, 600]
+
+
+def test_nothing_is_scaled_in_a_silence_of_the_recording() -> None:
+    """An alarm counts older points for a while, so the first minutes of the silence are left out."""
+    minutes = [LagSample(60 * at, 0, 700) for at in (*range(8), *range(38, 60))]
+    run = run_of(tracking(), loaded(minutes, tasks=1, rate_per_task=RATE))
+    scaled = [activity.at_s / 60 for activity in run.activities]
+    assert [at for at in scaled if 12 <= at < 38] == []
+    assert min(scaled) < 8
+    assert max(scaled) > 38
 
 
 def test_high_resolution_reacts_sooner() -> None:

@@ -10,6 +10,7 @@ from karrot.autoscaling.metric_math_evaluator import Expression, Gaps
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import Scaling
 from karrot.reporters.cloudwatch.name_encoding import dimension_value
+from karrot.reporters.cloudwatch.options import GroupMetricName
 from support.autoscaling.scaling_recipes import RECIPES, TOPIC, make_scaling, render_cloudformation
 from support.autoscaling.terraform_to_cloudformation import cloudformation_resources
 from support.reporters.cloudwatch_datum import decoded
@@ -59,7 +60,7 @@ def test_target_tracking_holds_the_age_of_the_lag_without_metric_math() -> None:
             "ScaleInCooldown": 300,
             "CustomizedMetricSpecification": {
                 "Namespace": "Karrot",
-                "MetricName": "LagSeconds",
+                "MetricName": "ScalableLagSeconds",
                 "Dimensions": LAG,
                 "Statistic": "Maximum",
             },
@@ -87,7 +88,7 @@ def test_step_scaling_adds_more_for_a_higher_lag_and_removes_one_after_a_quiet_q
         "AlarmName": "karrot/prod/orders-worker/lag-high-alarm",
         "AlarmDescription": "The lag is too high",
         "Namespace": "Karrot",
-        "MetricName": "LagSeconds",
+        "MetricName": "ScalableLagSeconds",
         "Dimensions": LAG,
         "Statistic": "Maximum",
         "Period": 60,
@@ -152,7 +153,7 @@ def test_the_output_names_the_metrics_that_must_be_enabled(name: str) -> None:
         text = autoscaling(RECIPES[name], output)
         [line] = [each for each in text.splitlines() if each.startswith("#   KARROT_CLOUDWATCH_METRICS")]
         told = set(line.partition("must contain ")[2].partition(" (")[0].split(","))
-        assert told == {metric for metric in ("Lag", "ScalableLag", "LagSeconds", "Status") if f'"{metric}"' in text}
+        assert told == {metric for metric in GroupMetricName if f'"{metric}"' in text}
 
 
 def test_the_head_warns_of_a_cluster_name_that_burrow_never_writes() -> None:

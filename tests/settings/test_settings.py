@@ -268,7 +268,11 @@ def test_a_cloudwatch_reporter_that_is_on_gets_all_of_its_settings_as_texts() ->
     [
         ("NAMESPACE", "AWS/ECS", "1 to 255 letters, digits or . - _ / # : and must not begin with a colon or AWS/"),
         ("NAMESPACE", ":mine", "1 to 255 letters, digits or . - _ / # : and must not begin with a colon or AWS/"),
-        ("METRICS", "Lag,Lagg", "one or more of Lag, ScalableLag, MaxLag, LagSeconds, Status, separated by commas"),
+        (
+            "METRICS",
+            "Lag,Lagg",
+            "one or more of Lag, ScalableLag, MaxLag, LagSeconds, ScalableLagSeconds, Status, separated by commas",
+        ),
         ("LAYOUT", "old", "one or more of dimensions, legacy, separated by commas"),
         ("INTERVAL", "0", "seconds, or a number with s, m, h or d, from 1s to 1h"),
         ("MIN_COMPLETE", "1.5", "a number from 0 to 1"),

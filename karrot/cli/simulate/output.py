@@ -129,6 +129,8 @@ def warnings_of_load(case: Case) -> Iterator[str]:
             f"gaps between samples are up to {load.longest_gap_s / 60:.0f} minutes long; the simulation assumes a "
             "constant arrival rate in a gap"
         )
+    if load.longest_gap_s > load.silence_s:
+        yield f"in gaps of more than {load.silence_s / 60:.0f} minutes, the simulated Karrot sends nothing"
 
 
 def warnings_of_run(case: Case, run: "Run") -> Iterator[str]:

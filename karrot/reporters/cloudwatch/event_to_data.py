@@ -10,7 +10,7 @@ from karrot.eventlog.base import StoredEvent
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, Dimensions
 from karrot.reporters.cloudwatch.name_encoding import dimension_value, metric_name
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
-from karrot.signals import Signals, signals_of
+from karrot.signals import Signals, scalable_lag_seconds, signals_of
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.literals import StandardUnitType
@@ -115,7 +115,7 @@ def _values(stored: StoredEvent, options: Options) -> tuple[dict[GroupMetricName
     values = {metric: _OF_EVENT[metric](event) for metric in configured & _OF_EVENT.keys()}
     if derived := configured & _OF_SIGNALS.keys():
         signals = signals_of(event).with_age(stored.age)
-        values |= {metric: _OF_SIGNALS[metric](signals) for metric in derived}
+        values |= {metric: _OF_SIGNALS[metric](event, signals) for metric in derived}
     known = {metric: float(value) for metric, value in values.items() if value is not None}
     return known, len(values) - len(known)
 
@@ -135,6 +135,7 @@ _UNITS: "Mapping[GroupMetricName, StandardUnitType]" = {
     GroupMetricName.SCALABLE_LAG: "Count",
     GroupMetricName.MAX_LAG: "Count",
     GroupMetricName.LAG_SECONDS: "Seconds",
+    GroupMetricName.SCALABLE_LAG_SECONDS: "Seconds",
     GroupMetricName.STATUS: "None",
 }
 _OF_EVENT: Mapping[GroupMetricName, Callable[[LagEvent], float | None]] = {
@@ -142,9 +143,10 @@ _OF_EVENT: Mapping[GroupMetricName, Callable[[LagEvent], float | None]] = {
     GroupMetricName.MAX_LAG: lambda event: None if event.max_lag is None else event.max_lag.current_lag,
     GroupMetricName.STATUS: _status,
 }
-_OF_SIGNALS: Mapping[GroupMetricName, Callable[[Signals], float | None]] = {
-    GroupMetricName.SCALABLE_LAG: lambda signals: signals.scalable_lag,
-    GroupMetricName.LAG_SECONDS: lambda signals: signals.lag_seconds,
+_OF_SIGNALS: Mapping[GroupMetricName, Callable[[LagEvent, Signals], float | None]] = {
+    GroupMetricName.SCALABLE_LAG: lambda _, signals: signals.scalable_lag,
+    GroupMetricName.LAG_SECONDS: lambda _, signals: signals.lag_seconds,
+    GroupMetricName.SCALABLE_LAG_SECONDS: scalable_lag_seconds,
 }
 
 

@@ -20,6 +20,7 @@ class GroupMetricName(StrEnum):
     SCALABLE_LAG = "ScalableLag"
     MAX_LAG = "MaxLag"
     LAG_SECONDS = "LagSeconds"
+    SCALABLE_LAG_SECONDS = "ScalableLagSeconds"
     STATUS = "Status"
 
 

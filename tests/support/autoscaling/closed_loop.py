@@ -196,7 +196,8 @@ class ClosedLoop:
         self.aws = aws
         aws.reset(self.clock)
         self._began_ms = self.clock.wall
-        self.stack = parse_stack(template or recipe.template, limits=(recipe.least, recipe.most), gaps=gaps)
+        limits = recipe.least, recipe.most
+        self.stack = parse_stack(template or recipe.template, limits=limits, gaps=gaps, activity_s=_CONSUMERS.start_s)
         self.fleet = Fleet(_CONSUMERS, recipe.least if tasks is None else tasks)
         self.topic = VariableRateTopic("orders.v1", rate)
         self._group = ScaledGroup(GROUP, self.topic, self.fleet)

@@ -1,5 +1,6 @@
 """Lists the scaling recipes of the closed loop, with the settings of Karrot and Burrow that each one needs."""
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,19 +28,33 @@ class Recipe:
         return self.name
 
     @cached_property
-    def template(self) -> dict[str, Any]:
-        """Return the template that the command prints, parsed."""
+    def text(self) -> str:
+        """Return the template that the command prints."""
         asked = ["render", "ecs-autoscaling", *self.arguments, "--max-tasks", str(self.most), *_COMMON]
         outcome = run_karrot(*asked)
         assert outcome.exit_code == 0, outcome.output
-        template: dict[str, Any] = yaml.safe_load(outcome.output)
+        return outcome.output
+
+    @cached_property
+    def template(self) -> dict[str, Any]:
+        """Return the template, parsed."""
+        template: dict[str, Any] = yaml.safe_load(self.text)
         return template
 
     @property
     def karrot(self) -> dict[str, str]:
         """Return the settings of the reporter that the recipe's comments require."""
-        fast = {"resolution": "1", "interval": "10s"} if self.fast else {}
-        return {"metrics": "Lag,ScalableLag,LagSeconds,Status"} | fast
+        return {"metrics": self._metrics} | ({"resolution": "1", "interval": "10s"} if self.fast else {})
+
+    @property
+    def measured(self) -> str:
+        """Return the first metric of the group that the recipe reads."""
+        return self._metrics.split(",")[0]
+
+    @cached_property
+    def _metrics(self) -> str:
+        (metrics,) = re.findall(r"KARROT_CLOUDWATCH_METRICS +must contain ([\w,]+)", self.text)
+        return str(metrics)
 
     @property
     def reports_every_s(self) -> int:

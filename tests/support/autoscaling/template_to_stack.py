@@ -63,6 +63,7 @@ def parse_stack(
     limits: tuple[int, int] | None = None,
     gaps: Gaps = Gaps.ZERO,
     scale_in: ScaleIn = ScaleIn.ONE,
+    activity_s: float = 0,
 ) -> Stack:
     """Return the stack of a template. A template lacks its Auto Scaling group, so ``limits`` are the group's own."""
     policies = [
@@ -76,7 +77,14 @@ def parse_stack(
         alarms += policy.alarms() if isinstance(policy, TrackingPolicy) else ()
     least, most = limits or _limits(template)
     is_group = any(_of_type(template, _GROUP_POLICY))
-    return Stack(policies, alarms, minimum=least, maximum=most, scale_out_blocks_scale_in=is_group)
+    return Stack(
+        policies,
+        alarms,
+        minimum=least,
+        maximum=most,
+        scale_out_blocks_scale_in=is_group,
+        activity_s=activity_s,
+    )
 
 
 def _of_type(template: Node, kind: str) -> Iterator[tuple[str, Node]]:
