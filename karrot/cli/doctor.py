@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -36,25 +37,46 @@ _DOCS = "docs/"
 @click.option("--burrow", envvar="KARROT_BURROW_URL", help="Address of Burrow, such as http://burrow:8000.")
 @click.option("--karrot", help="Address of Karrot, such as http://karrot:5000.")
 @click.option("--prometheus", help="Address of Prometheus, such as http://prometheus:9090.")
+@click.option(
+    "--recipe",
+    "recipes",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Output of karrot render ecs-autoscaling. Repeat it for several files.",
+)
 @click.option("--all", "with_ok", is_flag=True, help="Also print a line for each check that passed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-def doctor(burrow: str | None, karrot: str | None, prometheus: str | None, *, with_ok: bool, as_json: bool) -> None:
+def doctor(
+    burrow: str | None,
+    karrot: str | None,
+    prometheus: str | None,
+    *,
+    recipes: tuple[Path, ...],
+    with_ok: bool,
+    as_json: bool,
+) -> None:
     """Find problems on the path from Burrow through Karrot to Prometheus, and print a remedy for each.
 
     The command checks Burrow, Karrot and Prometheus. It only reads, and changes nothing. Without --burrow, it uses the
-    address in KARROT_BURROW_URL. It sends the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE) to Karrot.
+    address in KARROT_BURROW_URL. It sends the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE) to Karrot. With
+    --recipe, it also checks that Karrot sends the metrics that a scaling recipe reads.
 
     The exit code is 1 if there is a fault or a warning, and 0 if there is none. It is 2 for wrong options.
     """
     from karrot.doctor import examine, look
+    from karrot.doctor.read_karrot import recipes_in
 
     if not (burrow or karrot or prometheus):
         raise Refused("there is nothing to check: give at least one of --burrow, --karrot and --prometheus")
+    if recipes and not karrot:
+        raise Refused("--recipe needs --karrot: it compares the recipe with the settings of that Karrot")
     seen = look(
         _address("--burrow", burrow),
         _address("--karrot", karrot),
         _address("--prometheus", prometheus),
         token=valid(partial(secret, "KARROT_API_TOKEN")),
+        recipes=[recipe for file in recipes for recipe in valid(partial(recipes_in, file))],
     )
     findings = examine(seen)
     print_lines([_json_line(findings)] if as_json else _lines(findings, with_ok=with_ok))

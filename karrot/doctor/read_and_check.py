@@ -9,7 +9,7 @@ from karrot.doctor.checks import burrow_storage as burrow
 from karrot.doctor.read_burrow import read_burrow
 from karrot.doctor.read_karrot import read_karrot
 from karrot.doctor.read_prometheus_server import read_prometheus
-from karrot.doctor.snapshot_types import Away, Snapshot, Unread
+from karrot.doctor.snapshot_types import Away, RecipeInput, Snapshot, Unread
 
 _CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {
     ("Burrow",): (*burrow_notifier.CHECKS, *burrow.CHECKS),
@@ -35,13 +35,17 @@ def look(
     prometheus: str | None = None,
     *,
     token: str | None = None,
+    recipes: Sequence[RecipeInput] = (),
     asking: Asking | None = None,
 ) -> Snapshot:
-    """Read the programs at these URLs, and change nothing there. ``token`` is Karrot's API token."""
+    """Read the programs at these URLs, and change nothing there.
+
+    ``token`` is Karrot's API token. ``recipes`` are the scaling recipes to check against Karrot's settings.
+    """
     how = asking or Asking()
     return Snapshot(
         burrow=None if burrow is None else read_burrow(burrow, how, karrot_url=karrot),
-        karrot=None if karrot is None else read_karrot(karrot, how, token=token),
+        karrot=None if karrot is None else read_karrot(karrot, how, token=token, recipes=recipes),
         prometheus=None if prometheus is None else read_prometheus(prometheus, how, karrot_url=karrot),
     )
 

@@ -6,7 +6,9 @@ from contextlib import closing
 from datetime import datetime
 from functools import partial
 from itertools import chain
+from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -20,6 +22,7 @@ from karrot.doctor.snapshot_types import (
     ReadGroupEvent,
     ReadReject,
     ReadSample,
+    RecipeInput,
     Reporter,
 )
 from karrot.event import GroupKey
@@ -39,6 +42,9 @@ METRICS = (
     "karrot_reporter_dropped_total",
 )
 """The metrics that are read from ``/metrics``."""
+
+RECIPE_MARK = "# For karrot doctor --recipe: "
+"""The beginning of the line that names a recipe's input, as JSON. The templates of the recipes print it."""
 
 _PAGE = 1000
 _HISTORIES = 5
@@ -75,13 +81,31 @@ class _Rejects(Struct):
     rejects: tuple[ReadReject, ...]
 
 
-def read_karrot(url: str, asking: Asking, *, token: str | None = None) -> KarrotSeen | Away:
+def read_karrot(
+    url: str, asking: Asking, *, token: str | None = None, recipes: Sequence[RecipeInput] = ()
+) -> KarrotSeen | Away:
     """Karrot's state, or `Away` if nothing answers at the URL or if another program answers."""
     with closing(Web(url, asking=asking, token=token)) as web:
-        return _read(web)
+        return _read(web, recipes)
 
 
-def _read(web: Web) -> KarrotSeen | Away:
+def recipes_in(path: Path) -> list[RecipeInput]:
+    """The recipes in the output of ``karrot render ecs-autoscaling``. Raises `ValueError` with a sentence."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        found = [
+            msgspec.json.decode(line.partition(RECIPE_MARK)[2], type=RecipeInput)
+            for line in lines
+            if RECIPE_MARK in line
+        ]
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not found:
+        raise ValueError(f"{path} names no recipe for karrot doctor: print it again with karrot render ecs-autoscaling")
+    return [msgspec.structs.replace(each, file=str(path)) for each in found]
+
+
+def _read(web: Web, recipes: Sequence[RecipeInput]) -> KarrotSeen | Away:
     try:
         now = web.read(_Beat, "/heartbeat").time
     except NotTold as error:
@@ -102,6 +126,7 @@ def _read(web: Web) -> KarrotSeen | Away:
         rejects=rejects.rejects if rejects else None,
         histories=_histories(web, parts, groups or ()),
         samples=parts.read("metrics (/metrics)", partial(_samples, web), ()),
+        recipes=recipes,
         unread=tuple(parts.unread),
     )
 

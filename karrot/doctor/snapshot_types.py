@@ -167,13 +167,24 @@ class ReadSample(NamedTuple):
     value: float
 
 
+class RecipeInput(Struct, frozen=True):
+    """What a scaling recipe needs from CloudWatch, as ``karrot render ecs-autoscaling`` wrote it into the output."""
+
+    namespace: str
+    cluster: str
+    group: str
+    metrics: tuple[str, ...]
+    resolution: int
+    file: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KarrotSeen:
     """Karrot's state as its routes show it. ``now`` is the time on Karrot's machine.
 
     ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` if they could not be read.
     ``has_all_groups`` is false if there were too many to read. ``histories`` has the newest events of some groups,
-    newest first.
+    newest first. ``recipes`` are the scaling recipes that read Karrot's metrics.
     """
 
     url: str
@@ -186,6 +197,7 @@ class KarrotSeen:
     rejects: Sequence[ReadReject] | None = None
     histories: Mapping[GroupKey, Sequence[ReadGroupEvent]] = field(default_factory=dict)
     samples: Sequence[ReadSample] = ()
+    recipes: Sequence[RecipeInput] = ()
     unread: Sequence[Unread] = ()
 
     def setting(self, name: str) -> str:

@@ -28,6 +28,7 @@ def autoscaling(asked: Scaling, output: str) -> str:
 
 def _context(asked: Scaling) -> dict[str, Any]:
     policies, alarms = parts_of(asked)
+    needed = sorted({asked.measured, "Status"} | ({"Lag"} if asked.recipe == "from-zero" else set()))
     cluster, group = (dimension_value(name).text[:_LONGEST_NAME] for name in (asked.burrow_cluster, asked.group))
     return {
         "asked": asked,
@@ -40,7 +41,14 @@ def _context(asked: Scaling) -> dict[str, Any]:
         },
         "unit": "task" if asked.on_ecs else "instance",
         "measured_in": "seconds" if asked.measure == "max_lag_seconds" else "messages",
-        "needed": sorted({asked.measured, "Status"} | ({"Lag"} if asked.recipe == "from-zero" else set())),
+        "needed": needed,
+        "input": {
+            "namespace": asked.namespace,
+            "cluster": asked.burrow_cluster,
+            "group": asked.group,
+            "metrics": needed,
+            "resolution": 1 if asked.high_resolution else 60,
+        },
         "names": _Names(asked),
         "label": _label(asked),
         "resource_id": f"service/{asked.ecs_cluster}/{asked.service}",

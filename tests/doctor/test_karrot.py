@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from karrot.doctor.checks import karrot as checks
-from karrot.doctor.snapshot_types import KarrotSeen, ReadComponent, ReadReject, Reporter
+from karrot.doctor.snapshot_types import KarrotSeen, ReadComponent, ReadGroup, ReadReject, RecipeInput, Reporter
 from karrot.known_problems import CODES
 from support.doctor_snapshots import (
     KARROT,
@@ -167,3 +168,77 @@ def test_an_archive_that_spark_might_publish_a_second_time_is_noted() -> None:
         only_finding(checks.published_twice, karrot_snapshot(settings={"KARROT_REPORTERS": "cloudwatch,kafka"}))[0]
         == "note"
     )
+
+
+RECIPE = RecipeInput("Karrot", "prod", "orders", ("ScalableLag", "Status"), 60, "scaling.yaml")
+ORDERS = ReadGroup("prod", "orders", "OK", 0, "webhook", NOW)
+
+
+def scaling(*recipes: RecipeInput, **cloudwatch: str) -> KarrotSeen:
+    """Return a Karrot that sends what `RECIPE` needs, but for these settings of its cloudwatch reporter."""
+    named = {f"KARROT_CLOUDWATCH_{name.upper()}": text for name, text in cloudwatch.items()}
+    settings = {"KARROT_REPORTERS": "prometheus,cloudwatch", "KARROT_CLOUDWATCH_METRICS": "ScalableLag,Status"} | named
+    return karrot_snapshot(settings=settings, groups=(ORDERS,), recipes=recipes or (RECIPE,))
+
+
+def test_a_recipe_whose_metrics_are_sent_passes() -> None:
+    assert passes(checks.recipe_metrics, scaling())
+    assert passes(checks.recipe_metrics, scaling(metrics="Lag,Status,ScalableLag", exclude="^test-"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "what", "remedy"),
+    [
+        (
+            {"metrics": "Lag"},
+            "scaling.yaml reads ScalableLag, Status, but Karrot sends only Lag",
+            "set KARROT_CLOUDWATCH_METRICS=Lag,ScalableLag,Status",
+        ),
+        (
+            {"namespace": "Ours"},
+            "scaling.yaml reads the namespace Karrot, but Karrot sends to Ours",
+            "set KARROT_CLOUDWATCH_NAMESPACE=Karrot, or render the recipe with --namespace",
+        ),
+        (
+            {"layout": "legacy"},
+            "scaling.yaml reads CloudWatch, but Karrot sends nothing that it can read",
+            "add cloudwatch to KARROT_REPORTERS, and dimensions to KARROT_CLOUDWATCH_LAYOUT",
+        ),
+        (
+            {"interval": "2m"},
+            "scaling.yaml needs a value in every minute, but Karrot sends every 120 s",
+            "set KARROT_CLOUDWATCH_INTERVAL to at most 60s",
+        ),
+        (
+            {"exclude": "^ord"},
+            "scaling.yaml scales on the group orders, which Karrot does not send to CloudWatch",
+            "change KARROT_CLOUDWATCH_INCLUDE or KARROT_CLOUDWATCH_EXCLUDE",
+        ),
+    ],
+)
+def test_a_recipe_that_reads_what_karrot_does_not_send_is_a_fault(
+    settings: dict[str, str], what: str, remedy: str
+) -> None:
+    assert only_finding(checks.recipe_metrics, scaling(**settings)) == ("fault", what, remedy)
+
+
+def test_alarms_of_ten_seconds_on_metrics_stored_by_the_minute_are_a_fault() -> None:
+    fast = msgspec.structs.replace(RECIPE, resolution=1)
+    assert passes(checks.recipe_metrics, scaling(fast, resolution="1"))
+    assert only_finding(checks.recipe_metrics, scaling(fast))[:2] == (
+        "fault",
+        "scaling.yaml has alarms of 10 s, but CloudWatch stores Karrot's metrics by the minute",
+    )
+
+
+def test_a_recipe_for_a_group_that_karrot_does_not_know_is_a_warning() -> None:
+    mistyped = msgspec.structs.replace(RECIPE, group="oders")
+    assert only_finding(checks.recipe_metrics, scaling(mistyped))[:2] == (
+        "warn",
+        "scaling.yaml scales on the group oders of prod, but Karrot has no such group",
+    )
+
+
+def test_without_a_recipe_or_without_settings_nothing_is_said_about_recipes() -> None:
+    assert finds_nothing(checks.recipe_metrics, karrot_snapshot(recipes=()))
+    assert finds_nothing(checks.recipe_metrics, karrot_snapshot(settings=None, recipes=(RECIPE,)))

@@ -23,6 +23,7 @@ from karrot.doctor.snapshot_types import (
     ReadGroupEvent,
     ReadSample,
     ReadWebhook,
+    RecipeInput,
     Reporter,
     Target,
 )
@@ -152,7 +153,8 @@ def karrot_snapshot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
         },
         "settings": {
             "KARROT_STALE_AFTER": "300s",
-            "KARROT_REPORTERS": "prometheus",
+            "KARROT_REPORTERS": "prometheus,cloudwatch",
+            "KARROT_CLOUDWATCH_METRICS": "ScalableLag,Status",
             "KARROT_EXPECTED_CLUSTERS": "prod",
             "KARROT_BURROW_URL": "http://burrow:8000",
         },
@@ -160,6 +162,7 @@ def karrot_snapshot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
         "groups": (read_group("audit"), read_group("billing")),
         "rejects": (),
         "histories": {GroupKey("prod", "billing"): group_history(30, 31, 30, 30, 29, 30)},
+        "recipes": (RecipeInput("Karrot", "prod", "billing", ("ScalableLag", "Status"), 60, "scaling.yaml"),),
         "samples": (*(each for each in usual if each.name not in replaced), *samples),
     }
     return KarrotSeen(**(told | fields))

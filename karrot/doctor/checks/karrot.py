@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot_types import KarrotSeen
+from karrot.doctor.snapshot_types import KarrotSeen, RecipeInput
 from karrot.known_problems import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
+from karrot.reporters.cloudwatch.options import Layout, Options
 from karrot.text import counted_plain
 
 _WRONG = "burrow.md#when-something-is-wrong"
 _BEHIND_S = 300
+_MINUTE_S = 60
 _TEMPLATE, _CREDENTIALS = "unsupported_template", "unauthorized"
 _NOT_STORED = ("overloaded", "log_unavailable", "unconfirmed", "internal_error")
 _DAMAGE = {
@@ -167,6 +169,60 @@ def published_twice(seen: KarrotSeen) -> Iterator[Said]:
         yield note(
             "the cloudwatch reporter publishes these events: karrot pipeline stream must not publish them again",
             "use karrot pipeline stream --to tables, or remove cloudwatch from KARROT_REPORTERS",
+        )
+
+
+@check("values dropped", well="Karrot sends every metric that the scaling recipes read", where="autoscaling.md")
+def recipe_metrics(seen: KarrotSeen) -> Iterator[Said]:
+    """A scaling recipe reads a metric that Karrot does not send, or a group that Karrot does not know."""
+    only_if(seen.settings and seen.recipes)
+    prefix = "KARROT_CLOUDWATCH_"
+    sent = Options.read(
+        {name.removeprefix(prefix).lower(): text for name, text in (seen.settings or {}).items() if prefix in name}
+    )
+    is_on = "cloudwatch" in seen.setting("REPORTERS").split(",") and Layout.DIMENSIONS in sent.layouts
+    live = {(each.cluster, each.consumer) for each in seen.groups or ()}
+    for recipe in seen.recipes:
+        if not is_on:
+            yield fault(
+                f"{recipe.file} reads CloudWatch, but Karrot sends nothing that it can read",
+                "add cloudwatch to KARROT_REPORTERS, and dimensions to KARROT_CLOUDWATCH_LAYOUT",
+            )
+            continue
+        yield from _unsent(recipe, sent)
+        if seen.groups is not None and seen.has_all_groups and (recipe.cluster, recipe.group) not in live:
+            yield warn(
+                f"{recipe.file} scales on the group {recipe.group} of {recipe.cluster}, but Karrot has no such group",
+                f"compare the names with {seen.url}/groups; Burrow also forgets a group that does not commit",
+            )
+
+
+def _unsent(recipe: RecipeInput, sent: Options) -> Iterator[Said]:
+    """What a recipe reads and these options of the cloudwatch reporter do not send."""
+    if recipe.namespace != sent.namespace:
+        yield fault(
+            f"{recipe.file} reads the namespace {recipe.namespace}, but Karrot sends to {sent.namespace}",
+            f"set KARROT_CLOUDWATCH_NAMESPACE={recipe.namespace}, or render the recipe with --namespace",
+        )
+    if missing := [metric for metric in recipe.metrics if metric not in sent.metrics]:
+        yield fault(
+            f"{recipe.file} reads {', '.join(missing)}, but Karrot sends only {', '.join(sent.metrics)}",
+            f"set KARROT_CLOUDWATCH_METRICS={','.join([*sent.metrics, *missing])}",
+        )
+    if recipe.resolution < sent.resolution:
+        yield fault(
+            f"{recipe.file} has alarms of 10 s, but CloudWatch stores Karrot's metrics by the minute",
+            "set KARROT_CLOUDWATCH_RESOLUTION=1 and KARROT_CLOUDWATCH_INTERVAL=10s",
+        )
+    if sent.interval_s > _MINUTE_S:
+        yield fault(
+            f"{recipe.file} needs a value in every minute, but Karrot sends every {sent.interval_s} s",
+            "set KARROT_CLOUDWATCH_INTERVAL to at most 60s",
+        )
+    if not sent.wants(recipe.group):
+        yield fault(
+            f"{recipe.file} scales on the group {recipe.group}, which Karrot does not send to CloudWatch",
+            "change KARROT_CLOUDWATCH_INCLUDE or KARROT_CLOUDWATCH_EXCLUDE",
         )
 
 
