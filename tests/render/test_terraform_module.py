@@ -1,0 +1,282 @@
+"""The Terraform module plans the same resources as ``karrot render ecs-autoscaling``, for many services at once."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from karrot.render.ecs_autoscaling import autoscaling
+from karrot.render.scaling_recipe import Scaling
+from support.autoscaling.scaling_recipes import RECIPES, TOPIC, make_scaling
+from support.autoscaling.terraform_to_cloudformation import parse_literal, parse_terraform
+from support.terraform.hcl_blocks import read_blocks
+from support.terraform.terraform_plan import PlanError, copy_without_provider, plan, terraform
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULE = Path("terraform", "karrot-scaling")
+EXAMPLE = Path("examples", "terraform")
+
+OF_MODULE = {"namespace", "sns_topic_arn", "shared"}
+ONLY_FOR_INSTANCES = {"target", "asg_name"}
+NAMES = {
+    "LagTracking": "lag_tracking",
+    "WakeUpPolicy": "wake_up",
+    "WakeUpAlarm": "wake_up",
+    "LagHighPolicy": "lag_high",
+    "LagHighAlarm": "lag_high",
+    "LagLowPolicy": "lag_low",
+    "LagLowAlarm": "lag_low",
+    "StatusAlarm": "status",
+    "NoLagAlarm": "no_lag",
+    "MaxCapacityAlarm": "max_capacity",
+    "HeartbeatAlarm": "heartbeat",
+    "PublishPolicy": "publish",
+}
+"""The names in the module by the end of a rendered label. The label of the scalable target has no such end."""
+
+FOR_SERVICES = {name: asked for name, asked in RECIPES.items() if asked.on_ecs} | {
+    "every-option": make_scaling(
+        recipe="step",
+        max_lag=0.1,
+        min_tasks=3,
+        max_tasks=10_000,
+        scale_out_cooldown=0,
+        scale_in_cooldown=3600,
+        container_insights=True,
+        namespace="Team/Karrot#1:2",
+        sns_topic_arn=TOPIC,
+        group='with "quotes", ${dollars} and \\',
+    ),
+    "long-names": make_scaling(recipe="from-zero", target_lag_per_task=1, ecs_cluster="c" * 255, service="s" * 255),
+}
+
+OPTION = re.compile(
+    r"^ *# (?P<description>.+)\n *(?P<name>\w+) += (?P<optional>optional\()?(?P<type>\w+)(?:, (?P<default>\w+))?",
+    re.MULTILINE,
+)
+"""An option of a service in variables.tf: its comment, name, type and default."""
+
+SERVICE: dict[str, Any] = {
+    "ecs_cluster": "prod",
+    "service": "orders-worker",
+    "burrow_cluster": "prod-eu",
+    "group": "orders",
+    "recipe": "step",
+    "max_lag": 1000,
+    "max_tasks": 12,
+}
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("terraform") / MODULE
+    copy_without_provider(ROOT / MODULE, folder)
+    return folder
+
+
+def variables(asked: Scaling) -> dict[str, Any]:
+    """Return the variables of the module for one service. Options without a value are left out."""
+    given = {name: value for name, value in asdict(asked).items() if value is not None}
+    service = {name: given[name] for name in given.keys() - OF_MODULE - ONLY_FOR_INSTANCES}
+    return {**{name: given[name] for name in given.keys() & OF_MODULE}, "services": {"orders": service}}
+
+
+def rendered_resources(asked: Scaling, key: str) -> dict[str, dict[str, Any]]:
+    """Return the resources that the command renders, with the addresses that they have in the module."""
+    read = parse_terraform(autoscaling(asked, "terraform"))
+    found = [
+        (f"{prefix}{kind}", label, body)
+        for prefix, section in (("", "resource"), ("data.", "data"))
+        for each in read.get(section, [])
+        for kind, named in each.items()
+        for label, body in named.items()
+    ]
+    return {address(kind, label, key, asked): with_addresses(body, key, asked) for kind, label, body in found}
+
+
+def address(kind: str, label: str, key: str, asked: Scaling) -> str:
+    name = NAMES.get(label.rpartition("_")[2], "service")
+    if name == "publish":
+        return f"{kind}.{name}[0]"
+    return f'{kind}.{name}["{asked.burrow_cluster if name == "heartbeat" else key}"]'
+
+
+def with_addresses(value: Any, key: str, asked: Scaling) -> Any:
+    if isinstance(value, list):
+        return [with_addresses(each, key, asked) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    if value.keys() == {"Ref"}:
+        kind, label, attribute = value["Ref"].rsplit(".", 2)
+        return {"Ref": f"{address(kind, label, key, asked)}.{attribute}"}
+    return {name: with_addresses(each, key, asked) for name, each in value.items()}
+
+
+def test_the_module_has_each_option_of_the_command() -> None:
+    [services, *others] = read_blocks((ROOT / MODULE / "variables.tf").read_text(encoding="utf-8"))
+    options = {found["name"] for found in OPTION.finditer(services.attributes["type"])}
+    assert options == {field.name for field in fields(Scaling)} - OF_MODULE - ONLY_FOR_INSTANCES
+    assert {block.labels[0] for block in others} == OF_MODULE
+
+
+@pytest.mark.parametrize("name", FOR_SERVICES)
+def test_the_module_plans_what_the_command_renders(module: Path, name: str) -> None:
+    asked = FOR_SERVICES[name]
+    expected = rendered_resources(asked, "orders")
+    if asked.shared:
+        # The groups of a Kafka cluster share this alarm, so its name cannot be the name of a service.
+        expected['aws_cloudwatch_metric_alarm.heartbeat["prod-eu"]']["alarm_name"] = (
+            "karrot/kafka:prod-eu/heartbeat-alarm"
+        )
+    assert plan(module, variables(asked)).resources == expected
+
+
+@pytest.mark.parametrize("name", FOR_SERVICES)
+def test_the_module_names_the_settings_that_the_command_names(module: Path, name: str) -> None:
+    text = autoscaling(FOR_SERVICES[name], "terraform")
+    metrics = re.search(r"KARROT_CLOUDWATCH_METRICS +must contain (\S+)", text)
+    settings = plan(module, variables(FOR_SERVICES[name])).outputs["karrot_settings"]
+    assert metrics
+    assert settings.pop("KARROT_CLOUDWATCH_METRICS") == metrics[1]
+    assert settings.pop("KARROT_CLOUDWATCH_NAMESPACE") == FOR_SERVICES[name].namespace
+    for setting, value in settings.items():
+        assert re.search(rf"{setting} +(must|should) be {value}\b", text)
+    assert ("KARROT_CLOUDWATCH_RESOLUTION" in settings) == FOR_SERVICES[name].high_resolution
+
+
+def test_each_group_of_the_example_gets_the_resources_of_its_own_recipe(tmp_path: Path) -> None:
+    for folder in (MODULE, EXAMPLE):
+        copy_without_provider(ROOT / folder, tmp_path / folder)
+    assert terraform("init", folder=tmp_path / EXAMPLE).returncode == 0
+    planned = plan(tmp_path / EXAMPLE, {})
+
+    [called] = parse_terraform((ROOT / EXAMPLE / "main.tf").read_text(encoding="utf-8"))["module"]
+    services = called["karrot_scaling"]["services"]
+    expected: dict[str, Any] = {}
+    for key, options in services.items():
+        expected |= rendered_resources(make_scaling(**options, sns_topic_arn=TOPIC, shared=False), key)
+    shared = {
+        'aws_cloudwatch_metric_alarm.heartbeat["prod-eu"]',
+        'aws_cloudwatch_metric_alarm.heartbeat["prod-us"]',
+        "aws_iam_policy.publish[0]",
+        "data.aws_iam_policy_document.publish[0]",
+    }
+    assert len(services) == 3
+    assert planned.resources.keys() - expected.keys() == shared
+    assert {each: planned.resources[each] for each in expected} == expected
+
+    names = [body.get("name") or body.get("alarm_name") for body in planned.resources.values()]
+    assert [name for name, count in Counter(names).items() if name and count > 1] == []
+    assert planned.outputs["publish_policy_arn"] == {"Ref": "aws_iam_policy.publish[0].arn"}
+
+
+def test_two_services_of_one_group_share_only_the_heartbeat_and_the_policy(module: Path) -> None:
+    services = {"orders": SERVICE, "copy": {**SERVICE, "ecs_cluster": "test"}}
+    kinds = Counter(each.partition("[")[0] for each in plan(module, {"services": services}).resources)
+    assert {kind for kind, count in kinds.items() if count == 1} == {
+        "aws_cloudwatch_metric_alarm.heartbeat",
+        "aws_iam_policy.publish",
+        "data.aws_iam_policy_document.publish",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"min_tasks": 12}, 'both must be whole numbers from 0 to 10000. Given: {"orders":[12,12]}.'),
+        ({"max_tasks": 10_001}, "max_tasks must be larger than min_tasks"),
+        ({"min_tasks": -1}, "max_tasks must be larger than min_tasks"),
+        ({"recipe": "steps"}, 'recipe must be target-tracking, step or from-zero. Given: {"orders":"steps"}.'),
+        ({"max_lag": None}, "Each service needs exactly one limit of the lag"),
+        ({"max_lag_seconds": 60}, "Each service needs exactly one limit of the lag"),
+        ({"max_lag": None, "target_lag_per_task": 60}, "Each service needs exactly one limit of the lag"),
+        ({"recipe": "from-zero"}, "Each service needs exactly one limit of the lag"),
+        ({"recipe": "target-tracking"}, "Each service needs exactly one limit of the lag"),
+        ({"max_lag": 0}, "must be above 0 and at most 1000000000000"),
+        ({"max_lag": 2e12}, "must be above 0 and at most 1000000000000"),
+        ({"wake_up_lag": 5}, "wake_up_lag goes with the recipe from-zero."),
+        (
+            {"recipe": "from-zero", "max_lag": None, "max_lag_seconds": 60, "high_resolution": True},
+            "high_resolution needs the recipe step",
+        ),
+        (
+            {"recipe": "from-zero", "max_lag": None, "max_lag_seconds": 60, "min_tasks": 1},
+            "The recipe from-zero needs min_tasks 0.",
+        ),
+        (
+            {"recipe": "target-tracking", "max_lag": None, "max_lag_seconds": 60, "min_tasks": 0},
+            "The recipe target-tracking needs min_tasks 1 or more",
+        ),
+        ({"max_lag": None, "max_lag_seconds": 60, "min_tasks": 0}, "The recipe step with min_tasks 0 needs max_lag"),
+        ({"scale_out_cooldown": -1}, "must be whole numbers from 0 to 3600"),
+        ({"scale_in_cooldown": 3601}, "must be whole numbers from 0 to 3600"),
+        ({"ecs_cluster": "a/b"}, "ecs_cluster and service must be the names that ECS knows"),
+        ({"service": ""}, "ecs_cluster and service must be the names that ECS knows"),
+    ],
+)
+def test_the_module_refuses_what_the_command_refuses(module: Path, change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        make_scaling(**{**SERVICE, **change})
+    with pytest.raises(PlanError) as refused:
+        plan(module, {"services": {"orders": {**SERVICE, **change}}})
+    assert any(sentence in message for message in refused.value.args), refused.value.args
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"services": {"a": SERVICE, "b": SERVICE}}, "An ECS service can be in services only once"),
+        ({"services": {"a": {**SERVICE, "group": "größe"}}}, "use karrot render ecs-autoscaling, which encodes it"),
+        ({"services": {"a": {**SERVICE, "group": "50%"}}}, "use karrot render ecs-autoscaling, which encodes it"),
+        (
+            {"services": {"a": {**SERVICE, "group": "two\nlines"}}},
+            "use karrot render ecs-autoscaling, which encodes it",
+        ),
+        (
+            {"services": {"a": {**SERVICE, "burrow_cluster": " "}}},
+            "use karrot render ecs-autoscaling, which encodes it",
+        ),
+        ({"services": {"a": {**SERVICE, "burrow_cluster": "k" * 201}}}, "use karrot render ecs-autoscaling"),
+        ({"services": {"a": {**SERVICE, "max_tasks": 2.5}}}, "both must be whole numbers"),
+        ({"services": {}, "namespace": "AWS/Karrot"}, 'must not begin with a colon or AWS/. Given: "AWS/Karrot".'),
+        ({"services": {}, "sns_topic_arn": "alarms"}, "sns_topic_arn must be the ARN of a topic"),
+    ],
+)
+def test_the_module_refuses_what_it_cannot_do(module: Path, given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        plan(module, given)
+    assert any(sentence in message for message in refused.value.args), refused.value.args
+
+
+def test_the_readme_describes_each_variable_option_and_output() -> None:
+    readme = (ROOT / MODULE / "README.md").read_text(encoding="utf-8")
+    declared = [
+        (block, parse_literal(block.attributes["description"]))
+        for name in ("variables.tf", "outputs.tf")
+        for block in read_blocks((ROOT / MODULE / name).read_text(encoding="utf-8"))
+    ]
+    options = OPTION.finditer(declared[0][0].attributes["type"])
+    assert [line for line in readme.splitlines() if line.startswith("| `")] == [
+        *(
+            f"| `{block.labels[0]}` | {block.attributes['type'].partition('(')[0]} "
+            f"| {block.attributes.get('default', 'required')} | {description} |"
+            for block, description in declared
+            if block.kind == "variable"
+        ),
+        *(
+            f"| `{found['name']}` | {found['type']} "
+            f"| {(found['default'] or 'null') if found['optional'] else 'required'} | {found['description']} |"
+            for found in options
+        ),
+        *(f"| `{block.labels[0]}` | {description} |" for block, description in declared if block.kind == "output"),
+    ]
+
+
+@pytest.mark.parametrize("folder", [MODULE, EXAMPLE], ids=str)
+def test_the_files_are_formatted_by_terraform(folder: Path) -> None:
+    ended = terraform("fmt", "-check", "-diff", folder=ROOT / folder)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
