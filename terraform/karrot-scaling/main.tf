@@ -26,6 +26,12 @@ locals {
     key => "${s.min_tasks > 0 ? "Scalable" : ""}Lag${s.by_age ? "Seconds" : ""}"
   }
 
+  # The metrics that Karrot must send for each service.
+  needed = {
+    for key, metric in local.measured : key =>
+    sort(distinct(concat(["Status", metric], local.services[key].recipe == "from-zero" ? ["Lag"] : [])))
+  }
+
   # Each running task has a sample of CPUUtilization a minute. RunningTaskCount needs Container Insights.
   utilization   = { namespace = "AWS/ECS", metric_name = "CPUUtilization" }
   running_tasks = { namespace = "ECS/ContainerInsights", metric_name = "RunningTaskCount" }

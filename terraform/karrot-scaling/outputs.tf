@@ -8,9 +8,7 @@ output "karrot_settings" {
 
   value = merge(
     {
-      KARROT_CLOUDWATCH_METRICS = join(",", sort(distinct(concat(
-        ["Status"], values(local.measured), [for s in local.from_zero : "Lag"],
-      ))))
+      KARROT_CLOUDWATCH_METRICS   = join(",", sort(distinct(flatten(values(local.needed)))))
       KARROT_CLOUDWATCH_NAMESPACE = var.namespace
     },
     # An alarm with a period of 10 seconds cannot use metrics that are stored by the minute.
@@ -18,4 +16,18 @@ output "karrot_settings" {
       name => value if anytrue([for s in local.stepping : s.high_resolution])
     },
   )
+}
+
+output "doctor_recipes" {
+  description = "A text with a line for each service, which karrot doctor --recipe compares with the settings of a running Karrot."
+
+  value = join("", [
+    for key, s in local.services : "# For karrot doctor --recipe: ${jsonencode({
+      namespace  = var.namespace
+      cluster    = s.burrow_cluster
+      group      = s.group
+      metrics    = local.needed[key]
+      resolution = s.high_resolution ? 1 : 60
+    })}\n"
+  ])
 }

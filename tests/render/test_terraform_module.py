@@ -2,19 +2,21 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from karrot.doctor.read_karrot import recipes_in
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import Scaling
 from support.autoscaling.scaling_recipes import RECIPES, TOPIC, make_scaling
 from support.autoscaling.terraform_to_cloudformation import parse_literal, parse_terraform
 from support.terraform.hcl_blocks import read_blocks
-from support.terraform.terraform_plan import PlanError, copy_without_provider, plan, terraform
+from support.terraform.terraform_plan import PlanError, Planned, copy_without_provider, plan, terraform
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = Path("terraform", "karrot-scaling")
@@ -78,6 +80,11 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def planned(module: Path) -> Callable[[str], Planned]:
+    return cache(lambda name: plan(module, variables(FOR_SERVICES[name])))
+
+
 def variables(asked: Scaling) -> dict[str, Any]:
     """Return the variables of the module for one service. Options without a value are left out."""
     given = {name: value for name, value in asdict(asked).items() if value is not None}
@@ -124,7 +131,7 @@ def test_the_module_has_each_option_of_the_command() -> None:
 
 
 @pytest.mark.parametrize("name", FOR_SERVICES)
-def test_the_module_plans_what_the_command_renders(module: Path, name: str) -> None:
+def test_the_module_plans_what_the_command_renders(planned: Callable[[str], Planned], name: str) -> None:
     asked = FOR_SERVICES[name]
     expected = rendered_resources(asked, "orders")
     if asked.shared:
@@ -132,27 +139,38 @@ def test_the_module_plans_what_the_command_renders(module: Path, name: str) -> N
         expected['aws_cloudwatch_metric_alarm.heartbeat["prod-eu"]']["alarm_name"] = (
             "karrot/kafka:prod-eu/heartbeat-alarm"
         )
-    assert plan(module, variables(asked)).resources == expected
+    assert planned(name).resources == expected
 
 
 @pytest.mark.parametrize("name", FOR_SERVICES)
-def test_the_module_names_the_settings_that_the_command_names(module: Path, name: str) -> None:
+def test_the_module_names_the_settings_that_the_command_names(planned: Callable[[str], Planned], name: str) -> None:
     text = autoscaling(FOR_SERVICES[name], "terraform")
     metrics = re.search(r"KARROT_CLOUDWATCH_METRICS +must contain (\S+)", text)
-    settings = plan(module, variables(FOR_SERVICES[name])).outputs["karrot_settings"]
+    settings = dict(planned(name).outputs["karrot_settings"])
     assert metrics
     assert settings.pop("KARROT_CLOUDWATCH_METRICS") == metrics[1]
     assert settings.pop("KARROT_CLOUDWATCH_NAMESPACE") == FOR_SERVICES[name].namespace
+    assert ("KARROT_CLOUDWATCH_RESOLUTION" in settings) == FOR_SERVICES[name].high_resolution
     for setting, value in settings.items():
         assert re.search(rf"{setting} +(must|should) be {value}\b", text)
-    assert ("KARROT_CLOUDWATCH_RESOLUTION" in settings) == FOR_SERVICES[name].high_resolution
+
+
+@pytest.mark.parametrize("name", FOR_SERVICES)
+def test_karrot_doctor_reads_the_same_recipe_from_the_module_and_from_the_command(
+    planned: Callable[[str], Planned], name: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "recipes"
+    file.write_text(autoscaling(FOR_SERVICES[name], "terraform"), encoding="utf-8")
+    from_command = recipes_in(file)
+    file.write_text(planned(name).outputs["doctor_recipes"], encoding="utf-8")
+    assert recipes_in(file) == from_command
 
 
 def test_each_group_of_the_example_gets_the_resources_of_its_own_recipe(tmp_path: Path) -> None:
     for folder in (MODULE, EXAMPLE):
         copy_without_provider(ROOT / folder, tmp_path / folder)
     assert terraform("init", folder=tmp_path / EXAMPLE).returncode == 0
-    planned = plan(tmp_path / EXAMPLE, {})
+    resources, outputs = plan(tmp_path / EXAMPLE, {})
 
     [called] = parse_terraform((ROOT / EXAMPLE / "main.tf").read_text(encoding="utf-8"))["module"]
     services = called["karrot_scaling"]["services"]
@@ -166,12 +184,12 @@ def test_each_group_of_the_example_gets_the_resources_of_its_own_recipe(tmp_path
         "data.aws_iam_policy_document.publish[0]",
     }
     assert len(services) == 3
-    assert planned.resources.keys() - expected.keys() == shared
-    assert {each: planned.resources[each] for each in expected} == expected
+    assert resources.keys() - expected.keys() == shared
+    assert {each: resources[each] for each in expected} == expected
 
-    names = [body.get("name") or body.get("alarm_name") for body in planned.resources.values()]
+    names = [body.get("name") or body.get("alarm_name") for body in resources.values()]
     assert [name for name, count in Counter(names).items() if name and count > 1] == []
-    assert planned.outputs["publish_policy_arn"] == {"Ref": "aws_iam_policy.publish[0].arn"}
+    assert outputs["publish_policy_arn"] == {"Ref": "aws_iam_policy.publish[0].arn"}
 
 
 def test_two_services_of_one_group_share_only_the_heartbeat_and_the_policy(module: Path) -> None:
