@@ -5,7 +5,7 @@ scheduled actions, task protection and delays of the service itself.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -101,8 +101,8 @@ class _Cooldowns:
 class Stack:
     """Scales between ``minimum`` and ``maximum``. Call `tick` every 10 simulated seconds, or at least every minute.
 
-    A scale-out takes ``activity_s``. ``activities`` are the changes, oldest first. ``not_scaled`` counts the reasons
-    why policies changed nothing.
+    A scale-out takes ``activity_s``. ``minimum_at`` is the minimum at a time, if it has a schedule. ``activities`` are
+    the changes, oldest first. ``not_scaled`` counts the reasons why policies changed nothing.
     """
 
     def __init__(
@@ -114,8 +114,11 @@ class Stack:
         maximum: int,
         scale_out_blocks_scale_in: bool = False,
         activity_s: float = 0,
+        minimum_at: Callable[[float], int] | None = None,
     ) -> None:
         self.minimum, self.maximum = minimum, maximum
+        self._minimum_at = minimum_at
+        self._least = minimum
         self.policies: Mapping[str, Policy] = {policy.name: policy for policy in policies}
         self._watches = {alarm.name: AlarmWatch(alarm) for alarm in alarms}
         self._cooldowns = _Cooldowns(scale_out_blocks_scale_in=scale_out_blocks_scale_in, activity_s=activity_s)
@@ -136,7 +139,11 @@ class Stack:
         """The new desired capacity. ``tasks`` is the current one. ``metrics`` has the points that have arrived."""
         for watch in self._watches.values():
             watch.look(metrics, now_s)
+        if self._minimum_at is not None:
+            self._least = self._minimum_at(now_s)
         present = self._within(tasks)
+        if present > tasks:
+            self.activities.append(Activity(now_s, "minimum", "schedule", tasks, present))
         outs, ins = self._asks(now_s, present)
         if outs:
             return self._scale_out(now_s, present, outs)
@@ -204,4 +211,4 @@ class Stack:
         return after
 
     def _within(self, tasks: int) -> int:
-        return min(max(tasks, self.minimum), self.maximum)
+        return min(max(tasks, self._least), self.maximum)

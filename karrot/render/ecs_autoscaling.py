@@ -33,6 +33,11 @@ def _context(asked: Scaling) -> dict[str, Any]:
     return {
         "asked": asked,
         "policies": policies,
+        "actions": [
+            {"id": f"Schedule{number}{word}", "name": f"karrot-{number}-{word.lower()}", "at": at, "least": least}
+            for number, each in enumerate(asked.scheduled, start=1)
+            for word, at, least in (("Begin", each.begins, each.tasks), ("End", each.ends, asked.least))
+        ],
         "alarms": alarms,
         "descriptions": {
             **_DESCRIPTIONS,

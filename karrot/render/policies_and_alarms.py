@@ -52,6 +52,7 @@ def stack_of(
         maximum=asked.max_tasks,
         scale_out_blocks_scale_in=not asked.on_ecs,
         activity_s=activity_s,
+        minimum_at=asked.least_at if asked.schedule else None,
     )
 
 

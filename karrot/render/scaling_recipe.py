@@ -1,7 +1,12 @@
 """Defines the options of a scaling recipe, and checks that they can work."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from itertools import combinations
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 from karrot.render import validation
 from karrot.settings import types
@@ -21,6 +26,67 @@ RECIPES = tuple(MEASURES)
 
 _MOST_TASKS = 10_000
 _MOST_COOLDOWN = 3600
+_DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+_DAY = 1440
+_RANGE = rf"(?:{'|'.join(_DAYS)})(?:-(?:{'|'.join(_DAYS)}))?"
+_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_SCHEDULE = re.compile(
+    rf"(?:(?P<days>{_RANGE}(?:,{_RANGE})*) )?(?P<start>{_TIME})-(?P<end>{_TIME})=(?P<tasks>[0-9]{{1,5}})"
+)
+
+
+class ScheduledMinimum(NamedTuple):
+    """A higher minimum of tasks at some times of the week. ``days`` are those on which it begins, 0 is Monday.
+
+    ``start`` is a minute of the day, ``minutes`` is the length, at most a day.
+    """
+
+    days: tuple[int, ...]
+    start: int
+    minutes: int
+    tasks: int
+
+    @property
+    def begins(self) -> "Recurrence":
+        """When the higher minimum begins."""
+        return Recurrence(self.days, self.start)
+
+    @property
+    def ends(self) -> "Recurrence":
+        """When the usual minimum is back. After midnight, this is on the next day."""
+        later, minute = divmod(self.start + self.minutes, _DAY)
+        return Recurrence(tuple(sorted((day + later) % len(_DAYS) for day in self.days)), minute)
+
+    def holds_at(self, minute_of_week: int) -> bool:
+        """Whether the minimum is in force at a minute of the week."""
+        return any((minute_of_week - day * _DAY - self.start) % (len(_DAYS) * _DAY) < self.minutes for day in self.days)
+
+    def meets(self, other: "ScheduledMinimum") -> bool:
+        """Whether one of the two begins while the other is in force, or when it ends."""
+        return any(
+            one._replace(minutes=one.minutes + 1).holds_at(day * _DAY + two.start)
+            for one, two in ((self, other), (other, self))
+            for day in two.days
+        )
+
+
+class Recurrence(NamedTuple):
+    """A minute of the day on some days of the week, 0 is Monday."""
+
+    days: tuple[int, ...]
+    minute: int
+
+    @property
+    def of_tasks(self) -> str:
+        """The expression of Application Auto Scaling."""
+        days = "*" if len(self.days) == len(_DAYS) else ",".join(_DAYS[day] for day in self.days)
+        return f"cron({self.minute % 60} {self.minute // 60} ? * {days} *)"
+
+    @property
+    def of_instances(self) -> str:
+        """The expression of an Auto Scaling group, in which 0 is Sunday."""
+        days = "*" if len(self.days) == len(_DAYS) else ",".join(str((day + 1) % len(_DAYS)) for day in self.days)
+        return f"{self.minute % 60} {self.minute // 60} * * {days}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +117,8 @@ class Scaling:
     namespace: str = "Karrot"
     sns_topic_arn: str | None = None
     shared: bool = True
+    schedule: tuple[str, ...] = ()
+    timezone: str = "UTC"
 
     def __post_init__(self) -> None:
         validation.refuse(_problems(self))
@@ -61,6 +129,17 @@ class Scaling:
         if self.min_tasks is not None:
             return self.min_tasks
         return 0 if self.recipe == "from-zero" else 1
+
+    @property
+    def scheduled(self) -> tuple[ScheduledMinimum, ...]:
+        """The scheduled minimums, as typed in ``schedule``."""
+        return tuple(_scheduled(text) for text in self.schedule)
+
+    def least_at(self, at_s: float) -> int:
+        """The minimum number of tasks at a time, in epoch seconds."""
+        local = datetime.fromtimestamp(at_s, _zone(self.timezone))
+        minute = (local.weekday() * 24 + local.hour) * 60 + local.minute
+        return next((each.tasks for each in self.scheduled if each.holds_at(minute)), self.least)
 
     @property
     def measure(self) -> str:
@@ -142,6 +221,54 @@ def _problems_of_counts(asked: Scaling) -> Iterator[str]:
         yield "--min-tasks 0 needs --max-lag: without commits, the age of the lag may be unknown"
     yield from validation.whole("--scale-out-cooldown", asked.scale_out_cooldown, 0, _MOST_COOLDOWN)
     yield from validation.whole("--scale-in-cooldown", asked.scale_in_cooldown, 0, _MOST_COOLDOWN)
+    yield from _problems_of_schedule(asked)
+
+
+def _problems_of_schedule(asked: Scaling) -> Iterator[str]:
+    try:
+        _zone(asked.timezone)
+    except (ValueError, OSError, KeyError):
+        yield f"--timezone is {types.quoted(asked.timezone)}: it must be the name of a time zone, such as Europe/Paris"
+    try:
+        scheduled = asked.scheduled
+    except ValueError as error:
+        yield str(error)
+        return
+    for text, each in zip(asked.schedule, scheduled, strict=True):
+        if not asked.least < each.tasks <= asked.max_tasks:
+            yield (
+                f"--schedule is {types.quoted(text)}: the number of tasks must be above --min-tasks ({asked.least}) "
+                f"and at most --max-tasks ({asked.max_tasks})"
+            )
+    if any(one.meets(other) for one, other in combinations(scheduled, 2)):
+        yield "--schedule: two of the times overlap or touch, so the number of tasks would be ambiguous"
+
+
+def _scheduled(text: str) -> ScheduledMinimum:
+    """Parse ``MON-FRI 22:00-02:00=8``. Raises `ValueError` with a sentence."""
+    found = _SCHEDULE.fullmatch(text.strip().upper())
+    if found is None or found["start"] == found["end"]:
+        raise ValueError(
+            f"--schedule is {types.quoted(text)}: it must be [DAYS ]HH:MM-HH:MM=TASKS, such as 01:55-04:00=8 or "
+            "'MON-FRI 22:00-02:00=8', with two different times"
+        )
+    start, end = (60 * int(found[name][:2]) + int(found[name][3:]) for name in ("start", "end"))
+    return ScheduledMinimum(_days(found["days"] or "MON-SUN"), start, (end - start) % _DAY, int(found["tasks"]))
+
+
+def _days(text: str) -> tuple[int, ...]:
+    """The days of a list of days and ranges, such as ``MON-FRI,SUN``."""
+    days = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        begin = _DAYS.index(first)
+        length = (_DAYS.index(last or first) - begin) % len(_DAYS)
+        days |= {(begin + day) % len(_DAYS) for day in range(length + 1)}
+    return tuple(sorted(days))
+
+
+def _zone(name: str) -> tzinfo:
+    return UTC if name == "UTC" else ZoneInfo(name)
 
 
 def _problems_of_texts(asked: Scaling) -> Iterator[str]:

@@ -82,6 +82,19 @@ def test_karrot_simulate_scales_a_batch_as_the_closed_loop_does(measure: str, aw
     assert simulated[-1] == pytest.approx(in_loop[-1], abs=90)
 
 
+def test_scheduled_tasks_run_before_a_nightly_batch_and_end_after_it(aws: LoopCloudWatch) -> None:
+    recipe = ECS["tracking-backlog"].with_options("--schedule", "08:05-08:30=8")  # the loop starts at 08:00 UTC
+    loop = ClosedLoop(recipe, aws, rate=_USUAL).run(9)
+    assert loop.changes() == [(1, 8)]
+    loop.feed(6000)
+    loop.run(0.5)
+    loop.feed(_USUAL)
+    loop.run_until(lambda: loop.lag < 1000, within_minutes=4.5)
+    loop.run(15)
+    assert loop.tasks == 8
+    loop.run_until(lambda: loop.tasks == 1, within_minutes=60)
+
+
 _LEAVES_STUCK_PARTITIONS_OUT = [
     each for each in (*ECS.values(), ASG["tracking-backlog"]) if each.least and not each.fast
 ]

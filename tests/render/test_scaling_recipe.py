@@ -1,10 +1,14 @@
 """Invalid options of a scaling recipe are refused with one sentence."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from support.autoscaling.scaling_recipes import make_scaling
+from support.autoscaling.scaling_recipes import make_scaling, render_cloudformation
+from support.autoscaling.template_to_stack import parse_stack
 
 SECONDS = {"recipe": "target-tracking", "max_lag_seconds": 60}
 MESSAGES = {"recipe": "step", "max_lag": 1000}
@@ -50,6 +54,37 @@ GROUP = {"target": "asg", "asg_name": "workers"}
         (
             {"recipe": "step", "max_lag_seconds": 60, "min_tasks": 0},
             ["--min-tasks 0 needs --max-lag: without commits, the age of the lag may be unknown"],
+        ),
+        (
+            {**SECONDS, "schedule": ("1:55-04:00=8",)},
+            [
+                (
+                    "--schedule is '1:55-04:00=8': it must be [DAYS ]HH:MM-HH:MM=TASKS, such as 01:55-04:00=8 or "
+                    "'MON-FRI 22:00-02:00=8', with two different times"
+                )
+            ],
+        ),
+        (
+            {**SECONDS, "schedule": ("01:00-02:00=1", "03:00-04:00=13"), "timezone": "Europe/Atlantis"},
+            [
+                "--timezone is 'Europe/Atlantis': it must be the name of a time zone, such as Europe/Paris",
+                (
+                    "--schedule is '01:00-02:00=1': the number of tasks must be above --min-tasks (1) and at most "
+                    "--max-tasks (12)"
+                ),
+                (
+                    "--schedule is '03:00-04:00=13': the number of tasks must be above --min-tasks (1) and at most "
+                    "--max-tasks (12)"
+                ),
+            ],
+        ),
+        (
+            {**SECONDS, "schedule": ("SUN 23:00-02:00=8", "MON 01:59-03:00=4")},
+            ["--schedule: two of the times overlap or touch, so the number of tasks would be ambiguous"],
+        ),
+        (
+            {**SECONDS, "schedule": ("01:00-02:00=8", "02:00-03:00=4")},
+            ["--schedule: two of the times overlap or touch, so the number of tasks would be ambiguous"],
         ),
         (
             {**SECONDS, "min_tasks": 12},
@@ -130,3 +165,40 @@ def test_all_wrong_options_are_reported_at_once() -> None:
     with pytest.raises(ValueError, match=r"^--") as caught:
         make_scaling(recipe="step", max_lag=-1, service="", namespace="", max_tasks=0)
     assert len(str(caught.value).splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    "text", ["", "=8", "25:00-02:00=8", "01:00-01:60=8", "MOO 01:00-02:00=8", "01:00-01:00=8", "\u06601:00-02:00=8"]
+)
+def test_a_schedule_that_is_no_time_of_the_week_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^--schedule is .* with two different times$"):
+        make_scaling(**SECONDS, schedule=(text,))
+
+
+def test_the_scheduled_minimum_follows_the_clock_of_its_time_zone() -> None:
+    """The clocks of Paris went forward on 29 March 2026 at 02:00, which was 01:00 UTC."""
+    asked = make_scaling(**SECONDS, schedule=("SAT,SUN 22:00-03:30=8",), timezone="Europe/Paris")
+
+    def least(text: str) -> int:
+        return asked.least_at(datetime.fromisoformat(text).timestamp())
+
+    assert [least(f"2026-03-28T{at}Z") for at in ("20:59", "21:00", "23:59")] == [1, 8, 8]
+    assert [least(f"2026-03-29T{at}Z") for at in ("00:59", "01:29", "01:30", "19:59", "20:00")] == [8, 8, 1, 1, 8]
+    assert [least(f"2026-03-30T{at}Z") for at in ("01:29", "01:30", "20:00")] == [8, 1, 1]
+
+
+times = st.integers(0, 1439)
+names_of_days = st.sampled_from(["", "MON ", "FRI-TUE ", "SUN,WED ", "MON-SUN "])
+
+
+@given(days=names_of_days, start=times, minutes=st.integers(1, 1439), at_s=st.integers(1_750_000_000, 1_760_000_000))
+@pytest.mark.parametrize("where", [{}, GROUP], ids=["tasks", "instances"])
+def test_the_rendered_actions_set_the_minimum_that_is_simulated(
+    where: dict[str, str], days: str, start: int, minutes: int, at_s: int
+) -> None:
+    end = (start + minutes) % 1440
+    text = f"{days}{start // 60:02}:{start % 60:02}-{end // 60:02}:{end % 60:02}=7"
+    asked = make_scaling(**SECONDS, **where, schedule=(text,))
+    stack = parse_stack(render_cloudformation(asked), limits=(1, 12))
+    assert stack._minimum_at is not None
+    assert asked.least_at(at_s) == stack._minimum_at(at_s)

@@ -53,6 +53,14 @@ scaling_options = option_set(
         help="Largest number of tasks. Do not give more than the number of partitions that have messages.",
     ),
     click.option(
+        "--schedule",
+        metavar="[DAYS ]HH:MM-HH:MM=TASKS",
+        multiple=True,
+        help="Keep at least this many tasks at these times, such as 01:55-04:00=8 or 'MON-FRI 22:00-02:00=8'. Repeat "
+        "it for more times.",
+    ),
+    click.option("--timezone", default="UTC", show_default=True, help="Time zone of --schedule, such as Europe/Paris."),
+    click.option(
         "--scale-out-cooldown", type=int, help="Seconds to wait after a scale-out.", show_default="60; asg: 300"
     ),
     click.option("--scale-in-cooldown", type=int, help="Seconds to wait after a scale-in.", show_default="300"),

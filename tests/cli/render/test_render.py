@@ -118,12 +118,14 @@ def test_recording_rules_are_printed() -> None:
     assert all(":" in rule["record"] for rule in yaml.safe_load(printed.stdout)["groups"][0]["rules"])
 
 
-def test_the_command_of_the_documentation_works() -> None:
+def test_the_commands_of_the_documentation_work() -> None:
     page = (ROOT / "docs" / "autoscaling.md").read_text(encoding="utf-8")
-    [command] = re.findall(r"^karrot render (.*?) > scaling\.yaml$", page, re.MULTILINE | re.DOTALL)
-    printed = render(*shlex.split(command.replace("\\\n", " ")))
-    assert (printed.exit_code, printed.stderr) == (0, "")
-    assert "LagTracking" in yaml.safe_load(printed.stdout)["Resources"]
+    commands = re.findall(r"^karrot render (ecs-autoscaling .*?) > scaling\.yaml$", page, re.MULTILINE | re.DOTALL)
+    assert len(commands) == 2
+    for command in commands:
+        printed = render(*shlex.split(command.replace("\\\n", " ")))
+        assert (printed.exit_code, printed.stderr) == (0, "")
+        assert "LagTracking" in yaml.safe_load(printed.stdout)["Resources"]
 
 
 def test_bridging_rules_are_printed_in_either_direction() -> None:

@@ -61,6 +61,10 @@ class Recipe:
         """Return Burrow's interval in seconds."""
         return 10 if self.fast else 30
 
+    def with_options(self, *options: str) -> "Recipe":
+        """Return the same recipe with further options."""
+        return replace(self, arguments=(*self.arguments, *options))
+
     def up_to(self, most: int) -> "Recipe":
         """Return the same recipe with another maximum."""
         return replace(self, most=most)

@@ -18,6 +18,12 @@ _MEASURES: dict[str, dict[str, Any]] = {
     "step-messages": {"recipe": "step", "max_lag": 10_000, "min_tasks": 0},
     "step-fast": {"recipe": "step", "max_lag": 10_000, "high_resolution": True},
     "zero-seconds": {"recipe": "from-zero", "max_lag_seconds": 60},
+    "scheduled": {
+        "recipe": "target-tracking",
+        "max_lag_seconds": 60,
+        "schedule": ("FRI-SUN 22:30-02:00=8", "12:00-13:15=4"),
+        "timezone": "Europe/Paris",
+    },
     "zero-backlog": {"recipe": "from-zero", "target_lag_per_task": 6000, "wake_up_lag": 10},
 }
 

@@ -3,10 +3,13 @@
 `karrot.render.policies_and_alarms` makes the same stack without a template; tests compare the two.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 from karrot.autoscaling.alarm_model import Alarm, AlarmState, Comparison, Treatment
 from karrot.autoscaling.metric_math_evaluator import Expression, Gaps, MathQuery
@@ -84,7 +87,54 @@ def parse_stack(
         maximum=most,
         scale_out_blocks_scale_in=is_group,
         activity_s=activity_s,
+        minimum_at=_minimum_at(template, least),
     )
+
+
+def _minimum_at(template: Node, least: int) -> Callable[[float], int] | None:
+    """Return the minimum at a time: that of the scheduled action that was due last."""
+    actions: list[tuple[_Cron, str, int]] = [
+        (_Cron.of_tasks(each["Schedule"]), each["Timezone"], each["ScalableTargetAction"]["MinCapacity"])
+        for _, target in _of_type(template, "AWS::ApplicationAutoScaling::ScalableTarget")
+        for each in target.get("ScheduledActions", ())
+    ] + [
+        (_Cron.of_instances(each["Recurrence"]), each["TimeZone"], each["MinSize"])
+        for _, each in _of_type(template, "AWS::AutoScaling::ScheduledAction")
+    ]
+
+    def minimum_at(at_s: float) -> int:
+        return min(((cron.minutes_since(at_s, zone), minimum) for cron, zone, minimum in actions))[1]
+
+    assert all(minimum == least for _, _, minimum in actions[1::2])
+    return minimum_at if actions else None
+
+
+class _Cron(NamedTuple):
+    """A minute of the day on some days of the week, 0 is Monday."""
+
+    minute: int
+    days: frozenset[int]
+
+    @classmethod
+    def of_tasks(cls, text: str) -> "_Cron":
+        match = re.fullmatch(r"cron\((\d+) (\d+) \? \* (\*|[A-Z,]+) \*\)", text)
+        assert match
+        names = ["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"]
+        days = names if match[3] == "*" else match[3].split(",")
+        return cls(int(match[2]) * 60 + int(match[1]), frozenset(map(names.index, days)))
+
+    @classmethod
+    def of_instances(cls, text: str) -> "_Cron":
+        match = re.fullmatch(r"(\d+) (\d+) \* \* (\*|[0-6,]+)", text)
+        assert match
+        days = range(7) if match[3] == "*" else map(int, match[3].split(","))
+        return cls(int(match[2]) * 60 + int(match[1]), frozenset((day - 1) % 7 for day in days))
+
+    def minutes_since(self, at_s: float, zone: str) -> int:
+        """Return the minutes of the wall clock since this was last due."""
+        local = datetime.fromtimestamp(at_s, ZoneInfo(zone))
+        now = (local.weekday() * 24 + local.hour) * 60 + local.minute
+        return min((now - day * 1440 - self.minute) % (7 * 1440) for day in self.days)
 
 
 def _of_type(template: Node, kind: str) -> Iterator[tuple[str, Node]]:

@@ -47,7 +47,11 @@ def cloudformation_resources(text: str) -> dict[str, Any]:
         type_name, table = _KINDS[kind]
         if kind == "aws_iam_policy":
             body = {**body, "policy": documents[body["policy"]["Ref"].split(".")[2]]}
-        found[_logical_id(label, kind)] = {"Type": type_name, "Properties": _translated(body, table)}
+        properties = _translated(body, table)
+        if type_name == _WITHIN_TARGET:
+            found["ScalableTarget"]["Properties"].setdefault("ScheduledActions", []).append(properties)
+        else:
+            found[_logical_id(label, kind)] = {"Type": type_name, "Properties": properties}
     return found
 
 
@@ -90,6 +94,25 @@ def _target(value: Any) -> Body:
         r"aws_appautoscaling_target\.[\w-]+\.(service_namespace|scalable_dimension|resource_id)", value["Ref"]
     )
     return {"ScalingTargetId": {"Ref": "ScalableTarget"}}
+
+
+def _of_target(value: Any) -> Body:
+    """Check a reference to the scalable target, whose property a scheduled action is in CloudFormation."""
+    assert _target(value)
+    return {}
+
+
+def _unchanged(value: int) -> Body:
+    """Check that a scheduled action leaves a size as it is."""
+    assert value == -1
+    return {}
+
+
+def _minimum_ignored(value: list[Body]) -> Body:
+    """Check that Terraform leaves the scheduled minimum as it is. CloudFormation changes only what changed."""
+    [body] = value
+    assert body["ignore_changes"] == ["min_capacity"] or body["ignore_changes"] == [{"Ref": "min_capacity"}]
+    return {}
 
 
 def _actions(name: str) -> Rule:
@@ -173,7 +196,32 @@ _TRACKING: Table = {
         {**_BY_BLOCKS, **_WATCHED, "metric_dimension": Block("Dimensions", _DIMENSION, many=True)},
     ),
 }
+_WITHIN_TARGET = "a property of the scalable target"
 _KINDS: dict[str, tuple[str, Table]] = {
+    "aws_appautoscaling_scheduled_action": (
+        _WITHIN_TARGET,
+        {
+            "name": "ScheduledActionName",
+            "service_namespace": _of_target,
+            "scalable_dimension": _of_target,
+            "resource_id": _of_target,
+            "schedule": "Schedule",
+            "timezone": "Timezone",
+            "scalable_target_action": Block("ScalableTargetAction", {"min_capacity": "MinCapacity"}),
+        },
+    ),
+    "aws_autoscaling_schedule": (
+        "AWS::AutoScaling::ScheduledAction",
+        {
+            "scheduled_action_name": _nothing,  # CloudFormation generates the name
+            "autoscaling_group_name": "AutoScalingGroupName",
+            "recurrence": "Recurrence",
+            "time_zone": "TimeZone",
+            "min_size": "MinSize",
+            "max_size": _unchanged,
+            "desired_capacity": _unchanged,
+        },
+    ),
     "aws_appautoscaling_target": (
         "AWS::ApplicationAutoScaling::ScalableTarget",
         {
@@ -182,6 +230,7 @@ _KINDS: dict[str, tuple[str, Table]] = {
             "resource_id": "ResourceId",
             "min_capacity": "MinCapacity",
             "max_capacity": "MaxCapacity",
+            "lifecycle": _minimum_ignored,
         },
     ),
     "aws_appautoscaling_policy": (
