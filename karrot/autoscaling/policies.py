@@ -62,9 +62,10 @@ class StepPolicy:
 class ScaleIn(StrEnum):
     """The number of tasks that target tracking removes at a time.
 
-    The guide says that target tracking scales out in proportion and scales in "more gradually", without a number. The
-    real behaviour is between two extremes. To remove one task is safe and expensive. To remove all tasks that the
-    proportion allows is cheap, but the capacity then changes more often.
+    The guide of Application Auto Scaling says that target tracking scales out in proportion and scales in "more
+    gradually", without a number. The real behaviour is between two extremes. To remove one task is safe and expensive.
+    To remove all tasks that the proportion allows is cheap, but the capacity then changes more often. The EC2 guide
+    describes the proportion for instances: 1.5 instances too many, one instance removed.
     """
 
     ONE = "one"

@@ -35,12 +35,15 @@ class StackParts(NamedTuple):
 
 
 def stack_of(
-    asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = ScaleIn.ONE, activity_s: float = 0
+    asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn | None = None, activity_s: float = 0
 ) -> Stack:
     """A model of the rendered stack and AWS's own alarms, in which a scale-out takes ``activity_s``.
 
-    ``gaps`` and ``scale_in`` decide undocumented behaviour.
+    ``gaps`` and ``scale_in`` decide undocumented behaviour. Without ``scale_in``, tasks are removed one by one, and
+    instances in proportion, as the EC2 guide describes.
     """
+    if scale_in is None:
+        scale_in = ScaleIn.ONE if asked.on_ecs else ScaleIn.PROPORTIONAL
     policies, alarms = parts_of(asked, gaps=gaps, scale_in=scale_in)
     made_by_aws = [
         alarm for policy in policies.values() if isinstance(policy, TrackingPolicy) for alarm in policy.alarms()

@@ -99,9 +99,8 @@ def _recipe(text: str) -> Recipe:
 @click.option(
     "--scale-in",
     type=click.Choice(["one", "proportional"]),
-    default="one",
-    show_default=True,
-    help="How many tasks target tracking removes at once. AWS does not document this number.",
+    show_default="one; asg: proportional",
+    help="How many tasks target tracking removes at once. For ECS, AWS does not document this number.",
 )
 @click.option(
     "--gaps",
@@ -205,7 +204,7 @@ def _cases(samples: list["LagSample"], recipes: tuple[Recipe, ...], given: dict[
     consumers = Consumers(rate, given.pop("start_seconds"), given.pop("rebalance_seconds"), partitions)
     readings: dict[str, Any] = {
         "gaps": Gaps(given.pop("gaps")),
-        "scale_in": ScaleIn(given.pop("scale_in")),
+        "scale_in": None if (scale_in := given.pop("scale_in")) is None else ScaleIn(scale_in),
         "activity_s": consumers.start_s,
     }
     cases = []
