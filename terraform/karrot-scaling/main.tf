@@ -79,6 +79,56 @@ locals {
     }
   }
 
+  # The times with another minimum, in minutes. Days are numbers, 0 is Monday.
+  week = ["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"]
+  times = {
+    for key, s in local.services : key => [
+      for time in s.schedule : {
+        days      = [for day in time.days : index(local.week, day)]
+        start     = tonumber(substr(time.start, 0, 2)) * 60 + tonumber(substr(time.start, 3, 2))
+        end       = tonumber(substr(time.end, 0, 2)) * 60 + tonumber(substr(time.end, 3, 2))
+        min_tasks = time.min_tasks
+      }
+    ]
+  }
+
+  # How many minutes after the beginning of one time another one begins, and how many minutes the first one lasts.
+  gaps = {
+    for key, times in local.times : key => flatten([
+      for first, one in times : [
+        for second, two in times : [
+          for days in setproduct(one.days, two.days) : {
+            minutes = (days[1] * 1440 + two.start - days[0] * 1440 - one.start + 10080) % 10080
+            lasts   = (one.end - one.start + 1440) % 1440
+          } if first != second
+        ]
+      ]
+    ])
+  }
+
+  # At the beginning, an action sets the minimum of the time. At the end, an action sets the usual one, after midnight on
+  # the next day.
+  actions = merge([
+    for key, s in local.services : merge([
+      for number, time in local.times[key] : {
+        "${key}-${number + 1}-begin" = {
+          service   = key
+          name      = "karrot-${number + 1}-begin"
+          days      = time.days
+          minute    = time.start
+          min_tasks = time.min_tasks
+        }
+        "${key}-${number + 1}-end" = {
+          service   = key
+          name      = "karrot-${number + 1}-end"
+          days      = [for day in time.days : (day + (time.end < time.start ? 1 : 0)) % 7]
+          minute    = time.end
+          min_tasks = s.min_tasks
+        }
+      }
+    ]...)
+  ]...)
+
   # The names of policies and alarms. CloudWatch allows 255 characters, so a longer name ends in a part of its digest.
   full_names = {
     for key, s in local.services : key => {
@@ -107,6 +157,34 @@ resource "aws_appautoscaling_target" "service" {
   resource_id        = "service/${each.value.ecs_cluster}/${each.value.service}"
   min_capacity       = each.value.min_tasks
   max_capacity       = each.value.max_tasks
+
+  lifecycle {
+    precondition {
+      condition     = alltrue([for gap in local.gaps[each.key] : gap.minutes > gap.lasts])
+      error_message = "Two times in schedule of ${each.key} overlap or touch, so the minimum would be ambiguous."
+    }
+  }
+}
+
+# The minimum is higher at these times, so the tasks run before the messages come. The end sets the usual minimum, and the
+# policies then remove tasks.
+resource "aws_appautoscaling_scheduled_action" "schedule" {
+  for_each = local.actions
+
+  name               = each.value.name
+  service_namespace  = aws_appautoscaling_target.service[each.value.service].service_namespace
+  scalable_dimension = aws_appautoscaling_target.service[each.value.service].scalable_dimension
+  resource_id        = aws_appautoscaling_target.service[each.value.service].resource_id
+  timezone           = local.services[each.value.service].timezone
+
+  schedule = format(
+    "cron(%d %d ? * %s *)", each.value.minute % 60, floor(each.value.minute / 60),
+    length(each.value.days) == 7 ? "*" : join(",", [for day, name in local.week : name if contains(each.value.days, day)]),
+  )
+
+  scalable_target_action {
+    min_capacity = each.value.min_tasks
+  }
 }
 
 # Keeps the measure at the target. AWS makes the alarms of this policy, and they treat missing points as missing.

@@ -25,6 +25,15 @@ variable "services" {
     min_tasks = optional(number)
     # The largest number of tasks. More tasks than partitions have nothing to read.
     max_tasks = number
+    # Times with a higher minimum of tasks: objects with start, end, min_tasks and, if not for every day, days.
+    schedule = optional(list(object({
+      days      = optional(list(string), ["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"])
+      start     = string
+      end       = string
+      min_tasks = number
+    })), [])
+    # The time zone of schedule, such as Europe/Paris.
+    timezone = optional(string, "UTC")
     # Seconds after a scale-out before the next one.
     scale_out_cooldown = optional(number, 60)
     # Seconds after a scale-in before the next one.
@@ -116,6 +125,43 @@ variable "services" {
   validation {
     condition     = alltrue([for s in var.services : s.recipe != "step" || s.max_lag != null || coalesce(s.min_tasks, 1) >= 1])
     error_message = "The recipe step with min_tasks 0 needs max_lag: without commits, the age of the lag may be unknown. Given: ${jsonencode({ for key, s in var.services : key => [s.recipe, s.min_tasks, s.max_lag] })}."
+  }
+
+  validation {
+    condition = alltrue(flatten([
+      for s in var.services : [
+        for time in s.schedule : [
+          for clock in [time.start, time.end] : can(regex("^([01][0-9]|2[0-3]):[0-5][0-9]$", clock)) && time.start != time.end
+        ]
+      ]
+    ]))
+    error_message = "start and end of a schedule must be two different times such as 01:55 and 22:00. Given: ${jsonencode({ for key, s in var.services : key => [for time in s.schedule : [time.start, time.end]] })}."
+  }
+
+  validation {
+    condition = alltrue(flatten([
+      for s in var.services : [
+        for time in s.schedule : length(time.days) > 0 && length(time.days) == length(distinct(time.days)) && alltrue([
+          for day in time.days : contains(["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"], day)
+        ])
+      ]
+    ]))
+    error_message = "days of a schedule must be different days of MON, TUE, WED, THU, FRI, SAT and SUN. Given: ${jsonencode({ for key, s in var.services : key => [for time in s.schedule : time.days] })}."
+  }
+
+  validation {
+    condition = alltrue(flatten([
+      for s in var.services : [
+        for time in s.schedule :
+        coalesce(s.min_tasks, s.recipe == "from-zero" ? 0 : 1) < time.min_tasks && time.min_tasks <= s.max_tasks && floor(time.min_tasks) == time.min_tasks
+      ]
+    ]))
+    error_message = "min_tasks of a schedule must be a whole number above min_tasks of the service and at most max_tasks. Given: ${jsonencode({ for key, s in var.services : key => [s.min_tasks, [for time in s.schedule : time.min_tasks], s.max_tasks] })}."
+  }
+
+  validation {
+    condition     = alltrue([for s in var.services : can(regex("^[A-Za-z0-9_+/-]+$", s.timezone))])
+    error_message = "timezone must be the name of a time zone, such as Europe/Paris. Given: ${jsonencode({ for key, s in var.services : key => s.timezone })}."
   }
 
   validation {

@@ -53,15 +53,23 @@ FOR_SERVICES = {name: asked for name, asked in RECIPES.items() if asked.on_ecs} 
         sns_topic_arn=TOPIC,
         group='with "quotes", ${dollars} and \\',
     ),
+    "two-times": make_scaling(
+        recipe="from-zero", max_lag_seconds=60, schedule=("MON,WED-THU 22:00-02:00=12", "FRI-SUN 02:01-22:01=1")
+    ),
     "long-names": make_scaling(recipe="from-zero", target_lag_per_task=1, ecs_cluster="c" * 255, service="s" * 255),
 }
 
 OPTION = re.compile(
-    r"^ *# (?P<description>.+)\n *(?P<name>\w+) += (?P<optional>optional\()?(?P<type>\w+)(?:, (?P<default>\w+))?",
-    re.MULTILINE,
+    r"^    # (?P<description>[^\n]+)\n    (?P<name>\w+) += "
+    r"(?P<optional>optional\()?(?P<type>\w+)(?:\(object\(\{.*?\}\)\))?(?:, (?P<default>[^)]+))?",
+    re.MULTILINE | re.DOTALL,
 )
 """An option of a service in variables.tf: its comment, name, type and default."""
 
+DAYS = {"FRI-SUN": ["SUN", "FRI", "SAT"], "MON,WED-THU": ["MON", "WED", "THU"]}
+"""Days of ``--schedule`` as the module takes them, in any order."""
+
+NIGHT = {"start": "22:00", "end": "02:00", "min_tasks": 8}
 SERVICE: dict[str, Any] = {
     "ecs_cluster": "prod",
     "service": "orders-worker",
@@ -88,8 +96,17 @@ def planned(module: Path) -> Callable[[str], Planned]:
 def variables(asked: Scaling) -> dict[str, Any]:
     """Return the variables of the module for one service. Options without a value are left out."""
     given = {name: value for name, value in asdict(asked).items() if value is not None}
+    given["schedule"] = [scheduled_time(text) for text in asked.schedule]
     service = {name: given[name] for name in given.keys() - OF_MODULE - ONLY_FOR_INSTANCES}
     return {**{name: given[name] for name in given.keys() & OF_MODULE}, "services": {"orders": service}}
+
+
+def scheduled_time(text: str) -> dict[str, Any]:
+    """Return ``--schedule`` as the module takes it."""
+    times, _, tasks = text.partition("=")
+    days, _, clock = times.rpartition(" ")
+    start, _, end = clock.partition("-")
+    return {"start": start, "end": end, "min_tasks": int(tasks), **({"days": DAYS[days]} if days else {})}
 
 
 def rendered_resources(asked: Scaling, key: str) -> dict[str, dict[str, Any]]:
@@ -102,11 +119,18 @@ def rendered_resources(asked: Scaling, key: str) -> dict[str, dict[str, Any]]:
         for kind, named in each.items()
         for label, body in named.items()
     ]
+    for _, _, body in found:
+        # The module cannot ignore the minimum for some services only.
+        ignored = body.pop("lifecycle", [])
+        assert bool(ignored) == bool(asked.schedule and "min_capacity" in body)
     return {address(kind, label, key, asked): with_addresses(body, key, asked) for kind, label, body in found}
 
 
 def address(kind: str, label: str, key: str, asked: Scaling) -> str:
-    name = NAMES.get(label.rpartition("_")[2], "service")
+    end = label.rpartition("_")[2]
+    if action := re.fullmatch(r"Schedule(\d+)(Begin|End)", end):
+        return f'{kind}.schedule["{key}-{action[1]}-{action[2].lower()}"]'
+    name = NAMES.get(end, "service")
     if name == "publish":
         return f"{kind}.{name}[0]"
     return f'{kind}.{name}["{asked.burrow_cluster if name == "heartbeat" else key}"]'
@@ -230,6 +254,19 @@ def test_two_services_of_one_group_share_only_the_heartbeat_and_the_policy(modul
             "The recipe target-tracking needs min_tasks 1 or more",
         ),
         ({"max_lag": None, "max_lag_seconds": 60, "min_tasks": 0}, "The recipe step with min_tasks 0 needs max_lag"),
+        ({"schedule": ["01:00-01:00=8"]}, "must be two different times such as 01:55 and 22:00"),
+        ({"schedule": ["24:00-01:00=8"]}, "must be two different times such as 01:55 and 22:00"),
+        (
+            {"schedule": ["01:00-02:00=1"]},
+            "must be a whole number above min_tasks of the service and at most max_tasks",
+        ),
+        (
+            {"schedule": ["01:00-02:00=13"]},
+            "must be a whole number above min_tasks of the service and at most max_tasks",
+        ),
+        ({"schedule": ["01:00-02:00=8", "02:00-03:00=4"]}, "Two times in schedule of orders overlap or touch"),
+        ({"schedule": ["FRI-SUN 23:00-02:00=8", "MON,WED-THU 01:59-03:00=4"]}, "overlap or touch"),
+        ({"timezone": "Europe / Paris"}, "timezone must be the name of a time zone"),
         ({"scale_out_cooldown": -1}, "must be whole numbers from 0 to 3600"),
         ({"scale_in_cooldown": 3601}, "must be whole numbers from 0 to 3600"),
         ({"ecs_cluster": "a/b"}, "ecs_cluster and service must be the names that ECS knows"),
@@ -239,8 +276,9 @@ def test_two_services_of_one_group_share_only_the_heartbeat_and_the_policy(modul
 def test_the_module_refuses_what_the_command_refuses(module: Path, change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         make_scaling(**{**SERVICE, **change})
+    schedule = [scheduled_time(text) for text in change.get("schedule", ())]
     with pytest.raises(PlanError) as refused:
-        plan(module, {"services": {"orders": {**SERVICE, **change}}})
+        plan(module, {"services": {"orders": {**SERVICE, **change, "schedule": schedule}}})
     assert any(sentence in message for message in refused.value.args), refused.value.args
 
 
@@ -260,6 +298,11 @@ def test_the_module_refuses_what_the_command_refuses(module: Path, change: dict[
         ),
         ({"services": {"a": {**SERVICE, "burrow_cluster": "k" * 201}}}, "use karrot render ecs-autoscaling"),
         ({"services": {"a": {**SERVICE, "max_tasks": 2.5}}}, "both must be whole numbers"),
+        (
+            {"services": {"a": {**SERVICE, "schedule": [{**NIGHT, "days": ["MONDAY"]}]}}},
+            "must be different days of MON",
+        ),
+        ({"services": {"a": {**SERVICE, "schedule": [{**NIGHT, "days": []}]}}}, "must be different days of MON"),
         ({"services": {}, "namespace": "AWS/Karrot"}, 'must not begin with a colon or AWS/. Given: "AWS/Karrot".'),
         ({"services": {}, "sns_topic_arn": "alarms"}, "sns_topic_arn must be the ARN of a topic"),
     ],

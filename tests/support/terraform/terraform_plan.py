@@ -77,13 +77,15 @@ def _without_provider(block: Block) -> str:
         return block.text
     name = ".".join([*(["data"] if block.kind == "data" else []), *block.labels]).replace(".", "-")
     repeating = [f"{each} = {block.attributes[each]}" for each in _REPEATING if each in block.attributes]
-    return "\n".join([f'resource "terraform_data" "{name}" {{', *repeating, f"input = {_as_object(block)}", "}"])
+    conditions = [each.text for each in block.blocks if each.kind == "lifecycle"]
+    made = f"input = {_as_object(block)}"
+    return "\n".join([f'resource "terraform_data" "{name}" {{', *repeating, made, *conditions, "}"])
 
 
 def _as_object(block: Block) -> str:
     """The body of a block as an object, in which each block is an element of a list."""
     lines = [f"{name} = {value}" for name, value in block.attributes.items() if name not in _REPEATING]
-    for name, blocks in groupby(block.blocks, _name):
+    for name, blocks in groupby((each for each in block.blocks if each.kind != "lifecycle"), _name):
         lines.append(f"{name} = concat({', '.join(map(_as_list, blocks))})")
     return "\n".join(["{", *lines, "}"])
 
@@ -102,7 +104,7 @@ def _as_list(block: Block) -> str:
 
 def _as_text(found: re.Match[str]) -> str:
     kind, name, key, attribute = found.groups()
-    instance = {None: "", "each.key": '[\\"${each.key}\\"]'}.get(key, f"[{key}]")
+    instance = "" if key is None else f'[\\"${{{key}}}\\"]' if key.startswith("each.") else f"[{key}]"
     return f'"<{kind}.{name}{instance}.{attribute}>"'
 
 
