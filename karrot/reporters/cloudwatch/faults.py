@@ -69,11 +69,12 @@ class FaultKind(StrEnum):
 class Fault:
     """A problem with CloudWatch, or on the way to CloudWatch. The data are not the cause, and must still be sent.
 
-    ``text`` is a message for people, without secrets.
+    ``text`` is a message for people, without secrets. ``answered`` says that CloudWatch itself answered with 5xx.
     """
 
     kind: FaultKind
     text: str
+    answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def _of_answer(error: "ClientError") -> Verdict:
         # Refuse data only for errors that are known to be about the data. Any other 400 may be about the caller.
         if kind is None and status == HTTPStatus.BAD_REQUEST and code.startswith(_ABOUT_THE_DATA):
             return Rejected(text, tuple(sorted({int(number) - 1 for number in _NAMED.findall(message)})))
-        return Fault(kind or FaultKind.UNEXPECTED, text)
+        return Fault(kind or FaultKind.UNEXPECTED, text, answered=status >= HTTPStatus.INTERNAL_SERVER_ERROR)
     return Fault(_kind_of_code(code, status) or FaultKind.CREDENTIALS, text)
 
 

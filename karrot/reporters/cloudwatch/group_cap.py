@@ -5,6 +5,7 @@ A group that has metrics keeps them, because an alarm may use them. A new group 
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from hashlib import sha256
 from itertools import takewhile
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ NAMES_BOUND = 100_000
 
 _QUARTER_MS = 6 * 3_600_000  # the unit of silence: a quarter of a day, so a group's note changes 4 times a day at most
 _SILENT_QUARTERS = 4
+_LONGEST = 1024
 
 
 class Membership:
@@ -74,6 +76,7 @@ class Membership:
 
     def admits(self, key: GroupKey, log_time_ms: int) -> bool:
         """Take a group with a new event inside, if there is a place. Return whether the group is inside."""
+        key = _shortened(key)
         self._quarter = max(self._quarter, log_time_ms // _QUARTER_MS)
         if key not in self._inside and not self._has_place():
             self._note_outside(key)
@@ -87,6 +90,7 @@ class Membership:
 
     def leaves(self, key: GroupKey) -> None:
         """Remove a deleted group, so that another group can take its place."""
+        key = _shortened(key)
         self._outside.pop(hash(key), None)
         if self._inside.pop(key, None) is not None:
             self._changed = True
@@ -141,6 +145,16 @@ class LegacyNames:
         if len(self._clusters) > self._bound:
             self._clusters.popitem(last=False)
         return before is not None and before != cluster
+
+
+def _shortened(key: GroupKey) -> GroupKey:
+    """The key with long names shortened. A client can choose names of megabytes, which the note would repeat.
+
+    The options look only at the beginning of a name. Two names stay different by their SHA-256.
+    """
+    return GroupKey(
+        *(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}~{sha256(name.encode()).hexdigest()}" for name in key)
+    )
 
 
 def _silent(heard: OrderedDict[K, int], quarter: int) -> Iterator[K]:

@@ -14,6 +14,7 @@ SEARCH_CALLS = 160
 
 This number is enough for ten bad data among 1,000, even if no answer names them."""
 _MOST_SUSPECTS = 1000
+_FAILURES_BEFORE_A_PROBE = 3
 _PASSING = (FaultKind.UNAVAILABLE, FaultKind.THROTTLED)
 """Faults that a new client would not solve."""
 
@@ -170,6 +171,8 @@ class Sender:
         self._opened_now = False
         self._calls = 0
         self._suspects: dict[MetricKey, None] = {}
+        self._failed_sends = 0
+        self._blames_data = False
 
     def send(self, data: Sequence[Datum]) -> SendOutcome:
         """Send the data, which have at most one datum per metric.
@@ -177,14 +180,22 @@ class Sender:
         Problems with AWS, the network or the credentials do not raise. Sending stops at the first fault, and the
         remaining data are returned as kept. Rejected data do not stop other data. Data that would need too many calls
         to search are kept. Metrics that were refused before are sent last, in separate calls.
+
+        After three sends in a row that CloudWatch answered with 5xx, one datum is sent alone. If it arrives, CloudWatch
+        works, and the others have a bad datum: it is searched as if they were rejected. At most one new one is refused.
         """
-        self._opened_now, self._calls = False, 0
+        self._opened_now, self._calls, self._blames_data = False, 0, False
         flush = Flush(self._call)
         clean = [datum for datum in data if datum.key not in self._suspects]
         suspected = [datum for datum in data if datum.key in self._suspects]
+        if clean and self._failed_sends >= _FAILURES_BEFORE_A_PROBE:
+            flush.settle([clean.pop(self._failed_sends % len(clean))])
+            self._blames_data = bool(flush.delivered)
         for some in (clean, suspected):
             for batch in batches(some, self._namespace):
                 flush.settle(batch)
+            self._blames_data = bool(flush.delivered)
+        self._failed_sends = self._failed_sends + 1 if flush.fault is not None and flush.fault.answered else 0
         self._remember(flush)
         if flush.stopped and flush.fault is not None and flush.fault.kind not in _PASSING:
             self.close()  # so the next send reads credentials and configuration files again
@@ -202,6 +213,9 @@ class Sender:
         if isinstance(verdict, Fault) and verdict.kind is FaultKind.CREDENTIALS and not self._opened_now:
             self.close()
             verdict = self._attempt(data)
+        if self._blames_data and isinstance(verdict, Fault) and verdict.answered:
+            self._blames_data = len(data) > 1 or data[0].key in self._suspects
+            return Rejected(verdict.text)
         return verdict
 
     def _attempt(self, data: list[Datum]) -> Verdict | None:

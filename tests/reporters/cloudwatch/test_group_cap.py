@@ -200,3 +200,14 @@ def test_the_least_recently_heard_names_are_forgotten() -> None:
     for name in ("a", "b", "a", "c"):
         names.taken_over(name, "eu")
     assert [names.taken_over(name, "us") for name in ("a", "c", "b")] == [True, True, False]
+
+
+def test_names_of_megabytes_do_not_make_the_saved_list_large() -> None:
+    membership = Membership(Options(max_groups=2))
+    long = [_key("x" * 1_000_000 + ending) for ending in "ab"]
+    assert [membership.admits(key, 0) for key in long] == [True, True]
+    assert len(membership.dump()) < 4000
+    restored = Membership.restore(membership.dump(), Options(max_groups=2))
+    assert [restored.admits(key, 0) for key in (*long, _key("x" * 1_000_000))] == [True, True, False]
+    restored.leaves(long[0])
+    assert restored.inside == 1

@@ -168,6 +168,39 @@ def test_a_single_datum_that_is_too_large_is_refused(fake: FakeAws, sender: Send
     assert {refusal.reason for refusal in outcome.refused} == {"too_large"}
 
 
+def test_a_datum_that_cloudwatch_answers_with_5xx_holds_up_the_others_for_three_sends_only(
+    sender: Sender, fake: FakeAws
+) -> None:
+    data = lag_data(1000)
+    fake.choke(*groups(17))
+    for _ in range(3):
+        assert counts(sender.send(data)) == (0, 0, 1000, 1)
+    found = whole(sender.send(data), data)
+    assert [refusal.datum.value for refusal in found.refused] == [17]
+    assert found.refused[0].text == "PutMetricData was answered 503 ServiceUnavailable"
+    assert (len(found.delivered), found.fault) == (999, None)
+    assert counts(whole(sender.send(data), data)) == (999, 1, 0, 2)
+    fake.clear()
+    assert counts(sender.send(data)) == (1000, 0, 0, 2)
+
+
+def test_several_data_that_are_answered_with_5xx_are_found_one_after_another(sender: Sender, fake: FakeAws) -> None:
+    data = lag_data(1000)
+    fake.choke(*groups(3, 700))
+    outcomes = [whole(sender.send(data), data) for _ in range(12)]
+    assert counts(outcomes[-1])[:3] == (998, 2, 0)
+    assert sum(len(outcome.delivered) > 500 for outcome in outcomes) >= 5
+
+
+def test_an_outage_refuses_nothing_however_long_it_lasts(sender: Sender, fake: FakeAws) -> None:
+    data = lag_data(20)
+    fake.stand(aws.UNAVAILABLE)
+    for _ in range(10):
+        assert counts(whole(sender.send(data), data)) == (0, 0, 20, 1)
+    fake.clear()
+    assert counts(sender.send(data)) == (20, 0, 0, 2)
+
+
 # --- faults ---
 
 

@@ -18,10 +18,10 @@ from karrot.demo.cloudwatch.metric_store import (
     all_points,
     sorted_dimensions,
 )
-from karrot.demo.cloudwatch.request_decoding import PutMetricDataRequest
+from karrot.demo.cloudwatch.request_decoding import MetricDatum, PutMetricDataRequest
 from karrot.demo.cloudwatch.request_handler import AwsAnswer, Handler, HandlerRequest, ReadRequest, Refuse, read
 from karrot.demo.cloudwatch.request_validation import RequestProblem, Wrong, members
-from support.reporters.injected_faults import HANG, Fault, Hang, Reset, Script, SlowDrip, answer_of
+from support.reporters.injected_faults import HANG, UNAVAILABLE, Fault, Hang, Reset, Script, SlowDrip, answer_of
 
 NO_ANSWER = 0
 """The status of a call that was not answered."""
@@ -76,6 +76,7 @@ class ScriptedHandler(Handler):
         super().__init__(store, clock_ms)
         self.faults = Script()
         self.poison: set[str] = set()
+        self.choking: set[str] = set()
         self._names_members = names_members
 
     def put(self, request: HandlerRequest) -> AwsAnswer:
@@ -96,6 +97,8 @@ class ScriptedHandler(Handler):
         return FaultyAnswer(NO_ANSWER, fault=fault)
 
     def why_refused(self, sent: ReadRequest, now_ms: int) -> Refuse | None:
+        if self.choking and any(self.choking & _texts(datum) for datum in sent.data):
+            return UNAVAILABLE
         refuse = super().why_refused(sent, now_ms)
         return refuse and (refuse if self._names_members else replace(refuse, text=_MEMBER.sub("", refuse.text)))
 
@@ -104,9 +107,12 @@ class ScriptedHandler(Handler):
 
     def _poisonous(self, content: PutMetricDataRequest) -> Iterator[RequestProblem]:
         for path, datum in members(content) if self.poison else ():
-            texts = {datum.metric_name, *(dimension.value for dimension in datum.dimensions or ())}
-            if texts & self.poison:
+            if _texts(datum) & self.poison:
                 yield RequestProblem(Wrong.VALUE, f"The value for parameter {path}.Value is not supported.")
+
+
+def _texts(datum: MetricDatum) -> set[str | None]:
+    return {datum.metric_name, *(dimension.value for dimension in datum.dimensions or ())}
 
 
 class _ReadableStore(MetricStore):
@@ -198,10 +204,15 @@ class ScriptedCloudWatch(FakeCloudWatch):
         """Remove all faults and all poison."""
         self._script.faults.clear()
         self._script.poison.clear()
+        self._script.choking.clear()
 
     def poison(self, *texts: str) -> None:
         """Refuse data with such a metric name or dimension value, for a reason that no document gives."""
         self._script.poison.update(texts)
+
+    def choke(self, *texts: str) -> None:
+        """Answer 503 to every request with such a metric name or dimension value."""
+        self._script.choking.update(texts)
 
     def will_reset(self, connection: socket.socket) -> None:
         """End the connection with a reset instead of an orderly end."""
