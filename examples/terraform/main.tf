@@ -21,7 +21,7 @@ module "karrot_scaling" {
       max_tasks           = 12
     }
 
-    # One more task if a message waits for a minute.
+    # One more task if a message waits for a minute, and at least six tasks for the batch at ten in the evening.
     payments = {
       ecs_cluster     = "prod"
       service         = "payments-worker"
@@ -31,6 +31,8 @@ module "karrot_scaling" {
       max_lag_seconds = 60
       min_tasks       = 2
       max_tasks       = 8
+      schedule        = [{ start = "21:55", end = "23:30", min_tasks = 6 }]
+      timezone        = "Europe/Paris"
     }
 
     # No task while there is nothing to read.

@@ -200,7 +200,9 @@ def test_each_group_of_the_example_gets_the_resources_of_its_own_recipe(tmp_path
     services = called["karrot_scaling"]["services"]
     expected: dict[str, Any] = {}
     for key, options in services.items():
-        expected |= rendered_resources(make_scaling(**options, sns_topic_arn=TOPIC, shared=False), key)
+        schedule = tuple("{start}-{end}={min_tasks}".format(**time) for time in options.pop("schedule", ()))
+        asked = make_scaling(**options, schedule=schedule, sns_topic_arn=TOPIC, shared=False)
+        expected |= rendered_resources(asked, key)
     shared = {
         'aws_cloudwatch_metric_alarm.heartbeat["prod-eu"]',
         'aws_cloudwatch_metric_alarm.heartbeat["prod-us"]',
