@@ -19,6 +19,8 @@ FOLDERS = (
     "cloudwatch-log-group",
     "cloudwatch-metric-alarm",
     "data-aws-iam-policy-document",
+    "data-aws-partition",
+    "data-aws-region",
     "ecs-service",
     "ecs-task-definition",
     "iam-policy",

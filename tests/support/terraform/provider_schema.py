@@ -42,7 +42,7 @@ def _problems(text: str) -> Iterator[str]:
                 yield f"{kind} is not a resource of the schema"
     for kind, _, _, attribute in REFERENCE.findall(text):
         known = _schema().get(kind)
-        if known is None or not {attribute} & {*known["attributes"], *known["blocks"], *known["computed"]}:
+        if known is None or attribute not in {*known["attributes"], *known["blocks"], *known["computed"]}:
             yield f"{kind} has no attribute {attribute} to refer to"
 
 
@@ -62,8 +62,8 @@ def _problems_of_block(path: str, block: Block, schema: Mapping[str, Any]) -> It
     for name in schema["required"]:
         if name not in {*block.attributes, *names}:
             yield f"{path} needs {name}"
-    for name in {name for name in names if names.count(name) > 1 and name in schema["blocks"]}:
-        if not schema["blocks"][name]["many"]:
+    for name, body in schema["blocks"].items():
+        if names.count(name) > 1 and not body["many"]:
             yield f"{path} can have only one block {name}"
 
 
