@@ -100,7 +100,7 @@ resource "aws_cloudwatch_metric_alarm" "status" {
   statistic           = "Maximum"
   period              = 60
   comparison_operator = "GreaterThanOrEqualToThreshold"
-  threshold           = 3
+  threshold           = 3 # ERR
   evaluation_periods  = each.value.min_tasks > 0 ? 5 : 15
   datapoints_to_alarm = each.value.min_tasks > 0 ? 5 : 15
   treat_missing_data  = "missing"

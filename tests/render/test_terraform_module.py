@@ -3,8 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from karrot.doctor.read_karrot import recipes_in
 from karrot.render.ecs_autoscaling import autoscaling
-from karrot.render.scaling_recipe import Scaling
+from karrot.render.scaling_recipe import MEASURES, Scaling
 from support.autoscaling.scaling_recipes import RECIPES, TOPIC, make_scaling
 from support.autoscaling.terraform_to_cloudformation import parse_literal, parse_terraform
 from support.terraform.hcl_blocks import read_blocks
@@ -216,6 +218,34 @@ def test_each_group_of_the_example_gets_the_resources_of_its_own_recipe(tmp_path
     names = [body.get("name") or body.get("alarm_name") for body in resources.values()]
     assert [name for name, count in Counter(names).items() if name and count > 1] == []
     assert outputs["publish_policy_arn"] == {"Ref": "aws_iam_policy.publish[0].arn"}
+
+
+def test_each_combination_of_options_gets_the_resources_that_the_command_renders(module: Path) -> None:
+    """All of them are services of one plan."""
+    measures = [(recipe, measure) for recipe, measures in MEASURES.items() for measure in measures]
+    services: dict[str, Scaling] = {}
+    for values in product(measures, (None, 0, 3), (False, True), (False, True), (1, 10)):
+        (recipe, measure), min_tasks, container_insights, high_resolution, wake_up_lag = values
+        name = f"worker-{len(services)}"
+        with suppress(ValueError):  # the options contradict each other
+            services[name] = make_scaling(
+                service=name,
+                recipe=recipe,
+                min_tasks=min_tasks,
+                container_insights=container_insights,
+                high_resolution=high_resolution,
+                wake_up_lag=wake_up_lag,
+                shared=False,
+                **{measure: 250.5},
+            )
+    assert {(asked.recipe, asked.measure) for asked in services.values()} == set(measures)
+
+    expected: dict[str, Any] = {}
+    given: dict[str, Any] = {}
+    for name, asked in services.items():
+        expected |= rendered_resources(asked, name)
+        [given[name]] = variables(asked)["services"].values()
+    assert plan(module, {"services": given, "shared": False}).resources == expected
 
 
 def test_two_services_of_one_group_share_only_the_heartbeat_and_the_policy(module: Path) -> None:
