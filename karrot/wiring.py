@@ -76,7 +76,7 @@ def try_out(settings: Settings) -> None:
         from karrot.watch.cluster_interface import NotConnected, connect
 
         try:
-            connect(settings.watch_bootstrap, settings.watch_properties)  # this sends no request to Kafka yet
+            connect(settings.watch_bootstrap, settings.watch_client)  # this sends no request to Kafka yet
         except NotConnected as error:
             problems.append(f"KARROT_WATCH_BOOTSTRAP: {error}")
     clock = SystemClock()

@@ -56,7 +56,7 @@ def without_moment(text: str) -> str:
 def without_values(text: str, properties: Mapping[str, str]) -> str:
     """An error text of a client. The values of properties are masked, because any of them may be a secret."""
     for value in sorted(properties.values(), key=len, reverse=True):
-        if len(value) >= _SHORTEST_SECRET:
+        if len(value) >= _SHORTEST_SECRET and value != _IAM:
             text = text.replace(value, "***")
     return text
 

@@ -170,11 +170,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"KARROT_STALE_AFTER is {settings.stale_after}s, less than twice KARROT_RESYNC_INTERVAL "
             f"({settings.resync_interval}s): a group that only the REST API reports would expire between two resyncs"
         )
-    if settings.watch_bootstrap and settings.stale_after < 2 * settings.watch_interval:
-        yield (
-            f"KARROT_STALE_AFTER is {settings.stale_after}s, less than twice KARROT_WATCH_INTERVAL "
-            f"({settings.watch_interval}s): groups would expire between two polls"
-        )
+    if settings.watch_bootstrap:
+        yield from _contradictions_about_watch(settings)
     if "archive" in settings.reporters:
         yield from _contradictions_about_the_archive(settings)
     if "kafka" in settings.reporters and not settings.kafka_bootstrap:
@@ -183,6 +180,16 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         file = getattr(settings, attribute)
         if file and not os.access(file, os.R_OK):
             yield f"{_variable(attribute)} names {str(file)!r}, which cannot be read"
+
+
+def _contradictions_about_watch(settings: Settings) -> Iterator[str]:
+    if settings.stale_after < 2 * settings.watch_interval:
+        yield (
+            f"KARROT_STALE_AFTER is {settings.stale_after}s, less than twice KARROT_WATCH_INTERVAL "
+            f"({settings.watch_interval}s): groups would expire between two polls"
+        )
+    if settings.watch_properties and settings.watch_properties_inline:
+        yield "KARROT_WATCH_PROPERTIES and KARROT_WATCH_PROPERTIES_INLINE are both set: set only one of them"
 
 
 def _contradictions_about_the_archive(settings: Settings) -> Iterator[str]:

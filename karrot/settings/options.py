@@ -227,6 +227,10 @@ class Settings:
         "A file with client properties of watch (TLS, SASL, MSK IAM), with the names of librdkafka or of "
         "the Java client.",
     )
+    watch_properties_inline: Secret | None = optional(
+        types.secret,
+        "The client properties of watch themselves, one in each line, instead of the file in KARROT_WATCH_PROPERTIES.",
+    )
     watch_exclude: re.Pattern[str] | None = optional(types.pattern, "Do not watch groups whose name contains a match.")
 
     burrow_username: str | None = optional(types.user, "The user name for Basic authentication on /burrow.")
@@ -245,6 +249,11 @@ class Settings:
 
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The ``KARROT_*`` values of other reporters that are on. Any of these values may be a secret."""
+
+    @property
+    def watch_client(self) -> Path | Secret | None:
+        """The client properties of watch: a file, or the properties themselves."""
+        return self.watch_properties_inline or self.watch_properties
 
     def reporter_settings(self, reporter: str) -> Mapping[str, str]:
         """The ``KARROT_<REPORTER>_*`` values as texts. The names are in lower case and have no prefix."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from karrot.event import TopicPartition
-from karrot.kafka.client_properties import PropertiesError, complete, read, without_values
+from karrot.kafka.client_properties import PropertiesError, complete, parse, read, translated, without_values
+from karrot.settings.types import Secret
 
 if TYPE_CHECKING:
     from karrot.watch.kafka_admin import KafkaCluster
@@ -95,9 +96,12 @@ class NotConnected(ValueError):  # noqa: N818 (the name describes the state, not
 
 
 def connect(
-    bootstrap: Sequence[str], properties: Path | None = None, *, client_id: str = "karrot-watch"
+    bootstrap: Sequence[str], properties: Path | Secret | None = None, *, client_id: str = "karrot-watch"
 ) -> "KafkaCluster":
-    """Create a client of the cluster at these addresses. The client sends nothing yet. Raises `NotConnected`."""
+    """Create a client of the cluster at these addresses. The client sends nothing yet. Raises `NotConnected`.
+
+    ``properties`` is a file with client properties, or the properties themselves.
+    """
     try:
         from confluent_kafka import KafkaException
 
@@ -105,12 +109,19 @@ def connect(
     except ImportError as error:
         raise NotConnected("watching Kafka needs confluent-kafka: pip install 'karrot-burrow[kafka]'") from error
     try:
-        given = {} if properties is None else read(properties)
+        match properties:
+            case None:
+                given = {}
+            case Path():
+                given = read(properties)
+            case _:
+                given = translated(parse(properties.reveal()))
         return KafkaCluster(complete({"client.id": client_id, **given}, bootstrap))
     except PropertiesError as error:
         raise NotConnected(str(error)) from error
     except KafkaException as error:
         text = without_values(error.args[0].str(), given)
-        raise NotConnected(f"{properties}: {text}") from error  # the properties are wrong: no address was tried yet
+        source = properties if isinstance(properties, Path) else "the client properties"
+        raise NotConnected(f"{source}: {text}") from error  # the properties are wrong: no address was tried yet
     except (ValueError, TypeError) as error:  # TypeError: a text as the value of a callback property
         raise NotConnected(without_values(str(error), given)) from error

@@ -232,7 +232,7 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
     sink.begin()
     watcher = Watcher(
         name=name,
-        cluster=connect(settings.watch_bootstrap, settings.watch_properties),
+        cluster=connect(settings.watch_bootstrap, settings.watch_client),
         clock=clock,
         sink=sink,
         keeper=NoteKeeper(log, name),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from karrot.settings.loading import SettingsError, load
-from karrot.settings.options import Settings
+from karrot.settings.options import Settings, effective
 from karrot.wiring import try_out
 
 WATCHED = {
@@ -59,6 +59,30 @@ def test_missing_or_wrong_properties_are_reported_before_the_start(tmp_path: Pat
     file.write_text("sasl.nosuch=hunter2")
     settings = load(WATCHED | {"KARROT_WATCH_PROPERTIES": str(file)}, available=("prometheus",)).settings
     assert problems(settings) == (f'KARROT_WATCH_BOOTSTRAP: {file}: No such configuration property: "sasl.nosuch"',)
+
+
+def test_properties_can_be_given_inline_and_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "eu-west-1"}.items():
+        monkeypatch.setenv(name, value)
+    inline = {"KARROT_WATCH_PROPERTIES_INLINE": "security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\n"}
+    settings = load(WATCHED | inline, available=("prometheus",)).settings
+    assert problems(settings) == ()
+    assert effective(settings)["KARROT_WATCH_PROPERTIES_INLINE"] == "***"
+    assert "SASL" not in repr(settings)
+
+
+def test_wrong_inline_properties_are_reported_without_their_values() -> None:
+    wrong = {"KARROT_WATCH_PROPERTIES_INLINE": "sasl.nosuch=hunter2"}
+    settings = load(WATCHED | wrong, available=("prometheus",)).settings
+    [problem] = problems(settings)
+    assert problem == 'KARROT_WATCH_BOOTSTRAP: the client properties: No such configuration property: "sasl.nosuch"'
+
+
+def test_properties_in_a_file_and_inline_contradict_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL")
+    both = {"KARROT_WATCH_PROPERTIES": str(file), "KARROT_WATCH_PROPERTIES_INLINE": "security.protocol=SSL"}
+    assert "are both set: set only one of them" in refused(**both)
 
 
 def test_a_missing_client_library_is_reported_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
