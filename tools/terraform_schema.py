@@ -18,6 +18,7 @@ FOLDERS = (
     "autoscaling-schedule",
     "cloudwatch-log-group",
     "cloudwatch-metric-alarm",
+    "data-aws-caller-identity",
     "data-aws-iam-policy-document",
     "data-aws-partition",
     "data-aws-region",

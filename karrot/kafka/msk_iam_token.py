@@ -1,6 +1,7 @@
 """Makes tokens for Amazon MSK's IAM access control. A token is a signed URL, as in AWS's own client libraries."""
 
 import base64
+import os
 import re
 from collections.abc import Callable, Sequence
 
@@ -36,7 +37,8 @@ def token_source(bootstrap: Sequence[str], now_s: Callable[[], float]) -> Callab
     The function finds credentials as AWS's tools do. Raises `ValueError` if there are no credentials or no Region.
     """
     session = Session()
-    region = region_of(bootstrap) or session.get_config_variable("region")
+    # botocore reads AWS_DEFAULT_REGION and profiles, but not AWS_REGION, which ECS and Lambda set.
+    region = region_of(bootstrap) or os.environ.get("AWS_REGION") or session.get_config_variable("region")
     if region is None:
         raise ValueError("AWS_MSK_IAM needs a Region: set AWS_REGION")
     if session.get_credentials() is None:

@@ -1,72 +1,236 @@
-"""Renders a CloudFormation template that runs Karrot, and optionally Burrow, as ECS services on Fargate."""
+"""Renders a template that runs Karrot, and optionally Burrow, as ECS services on Fargate."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from karrot.render import validation
+from karrot.render import jinja_templates, validation
 from karrot.render.burrow_toml import burrow_config, burrow_template
-from karrot.render.jinja_templates import rendered
 from karrot.settings import types
 from karrot.settings.options import OPTIONS
 
+_TEMPLATES = {"cloudformation": "ecs/service.yaml.j2", "terraform": "ecs/service.tf.j2"}
 _BURROW_DIR = "/tmp/burrow"  # noqa: S108 (in a container of its own, where any user may write)
-_DATA_DIR = "/tmp/karrot"  # noqa: S108 (also in a container of its own)
+_BURROW_COMMAND = f"""mkdir -p {_BURROW_DIR}
+cd {_BURROW_DIR}
+printf '%s' "$CONFIGURATION" > burrow.toml
+printf '%s' "$EVENT_TEMPLATE" > karrot.tmpl
+exec /app/burrow --config-dir {_BURROW_DIR}
+"""
 _METRICS = next(option.kind for option in OPTIONS if option.attribute == "cloudwatch_metrics")
+_USER = "burrow"
+"""The user name with which Burrow posts if it has a password."""
 _IMAGE = r"[a-z0-9][\w.:/@-]{0,511}"
 _SERVERS = r"[\w.-]+:[0-9]{1,5}(,[\w.-]+:[0-9]{1,5})*"
+_STORED_ARN = (
+    r"arn:aws[a-z-]*:(secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[\w/+=.@-]+(:[\w-]*){0,3}"
+    r"|ssm:[a-z0-9-]+:[0-9]{12}:parameter/[\w/.-]+)"
+)
+_MSK = r"arn:aws[a-z-]*:kafka:[a-z0-9-]+:[0-9]{12}:cluster/[A-Za-z0-9-]+/[0-9a-f-]+"
+_BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w!.*'()/-]+)?"
+_IAM_PROPERTIES = "security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EcsService:
-    """The images to run, and the Kafka cluster. Raises `ValueError` with one message per line for wrong options."""
+    """The images to run, the Kafka clusters, and the rights. The verdicts come from a Burrow, or from `watch`.
+
+    Names that end with ``_secret`` are ARNs in Secrets Manager or Parameter Store. Raises `ValueError` with one message
+    per line for wrong options.
+    """
 
     ecs_cluster: str
     image: str
-    burrow_cluster: str
+    burrow_cluster: tuple[str, ...]
     burrow_image: str | None = None
+    watch: bool = False
     kafka: str | None = None
     zookeeper: str | None = None
+    msk_cluster_arn: str | None = None
+    kafka_properties_secret: str | None = None
+    burrow_password_secret: str | None = None
+    api_token_secret: str | None = None
+    archive: str | None = None
     metrics: str = "Lag"
     namespace: str = "Karrot"
     dns_namespace: str = "monitoring.internal"
+    dns_namespace_id: str | None = None
 
     def __post_init__(self) -> None:
         validation.refuse(_problems(self))
 
+    @property
+    def name(self) -> str:
+        """The name of Karrot's service. Two services in one ECS cluster need different Kafka clusters."""
+        return f"karrot-{self.burrow_cluster[0]}"
 
-def service(asked: EcsService) -> str:
-    """The CloudFormation template of the services."""
-    url = f"http://karrot.{asked.dns_namespace}:5000"
-    burrow_toml = rendered(
+    @property
+    def host(self) -> str:
+        """Karrot's name in DNS. In an existing namespace, another Karrot may be there already."""
+        return f"{self.name if self.dns_namespace_id else 'karrot'}.{self.dns_namespace}"
+
+    @property
+    def is_posted_to(self) -> bool:
+        """Whether a Burrow outside the template posts to Karrot."""
+        return not self.watch and self.burrow_image is None
+
+    @property
+    def secret_rights(self) -> dict[str, list[str]]:
+        """The ARNs that the execution role may read, by the action. One secret can be in two containers."""
+        arns = sorted({":".join(arn.split(":")[:7]) for arn in self.secrets.values()})  # without a key in the secret
+        rights = {"secretsmanager:GetSecretValue": ":secretsmanager:", "ssm:GetParameters": ":ssm:"}
+        found = {action: [arn for arn in arns if service in arn] for action, service in rights.items()}
+        return {action: arns for action, arns in found.items() if arns}
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """The ARNs of the secrets in Karrot's container, by the name of the setting."""
+        given = {
+            "KARROT_BURROW_PASSWORD": self.burrow_password_secret,
+            "KARROT_API_TOKEN": self.api_token_secret,
+            "KARROT_WATCH_PROPERTIES_INLINE": self.kafka_properties_secret,
+        }
+        return {name: arn for name, arn in given.items() if arn is not None}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Karrot's settings, without the Region and the secrets."""
+        told = {
+            "KARROT_REPORTERS": f"prometheus,cloudwatch{',archive' if self.archive else ''}",
+            "KARROT_CLOUDWATCH_METRICS": self.metrics,
+            "KARROT_CLOUDWATCH_NAMESPACE": self.namespace,
+            "KARROT_DATA_DIR": "/data",
+        }
+        if self.watch:
+            told |= {"KARROT_WATCH_BOOTSTRAP": self.kafka or "", "KARROT_WATCH_CLUSTER": self.burrow_cluster[0]}
+        else:
+            told["KARROT_EXPECTED_CLUSTERS"] = ",".join(self.burrow_cluster)
+        if self.msk_cluster_arn:
+            told["KARROT_WATCH_PROPERTIES_INLINE"] = _IAM_PROPERTIES
+        if self.burrow_password_secret:
+            told["KARROT_BURROW_USERNAME"] = _USER
+        if self.archive:
+            told["KARROT_ARCHIVE_DIR"] = self.archive
+        return told
+
+    @property
+    def statements(self) -> list[dict[str, Any]]:
+        """The rights of Karrot's task: exactly the requests that it makes. ``about`` says what each is for.
+
+        A resource that begins with a colon needs ``arn:`` and the partition of the account before it.
+        """
+        made: list[dict[str, Any]] = [
+            {
+                "about": "Publish metrics, only in its own namespace",
+                "actions": ["cloudwatch:PutMetricData"],
+                "resources": ["*"],
+                "condition": ("StringEquals", "cloudwatch:namespace", self.namespace),
+            }
+        ]
+        if self.msk_cluster_arn:
+            cluster = self.msk_cluster_arn
+            topics, groups = (f"{cluster.replace(':cluster/', f':{kind}/')}/*" for kind in ("topic", "group"))
+            made += [
+                _statement("Connect to the Kafka cluster", ["Connect", "DescribeCluster"], cluster),
+                _statement("Read log end offsets", ["DescribeTopic"], topics),
+                _statement("Read committed offsets and members", ["DescribeGroup"], groups),
+            ]
+        if self.archive:
+            bucket, _, prefix = self.archive.removeprefix("s3://").partition("/")
+            below = f"{prefix.strip('/')}/*".lstrip("/")
+            made += [
+                {
+                    "about": "Write segments of the archive, and delete old ones",
+                    "actions": ["s3:PutObject", "s3:DeleteObject"],
+                    "resources": [f":s3:::{bucket}/{below}"],
+                },
+                {
+                    "about": "List the segments of the archive",
+                    "actions": ["s3:ListBucket"],
+                    "resources": [f":s3:::{bucket}"],
+                    "condition": ("StringLike", "s3:prefix", below),
+                },
+            ]
+        return made
+
+
+def service(asked: EcsService, output: str = "cloudformation") -> str:
+    """The services as a CloudFormation template or as Terraform."""
+    url = f"http://{asked.host}:5000"
+    user = _USER if asked.burrow_password_secret else None
+    burrow_toml = jinja_templates.rendered(
         "ecs/burrow.toml.j2",
-        cluster=asked.burrow_cluster,
+        cluster=asked.burrow_cluster[0],
         kafka=(asked.kafka or "").split(","),
         zookeeper=(asked.zookeeper or "").split(","),
-        notifier=burrow_config(url, template_path=f"{_BURROW_DIR}/karrot.tmpl"),
+        notifier=burrow_config(url, user, template_path=f"{_BURROW_DIR}/karrot.tmpl"),
     )
-    return rendered(
-        "ecs/service.yaml.j2",
+    text = jinja_templates.rendered(
+        _TEMPLATES[output],
         asked=asked,
+        label=re.sub(r"[^A-Za-z0-9_-]", "_", asked.name),
         url=url,
-        data_dir=_DATA_DIR,
-        burrow_dir=_BURROW_DIR,
+        burrow_command=_BURROW_COMMAND,
         burrow_toml=burrow_toml,
         burrow_template=burrow_template(),
     )
+    return jinja_templates.aligned(text) if output == "terraform" else text
+
+
+def _statement(about: str, actions: list[str], resource: str) -> dict[str, Any]:
+    return {"about": about, "actions": [f"kafka-cluster:{each}" for each in actions], "resources": [resource]}
 
 
 def _problems(asked: EcsService) -> Iterator[str]:
     yield from validation.ecs_name("--ecs-cluster", asked.ecs_cluster)
     yield from validation.matching("--image", asked.image, _IMAGE, "the image of a container")
     allowed = "as Burrow reports it: lower-case letters, digits, hyphens and underscores"
-    yield from validation.matching("--burrow-cluster", asked.burrow_cluster, r"[a-z0-9_-]{1,248}", allowed)
+    for cluster in asked.burrow_cluster or (None,):
+        yield from validation.matching("--burrow-cluster", cluster, r"[a-z0-9_-]{1,248}", allowed)
     yield from validation.of_kind(types.namespace, "--namespace", asked.namespace)
     yield from validation.matching("--dns-namespace", asked.dns_namespace, r"[a-z0-9-]+(\.[a-z0-9-]+)*", "a domain")
     yield from validation.of_kind(_METRICS, "--metrics", asked.metrics)
-    if asked.burrow_image is not None:
-        servers = "one or more of HOST:PORT, separated by commas"
-        yield from validation.matching("--burrow-image", asked.burrow_image, _IMAGE, "the image of a container")
+    yield from _problems_of_source(asked)
+    given = {
+        "--msk-cluster-arn": (asked.msk_cluster_arn, _MSK, "the ARN of an MSK cluster"),
+        "--kafka-properties-secret": (asked.kafka_properties_secret, _STORED_ARN, _A_SECRET),
+        "--burrow-password-secret": (asked.burrow_password_secret, _STORED_ARN, _A_SECRET),
+        "--api-token-secret": (asked.api_token_secret, _STORED_ARN, _A_SECRET),
+        "--archive": (asked.archive, _BUCKET, "s3://BUCKET or s3://BUCKET/PREFIX"),
+        "--dns-namespace-id": (
+            asked.dns_namespace_id,
+            r"ns-[a-z0-9]{1,60}",
+            "the id of a namespace, such as ns-0a1b2c",
+        ),
+    }
+    for option, (text, pattern, what) in given.items():
+        if text is not None:
+            yield from validation.matching(option, text, pattern, what)
+
+
+_A_SECRET = "the ARN of a secret in Secrets Manager, or of a parameter in Parameter Store"  # noqa: S105 (a text)
+
+
+def _problems_of_source(asked: EcsService) -> Iterator[str]:
+    """What contradicts itself about Burrow, `watch` and Kafka."""
+    servers = "one or more of HOST:PORT, separated by commas"
+    if asked.watch and asked.burrow_image is not None:
+        yield "--watch and --burrow-image exclude each other: watch takes the place of Burrow"
+    if asked.watch or asked.burrow_image is not None:
         yield from validation.matching("--kafka", asked.kafka, _SERVERS, servers)
+        if len(asked.burrow_cluster) > 1:
+            yield "--watch and --burrow-image take one --burrow-cluster: render a template for each Kafka cluster"
+    elif asked.kafka is not None:
+        yield "--kafka needs --burrow-image or --watch: without them, Karrot does not connect to Kafka"
+    if asked.burrow_image is not None:
+        yield from validation.matching("--burrow-image", asked.burrow_image, _IMAGE, "the image of a container")
         yield from validation.matching("--zookeeper", asked.zookeeper, _SERVERS, servers)
-    elif asked.kafka is not None or asked.zookeeper is not None:
-        yield "--kafka and --zookeeper need --burrow-image, because only Burrow connects to them"
+    elif asked.zookeeper is not None:
+        yield "--zookeeper needs --burrow-image: only Burrow connects to ZooKeeper"
+    if not asked.watch and (asked.msk_cluster_arn or asked.kafka_properties_secret):
+        yield "--msk-cluster-arn and --kafka-properties-secret need --watch"
+    if asked.msk_cluster_arn and asked.kafka_properties_secret:
+        yield "--msk-cluster-arn and --kafka-properties-secret exclude each other: choose how to authenticate"
+    if asked.watch and asked.burrow_password_secret:
+        yield "--burrow-password-secret does not go with --watch: nothing posts to Karrot then"

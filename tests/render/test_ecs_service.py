@@ -11,26 +11,29 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from karrot.cli import main
 from karrot.render.burrow_toml import burrow_config, burrow_template
-from karrot.render.ecs_service import EcsService, service
+from karrot.render.ecs_service import service
 from karrot.settings.loading import load
-
-BURROW = {
-    "burrow_image": "registry.example/burrow:1.9.5",
-    "kafka": "kafka-1:9092,kafka-2:9092",
-    "zookeeper": "zookeeper:2181",
-}
-
-
-def asked(**changes: Any) -> EcsService:
-    return EcsService(
-        **{"ecs_cluster": "prod", "image": "registry.example/karrot:2", "burrow_cluster": "prod-eu", **changes}
-    )
+from karrot.wiring import try_out
+from support.terraform.ecs_service import (
+    BURROW,
+    MSK,
+    PARAMETER,
+    SECRET,
+    VARIANTS,
+    WATCH,
+    make_service,
+    of_cloudformation,
+    of_terraform,
+)
+from support.terraform.provider_schema import schema_problems
 
 
 def resources(**changes: Any) -> dict[str, Any]:
-    read: dict[str, Any] = yaml.safe_load(service(asked(**changes)))["Resources"]
+    read: dict[str, Any] = yaml.safe_load(service(make_service(**changes)))["Resources"]
     return {name: each["Properties"] for name, each in read.items()}
 
 
@@ -45,13 +48,13 @@ def test_karrot_runs_once_and_is_replaced_by_stopping_it_first() -> None:
     assert service_of_karrot["DesiredCount"] == 1
     deployment = service_of_karrot["DeploymentConfiguration"]
     assert (deployment["MinimumHealthyPercent"], deployment["MaximumPercent"]) == (0, 100)
-    assert "# A Fargate task loses its storage when it is replaced." in service(asked())
+    assert "# A Fargate task loses its storage when it is replaced." in service(make_service())
 
 
 def test_the_services_of_two_kafka_clusters_have_different_names() -> None:
     burrow = {"burrow_image": "burrow:1", "kafka": "k:9092", "zookeeper": "z:2181"}
     names = [
-        resources(burrow_cluster=cluster, **burrow)[service]["ServiceName"]
+        resources(burrow_cluster=(cluster,), **burrow)[service]["ServiceName"]
         for cluster in ("prod-eu", "prod-us")
         for service in ("KarrotService", "BurrowService")
     ]
@@ -63,6 +66,89 @@ def test_karrot_s_container_has_a_health_check_and_time_to_send_its_last_data() 
     assert (told["EntryPoint"], told["Command"]) == (["karrot"], ["serve"])
     assert told["HealthCheck"]["Command"] == ["CMD", "karrot", "healthcheck"]
     assert told["StopTimeout"] == 30
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_terraform_deploys_the_same_as_cloudformation(variant: str) -> None:
+    told = make_service(**VARIANTS[variant])
+    assert of_terraform(service(told, "terraform")) == of_cloudformation(service(told))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_provider_knows_each_resource_of_the_rendered_terraform(variant: str) -> None:
+    assert schema_problems(service(make_service(**VARIANTS[variant]), "terraform")) == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_karrot_would_start_with_the_settings_of_each_variant(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}.items():
+        monkeypatch.setenv(name, value)
+    told = container(resources(**VARIANTS[variant]), "KarrotTask")
+    secrets = {each["Name"]: "security.protocol=SSL" for each in told.get("Secrets", ())}
+    try_out(load(told["Environment"] | secrets | {"AWS_REGION": "eu-west-1"}).settings)
+
+
+def test_watch_may_only_describe_the_topics_and_groups_of_its_cluster_in_msk() -> None:
+    [policy] = resources(**WATCH, msk_cluster_arn=MSK)["KarrotTaskRole"]["Policies"]
+    rights = {
+        (action, *statement["Resource"])
+        for statement in policy["PolicyDocument"]["Statement"]
+        for action in statement["Action"]
+        if action.startswith("kafka")
+    }
+    below = MSK.rpartition(":")[0], MSK.rpartition("cluster/")[2]
+    assert rights == {
+        ("kafka-cluster:Connect", MSK),
+        ("kafka-cluster:DescribeCluster", MSK),
+        ("kafka-cluster:DescribeTopic", f"{below[0]}:topic/{below[1]}/*"),
+        ("kafka-cluster:DescribeGroup", f"{below[0]}:group/{below[1]}/*"),
+    }
+
+
+def test_the_archive_may_only_be_written_below_its_prefix() -> None:
+    [policy] = resources(archive="s3://lag/karrot/")["KarrotTaskRole"]["Policies"]
+    _, write, read = policy["PolicyDocument"]["Statement"]
+    assert (write["Action"], write["Resource"]) == (
+        ["s3:PutObject", "s3:DeleteObject"],
+        [{"Fn::Sub": "arn:${AWS::Partition}:s3:::lag/karrot/*"}],
+    )
+    assert read["Action"] == ["s3:ListBucket"]
+    assert read["Condition"] == {"StringLike": {"s3:prefix": "karrot/*"}}
+
+
+def test_secrets_reach_the_containers_and_only_the_execution_role_may_read_them() -> None:
+    found = resources(**BURROW, burrow_password_secret=f"{SECRET}:password::", api_token_secret=PARAMETER)
+    told, of_burrow = container(found, "KarrotTask"), container(found, "BurrowTask")
+    assert {each["Name"]: each["ValueFrom"] for each in told["Secrets"]} == {
+        "KARROT_BURROW_PASSWORD": f"{SECRET}:password::",
+        "KARROT_API_TOKEN": PARAMETER,
+    }
+    assert of_burrow["Secrets"] == [{"Name": "BURROW_NOTIFIER_KARROT_PASSWORD", "ValueFrom": f"{SECRET}:password::"}]
+    assert told["Environment"]["KARROT_BURROW_USERNAME"] == "burrow"
+    assert tomllib.loads(of_burrow["Environment"]["CONFIGURATION"])["notifier"]["karrot"]["username"] == "burrow"
+    [policy] = found["ExecutionRole"]["Policies"]
+    assert [(each["Action"], each["Resource"]) for each in policy["PolicyDocument"]["Statement"]] == [
+        ("secretsmanager:GetSecretValue", [SECRET]),
+        ("ssm:GetParameters", [PARAMETER]),
+    ]
+
+
+def test_karrot_s_container_writes_only_to_its_data_volume() -> None:
+    found = resources()
+    told = container(found, "KarrotTask")
+    assert (told["ReadonlyRootFilesystem"], told["User"]) == (True, "65532:65532")
+    assert told["MountPoints"] == [{"SourceVolume": "data", "ContainerPath": told["Environment"]["KARROT_DATA_DIR"]}]
+    assert found["KarrotTask"]["Volumes"] == [{"Name": "data"}]
+
+
+def test_two_stacks_in_one_vpc_share_no_name() -> None:
+    def names(cluster: str, **more: Any) -> set[str]:
+        found = resources(burrow_cluster=(cluster,), **BURROW, **more)
+        services = (found[name]["ServiceName"] for name in ("KarrotService", "BurrowService"))
+        families = (found[name]["Family"] for name in ("KarrotTask", "BurrowTask"))
+        return {*services, *families, "discovery " + found["KarrotDiscovery"]["Name"]}
+
+    assert not names("prod-eu") & names("prod-us", dns_namespace_id="ns-1a2b3c")
 
 
 def test_karrot_would_start_with_the_rendered_settings() -> None:
@@ -84,8 +170,8 @@ def test_karrot_may_only_publish_in_its_namespace() -> None:
     assert policy["PolicyDocument"]["Statement"] == [
         {
             "Effect": "Allow",
-            "Action": "cloudwatch:PutMetricData",
-            "Resource": "*",
+            "Action": ["cloudwatch:PutMetricData"],
+            "Resource": ["*"],
             "Condition": {"StringEquals": {"cloudwatch:namespace": "Ours"}},
         }
     ]
@@ -123,7 +209,7 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
     ("changes", "sentence"),
     [
         (
-            {"burrow_cluster": "Prod"},
+            {"burrow_cluster": ("Prod",)},
             (
                 "--burrow-cluster is 'Prod': it must be as Burrow reports it: "
                 "lower-case letters, digits, hyphens and underscores"
@@ -132,7 +218,30 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
         ({"image": 'x" y'}, "--image is 'x\" y': it must be the image of a container"),
         ({"metrics": "Lags"}, "--metrics is 'Lags': it must be one or more of Lag, ScalableLag, MaxLag"),
         ({"dns_namespace": "a b"}, "--dns-namespace is 'a b': it must be a domain"),
-        ({"kafka": "k:1"}, "--kafka and --zookeeper need --burrow-image, because only Burrow connects to them"),
+        ({"burrow_cluster": ()}, "--burrow-cluster is missing: it must be as Burrow reports it"),
+        ({"kafka": "k:1"}, "--kafka needs --burrow-image or --watch: without them, Karrot does not connect to Kafka"),
+        ({"zookeeper": "z:1"}, "--zookeeper needs --burrow-image: only Burrow connects to ZooKeeper"),
+        ({**BURROW, "watch": True}, "--watch and --burrow-image exclude each other: watch takes the place of Burrow"),
+        ({"watch": True}, "--kafka is missing: it must be one or more of HOST:PORT, separated by commas"),
+        (
+            {**WATCH, "burrow_cluster": ("a", "b")},
+            "--watch and --burrow-image take one --burrow-cluster: render a template for each Kafka cluster",
+        ),
+        ({"msk_cluster_arn": MSK}, "--msk-cluster-arn and --kafka-properties-secret need --watch"),
+        (
+            {**WATCH, "msk_cluster_arn": MSK, "kafka_properties_secret": SECRET},
+            "--msk-cluster-arn and --kafka-properties-secret exclude each other: choose how to authenticate",
+        ),
+        (
+            {**WATCH, "burrow_password_secret": SECRET},
+            "--burrow-password-secret does not go with --watch: nothing posts to Karrot then",
+        ),
+        (
+            {"api_token_secret": "hunter2"},
+            "--api-token-secret is 'hunter2': it must be the ARN of a secret in Secrets Manager, or of a parameter",
+        ),
+        ({"archive": "/var/lib"}, "--archive is '/var/lib': it must be s3://BUCKET or s3://BUCKET/PREFIX"),
+        ({"dns_namespace_id": "x"}, "--dns-namespace-id is 'x': it must be the id of a namespace"),
         (
             {**BURROW, "zookeeper": None},
             "--zookeeper is missing: it must be one or more of HOST:PORT, separated by commas",
@@ -145,7 +254,7 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
 )
 def test_invalid_options_of_a_service_are_refused(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=r"^--") as caught:
-        asked(**changes)
+        make_service(**changes)
     assert str(caught.value).startswith(sentence)
 
 
@@ -164,9 +273,9 @@ def given(command: list[str]) -> set[str]:
     return {each.partition("=")[0] for each in command[command.index("--parameter-overrides") + 1 :]}
 
 
-@pytest.mark.parametrize("changes", [{}, BURROW], ids=["karrot", "karrot and Burrow"])
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
 def test_the_template_has_the_deploy_command_with_every_required_parameter(changes: dict[str, str]) -> None:
-    template = service(asked(**changes))
+    template = service(make_service(**changes))
     [command] = re.findall(r"^#   (aws cloudformation deploy .*\\\n#.*)$", template, re.MULTILINE)
     words = shlex.split(command.replace("\\\n#", ""))
     assert given(words) == required(template)
@@ -196,3 +305,16 @@ def test_the_documented_commands_push_the_image_and_deploy_its_template(tmp_path
     assert "Image: registry.example/karrot:5a1ad5" in template.replace('"', "")
     assert called[-1].startswith("aws cloudformation deploy --template-file karrot.yaml ")
     assert given(shlex.split(called[-1])) == required(template)
+
+
+def test_the_documented_stack_without_burrow_has_every_required_parameter() -> None:
+    page = (ROOT / "docs" / "autoscaling.md").read_text(encoding="utf-8")
+    [block] = [
+        each for each in re.findall(r"^```shell\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "--watch" in each
+    ]
+    render, deploy = (
+        shlex.split(line) for line in block.replace("\\\n", " ").replace("$repository:$tag", "karrot:1").splitlines()
+    )
+    printed = CliRunner().invoke(main, render[1:-2])
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    assert given(deploy) == required(printed.stdout)

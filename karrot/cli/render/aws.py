@@ -92,6 +92,16 @@ scaling_options = option_set(
 """The options of a recipe. `scaling` reads them. ``karrot simulate`` has them too."""
 
 
+format_option = click.option(
+    "--format",
+    "output",
+    type=click.Choice(["cloudformation", "terraform"]),
+    default="cloudformation",
+    show_default=True,
+    help="Format of the output.",
+)
+
+
 def scaling(**given: Any) -> "Scaling":
     """Read a recipe from its options. Wrong values end the command, with a message for each."""
     from karrot.render.scaling_recipe import Scaling
@@ -101,14 +111,7 @@ def scaling(**given: Any) -> "Scaling":
 
 @click.command("ecs-autoscaling", short_help="Print policies and alarms that scale a service on its lag.")
 @scaling_options
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["cloudformation", "terraform"]),
-    default="cloudformation",
-    show_default=True,
-    help="Format of the output.",
-)
+@format_option
 def ecs_autoscaling(output: str, **given: Any) -> None:
     """Print policies and alarms that scale a service on the lag of its consumer group.
 
@@ -127,14 +130,32 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
     click.echo(autoscaling(scaling(**given), output), nl=False)
 
 
-@click.command("ecs-service", short_help="Print a CloudFormation template for Karrot on ECS.")
+@click.command("ecs-service", short_help="Print a template that runs Karrot on ECS.")
 @click.option("--ecs-cluster", metavar="NAME", required=True, help="ECS cluster to run on.")
 @click.option("--image", required=True, help="Container image of Karrot.")
-@click.option("--burrow-cluster", metavar="NAME", required=True, help="Name of the Kafka cluster in Burrow.")
+@click.option(
+    "--burrow-cluster",
+    metavar="NAME",
+    required=True,
+    multiple=True,
+    help="Name of the Kafka cluster in Burrow. Repeat it if your Burrow reports on several Kafka clusters.",
+)
 @click.option("--burrow-image", metavar="IMAGE", help="Container image of Burrow, to run Burrow too.")
-@click.option("--kafka", metavar="HOST:PORT,...", help="With --burrow-image: Kafka brokers.")
+@click.option("--watch", is_flag=True, help="Poll Kafka, without Burrow. --burrow-cluster then names the cluster.")
+@click.option("--kafka", metavar="HOST:PORT,...", help="With --burrow-image or --watch: Kafka brokers.")
 @click.option(
     "--zookeeper", metavar="HOST:PORT,...", help="With --burrow-image: ZooKeeper, which Burrow's notifiers need."
+)
+@click.option("--msk-cluster-arn", metavar="ARN", help="With --watch: MSK cluster, to authenticate with IAM.")
+@click.option(
+    "--kafka-properties-secret", metavar="ARN", help="With --watch: secret with Kafka's client properties (TLS, SASL)."
+)
+@click.option(
+    "--burrow-password-secret", metavar="ARN", help='Secret with the password of Burrow\'s user "burrow" for Karrot.'
+)
+@click.option("--api-token-secret", metavar="ARN", help="Secret with the token of the pages and the API.")
+@click.option(
+    "--archive", metavar="s3://BUCKET/PREFIX", help="Archive the events there, so that they outlive the task."
 )
 @click.option("--metrics", default="Lag", show_default=True, help="The value of KARROT_CLOUDWATCH_METRICS for Karrot.")
 @click.option(
@@ -143,14 +164,19 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
 @click.option(
     "--dns-namespace", default="monitoring.internal", show_default=True, help="Private DNS domain for Karrot's name."
 )
-def ecs_service(**given: Any) -> None:
-    """Print a CloudFormation template that runs Karrot on ECS with Fargate.
+@click.option("--dns-namespace-id", metavar="ID", help="Existing Cloud Map namespace with the name in --dns-namespace.")
+@format_option
+def ecs_service(output: str, **given: Any) -> None:
+    """Print a template that runs Karrot on ECS with Fargate.
 
-    With --burrow-image, the template also runs Burrow.
+    With --burrow-image, the template also runs Burrow. With --watch, Karrot polls Kafka itself, without Burrow.
+
+    Secrets are ARNs in Secrets Manager or Parameter Store. The containers get their values when they start, and the
+    template contains only the ARNs.
     """
     from karrot.render.ecs_service import EcsService, service
 
-    click.echo(service(valid(partial(EcsService, **given))), nl=False)
+    click.echo(service(valid(partial(EcsService, **given)), output), nl=False)
 
 
 @click.command("cloudwatch-dashboard", short_help="Print a CloudWatch dashboard of lag and tasks.")
