@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from karrot.render.ecs_autoscaling import autoscaling
-from karrot.render.ecs_service import service
+from karrot.render.karrot_on_ecs import service
 from support.autoscaling.scaling_recipes import RECIPES
 from support.terraform.ecs_service import SERVICES
 

@@ -174,7 +174,7 @@ def ecs_service(output: str, **given: Any) -> None:
     Secrets are ARNs in Secrets Manager or Parameter Store. The containers get their values when they start, and the
     template contains only the ARNs.
     """
-    from karrot.render.ecs_service import EcsService, service
+    from karrot.render.karrot_on_ecs import EcsService, service
 
     click.echo(service(valid(partial(EcsService, **given)), output), nl=False)
 

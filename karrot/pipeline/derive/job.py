@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from karrot.history.held_days import Derived, Note
 from karrot.pipeline.derive.group_lag_from_commits import group_lags, merged, spread
 from karrot.pipeline.derive.incidents import incidents
-from karrot.pipeline.derive.job_from_commits import DayHandover, MidnightEdges, PartitionLagJob
 from karrot.pipeline.derive.lag_minute import lag_minute
 from karrot.pipeline.derive.lag_seconds import by_hindsight
+from karrot.pipeline.derive.offsets_lag_and_rebalances import DayHandover, MidnightEdges, PartitionLagJob
 from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
 from karrot.pipeline.derive.skew_minute import skew_minute
 from karrot.pipeline.derive.slo_daily import Objective, slo_daily

@@ -14,8 +14,8 @@ from karrot.web.api.group_query import GroupFilter
 from karrot.web.context import WebContext
 from karrot.web.pages.causes import Cause, cause
 from karrot.web.pages.charts import Spark, spark
-from karrot.web.pages.groups_worst_first import WELL, RankedGroups
 from karrot.web.pages.lag_trend import Mark, Trend, trend
+from karrot.web.pages.live_groups_ranking import WELL, RankedGroups
 from karrot.web.pages.page_caches import caches
 
 _VALUE = itemgetter(0)

@@ -9,8 +9,8 @@ from markupsafe import Markup
 from karrot.event import GroupKey
 from karrot.web.context import WebContext
 from karrot.web.negotiation import CompressedPage
-from karrot.web.pages.groups_worst_first import LiveGroups
 from karrot.web.pages.lag_trend import Trails
+from karrot.web.pages.live_groups_ranking import LiveGroups
 from karrot.web.pages.value_cache import ThrottledCache, TtlCache, VersionedCache
 
 if TYPE_CHECKING:

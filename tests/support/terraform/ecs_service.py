@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from karrot.render.ecs_service import EcsService
+from karrot.render.karrot_on_ecs import EcsService
 from support.autoscaling.terraform_to_cloudformation import parse_literal, parse_terraform
 
 BURROW = {

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from karrot.eventlog.base import GroupState
-from karrot.web.pages.groups_worst_first import RankedGroups, Ranking
+from karrot.web.pages.live_groups_ranking import RankedGroups, Ranking
 
 
 def rank(states: Iterable[GroupState]) -> RankedGroups:

@@ -2,7 +2,7 @@ import pytest
 
 from karrot.web.api.group_query import GroupFilter
 from karrot.web.pages.group_list import Order, overview
-from karrot.web.pages.groups_worst_first import RankedGroups
+from karrot.web.pages.live_groups_ranking import RankedGroups
 from support.burrow.lag_events import make_event
 from support.web.ranked_groups import rank
 from support.web.website import make_website

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.render.burrow_toml import burrow_config, burrow_template
-from karrot.render.ecs_service import service
+from karrot.render.karrot_on_ecs import service
 from karrot.settings.loading import load
 from karrot.wiring import try_out
 from support.terraform.ecs_service import (

@@ -1,4 +1,4 @@
-"""Renders a template that runs Karrot, and optionally Burrow, as ECS services on Fargate."""
+"""Renders a template that runs Karrot itself, and optionally Burrow, on ECS with Fargate."""
 
 import re
 from collections.abc import Iterator

@@ -8,7 +8,7 @@ from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.group_state import summarize
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
-from karrot.web.pages.groups_worst_first import LiveGroups, Ranking
+from karrot.web.pages.live_groups_ranking import LiveGroups, Ranking
 from support.burrow.lag_events import make_event, make_partition
 from support.manual_clock import ManualClock, SlowClock
 from support.web.ranked_groups import rank

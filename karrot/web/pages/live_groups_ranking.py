@@ -1,4 +1,4 @@
-"""Keeps all live groups sorted, worst first. It reads only the changed groups from the log."""
+"""Ranks all live groups, worst first. It reads only the changed groups from the log."""
 
 import sys
 from bisect import bisect_left, insort

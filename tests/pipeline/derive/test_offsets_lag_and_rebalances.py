@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.derive.job import DeriveRules, derive
-from karrot.pipeline.derive.job_from_commits import DayHandover, hand_on
+from karrot.pipeline.derive.offsets_lag_and_rebalances import DayHandover, hand_on
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.event_rows import event_row, events_frame, partitions_frame
 from support.pipeline.offset_rows import commit_row, log_end_row, member_rows, write_batch
