@@ -182,7 +182,8 @@ class Sender:
         to search are kept. Metrics that were refused before are sent last, in separate calls.
 
         After three sends in a row that CloudWatch answered with 5xx, one datum is sent alone. If it arrives, CloudWatch
-        works, and the others have a bad datum: it is searched as if they were rejected. At most one new one is refused.
+        works, and the others have a bad datum: it is searched as if they were rejected. A datum is refused if it failed
+        alone in two sends, in which others arrived.
         """
         self._opened_now, self._calls, self._blames_data = False, 0, False
         flush = Flush(self._call)
@@ -214,8 +215,9 @@ class Sender:
             self.close()
             verdict = self._attempt(data)
         if self._blames_data and isinstance(verdict, Fault) and verdict.answered:
-            self._blames_data = len(data) > 1 or data[0].key in self._suspects
-            return Rejected(verdict.text)
+            if len(data) > 1 or data[0].key in self._suspects:
+                return Rejected(verdict.text)
+            self._suspects[data[0].key] = None  # the next send refuses it, if all others arrive before
         return verdict
 
     def _attempt(self, data: list[Datum]) -> Verdict | None:
