@@ -54,8 +54,12 @@ def without_moment(text: str) -> str:
 
 
 def without_values(text: str, properties: Mapping[str, str]) -> str:
-    """An error text of a client. The values of properties are masked, because any of them may be a secret."""
-    for value in sorted(properties.values(), key=len, reverse=True):
+    """An error text of a client. The values of properties are masked, because any of them may be a secret.
+
+    Names without a dot are masked too: a file with only a password is read as a property with this name.
+    """
+    masked = [*properties.values(), *(name for name in properties if "." not in name)]
+    for value in sorted(masked, key=len, reverse=True):
         if len(value) >= _SHORTEST_SECRET and value != _IAM:
             text = text.replace(value, "***")
     return text

@@ -78,6 +78,12 @@ def test_wrong_inline_properties_are_reported_without_their_values() -> None:
     assert problem == 'KARROT_WATCH_BOOTSTRAP: the client properties: No such configuration property: "sasl.nosuch"'
 
 
+def test_a_secret_that_is_no_list_of_properties_is_not_shown() -> None:
+    settings = load(WATCHED | {"KARROT_WATCH_PROPERTIES_INLINE": "hunter2"}, available=("prometheus",)).settings
+    [problem] = problems(settings)
+    assert problem == 'KARROT_WATCH_BOOTSTRAP: the client properties: No such configuration property: "***"'
+
+
 def test_properties_in_a_file_and_inline_contradict_each_other(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SSL")
