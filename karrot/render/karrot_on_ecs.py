@@ -11,9 +11,8 @@ from karrot.settings import types
 from karrot.settings.options import OPTIONS
 
 _TEMPLATES = {"cloudformation": "ecs/service.yaml.j2", "terraform": "ecs/service.tf.j2"}
-_BURROW_DIR = "/tmp/burrow"  # noqa: S108 (in a container of its own, where any user may write)
-_BURROW_COMMAND = f"""mkdir -p {_BURROW_DIR}
-cd {_BURROW_DIR}
+_BURROW_DIR = "/tmp/burrow"  # noqa: S108 (a volume of its own)
+_BURROW_COMMAND = f"""cd {_BURROW_DIR}
 printf '%s' "$CONFIGURATION" > burrow.toml
 printf '%s' "$EVENT_TEMPLATE" > karrot.tmpl
 exec /app/burrow --config-dir {_BURROW_DIR}
@@ -22,13 +21,17 @@ _METRICS = next(option.kind for option in OPTIONS if option.attribute == "cloudw
 _USER = "burrow"
 """The user name with which Burrow posts if it has a password."""
 _IMAGE = r"[a-z0-9][\w.:/@-]{0,511}"
-_SERVERS = r"[\w.-]+:[0-9]{1,5}(,[\w.-]+:[0-9]{1,5})*"
 _STORED_ARN = (
-    r"arn:aws[a-z-]*:(secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[\w/+=.@-]+(:[\w-]*){0,3}"
+    r"arn:aws[a-z-]*:(secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[\w/+=.@-]+-[A-Za-z0-9]{6}(:[\w.-]*:[\w-]*:[\w-]*)?"
     r"|ssm:[a-z0-9-]+:[0-9]{12}:parameter/[\w/.-]+)"
 )
-_MSK = r"arn:aws[a-z-]*:kafka:[a-z0-9-]+:[0-9]{12}:cluster/[A-Za-z0-9-]+/[0-9a-f-]+"
-_BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w!.*'()/-]+)?"
+_KMS = r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[a-z0-9-]+"
+_MSK = r"arn:aws[a-z-]*:kafka:[a-z0-9-]+:[0-9]{12}:cluster/[A-Za-z0-9-]+/[A-Za-z0-9-]+"
+_NOT_IAM = "9092|9[01]94|9[01]96"
+"""The ports of MSK's brokers for plain text, TLS and SCRAM."""
+_BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w!.()/-]+)?"
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN = rf"(?=.{{1,200}}$){_LABEL}(\.{_LABEL})*"
 _IAM_PROPERTIES = "security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\n"
 
 
@@ -51,7 +54,9 @@ class EcsService:
     kafka_properties_secret: str | None = None
     burrow_password_secret: str | None = None
     api_token_secret: str | None = None
+    secrets_kms_key: str | None = None
     archive: str | None = None
+    archive_kms_key: str | None = None
     metrics: str = "Lag"
     namespace: str = "Karrot"
     dns_namespace: str = "monitoring.internal"
@@ -68,7 +73,12 @@ class EcsService:
     @property
     def host(self) -> str:
         """Karrot's name in DNS. In an existing namespace, another Karrot may be there already."""
-        return f"{self.name if self.dns_namespace_id else 'karrot'}.{self.dns_namespace}"
+        return f"{self.hyphenated if self.dns_namespace_id else 'karrot'}.{self.dns_namespace}"
+
+    @property
+    def hyphenated(self) -> str:
+        """The name where AWS takes no underscores: in DNS, and as the name of a stack."""
+        return self.name.replace("_", "-")
 
     @property
     def is_posted_to(self) -> bool:
@@ -77,10 +87,12 @@ class EcsService:
 
     @property
     def secret_rights(self) -> dict[str, list[str]]:
-        """The ARNs that the execution role may read, by the action. One secret can be in two containers."""
+        """The ARNs that the execution role may use, by the action. One secret can be in two containers."""
         arns = sorted({":".join(arn.split(":")[:7]) for arn in self.secrets.values()})  # without a key in the secret
         rights = {"secretsmanager:GetSecretValue": ":secretsmanager:", "ssm:GetParameters": ":ssm:"}
         found = {action: [arn for arn in arns if service in arn] for action, service in rights.items()}
+        if self.secrets_kms_key:
+            found["kms:Decrypt"] = [self.secrets_kms_key]
         return {action: arns for action, arns in found.items() if arns}
 
     @property
@@ -132,7 +144,7 @@ class EcsService:
             cluster = self.msk_cluster_arn
             topics, groups = (f"{cluster.replace(':cluster/', f':{kind}/')}/*" for kind in ("topic", "group"))
             made += [
-                _statement("Connect to the Kafka cluster", ["Connect", "DescribeCluster"], cluster),
+                _statement("Connect to the cluster, and list its groups", ["Connect", "DescribeCluster"], cluster),
                 _statement("Read log end offsets", ["DescribeTopic"], topics),
                 _statement("Read committed offsets and members", ["DescribeGroup"], groups),
             ]
@@ -152,6 +164,9 @@ class EcsService:
                     "condition": ("StringLike", "s3:prefix", below),
                 },
             ]
+        if self.archive_kms_key:
+            key = {"actions": ["kms:GenerateDataKey"], "resources": [self.archive_kms_key]}
+            made.append({"about": "Encrypt the segments with the key of the bucket", **key})
         return made
 
 
@@ -162,16 +177,17 @@ def service(asked: EcsService, output: str = "cloudformation") -> str:
     burrow_toml = jinja_templates.rendered(
         "ecs/burrow.toml.j2",
         cluster=asked.burrow_cluster[0],
-        kafka=(asked.kafka or "").split(","),
-        zookeeper=(asked.zookeeper or "").split(","),
+        kafka=[each.strip() for each in (asked.kafka or "").split(",")],
+        zookeeper=[each.strip() for each in (asked.zookeeper or "").split(",")],
         notifier=burrow_config(url, user, template_path=f"{_BURROW_DIR}/karrot.tmpl"),
     )
     text = jinja_templates.rendered(
         _TEMPLATES[output],
         asked=asked,
-        label=re.sub(r"[^A-Za-z0-9_-]", "_", asked.name),
+        label=asked.name,
         url=url,
         burrow_command=_BURROW_COMMAND,
+        burrow_dir=_BURROW_DIR,
         burrow_toml=burrow_toml,
         burrow_template=burrow_template(),
     )
@@ -185,19 +201,22 @@ def _statement(about: str, actions: list[str], resource: str) -> dict[str, Any]:
 def _problems(asked: EcsService) -> Iterator[str]:
     yield from validation.ecs_name("--ecs-cluster", asked.ecs_cluster)
     yield from validation.matching("--image", asked.image, _IMAGE, "the image of a container")
-    allowed = "as Burrow reports it: lower-case letters, digits, hyphens and underscores"
-    for cluster in asked.burrow_cluster or (None,):
-        yield from validation.matching("--burrow-cluster", cluster, r"[a-z0-9_-]{1,248}", allowed)
+    allowed = "as Burrow reports it: up to 120 lower-case letters, digits, hyphens and underscores"
+    for cluster in asked.burrow_cluster or (None,):  # a stack may have a name of 128 characters
+        yield from validation.matching("--burrow-cluster", cluster, r"[a-z0-9_-]{1,120}", allowed)
     yield from validation.of_kind(types.namespace, "--namespace", asked.namespace)
-    yield from validation.matching("--dns-namespace", asked.dns_namespace, r"[a-z0-9-]+(\.[a-z0-9-]+)*", "a domain")
+    yield from validation.matching("--dns-namespace", asked.dns_namespace, _DOMAIN, "a domain")
     yield from validation.of_kind(_METRICS, "--metrics", asked.metrics)
     yield from _problems_of_source(asked)
+    yield from _problems_of_authentication(asked)
     given = {
         "--msk-cluster-arn": (asked.msk_cluster_arn, _MSK, "the ARN of an MSK cluster"),
         "--kafka-properties-secret": (asked.kafka_properties_secret, _STORED_ARN, _A_SECRET),
         "--burrow-password-secret": (asked.burrow_password_secret, _STORED_ARN, _A_SECRET),
         "--api-token-secret": (asked.api_token_secret, _STORED_ARN, _A_SECRET),
+        "--secrets-kms-key": (asked.secrets_kms_key, _KMS, "the ARN of a KMS key"),
         "--archive": (asked.archive, _BUCKET, "s3://BUCKET or s3://BUCKET/PREFIX"),
+        "--archive-kms-key": (asked.archive_kms_key, _KMS, "the ARN of a KMS key"),
         "--dns-namespace-id": (
             asked.dns_namespace_id,
             r"ns-[a-z0-9]{1,60}",
@@ -207,30 +226,61 @@ def _problems(asked: EcsService) -> Iterator[str]:
     for option, (text, pattern, what) in given.items():
         if text is not None:
             yield from validation.matching(option, text, pattern, what)
+    yield from _problems_of_names(asked)
 
 
-_A_SECRET = "the ARN of a secret in Secrets Manager, or of a parameter in Parameter Store"  # noqa: S105 (a text)
+_A_SECRET = (
+    "the ARN of a secret in Secrets Manager with its last 6 characters (and :KEY:: for a key in JSON), "  # noqa: S105
+    "or of a parameter in Parameter Store"
+)
+
+
+def _problems_of_names(asked: EcsService) -> Iterator[str]:
+    """What AWS refuses, or what has no effect, about names and keys."""
+    if len(set(asked.burrow_cluster)) < len(asked.burrow_cluster):
+        yield "--burrow-cluster has the same name twice"
+    if asked.dns_namespace_id is not None and not re.fullmatch(_LABEL, asked.hyphenated):
+        yield (
+            f"--dns-namespace-id needs a shorter --burrow-cluster: {types.quoted(asked.hyphenated)} cannot be a name "
+            "in DNS, which has at most 63 characters and ends with a letter or a digit"
+        )
+    if asked.secrets_kms_key and not asked.secrets:
+        yield "--secrets-kms-key needs a secret: without a secret, there is nothing to decrypt"
+    if asked.archive_kms_key and not asked.archive:
+        yield "--archive-kms-key needs --archive: it is the key of the archive's bucket"
 
 
 def _problems_of_source(asked: EcsService) -> Iterator[str]:
-    """What contradicts itself about Burrow, `watch` and Kafka."""
-    servers = "one or more of HOST:PORT, separated by commas"
+    """What contradicts itself about Burrow and `watch`."""
     if asked.watch and asked.burrow_image is not None:
         yield "--watch and --burrow-image exclude each other: watch takes the place of Burrow"
     if asked.watch or asked.burrow_image is not None:
-        yield from validation.matching("--kafka", asked.kafka, _SERVERS, servers)
+        yield from _servers("--kafka", asked.kafka)
         if len(asked.burrow_cluster) > 1:
             yield "--watch and --burrow-image take one --burrow-cluster: render a template for each Kafka cluster"
     elif asked.kafka is not None:
         yield "--kafka needs --burrow-image or --watch: without them, Karrot does not connect to Kafka"
     if asked.burrow_image is not None:
         yield from validation.matching("--burrow-image", asked.burrow_image, _IMAGE, "the image of a container")
-        yield from validation.matching("--zookeeper", asked.zookeeper, _SERVERS, servers)
+        yield from _servers("--zookeeper", asked.zookeeper)
     elif asked.zookeeper is not None:
         yield "--zookeeper needs --burrow-image: only Burrow connects to ZooKeeper"
+
+
+def _servers(option: str, text: str | None) -> Iterator[str]:
+    if text is None:
+        yield f"{option} is missing: it must be {types.brokers.allowed}"
+    else:
+        yield from validation.of_kind(types.brokers, option, text)
+
+
+def _problems_of_authentication(asked: EcsService) -> Iterator[str]:
+    """What contradicts itself about the client properties, and about the password for Burrow."""
     if not asked.watch and (asked.msk_cluster_arn or asked.kafka_properties_secret):
         yield "--msk-cluster-arn and --kafka-properties-secret need --watch"
     if asked.msk_cluster_arn and asked.kafka_properties_secret:
         yield "--msk-cluster-arn and --kafka-properties-secret exclude each other: choose how to authenticate"
+    if asked.msk_cluster_arn and (port := re.search(rf":({_NOT_IAM})(?=,|$)", asked.kafka or "")):
+        yield f"--kafka has the port {port[1]}, but --msk-cluster-arn needs the port for IAM, which is 9098 or 9198"
     if asked.watch and asked.burrow_password_secret:
         yield "--burrow-password-secret does not go with --watch: nothing posts to Karrot then"

@@ -20,6 +20,7 @@ from karrot.settings.loading import load
 from karrot.wiring import try_out
 from support.terraform.ecs_service import (
     BURROW,
+    KEY,
     MSK,
     PARAMETER,
     SECRET,
@@ -30,6 +31,7 @@ from support.terraform.ecs_service import (
     of_terraform,
 )
 from support.terraform.provider_schema import schema_problems
+from support.terraform.terraform_plan import terraform
 
 
 def resources(**changes: Any) -> dict[str, Any]:
@@ -38,8 +40,8 @@ def resources(**changes: Any) -> dict[str, Any]:
 
 
 def container(found: dict[str, Any], task: str) -> dict[str, Any]:
-    [only] = found[task]["ContainerDefinitions"]
-    return {**only, "Environment": {each["Name"]: each["Value"] for each in only["Environment"]}}
+    *_, main_container = found[task]["ContainerDefinitions"]
+    return {**main_container, "Environment": {each["Name"]: each["Value"] for each in main_container["Environment"]}}
 
 
 def test_karrot_runs_once_and_is_replaced_by_stopping_it_first() -> None:
@@ -72,6 +74,13 @@ def test_karrot_s_container_has_a_health_check_and_time_to_send_its_last_data() 
 def test_terraform_deploys_the_same_as_cloudformation(variant: str) -> None:
     told = make_service(**VARIANTS[variant])
     assert of_terraform(service(told, "terraform")) == of_cloudformation(service(told))
+
+
+def test_the_rendered_terraform_is_formatted_as_by_terraform(tmp_path: Path) -> None:
+    for number, changes in enumerate(VARIANTS.values()):
+        (tmp_path / f"{number}.tf").write_text(service(make_service(**changes), "terraform"), encoding="utf-8")
+    ended = terraform("fmt", "-check", "-diff", folder=tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -133,12 +142,78 @@ def test_secrets_reach_the_containers_and_only_the_execution_role_may_read_them(
     ]
 
 
+def test_keys_of_your_own_may_only_decrypt_the_secrets_and_encrypt_the_archive() -> None:
+    found = resources(api_token_secret=SECRET, secrets_kms_key=KEY, archive="s3://lag", archive_kms_key=f"{KEY}1")
+    rights = {
+        (role, action, *statement["Resource"])
+        for role in ("ExecutionRole", "KarrotTaskRole")
+        for statement in found[role]["Policies"][0]["PolicyDocument"]["Statement"]
+        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
+        if action.startswith("kms")
+    }
+    assert rights == {
+        ("ExecutionRole", "kms:Decrypt", KEY),
+        ("KarrotTaskRole", "kms:GenerateDataKey", f"{KEY}1"),
+    }
+
+
+@pytest.mark.parametrize("suffix", ["-1", "-s3"])
+def test_provisioned_and_serverless_msk_clusters_are_accepted(suffix: str) -> None:
+    arn = MSK.removesuffix("-1") + suffix
+    assert make_service(**WATCH, msk_cluster_arn=arn).msk_cluster_arn == arn
+
+
+def test_a_cluster_with_an_underscore_has_a_valid_name_in_dns_and_as_a_stack() -> None:
+    told = make_service(burrow_cluster=("prod_eu",), dns_namespace_id="ns-1a2b3c")
+    template = service(told)
+    assert told.host == "karrot-prod-eu.monitoring.internal"
+    assert "--stack-name karrot-prod-eu " in template
+    assert yaml.safe_load(template)["Resources"]["KarrotService"]["Properties"]["ServiceName"] == "karrot-prod_eu"
+
+
+@pytest.mark.parametrize(
+    ("changes", "resource"), [(WATCH, "KarrotSecurityGroup"), (BURROW, "BurrowSecurityGroup"), ({}, None)]
+)
+def test_an_output_names_the_security_group_that_reaches_kafka(changes: dict[str, Any], resource: str | None) -> None:
+    outputs = yaml.safe_load(service(make_service(**changes)))["Outputs"]
+    expected = None if resource is None else {"Fn::GetAtt": [resource, "GroupId"]}
+    assert outputs.get("SecurityGroup", {}).get("Value") == expected
+
+
 def test_karrot_s_container_writes_only_to_its_data_volume() -> None:
     found = resources()
     told = container(found, "KarrotTask")
     assert (told["ReadonlyRootFilesystem"], told["User"]) == (True, "65532:65532")
     assert told["MountPoints"] == [{"SourceVolume": "data", "ContainerPath": told["Environment"]["KARROT_DATA_DIR"]}]
     assert found["KarrotTask"]["Volumes"] == [{"Name": "data"}]
+
+
+def test_burrow_s_container_writes_only_to_its_volume_which_a_first_container_gives_to_its_user() -> None:
+    first, burrow = resources(**BURROW)["BurrowTask"]["ContainerDefinitions"]
+    assert burrow["DependsOn"] == [{"ContainerName": first["Name"], "Condition": "SUCCESS"}]
+    assert (first["ReadonlyRootFilesystem"], burrow["ReadonlyRootFilesystem"]) == (True, True)
+    assert (first["Essential"], burrow["Essential"]) == (False, True)
+    [mount] = burrow["MountPoints"]
+    assert first["MountPoints"] == [mount]
+    assert first["Command"] == [f"chown {burrow['User']} {mount['ContainerPath']}"]
+    assert "Secrets" not in first
+
+
+def test_burrow_s_command_writes_its_configuration_into_the_volume(tmp_path: Path) -> None:
+    told = container(resources(**BURROW), "BurrowTask")
+    [mount] = told["MountPoints"]
+    burrow = tmp_path / "burrow"
+    burrow.write_text('#!/bin/sh\nprintf "%s " "$@"; pwd\n')
+    burrow.chmod(0o755)
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    [command] = told["Command"]
+    command = command.replace(mount["ContainerPath"], str(volume)).replace("/app/burrow", str(burrow))
+    script = [*told["EntryPoint"], command]
+    ran = subprocess.run(script, env=told["Environment"], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"--config-dir {volume} {volume}\n"
+    assert (volume / "burrow.toml").read_text() == told["Environment"]["CONFIGURATION"]
+    assert (volume / "karrot.tmpl").read_text() == burrow_template()
 
 
 def test_two_stacks_in_one_vpc_share_no_name() -> None:
@@ -212,7 +287,7 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
             {"burrow_cluster": ("Prod",)},
             (
                 "--burrow-cluster is 'Prod': it must be as Burrow reports it: "
-                "lower-case letters, digits, hyphens and underscores"
+                "up to 120 lower-case letters, digits, hyphens and underscores"
             ),
         ),
         ({"image": 'x" y'}, "--image is 'x\" y': it must be the image of a container"),
@@ -222,7 +297,28 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
         ({"kafka": "k:1"}, "--kafka needs --burrow-image or --watch: without them, Karrot does not connect to Kafka"),
         ({"zookeeper": "z:1"}, "--zookeeper needs --burrow-image: only Burrow connects to ZooKeeper"),
         ({**BURROW, "watch": True}, "--watch and --burrow-image exclude each other: watch takes the place of Burrow"),
-        ({"watch": True}, "--kafka is missing: it must be one or more of HOST:PORT, separated by commas"),
+        ({"watch": True}, "--kafka is missing: it must be HOST:PORT, several separated by commas"),
+        ({**WATCH, "kafka": "k:99999"}, "--kafka is 'k:99999': it must be HOST:PORT"),
+        (
+            {**WATCH, "kafka": "b-1:9098,b-2:9094", "msk_cluster_arn": MSK},
+            "--kafka has the port 9094, but --msk-cluster-arn needs the port for IAM, which is 9098 or 9198",
+        ),
+        ({"burrow_cluster": ("a", "b", "a")}, "--burrow-cluster has the same name twice"),
+        ({"burrow_cluster": ("a" * 121,)}, "--burrow-cluster is 'aaaaaaaaaa"),
+        (
+            {"burrow_cluster": ("a" * 57,), "dns_namespace_id": "ns-1a2b3c"},
+            f"--dns-namespace-id needs a shorter --burrow-cluster: 'karrot-{'a' * 57}' cannot be a name in DNS",
+        ),
+        ({"dns_namespace": "-a.internal"}, "--dns-namespace is '-a.internal': it must be a domain"),
+        ({"secrets_kms_key": KEY}, "--secrets-kms-key needs a secret: without a secret, there is nothing to decrypt"),
+        ({"archive_kms_key": KEY}, "--archive-kms-key needs --archive: it is the key of the archive's bucket"),
+        ({"archive": "s3://lag", "archive_kms_key": "k"}, "--archive-kms-key is 'k': it must be the ARN of a KMS key"),
+        ({"archive": "s3://lag/*"}, "--archive is 's3://lag/*': it must be s3://BUCKET or s3://BUCKET/PREFIX"),
+        (
+            {"api_token_secret": SECRET.rpartition("-")[0]},
+            f"--api-token-secret is '{SECRET.rpartition('-')[0]}': it must be the ARN of a secret in Secrets Manager",
+        ),
+        ({"api_token_secret": f"{SECRET}:token"}, f"--api-token-secret is '{SECRET}:token': it must be the ARN of a"),
         (
             {**WATCH, "burrow_cluster": ("a", "b")},
             "--watch and --burrow-image take one --burrow-cluster: render a template for each Kafka cluster",
@@ -238,17 +334,17 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
         ),
         (
             {"api_token_secret": "hunter2"},
-            "--api-token-secret is 'hunter2': it must be the ARN of a secret in Secrets Manager, or of a parameter",
+            "--api-token-secret is 'hunter2': it must be the ARN of a secret in Secrets Manager with its last 6",
         ),
         ({"archive": "/var/lib"}, "--archive is '/var/lib': it must be s3://BUCKET or s3://BUCKET/PREFIX"),
         ({"dns_namespace_id": "x"}, "--dns-namespace-id is 'x': it must be the id of a namespace"),
         (
             {**BURROW, "zookeeper": None},
-            "--zookeeper is missing: it must be one or more of HOST:PORT, separated by commas",
+            "--zookeeper is missing: it must be HOST:PORT, several separated by commas",
         ),
         (
             {**BURROW, "kafka": "k:1\n[x]"},
-            "--kafka is 'k:1\\n[x]': it must be one or more of HOST:PORT, separated by commas",
+            "--kafka is 'k:1\\n[x]': it must be HOST:PORT, several separated by commas",
         ),
     ],
 )

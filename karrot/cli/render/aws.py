@@ -154,9 +154,11 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
     "--burrow-password-secret", metavar="ARN", help='Secret with the password of Burrow\'s user "burrow" for Karrot.'
 )
 @click.option("--api-token-secret", metavar="ARN", help="Secret with the token of the pages and the API.")
+@click.option("--secrets-kms-key", metavar="ARN", help="KMS key of the secrets, if it is your own.")
 @click.option(
     "--archive", metavar="s3://BUCKET/PREFIX", help="Archive the events there, so that they outlive the task."
 )
+@click.option("--archive-kms-key", metavar="ARN", help="KMS key of the bucket, if it is your own.")
 @click.option("--metrics", default="Lag", show_default=True, help="The value of KARROT_CLOUDWATCH_METRICS for Karrot.")
 @click.option(
     "--namespace", default="Karrot", show_default=True, help="The value of KARROT_CLOUDWATCH_NAMESPACE for Karrot."

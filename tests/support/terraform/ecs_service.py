@@ -17,14 +17,20 @@ BURROW = {
 
 
 MSK = "arn:aws:kafka:eu-west-1:123456789012:cluster/prod/1a2b3c4d-0000-4000-8000-000000000000-1"
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/1a2b3c4d-0000-4000-8000-000000000000"
 SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:karrot-1a2B3c"
 PARAMETER = "arn:aws:ssm:eu-west-1:123456789012:parameter/karrot/token"
 WATCH = {"watch": True, "kafka": "b-1.prod.kafka.eu-west-1.amazonaws.com:9098"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "karrot": {},
     "several clusters": {"burrow_cluster": ("prod-eu", "prod-us"), "api_token_secret": PARAMETER},
-    "and Burrow": {**BURROW, "burrow_password_secret": f"{SECRET}:password::", "archive": "s3://lag"},
-    "watch": {**WATCH, "kafka_properties_secret": SECRET, "api_token_secret": SECRET},
+    "and Burrow": {
+        **BURROW,
+        "burrow_password_secret": f"{SECRET}:password::",
+        "archive": "s3://lag",
+        "archive_kms_key": KEY,
+    },
+    "watch": {**WATCH, "kafka_properties_secret": SECRET, "api_token_secret": SECRET, "secrets_kms_key": KEY},
     "watch MSK": {**WATCH, "msk_cluster_arn": MSK, "archive": "s3://lag/karrot/a", "dns_namespace_id": "ns-1a2b3c"},
 }
 
@@ -43,16 +49,20 @@ Described = dict[str, Any]
 
 def of_cloudformation(template: str) -> Described:
     """Return what a CloudFormation template deploys."""
-    found = {name: each["Properties"] for name, each in yaml.safe_load(template)["Resources"].items()}
+    read = yaml.safe_load(template)
+    found = {name: each["Properties"] for name, each in read["Resources"].items()}
     tasks = {"karrot": "Karrot", "burrow": "Burrow"}
     return {
         "containers": {
-            word: _camel(found[f"{name}Task"]["ContainerDefinitions"][0])
+            word: _camel(found[f"{name}Task"]["ContainerDefinitions"])
             for word, name in tasks.items()
             if f"{name}Task" in found
         },
         "tasks": {
-            word: [found[f"{name}Task"][each] for each in ("Family", "Cpu", "Memory", "NetworkMode")]
+            word: [
+                *(found[f"{name}Task"][each] for each in ("Family", "Cpu", "Memory", "NetworkMode")),
+                [volume["Name"] for volume in found[f"{name}Task"]["Volumes"]],
+            ]
             for word, name in tasks.items()
             if f"{name}Task" in found
         },
@@ -74,6 +84,7 @@ def of_cloudformation(template: str) -> Described:
             for rule in found["KarrotSecurityGroup"].get("SecurityGroupIngress", ())
         ],
         "name": (found["KarrotDiscovery"]["Name"], found.get("Namespace", {}).get("Name")),
+        "outputs": [each["Description"] for each in read["Outputs"].values()],
     }
 
 
@@ -93,7 +104,10 @@ def of_terraform(text: str) -> Described:
     return {
         "containers": {word: _encoded(tasks[label]) for word, label in labels.items() if label in tasks},
         "tasks": {
-            word: [tasks[label][each] for each in ("family", "cpu", "memory", "network_mode")]
+            word: [
+                *(tasks[label][each] for each in ("family", "cpu", "memory", "network_mode")),
+                [volume["name"] for volume in tasks[label]["volume"]],
+            ]
             for word, label in labels.items()
             if label in tasks
         },
@@ -109,15 +123,15 @@ def of_terraform(text: str) -> Described:
             for rule in found["aws_security_group"][karrot].get("ingress", ())
         ],
         "name": (found["aws_service_discovery_service"][karrot]["name"], namespace["name"]),
+        "outputs": [each["description"] for output in read["output"] for each in output.values()],
     }
 
 
 def _encoded(task: Mapping[str, Any]) -> Any:
-    """Return the only container, which is the argument of ``jsonencode``."""
+    """Return the containers, which are the argument of ``jsonencode``."""
     match = re.fullmatch(r"jsonencode\((.*)\)", task["container_definitions"]["Ref"], re.DOTALL)
     assert match
-    [container] = _plain(parse_literal(match[1]))
-    return container
+    return _plain(parse_literal(match[1]))
 
 
 def _camel(value: Any) -> Any:
