@@ -59,7 +59,7 @@ class EcsService:
     archive_kms_key: str | None = None
     metrics: str = "Lag"
     namespace: str = "Karrot"
-    dns_namespace: str = "monitoring.internal"
+    dns_namespace: str | None = None
     dns_namespace_id: str | None = None
 
     def __post_init__(self) -> None:
@@ -73,7 +73,12 @@ class EcsService:
     @property
     def host(self) -> str:
         """Karrot's name in DNS. In an existing namespace, another Karrot may be there already."""
-        return f"{self.hyphenated if self.dns_namespace_id else 'karrot'}.{self.dns_namespace}"
+        return f"{self.hyphenated if self.dns_namespace_id else 'karrot'}.{self.domain}"
+
+    @property
+    def domain(self) -> str:
+        """The name of the Cloud Map namespace. A VPC can have only one namespace of a name."""
+        return self.dns_namespace or f"{self.hyphenated}.internal"
 
     @property
     def hyphenated(self) -> str:
@@ -201,11 +206,10 @@ def _statement(about: str, actions: list[str], resource: str) -> dict[str, Any]:
 def _problems(asked: EcsService) -> Iterator[str]:
     yield from validation.ecs_name("--ecs-cluster", asked.ecs_cluster)
     yield from validation.matching("--image", asked.image, _IMAGE, "the image of a container")
-    allowed = "as Burrow reports it: up to 120 lower-case letters, digits, hyphens and underscores"
-    for cluster in asked.burrow_cluster or (None,):  # a stack may have a name of 128 characters
-        yield from validation.matching("--burrow-cluster", cluster, r"[a-z0-9_-]{1,120}", allowed)
+    allowed = "as Burrow reports it: up to 56 lower-case letters, digits, - and _, with a letter or a digit at the end"
+    for cluster in asked.burrow_cluster or (None,):  # a name in DNS has at most 63 characters
+        yield from validation.matching("--burrow-cluster", cluster, r"[a-z0-9_-]{0,55}[a-z0-9]", allowed)
     yield from validation.of_kind(types.namespace, "--namespace", asked.namespace)
-    yield from validation.matching("--dns-namespace", asked.dns_namespace, _DOMAIN, "a domain")
     yield from validation.of_kind(_METRICS, "--metrics", asked.metrics)
     yield from _problems_of_source(asked)
     yield from _problems_of_authentication(asked)
@@ -217,6 +221,7 @@ def _problems(asked: EcsService) -> Iterator[str]:
         "--secrets-kms-key": (asked.secrets_kms_key, _KMS, "the ARN of a KMS key"),
         "--archive": (asked.archive, _BUCKET, "s3://BUCKET or s3://BUCKET/PREFIX"),
         "--archive-kms-key": (asked.archive_kms_key, _KMS, "the ARN of a KMS key"),
+        "--dns-namespace": (asked.dns_namespace, _DOMAIN, "a domain"),
         "--dns-namespace-id": (
             asked.dns_namespace_id,
             r"ns-[a-z0-9]{1,60}",
@@ -236,14 +241,11 @@ _A_SECRET = (
 
 
 def _problems_of_names(asked: EcsService) -> Iterator[str]:
-    """What AWS refuses, or what has no effect, about names and keys."""
+    """What is missing, or has no effect, about names and keys."""
     if len(set(asked.burrow_cluster)) < len(asked.burrow_cluster):
         yield "--burrow-cluster has the same name twice"
-    if asked.dns_namespace_id is not None and not re.fullmatch(_LABEL, asked.hyphenated):
-        yield (
-            f"--dns-namespace-id needs a shorter --burrow-cluster: {types.quoted(asked.hyphenated)} cannot be a name "
-            "in DNS, which has at most 63 characters and ends with a letter or a digit"
-        )
+    if asked.dns_namespace_id is not None and asked.dns_namespace is None:
+        yield "--dns-namespace-id needs --dns-namespace: the name of this namespace"
     if asked.secrets_kms_key and not asked.secrets:
         yield "--secrets-kms-key needs a secret: without a secret, there is nothing to decrypt"
     if asked.archive_kms_key and not asked.archive:

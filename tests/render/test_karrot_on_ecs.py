@@ -22,6 +22,7 @@ from support.terraform.ecs_service import (
     BURROW,
     KEY,
     MSK,
+    NAMESPACE,
     PARAMETER,
     SECRET,
     VARIANTS,
@@ -164,9 +165,10 @@ def test_provisioned_and_serverless_msk_clusters_are_accepted(suffix: str) -> No
 
 
 def test_a_cluster_with_an_underscore_has_a_valid_name_in_dns_and_as_a_stack() -> None:
-    told = make_service(burrow_cluster=("prod_eu",), dns_namespace_id="ns-1a2b3c")
+    told = make_service(burrow_cluster=("prod_eu",), **NAMESPACE)
     template = service(told)
-    assert told.host == "karrot-prod-eu.monitoring.internal"
+    assert told.host == "karrot-prod-eu.lag.internal"
+    assert make_service(burrow_cluster=("prod_eu",)).host == "karrot.karrot-prod-eu.internal"
     assert "--stack-name karrot-prod-eu " in template
     assert yaml.safe_load(template)["Resources"]["KarrotService"]["Properties"]["ServiceName"] == "karrot-prod_eu"
 
@@ -221,9 +223,12 @@ def test_two_stacks_in_one_vpc_share_no_name() -> None:
         found = resources(burrow_cluster=(cluster,), **BURROW, **more)
         services = (found[name]["ServiceName"] for name in ("KarrotService", "BurrowService"))
         families = (found[name]["Family"] for name in ("KarrotTask", "BurrowTask"))
-        return {*services, *families, "discovery " + found["KarrotDiscovery"]["Name"]}
+        domain = found["Namespace"]["Name"] if "Namespace" in found else NAMESPACE["dns_namespace"]
+        namespace = {f"namespace {domain}"} if "Namespace" in found else set()
+        return {*services, *families, *namespace, f"{found['KarrotDiscovery']['Name']}.{domain}"}
 
-    assert not names("prod-eu") & names("prod-us", dns_namespace_id="ns-1a2b3c")
+    assert not names("prod-eu") & names("prod-us")
+    assert not names("prod-eu", **NAMESPACE) & names("prod-us", **NAMESPACE)
 
 
 def test_karrot_would_start_with_the_rendered_settings() -> None:
@@ -265,7 +270,7 @@ def test_burrow_finds_karrot_by_its_name() -> None:
 def test_burrow_s_configuration_is_complete() -> None:
     told = container(resources(**BURROW), "BurrowTask")["Environment"]
     read = tomllib.loads(told["CONFIGURATION"])
-    notifier = burrow_config("http://karrot.monitoring.internal:5000", template_path="/tmp/burrow/karrot.tmpl")
+    notifier = burrow_config("http://karrot.karrot-prod-eu.internal:5000", template_path="/tmp/burrow/karrot.tmpl")
     assert read["notifier"] == tomllib.loads(notifier)["notifier"]
     assert read["zookeeper"]["servers"] == ["zookeeper:2181"]
     assert read["cluster"]["prod-eu"]["servers"] == ["kafka-1:9092", "kafka-2:9092"]
@@ -287,7 +292,7 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
             {"burrow_cluster": ("Prod",)},
             (
                 "--burrow-cluster is 'Prod': it must be as Burrow reports it: "
-                "up to 120 lower-case letters, digits, hyphens and underscores"
+                "up to 56 lower-case letters, digits, - and _, with a letter or a digit at the end"
             ),
         ),
         ({"image": 'x" y'}, "--image is 'x\" y': it must be the image of a container"),
@@ -304,11 +309,9 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
             "--kafka has the port 9094, but --msk-cluster-arn needs the port for IAM, which is 9098 or 9198",
         ),
         ({"burrow_cluster": ("a", "b", "a")}, "--burrow-cluster has the same name twice"),
-        ({"burrow_cluster": ("a" * 121,)}, "--burrow-cluster is 'aaaaaaaaaa"),
-        (
-            {"burrow_cluster": ("a" * 57,), "dns_namespace_id": "ns-1a2b3c"},
-            f"--dns-namespace-id needs a shorter --burrow-cluster: 'karrot-{'a' * 57}' cannot be a name in DNS",
-        ),
+        ({"burrow_cluster": ("a" * 57,)}, f"--burrow-cluster is '{'a' * 57}': it must be as Burrow reports it"),
+        ({"burrow_cluster": ("prod-",)}, "--burrow-cluster is 'prod-': it must be as Burrow reports it"),
+        ({"dns_namespace_id": "ns-1a2b3c"}, "--dns-namespace-id needs --dns-namespace: the name of this namespace"),
         ({"dns_namespace": "-a.internal"}, "--dns-namespace is '-a.internal': it must be a domain"),
         ({"secrets_kms_key": KEY}, "--secrets-kms-key needs a secret: without a secret, there is nothing to decrypt"),
         ({"archive_kms_key": KEY}, "--archive-kms-key needs --archive: it is the key of the archive's bucket"),

@@ -164,7 +164,9 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
     "--namespace", default="Karrot", show_default=True, help="The value of KARROT_CLOUDWATCH_NAMESPACE for Karrot."
 )
 @click.option(
-    "--dns-namespace", default="monitoring.internal", show_default=True, help="Private DNS domain for Karrot's name."
+    "--dns-namespace",
+    metavar="DOMAIN",
+    help="Private DNS domain for Karrot's name.  [default: karrot-CLUSTER.internal]",
 )
 @click.option("--dns-namespace-id", metavar="ID", help="Existing Cloud Map namespace with the name in --dns-namespace.")
 @format_option

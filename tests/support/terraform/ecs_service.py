@@ -20,6 +20,7 @@ MSK = "arn:aws:kafka:eu-west-1:123456789012:cluster/prod/1a2b3c4d-0000-4000-8000
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1a2b3c4d-0000-4000-8000-000000000000"
 SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:karrot-1a2B3c"
 PARAMETER = "arn:aws:ssm:eu-west-1:123456789012:parameter/karrot/token"
+NAMESPACE = {"dns_namespace": "lag.internal", "dns_namespace_id": "ns-1a2b3c"}
 WATCH = {"watch": True, "kafka": "b-1.prod.kafka.eu-west-1.amazonaws.com:9098"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "karrot": {},
@@ -31,7 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "archive_kms_key": KEY,
     },
     "watch": {**WATCH, "kafka_properties_secret": SECRET, "api_token_secret": SECRET, "secrets_kms_key": KEY},
-    "watch MSK": {**WATCH, "msk_cluster_arn": MSK, "archive": "s3://lag/karrot/a", "dns_namespace_id": "ns-1a2b3c"},
+    "watch MSK": {**WATCH, "msk_cluster_arn": MSK, "archive": "s3://lag/karrot/a", **NAMESPACE},
 }
 
 
