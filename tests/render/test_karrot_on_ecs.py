@@ -18,6 +18,7 @@ from karrot.render.burrow_toml import burrow_config, burrow_template
 from karrot.render.karrot_on_ecs import service
 from karrot.settings.loading import load
 from karrot.wiring import try_out
+from support.autoscaling.terraform_to_cloudformation import parse_terraform
 from support.terraform.ecs_service import (
     BURROW,
     KEY,
@@ -173,13 +174,28 @@ def test_a_cluster_with_an_underscore_has_a_valid_name_in_dns_and_as_a_stack() -
     assert yaml.safe_load(template)["Resources"]["KarrotService"]["Properties"]["ServiceName"] == "karrot-prod_eu"
 
 
-@pytest.mark.parametrize(
-    ("changes", "resource"), [(WATCH, "KarrotSecurityGroup"), (BURROW, "BurrowSecurityGroup"), ({}, None)]
-)
-def test_an_output_names_the_security_group_that_reaches_kafka(changes: dict[str, Any], resource: str | None) -> None:
-    outputs = yaml.safe_load(service(make_service(**changes)))["Outputs"]
-    expected = None if resource is None else {"Fn::GetAtt": [resource, "GroupId"]}
-    assert outputs.get("SecurityGroup", {}).get("Value") == expected
+def test_the_outputs_name_the_security_groups_that_reach_kafka() -> None:
+    def groups(**changes: Any) -> dict[str, list[str]]:
+        outputs = yaml.safe_load(service(make_service(**changes)))["Outputs"]
+        return {each["Description"]: each["Value"]["Fn::GetAtt"] for name, each in outputs.items() if name != "Karrot"}
+
+    assert groups(**WATCH) == {
+        "Karrot's security group, which Kafka must accept": ["KarrotSecurityGroup", "GroupId"],
+    }
+    assert groups(**BURROW) == {
+        "Karrot's security group": ["KarrotSecurityGroup", "GroupId"],
+        "Burrow's security group, which Kafka and ZooKeeper must accept": ["BurrowSecurityGroup", "GroupId"],
+    }
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_security_group_of_the_rendered_terraform_reaches_other_machines(variant: str) -> None:
+    text = service(make_service(**VARIANTS[variant]), "terraform")
+    found: dict[str, set[str]] = {}
+    for each in parse_terraform(text)["resource"]:
+        for kind, named in each.items():
+            found.setdefault(kind, set()).update(named)
+    assert found["aws_vpc_security_group_egress_rule"] == found["aws_security_group"]
 
 
 def test_karrot_s_container_writes_only_to_its_data_volume() -> None:

@@ -120,8 +120,9 @@ def of_terraform(text: str) -> Described:
         "rights": [_statement(each) for each in documents[f"{karrot}_task"]["statement"]],
         "secrets": [_statement(each) for each in documents.get(f"{karrot}_secrets", {"statement": []})["statement"]],
         "ports": [
-            (rule["from_port"], rule["to_port"], rule["protocol"])
-            for rule in found["aws_security_group"][karrot].get("ingress", ())
+            (rule["from_port"], rule["to_port"], rule["ip_protocol"])
+            for label, rule in found.get("aws_vpc_security_group_ingress_rule", {}).items()
+            if label == karrot
         ],
         "name": (found["aws_service_discovery_service"][karrot]["name"], namespace["name"]),
         "outputs": [each["description"] for output in read["output"] for each in output.values()],
