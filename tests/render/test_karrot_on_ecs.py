@@ -422,14 +422,28 @@ def test_the_documented_commands_push_the_image_and_deploy_its_template(tmp_path
     assert given(shlex.split(called[-1])) == required(template)
 
 
-def test_the_documented_stack_without_burrow_has_every_required_parameter() -> None:
+def documented(option: str) -> list[list[str]]:
+    """Return the commands of the only documented block that has the option."""
     page = (ROOT / "docs" / "autoscaling.md").read_text(encoding="utf-8")
-    [block] = [
-        each for each in re.findall(r"^```shell\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "--watch" in each
-    ]
-    render, deploy = (
+    blocks = re.findall(r"^```shell\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    [block] = [each for each in blocks if "render ecs-service" in each and option in each]
+    return [
         shlex.split(line) for line in block.replace("\\\n", " ").replace("$repository:$tag", "karrot:1").splitlines()
-    )
+    ]
+
+
+@pytest.mark.parametrize("option", ["--watch", "--burrow-image"])
+def test_the_documented_stacks_with_burrow_and_with_watch_have_every_required_parameter(option: str) -> None:
+    render, deploy = documented(option)
     printed = CliRunner().invoke(main, render[1:-2])
     assert (printed.exit_code, printed.stderr) == (0, "")
     assert given(deploy) == required(printed.stdout)
+    assert deploy[deploy.index("--template-file") + 1] == render[-1]
+
+
+def test_the_documented_terraform_command_sets_every_variable() -> None:
+    _, render, _, _, apply = documented("--format terraform")
+    printed = CliRunner().invoke(main, render[1:-2])
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    declared = {name for each in parse_terraform(printed.stdout)["variable"] for name in each}
+    assert {apply[at + 1].partition("=")[0] for at, word in enumerate(apply) if word == "-var"} == declared
