@@ -189,6 +189,23 @@ def test_the_outputs_name_the_security_groups_that_reach_kafka() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+def test_the_rendered_terraform_declares_everything_that_it_refers_to(variant: str) -> None:
+    text = service(make_service(**VARIANTS[variant]), "terraform")
+    read = parse_terraform(text)
+    declared = {
+        f"{prefix}{kind}.{label}"
+        for block, prefix in (("resource", ""), ("data", "data."))
+        for each in read[block]
+        for kind, named in each.items()
+        for label in named
+    }
+    declared |= {f"var.{name}" for each in read["variable"] for name in each}
+    referred = set(re.findall(r"(?<![\w.])((?:data\.)?aws_\w+\.[\w-]+|var\.\w+)", text))
+    assert referred <= declared
+    assert {name for name in declared if name.startswith(("data.", "var."))} <= referred
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_every_security_group_of_the_rendered_terraform_reaches_other_machines(variant: str) -> None:
     text = service(make_service(**VARIANTS[variant]), "terraform")
     found: dict[str, set[str]] = {}
