@@ -232,10 +232,10 @@ def test_alarms_of_ten_seconds_on_metrics_stored_by_the_minute_are_a_fault() -> 
 
 
 def test_a_recipe_for_a_group_that_karrot_does_not_know_is_a_warning() -> None:
-    mistyped = msgspec.structs.replace(RECIPE, group="oders")
+    mistyped = msgspec.structs.replace(RECIPE, group="invoices")
     assert only_finding(checks.recipe_metrics, scaling(mistyped))[:2] == (
         "warn",
-        "scaling.yaml scales on the group oders of prod, but Karrot has no such group",
+        "scaling.yaml scales on the group invoices of prod, but Karrot has no such group",
     )
 
 
