@@ -69,7 +69,7 @@ class Feed(ABC):
         """The saved state. It has no cursor if the event log was replaced after the state was saved."""
         if self.state is None:
             self.state = reporter_state(self.log, self.name)
-            self.log.save_reporter(self.state)  # so a reporter that has had no event yet shows its backlog
+            self.log.save_reporter(self.state)  # so its backlog is visible before its first event
         if self.state.cursor is not None and self.state.cursor.log_id != self.log.log_id:
             self.state = replace(self.state, cursor=None)
         return self.state
@@ -182,7 +182,7 @@ class PacedFeed(Feed):
                 _log.info("a reporter can send again", reporter=self.name)
             self.failures, self.logged_trouble = 0, None
             state = state.well(self.clock.wall_ms())
-        # If send() made no call, the saved state keeps its result of the last call.
+        # If send() made no call, the saved state still says whether the last call succeeded.
         cursor = self.position
         if cursor is not None and (owed := self.reporter.owed(cursor.log_id)) is not None:
             cursor = Cursor(cursor.log_id, min(cursor.seq, owed - 1))

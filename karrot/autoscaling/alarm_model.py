@@ -11,8 +11,8 @@ An alarm always fetches more points than it needs (the evaluation range). It pre
 missing one. So an alarm can stay in ALARM, or even enter it, for a few periods after its metric has stopped.
 
 This model decides two cases that the guide leaves open. First, a single new breaching point with missing neighbours
-(``- - - - X``) is INSUFFICIENT_DATA under ``missing``, as in an earlier edition of the table. Second, if too few points
-breach under ``missing`` or ``ignore``, one real point within the threshold gives OK, as in rows 2 to 4 of the table.
+(``- - - - X``) is INSUFFICIENT_DATA under ``missing``, as in an earlier edition of the table. Second, under
+``missing`` or ``ignore``, if fewer points breach than ALARM needs, one real point within the threshold gives OK.
 """
 
 import operator
@@ -171,7 +171,7 @@ def judge(marks: Sequence[Mark], *, needed: int, of: int, treatment: Treatment, 
 def _verdict_of_few(
     marks: Sequence[Mark], real: Sequence[bool], needed: int, treatment: Treatment, current: AlarmState
 ) -> AlarmState:
-    """The state if missing points stay missing and there are fewer real points than the alarm needs."""
+    """The state if missing points stay missing, and the range has fewer real points than evaluation periods."""
     if sum(real) >= needed:
         return AlarmState.ALARM
     if not all(real):

@@ -82,7 +82,7 @@ class Program(click.Group):
 
 
 def _open_closed_streams() -> None:
-    """Open closed standard streams (``>&-``). Otherwise the next open file would get a stream's number."""
+    """Open closed standard streams (``>&-``). Otherwise the next open file would get a stream's descriptor."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
         os.set_inheritable(number, True)
     os.close(number)

@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Deletions:
-    """Finds groups that may be deleted: groups that are missing from the lists for a minute (boot clock).
+    """Finds groups that may be deleted: for a minute (by the boot clock), no broker has listed them.
 
     A shorter time is no sign of a deletion, because a broker that has just become coordinator lists no groups yet.
     """
@@ -155,7 +155,7 @@ class Watcher:
     def _deleted(self, dead: Iterable[str], memory: Memory, now_ms: int) -> Iterator[LagEvent]:
         """Forget the deleted groups, and make an event for each one that had a verdict."""
         for group in dead:
-            # Rings do not show whether a group had a verdict: they are empty if it was deleted after its listing.
+            # Its rings do not show whether it had a verdict: they are also empty if it was deleted after the listing.
             if group in memory.judged:
                 yield deleted(self.name, group, now_ms)
             memory.forget(group)

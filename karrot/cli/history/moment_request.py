@@ -1,4 +1,4 @@
-"""Reads the options of the commands about one moment, and formats the times and errors in their answers."""
+"""Reads the options of the commands for one point in time, and formats the times and errors that they print."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

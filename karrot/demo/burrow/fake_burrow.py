@@ -112,7 +112,7 @@ class FakeBurrow:
 
     @contextmanager
     def at(self, now_ms: int) -> Iterator[Mapping[str, Storage]]:
-        """Burrow's storage of each cluster at a time. Inside the ``with`` block the simulation is paused."""
+        """Burrow's storage of each cluster at ``now_ms``. Inside the ``with`` block the simulation is paused."""
         with self._one_at_a_time:
             self._run_until((now_ms - self._start_ms) * self._speed / 1000)
             yield self._offsets.storages
@@ -125,10 +125,10 @@ class FakeBurrow:
     def failover(self, to: str | None = None) -> None:
         """Give the lock to another Burrow, at the last simulated time.
 
-        From this time on, Burrow evaluates all groups at the same times.
+        From then on, Burrow evaluates all groups together, no longer spread over the interval.
 
         A Burrow that never had the lock gives incidents new ids and closes no old incidents. A Burrow that had the lock
-        before continues its own incidents. Without a name, a new Burrow gets the lock.
+        before continues its own incidents. If ``to`` is ``None``, a new Burrow gets the lock.
         """
         with self._one_at_a_time:
             self._lock.release()

@@ -33,7 +33,7 @@ def notifier(seen: BurrowSeen) -> Iterator[Said]:
 
 @check("only unhealthy verdicts", well="Burrow sends healthy groups too", where=_LINES)
 def threshold(seen: BurrowSeen) -> Iterator[Said]:
-    """A threshold is above 1. Burrow never sends OK groups, so Karrot does not know the lag of these groups."""
+    """A notifier's `threshold` is above 1. So Burrow never sends OK groups, and Karrot does not know their lag."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         if each.threshold > _ERR:
@@ -139,7 +139,7 @@ def template(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="the notifier's timeout is neither too short nor too long", where=_LINES)
 def timeout(seen: BurrowSeen) -> Iterator[Said]:
-    """A timeout is not a whole number, ends before Karrot can answer 503, or is longer than the interval."""
+    """A notifier's `timeout` is no whole number, too short for Karrot's 503, or longer than `interval`."""
     only_if(seen.to_karrot)
     for name, each in seen.to_karrot.items():
         mend = f"{_section(name)} timeout = 5"

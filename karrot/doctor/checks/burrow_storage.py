@@ -28,7 +28,7 @@ def ready(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="Burrow is 1.3.5 or later", where=_DOCTOR)
 def release(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow is older than 1.3.5. Such a Burrow can stay silent after a ZooKeeper outage, and uses old list names."""
+    """Burrow is older than 1.3.5. It can stay silent after a ZooKeeper outage, and calls its lists white and black."""
     lists = [
         f"[{kind}.{name}] group-whitelist"
         for kind, modules in (("notifier", seen.notifiers), ("consumer", seen.consumers), ("storage", seen.storages))
@@ -166,7 +166,7 @@ def refresh(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="windows of commits span enough time", where=_DOCTOR)
 def window(seen: BurrowSeen) -> Iterator[Said]:
-    """Windows of commits are too short for a verdict, because intervals is too small or commits are too frequent."""
+    """Windows of commits are too short for a verdict, because `intervals` is too small or commits are too frequent."""
     only_if(seen.storages)
     for name, each in seen.storages.items():
         if each.intervals < _FEWEST_INTERVALS:
@@ -211,7 +211,7 @@ def self_lag(seen: BurrowSeen) -> Iterator[Said]:
 
 @check(well="Burrow's REST API can return every group", where=_DOCTOR)
 def odd_names(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow's REST API cannot return groups with some names. Resync and karrot lag lack them, webhooks report them."""
+    """Burrow's REST API cannot return groups with some names. Webhooks report them, resync and `karrot lag` do not."""
     odd = [group for groups in seen.groups.values() for group in groups if "/" in group or not group]
     if odd:
         yield note(

@@ -33,7 +33,7 @@ def log_writable(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("resync failing", "watch failing", well="no component of Karrot is failing", where="operations.md")
 def components(seen: KarrotSeen) -> Iterator[Said]:
-    """Resync or watch is failing."""
+    """A component of Karrot is failing: the resync with Burrow's REST API, or watch, which polls Kafka."""
     only_if(seen.components)
     for name, each in seen.components.items():
         if each.state == "failing" and name != "log" and not name.startswith("reporter "):
@@ -70,7 +70,7 @@ def reporters(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("values dropped", "groups left out of CloudWatch", well="no reporter leaves out a value", where="cloudwatch.md")
 def dropped(seen: KarrotSeen) -> Iterator[Said]:
-    """A reporter left out values, because a name does not fit, there are too many groups, or a value is too old."""
+    """A reporter left out values, because its target refuses a name, there are too many groups, or a value is old."""
     only_if(seen.samples)
     for sample in seen.of("karrot_reporter_dropped_total"):
         if sample.value:
@@ -129,7 +129,7 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("too many groups", well="every group has its series", where="reference/metrics.md")
 def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
-    """Groups have no series. There are more than KARROT_MAX_CONSUMERS groups, or two shortened names are equal."""
+    """Groups have no series. There are more than KARROT_MAX_CONSUMERS groups, or two shortened names are the same."""
     only_if(seen.samples)
     if dropped := seen.total("karrot_series_dropped_total"):
         yield warn(

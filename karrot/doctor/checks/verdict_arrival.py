@@ -128,7 +128,7 @@ def lag(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
 
 @check(well="an event arrives in each interval", where=_LINES)
 def send_interval(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """Events arrive less often than Burrow evaluates. The cause is a send-interval that is not below interval."""
+    """Events arrive less often than Burrow evaluates. The notifier's `send-interval` is not below `interval`."""
     only_if(all(each.threshold <= 1 for each in burrow.to_karrot.values()))  # else an interval can have no event
     gaps = [gap for events in _lately(burrow, karrot).values() for gap in _gaps(events)]
     usual = [gap for gap in gaps if gap < 3 * burrow.interval]  # a restart of Burrow or Karrot makes longer gaps

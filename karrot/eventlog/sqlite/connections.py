@@ -54,11 +54,11 @@ class LogFile:
         )
 
     def distrust(self) -> None:
-        """Open the file again before the next commit: after an I/O error the connection may be wrong about it."""
+        """Let `follow` open the file again: after an I/O error, the connection may hold wrong data about it."""
         self._broken = True
 
     def follow(self) -> None:
-        """Ensure that the write connection uses the files that have these names now, and that they are not damaged."""
+        """Ensure that the write connection uses the present files, not replaced ones, and that they are not damaged."""
         if self._broken or _identity(self.path) != self._opened:
             self.connection.close()
             self._open()

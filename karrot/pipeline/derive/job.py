@@ -1,8 +1,8 @@
-"""Rewrites the days whose sources changed in every derived table.
+"""Rewrites, in every derived table, the days whose sources changed.
 
 Minute tables and the daily SLO depend only on their own day. The rates also depend on the minutes next to the day's two
 midnights. Intervals depend on the days before and after. An incident can last any number of days. So all incidents are
-computed again from the verdict runs of all days, which are few rows. Only the days that differ are rewritten.
+computed again from the verdict runs of all days, which have few rows. Only the days that differ are rewritten.
 """
 
 import logging
@@ -48,7 +48,7 @@ class DeriveRules(NamedTuple):
     objective: Objective = Objective()
 
     def __str__(self) -> str:
-        """The rules as text for the note of derived days. Numbers have all digits, so other rules give other texts."""
+        """The rules as text for the note of derived days. No number is rounded, so other rules give another text."""
         target, share = self.objective
         return f"silence {self.silence}, longest {self.longest}, {share!r} of minutes within {target!r} s"
 
@@ -98,7 +98,7 @@ def derive(
     kept, unfinished = (
         {day: derived for day, derived in noted.items() if day not in days} for noted in (note.days, note.unfinished)
     )
-    # If `only` some days have new rules, keep the old rules in the note: the other days were derived by old rules.
+    # With `only`, keep the old rules in the note: the days outside `only` were derived by the old rules.
     write_note(spark, tables, Note(note.rules if only and before else str(rules), kept | done, unfinished))
     return days
 
@@ -119,7 +119,7 @@ class _Sources:
 
 
 def _look_over(spark: SparkSession, tables: Tables, days: Collection[date], margin: timedelta) -> _Sources:
-    """Make the sources of these days from one pass over their sequence numbers; an edge is ``margin`` wide.
+    """Read the sequence numbers of these days once, and count those within ``margin`` of each midnight.
 
     Delivery to the archive is at-least-once, but duplicates are rare. A batch holds no event twice. If no two batches
     overlap in sequence numbers, there is no duplicate to remove. That saves a shuffle of every row.
@@ -212,8 +212,8 @@ def _derive_history(spark: SparkSession, tables: Tables, rules: DeriveRules, day
 def reach(days: Collection[date], existing: Sequence[date], silence: timedelta) -> tuple[set[date], set[date]]:
     """The days whose intervals may differ, and the days with events that these intervals depend on.
 
-    Both sets include the nearest days with events before and after. They also include all days for which a verdict can
-    hold (``silence``).
+    Both sets include the nearest days with events before and after. They also include all days that such a
+    verdict can still cover: it holds for ``silence``.
     """
     lasting = range(1, silence // _DAY + 2)
     targets = _with_nearest(days, existing) | {day - _DAY for day in days}
