@@ -1,7 +1,10 @@
 """Configures logging for Karrot and its libraries: JSON lines on a stream, or readable lines on a terminal."""
 
+import contextlib
 import logging
+import os
 import sys
+from pathlib import Path
 from typing import TextIO
 
 import structlog
@@ -20,6 +23,17 @@ class _Handler(logging.StreamHandler[TextIO]):
         """Drop a record that a full or closed stream refuses. The standard library would print a traceback for each."""
         if not isinstance(sys.exception(), OSError):
             super().handleError(record)
+            return
+        # The refused text is still in the stream's buffer: without this, the program's last flush would fail too.
+        with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+            number = self.stream.fileno()
+            kept = os.dup(number)
+            try:
+                os.dup2(nowhere.fileno(), number)
+                self.stream.flush()
+            finally:
+                os.dup2(kept, number)
+                os.close(kept)
 
 
 def configure(level: str, stream: TextIO, *, console: bool | None = None) -> None:
