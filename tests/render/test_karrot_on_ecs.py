@@ -65,6 +65,15 @@ def test_the_services_of_two_kafka_clusters_have_different_names() -> None:
     assert sorted(names) == ["burrow-prod-eu", "burrow-prod-us", "karrot-prod-eu", "karrot-prod-us"]
 
 
+def test_two_burrows_with_one_zookeeper_hold_different_locks() -> None:
+    paths = []
+    for cluster in ("prod-eu", "prod-us"):
+        told = container(resources(burrow_cluster=(cluster,), **BURROW), "BurrowTask")["Environment"]
+        paths.append(tomllib.loads(told["CONFIGURATION"])["zookeeper"]["root-path"])
+    # Burrow creates only the first missing folder of a path, so the path has one part.
+    assert paths == ["/burrow-prod-eu", "/burrow-prod-us"]
+
+
 def test_karrot_s_container_has_a_health_check_and_time_to_send_its_last_data() -> None:
     told = container(resources(), "KarrotTask")
     assert (told["EntryPoint"], told["Command"]) == (["karrot"], ["serve"])
@@ -306,6 +315,7 @@ def test_burrow_s_configuration_is_complete() -> None:
     notifier = burrow_config("http://karrot.karrot-prod-eu.internal:5000", template_path="/tmp/burrow/karrot.tmpl")
     assert read["notifier"] == tomllib.loads(notifier)["notifier"]
     assert read["zookeeper"]["servers"] == ["zookeeper:2181"]
+    assert read["client-profile"]["karrot"]["kafka-version"] == "2.8.0"
     assert read["cluster"]["prod-eu"]["servers"] == ["kafka-1:9092", "kafka-2:9092"]
     assert read["consumer"]["prod-eu"]["cluster"] == "prod-eu"
     assert told["EVENT_TEMPLATE"] == burrow_template()
