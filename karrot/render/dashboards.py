@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from karrot.render import validation
-from karrot.render.cloudwatch_metric_names import heartbeat_of, lag_of, running_of
+from karrot.render.cloudwatch_metric_names import heartbeat_of, lag_of, running_of, utilization_of
 from karrot.render.jinja_templates import rendered, templates_dir
 from karrot.settings import types
 
@@ -58,6 +58,7 @@ class Dashboard:
     group: str
     max_lag_seconds: float | None = None
     max_tasks: int | None = None
+    container_insights: bool = False
     namespace: str = "Karrot"
 
     def __post_init__(self) -> None:
@@ -65,14 +66,21 @@ class Dashboard:
 
 
 def cloudwatch_dashboard(asked: Dashboard) -> str:
-    """The JSON for ``aws cloudwatch put-dashboard --dashboard-body``."""
+    """The JSON for ``aws cloudwatch put-dashboard --dashboard-body``.
+
+    Karrot may send only some of the metrics. The others have no line in the graphs.
+    """
+    names = ("Lag", "ScalableLag", "LagSeconds", "ScalableLagSeconds")
+    by_samples = asked.asg_name is None and not asked.container_insights
     return rendered(
         "cloudwatch/dashboard.json.j2",
         asked=asked,
-        lag=lag_of(asked.namespace, asked.burrow_cluster, asked.group, "Lag"),
-        lag_seconds=lag_of(asked.namespace, asked.burrow_cluster, asked.group, "LagSeconds"),
+        metrics={name: lag_of(asked.namespace, asked.burrow_cluster, asked.group, name) for name in names},
         heartbeat=heartbeat_of(asked.namespace, asked.burrow_cluster),
-        running=running_of(asked.ecs_cluster, asked.service, asked.asg_name),
+        running=utilization_of(asked.ecs_cluster, asked.service)
+        if by_samples
+        else running_of(asked.ecs_cluster, asked.service, asked.asg_name),
+        running_statistic="SampleCount" if by_samples else "Maximum",
         unit="tasks" if asked.asg_name is None else "instances",
     )
 
@@ -86,6 +94,8 @@ def _problems(asked: Dashboard) -> Iterator[str]:
         yield from validation.asg_name(asked.asg_name)
         if asked.ecs_cluster is not None or asked.service is not None:
             yield "give either --asg-name, or --ecs-cluster and --service"
+        if asked.container_insights:
+            yield "--container-insights goes with --ecs-cluster and --service"
     for option, text in (("--burrow-cluster", asked.burrow_cluster), ("--group", asked.group)):
         yield from validation.free_text(option, text)
         if text in {".", "..."}:

@@ -80,8 +80,8 @@ scaling_options = option_set(
     click.option(
         "--sns-topic-arn",
         metavar="ARN",
-        help="SNS topic for two alarms. One fires if Karrot or Burrow is silent, the other if the number of "
-        "tasks stays at --max-tasks.",
+        help="SNS topic that gets the alarms on status, missing lag, the largest number of tasks and the heartbeat. "
+        "Without it, these alarms notify nobody.",
     ),
     click.option(
         "--shared/--no-shared",
@@ -192,6 +192,11 @@ def ecs_service(output: str, **given: Any) -> None:
 @click.option("--group", metavar="NAME", required=True, help="Consumer group.")
 @click.option("--max-lag-seconds", type=float, help="Draw this lag in seconds as a line.")
 @click.option("--max-tasks", type=int, help="Draw this number of tasks as a line.")
+@click.option(
+    "--container-insights",
+    is_flag=True,
+    help="Count the tasks by RunningTaskCount of Container Insights, not by samples of the CPU utilization.",
+)
 @click.option(
     "--namespace",
     default="Karrot",
