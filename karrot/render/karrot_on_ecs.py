@@ -29,6 +29,9 @@ _KMS = r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[a-z0-9-]+"
 _MSK = r"arn:aws[a-z-]*:kafka:[a-z0-9-]+:[0-9]{12}:cluster/[A-Za-z0-9-]+/[A-Za-z0-9-]+"
 _NOT_IAM = "9092|9[01]94|9[01]96"
 """The ports of MSK's brokers for plain text, TLS and SCRAM."""
+_MSK_BROKER = r"\.kafka(?:-serverless)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?:(?P<port>[0-9]+)(?=\s*(?:,|$))"
+_AUTHENTICATED = {"9094": "TLS", "9194": "TLS", "9096": "SCRAM", "9196": "SCRAM", "9098": "IAM", "9198": "IAM"}
+"""What a client needs on the other ports of MSK's brokers."""
 _BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w!.()/-]+)?"
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = rf"(?=.{{1,200}}$){_LABEL}(\.{_LABEL})*"
@@ -284,5 +287,24 @@ def _problems_of_authentication(asked: EcsService) -> Iterator[str]:
         yield "--msk-cluster-arn and --kafka-properties-secret exclude each other: choose how to authenticate"
     if asked.msk_cluster_arn and (port := re.search(rf":({_NOT_IAM})(?=,|$)", asked.kafka or "")):
         yield f"--kafka has the port {port[1]}, but --msk-cluster-arn needs the port for IAM, which is 9098 or 9198"
+    yield from _problems_of_msk(asked)
     if asked.watch and asked.burrow_password_secret:
         yield "--burrow-password-secret does not go with --watch: nothing posts to Karrot then"
+
+
+def _problems_of_msk(asked: EcsService) -> Iterator[str]:
+    """What the names of MSK's brokers show: that no connection can succeed."""
+    broker = re.search(_MSK_BROKER, asked.kafka or "")
+    if broker is None:
+        return
+    if asked.msk_cluster_arn and (region := asked.msk_cluster_arn.split(":")[3]) != broker["region"]:
+        yield f"--kafka has brokers in {broker['region']}, but --msk-cluster-arn is in {region}"
+    needed = _AUTHENTICATED.get(broker["port"])
+    if needed is not None and asked.burrow_image is not None:
+        yield (
+            f"--kafka has MSK's port for {needed}, {broker['port']}, but this Burrow connects without TLS and SASL: "
+            "use port 9092, or --watch, or a Burrow of your own"
+        )
+    elif needed is not None and not asked.msk_cluster_arn and not asked.kafka_properties_secret:
+        option = "--msk-cluster-arn" if needed == "IAM" else "--kafka-properties-secret"
+        yield f"--kafka has MSK's port for {needed}, {broker['port']}, which needs {option}"

@@ -168,6 +168,12 @@ def test_keys_of_your_own_may_only_decrypt_the_secrets_and_encrypt_the_archive()
     }
 
 
+@pytest.mark.parametrize("options", [{"watch": True}, BURROW], ids=["watch", "Burrow"])
+def test_msk_without_authentication_and_other_kafka_on_the_same_ports_are_accepted(options: dict[str, Any]) -> None:
+    for kafka in ("b-1.prod.kafka.eu-west-1.amazonaws.com:9092", "kafka.example.internal:9094"):
+        assert make_service(**{**options, "kafka": kafka}).kafka == kafka
+
+
 @pytest.mark.parametrize("suffix", ["-1", "-s3"])
 def test_provisioned_and_serverless_msk_clusters_are_accepted(suffix: str) -> None:
     arn = MSK.removesuffix("-1") + suffix
@@ -188,7 +194,7 @@ def test_the_outputs_name_the_security_groups_that_reach_kafka() -> None:
         outputs = yaml.safe_load(service(make_service(**changes)))["Outputs"]
         return {each["Description"]: each["Value"]["Fn::GetAtt"] for name, each in outputs.items() if name != "Karrot"}
 
-    assert groups(**WATCH) == {
+    assert groups(**WATCH, msk_cluster_arn=MSK) == {
         "Karrot's security group, which Kafka must accept": ["KarrotSecurityGroup", "GroupId"],
     }
     assert groups(**BURROW) == {
@@ -351,6 +357,25 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
             {**WATCH, "kafka": "b-1:9098,b-2:9094", "msk_cluster_arn": MSK},
             "--kafka has the port 9094, but --msk-cluster-arn needs the port for IAM, which is 9098 or 9198",
         ),
+        (
+            {**WATCH, "kafka": "b-1.prod.kafka.us-east-1.amazonaws.com:9098", "msk_cluster_arn": MSK},
+            "--kafka has brokers in us-east-1, but --msk-cluster-arn is in eu-west-1",
+        ),
+        (
+            {
+                **WATCH,
+                "kafka": "b-1.prod.kafka.eu-west-1.amazonaws.com:9098, b-2.prod.kafka.eu-west-1.amazonaws.com:9098",
+            },
+            "--kafka has MSK's port for IAM, 9098, which needs --msk-cluster-arn",
+        ),
+        (
+            {**WATCH, "kafka": "b-1.prod.kafka.eu-west-1.amazonaws.com:9096"},
+            "--kafka has MSK's port for SCRAM, 9096, which needs --kafka-properties-secret",
+        ),
+        (
+            {**BURROW, "kafka": "b-1.prod.kafka.eu-west-1.amazonaws.com:9094"},
+            "--kafka has MSK's port for TLS, 9094, but this Burrow connects without TLS and SASL",
+        ),
         ({"burrow_cluster": ("a", "b", "a")}, "--burrow-cluster has the same name twice"),
         ({"burrow_cluster": ("a" * 57,)}, f"--burrow-cluster is '{'a' * 57}': it must be as Burrow reports it"),
         ({"burrow_cluster": ("prod-",)}, "--burrow-cluster is 'prod-': it must be as Burrow reports it"),
@@ -375,7 +400,7 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
             "--msk-cluster-arn and --kafka-properties-secret exclude each other: choose how to authenticate",
         ),
         (
-            {**WATCH, "burrow_password_secret": SECRET},
+            {**WATCH, "msk_cluster_arn": MSK, "burrow_password_secret": SECRET},
             "--burrow-password-secret does not go with --watch: nothing posts to Karrot then",
         ),
         (
