@@ -8,6 +8,7 @@ from typing import Any
 from karrot.render import jinja_templates, validation
 from karrot.render.burrow_toml import burrow_config, burrow_template
 from karrot.settings import types
+from karrot.settings.loading import SettingsError, load
 from karrot.settings.options import OPTIONS
 
 _TEMPLATES = {"cloudformation": "ecs/service.yaml.j2", "terraform": "ecs/service.tf.j2"}
@@ -18,6 +19,12 @@ printf '%s' "$EVENT_TEMPLATE" > karrot.tmpl
 exec /app/burrow --config-dir {_BURROW_DIR}
 """
 _METRICS = next(option.kind for option in OPTIONS if option.attribute == "cloudwatch_metrics")
+_OWN = re.compile(
+    "KARROT_(REPORTERS|COMPAT|BIND|TLS_.*|DATA_DIR|EXPECTED_CLUSTERS|CLOUDWATCH_(METRICS|NAMESPACE)|ARCHIVE_DIR|KAFKA_.*"
+    "|WATCH_(BOOTSTRAP|CLUSTER|PROPERTIES)|BURROW_USERNAME)"
+)
+"""The settings that the template sets itself, or that need files or ports that the template does not have."""
+_SETTABLE = {each.name: each.kind for each in OPTIONS if not each.is_secret and not _OWN.fullmatch(each.name)}
 _USER = "burrow"
 """The user name with which Burrow posts if it has a password."""
 _IMAGE = r"[a-z0-9][\w.:/@-]{0,511}"
@@ -64,9 +71,11 @@ class EcsService:
     namespace: str = "Karrot"
     dns_namespace: str | None = None
     dns_namespace_id: str | None = None
+    setting: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         validation.refuse(_problems(self))
+        validation.refuse(_contradictions(self))
 
     @property
     def name(self) -> str:
@@ -132,7 +141,12 @@ class EcsService:
             told["KARROT_BURROW_USERNAME"] = _USER
         if self.archive:
             told["KARROT_ARCHIVE_DIR"] = self.archive
-        return told
+        return told | self.given_settings
+
+    @property
+    def given_settings(self) -> dict[str, str]:
+        """The settings of ``setting``, which are texts in the form NAME=VALUE."""
+        return {name: value for name, _, value in (text.partition("=") for text in self.setting)}
 
     @property
     def statements(self) -> list[dict[str, Any]]:
@@ -148,6 +162,8 @@ class EcsService:
                 "condition": ("StringEquals", "cloudwatch:namespace", self.namespace),
             }
         ]
+        if role := self.given_settings.get("KARROT_IAM_ROLE"):
+            made.append({"about": "Assume the role that publishes", "actions": ["sts:AssumeRole"], "resources": [role]})
         if self.msk_cluster_arn:
             cluster = self.msk_cluster_arn
             topics, groups = (f"{cluster.replace(':cluster/', f':{kind}/')}/*" for kind in ("topic", "group"))
@@ -235,6 +251,7 @@ def _problems(asked: EcsService) -> Iterator[str]:
         if text is not None:
             yield from validation.matching(option, text, pattern, what)
     yield from _problems_of_names(asked)
+    yield from _problems_of_settings(asked)
 
 
 _A_SECRET = (
@@ -308,3 +325,25 @@ def _problems_of_msk(asked: EcsService) -> Iterator[str]:
     elif needed is not None and not asked.msk_cluster_arn and not asked.kafka_properties_secret:
         option = "--msk-cluster-arn" if needed == "IAM" else "--kafka-properties-secret"
         yield f"--kafka has MSK's port for {needed}, {broker['port']}, which needs {option}"
+
+
+def _problems_of_settings(asked: EcsService) -> Iterator[str]:
+    for text in asked.setting:
+        name, equals, value = text.partition("=")
+        if not equals or name not in _SETTABLE:  # the value is not shown, because it may be a secret
+            yield (
+                f"--setting is {types.quoted(name)}{equals and '=...'}: it must be NAME=VALUE with a setting of Karrot "
+                "that is no secret and that no other option or the template itself sets"
+            )
+        else:
+            yield from validation.of_kind(_SETTABLE[name], f"--setting {name}", value)
+    if len(asked.given_settings) < len(asked.setting):
+        yield "--setting has the same name twice"
+
+
+def _contradictions(asked: EcsService) -> Iterator[str]:
+    """Why Karrot would not start with these settings, although each of them is valid."""
+    try:
+        load(asked.settings | dict.fromkeys(asked.secrets, "stored"), available=("prometheus", "cloudwatch", "archive"))
+    except SettingsError as error:
+        yield from error.problems

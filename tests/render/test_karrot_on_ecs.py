@@ -153,6 +153,22 @@ def test_secrets_reach_the_containers_and_only_the_execution_role_may_read_them(
     ]
 
 
+def test_any_setting_without_an_option_of_its_own_can_be_given() -> None:
+    given = ("KARROT_CLOUDWATCH_RESOLUTION=1", "KARROT_CLOUDWATCH_EXCLUDE=^a=${b}$")
+    told = container(resources(setting=given), "KarrotTask")["Environment"]
+    assert told["KARROT_CLOUDWATCH_RESOLUTION"] == "1"
+    assert told["KARROT_CLOUDWATCH_EXCLUDE"] == "^a=${b}$"
+    in_terraform = of_terraform(service(make_service(setting=given), "terraform"))
+    assert in_terraform == of_cloudformation(service(make_service(setting=given)))
+
+
+def test_a_role_in_another_account_may_be_assumed() -> None:
+    role = "arn:aws:iam::210987654321:role/publish"
+    [policy] = resources(setting=(f"KARROT_IAM_ROLE={role}",))["KarrotTaskRole"]["Policies"]
+    _, assume = policy["PolicyDocument"]["Statement"]
+    assert (assume["Action"], assume["Resource"]) == (["sts:AssumeRole"], [role])
+
+
 def test_keys_of_your_own_may_only_decrypt_the_secrets_and_encrypt_the_archive() -> None:
     found = resources(api_token_secret=SECRET, secrets_kms_key=KEY, archive="s3://lag", archive_kms_key=f"{KEY}1")
     rights = {
@@ -376,6 +392,15 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
             {**BURROW, "kafka": "b-1.prod.kafka.eu-west-1.amazonaws.com:9094"},
             "--kafka has MSK's port for TLS, 9094, but this Burrow connects without TLS and SASL",
         ),
+        ({"setting": ("KARROT_API_TOKEN=hunter2",)}, "--setting is 'KARROT_API_TOKEN'=...: it must be NAME=VALUE with"),
+        ({"setting": ("KARROT_REPORTERS=stdout",)}, "--setting is 'KARROT_REPORTERS'=...: it must be NAME=VALUE with"),
+        ({"setting": ("KARROT_LOG",)}, "--setting is 'KARROT_LOG': it must be NAME=VALUE with a setting of Karrot"),
+        ({"setting": ("KARROT_LOG=loud",)}, "--setting KARROT_LOG is 'loud': it must be "),
+        ({"setting": ("KARROT_LOG=INFO", "KARROT_LOG=DEBUG")}, "--setting has the same name twice"),
+        (
+            {**WATCH, "msk_cluster_arn": MSK, "setting": ("KARROT_WATCH_INTERVAL=200s",)},
+            "KARROT_STALE_AFTER is 300s, less than twice KARROT_WATCH_INTERVAL (200s)",
+        ),
         ({"burrow_cluster": ("a", "b", "a")}, "--burrow-cluster has the same name twice"),
         ({"burrow_cluster": ("a" * 57,)}, f"--burrow-cluster is '{'a' * 57}': it must be as Burrow reports it"),
         ({"burrow_cluster": ("prod-",)}, "--burrow-cluster is 'prod-': it must be as Burrow reports it"),
@@ -420,7 +445,7 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
     ],
 )
 def test_invalid_options_of_a_service_are_refused(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=r"^--") as caught:
+    with pytest.raises(ValueError, match=r"^(--|KARROT_)") as caught:
         make_service(**changes)
     assert str(caught.value).startswith(sentence)
 

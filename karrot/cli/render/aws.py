@@ -169,6 +169,12 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
     help="Private DNS domain for Karrot's name.  [default: karrot-CLUSTER.internal]",
 )
 @click.option("--dns-namespace-id", metavar="ID", help="Existing Cloud Map namespace with the name in --dns-namespace.")
+@click.option(
+    "--setting",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Another setting of Karrot, such as KARROT_WATCH_INTERVAL=30s. Repeat it for more settings.",
+)
 @format_option
 def ecs_service(output: str, **given: Any) -> None:
     """Print a template that runs Karrot on ECS with Fargate.

@@ -32,6 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "archive_kms_key": KEY,
     },
     "watch": {**WATCH, "kafka_properties_secret": SECRET, "api_token_secret": SECRET, "secrets_kms_key": KEY},
+    "another account": {"setting": ("KARROT_IAM_ROLE=arn:aws:iam::210987654321:role/publish",)},
     "watch MSK": {**WATCH, "msk_cluster_arn": MSK, "archive": "s3://lag/karrot/a", **NAMESPACE},
 }
 
