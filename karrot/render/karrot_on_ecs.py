@@ -98,11 +98,6 @@ class EcsService:
         return self.name.replace("_", "-")
 
     @property
-    def is_posted_to(self) -> bool:
-        """Whether a Burrow outside the template posts to Karrot."""
-        return not self.watch and self.burrow_image is None
-
-    @property
     def secret_rights(self) -> dict[str, list[str]]:
         """The ARNs that the execution role may use, by the action. One secret can be in two containers."""
         arns = sorted({":".join(arn.split(":")[:7]) for arn in self.secrets.values()})  # without a key in the secret

@@ -213,10 +213,19 @@ def test_the_outputs_name_the_security_groups_that_reach_kafka() -> None:
     assert groups(**WATCH, msk_cluster_arn=MSK) == {
         "Karrot's security group, which Kafka must accept": ["KarrotSecurityGroup", "GroupId"],
     }
-    assert groups(**BURROW) == {
-        "Karrot's security group": ["KarrotSecurityGroup", "GroupId"],
-        "Burrow's security group, which Kafka and ZooKeeper must accept": ["BurrowSecurityGroup", "GroupId"],
-    }
+    assert groups(**BURROW) == {"Karrot's security group": ["KarrotSecurityGroup", "GroupId"]}
+
+
+def test_burrow_s_security_group_exists_before_the_stack_so_that_kafka_can_accept_it() -> None:
+    """Burrow ends if Kafka or ZooKeeper refuses it, so ECS would give up before the stack shows a group of its own."""
+    template = yaml.safe_load(service(make_service(**BURROW)))
+    assert template["Parameters"]["BurrowSecurityGroup"]["Type"] == "AWS::EC2::SecurityGroup::Id"
+    network = template["Resources"]["BurrowService"]["Properties"]["NetworkConfiguration"]["AwsvpcConfiguration"]
+    assert network["SecurityGroups"] == [{"Ref": "BurrowSecurityGroup"}]
+    in_terraform = service(make_service(**BURROW), "terraform")
+    assert re.findall(r"security_groups += \[(.*)\]", in_terraform) == [
+        *("aws_security_group.karrot-prod-eu.id", "var.burrow_security_group_id")
+    ]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
