@@ -46,14 +46,14 @@ def test_the_history_reads_the_note_of_the_days_that_derive_finished(tmp_path: P
 @pytest.mark.parametrize(
     "note",
     [
-        b"",
-        b"\xff",
-        b"[" * 200_000,
-        b'{"else": ' + b"[" * 200_000,
-        b'{"days": ["2026-11-20"]}',
-        b'{"days": {"20261120": null}}',
-        b'{"days": {"20261120": {"files": "0f"}}}',
-        b'{"days": {"2026-11-20": {"files": "0f"}}}',
+        pytest.param(b"", id="an empty note"),
+        pytest.param(b"\xff", id="not UTF-8"),
+        pytest.param(b"[" * 200_000, id="too many levels"),
+        pytest.param(b'{"else": ' + b"[" * 200_000, id="too many levels below another key"),
+        pytest.param(b'{"days": ["2026-11-20"]}', id="a list of days"),
+        pytest.param(b'{"days": {"20261120": null}}', id="a null day in the basic format"),
+        pytest.param(b'{"days": {"20261120": {"files": "0f"}}}', id="a day in the basic format"),
+        pytest.param(b'{"days": {"2026-11-20": {"files": "0f"}}}', id="a sound note"),
     ],
 )
 def test_derive_and_the_history_agree_on_damaged_notes(spark: "SparkSession", tmp_path: Path, note: bytes) -> None:

@@ -88,6 +88,18 @@ def test_text_that_is_not_utf_8_is_replaced() -> None:
         (pack(">h", 4) + b"\xff" * 9, "long_varint"),
         (group_value(1)[:-4] + pack(">i", 2**31 - 1), "truncated_member_id"),
     ],
+    ids=[
+        "version 5",
+        "version -1",
+        "a protocol type of negative length",
+        "a negative number of members",
+        "a negative number of topics",
+        "a negative number of partitions",
+        "a topic without a name",
+        "an assignment of version -1",
+        "a varint of nine bytes",
+        "more members than the record has",
+    ],
 )
 def test_a_record_that_no_broker_writes_is_refused_with_a_reason(value: bytes, why: str) -> None:
     with pytest.raises(UnreadableMetadata) as raised:
@@ -98,11 +110,11 @@ def test_a_record_that_no_broker_writes_is_refused_with_a_reason(value: bytes, w
 @pytest.mark.parametrize(
     ("key", "why"),
     [
-        (b"", "truncated_version"),
-        (pack(">h", 1), "unknown_version"),
-        (group_key("orders")[:-1], "truncated_group"),
-        (group_key(None), "null_group"),
-        (pack(">hh", 2, -2), "negative_length"),
+        pytest.param(b"", "truncated_version", id="an empty key"),
+        pytest.param(pack(">h", 1), "unknown_version", id="the key of an offset commit"),
+        pytest.param(group_key("orders")[:-1], "truncated_group", id="a key without its last byte"),
+        pytest.param(group_key(None), "null_group", id="a group that is null"),
+        pytest.param(pack(">hh", 2, -2), "negative_length", id="a group of negative length"),
     ],
 )
 def test_a_key_without_a_group_is_refused_with_a_reason(key: bytes, why: str) -> None:

@@ -44,6 +44,15 @@ def test_rule_sets_are_parsed() -> None:
         (["minimum_complete=2"], "--rules minimum_complete is '2': it must be a number from 0 to 1"),
         (["a:intervals=5", "a:"], "--rules: two sets have the name 'a'; give each a name, as in calm:intervals=20"),
     ],
+    ids=[
+        "an unknown rule",
+        "an interval of 0",
+        "a rule without a value",
+        "a rule without a value in a named set",
+        "one rule twice",
+        "a share above 1",
+        "two sets of one name",
+    ],
 )
 def test_an_invalid_rule_is_refused_with_the_valid_ones(texts: list[str], said: str) -> None:
     with pytest.raises(ValueError, match="--rules") as refused:

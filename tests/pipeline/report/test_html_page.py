@@ -186,6 +186,7 @@ def test_the_headline_is_available_as_plain_text() -> None:
         ([30], [], ""),
         ([0, 0], [], ""),
     ],
+    ids=["a better week", "a similar week", "a worse last day", "one day", "two days without lag"],
 )  # fmt: skip
 def test_the_headline_compares_with_the_days_before(days: list[int], before: list[int], said: str) -> None:
     findings = quiet_week()._replace(days=_days(days), days_before=_days(before))
@@ -211,10 +212,10 @@ def _days(beyond: list[int]) -> list[DayTotal]:
 @pytest.mark.parametrize(
     ("first", "last", "said"),
     [
-        ((2026, 11, 16), (2026, 11, 22), "16 to 22 November 2026"),
-        ((2026, 11, 28), (2026, 12, 4), "28 November to 4 December 2026"),
-        ((2026, 12, 29), (2027, 1, 4), "29 December 2026 to 4 January 2027"),
-        ((2026, 11, 16), (2026, 11, 16), "16 November 2026"),
+        pytest.param((2026, 11, 16), (2026, 11, 22), "16 to 22 November 2026", id="one month"),
+        pytest.param((2026, 11, 28), (2026, 12, 4), "28 November to 4 December 2026", id="two months"),
+        pytest.param((2026, 12, 29), (2027, 1, 4), "29 December 2026 to 4 January 2027", id="two years"),
+        pytest.param((2026, 11, 16), (2026, 11, 16), "16 November 2026", id="one day"),
     ],
 )
 def test_a_period_is_written_in_words(first: tuple[int, int, int], last: tuple[int, int, int], said: str) -> None:
@@ -257,6 +258,7 @@ def _peaks(*rates: float) -> list[DayPeak]:
         ((70.0, 95.0), "warn: … 95 /s. That is 95 % of its best rate, and such peaks become lag."),
         ((70.0, 120.0), "err: … 120 /s. That is more than its best rate, and such peaks become lag."),
     ],
+    ids=["peaks that grow", "a peak just below the best rate", "a peak above the best rate"],
 )
 def test_a_consumer_with_a_shrinking_margin_is_reported_before_the_margin_is_gone(
     peaks: tuple[float, ...], said: str
@@ -285,6 +287,7 @@ def test_a_consumer_with_enough_margin_is_not_reported() -> None:
         (None, ("Look at partition 3 of t. The partition had 80 % of the lag of orders of prod for 2 h. "
                "Its owner has no other partition, so the cause is a hot key or a slow consumer.")),
     ],
+    ids=["a hot partition", "a slow owner", "an unknown cause"],
 )  # fmt: skip
 def test_uneven_lag_names_the_key_or_the_consumer_to_look_at(cause: str | None, said: str) -> None:
     assert _steps(skewed=[Skewed("prod", "orders", "t", 120, 0.8, 0.7, 3, "o-1", cause)]) == [f"warn: {said}"]

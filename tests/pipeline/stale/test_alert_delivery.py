@@ -52,7 +52,15 @@ def test_a_line_is_posted_and_counts_as_undelivered_without_a_success_answer() -
     assert posted == [("/hooks/s3cret", "application/json", body) for body in sent]
 
 
-@pytest.mark.parametrize("url", ["", "hooks.example/x", "ftp://hooks.example/x", "http:///x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param("", id="an empty URL"),
+        pytest.param("hooks.example/x", id="no scheme"),
+        pytest.param("ftp://hooks.example/x", id="another scheme"),
+        pytest.param("http:///x", id="no host"),
+    ],
+)
 def test_an_invalid_url_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ValueError, match=r"^--webhook must be an http:// or https:// address$"):
         to_webhook(url)

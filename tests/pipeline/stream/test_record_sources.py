@@ -23,15 +23,15 @@ def test_a_batch_starts_at_the_end_of_the_one_before_and_the_first_at_the_start_
 @pytest.mark.parametrize(
     ("passed", "log_start", "first_read", "offsets", "gone"),
     [
-        (OffsetRange(10, 20), 0, 10, 10, 0),
-        (OffsetRange(10, 20), 10, 14, 10, 0),  # the four records before are compacted away
-        (OffsetRange(10, 20), 15, 15, 10, 5),
-        (OffsetRange(10, 20), 15, 12, 10, 2),  # the read began at 12, and the log start moved on to 15 later
-        (OffsetRange(10, 20), 15, None, 10, 5),
-        (OffsetRange(10, 20), 30, None, 10, 10),
-        (OffsetRange(10, 10), 30, None, 0, 0),
-        (OffsetRange(50, 8), 0, None, 8, 8),  # the topic was recreated: its records so far are skipped
-        (OffsetRange(50, 8), 3, None, 5, 5),
+        pytest.param(OffsetRange(10, 20), 0, 10, 10, 0, id="every record is read"),
+        pytest.param(OffsetRange(10, 20), 10, 14, 10, 0, id="compacted records are not lost"),
+        pytest.param(OffsetRange(10, 20), 15, 15, 10, 5, id="the first half was deleted"),
+        pytest.param(OffsetRange(10, 20), 15, 12, 10, 2, id="the log start moved on from 12 to 15 during the read"),
+        pytest.param(OffsetRange(10, 20), 15, None, 10, 5, id="nothing is read and the first half was deleted"),
+        pytest.param(OffsetRange(10, 20), 30, None, 10, 10, id="every record was deleted"),
+        pytest.param(OffsetRange(10, 10), 30, None, 0, 0, id="no new record"),
+        pytest.param(OffsetRange(50, 8), 0, None, 8, 8, id="a recreated topic, whose records so far are skipped"),
+        pytest.param(OffsetRange(50, 8), 3, None, 5, 5, id="a recreated topic whose first records were deleted"),
     ],
 )
 def test_unread_records_before_the_log_start_count_as_lost(
