@@ -43,7 +43,14 @@ def test_a_gap_of_three_usual_intervals_and_three_minutes_is_a_silence() -> None
     assert [hourly.is_silent(3600 * hour + 60) for hour in range(7)] == [False, False, True, True, True, True, False]
 
 
-@pytest.mark.parametrize("samples", [[], [LagSample(0, 1)], [LagSample(0, 1), LagSample(0, 2)]])
+@pytest.mark.parametrize(
+    "samples",
+    [
+        pytest.param([], id="no sample"),
+        pytest.param([LagSample(0, 1)], id="one sample"),
+        pytest.param([LagSample(0, 1), LagSample(0, 2)], id="two samples of one moment"),
+    ],
+)
 def test_samples_of_one_moment_are_refused(samples: list[LagSample]) -> None:
     with pytest.raises(ValueError, match="at least two samples at different times"):
         loaded(samples, tasks=1, rate_per_task=1)

@@ -76,7 +76,8 @@ def test_the_names_are_those_of_metrics_and_other_expressions() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "lag /", "METRICS()", "RATE(lag)", "MAX([lag, 1])", "lag + 1", "lag > 1", "lag ^ 2", "'text'", "FILL(lag)",
+    [pytest.param("", id="an empty expression"),
+     "lag /", "METRICS()", "RATE(lag)", "MAX([lag, 1])", "lag + 1", "lag > 1", "lag ^ 2", "'text'", "FILL(lag)",
      "-lag", "lag < 1 AND tasks < 1", "lag < 1 and tasks < 1", "lag.real",
      "1 < lag < 2", "__import__('os')", "[lag]", "lag if tasks else 0", "True"],
 )  # fmt: skip

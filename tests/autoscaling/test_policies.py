@@ -18,13 +18,13 @@ IN = (StepAdjustment(-10, 0, 0), StepAdjustment(-20, -10, -10), StepAdjustment(N
 @pytest.mark.parametrize(
     ("distance", "upwards", "adjustment"),
     [
-        (0, True, 0),
-        (10, True, 10),
-        (20, True, 30),
-        (0, False, 0),
-        (-10, False, -10),
-        (-20, False, -30),
-        (-9.9, False, 0),
+        pytest.param(0, True, 0, id="0 above"),
+        pytest.param(10, True, 10, id="10 above"),
+        pytest.param(20, True, 30, id="20 above"),
+        pytest.param(0, False, 0, id="0 below"),
+        pytest.param(-10, False, -10, id="10 below"),
+        pytest.param(-20, False, -30, id="20 below"),
+        pytest.param(-9.9, False, 0, id="9.9 below"),
     ],
 )
 def test_bounds_include_the_side_nearer_to_the_threshold(distance: float, upwards: bool, adjustment: int) -> None:  # noqa: FBT001

@@ -175,7 +175,7 @@ def test_the_recorded_conversation_gives_one_incident() -> None:
     assert (len(events), len(skewed)) == (40, 20)
 
 
-@pytest.mark.parametrize("moment", ["warn", "2"])
+@pytest.mark.parametrize("moment", [pytest.param("warn", id="a group in WARN"), pytest.param("2", id="a group in OK")])
 def test_both_rest_answers_of_one_moment_and_a_webhook_with_the_same_result_agree(moment: str) -> None:
     lag = parse_rest(recorded_rest_answer(f"lag-{moment}"), observed_at_ms=NOW)
     status = parse_rest(recorded_rest_answer(f"status-{moment}"), observed_at_ms=NOW)
@@ -216,6 +216,16 @@ def test_a_group_that_burrow_does_not_know_is_deleted() -> None:
         ),
         (b"404 page not found", "invalid_json", None),
         (b"[]", "not_an_object", None),
+    ],
+    ids=[
+        "an error of Burrow",
+        "no status",
+        "no cluster",
+        "no group",
+        "no total lag",
+        "a total lag above uint64",
+        "text that is not JSON",
+        "an array",
     ],
 )
 def test_a_rest_body_without_a_verdict_is_malformed(body: bytes, code: str, path: str | None) -> None:
@@ -283,8 +293,8 @@ def test_an_incident_start_is_utc_cut_to_microseconds(start: str, utc: str) -> N
         '"2025-05-11T07:58:12.0123456789Z"',
         '"2025-02-30T07:58:12Z"',
         '"2025-05-11T07:58:12+24:00"',
-        '"٢٠٢٥-05-11T07:58:12Z"',
-        '""',
+        pytest.param('"٢٠٢٥-05-11T07:58:12Z"', id="digits that are not ASCII"),
+        pytest.param('""', id="an empty text"),
         "null",
         "1746950405",
         pytest.param("9" * 5000, id="5000 digits"),
@@ -427,22 +437,21 @@ def test_a_wrong_type_is_named_by_its_path(path: str, value: str, at: str) -> No
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b" ",
-        b'{"Event": }',
-        b'{\n  "Event": \n}\n',
-        b'{"Event"',
-        b'{"Event": {"Cluster": 5',
-        b"[1, 2",
-        WARN[:-1],
-        WARN[:400],
-        WARN + b"}",
-        WARN + b" x",
-        b"\xef\xbb\xbf" + WARN,
-        WARN.replace(b"orders-svc", b"orders\nsvc"),
-        b"api_key=k&event=e",
+        pytest.param(b"", id="an empty body"),
+        pytest.param(b" ", id="a space"),
+        pytest.param(b'{"Event": }', id="an event without a value"),
+        pytest.param(b'{\n  "Event": \n}\n', id="an event without a value, over several lines"),
+        pytest.param(b'{"Event"', id="cut after a key"),
+        pytest.param(b'{"Event": {"Cluster": 5', id="cut after a number"),
+        pytest.param(b"[1, 2", id="an array without its end"),
+        pytest.param(WARN[:-1], id="cut before the last brace"),
+        pytest.param(WARN[:400], id="cut in the middle"),
+        pytest.param(WARN + b"}", id="a brace after the end"),
+        pytest.param(WARN + b" x", id="text after the end"),
+        pytest.param(b"\xef\xbb\xbf" + WARN, id="a byte order mark"),
+        pytest.param(WARN.replace(b"orders-svc", b"orders\nsvc"), id="a line break in a text"),
+        pytest.param(b"api_key=k&event=e", id="a form"),
     ],
-    ids=lambda body: repr(body[-20:]),
 )
 def test_a_body_that_is_not_json_is_invalid_json(body: bytes) -> None:
     assert refusal(body) == ("invalid_json", None)
@@ -461,14 +470,14 @@ def test_an_object_without_an_event_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        r"\ud800",
-        r"\udfff",
-        r"\ud800\u0041",
-        r"\udc00\ud800",
-        r"\ud83d\ud83d\ude42",
-        r"\ud83d\ude42\ude42",
-        r"\uD83D\\ude42",
-        r"\ud83d\\\ude42",
+        pytest.param(r"\ud800", id="a high surrogate"),
+        pytest.param(r"\udfff", id="a low surrogate"),
+        pytest.param(r"\ud800\u0041", id="a high surrogate before a letter"),
+        pytest.param(r"\udc00\ud800", id="a low surrogate before a high one"),
+        pytest.param(r"\ud83d\ud83d\ude42", id="a high surrogate before a pair"),
+        pytest.param(r"\ud83d\ude42\ude42", id="a low surrogate after a pair"),
+        pytest.param(r"\uD83D\\ude42", id="a high surrogate before an escaped backslash"),
+        pytest.param(r"\ud83d\\\ude42", id="an escaped backslash between the halves"),
     ],
 )
 def test_half_a_surrogate_pair_is_invalid_text(text: str) -> None:
@@ -477,7 +486,16 @@ def test_half_a_surrogate_pair_is_invalid_text(text: str) -> None:
     assert refusal(with_other(text)) == ("invalid_text", None)
 
 
-@pytest.mark.parametrize("raw", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b"\xff", id="a byte that UTF-8 never has"),
+        pytest.param(b"\xc3", id="the first of two bytes"),
+        pytest.param(b"\xed\xa0\x80", id="an encoded surrogate"),
+        pytest.param(b"\xf4\x90\x80\x80", id="a code point above U+10FFFF"),
+        pytest.param(b"\xc0\x80", id="NUL in two bytes"),
+    ],
+)
 def test_bytes_that_are_not_utf8_are_invalid_text_wherever_they_are(raw: bytes) -> None:
     assert refusal(WARN.replace(b"orders-svc", raw)) == ("invalid_text", None)
     assert refusal(with_other("@").replace(b"@", raw)) == ("invalid_text", None)
@@ -486,15 +504,15 @@ def test_bytes_that_are_not_utf8_are_invalid_text_wherever_they_are(raw: bytes) 
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
-        (r"\ud83d\ude42", "🙂"),
-        (r"\uD83D\uDE42", "🙂"),
-        (r"\\ud800", r"\ud800"),
-        (r"\u0000", "\0"),
-        (r"\u003cb\u003e \u0026", "<b> &"),
-        (r"\u2028", "\u2028"),
-        ("\x7f\x9b", "\x7f\x9b"),
+        pytest.param(r"\ud83d\ude42", "🙂", id="a surrogate pair"),
+        pytest.param(r"\uD83D\uDE42", "🙂", id="a surrogate pair in upper case"),
+        pytest.param(r"\\ud800", r"\ud800", id="an escaped backslash"),
+        pytest.param(r"\u0000", "\0", id="NUL"),
+        pytest.param(r"\u003cb\u003e \u0026", "<b> &", id="escaped markup"),
+        pytest.param(r"\u2028", "\u2028", id="a line separator"),
+        pytest.param("\x7f\x9b", "\x7f\x9b", id="control characters"),
         pytest.param("x" * 32_767, "x" * 32_767, id="as long as Kafka allows"),
-        ("", ""),
+        pytest.param("", "", id="an empty text"),
     ],
 )
 def test_any_other_text_is_kept_as_it_is(text: str, kept: str) -> None:
@@ -507,7 +525,9 @@ def nested(levels: int, opening: str = "[", closing: str = "]") -> bytes:
     return with_other("@").replace(b'"@"', (opening * inside + "1" + closing * inside).encode())
 
 
-@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+@pytest.mark.parametrize(
+    ("opening", "closing"), [pytest.param("[", "]", id="arrays"), pytest.param('{"a":', "}", id="objects")]
+)
 def test_json_may_be_32_levels_deep_and_no_more(opening: str, closing: str) -> None:
     assert parse(nested(MAX_DEPTH, opening, closing)) == parse(WARN)
     assert refusal(nested(MAX_DEPTH + 1, opening, closing)) == ("invalid_json", None)
@@ -515,7 +535,17 @@ def test_json_may_be_32_levels_deep_and_no_more(opening: str, closing: str) -> N
     assert refusal(b"[" * 1_000_000) == ("invalid_json", None)
 
 
-@pytest.mark.parametrize("text", ["[" * 500, "{" * 500, r"\"[" * 500, r"\\\"[" * 500, "]}" * 500, r"\\"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[" * 500, id="brackets"),
+        pytest.param("{" * 500, id="braces"),
+        pytest.param(r"\"[" * 500, id="brackets after escaped quotes"),
+        pytest.param(r"\\\"[" * 500, id="brackets after escaped backslashes and quotes"),
+        pytest.param("]}" * 500, id="closing brackets"),
+        pytest.param(r"\\", id="an escaped backslash"),
+    ],
+)
 def test_brackets_in_a_text_do_not_count_as_levels(text: str) -> None:
     assert parse(with_other(text)) == parse(WARN)
     assert parse(nested(MAX_DEPTH).replace(b'"Extras"', f'"Text":"{text}","Extras"'.encode())) == parse(WARN)

@@ -263,7 +263,14 @@ def test_a_window_less_complete_than_asked_for_is_ok() -> None:
     assert rules.partition_status(window, [20], 15, 1, minimum_complete=2 / 3) is Status.STALL
 
 
-@pytest.mark.parametrize("window", [[], [None], [None, None]])
+@pytest.mark.parametrize(
+    "window",
+    [
+        pytest.param([], id="an empty window"),
+        pytest.param([None], id="one empty slot"),
+        pytest.param([None, None], id="two empty slots"),
+    ],
+)
 def test_a_window_without_commits_is_ok(window: list[OffsetSample | None]) -> None:
     assert rules.partition_status(window, [20], 20, 10_000) is Status.OK
 

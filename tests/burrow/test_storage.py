@@ -86,7 +86,15 @@ def test_a_commit_older_than_the_expiry_is_dropped() -> None:
     assert storage.groups() == ("g",)
 
 
-@pytest.mark.parametrize("where", [{"topic": "unknown"}, {"partition": 1}, {"partition": 2}, {"partition": -1}])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param({"topic": "unknown"}, id="an unknown topic"),
+        pytest.param({"partition": 1}, id="a partition without a log end"),
+        pytest.param({"partition": 2}, id="a partition above the topic's last"),
+        pytest.param({"partition": -1}, id="a negative partition"),
+    ],
+)
 def test_a_commit_without_a_known_log_end_is_dropped(where: dict[str, Any]) -> None:
     storage = Storage()
     storage.put_log_end("t", 0, 100, partition_count=2)

@@ -44,7 +44,10 @@ def clusters(*scripts: Script, asking: Asking = ASKING) -> tuple[str, ...]:
 # As recorded
 
 
-@pytest.mark.parametrize(("name", "status", "total"), [("warn", Status.WARN, 536), ("2", Status.OK, 0)])
+@pytest.mark.parametrize(
+    ("name", "status", "total"),
+    [pytest.param("warn", Status.WARN, 536, id="a group in WARN"), pytest.param("2", Status.OK, 0, id="a group in OK")],
+)
 def test_recorded_answers_are_understood(name: str, status: Status, total: int) -> None:
     lag, bad = (REAL / f"rest-{call}-{name}.json" for call in ("lag", "status"))
     with (
@@ -213,6 +216,17 @@ def test_a_refused_connection_is_reported() -> None:
         (http_response(b"", "401 Unauthorized"), "HTTP 401"),
         (http_response(b"", "302 Found", b"Location: https://x/y\r\n"), "a redirect to 'https://x/y'"),
         (http_response(b"\x1b[2J\xff", "404 Not Found"), r"Burrow: '\\x1b\[2J\\ufffd'"),
+    ],
+    ids=[
+        "an object without clusters",
+        "a page of HTML",
+        "JSON with too many levels",
+        "404 with JSON of too many levels",
+        "a cluster that is a number",
+        "404 with a page of HTML",
+        "401",
+        "a redirect",
+        "404 with control characters",
     ],
 )
 def test_an_answer_of_another_server_is_refused_with_its_reason(script: Script, said: str) -> None:

@@ -129,7 +129,10 @@ def test_a_url_that_is_not_burrows_root_means_an_unknown_call_and_not_a_deletion
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(name=st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1, max_size=40))
-@pytest.mark.parametrize("around", ["", ".", ".."])
+@pytest.mark.parametrize(
+    "around",
+    [pytest.param("", id="a generated name"), pytest.param(".", id="a dot"), pytest.param("..", id="two dots")],
+)
 def test_every_other_name_reaches_burrow_as_it_is(around: str, name: str) -> None:
     asked_for = around or name
     with fake_burrow(simulated_group(asked_for)) as asked:
