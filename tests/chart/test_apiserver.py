@@ -72,7 +72,11 @@ def test_a_shape_is_installed_upgraded_and_rolled_back(shape: Path, api: ApiServ
         ({"resources": {"requests": {"cpu": "50mm"}}}, "unable to parse quantity's suffix"),
         ({"livenessProbe": {"httpGet": {"path": "/", "port": "a--b"}}}, "must not contain consecutive hyphens"),
     ],
-    ids=str,
+    ids=[
+        "dual stack in a cluster of one stack",
+        "a unit that Kubernetes does not know",
+        "two hyphens in the name of a port",
+    ],
 )
 def test_an_error_that_no_schema_sees_is_refused(broken: dict[str, Any], said: str, api: ApiServer) -> None:
     """The server does check, so the manifests that it accepted above are valid."""

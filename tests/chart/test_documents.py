@@ -45,7 +45,9 @@ def lax(schema: Any, path: str = "") -> Iterator[str]:
         yield from lax(each, path)
 
 
-@pytest.mark.parametrize(("name", "open_to_others"), [("burrow", []), ("karrot", ["/burrow", "/burrow/karrot"])])
+@pytest.mark.parametrize(
+    ("name", "open_to_others"), [("burrow", []), ("karrot", ["/burrow", "/burrow/karrot"])], ids=["burrow", "karrot"]
+)
 def test_a_schema_is_draft_7_and_strict_but_for_the_dependency(name: str, open_to_others: list[str]) -> None:
     schema = load_chart(name).schema
     assert schema is not None

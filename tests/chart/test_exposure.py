@@ -93,19 +93,33 @@ def outgoing(values: dict[str, Any]) -> set[int]:
 @pytest.mark.parametrize(
     ("values", "ports"),
     [
-        ({}, {53}),
-        ({"watch": WATCH}, {53, 9092, 9094}),
-        ({"config": KAFKA}, {53, 9096}),
-        ({"config": KAFKA, "watch": WATCH}, {53, 9092, 9094, 9096}),
-        ({"config": KAFKA | {"reporters": "prometheus"}}, {53}),
-        ({"config": {"reporters": ["prometheus", "cloudwatch"]}}, {53, 443, 80}),
-        ({"config": {"reporters": "cloudwatch"}}, {53, 443, 80}),
-        ({"config": {"compat": "2019"}}, {53, 443, 80}),
-        ({"config": {"compat": "2019", "reporters": "prometheus"}}, {53}),
-        ({"karrot": {"env": {"AWS_ACCESS_KEY_ID": "k"}}}, {53, 443, 80}),
-        ({"env": {"KARROT_REPORTERS": "cloudwatch"}}, {53, 443, 80}),
-        ({"config": {"reporters": "archive", "archive_dir": "s3://lag/archive"}}, {53, 443, 80}),
-        ({"config": {"reporters": "archive"}}, {53}),
+        pytest.param({}, {53}, id="the defaults"),
+        pytest.param({"watch": WATCH}, {53, 9092, 9094}, id="watch"),
+        pytest.param({"config": KAFKA}, {53, 9096}, id="the kafka reporter"),
+        pytest.param({"config": KAFKA, "watch": WATCH}, {53, 9092, 9094, 9096}, id="watch and the kafka reporter"),
+        pytest.param(
+            {"config": KAFKA | {"reporters": "prometheus"}}, {53}, id="the kafka reporter's settings while it is off"
+        ),
+        pytest.param(
+            {"config": {"reporters": ["prometheus", "cloudwatch"]}},
+            {53, 443, 80},
+            id="a list of reporters with cloudwatch",
+        ),
+        pytest.param({"config": {"reporters": "cloudwatch"}}, {53, 443, 80}, id="cloudwatch"),
+        pytest.param({"config": {"compat": "2019"}}, {53, 443, 80}, id="compat 2019"),
+        pytest.param(
+            {"config": {"compat": "2019", "reporters": "prometheus"}}, {53}, id="compat 2019 without cloudwatch"
+        ),
+        pytest.param(
+            {"karrot": {"env": {"AWS_ACCESS_KEY_ID": "k"}}}, {53, 443, 80}, id="AWS credentials of the first chart"
+        ),
+        pytest.param({"env": {"KARROT_REPORTERS": "cloudwatch"}}, {53, 443, 80}, id="cloudwatch from env"),
+        pytest.param(
+            {"config": {"reporters": "archive", "archive_dir": "s3://lag/archive"}},
+            {53, 443, 80},
+            id="an archive in S3",
+        ),
+        pytest.param({"config": {"reporters": "archive"}}, {53}, id="an archive in a folder"),
     ],
 )
 def test_egress_is_allowed_only_for_features_that_are_on(values: dict[str, Any], ports: set[int]) -> None:

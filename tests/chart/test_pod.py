@@ -35,6 +35,7 @@ def test_variables_of_other_services_and_tokens_do_not_reach_the_pod() -> None:
         {"auth": {"username": "burrow", "password": "second"}},
         {"watch": {"enabled": True, "bootstrapServers": "kafka:9092", "cluster": "prod"}},
     ],
+    ids=["a setting", "a variable", "a password", "the brokers to watch"],
 )
 def test_a_change_of_the_pods_configuration_rolls_the_pod(changed: dict[str, Any]) -> None:
     assert pod(BASE)["metadata"]["annotations"] != pod(BASE | changed)["metadata"]["annotations"]

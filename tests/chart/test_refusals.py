@@ -13,59 +13,103 @@ MONITOR = {"enabled": True, "namespace": "prometheus"}
 WATCH = {"enabled": True, "cluster": "prod"}
 
 
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"replicaCount": 2}, "at most 1, until the event log can live in PostgreSQL"),
-        ({"replicaCount": "1"}, "at most 1, until the event log can live in PostgreSQL"),
-        ({"replicas": 1}, "additional properties 'replicas' not allowed"),
-        ({"service": {"type": "Nodeport"}}, "value must be one of 'ClusterIP', 'NodePort', 'LoadBalancer'"),
-        ({"service": {"port": 70000}}, "at '/service/port': maximum: got 70,000, want 65,535"),
-        ({"config": {"retentoin": "7d"}}, "at '/config': additional properties 'retentoin' not allowed"),
-        ({"config": {"api_token": "x"}}, "at '/config': additional properties 'api_token' not allowed"),
-        ({"image": {"digest": "latest"}}, "at '/image/digest': 'latest' does not match pattern"),
-        ({"persistence": {"size": "4 GB"}}, "a quantity, such as 4Gi"),
-        ({"serviceMonitor": {"interval": "30"}}, "a duration of Prometheus, such as 30s"),
-        ({"prometheusRule": {"thresholds": {"errorFor": "5"}}}, "a duration of Prometheus, such as 5m"),
-        ({"prometheusRule": {"thresholds": {"lag": 5}}}, "additional properties 'lag' not allowed"),
-        ({"prometheusRule": {"thresholds": {"lagSeconds": None}}}, "missing property 'lagSeconds'"),
-        ({"prometheusRule": {"thresholds": {"vanishedWithin": "0m"}}}, "a duration of Prometheus, such as 5m"),
-        ({"prometheusRule": {"runbookUrl": "https://wiki #1"}}, "an http:// or https:// address"),
-        (
-            {"prometheusRule": RULES, "config": {"external_url": "https://a: b"}},
-            "check prometheusRule.runbookUrl and config.external_url",
-        ),
-        ({"prometheusRule": RULES | {"disabled": [".*"]}}, 'there is no alert ".*"'),
-        ({"service": {"port": None}}, "at '/service': missing property 'port'"),
-        ({"networkPolicy": None}, "missing property 'networkPolicy'"),
-        ({"auth": {"username": "a:b", "password": "x"}}, "a name without a colon"),
-        ({"auth": {"username": "burrow"}}, "auth.username and auth.password belong together"),
-        ({"auth": AUTH | {"existingSecret": "mine"}}, "auth.existingSecret excludes the other credentials"),
-        ({"config": {"metrics_auth": True}}, "config.metrics_auth needs auth.apiToken"),
-        ({"config": {"metrics_auth": "Yes"}}, "config.metrics_auth needs auth.apiToken"),
-        (
-            {
-                "config": {"metrics_auth": 1},
-                "auth": {"apiToken": "t"},
-                "serviceMonitor": MONITOR | {"namespace": "prom"},
-            },
-            "serviceMonitor.namespace: Prometheus needs the Secret",
-        ),
-        ({"watch": {"enabled": True}}, "watch.enabled needs watch.bootstrapServers"),
-        ({"watch": WATCH | {"bootstrapServers": "kafka"}}, 'watch.bootstrapServers has "kafka": write HOST:PORT'),
-        ({"watch": WATCH | {"bootstrapServers": ["SSL://kafka:9093"]}}, "write HOST:PORT, several separated by commas"),
-        ({"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}, "Karrot would be scraped twice"),
-        ({"httpRoute": {"enabled": True}}, "httpRoute.enabled needs httpRoute.parentRefs"),
-        ({"ingress": {"enabled": True}}, "ingress.enabled needs ingress.hosts"),
-        ({"env": {"KARROT_BIND": ":80"}}, "env.KARROT_BIND: the chart sets it; use bindAddress and containerPort"),
-        ({"env": {"KARROT_TLS_CERT": "/cert"}}, "env.KARROT_TLS_CERT: the chart sets it; use tls.existingSecret"),
-        ({"env": {"KARROT_BURROW_TOKEN": "t"}}, "env.KARROT_BURROW_TOKEN: the chart sets it; use auth"),
-        ({"env": {"A B": "c"}}, "invalid propertyName 'A B'"),
-        ({"prometheusRule": RULES | {"disabled": ["KarotAbsent"]}}, 'there is no alert "KarotAbsent"'),
-        ({"burrow": {"enabled": True}}, "config.cluster is empty"),
-    ],
-    ids=str,
-)
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "two replicas": ({"replicaCount": 2}, "at most 1, until the event log can live in PostgreSQL"),
+    "a number of replicas in quotes": ({"replicaCount": "1"}, "at most 1, until the event log can live in PostgreSQL"),
+    "an unknown value": ({"replicas": 1}, "additional properties 'replicas' not allowed"),
+    "an unknown type of service": (
+        {"service": {"type": "Nodeport"}},
+        "value must be one of 'ClusterIP', 'NodePort', 'LoadBalancer'",
+    ),
+    "a port above 65535": ({"service": {"port": 70000}}, "at '/service/port': maximum: got 70,000, want 65,535"),
+    "an unknown setting": (
+        {"config": {"retentoin": "7d"}},
+        "at '/config': additional properties 'retentoin' not allowed",
+    ),
+    "a secret among the settings": (
+        {"config": {"api_token": "x"}},
+        "at '/config': additional properties 'api_token' not allowed",
+    ),
+    "a tag as the digest": ({"image": {"digest": "latest"}}, "at '/image/digest': 'latest' does not match pattern"),
+    "a space in a quantity": ({"persistence": {"size": "4 GB"}}, "a quantity, such as 4Gi"),
+    "an interval without a unit": ({"serviceMonitor": {"interval": "30"}}, "a duration of Prometheus, such as 30s"),
+    "a duration without a unit": (
+        {"prometheusRule": {"thresholds": {"errorFor": "5"}}},
+        "a duration of Prometheus, such as 5m",
+    ),
+    "an unknown threshold": ({"prometheusRule": {"thresholds": {"lag": 5}}}, "additional properties 'lag' not allowed"),
+    "a threshold that is null": (
+        {"prometheusRule": {"thresholds": {"lagSeconds": None}}},
+        "missing property 'lagSeconds'",
+    ),
+    "a duration of 0": (
+        {"prometheusRule": {"thresholds": {"vanishedWithin": "0m"}}},
+        "a duration of Prometheus, such as 5m",
+    ),
+    "a runbook address with a space": (
+        {"prometheusRule": {"runbookUrl": "https://wiki #1"}},
+        "an http:// or https:// address",
+    ),
+    "an external address with a space": (
+        {"prometheusRule": RULES, "config": {"external_url": "https://a: b"}},
+        "check prometheusRule.runbookUrl and config.external_url",
+    ),
+    "a pattern among the disabled alerts": ({"prometheusRule": RULES | {"disabled": [".*"]}}, 'there is no alert ".*"'),
+    "a port that is null": ({"service": {"port": None}}, "at '/service': missing property 'port'"),
+    "a section that is null": ({"networkPolicy": None}, "missing property 'networkPolicy'"),
+    "a colon in the username": ({"auth": {"username": "a:b", "password": "x"}}, "a name without a colon"),
+    "a username without a password": (
+        {"auth": {"username": "burrow"}},
+        "auth.username and auth.password belong together",
+    ),
+    "a Secret and a password": (
+        {"auth": AUTH | {"existingSecret": "mine"}},
+        "auth.existingSecret excludes the other credentials",
+    ),
+    "metrics_auth without a token": ({"config": {"metrics_auth": True}}, "config.metrics_auth needs auth.apiToken"),
+    "the word Yes for metrics_auth without a token": (
+        {"config": {"metrics_auth": "Yes"}},
+        "config.metrics_auth needs auth.apiToken",
+    ),
+    "a token in another namespace than the monitor": (
+        {
+            "config": {"metrics_auth": 1},
+            "auth": {"apiToken": "t"},
+            "serviceMonitor": MONITOR | {"namespace": "prom"},
+        },
+        "serviceMonitor.namespace: Prometheus needs the Secret",
+    ),
+    "watch without brokers": ({"watch": {"enabled": True}}, "watch.enabled needs watch.bootstrapServers"),
+    "a broker without a port": (
+        {"watch": WATCH | {"bootstrapServers": "kafka"}},
+        'watch.bootstrapServers has "kafka": write HOST:PORT',
+    ),
+    "a broker with a scheme": (
+        {"watch": WATCH | {"bootstrapServers": ["SSL://kafka:9093"]}},
+        "write HOST:PORT, several separated by commas",
+    ),
+    "a ServiceMonitor and a PodMonitor": (
+        {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
+        "Karrot would be scraped twice",
+    ),
+    "a route without a gateway": ({"httpRoute": {"enabled": True}}, "httpRoute.enabled needs httpRoute.parentRefs"),
+    "an ingress without a host": ({"ingress": {"enabled": True}}, "ingress.enabled needs ingress.hosts"),
+    "the bind address in env": (
+        {"env": {"KARROT_BIND": ":80"}},
+        "env.KARROT_BIND: the chart sets it; use bindAddress and containerPort",
+    ),
+    "a certificate in env": (
+        {"env": {"KARROT_TLS_CERT": "/cert"}},
+        "env.KARROT_TLS_CERT: the chart sets it; use tls.existingSecret",
+    ),
+    "a secret in env": ({"env": {"KARROT_BURROW_TOKEN": "t"}}, "env.KARROT_BURROW_TOKEN: the chart sets it; use auth"),
+    "a space in the name of a variable": ({"env": {"A B": "c"}}, "invalid propertyName 'A B'"),
+    "an unknown alert": ({"prometheusRule": RULES | {"disabled": ["KarotAbsent"]}}, 'there is no alert "KarotAbsent"'),
+    "burrow without a cluster": ({"burrow": {"enabled": True}}, "config.cluster is empty"),
+}
+
+
+@pytest.mark.parametrize(("values", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_a_wrong_value_is_refused(values: dict[str, Any], sentence: str) -> None:
     assert sentence in render_error("karrot", values)
 

@@ -246,7 +246,14 @@ def rendered_recipe(path: Path, group: str, *options: str) -> Path:
 
 
 @pytest.mark.parametrize("output", ["cloudformation", "terraform"])
-@pytest.mark.parametrize("group", ["orders", 'gr\nü"p', "{# a #}'"])
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param("orders", id="a plain name"),
+        pytest.param('gr\nü"p', id="a name with a line break and a quote"),
+        pytest.param("{# a #}'", id="a name like a comment of Jinja"),
+    ],
+)
 def test_a_rendered_recipe_is_compared_with_the_settings_of_a_running_karrot(
     service: Service, tmp_path: Path, group: str, output: str
 ) -> None:

@@ -26,20 +26,23 @@ def run(*arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
+        pytest.param(
             ["--bootstrap-servers", "kafka", "--cluster", "c"],
             (
                 "karrot: --bootstrap-servers is 'kafka': it must be HOST:PORT, several separated by commas, "
                 "with ports from 1 to 65535\n"
             ),
+            id="a broker without a port",
         ),
-        (
+        pytest.param(
             ["--bootstrap-servers", "kafka:9092", "--cluster", "c", "--exclude", "("],
             "karrot: --exclude is '(': it must be a regular expression\n",
+            id="an invalid pattern",
         ),
-        (
+        pytest.param(
             ["--bootstrap-servers", "kafka:9092", "--cluster", "c", "--properties", "/nonexistent"],
             "karrot: /nonexistent cannot be read: No such file or directory\n",
+            id="a file that is missing",
         ),
     ],
 )

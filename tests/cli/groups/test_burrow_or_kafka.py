@@ -112,6 +112,7 @@ def test_an_unreachable_kafka_is_reported_in_one_sentence() -> None:
             "Kafka alone gives no verdict, which needs several polls: give --burrow, or use karrot watch",
         ),
     ],
+    ids=["no source", "a broker without a port", "a verdict from Kafka alone"],
 )
 def test_an_unclear_command_line_gives_one_sentence_and_exit_code_2(arguments: list[str], said: str) -> None:
     result = CliRunner().invoke(main, arguments, env={"KARROT_BURROW_URL": None})

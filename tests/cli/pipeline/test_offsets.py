@@ -17,16 +17,28 @@ _FILES = ["--source", "parquet", "--input", "there"]
         (["--source", "kafka"], "--source kafka needs --bootstrap-servers"),
         (["--source", "parquet"], "--source parquet needs --input"),
         ([*_FILES, "--json-topic", "t"], "--json-topic needs --source kafka"),
-        (["--source", "kafka", "--bootstrap-servers", "localhost"], "--bootstrap-servers"),
+        pytest.param(
+            ["--source", "kafka", "--bootstrap-servers", "localhost"],
+            "--bootstrap-servers",
+            id="a broker without a port",
+        ),
         ([*_KAFKA, "--starting", "yesterday"], "'yesterday' is not a start: write earliest, latest or"),
-        ([*_KAFKA, "--ends-every", "often"], "--ends-every"),
+        pytest.param([*_KAFKA, "--ends-every", "often"], "--ends-every", id="an interval that is not a duration"),
         ([*_KAFKA, "--trigger", "often"], "--trigger is 'often': it must be a duration such as 10 seconds"),
         ([*_KAFKA, "--input", "there"], "--input needs --source parquet"),
         ([*_KAFKA, "--ends-input", "there"], "--ends-input needs --source parquet"),
-        (["--source", "kafka", "--bootstrap-servers", "k:65536"], "with ports from 1 to 65535"),
-        ([*_KAFKA, "--command-config", "{directory}/kerberos"], "use PlainLoginModule"),
+        pytest.param(
+            ["--source", "kafka", "--bootstrap-servers", "k:65536"],
+            "with ports from 1 to 65535",
+            id="a port above 65535",
+        ),
+        pytest.param(
+            [*_KAFKA, "--command-config", "{directory}/kerberos"],
+            "use PlainLoginModule",
+            id="a login module of Kerberos",
+        ),
         ([*_KAFKA, "--command-config", "{directory}/librdkafkas"], "sasl.password is a property of librdkafka"),
-        ([*_KAFKA, "--command-config", "{directory}/none"], "cannot be read"),
+        pytest.param([*_KAFKA, "--command-config", "{directory}/none"], "cannot be read", id="a file that is missing"),
     ],
 )
 def test_wrong_options_are_reported_before_spark_starts(arguments: list[str], said: str, tmp_path: Path) -> None:

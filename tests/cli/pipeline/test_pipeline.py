@@ -127,15 +127,17 @@ def test_wrong_numbers_and_days_are_refused_before_spark_starts(command: str, sa
 @pytest.mark.parametrize(
     ("failed", "said"),
     [
-        (
+        pytest.param(
             PermissionError(13, "Permission denied", "t/_derived.json"),
             "[Errno 13] Permission denied: 't/_derived.json'",
+            id="a file that the user may not read",
         ),
-        (
+        pytest.param(
             AnalysisException("[UNABLE_TO_INFER_SCHEMA] Unable to infer.\n\tat a.stack"),
             "[UNABLE_TO_INFER_SCHEMA] Unable to infer.",
+            id="a table without a schema",
         ),
-        (AnalysisException(""), "AnalysisException"),
+        pytest.param(AnalysisException(""), "AnalysisException", id="an error without a message"),
     ],
 )
 def test_an_unusable_file_or_table_is_reported_in_one_sentence(
@@ -182,7 +184,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_signal_while_spark_starts_ends_the_process_and_its_java(number: signal.Signals) -> None:
     command = [sys.executable, "-c", _INTERRUPTED_AT_THE_START, "pipeline", "derive", "--tables", "t", str(int(number))]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
