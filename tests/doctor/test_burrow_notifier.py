@@ -39,11 +39,11 @@ def test_a_missing_notifier_is_not_judged(check: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "is_meant"),
     [
-        ({"url_open": "http://10.0.0.5:5000/burrow"}, True),
-        ({"url_open": "https://lag.example/karrot/v1"}, True),
-        ({"url_open": "http://karrot:5000/"}, True),
-        ({"url_open": "http://10.0.0.5:5000/event"}, False),
-        ({"url_open": WEBHOOK, "class_name": "slack"}, False),
+        pytest.param({"url_open": "http://10.0.0.5:5000/burrow"}, True, id="the path of the webhook"),
+        pytest.param({"url_open": "https://lag.example/karrot/v1"}, True, id="karrot in the path"),
+        pytest.param({"url_open": "http://karrot:5000/"}, True, id="karrot as the host"),
+        pytest.param({"url_open": "http://10.0.0.5:5000/event"}, False, id="another path"),
+        pytest.param({"url_open": WEBHOOK, "class_name": "slack"}, False, id="a notifier of class slack"),
     ],
 )
 def test_the_url_shows_which_notifier_is_karrot_s(fields: dict[str, Any], *, is_meant: bool) -> None:
@@ -139,6 +139,7 @@ def test_a_template_in_a_url_breaks_on_unusual_names() -> None:
         (ReadWebhook(404, "", is_karrot=False), "fault", "it answers a GET with HTTP 404, not with Karrot's 405"),
         (ReadWebhook(405, "", is_karrot=False), "fault", "is not Karrot's /burrow"),
     ],
+    ids=["Karrot", "no connection", "301", "308", "404", "405 of another server"],
 )
 def test_the_server_at_the_notifier_s_url_should_be_karrot(found: ReadWebhook, level: str, said: str) -> None:
     told = only_finding(checks.webhook, burrow_snapshot(webhooks={WEBHOOK: found}))

@@ -97,7 +97,14 @@ def test_an_unreadable_section_is_no_fault_of_another_section() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "level"), [("0.8.2", "fault"), ("0.10.2.0", "fault"), ("0.11.0", "ok"), ("2.8.0", "ok"), ("", "ok")]
+    ("version", "level"),
+    [
+        ("0.8.2", "fault"),
+        ("0.10.2.0", "fault"),
+        ("0.11.0", "ok"),
+        ("2.8.0", "ok"),
+        pytest.param("", "ok", id="no version"),
+    ],
 )
 def test_an_old_kafka_version_finds_no_groups(version: str, level: str) -> None:
     profile = replace_fields(PROFILE, kafka_version=version)

@@ -189,30 +189,35 @@ def test_a_recipe_whose_metrics_are_sent_passes() -> None:
 @pytest.mark.parametrize(
     ("settings", "what", "remedy"),
     [
-        (
+        pytest.param(
             {"metrics": "Lag"},
             "scaling.yaml reads ScalableLag, Status, but Karrot sends only Lag",
             "set KARROT_CLOUDWATCH_METRICS=Lag,ScalableLag,Status",
+            id="metrics that are off",
         ),
-        (
+        pytest.param(
             {"namespace": "Ours"},
             "scaling.yaml reads the namespace Karrot, but Karrot sends to Ours",
             "set KARROT_CLOUDWATCH_NAMESPACE=Karrot, or render the recipe with --namespace",
+            id="another namespace",
         ),
-        (
+        pytest.param(
             {"layout": "legacy"},
             "scaling.yaml reads CloudWatch, but Karrot sends nothing that it can read",
             "add cloudwatch to KARROT_REPORTERS, and dimensions to KARROT_CLOUDWATCH_LAYOUT",
+            id="another layout",
         ),
-        (
+        pytest.param(
             {"interval": "2m"},
             "scaling.yaml needs a value in every minute, but Karrot sends every 120 s",
             "set KARROT_CLOUDWATCH_INTERVAL to at most 60s",
+            id="a longer interval",
         ),
-        (
+        pytest.param(
             {"exclude": "^ord"},
             "scaling.yaml scales on the group orders, which Karrot does not send to CloudWatch",
             "change KARROT_CLOUDWATCH_INCLUDE or KARROT_CLOUDWATCH_EXCLUDE",
+            id="a group that is excluded",
         ),
     ],
 )

@@ -129,6 +129,9 @@ def test_groups_are_not_checked_if_prometheus_gave_no_series() -> None:
     assert finds_nothing(checks.series, KarrotSeen(url=KARROT, now=NOW), nothing)
 
 
-@pytest.mark.parametrize(("text", "value"), [("15s", 15), ("1m30s", 90), ("500ms", 0.5), ("2d", 172_800), ("", 0)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("15s", 15), ("1m30s", 90), ("500ms", 0.5), ("2d", 172_800), pytest.param("", 0, id="no duration")],
+)
 def test_prometheus_durations_are_parsed(text: str, value: float) -> None:
     assert seconds(text) == value

@@ -101,7 +101,16 @@ def test_each_unreachable_side_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"<html>", b"{}", b"[]", b"\xff", b'{"time": 5}', b'{"data": {"result": []}}', b'{"a":' * 99_999]
+    "body",
+    [
+        pytest.param(b"<html>", id="a page of HTML"),
+        pytest.param(b"{}", id="an empty object"),
+        pytest.param(b"[]", id="an empty array"),
+        pytest.param(b"\xff", id="not UTF-8"),
+        pytest.param(b'{"time": 5}', id="an object with a time"),
+        pytest.param(b'{"data": {"result": []}}', id="an object without results"),
+        pytest.param(b'{"a":' * 99_999, id="JSON with too many levels"),
+    ],
 )
 def test_another_server_is_not_taken_for_karrot_or_prometheus(body: bytes) -> None:
     with scripted_server(*[http_response(body)] * 2) as (url, _):

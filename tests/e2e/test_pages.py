@@ -121,6 +121,7 @@ def moments() -> Callable[[str], Website]:
         ("silent", ["/"]),
         ("markup", ["/?sort=-lag"]),
     ],
+    ids=["empty", "failing", "silent", "markup"],
 )
 def test_axe_reports_nothing_in_either_theme(
     moments: Callable[[str], Website], serve: Serve, visit: Open, moment: str, paths: list[str]

@@ -105,7 +105,7 @@ def test_the_states_and_the_incident_match_the_real_burrow(one_broker: Stack, tm
     assert started < min(dated) <= max(dated) < time.time()
 
 
-@pytest.mark.parametrize(("moment", "number"), [("warn", 1), ("2", 9)])
+@pytest.mark.parametrize(("moment", "number"), [("warn", 1), ("2", 9)], ids=["a group in WARN", "a group in OK"])
 def test_the_webhook_gives_the_same_values_as_burrows_rest_api_in_that_state(moment: str, number: int) -> None:
     body = recorded_requests()[number]["body"].encode()
     webhook = parse_webhook(body, observed_at_ms=0)

@@ -41,7 +41,18 @@ from support.pipeline.table_files import (
 OLD_LAYOUT = "has files but no day=YYYY-MM-DD directories, so the pipeline did not write it"
 HOUR = timedelta(hours=1)
 WHOLE = TimeRange(minute_at(0), minute_at(3 * 1440))
-ODD = ["it's", "a/b", 'say "hi"', "漢字 ", "$consumer", "'; DROP TABLE t; --", "{table}", "back\\slash", "", "nul\0"]
+ODD = [
+    "it's",
+    "a/b",
+    'say "hi"',
+    pytest.param("漢字 ", id="Chinese characters and a space"),
+    "$consumer",
+    "'; DROP TABLE t; --",
+    "{table}",
+    "back\\slash",
+    pytest.param("", id="an empty name"),
+    "nul\0",
+]
 
 
 @pytest.fixture
@@ -317,17 +328,17 @@ def test_a_day_is_held_for_incidents_if_it_has_verdicts_and_derive_has_finished_
 @pytest.mark.parametrize(
     "note",
     [
-        "",
-        "{",
-        "[]",
-        "{}",
-        '{"days": {"soon": 1}}',
-        '{"days": 7}',
-        '"days"',
-        '{"days": ["2026-11-20"]}',
-        '{"days": {"2026-11-20": null}}',
-        pytest.param("[" * 200_000, id="deep"),
-        pytest.param('{"else": ' + "[" * 200_000, id="deep below"),
+        pytest.param("", id="an empty note"),
+        pytest.param("{", id="cut after a brace"),
+        pytest.param("[]", id="an array"),
+        pytest.param("{}", id="an empty object"),
+        pytest.param('{"days": {"soon": 1}}', id="a day that is not a date"),
+        pytest.param('{"days": 7}', id="days that are a number"),
+        pytest.param('"days"', id="a text"),
+        pytest.param('{"days": ["2026-11-20"]}', id="a list of days"),
+        pytest.param('{"days": {"2026-11-20": null}}', id="a day that is null"),
+        pytest.param("[" * 200_000, id="too many levels"),
+        pytest.param('{"else": ' + "[" * 200_000, id="too many levels below another key"),
     ],
 )
 def test_a_damaged_note_of_derived_days_counts_as_none_finished(tables: Path, history: History, note: str) -> None:

@@ -55,7 +55,7 @@ def in_short(pace: float, seed: int, speed: float) -> Said:
     return posts, answers
 
 
-@pytest.mark.parametrize("speed", [1, AT_EACH_MINUTE])
+@pytest.mark.parametrize("speed", [1, AT_EACH_MINUTE], ids=["each second", "each minute"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_group_that_keeps_up_has_the_same_events_as_by_the_rules(seed: int, speed: float) -> None:
     said = in_short(3.0, seed, speed)

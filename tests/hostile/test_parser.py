@@ -1,6 +1,6 @@
 """The parser either reads or refuses any bytes, without another error."""
 
-from itertools import islice
+from itertools import count, islice
 from random import Random
 
 import pytest
@@ -11,7 +11,7 @@ from support.burrow.parser_contract import assert_parsed_or_rejected
 BODIES = 3_000
 
 
-@pytest.mark.parametrize("body", fuzzer_corpus())
+@pytest.mark.parametrize("body", fuzzer_corpus(), ids=map("line {} of fuzzed.base64".format, count(1)))
 def test_bodies_that_a_fuzzer_found_are_read_or_refused(body: bytes) -> None:
     assert_parsed_or_rejected(body)
 

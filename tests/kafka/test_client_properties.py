@@ -83,6 +83,15 @@ def test_msk_iam_can_be_configured_with_javas_names() -> None:
         ),
         ({"key.deserializer": "x.StringDeserializer", "interceptor.classes.class": "y"}, {}),
     ],
+    ids=[
+        "no check of the host name",
+        "a check of the host name",
+        "a key store in PEM",
+        "a key store in PKCS12",
+        "certificates in the properties",
+        "OAuth with a client secret",
+        "properties that only Java has",
+    ],
 )
 def test_javas_names_become_librdkafkas(given: dict[str, str], expected: dict[str, str]) -> None:
     assert translated(given) == expected
@@ -95,6 +104,7 @@ def test_javas_names_become_librdkafkas(given: dict[str, str], expected: dict[st
         ({"ssl.keystore.location": "/k.jks"}, "PKCS12"),
         ({"sasl.jaas.config": 'com.sun.Krb5LoginModule required password="hunter2";'}, "login module"),
     ],
+    ids=["a trust store in JKS", "a key store in JKS", "a login module of Kerberos"],
 )
 def test_an_unsupported_property_is_reported_without_a_secret(given: dict[str, str], word: str) -> None:
     with pytest.raises(PropertiesError, match=word) as raised:
@@ -105,19 +115,21 @@ def test_an_unsupported_property_is_reported_without_a_secret(given: dict[str, s
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a=b", {"a": "b"}),
-        ("a: b", {"a": "b"}),
-        ("a b", {"a": "b"}),
-        ("  a = b = c ", {"a": "b = c "}),
-        ("a", {"a": ""}),
-        ("! no\n# no\n\na=b", {"a": "b"}),
-        ("a\\=b=c\\\\d", {"a=b": "c\\d"}),
-        ("a=one \\\n   two", {"a": "one two"}),
-        ("a=\\u00e9\\t.", {"a": "é\t."}),
-        ("a=\\ud83d\\ude00", {"a": "😀"}),
-        ("# C:\\\na=b", {"a": "b"}),
-        ("a=one\\\n # two", {"a": "one# two"}),
-        ("a=b\\\\\r\nc=d\re=f\u2028g", {"a": "b\\", "c": "d", "e": "f\u2028g"}),
+        pytest.param("a=b", {"a": "b"}, id="an equals sign"),
+        pytest.param("a: b", {"a": "b"}, id="a colon"),
+        pytest.param("a b", {"a": "b"}, id="a space"),
+        pytest.param("  a = b = c ", {"a": "b = c "}, id="spaces around the value"),
+        pytest.param("a", {"a": ""}, id="a name without a value"),
+        pytest.param("! no\n# no\n\na=b", {"a": "b"}, id="comments and an empty line"),
+        pytest.param("a\\=b=c\\\\d", {"a=b": "c\\d"}, id="escaped characters"),
+        pytest.param("a=one \\\n   two", {"a": "one two"}, id="a line that continues"),
+        pytest.param("a=\\u00e9\\t.", {"a": "é\t."}, id="escaped letters"),
+        pytest.param("a=\\ud83d\\ude00", {"a": "😀"}, id="a surrogate pair"),
+        pytest.param("# C:\\\na=b", {"a": "b"}, id="a comment does not continue"),
+        pytest.param("a=one\\\n # two", {"a": "one# two"}, id="a continued line is no comment"),
+        pytest.param(
+            "a=b\\\\\r\nc=d\re=f\u2028g", {"a": "b\\", "c": "d", "e": "f\u2028g"}, id="line ends of every kind"
+        ),
     ],
 )
 def test_lines_are_read_as_in_java(text: str, expected: dict[str, str]) -> None:

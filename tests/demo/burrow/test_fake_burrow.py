@@ -186,10 +186,10 @@ def test_a_dozen_groups_have_every_behaviour() -> None:
 @pytest.mark.parametrize(
     ("phase", "status"),
     [
-        (Phase(100, pace=0.5), Status.WARN),
-        (Phase(100, pace=0), Status.STALL),
-        (Phase(100, commits=False), Status.STOP),
-        (Phase(100, pace=2, goes_back=60), Status.REWIND),
+        pytest.param(Phase(100, pace=0.5), Status.WARN, id="a consumer that is too slow"),
+        pytest.param(Phase(100, pace=0), Status.STALL, id="a consumer that reads nothing"),
+        pytest.param(Phase(100, commits=False), Status.STOP, id="a consumer that does not commit"),
+        pytest.param(Phase(100, pace=2, goes_back=60), Status.REWIND, id="a consumer that goes back"),
     ],
 )
 def test_a_behaviour_gets_its_verdict_and_recovers(phase: Phase, status: Status) -> None:

@@ -65,6 +65,14 @@ def requests(settings: NotifierSettings, statuses: str, every_ms: int = 1_000) -
         ({"threshold": 2, "send_once": True}, "ERR ERR OK OK ERR ERR", "ERR(1)"),
         ({"threshold": 1}, "OK ERR OK OK", "OK() ERR(1) OK(1) OK()"),
     ],
+    ids=[
+        "threshold 2 with send-close",
+        "threshold 1 with send-close",
+        "threshold 3 with send-close",
+        "threshold 1 with send-close and send-once",
+        "threshold 2 with send-once",
+        "threshold 1",
+    ],
 )
 def test_statuses_become_requests(settings: dict[str, Any], statuses: str, expected: str) -> None:
     assert requests(NotifierSettings(send_interval=0, **settings), statuses) == expected.split()

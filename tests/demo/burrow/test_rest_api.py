@@ -155,7 +155,7 @@ def test_the_fake_gives_burrows_answer_for_the_example() -> None:
     assert json.dumps(configured(EXAMPLE)) == json.dumps(config_endpoint.EXAMPLE)
 
 
-@pytest.mark.parametrize(("module", "keys"), MODULES.items())
+@pytest.mark.parametrize(("module", "keys"), MODULES.items(), ids=MODULES)
 def test_a_module_has_the_keys_of_burrows_struct(module: str, keys: str) -> None:
     with fake_burrow(configuration=EXAMPLE + MORE) as asked:
         assert " ".join(told(asked, f"/v3/config/{module}")["module"]) == keys

@@ -72,8 +72,8 @@ def test_the_client_that_assumed_a_role_signs_with_its_key(fake: FakeAws, bare: 
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [
-        ({"RoleArn": "arn:aws:iam::1:user/karrot/long"}, "ValidationError"),
-        ({"RoleSessionName": "a b"}, "ValidationError"),
+        pytest.param({"RoleArn": "arn:aws:iam::1:user/karrot/long"}, "ValidationError", id="a user instead of a role"),
+        pytest.param({"RoleSessionName": "a b"}, "ValidationError", id="a space in the name of the session"),
     ],
 )
 def test_sts_refuses_an_invalid_role_or_session_name(fake: FakeAws, wrong: dict[str, str], code: str) -> None:

@@ -236,13 +236,20 @@ NAMESPACES = {
 }
 
 
-@pytest.mark.parametrize(("namespace", "message"), NAMESPACES.items())
+@pytest.mark.parametrize(
+    ("namespace", "message"),
+    NAMESPACES.items(),
+    ids=["256 characters", "AWS's own", "a colon", "an asterisk", "not ASCII", "a tab", "only spaces"],
+)
 def test_a_namespace_against_the_rules_is_refused(fake: ScriptedCloudWatch, namespace: str, message: str) -> None:
     assert client_error(fake, datum_dict(), namespace=namespace) == (VALUE, message)
     assert fake.accepted == []
 
 
-@pytest.mark.parametrize("namespace", ["n" * 255, "GumGum/Kafka/Burrow/ConsumerLag", "aA0.-_/#: z", "AWSx", "aws/x"])
+@pytest.mark.parametrize(
+    "namespace",
+    [pytest.param("n" * 255, id="255 characters"), "GumGum/Kafka/Burrow/ConsumerLag", "aA0.-_/#: z", "AWSx", "aws/x"],
+)
 def test_other_namespaces_are_accepted(fake: ScriptedCloudWatch, namespace: str) -> None:
     put_metric_data(fake, datum_dict(), namespace=namespace)
     assert [kept.id.namespace for kept in fake.accepted] == [namespace]

@@ -173,6 +173,7 @@ def test_a_network_file_system_is_refused(tmp_path: Path, clock: ManualClock, ki
         ((3, 50, 6), True),
         ((3, 54, 1), False),
     ],
+    ids=["3.40.1", "3.51.2", "3.51.3", "3.50.7", "3.50.6", "3.54.1"],
 )
 def test_an_sqlite_that_can_corrupt_the_log_is_refused(version: tuple[int, ...], *, refused: bool) -> None:
     if refused:
