@@ -113,7 +113,11 @@ def one_version(text: str) -> str:
 ORDERS = labels(cluster="prod-eu", consumer="orders-svc")
 
 
-@pytest.mark.parametrize(("accept", "golden"), [("", "recorded.prom"), (OPENMETRICS, "recorded.openmetrics.prom")])
+@pytest.mark.parametrize(
+    ("accept", "golden"),
+    [("", "recorded.prom"), (OPENMETRICS, "recorded.openmetrics.prom")],
+    ids=["the text format", "OpenMetrics"],
+)
 def test_recorded_bodies_give_the_recorded_exposition(
     log: MemoryEventLog, clock: ManualClock, accept: str, golden: str
 ) -> None:
@@ -411,6 +415,14 @@ def test_the_name_parameter_selects_samples(log: MemoryEventLog) -> None:
             "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=allow-utf-8",
             "# EOF\n",
         ),
+    ],
+    ids=[
+        "no Accept",
+        "any format",
+        "the text format",
+        "an unknown version of the text format",
+        "OpenMetrics",
+        "the header of Prometheus",
     ],
 )
 def test_the_format_is_negotiated(log: MemoryEventLog, accept: str, content_type: str, last: str) -> None:

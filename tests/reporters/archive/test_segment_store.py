@@ -34,15 +34,15 @@ def test_folders_sort_by_time(one: datetime, other: datetime) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "",
-        "9f3c-1-500-498.jsonl.gz",
-        "day=2026-11-21/9f3c-1-500-498.jsonl.gz",
-        "day=2026-11-31/hour=14/9f3c-1-500-498.jsonl.gz",
-        "day=2026-11-21/hour=24/9f3c-1-500-498.jsonl.gz",
-        "day=2026-11-21/hour=14/.9f3c-1-500-498.jsonl.gz.part",
-        "day=2026-11-21/hour=14/9f3c-1-500.jsonl.gz",
-        "day=2026-11-21/hour=14/9f3c-1-500-498.jsonl.gz.bak",
-        "old/day=2026-11-21/hour=14/9f3c-1-500-498.jsonl.gz",
+        pytest.param("", id="an empty path"),
+        pytest.param("9f3c-1-500-498.jsonl.gz", id="no day"),
+        pytest.param("day=2026-11-21/9f3c-1-500-498.jsonl.gz", id="no hour"),
+        pytest.param("day=2026-11-31/hour=14/9f3c-1-500-498.jsonl.gz", id="a day that does not exist"),
+        pytest.param("day=2026-11-21/hour=24/9f3c-1-500-498.jsonl.gz", id="hour 24"),
+        pytest.param("day=2026-11-21/hour=14/.9f3c-1-500-498.jsonl.gz.part", id="an unfinished file"),
+        pytest.param("day=2026-11-21/hour=14/9f3c-1-500.jsonl.gz", id="a missing number"),
+        pytest.param("day=2026-11-21/hour=14/9f3c-1-500-498.jsonl.gz.bak", id="another file extension"),
+        pytest.param("old/day=2026-11-21/hour=14/9f3c-1-500-498.jsonl.gz", id="below another folder"),
     ],
 )
 def test_any_other_file_is_not_a_segment(path: str) -> None:

@@ -134,6 +134,7 @@ def test_a_bucket_has_the_events_of_the_log_under_the_same_names(s3: Any, bucket
             "credentials",
         ),
     ],
+    ids=["a bucket that does not exist", "an endpoint that does not answer", "no credentials"],
 )
 @pytest.mark.usefixtures("s3")
 def test_an_unusable_bucket_is_reported_with_the_reason(

@@ -92,6 +92,7 @@ def test_a_profiles_region_is_read_last(
             "http://127.0.0.1:2",
         ),
     ],
+    ids=["the region's endpoint", "FIPS", "dual stack", "an endpoint for every service", "an endpoint for CloudWatch"],
 )
 def test_endpoints_are_left_to_boto3(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, names: Mapping[str, str], expected: str

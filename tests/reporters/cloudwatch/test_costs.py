@@ -46,6 +46,7 @@ def test_more_metrics_cost_less_each(groups: int, usd: float) -> None:
         ([GroupMetricName.LAG, GroupMetricName.LAG_SECONDS], [Layout.LEGACY], 100),
         ([GroupMetricName.LAG, GroupMetricName.LAG_SECONDS], [Layout.LEGACY, Layout.DIMENSIONS], 302),
     ],
+    ids=["one metric", "two metrics", "two metrics in the legacy layout", "two metrics in both layouts"],
 )
 def test_metrics_layouts_and_heartbeats_are_counted(
     metrics: list[GroupMetricName], layouts: list[Layout], count: int

@@ -85,7 +85,7 @@ def test_a_deleted_group_gives_no_data_and_is_removed() -> None:
     assert gone == Mapped(GroupKey("prod-eu", "orders-svc"), gone=True)
 
 
-@pytest.mark.parametrize("status", ["STOP", "REWIND", "FINE", ""])
+@pytest.mark.parametrize("status", ["STOP", "REWIND", "FINE", pytest.param("", id="an empty status")])
 def test_an_invalid_status_is_not_sent_but_the_lag_is(status: str) -> None:
     odd = of({"metrics": "Lag,Status"}, status_text=status)
     assert odd.group == (datum("Lag", 11_020.0, "Count"),)
@@ -97,7 +97,7 @@ def test_the_status_is_burrows_code(status: str, code: float) -> None:
     assert of({"metrics": "Status"}, status_text=status).group == (datum("Status", code, "None"),)
 
 
-@pytest.mark.parametrize("settings", [{"exclude": "^orders"}, {"include": "payments"}])
+@pytest.mark.parametrize("settings", [{"exclude": "^orders"}, {"include": "payments"}], ids=["exclude", "include"])
 def test_an_excluded_group_gives_only_the_heartbeat_and_is_not_counted(settings: dict[str, str]) -> None:
     assert of(settings, total_lag=None) == Mapped(GroupKey("prod-eu", "orders-svc"), heartbeat=HEARTBEAT)
 
@@ -118,6 +118,7 @@ def test_watch_gives_a_heartbeat_like_burrow_but_resync_gives_none() -> None:
 @pytest.mark.parametrize(
     ("least", "complete", "held"),
     [("0", 0.0, {}), ("0.5", 0.5, {}), ("0.5", None, {}), ("0.5", 0.4, {"incomplete": 2})],
+    ids=["no minimum", "at the minimum", "unknown", "below the minimum"],
 )
 def test_values_below_the_minimum_of_completeness_are_held_back_and_counted(
     least: str, complete: float | None, held: dict[str, int]

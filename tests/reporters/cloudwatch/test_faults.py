@@ -371,6 +371,15 @@ def test_an_unexpected_error_is_named_by_its_type() -> None:
         ),
         ("x " * 400, "x " * 149 + "x…"),
     ],
+    ids=[
+        "an access key",
+        "a secret key",
+        "a password of a proxy",
+        "a password with @ and /",
+        "a session token",
+        "the ARN of a session",
+        "a long text",
+    ],
 )
 def test_error_texts_are_shown_without_secrets(text: str, shown: str) -> None:
     assert without_secrets(text) == shown

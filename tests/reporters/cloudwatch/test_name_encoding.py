@@ -25,18 +25,18 @@ NAME = ANY_NAME | LONG_NAME | MARKED_NAME | st.sampled_from(["", " ", "(empty)",
         ("grüppe", "gr%C3%BCppe"),
         ("\N{CARROT}", "%F0%9F%A5%95"),
         ("a\tb\x7f", "a%09b%7F"),
-        ("", "(empty)"),
+        pytest.param("", "(empty)", id="an empty name"),
         ("(empty)", "%28%65%6D%70%74%79%29"),
         ("((empty))", "((empty))"),
-        ("  ", "%20%20"),
-        ("\t ", "%09%20"),
+        pytest.param("  ", "%20%20", id="only spaces"),
+        pytest.param("\t ", "%09%20", id="a tab and a space"),
     ],
 )
 def test_a_name_becomes_printable_ascii(name: str, text: str) -> None:
     assert dimension_value(name) == metric_name(name) == Encoded(text, cut=False)
 
 
-@pytest.mark.parametrize("name", ["100%", "a%41", "%", "50%-off %zz", "x" * 255])
+@pytest.mark.parametrize("name", ["100%", "a%41", "%", "50%-off %zz", pytest.param("x" * 255, id="255 letters")])
 def test_a_metric_that_the_first_karrot_could_send_has_the_same_name(name: str) -> None:
     assert metric_name(name) == Encoded(name, cut=False)
 

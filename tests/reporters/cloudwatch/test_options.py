@@ -81,19 +81,22 @@ def test_an_invalid_value_gives_one_sentence_with_the_setting(name: str, text: s
         Options.read({name: text})
 
 
-@pytest.mark.parametrize("namespace", ["Karrot", "GumGum/Kafka/Burrow/ConsumerLag", "a.b-c_d/e#f:g", "x" * 255])
+@pytest.mark.parametrize(
+    "namespace",
+    ["Karrot", "GumGum/Kafka/Burrow/ConsumerLag", "a.b-c_d/e#f:g", pytest.param("x" * 255, id="255 letters")],
+)
 def test_a_namespace_that_cloudwatch_accepts_is_accepted(namespace: str) -> None:
     assert Options.read({"namespace": namespace}).namespace == namespace
     assert re.fullmatch(service_model()["Namespace"]["pattern"], namespace)
 
 
-@pytest.mark.parametrize("namespace", [":a", "AWS/ECS", "a b", "é", "x" * 256])
+@pytest.mark.parametrize("namespace", [":a", "AWS/ECS", "a b", "é", pytest.param("x" * 256, id="256 letters")])
 def test_a_namespace_that_cloudwatch_refuses_gives_one_sentence(namespace: str) -> None:
     with pytest.raises(ValueError, match=r"^namespace is "):
         Options.read({"namespace": namespace})
 
 
-@pytest.mark.parametrize("namespace", ["", "a\n"])
+@pytest.mark.parametrize("namespace", ["", "a\n"], ids=["an empty namespace", "a line break"])
 def test_a_namespace_is_not_empty_and_has_no_line_break(namespace: str) -> None:
     """An empty option is one that is not set, and an option is stripped: neither comes from the environment."""
     with pytest.raises(ValueError, match=f"^{namespace}$"):
@@ -108,6 +111,7 @@ def test_a_namespace_is_not_empty_and_has_no_line_break(namespace: str) -> None:
         ("", "test", ["prod-orders", "dev-orders"]),
         ("prod", "test", ["prod-orders"]),
     ],
+    ids=["neither", "include", "exclude", "both"],
 )
 def test_include_is_applied_first_and_then_exclude(include: str, exclude: str, wanted: list[str]) -> None:
     options = Options.read({"include": include, "exclude": exclude})

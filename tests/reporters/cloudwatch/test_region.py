@@ -50,6 +50,7 @@ def http(body: bytes, status: bytes = b"200 OK") -> bytes:
         ({}, Options(), "eu-west-3", "eu-west-3"),
         ({}, Options(), None, None),
     ],
+    ids=["AWS_REGION", "AWS_DEFAULT_REGION", "a blank AWS_REGION", "compat 2019", "the profile", "no source"],
 )
 def test_the_first_source_that_has_a_region_is_used(
     environ: Mapping[str, str], options: Options, profile: str | None, region: str | None
@@ -90,12 +91,26 @@ def test_the_task_metadata_are_read_without_a_proxy(monkeypatch: pytest.MonkeyPa
         (b"SSH-2.0\r\n\r\n", "eu-west-3"),
         (b"", "eu-west-3"),  # within a second
     ],
+    ids=[
+        "an availability zone",
+        "the ARN of a task",
+        "an ARN without a region",
+        "an array",
+        "JSON without its end",
+        "not UTF-8",
+        "404",
+        "an SSH server",
+        "no answer",
+    ],
 )
-def test_an_agent_without_a_region_leaves_the_profile_s_region(answer: bytes, region: str) -> None:
+def test_the_agent_s_region_is_used_and_without_one_the_profile_s(answer: bytes, region: str) -> None:
     with answering(answer) as address:
         assert find_region(Options(), {"ECS_CONTAINER_METADATA_URI_V4": address}, "eu-west-3") == region
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:1/v4/gone", "file:///etc", "nonsense", "", "http://[bad"])
+@pytest.mark.parametrize(
+    "address",
+    ["http://127.0.0.1:1/v4/gone", "file:///etc", "nonsense", pytest.param("", id="an empty address"), "http://[bad"],
+)
 def test_an_address_without_an_agent_leaves_the_profile_s_region(address: str) -> None:
     assert find_region(Options(), {"ECS_CONTAINER_METADATA_URI_V4": address}, "eu-west-3") == "eu-west-3"

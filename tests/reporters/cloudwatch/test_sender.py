@@ -98,7 +98,11 @@ def test_ten_calls_are_sent_at_once_and_then_ten_per_second(world: SenderRig, se
 # --- bad data ---
 
 
-@pytest.mark.parametrize("bad", [[0], [499], [999], [3, 700], [3, 4], list(range(0, 1000, 100)), list(range(10))])
+@pytest.mark.parametrize(
+    "bad",
+    [[0], [499], [999], [3, 700], [3, 4], list(range(0, 1000, 100)), list(range(10))],
+    ids=["the first", "one in the middle", "the last", "two", "two neighbours", "one in each hundred", "the first ten"],
+)
 def test_bad_data_are_refused_and_all_others_delivered(picky: FakeAws, sender: Sender, bad: list[int]) -> None:
     data = lag_data(1000)
     picky.poison(*groups(*bad))

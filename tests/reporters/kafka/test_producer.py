@@ -59,6 +59,7 @@ def test_unreachable_brokers_are_reported_with_the_clients_error() -> None:
         ("sasl.mechanism=PLAIN\nsecurity.protocol=guess\nsasl.password=hunter22", "security.protocol"),
         ("no.such.property=hunter22", 'No such configuration property: "no.such.property"'),
     ],
+    ids=["a wrong value", "an unknown property"],
 )
 def test_properties_that_the_client_refuses_are_reported_without_their_values(
     tmp_path: Path, text: str, said: str
