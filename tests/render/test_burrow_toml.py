@@ -81,12 +81,12 @@ def test_burrow_posts_to_a_path_below_the_url(url: str, address: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "",
-        "karrot:5000",
-        "http://karrot/{{.Group}}",
-        'http://karrot"\nthreshold = 4 #',
-        "http://u:hunter2@karrot",
-        "http://k?x",
+        pytest.param("", id="an empty address"),
+        pytest.param("karrot:5000", id="no scheme"),
+        pytest.param("http://karrot/{{.Group}}", id="a template in the path"),
+        pytest.param('http://karrot"\nthreshold = 4 #', id="a line break"),
+        pytest.param("http://u:hunter2@karrot", id="a password"),
+        pytest.param("http://k?x", id="a query"),
     ],
 )
 def test_a_url_with_extra_parts_is_refused_without_showing_its_password(url: str) -> None:

@@ -306,6 +306,7 @@ AGE = ("Karrot", "LagSeconds", "Maximum")
             BACKLOG_ASG | LAG_OF_ALL,
         ),
     ],
+    ids=["ecs-zero-seconds", "asg-zero-seconds", "ecs-zero-backlog", "asg-zero-backlog"],
 )
 def test_from_zero_holds_its_measure_at_the_target_while_no_task_runs(
     name: str, expected: str, names: dict[str, tuple[str, str, str]]
@@ -407,13 +408,13 @@ ODD = [
     "{{x}}",
     "a\nb",
     "a: b # c",
-    "\\",
-    "'",
+    pytest.param("\\", id="a backslash"),
+    pytest.param("'", id="a quote"),
     "Grüße",
     "%41",
-    " ",
-    "",
-    "x" * 2000,
+    pytest.param(" ", id="a space"),
+    pytest.param("", id="an empty name"),
+    pytest.param("x" * 2000, id="2000 letters"),
 ]
 
 

@@ -190,7 +190,7 @@ def test_msk_without_authentication_and_other_kafka_on_the_same_ports_are_accept
         assert make_service(**{**options, "kafka": kafka}).kafka == kafka
 
 
-@pytest.mark.parametrize("suffix", ["-1", "-s3"])
+@pytest.mark.parametrize("suffix", ["-1", "-s3"], ids=["provisioned", "serverless"])
 def test_provisioned_and_serverless_msk_clusters_are_accepted(suffix: str) -> None:
     arn = MSK.removesuffix("-1") + suffix
     assert make_service(**WATCH, msk_cluster_arn=arn).msk_cluster_arn == arn
@@ -362,12 +362,13 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        (
+        pytest.param(
             {"burrow_cluster": ("Prod",)},
             (
                 "--burrow-cluster is 'Prod': it must be as Burrow reports it: "
                 "up to 56 lower-case letters, digits, - and _, with a letter or a digit at the end"
             ),
+            id="a Kafka cluster in upper case",
         ),
         ({"image": 'x" y'}, "--image is 'x\" y': it must be the image of a container"),
         ({"metrics": "Lags"}, "--metrics is 'Lags': it must be one or more of Lag, ScalableLag, MaxLag"),

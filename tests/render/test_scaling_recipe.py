@@ -18,23 +18,27 @@ GROUP = {"target": "asg", "asg_name": "workers"}
 @pytest.mark.parametrize(
     ("changes", "sentences"),
     [
-        (
+        pytest.param(
             {"recipe": "magic"},
             ["--recipe is 'magic': it must be one of target-tracking, step, from-zero"],
+            id="an unknown recipe",
         ),
-        (
+        pytest.param(
             {"recipe": "step"},
             ["--recipe step takes either --max-lag-seconds or --max-lag"],
+            id="a step without a limit",
         ),
-        (
+        pytest.param(
             {**SECONDS, "target_lag_per_task": 5},
             ["--recipe target-tracking takes either --max-lag-seconds or --target-lag-per-task"],
+            id="two limits",
         ),
-        (
+        pytest.param(
             {**MESSAGES, "max_lag": float("nan")},
             ["--max-lag is nan: it must be a number above 0, at most 1000000000000"],
+            id="a limit that is not a number",
         ),
-        (
+        pytest.param(
             {**SECONDS, "high_resolution": True},
             [
                 (
@@ -42,20 +46,24 @@ GROUP = {"target": "asg", "asg_name": "workers"}
                     "and an instance takes minutes to start"
                 )
             ],
+            id="high resolution with target tracking",
         ),
-        (
+        pytest.param(
             {**SECONDS, "min_tasks": 0},
             ["--recipe target-tracking needs --min-tasks 1 or more: only --recipe from-zero scales out from 0"],
+            id="target tracking from zero tasks",
         ),
-        (
+        pytest.param(
             {**SECONDS, "recipe": "from-zero", "min_tasks": 2},
             ["--recipe from-zero needs --min-tasks 0. For 1 or more tasks, use --recipe target-tracking"],
+            id="from-zero with at least two tasks",
         ),
-        (
+        pytest.param(
             {"recipe": "step", "max_lag_seconds": 60, "min_tasks": 0},
             ["--min-tasks 0 needs --max-lag: without commits, the age of the lag may be unknown"],
+            id="a step from zero tasks by the age of the lag",
         ),
-        (
+        pytest.param(
             {**SECONDS, "schedule": ("1:55-04:00=8",)},
             [
                 (
@@ -63,8 +71,9 @@ GROUP = {"target": "asg", "asg_name": "workers"}
                     "'MON-FRI 22:00-02:00=8', with two different times"
                 )
             ],
+            id="an hour of one digit",
         ),
-        (
+        pytest.param(
             {**SECONDS, "schedule": ("01:00-02:00=1", "03:00-04:00=13"), "timezone": "Europe/Atlantis"},
             [
                 "--timezone is 'Europe/Atlantis': it must be the name of a time zone, such as Europe/Paris",
@@ -77,27 +86,32 @@ GROUP = {"target": "asg", "asg_name": "workers"}
                     "--max-tasks (12)"
                 ),
             ],
+            id="an unknown time zone, and tasks outside their range",
         ),
-        (
+        pytest.param(
             {**SECONDS, "schedule": ("SUN 23:00-02:00=8", "MON 01:59-03:00=4")},
             ["--schedule: two of the times overlap or touch, so the number of tasks would be ambiguous"],
+            id="times that overlap at the end of the week",
         ),
-        (
+        pytest.param(
             {**SECONDS, "schedule": ("01:00-02:00=8", "02:00-03:00=4")},
             ["--schedule: two of the times overlap or touch, so the number of tasks would be ambiguous"],
+            id="times that touch",
         ),
-        (
+        pytest.param(
             {**SECONDS, "min_tasks": 12},
             ["--min-tasks is 12 and --max-tasks is 12: --max-tasks must be larger, and both must be 0 to 10000"],
+            id="a minimum equal to the maximum",
         ),
-        (
+        pytest.param(
             {**SECONDS, "scale_out_cooldown": -1, "scale_in_cooldown": 3601},
             [
                 "--scale-out-cooldown is -1: it must be a whole number from 0 to 3600",
                 "--scale-in-cooldown is 3601: it must be a whole number from 0 to 3600",
             ],
+            id="cooldowns outside their range",
         ),
-        (
+        pytest.param(
             {**SECONDS, "service": None, "ecs_cluster": 'prod"'},
             [
                 (
@@ -109,15 +123,17 @@ GROUP = {"target": "asg", "asg_name": "workers"}
                     "up to 255 letters, digits, hyphens and underscores"
                 ),
             ],
+            id="an ECS cluster with a quote, and no service",
         ),
-        (
+        pytest.param(
             {**SECONDS, **GROUP, "service": "orders", "scale_in_cooldown": 5},
             [
                 "--ecs-cluster and --service go with --target ecs",
                 "--scale-in-cooldown goes with --target ecs: an Auto Scaling group has the warm-up of its instances",
             ],
+            id="options of ECS for an Auto Scaling group",
         ),
-        (
+        pytest.param(
             {**SECONDS, "target": "asg", "asg_name": "a:b"},
             [
                 (
@@ -125,8 +141,9 @@ GROUP = {"target": "asg", "asg_name": "workers"}
                     "up to 255 printable ASCII characters without a colon"
                 )
             ],
+            id="an Auto Scaling group with a colon",
         ),
-        (
+        pytest.param(
             {**SECONDS, "namespace": "AWS/ECS"},
             [
                 (
@@ -134,8 +151,9 @@ GROUP = {"target": "asg", "asg_name": "workers"}
                     "and must not begin with a colon or AWS/"
                 )
             ],
+            id="a namespace of AWS",
         ),
-        (
+        pytest.param(
             {**SECONDS, "sns_topic_arn": "alarms"},
             [
                 (
@@ -143,16 +161,23 @@ GROUP = {"target": "asg", "asg_name": "workers"}
                     "such as arn:aws:sns:eu-west-1:123456789012:alarms"
                 )
             ],
+            id="a topic that is not an ARN",
         ),
-        (
+        pytest.param(
             {**SECONDS, "group": "a\ud800"},
             ["--group is 'a\\ud800': it must be a text in UTF-8"],
+            id="a group with half a surrogate pair",
         ),
-        (
+        pytest.param(
             {**SECONDS, "group": "{{resolve:ssm:secret}}"},
             ["--group is '{{resolve:ssm:secret}}': CloudFormation would replace {{resolve:...}} with another value"],
+            id="a group that CloudFormation would replace",
         ),
-        ({**SECONDS, "wake_up_lag": 5}, ["--wake-up-lag goes with --recipe from-zero"]),
+        pytest.param(
+            {**SECONDS, "wake_up_lag": 5},
+            ["--wake-up-lag goes with --recipe from-zero"],
+            id="a wake-up lag with target tracking",
+        ),
     ],
 )
 def test_invalid_options_are_refused_with_valid_ones(changes: dict[str, Any], sentences: list[str]) -> None:
@@ -168,7 +193,16 @@ def test_all_wrong_options_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "=8", "25:00-02:00=8", "01:00-01:60=8", "MOO 01:00-02:00=8", "01:00-01:00=8", "\u06601:00-02:00=8"]
+    "text",
+    [
+        pytest.param("", id="an empty text"),
+        "=8",
+        "25:00-02:00=8",
+        "01:00-01:60=8",
+        "MOO 01:00-02:00=8",
+        "01:00-01:00=8",
+        pytest.param("\u06601:00-02:00=8", id="a digit that is not ASCII"),
+    ],
 )
 def test_a_schedule_that_is_no_time_of_the_week_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^--schedule is .* with two different times$"):

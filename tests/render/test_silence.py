@@ -104,7 +104,7 @@ def test_only_unread_messages_wake_up_a_service_at_zero(name: str, gaps: Gaps) -
         ("lag / running", (1, 1)),
         ("lag / IF(running < 1, 1, running)", (1, 1)),  # MAX([running, 1]), which the model does not have
         ("FILL(lag, REPEAT) / running", (1, 1)),
-        (None, (3, 10)),
+        pytest.param(None, (3, 10), id="the rendered expression"),
     ],
 )
 def test_metric_math_gives_the_documented_values_in_an_outage_of_the_monitor(

@@ -261,48 +261,103 @@ def test_two_services_of_one_group_share_only_the_heartbeat_and_the_policy(modul
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"min_tasks": 12}, 'both must be whole numbers from 0 to 10000. Given: {"orders":[12,12]}.'),
-        ({"max_tasks": 10_001}, "max_tasks must be larger than min_tasks"),
-        ({"min_tasks": -1}, "max_tasks must be larger than min_tasks"),
-        ({"recipe": "steps"}, 'recipe must be target-tracking, step or from-zero. Given: {"orders":"steps"}.'),
-        ({"max_lag": None}, "Each service needs exactly one limit of the lag"),
-        ({"max_lag_seconds": 60}, "Each service needs exactly one limit of the lag"),
-        ({"max_lag": None, "target_lag_per_task": 60}, "Each service needs exactly one limit of the lag"),
-        ({"recipe": "from-zero"}, "Each service needs exactly one limit of the lag"),
-        ({"recipe": "target-tracking"}, "Each service needs exactly one limit of the lag"),
-        ({"max_lag": 0}, "must be above 0 and at most 1000000000000"),
-        ({"max_lag": 2e12}, "must be above 0 and at most 1000000000000"),
-        ({"wake_up_lag": 5}, "wake_up_lag goes with the recipe from-zero."),
-        (
+        pytest.param(
+            {"min_tasks": 12},
+            'both must be whole numbers from 0 to 10000. Given: {"orders":[12,12]}.',
+            id="a minimum equal to the maximum",
+        ),
+        pytest.param({"max_tasks": 10_001}, "max_tasks must be larger than min_tasks", id="a maximum above 10000"),
+        pytest.param({"min_tasks": -1}, "max_tasks must be larger than min_tasks", id="a negative minimum"),
+        pytest.param(
+            {"recipe": "steps"},
+            'recipe must be target-tracking, step or from-zero. Given: {"orders":"steps"}.',
+            id="an unknown recipe",
+        ),
+        pytest.param({"max_lag": None}, "Each service needs exactly one limit of the lag", id="no limit"),
+        pytest.param({"max_lag_seconds": 60}, "Each service needs exactly one limit of the lag", id="two limits"),
+        pytest.param(
+            {"max_lag": None, "target_lag_per_task": 60},
+            "Each service needs exactly one limit of the lag",
+            id="a lag per task with the recipe step",
+        ),
+        pytest.param(
+            {"recipe": "from-zero"},
+            "Each service needs exactly one limit of the lag",
+            id="a lag in messages with the recipe from-zero",
+        ),
+        pytest.param(
+            {"recipe": "target-tracking"},
+            "Each service needs exactly one limit of the lag",
+            id="a lag in messages with the recipe target-tracking",
+        ),
+        pytest.param({"max_lag": 0}, "must be above 0 and at most 1000000000000", id="a limit of 0"),
+        pytest.param({"max_lag": 2e12}, "must be above 0 and at most 1000000000000", id="a limit above the largest"),
+        pytest.param(
+            {"wake_up_lag": 5}, "wake_up_lag goes with the recipe from-zero.", id="a wake-up lag with the recipe step"
+        ),
+        pytest.param(
             {"recipe": "from-zero", "max_lag": None, "max_lag_seconds": 60, "high_resolution": True},
             "high_resolution needs the recipe step",
+            id="high resolution with the recipe from-zero",
         ),
-        (
+        pytest.param(
             {"recipe": "from-zero", "max_lag": None, "max_lag_seconds": 60, "min_tasks": 1},
             "The recipe from-zero needs min_tasks 0.",
+            id="from-zero with at least one task",
         ),
-        (
+        pytest.param(
             {"recipe": "target-tracking", "max_lag": None, "max_lag_seconds": 60, "min_tasks": 0},
             "The recipe target-tracking needs min_tasks 1 or more",
+            id="target tracking from zero tasks",
         ),
-        ({"max_lag": None, "max_lag_seconds": 60, "min_tasks": 0}, "The recipe step with min_tasks 0 needs max_lag"),
-        ({"schedule": ["01:00-01:00=8"]}, "must be two different times such as 01:55 and 22:00"),
-        ({"schedule": ["24:00-01:00=8"]}, "must be two different times such as 01:55 and 22:00"),
-        (
+        pytest.param(
+            {"max_lag": None, "max_lag_seconds": 60, "min_tasks": 0},
+            "The recipe step with min_tasks 0 needs max_lag",
+            id="a step from zero tasks by the age of the lag",
+        ),
+        pytest.param(
+            {"schedule": ["01:00-01:00=8"]},
+            "must be two different times such as 01:55 and 22:00",
+            id="a time that ends when it starts",
+        ),
+        pytest.param(
+            {"schedule": ["24:00-01:00=8"]}, "must be two different times such as 01:55 and 22:00", id="an hour of 24"
+        ),
+        pytest.param(
             {"schedule": ["01:00-02:00=1"]},
             "must be a whole number above min_tasks of the service and at most max_tasks",
+            id="scheduled tasks equal to the minimum",
         ),
-        (
+        pytest.param(
             {"schedule": ["01:00-02:00=13"]},
             "must be a whole number above min_tasks of the service and at most max_tasks",
+            id="scheduled tasks above the maximum",
         ),
-        ({"schedule": ["01:00-02:00=8", "02:00-03:00=4"]}, "Two times in schedule of orders overlap or touch"),
-        ({"schedule": ["FRI-SUN 23:00-02:00=8", "MON,WED-THU 01:59-03:00=4"]}, "overlap or touch"),
-        ({"timezone": "Europe / Paris"}, "timezone must be the name of a time zone"),
-        ({"scale_out_cooldown": -1}, "must be whole numbers from 0 to 3600"),
-        ({"scale_in_cooldown": 3601}, "must be whole numbers from 0 to 3600"),
-        ({"ecs_cluster": "a/b"}, "ecs_cluster and service must be the names that ECS knows"),
-        ({"service": ""}, "ecs_cluster and service must be the names that ECS knows"),
+        pytest.param(
+            {"schedule": ["01:00-02:00=8", "02:00-03:00=4"]},
+            "Two times in schedule of orders overlap or touch",
+            id="times that touch",
+        ),
+        pytest.param(
+            {"schedule": ["FRI-SUN 23:00-02:00=8", "MON,WED-THU 01:59-03:00=4"]},
+            "overlap or touch",
+            id="times that overlap at the end of the week",
+        ),
+        pytest.param(
+            {"timezone": "Europe / Paris"}, "timezone must be the name of a time zone", id="a time zone with spaces"
+        ),
+        pytest.param({"scale_out_cooldown": -1}, "must be whole numbers from 0 to 3600", id="a negative cooldown"),
+        pytest.param(
+            {"scale_in_cooldown": 3601}, "must be whole numbers from 0 to 3600", id="a cooldown above an hour"
+        ),
+        pytest.param(
+            {"ecs_cluster": "a/b"},
+            "ecs_cluster and service must be the names that ECS knows",
+            id="an ECS cluster with a slash",
+        ),
+        pytest.param(
+            {"service": ""}, "ecs_cluster and service must be the names that ECS knows", id="an empty service"
+        ),
     ],
 )
 def test_the_module_refuses_what_the_command_refuses(module: Path, change: dict[str, Any], sentence: str) -> None:
@@ -317,26 +372,59 @@ def test_the_module_refuses_what_the_command_refuses(module: Path, change: dict[
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"services": {"a": SERVICE, "b": SERVICE}}, "An ECS service can be in services only once"),
-        ({"services": {"a": {**SERVICE, "group": "größe"}}}, "use karrot render ecs-autoscaling, which encodes it"),
-        ({"services": {"a": {**SERVICE, "group": "50%"}}}, "use karrot render ecs-autoscaling, which encodes it"),
-        (
+        pytest.param(
+            {"services": {"a": SERVICE, "b": SERVICE}},
+            "An ECS service can be in services only once",
+            id="one service twice",
+        ),
+        pytest.param(
+            {"services": {"a": {**SERVICE, "group": "größe"}}},
+            "use karrot render ecs-autoscaling, which encodes it",
+            id="a group that is not ASCII",
+        ),
+        pytest.param(
+            {"services": {"a": {**SERVICE, "group": "50%"}}},
+            "use karrot render ecs-autoscaling, which encodes it",
+            id="a group with a percent sign",
+        ),
+        pytest.param(
             {"services": {"a": {**SERVICE, "group": "two\nlines"}}},
             "use karrot render ecs-autoscaling, which encodes it",
+            id="a group with a line break",
         ),
-        (
+        pytest.param(
             {"services": {"a": {**SERVICE, "burrow_cluster": " "}}},
             "use karrot render ecs-autoscaling, which encodes it",
+            id="a Kafka cluster that is a space",
         ),
-        ({"services": {"a": {**SERVICE, "burrow_cluster": "k" * 201}}}, "use karrot render ecs-autoscaling"),
-        ({"services": {"a": {**SERVICE, "max_tasks": 2.5}}}, "both must be whole numbers"),
-        (
+        pytest.param(
+            {"services": {"a": {**SERVICE, "burrow_cluster": "k" * 201}}},
+            "use karrot render ecs-autoscaling",
+            id="a Kafka cluster of 201 letters",
+        ),
+        pytest.param(
+            {"services": {"a": {**SERVICE, "max_tasks": 2.5}}}, "both must be whole numbers", id="half a task"
+        ),
+        pytest.param(
             {"services": {"a": {**SERVICE, "schedule": [{**NIGHT, "days": ["MONDAY"]}]}}},
             "must be different days of MON",
+            id="an unknown day",
         ),
-        ({"services": {"a": {**SERVICE, "schedule": [{**NIGHT, "days": []}]}}}, "must be different days of MON"),
-        ({"services": {}, "namespace": "AWS/Karrot"}, 'must not begin with a colon or AWS/. Given: "AWS/Karrot".'),
-        ({"services": {}, "sns_topic_arn": "alarms"}, "sns_topic_arn must be the ARN of a topic"),
+        pytest.param(
+            {"services": {"a": {**SERVICE, "schedule": [{**NIGHT, "days": []}]}}},
+            "must be different days of MON",
+            id="no day",
+        ),
+        pytest.param(
+            {"services": {}, "namespace": "AWS/Karrot"},
+            'must not begin with a colon or AWS/. Given: "AWS/Karrot".',
+            id="a namespace of AWS",
+        ),
+        pytest.param(
+            {"services": {}, "sns_topic_arn": "alarms"},
+            "sns_topic_arn must be the ARN of a topic",
+            id="a topic that is not an ARN",
+        ),
     ],
 )
 def test_the_module_refuses_what_it_cannot_do(module: Path, given: dict[str, Any], sentence: str) -> None:
