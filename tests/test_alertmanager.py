@@ -65,25 +65,44 @@ def test_alertmanager_accepts_the_configuration_and_its_templates() -> None:
 @pytest.mark.parametrize(
     ("labels", "receivers"),
     [
-        ({"alertname": "KarrotConsumerError", "severity": "critical"} | ORDERS, "pagerduty,slack"),
-        ({"alertname": "KarrotConsumerLagGrowing", "severity": "warning"} | ORDERS, "slack"),
-        (
+        pytest.param(
+            {"alertname": "KarrotConsumerError", "severity": "critical"} | ORDERS,
+            "pagerduty,slack",
+            id="a critical alert in production",
+        ),
+        pytest.param(
+            {"alertname": "KarrotConsumerLagGrowing", "severity": "warning"} | ORDERS,
+            "slack",
+            id="a warning in production",
+        ),
+        pytest.param(
             {"alertname": "KarrotConsumerError", "severity": "critical", "cluster": "staging-eu", "consumer": "orders"},
             "slack",
+            id="a critical alert in staging",
         ),
-        (
+        pytest.param(
             {"alertname": "KarrotMessagesLost", "severity": "critical", "cluster": "prod-us", "consumer": "payments-a"},
             "pagerduty,slack-payments",
+            id="a critical alert of payments",
         ),
-        (
+        pytest.param(
             {"alertname": "KarrotPartitionStopped", "severity": "warning", "cluster": "prod-us"}
             | {"consumer": "payments-a", "status": "STALL"},
             "slack-payments",
+            id="a warning of payments",
         ),
-        ({"alertname": "KarrotBurrowSilent", "severity": "critical", "cluster": "prod-eu"}, "pagerduty,slack"),
-        ({"alertname": "KarrotAbsent", "severity": "critical"}, "pagerduty,slack"),
-        ({"alertname": "KarrotReporterBacklog", "severity": "warning", "reporter": "kafka"}, "slack"),
-        ({"alertname": "NodeDown", "severity": "critical"}, "others"),
+        pytest.param(
+            {"alertname": "KarrotBurrowSilent", "severity": "critical", "cluster": "prod-eu"},
+            "pagerduty,slack",
+            id="a silent Burrow",
+        ),
+        pytest.param({"alertname": "KarrotAbsent", "severity": "critical"}, "pagerduty,slack", id="no Karrot"),
+        pytest.param(
+            {"alertname": "KarrotReporterBacklog", "severity": "warning", "reporter": "kafka"},
+            "slack",
+            id="a reporter behind",
+        ),
+        pytest.param({"alertname": "NodeDown", "severity": "critical"}, "others", id="an alert of another system"),
     ],
 )
 def test_an_alert_goes_to_the_receiver_in_the_readme(labels: dict[str, str], receivers: str) -> None:

@@ -125,6 +125,7 @@ def test_every_line_has_every_key_in_the_order_of_the_format(event: LagEvent) ->
         (b'{"v":2}', "Invalid enum value 2 - at `$.v`"),
         (b'{"v":1,"event_id":"\xff"}', "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
     ],
+    ids=["an empty line", "text that is not JSON", "no event id", "an unknown version", "not UTF-8"],
 )
 def test_any_other_line_is_refused_with_the_reason(line: bytes, why: str) -> None:
     with pytest.raises(MalformedLine) as caught:

@@ -73,14 +73,14 @@ def samples(client: FlaskClient, name: str = "karrot_consumer_lag") -> list[tupl
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
-        ("POST", "/burrow", b"", 411),
-        ("POST", "/burrow", b"[]", 400),
-        ("POST", "/burrow", b'{"Event": {}}', 400),
-        ("POST", "/burrow", SLACK, 400),
-        ("POST", "/burrow", b"x" * (8 << 20) + b"x", 413),
-        ("GET", "/burrow", b"", 405),
-        ("GET", "/api/v1/group?cluster=a&consumer=b", b"", 404),
-        ("GET", "/nowhere", b"", 404),
+        pytest.param("POST", "/burrow", b"", 411, id="no body"),
+        pytest.param("POST", "/burrow", b"[]", 400, id="an array"),
+        pytest.param("POST", "/burrow", b'{"Event": {}}', 400, id="an empty event"),
+        pytest.param("POST", "/burrow", SLACK, 400, id="Burrow's template for Slack"),
+        pytest.param("POST", "/burrow", b"x" * (8 << 20) + b"x", 413, id="a body above 8 MiB"),
+        pytest.param("GET", "/burrow", b"", 405, id="GET of the webhook"),
+        pytest.param("GET", "/api/v1/group?cluster=a&consumer=b", b"", 404, id="an unknown group"),
+        pytest.param("GET", "/nowhere", b"", 404, id="an unknown path"),
     ],
 )
 def test_an_error_is_not_answered_with_200(website: Website, method: str, path: str, body: bytes, status: int) -> None:

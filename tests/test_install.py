@@ -183,16 +183,46 @@ ANOTHER, OLDER = "another project", "an older Karrot"
 @pytest.mark.parametrize(
     ("folder", "files", "what"),
     [
-        ("karrot-1.2.dist-info", {}, None),
-        ("karrot-1.2.dist-info", {"RECORD": "karrot/__init__.py,,\n"}, None),
-        ("karrot-1.2.dist-info", {"METADATA": METADATA}, None),
-        ("karrot-1.2.dist-info", {"METADATA": METADATA, "RECORD": "carrots/karrot/__init__.py,,\n"}, None),
-        ("karrot.egg-info", {"PKG-INFO": METADATA, "SOURCES.txt": "karrot/__init__.py\n"}, None),
-        ("karrot-1.2.dist-info", {"METADATA": METADATA, "RECORD": "x,,\nkarrot/__init__.py,,\n"}, ANOTHER),
-        ("karrot-1.2.dist-info", {"METADATA": METADATA, "RECORD": '"karrot/a,b.py",,\n'}, ANOTHER),
-        ("karrot-1.2.egg-info", {"PKG-INFO": METADATA, "installed-files.txt": "../karrot/__init__.py\n"}, ANOTHER),
-        ("karrot-1.2.dist-info", {"METADATA": METADATA, "RECORD": "karrot/reporters/base.py,,\n"}, OLDER),
-        (
+        pytest.param("karrot-1.2.dist-info", {}, None, id="no files"),
+        pytest.param("karrot-1.2.dist-info", {"RECORD": "karrot/__init__.py,,\n"}, None, id="no metadata"),
+        pytest.param("karrot-1.2.dist-info", {"METADATA": METADATA}, None, id="no record"),
+        pytest.param(
+            "karrot-1.2.dist-info",
+            {"METADATA": METADATA, "RECORD": "carrots/karrot/__init__.py,,\n"},
+            None,
+            id="a package of this name below another package",
+        ),
+        pytest.param(
+            "karrot.egg-info",
+            {"PKG-INFO": METADATA, "SOURCES.txt": "karrot/__init__.py\n"},
+            None,
+            id="an egg without a list of its installed files",
+        ),
+        pytest.param(
+            "karrot-1.2.dist-info",
+            {"METADATA": METADATA, "RECORD": "x,,\nkarrot/__init__.py,,\n"},
+            ANOTHER,
+            id="a file of the package",
+        ),
+        pytest.param(
+            "karrot-1.2.dist-info",
+            {"METADATA": METADATA, "RECORD": '"karrot/a,b.py",,\n'},
+            ANOTHER,
+            id="a quoted name of a file",
+        ),
+        pytest.param(
+            "karrot-1.2.egg-info",
+            {"PKG-INFO": METADATA, "installed-files.txt": "../karrot/__init__.py\n"},
+            ANOTHER,
+            id="an egg with a list of its installed files",
+        ),
+        pytest.param(
+            "karrot-1.2.dist-info",
+            {"METADATA": METADATA, "RECORD": "karrot/reporters/base.py,,\n"},
+            OLDER,
+            id="a file of Karrot",
+        ),
+        pytest.param(
             "karrot-1.2.dist-info",
             {
                 "METADATA": METADATA,
@@ -200,6 +230,7 @@ ANOTHER, OLDER = "another project", "an older Karrot"
                 "entry_points.txt": "[karrot.reporters]\nstdout = karrot.out:Out\n",
             },
             OLDER,
+            id="an entry point of Karrot",
         ),
     ],
 )

@@ -102,11 +102,11 @@ def test_a_time_in_json_is_iso_8601_in_utc() -> None:
     ("name", "text"),
     [
         ("orders/v1 ünï 名前 🥕", "orders/v1 ünï 名前 🥕"),
-        ("", "(empty)"),
-        ("  ", "\\u{20}\\u{20}"),
+        pytest.param("", "(empty)", id="an empty name"),
+        pytest.param("  ", "\\u{20}\\u{20}", id="only spaces"),
         ("a\0b\nc", "a\\u{0}b\\u{a}c"),
         ("user\u202egnp.exe", "user\\u{202e}gnp.exe"),
-        ("x" * 300, "x" * 256 + "…"),
+        pytest.param("x" * 300, "x" * 256 + "…", id="300 letters"),
     ],
 )
 def test_every_character_of_a_name_is_visible(name: str, text: str) -> None:

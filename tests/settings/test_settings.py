@@ -54,30 +54,35 @@ _SET_TO_POST = "KARROT_BURROW_TOKEN (or KARROT_BURROW_USERNAME and KARROT_BURROW
 @pytest.mark.parametrize(
     ("given", "allows", "way_out"),
     [
-        (
+        pytest.param(
             {},
             "0.0.0.0:5000: anyone who reaches this port can post events and read the pages and the API",
             f"{_SET_TO_POST} and KARROT_API_TOKEN, or bind to 127.0.0.1:5000",
+            id="every address of IPv4",
         ),
-        (
+        pytest.param(
             {"KARROT_API_TOKEN": "a", "KARROT_BIND": "192.0.2.7:80"},
             "192.0.2.7:80: anyone who reaches this port can post events",
             f"{_SET_TO_POST}, or bind to 127.0.0.1:80",
+            id="one address",
         ),
-        (
+        pytest.param(
             {"KARROT_BURROW_TOKEN": "b", "KARROT_BIND": "[::]:5000"},
             "[::]:5000: anyone who reaches this port can read the pages and the API",
             "KARROT_API_TOKEN, or bind to 127.0.0.1:5000",
+            id="every address of IPv6",
         ),
-        (
+        pytest.param(
             {"KARROT_BURROW_TOKEN": "b", "KARROT_BIND": "localhost.example.org:5000"},
             "localhost.example.org:5000: anyone who reaches this port can read the pages and the API",
             "KARROT_API_TOKEN, or bind to 127.0.0.1:5000",
+            id="a host name",
         ),
-        (
+        pytest.param(
             {"KARROT_BURROW_TOKEN": "b", "KARROT_BIND": "[::ffff:192.0.2.7]:5000"},
             "[::ffff:192.0.2.7]:5000: anyone who reaches this port can read the pages and the API",
             "KARROT_API_TOKEN, or bind to 127.0.0.1:5000",
+            id="an IPv4 address in IPv6",
         ),
     ],
 )
@@ -91,17 +96,20 @@ def test_a_port_that_others_reach_without_a_password_gives_a_warning(
 @pytest.mark.parametrize(
     "given",
     [
-        {"KARROT_BIND": "localhost:5000"},
-        {"KARROT_BIND": "LOCALHOST:5000"},
-        {"KARROT_BIND": "localhost.:5000"},
-        {"KARROT_BIND": "karrot.localhost:5000"},
-        {"KARROT_BIND": "ip6-localhost:5000"},
-        {"KARROT_BIND": "127.0.0.9:5000"},
-        {"KARROT_BIND": "127.1:5000"},
-        {"KARROT_BIND": "[::ffff:127.0.0.1]:5000"},
-        {"KARROT_BIND": "[::1]:5000"},
-        {"KARROT_API_TOKEN": "a", "KARROT_BURROW_TOKEN": "b"},
-        {"KARROT_API_TOKEN": "a", "KARROT_BURROW_USERNAME": "u", "KARROT_BURROW_PASSWORD": "p"},
+        pytest.param({"KARROT_BIND": "localhost:5000"}, id="localhost"),
+        pytest.param({"KARROT_BIND": "LOCALHOST:5000"}, id="localhost in upper case"),
+        pytest.param({"KARROT_BIND": "localhost.:5000"}, id="localhost with a dot at the end"),
+        pytest.param({"KARROT_BIND": "karrot.localhost:5000"}, id="a name below localhost"),
+        pytest.param({"KARROT_BIND": "ip6-localhost:5000"}, id="ip6-localhost"),
+        pytest.param({"KARROT_BIND": "127.0.0.9:5000"}, id="127.0.0.9"),
+        pytest.param({"KARROT_BIND": "127.1:5000"}, id="127.1"),
+        pytest.param({"KARROT_BIND": "[::ffff:127.0.0.1]:5000"}, id="127.0.0.1 in IPv6"),
+        pytest.param({"KARROT_BIND": "[::1]:5000"}, id="the local address of IPv6"),
+        pytest.param({"KARROT_API_TOKEN": "a", "KARROT_BURROW_TOKEN": "b"}, id="two tokens"),
+        pytest.param(
+            {"KARROT_API_TOKEN": "a", "KARROT_BURROW_USERNAME": "u", "KARROT_BURROW_PASSWORD": "p"},
+            id="a token and a password",
+        ),
     ],
 )
 def test_a_local_port_or_one_with_passwords_gives_no_warning(given: Mapping[str, str]) -> None:
@@ -472,12 +480,13 @@ def test_only_a_secret_may_come_from_a_file() -> None:
 @pytest.mark.parametrize(
     ("environ", "problem"),
     [
-        (
+        pytest.param(
             {"KARROT_EVENT_LOG": "memory"},
             (
                 "KARROT_WORKERS is 2: it must be 1 with KARROT_EVENT_LOG=memory, as workers cannot share an event "
                 "log in memory"
             ),
+            id="two workers with an event log in memory",
         ),
         ({"KARROT_BURROW_USERNAME": "u"}, "KARROT_BURROW_USERNAME needs KARROT_BURROW_PASSWORD"),
         ({"KARROT_BURROW_PASSWORD": "p"}, "KARROT_BURROW_PASSWORD needs KARROT_BURROW_USERNAME"),

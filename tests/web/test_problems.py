@@ -82,7 +82,7 @@ def test_a_wrong_method_gets_the_allowed_ones(path: str) -> None:
     assert response.json["code"] == "method_not_allowed"
 
 
-@pytest.mark.parametrize("headers", [{}, HTML])
+@pytest.mark.parametrize("headers", [{}, HTML], ids=["the API", "a page"])
 def test_an_unexpected_error_is_logged_once_and_shows_no_details(headers: dict[str, str]) -> None:
     client = make_website(log=Unreadable(ManualClock())).client
     with capture_logs() as logs:

@@ -62,7 +62,11 @@ def test_the_content_type_is_ignored() -> None:
     assert response.status_code == 202
 
 
-@pytest.mark.parametrize(("named", "source"), [("kafka", Source.KAFKA), ("rest", Source.WEBHOOK), ("", Source.WEBHOOK)])
+@pytest.mark.parametrize(
+    ("named", "source"),
+    [("kafka", Source.KAFKA), ("rest", Source.WEBHOOK), ("", Source.WEBHOOK)],
+    ids=["kafka", "rest", "an empty source"],
+)
 def test_a_sender_can_name_kafka_and_nothing_else_as_the_source(named: str, source: Source) -> None:
     website = make_website()
     assert website.client.post("/burrow", data=ERR_STOP, headers={"Karrot-Source": named}).status_code == 202
@@ -113,10 +117,10 @@ SECRETS = Credentials(
 @pytest.mark.parametrize(
     "headers",
     [
-        basic(b"burrow", "pässword".encode()),
-        basic(b"burrow", b"old"),
-        {"Authorization": "Bearer tok"},
-        {"Authorization": "bearer old-tok"},
+        pytest.param(basic(b"burrow", "pässword".encode()), id="a password"),
+        pytest.param(basic(b"burrow", b"old"), id="the previous password"),
+        pytest.param({"Authorization": "Bearer tok"}, id="a token"),
+        pytest.param({"Authorization": "bearer old-tok"}, id="the previous token"),
     ],
 )
 def test_current_and_previous_secrets_open_the_webhook(headers: dict[str, str]) -> None:
@@ -127,19 +131,19 @@ def test_current_and_previous_secrets_open_the_webhook(headers: dict[str, str]) 
 @pytest.mark.parametrize(
     "authorization",
     [
-        None,
-        "",
-        "Basic",
-        "Basic !!!",
-        "Basic " + base64.b64encode(b"burrow:wrong").decode(),
-        "Basic " + base64.b64encode(b"other:old").decode(),
-        "Basic " + base64.b64encode(b"\xff\xfe:\x00").decode(),
-        "Bearer",
-        "Bearer wrong",
-        "Bearer t\xf6k",
-        "Bearer " + "x" * 100_000,
-        "Basic " + "QUFB" * 100_000,
-        "Digest username=burrow",
+        pytest.param(None, id="no header"),
+        pytest.param("", id="an empty header"),
+        pytest.param("Basic", id="Basic without credentials"),
+        pytest.param("Basic !!!", id="Basic with text that is not base64"),
+        pytest.param("Basic " + base64.b64encode(b"burrow:wrong").decode(), id="a wrong password"),
+        pytest.param("Basic " + base64.b64encode(b"other:old").decode(), id="another username"),
+        pytest.param("Basic " + base64.b64encode(b"\xff\xfe:\x00").decode(), id="a username that is not UTF-8"),
+        pytest.param("Bearer", id="Bearer without a token"),
+        pytest.param("Bearer wrong", id="a wrong token"),
+        pytest.param("Bearer t\xf6k", id="a token that is not ASCII"),
+        pytest.param("Bearer " + "x" * 100_000, id="a token of 100,000 letters"),
+        pytest.param("Basic " + "QUFB" * 100_000, id="credentials of 300,000 letters"),
+        pytest.param("Digest username=burrow", id="Digest"),
     ],
 )
 def test_any_other_credentials_give_401_before_the_body_is_read(authorization: str | None) -> None:
@@ -158,12 +162,12 @@ def test_any_other_credentials_give_401_before_the_body_is_read(authorization: s
 @pytest.mark.parametrize(
     ("headers", "length", "code"),
     [
-        ({"Content-Encoding": "gzip"}, 10, "unsupported_media_type"),
-        ({"Transfer-Encoding": "chunked"}, None, "length_required"),
-        ({"Transfer-Encoding": "gzip"}, 10, "length_required"),
-        ({}, None, "length_required"),
-        ({}, 8 * 1024 * 1024 + 1, "too_large"),
-        ({}, 10**30, "too_large"),
+        pytest.param({"Content-Encoding": "gzip"}, 10, "unsupported_media_type", id="gzip"),
+        pytest.param({"Transfer-Encoding": "chunked"}, None, "length_required", id="chunks"),
+        pytest.param({"Transfer-Encoding": "gzip"}, 10, "length_required", id="a transfer encoding of gzip"),
+        pytest.param({}, None, "length_required", id="no length"),
+        pytest.param({}, 8 * 1024 * 1024 + 1, "too_large", id="a length just above 8 MiB"),
+        pytest.param({}, 10**30, "too_large", id="a length of 31 digits"),
     ],
 )
 def test_limits_are_checked_before_the_body_is_read(headers: dict[str, str], length: int | None, code: str) -> None:

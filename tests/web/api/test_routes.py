@@ -114,8 +114,15 @@ def test_a_filtered_page_ends_at_its_last_match() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("limit", value) for value in ("0", "1001", "-1", "+5", "ten", "1_0", "٣", "9" * 5000, "1.0", " 5")),
-        *(("after", value) for value in ("x", "!!!", "W10", "bnVsbA", "e30", "é", "WyJhIl0", "gA")),
+        *(("limit", value) for value in ("0", "1001", "-1", "+5", "ten", "1_0", "1.0", " 5")),
+        pytest.param("limit", "٣", id="limit-a digit that is not ASCII"),
+        pytest.param("limit", "9" * 5000, id="limit-5000 digits"),
+        *(("after", value) for value in ("x", "!!!", "é")),
+        pytest.param("after", "W10", id="after-an empty array"),
+        pytest.param("after", "bnVsbA", id="after-null"),
+        pytest.param("after", "e30", id="after-an empty object"),
+        pytest.param("after", "WyJhIl0", id="after-an array of one name"),
+        pytest.param("after", "gA", id="after-not UTF-8"),
         *(("status", value) for value in ("warn", "STOP", "\0")),
     ],
 )
@@ -178,7 +185,14 @@ def test_a_time_outside_the_calendar_is_given_only_as_a_number() -> None:
     assert (end["timestamp_ms"], end["committed_at"]) == (7_850_000_000_000_000_000, None)
 
 
-@pytest.mark.parametrize("query", [{}, {"cluster": "a"}, {"consumer": "b"}])
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param({}, id="neither name"),
+        pytest.param({"cluster": "a"}, id="only the cluster"),
+        pytest.param({"consumer": "b"}, id="only the consumer"),
+    ],
+)
 def test_a_group_has_two_names(query: dict[str, str]) -> None:
     response = make_website().client.get("/api/v1/group", query_string=query)
     assert response.json is not None

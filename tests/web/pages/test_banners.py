@@ -16,74 +16,91 @@ def test_a_healthy_karrot_has_no_banner() -> None:
 @pytest.mark.parametrize(
     ("seen", "sentence", "remedy", "runbook"),
     [
-        (
+        pytest.param(
             BannerInputs(fault="disk full"),
             "Karrot cannot store events: disk full",
             "KARROT_DATA_DIR",
             "KarrotLogNotWritable",
+            id="a log that is not writable",
         ),
-        (
+        pytest.param(
             BannerInputs(heard=[Heard("eu", 400.0, silent=True), Heard("us", 2.0, silent=False)]),
             "Burrow has been silent for 6 min 40 s (eu): the values of its groups are old",
             "karrot doctor",
             "KarrotBurrowSilent",
+            id="a silent Burrow",
         ),
-        (
+        pytest.param(
             BannerInputs(heard=[Heard("eu", None, silent=True)]),
             "Burrow never sent an event (eu)",
             "send-sample",
             "KarrotBurrowSilent",
+            id="a Burrow that never sent an event",
         ),
-        (
+        pytest.param(
             BannerInputs(kinds={"incident": 10}),
             "Burrow has sent only WARN and ERR",
             "threshold = 1",
             "KarrotOnlyUnhealthyVerdicts",
+            id="only WARN and ERR",
         ),
-        (
+        pytest.param(
             BannerInputs(refused={"unsupported_template": 3}),
             "3 bodies were refused in the last 15 min: `unsupported_template`.",
             "karrot burrow-config",
             "KarrotRejectingEvents",
+            id="refused bodies",
         ),
-        (
+        pytest.param(
             BannerInputs(groups=50, max_groups=50),
             "Karrot has reached its limit of groups (50)",
             "KARROT_MAX_CONSUMERS",
             "KarrotSeriesDropped",
+            id="the limit of groups",
         ),
-        (
+        pytest.param(
             BannerInputs(left_out={"cloudwatch": "12"}),
             "cloudwatch leaves out 12 groups.",
             "KARROT_CLOUDWATCH_MAX_GROUPS",
             "KarrotCloudWatchOverCap",
+            id="groups that CloudWatch leaves out",
         ),
-        (BannerInputs(burrow_behind=["eu"]), "The Burrow of eu itself is behind", "workers", "KarrotBurrowLagging"),
-        (
+        pytest.param(
+            BannerInputs(burrow_behind=["eu"]),
+            "The Burrow of eu itself is behind",
+            "workers",
+            "KarrotBurrowLagging",
+            id="a Burrow that is behind",
+        ),
+        pytest.param(
             BannerInputs(
                 failing=[ReporterState("cloudwatch", None, "failing", "AccessDenied: no")], reporters=["cloudwatch"]
             ),
             "cloudwatch is failing: AccessDenied: no",
             "loses no event",
             "KarrotCloudWatchRefusing",
+            id="a failing CloudWatch reporter",
         ),
-        (
+        pytest.param(
             BannerInputs(failing=[ReporterState("kafka", None, "failing", "no broker")], reporters=["kafka"]),
             "kafka is failing: no broker",
             "loses no event",
             "KarrotReporterBacklog",
+            id="a failing kafka reporter",
         ),
-        (
+        pytest.param(
             BannerInputs(failing=[ReporterState("watch", None, "failing", "no broker")]),
             "watch is failing: no broker",
             "It retries by itself.",
             "KarrotWatchSilent",
+            id="a failing watch",
         ),
-        (
+        pytest.param(
             BannerInputs(failing=[ReporterState("resync", None, "failing", "refused")]),
             "resync is failing: refused",
             "It retries by itself.",
             "KarrotBurrowSilent",
+            id="a failing resync",
         ),
     ],
 )
