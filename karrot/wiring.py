@@ -32,20 +32,19 @@ from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
 from karrot.reporters.prometheus import render as render_metrics
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
 from karrot.server.gunicorn import Server
-from karrot.server.gunicorn_worker import Patience
+from karrot.server.request_serving import Patience
 from karrot.settings.loading import Loaded, SettingsError, checked
 from karrot.settings.options import Settings, effective, needs_restart
 from karrot.settings.sources import PREFIX
 from karrot.settings.types import Secret
 from karrot.web import Credentials, WebContext, create_app
 from karrot.web.context import AskPast
-from karrot.web.webhook import count_refusal, worth_reading
+from karrot.web.webhook import Webhook
 
 if TYPE_CHECKING:
     from karrot.eventlog.sqlite.store import ChosenLimits
     from karrot.history import History, HourlyHistory
 
-_THREAD_WAIT_S = 2.0
 _BOOT_FAILED = 3
 """If a worker ends with this exit code, gunicorn's parent does not start another worker."""
 
@@ -167,13 +166,8 @@ class Service:
         ]
         self._delivery = Delivery(self._log, fed, clock, alongside=duties)
         self.wsgi: Callable[..., Any] = create_app(self._web_context)
-        self.patience = Patience(
-            settings.header_timeout,
-            settings.body_timeout,
-            _THREAD_WAIT_S,
-            admits=partial(worth_reading, self._web_context),
-            refused=partial(count_refusal, self._web_context),
-        )
+        self.events = Webhook(self._web_context)
+        self.patience = Patience(settings.header_timeout, settings.body_timeout)
         self._delivery.start()
 
     def close(self) -> None:

@@ -1,156 +1,245 @@
-"""One client connection in the worker's event loop: it reads, sends answers without a thread, and closes."""
+"""One client connection: its bytes in and out, each wait with a deadline. Nothing here knows what a request means."""
 
+import asyncio
 import contextlib
-import selectors
-import socket
-import ssl
-import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from gunicorn import http
-from gunicorn.workers.gthread import TConn
+from karrot.eventlog.base import OverloadedError
+from karrot.server.request_head import HEAD_LIMIT, RefusedHead, RequestHead
 
-from karrot.server.request_completeness import ArrivingRequest
+LARGE = 64 << 10
+"""A body with more bytes counts against `LargeBodies`, and a thread parses it."""
 
-_RECEIVE = 64 << 10
+_LARGE_TOGETHER = 32 << 20
 _LINGER_S = 2.0
 _LINGER_BYTES = 32 << 20
+END_OF_HEAD = b"\r\n\r\n"
 
 
-class Refusal(NamedTuple):
-    """An error answer that needs no thread. It has a status line and a code of `karrot.known_problems.CODES`."""
-
-    status: str
-    code: str
-    detail: str
-
-    @property
-    def response(self) -> bytes:
-        """The bytes to send."""
-        retry = "Retry-After: 1\r\n" if self.status.startswith("503") else ""
-        type_uri = f"urn:problem-type:karrot:{self.code}"
-        body = f'{{"type":"{type_uri}","title":"{self.detail}","status":{self.status[:3]},"code":"{self.code}"}}'
-        return (
-            f"HTTP/1.1 {self.status}\r\nContent-Type: application/problem+json\r\nContent-Length: {len(body)}\r\n"
-            f"{retry}Connection: close\r\n\r\n{body}"
-        ).encode()
+class IncompleteRequest(Exception):  # noqa: N818 - it ends a request, not the program
+    """A request did not arrive completely within its time."""
 
 
-OVERLOADED = Refusal("503 Service Unavailable", "overloaded", "The request waited too long for its turn")
-TOO_MUCH = Refusal("431 Request Header Fields Too Large", "bad_request", "The request headers are longer than 64 KiB")
-LOG_UNAVAILABLE = Refusal("503 Service Unavailable", "log_unavailable", "The event log cannot be used")
-UNCONFIRMED = Refusal("503 Service Unavailable", "unconfirmed", "The disk did not answer in time")
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-TIMED_OUT = Refusal("408 Request Timeout", "incomplete_body", "The request did not arrive completely in time")
+class LargeBodies:
+    """Counts the bytes of large bodies from their arrival to their answer, over all connections of a worker.
 
-
-class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
-    """A connection, with the request that is arriving on it and the deadline of that request."""
-
-    sock: Any
-    parser: Any
-
-    def __init__(self, *args: Any, tls: ssl.SSLContext | None) -> None:
-        super().__init__(*args)
-        self.arriving = ArrivingRequest()
-        self.deadline = 0.0
-        self.body_awaited = False
-        self.polled = False
-        self.large_bytes = 0
-        self.discarded = 0
-        self.handshaken = tls is None
-        if tls is not None:
-            self.sock = tls.wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
-
-    def receive(self) -> bytes | None:
-        """The bytes that have arrived. ``b""`` at the end of the stream, ``None`` if no bytes have arrived yet."""
-        try:
-            if not self.handshaken:
-                self.sock.do_handshake()
-                self.handshaken = True
-            data: bytes = self.sock.recv(_RECEIVE)
-        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return None
-        except OSError:
-            return b""
-        return data
-
-    def send(self, data: bytes) -> bool:
-        """Send the data without blocking. Return whether the socket took all of the data.
-
-        The buffer of any socket has room for an answer. It is full only if the client reads nothing at all.
-        """
-        try:
-            self.sock.setblocking(False)
-            return not data or self.sock.send(data) == len(data)
-        except OSError:
-            return False
-
-    def hand_over(self, patience_s: float) -> None:
-        """Pass the received bytes to gunicorn's parser. Call this method before the request is served."""
-        self.sock.settimeout(patience_s)
-        if self.parser is None:
-            self.parser = http.get_parser(self.cfg, self.sock, self.client)
-            self.initialized = True
-        self.parser.unreader.unread(self.arriving.take())
-        self.arriving = ArrivingRequest()
-        self.body_awaited = False
-
-
-class LingeringClose:
-    """Closes a connection for writing and reads for 2 s more. A close with unread bytes would destroy the answer.
-
-    No thread waits meanwhile: ``poller`` reports the bytes in the event loop. ``close`` closes a connection completely.
+    Small bodies do not count, because the number of connections limits them.
     """
 
-    def __init__(self, poller: selectors.BaseSelector, close: Callable[[Connection], None]) -> None:
-        self._poller = poller
-        self._close = close
-        self._until: dict[Connection, float] = {}
+    def __init__(self) -> None:
+        self.held = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._until)
-
-    def part(self, conn: Connection) -> None:
-        """Start a lingering close. If nothing is unread, TLS is not set up or the socket is broken, close at once."""
-        if conn.arriving.nothing_follows or not (conn.handshaken and _shut(conn.sock)):
-            self._close(conn)
-            return
-        self._until[conn] = time.monotonic() + _LINGER_S
-        self._poller.register(conn.sock, selectors.EVENT_READ, lambda _sock: self._discard(conn))
-        self._discard(conn)
-
-    def expire(self, now: float) -> None:
-        """Close the connections that have lingered long enough."""
-        for conn in [conn for conn, until in self._until.items() if until <= now]:
-            self._end(conn)
-
-    def drop(self, sock: Any) -> None:
-        """Close the lingering connection on a socket, if there is one."""
-        for conn in [conn for conn in self._until if conn.sock is sock]:
-            self._end(conn)
-
-    def _discard(self, conn: Connection) -> None:
-        data = conn.receive()
-        if data is None:
-            return
-        conn.discarded += len(data)
-        if not data or conn.discarded > _LINGER_BYTES:
-            self._end(conn)
-
-    def _end(self, conn: Connection) -> None:
-        del self._until[conn]
-        with contextlib.suppress(OSError, KeyError, ValueError):
-            self._poller.unregister(conn.sock)
-        self._close(conn)
+    def grow(self, by: int) -> None:
+        """Count ``by`` more bytes. Raises `OverloadedError` at the limit."""
+        if by > 0 and self.held + by > _LARGE_TOGETHER:
+            raise OverloadedError("Too many large bodies are arriving. Send the event again.")
+        self.held += by
 
 
-def _shut(sock: Any) -> bool:
-    """Close the socket for writing. Returns false if it is already closed or broken."""
-    try:
-        sock.setblocking(False)
-        sock.shutdown(socket.SHUT_WR)
-    except OSError:
-        return False
-    return True
+class Connection(asyncio.Protocol):
+    """One connection. One coroutine at a time reads from it or sends to it.
+
+    ``received_at`` is when the newest bytes arrived, by the clock of the event loop. ``waits`` says whether the
+    connection came with a request that nobody has served yet.
+    """
+
+    def __init__(self, large_bodies: LargeBodies, first: bytes = b"", *, send_s: float) -> None:
+        """``first`` are bytes that have been read already. A send may wait ``send_s`` for the client."""
+        self._loop = asyncio.get_running_loop()
+        self._large_bodies = large_bodies
+        self._send_s = send_s
+        self._buffer = bytearray(first)
+        self._room = HEAD_LIMIT
+        self._paused = False
+        self._ended = False
+        self._lost = False
+        self._writable = True
+        self._discarded: int | None = None
+        self._large = 0
+        self._unread = False
+        self._idle = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._transport: asyncio.Transport
+        self.received_at = self._loop.time()
+        self.waits = END_OF_HEAD in first
+        self.client: tuple[str, int] = ("", 0)
+        self.server: tuple[str, int] = ("", 0)
+        self.encrypted = False
+
+    def connection_made(self, transport: Any) -> None:
+        """Keep the transport, the addresses, and whether the connection has TLS."""
+        self._transport = transport
+        self.client = transport.get_extra_info("peername")[:2]
+        self.server = transport.get_extra_info("sockname")[:2]
+        self.encrypted = transport.get_extra_info("ssl_object") is not None
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the bytes. Stop reading while more bytes wait than anybody asked for."""
+        if self._discarded is not None:
+            self._discarded += len(data)
+            self._ended = self._ended or self._discarded > _LINGER_BYTES
+        else:
+            self.received_at = self._loop.time()
+            self._buffer += data
+            if len(self._buffer) > self._room:
+                self._transport.pause_reading()
+                self._paused = True
+        self._tell()
+
+    def eof_received(self) -> bool:
+        """Remember that the client sends no more. It may still wait for an answer."""
+        self._ended = True
+        self._tell()
+        return not self.encrypted
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Remember that the connection is closed in both directions."""
+        self._ended = self._lost = True
+        self._tell()
+
+    def pause_writing(self) -> None:
+        """Remember that the client reads more slowly than it gets."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """Remember that the client has caught up."""
+        self._writable = True
+        self._tell()
+
+    async def read_head(self, *, idle_s: float, head_s: float) -> RequestHead | None:
+        """The head of the next request. ``None`` if the client sends none within ``idle_s``, or leaves.
+
+        Raises `RefusedHead`. Raises `IncompleteRequest` if ``head_s`` after the first bytes the head is not complete.
+        """
+        if not self._buffer and not await self._first_bytes(idle_s):
+            return None
+        self._unread = True
+        deadline = self._loop.time() + head_s
+        searched = 0
+        while (end := self._buffer.find(END_OF_HEAD, max(0, searched - 3))) < 0:
+            searched = len(self._buffer)
+            if searched > HEAD_LIMIT:
+                raise RefusedHead(431, f"The request headers are longer than {HEAD_LIMIT >> 10} KiB.")
+            if self._ended:
+                return None
+            await self._next_bytes(deadline)
+        end += len(END_OF_HEAD)
+        raw = bytes(self._buffer[:end])
+        del self._buffer[:end]
+        head = RequestHead(raw.lstrip(b"\r\n"))
+        self._unread = head.announces_a_body
+        return head
+
+    async def read_body(self, length: int, seconds: float) -> bytes:
+        """A body of ``length`` bytes. Raises `IncompleteRequest`, `OverloadedError` or `ConnectionError`."""
+        self._room = length + HEAD_LIMIT
+        deadline = self._loop.time() + seconds
+        while len(self._buffer) < length:
+            self._count_large(len(self._buffer))
+            if self._ended:
+                raise ConnectionResetError("the client left during the body")
+            await self._next_bytes(deadline)
+        self._count_large(length)
+        self._room = HEAD_LIMIT
+        body = bytes(self._buffer[:length])
+        del self._buffer[:length]
+        self._unread = False
+        return body
+
+    def has_bytes(self, count: int) -> bool:
+        """Whether so many bytes have arrived that nobody has read."""
+        return len(self._buffer) >= count
+
+    def forget_large(self) -> None:
+        """Stop counting the body of an answered request."""
+        self._count_large(0)
+
+    def send(self, data: bytes) -> None:
+        """Send the bytes. Never blocks: the socket's buffer has room for an answer of a few kilobytes."""
+        self._transport.write(data)
+
+    async def send_and_wait(self, data: bytes) -> None:
+        """Send the bytes, and wait while the client reads too slowly. Raises `TimeoutError` or `ConnectionError`."""
+        if self._lost:
+            raise ConnectionResetError("the client left before the end of the answer")
+        self._transport.write(data)
+        deadline = self._loop.time() + self._send_s
+        while not self._writable:
+            await self._wait(deadline)
+            if self._lost:
+                raise ConnectionResetError("the client left before the end of the answer")
+
+    def end_when_idle(self, seconds: float) -> None:
+        """If no request is arriving, wait at most this long for one."""
+        if self._idle and self._news is not None and self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(seconds, _expire, self._news)
+
+    async def part(self) -> None:
+        """Close the connection after its last answer.
+
+        If the client may still be sending a request, read and discard for 2 s: a close with unread bytes would destroy
+        the answer on its way.
+        """
+        self.forget_large()
+        deadline = self._loop.time() + _LINGER_S
+        self._discarded = 0
+        if self._paused:
+            self._transport.resume_reading()
+        if not self._lost:
+            with contextlib.suppress(OSError):
+                if (self._unread or self._buffer) and self._transport.can_write_eof():
+                    self._transport.write_eof()
+                    while not self._ended:
+                        await self._wait(deadline)
+                self._transport.close()
+                while not self._lost:
+                    await self._wait(deadline)
+        self._transport.abort()
+
+    async def _first_bytes(self, seconds: float) -> bool:
+        """Wait for the first bytes of a request. False if none come."""
+        deadline = self._loop.time() + seconds
+        self._idle = True
+        try:
+            while not self._buffer and not self._ended:
+                await self._wait(deadline)
+        except TimeoutError:
+            return False
+        finally:
+            self._idle = False
+        return bool(self._buffer)
+
+    async def _next_bytes(self, deadline: float) -> None:
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        try:
+            await self._wait(deadline)
+        except TimeoutError:
+            raise IncompleteRequest("The request did not arrive completely in time.") from None
+
+    async def _wait(self, deadline: float) -> None:
+        """Wait until something happens on the connection. Raises `TimeoutError` at the deadline."""
+        self._news = self._loop.create_future()
+        self._timer = self._loop.call_at(deadline, _expire, self._news)
+        try:
+            await self._news
+        finally:
+            self._timer.cancel()
+            self._news = None
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def _count_large(self, size: int) -> None:
+        large = size if size > LARGE else 0
+        self._large_bodies.grow(large - self._large)
+        self._large = large
+
+
+def _expire(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())

@@ -6,7 +6,6 @@ stops at once.
 """
 
 import logging
-import os
 import resource
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,9 +14,9 @@ from typing import Any, Protocol
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
-from karrot.server.gunicorn_worker import Patience, Worker
+from karrot.server.gunicorn_worker import Worker
+from karrot.server.request_serving import EventEndpoint, Patience
 
-_KEEP_ALIVE_S = 75
 _GRACE_S = 8
 _CONNECTIONS = 4096
 _OTHER_FILES = 128
@@ -30,6 +29,10 @@ class ServedService(Protocol):
     @property
     def wsgi(self) -> Callable[..., Any]:
         """The WSGI application."""
+
+    @property
+    def events(self) -> EventEndpoint:
+        """What takes the events."""
 
     @property
     def patience(self) -> Patience:
@@ -76,24 +79,20 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         super().__init__()
 
     @property
-    def patience(self) -> Patience:
-        """How long the worker's event loop waits for clients."""
+    def service(self) -> ServedService:
+        """The service of this worker. It is built at the first use, which is after the fork."""
         if self._service is None:
             self._service = self._plan.build()
-        return self._service.patience
+        return self._service
 
     def load_config(self) -> None:
         """Set gunicorn's options from the plan, and the options that never change."""
-        # gunicorn reads SCRIPT_NAME from the environment at each request. To paths without this prefix, it answers 500.
-        os.environ.pop("SCRIPT_NAME", None)
         options = {
             "worker_class": Worker,
             "logger_class": PlainLogger,
-            "keepalive": _KEEP_ALIVE_S,  # longer than Burrow's interval: closing an idle connection loses the next POST
             "graceful_timeout": _GRACE_S,
             "worker_connections": _connections(),
             "control_socket_disable": True,
-            "forwarder_headers": "",  # Karrot's public URL is a setting; headers from clients do not change it
             "worker_tmp_dir": str(_SHARED_MEMORY) if _SHARED_MEMORY.is_dir() else None,
             "worker_exit": lambda _server, worker: worker.app.close(),
             "proc_name": "karrot",
@@ -104,9 +103,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
     def load(self) -> Callable[..., Any]:
         """The WSGI application of this worker."""
-        if self._service is None:
-            self._service = self._plan.build()
-        return self._service.wsgi
+        return self.service.wsgi
 
     def reload(self) -> None:
         """Read the settings again, on SIGHUP in the parent process."""

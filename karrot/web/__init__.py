@@ -14,23 +14,16 @@ from karrot.known_problems import RUNBOOKS, runbook_of_failing
 from karrot.web import health, legacy, metrics, problems, static, webhook
 from karrot.web.api import routes as api
 from karrot.web.api.json_bodies import instant
-from karrot.web.context import EXTENSION, Credentials, WebContext
+from karrot.web.context import EXTENSION, RESPONSE_HEADERS, Credentials, WebContext
 from karrot.web.pages import page_caches, runbooks
 from karrot.web.pages import routes as pages
 
 __all__ = ["Credentials", "WebContext", "create_app"]
 
-_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",  # the URL of a group's page contains its name
-    "Cache-Control": "no-store",
-}
-
 _FIRST_TEMPLATES = ("base.html", "parts.html", "groups.html")
 """The templates of the first page. If the first request compiled them, it would delay events by a tenth of a second."""
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 _compiled: dict[tuple[str, str], CodeType | None] = {}
 
@@ -42,7 +35,7 @@ class PrefixMiddleware:
     would let one reader put links into the pages of other readers.
     """
 
-    def __init__(self, external_url: str, application: webhook.Application) -> None:
+    def __init__(self, external_url: str, application: Application) -> None:
         self._prefix = urlsplit(external_url).path.rstrip("/")
         self._application = application
 
@@ -82,9 +75,8 @@ def create_app(context: WebContext) -> Flask:
     for module in (webhook, metrics, health, api, legacy, pages, runbooks, static):
         app.register_blueprint(module.routes)
     app.after_request(_add_headers)
-    intake = webhook.IntakeMiddleware(context, app.wsgi_app)
-    prefixed = PrefixMiddleware(context.external_url, intake) if context.external_url else intake
-    app.wsgi_app = prefixed  # type: ignore[method-assign]  # Flask's way to add middleware
+    if context.external_url:
+        app.wsgi_app = PrefixMiddleware(context.external_url, app.wsgi_app)  # type: ignore[method-assign]
     return app
 
 
@@ -105,6 +97,6 @@ def _prepare_templates(app: Flask, context: WebContext) -> None:
 
 
 def _add_headers(response: Response) -> Response:
-    for name, value in _HEADERS.items():
+    for name, value in RESPONSE_HEADERS.items():
         response.headers.setdefault(name, value)
     return response

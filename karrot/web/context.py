@@ -21,6 +21,15 @@ EXTENSION = "karrot"
 RenderMetrics = Callable[[str, Sequence[str]], tuple[str, Iterable[bytes] | bytes]]
 """``(Accept header, name[] values) -> (content type, exposition)``."""
 
+RESPONSE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",  # the URL of a group's page contains its name
+    "Cache-Control": "no-store",
+}
+"""The headers of every answer, except of an accepted event."""
 
 AskPast: TypeAlias = "Callable[[str, str], HourlyHistory | str | None]"
 """``(cluster, consumer) -> last weeks``. An error message if the tables cannot be read, ``None`` without tables."""

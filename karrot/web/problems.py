@@ -27,7 +27,9 @@ _TO_READERS = {
 }
 """Remedies for readers of pages. The remedies in `CODES` are for people who can change Burrow or a client program."""
 
-_RETRY_AFTER_SECONDS = "1"
+RETRY_AFTER = ("Retry-After", "1")
+"""The header of every answer 503."""
+
 _BY_STATUS = {404: "not_found", 405: "method_not_allowed", 411: "length_required", 413: "too_large"}
 
 
@@ -83,7 +85,7 @@ def _respond(problem: Problem) -> Response:
     response.headers.extend(problem.headers)
     response.vary.add("Accept")
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        response.headers["Retry-After"] = _RETRY_AFTER_SECONDS
+        response.headers.set(*RETRY_AFTER)
     return response
 
 

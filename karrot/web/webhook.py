@@ -1,178 +1,189 @@
 """Takes the events that Burrow posts to ``/burrow``. The answer 202 means that the event is stored.
 
-Limits are checked first. `worth_reading` uses only a request's headers to decide whether the server reads its body.
+The limits are checked first, by the headers alone. The server calls `Webhook` without Flask, because Flask's request
+context costs more than an event. The Flask route does the same under any other WSGI server.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import IO, Any, NoReturn
+from http import HTTPStatus
+from typing import IO, Protocol
+from urllib.parse import urlsplit
 
+import msgspec
 import structlog
 from flask import Blueprint, request
 
 from karrot.burrow.wire import MalformedPayload
 from karrot.event import SOURCE_HEADER, Source
-from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.server.inline_wsgi import DEFERS, PENDING
-from karrot.server.request_completeness import RequestHead
+from karrot.eventlog.base import LogUnavailableError, OverloadedError, PendingAppend, UnconfirmedError
+from karrot.known_problems import CODES
+from karrot.server.connection import IncompleteRequest
+from karrot.server.request_head import RefusedHead, RequestHead
+from karrot.server.request_serving import HttpReply
 from karrot.web import auth
-from karrot.web.context import WebContext, web_context
-from karrot.web.problems import Problem
+from karrot.web.context import RESPONSE_HEADERS, WebContext, web_context
+from karrot.web.problems import RETRY_AFTER, Problem
 
 LARGE_BODY = 1024 * 1024
 """Bodies with more bytes are parsed one at a time, because parsed JSON can take 25 times its size in memory."""
 
 _PATH = "/burrow"
 _METHODS = ("POST", "PUT", "DELETE")
-_FAILED = "karrot.failed"
-_BODY = "karrot.body"
-_SOURCE = f"HTTP_{SOURCE_HEADER.upper().replace('-', '_')}"
+_SOURCE = SOURCE_HEADER.lower()
 _CHUNK = 64 * 1024
 _LONGEST_NUMBER = 4300
 """The most digits that Python converts to a number."""
 
-_ACCEPTED = b'{"status":"accepted"}'
-_ACCEPTED_HEADERS = (("Content-Type", "application/json"), ("Content-Length", str(len(_ACCEPTED))))
-_CLOSE = ("Connection", "close")
-"""The header of an answer that leaves a body unread. The client must not use the connection again."""
-
-StartResponse = Callable[..., Any]
-Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
+_CODES_OF: dict[type[Exception], str] = {
+    RefusedHead: "bad_request",
+    IncompleteRequest: "incomplete_body",
+    UnconfirmedError: "unconfirmed",
+    LogUnavailableError: "log_unavailable",
+    OverloadedError: "overloaded",
+}
 
 _log = structlog.get_logger(__name__)
 
 routes = Blueprint("webhook", __name__)
 
 
-def worth_reading(context: WebContext, head: RequestHead) -> bool:
-    """Whether the application will read the announced body. If not, it refuses the request by its headers alone."""
-    return (
-        head.path == _PATH
-        and head.length is not None
-        and head.length <= context.max_body
-        and auth.may_post(context.credentials, head.authorization)
-    )
+class _Failed(Exception):  # noqa: N818 - it carries the body of a failed event to the place that counts it
+    """Karrot failed to handle this body. The cause is the error."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
 
 
-def count_refusal(context: WebContext, head: RequestHead, code: str, detail: str) -> None:
-    """Count an event that the server refused before the application got it. Other requests are not counted."""
-    if head.path == _PATH:
-        context.intake.refuse(code, detail)
+class Webhook:
+    """The server's endpoint for events (`karrot.server.request_serving.EventEndpoint`)."""
 
+    accepted = HttpReply(202, (("Content-Type", "application/json"),), b'{"status":"accepted"}')
 
-class IntakeMiddleware:
-    """WSGI middleware that takes events without Flask's request context. That context costs more than the event itself.
-
-    A refused event goes on to Flask with the reason, and Flask answers the request.
-    """
-
-    def __init__(self, context: WebContext, application: Application) -> None:
+    def __init__(self, context: WebContext) -> None:
         self._context = context
-        self._application = application
+        self._paths = {_PATH, urlsplit(context.external_url or "").path.rstrip("/") + _PATH}
 
-    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        """Store an event, or pass the request on."""
-        if environ["REQUEST_METHOD"] in _METHODS and f"/{environ['PATH_INFO'].strip('/')}" == _PATH:
-            try:
-                _take(self._context, environ)
-            except Exception as error:  # noqa: BLE001 - Flask's handlers make an answer of any
-                environ[_FAILED] = error
-            else:
-                start_response("202 ACCEPTED", [*_ACCEPTED_HEADERS])
-                return [_ACCEPTED]
-        return self._application(environ, start_response)
+    def takes(self, head: RequestHead) -> bool:
+        """Whether the request posts an event."""
+        return head.method in _METHODS and f"/{head.path.strip('/')}" in self._paths
+
+    def admit(self, head: RequestHead) -> int:
+        """The length of the body. Raises `Problem` if the headers alone refuse the event."""
+        return _admitted_length(self._context, head.headers)
+
+    def begin(self, head: RequestHead, body: bytes) -> PendingAppend:
+        """Append an event. Raises `Problem`, `MalformedPayload` or what the event log raises."""
+        return _begin(self._context, head.headers, body)
+
+    def refusal(self, head: RequestHead | None, error: Exception, client: str) -> HttpReply:
+        """The answer to a refused request. An event is counted."""
+        problem = _problem(error)
+        if head is not None and self.takes(head):
+            _count(self._context, problem, error, client)
+        status = error.status if isinstance(error, RefusedHead) else problem.body.status
+        headers = [("Content-Type", "application/problem+json"), *problem.headers, *RESPONSE_HEADERS.items()]
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            headers.append(RETRY_AFTER)
+        return HttpReply(status, headers, msgspec.json.encode(msgspec.structs.replace(problem.body, status=status)))
 
 
 @routes.route(_PATH, methods=_METHODS, provide_automatic_options=False)
-def receive() -> NoReturn:
-    """Count the refused event, and answer with the reason."""
+def receive() -> tuple[bytes, int, dict[str, str]]:
+    """Store an event that came through another server than Karrot's own."""
     context = web_context()
-    error = request.environ[_FAILED]
-    if isinstance(error, MalformedPayload):  # the intake has counted and kept the body
-        _refuse(Problem(error.code, str(error), path=error.path))
-    if isinstance(error, Problem):
-        context.intake.refuse(error.code, error.detail)
-        _refuse(error)
-    # An unexpected error: Flask's error handler logs and answers it.
-    context.intake.refuse("internal_error", f"{type(error).__name__}: {error}", request.environ.get(_BODY, b""))
-    raise error
+    try:
+        length = _admitted_length(context, request.headers)
+        body = _read(context, request.environ["wsgi.input"], length)
+        _begin(context, request.headers, body).wait()
+    except Exception as error:  # noqa: BLE001 - each error of an event is counted, and answered by Flask's handlers
+        problem = _problem(error)
+        _count(context, problem, error, request.remote_addr or "")
+        raise problem from None
+    status, headers, answer = Webhook.accepted
+    return answer, status, dict(headers)
 
 
-def _refuse(problem: Problem) -> NoReturn:
-    _log.warning("event refused", code=problem.code, detail=problem.detail[:500], client=request.remote_addr)
-    raise problem from None
+class Headers(Protocol):
+    """The headers of a request, by names in small letters."""
+
+    def get(self, name: str, default: str, /) -> str:
+        """The value of a header."""
 
 
-# The functions below read the WSGI environment directly. With werkzeug's headers, an event would cost five times more.
-
-
-def _take(context: WebContext, environ: dict[str, Any]) -> None:
-    if not auth.may_post(context.credentials, environ.get("HTTP_AUTHORIZATION", "")):
+def _admitted_length(context: WebContext, headers: Headers) -> int:
+    if not auth.may_post(context.credentials, headers.get("authorization", "")):
         challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(context.credentials)]
-        raise Problem("unauthorized", "The credentials are missing or wrong.", headers=[*challenges, _CLOSE])
-    length = _admitted_length(context.max_body, environ)
-    body = environ[_BODY] = _read(context, environ["wsgi.input"], length)
-    if length <= LARGE_BODY:
-        _store(context, environ, body)
-        return
-    # Parsed JSON can take 25 times its size in memory, so only one large body is parsed at a time.
-    if not context.large_bodies.acquire(timeout=context.large_body_wait):
-        raise Problem("overloaded", "Karrot is still parsing other large bodies. Send the event again.")
-    try:
-        _store(context, environ, body)
-    finally:
-        context.large_bodies.release()
-
-
-def _store(context: WebContext, environ: dict[str, Any], body: bytes) -> None:
-    # If credentials are set, only a sender who knows them gets here.
-    source = Source.KAFKA if environ.get(_SOURCE) == Source.KAFKA.value else Source.WEBHOOK
-    try:
-        pending = context.intake.begin(body, source)
-        if DEFERS in environ:
-            environ[PENDING] = pending
-        else:
-            pending.wait()
-    except UnconfirmedError as error:
-        raise Problem("unconfirmed", str(error)) from error
-    except LogUnavailableError as error:
-        raise Problem("log_unavailable", str(error)) from error
-    except OverloadedError as error:
-        raise Problem("overloaded", str(error)) from error
-
-
-def _admitted_length(max_body: int, environ: Mapping[str, Any]) -> int:
-    encoding = environ.get("HTTP_CONTENT_ENCODING", "identity").strip().lower()
-    if encoding not in ("identity", ""):
-        raise Problem("unsupported_media_type", "The body has a Content-Encoding.", headers=[_CLOSE])
-    digits = environ.get("CONTENT_LENGTH", "")
+        raise Problem("unauthorized", "The credentials are missing or wrong.", headers=challenges)
+    if headers.get("content-encoding", "").lower() not in ("identity", ""):
+        raise Problem("unsupported_media_type", "The body has a Content-Encoding.")
+    digits = headers.get("content-length", "")
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST_NUMBER
-    if not is_number or "HTTP_TRANSFER_ENCODING" in environ:
-        raise Problem("length_required", "The request has no Content-Length.", headers=[_CLOSE])
+    if not is_number or headers.get("transfer-encoding", ""):
+        raise Problem("length_required", "The request has no Content-Length.")
     length = int(digits)
-    if length > max_body:
-        detail = f"The body has {length} bytes; the limit is {max_body}."
-        raise Problem("too_large", detail, headers=[_CLOSE])
+    if length > context.max_body:
+        raise Problem("too_large", f"The body has {length} bytes; the limit is {context.max_body}.")
     return length
 
 
+def _begin(context: WebContext, headers: Headers, body: bytes) -> PendingAppend:
+    # If credentials are set, only a sender who knows them gets here.
+    source = Source.KAFKA if headers.get(_SOURCE, "") == Source.KAFKA.value else Source.WEBHOOK
+    large = len(body) > LARGE_BODY
+    # Parsed JSON can take 25 times its size in memory, so only one large body is parsed at a time.
+    if large and not context.large_bodies.acquire(timeout=context.large_body_wait):
+        raise OverloadedError("Karrot is still parsing other large bodies. Send the event again.")
+    try:
+        return context.intake.begin(body, source)
+    except Exception as error:
+        if isinstance(error, (MalformedPayload, *_CODES_OF)):
+            raise
+        raise _Failed(body) from error
+    finally:
+        if large:
+            context.large_bodies.release()
+
+
+def _problem(error: Exception) -> Problem:
+    """The problem that answers an error."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, MalformedPayload):
+        return Problem(error.code, str(error), path=error.path)
+    code = next((code for kind, code in _CODES_OF.items() if isinstance(error, kind)), None)
+    return Problem("internal_error", CODES["internal_error"].remedy) if code is None else Problem(code, str(error))
+
+
+def _count(context: WebContext, problem: Problem, error: Exception, client: str) -> None:
+    """Count a refused event. Log it if the sender can do something about it, or if Karrot failed."""
+    match error:
+        case MalformedPayload():  # the intake has counted it and kept the body
+            pass
+        case _Failed():
+            context.intake.refuse(problem.code, f"{type(error.__cause__).__name__}: {error.__cause__}", error.body)
+        case _:
+            context.intake.refuse(problem.code, problem.detail)
+    if problem.code == "internal_error":
+        _log.error("request failed", code=problem.code, path=_PATH, exc_info=error)
+    elif isinstance(error, Problem | MalformedPayload):
+        _log.warning("event refused", code=problem.code, detail=problem.detail[:500], client=client)
+
+
 def _read(context: WebContext, stream: IO[bytes], length: int) -> bytes:
-    """Exactly ``length`` bytes of body. An incomplete body raises a problem and is never stored."""
+    """Exactly ``length`` bytes of body. Raises `IncompleteRequest`."""
     deadline = context.clock.boot_ms() + context.body_timeout * 1000
     pieces: list[bytes] = []
     missing = length
     while missing:
         if context.clock.boot_ms() > deadline:
-            raise _incomplete(f"only {length - missing} of {length} bytes arrived within {context.body_timeout:g} s")
+            raise IncompleteRequest(
+                f"only {length - missing} of {length} bytes arrived within {context.body_timeout:g} s"
+            )
         try:  # the server's own stream: at the end it returns b"", while werkzeug's wrapper raises
             chunk = stream.read(min(_CHUNK, missing))
         except OSError as error:  # reset, or the socket's own timeout
-            raise _incomplete(f"the connection failed: {type(error).__name__}") from error
+            raise IncompleteRequest(f"the connection failed: {type(error).__name__}") from error
         if not chunk:
-            raise _incomplete(f"the connection ended after {length - missing} of {length} bytes")
+            raise IncompleteRequest(f"the connection ended after {length - missing} of {length} bytes")
         pieces.append(chunk)
         missing -= len(chunk)
     return b"".join(pieces)
-
-
-def _incomplete(why: str) -> Problem:
-    return Problem("incomplete_body", f"The body is incomplete: {why}.", headers=[_CLOSE])

@@ -1,6 +1,4 @@
-import os
 import resource
-from typing import Any
 
 import pytest
 
@@ -30,22 +28,3 @@ def test_a_worker_has_at_most_as_many_connections_as_its_limit_of_open_files(
     monkeypatch.setattr(resource, "setrlimit", lambda _what, given: now.__setitem__(0, given))
     assert gunicorn._connections() == connections
     assert now[0] == after
-
-
-class Nothing:
-    """A plan with only defaults."""
-
-    def options(self) -> dict[str, Any]:
-        return {}
-
-    def reload(self) -> None:
-        pass
-
-    def build(self) -> Any:
-        raise NotImplementedError
-
-
-def test_a_script_name_in_the_environment_does_not_break_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCRIPT_NAME", "/karrot")
-    assert gunicorn.Server(Nothing()).cfg.forwarder_headers == []
-    assert "SCRIPT_NAME" not in os.environ

@@ -1,0 +1,301 @@
+"""Serves a connection: one coroutine reads a request, answers it, and reads the next.
+
+Events take the short way: the coroutine gives an event to the log's writer, and answers when the writer has committed
+it. All other requests are for the WSGI application, which runs in threads. No thread waits for a client's request.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from email.utils import formatdate
+from functools import lru_cache, partial
+from http import HTTPStatus
+from typing import Any, NamedTuple, Protocol
+
+from karrot.eventlog.base import TURN_SHARE, OverloadedError, PendingAppend, UnconfirmedError
+from karrot.server.connection import END_OF_HEAD, LARGE, Connection
+from karrot.server.request_head import RefusedHead, RequestHead
+from karrot.server.wsgi_call import Application, WsgiCall
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_QUICK_PATHS = ("/healthz", "/readyz", "/heartbeat")
+_SERVE_SHARE = TURN_SHARE - 0.05
+"""An event waits at most this share of the patience to be served. A commit must take it within `TURN_SHARE`."""
+
+_A_TURN = 128
+_FIRST_GUESS = (0.01, 40.0)
+"""At the start, a worker assumes that it served 40 requests in 0.01 s. A time that is too short does less harm than one
+that is too long, because the worker can still refuse a request later."""
+
+_REMEMBERED = 1000
+_MOST_WAITING = 3072
+"""Fewer than the connections that a worker may have, so that it never has to leave some where their wait is unknown."""
+
+_ADMIT_SHARE = 0.6
+"""A new connection is admitted if its event will probably wait at most this share of the patience."""
+
+_log = logging.getLogger(__name__)
+
+
+class HttpReply(NamedTuple):
+    """A complete answer. Its length, its date and its connection header are added when it is sent."""
+
+    status: int
+    headers: Iterable[tuple[str, str]]
+    body: bytes
+
+
+class EventEndpoint(Protocol):
+    """What the application does with events. The event loop calls it. A thread calls ``begin`` with a large body."""
+
+    accepted: HttpReply
+    """The answer to a stored event."""
+
+    def takes(self, head: RequestHead) -> bool:
+        """Whether the request posts an event."""
+
+    def admit(self, head: RequestHead) -> int:
+        """The length of the body, if its head is right. Raises anything otherwise."""
+
+    def begin(self, head: RequestHead, body: bytes) -> PendingAppend:
+        """Append an event without waiting for the disk. Raises anything if the event is refused."""
+
+    def refusal(self, head: RequestHead | None, error: Exception, client: str) -> HttpReply:
+        """Count a refused request, if it posts an event, and answer it. Without ``head``, its head was refused."""
+
+
+class Patience(NamedTuple):
+    """The seconds that the server waits for a head, for a body, for a stored event or a thread, and for a next request.
+
+    ``idle_s`` is longer than Burrow's interval, because closing an idle connection can lose Burrow's next POST.
+    """
+
+    headers_s: float
+    body_s: float
+    turn_s: float = 2.0
+    idle_s: float = 75.0
+
+
+class Turns:
+    """Lets coroutines do their work in order, a few of them in each turn of the event loop.
+
+    In every turn, the event loop also accepts connections and reads requests. Without this limit, a turn would take
+    seconds under overload, and connections would wait in the kernel, where nobody knows for how long.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._free = _A_TURN
+
+    async def take(self) -> None:
+        """Wait for a turn of the event loop that has room."""
+        if self._free == _A_TURN:
+            self._loop.call_soon(self._begin)
+        if self._free and not self._waiting:
+            self._free -= 1
+            return
+        self._waiting.append(turn := self._loop.create_future())
+        await turn
+
+    def _begin(self) -> None:
+        """Begin a turn of the event loop."""
+        self._free = _A_TURN
+        if self._waiting:
+            self._loop.call_soon(self._begin)
+        while self._waiting and self._free:
+            self._free -= 1
+            if not (turn := self._waiting.popleft()).done():
+                turn.set_result(None)
+
+
+class RequestServing:
+    """Serves the connections of one worker. Two pools of threads run the application: health checks have their own.
+
+    While ``stopping``, each connection is closed after its answer.
+    """
+
+    def __init__(self, application: Application, events: EventEndpoint, patience: Patience, *, threads: int) -> None:
+        self._application = application
+        self._events = events
+        self._patience = patience
+        self._loop = asyncio.get_running_loop()
+        self._quick = ThreadPoolExecutor(threads, "quick")
+        self._readers = ThreadPoolExecutor(max(2, threads // 4), "reader")
+        self._stored: deque[asyncio.Future[None]] = deque()
+        self._woken = False
+        self._turns = Turns()
+        self._waiting = 0
+        self._last_served = 0.0
+        self._served_s, self._served = _FIRST_GUESS
+        self.stopping = False
+
+    def admit(self, received: bytes, client: str) -> bytes | None:
+        """Admit a new connection, or return the refusal of its event because its turn would come too late.
+
+        ``received`` is what has arrived on the connection. If it has sent a request, the connection waits until `serve`
+        has served it. A refusal here costs a small part of an event. So under three times the load that a worker can
+        serve, there is time for events.
+        """
+        if END_OF_HEAD not in received:
+            return None
+        wait_s = self._waiting * self._served_s / self._served
+        if self._waiting >= _MOST_WAITING or wait_s > self._patience.turn_s * _ADMIT_SHARE:
+            end = received.find(END_OF_HEAD) + len(END_OF_HEAD)
+            with contextlib.suppress(RefusedHead):
+                head = RequestHead(received[:end])
+                if self._events.takes(head) and len(received) - end == head.length:
+                    return reply_bytes(self._events.refusal(head, _late(), client), keeps_alive=False)
+        if not self._waiting:
+            self._last_served = self._loop.time()
+        self._waiting += 1
+        return None
+
+    async def serve(self, conn: Connection) -> None:
+        """Answer the requests of a connection until it ends."""
+        try:
+            idle_s = self._patience.headers_s
+            while await self._serve_next(conn, idle_s):
+                conn.forget_large()
+                idle_s = self._patience.idle_s
+        except (OSError, asyncio.CancelledError) as error:
+            _log.debug("connection lost: %s", type(error).__name__)
+        finally:
+            self._end_wait(conn)
+            await conn.part()
+
+    def close(self) -> None:
+        """End the threads when they have finished what they do."""
+        self._quick.shutdown(wait=False, cancel_futures=True)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    async def _serve_next(self, conn: Connection, idle_s: float) -> bool:
+        """Serve one request. Return whether the connection can be used again."""
+        head = None
+        try:
+            head = await conn.read_head(idle_s=idle_s, head_s=self._patience.headers_s)
+            if head is None:
+                return False
+            if not self._events.takes(head):
+                return await self._call_application(conn, head)
+            await self._take_event(conn, head)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the outermost place of a request: the endpoint logs what it must
+            conn.send(reply_bytes(self._events.refusal(head, error, conn.client[0]), keeps_alive=False))
+            return False
+        keeps_alive = head.keeps_alive and not self.stopping
+        await conn.send_and_wait(reply_bytes(self._events.accepted, keeps_alive=keeps_alive))
+        return keeps_alive
+
+    async def _take_event(self, conn: Connection, head: RequestHead) -> None:
+        """Read an event, append it, and wait until it is stored."""
+        length = self._events.admit(head)
+        if head.waits_for_continue and not conn.has_bytes(1):
+            conn.send(_CONTINUE)
+        if not conn.has_bytes(length):
+            self._end_wait(conn)  # it is the client that lets us wait
+        body = await conn.read_body(length, self._patience.body_s)
+        arrived = conn.received_at
+        await self._turns.take()
+        if self._loop.time() - arrived > self._patience.turn_s * _SERVE_SHARE:
+            raise _late()
+        self._end_wait(conn)
+        if length > LARGE:
+            pending = await self._loop.run_in_executor(self._quick, self._events.begin, head, body)
+        else:
+            pending = self._events.begin(head, body)
+        stored = self._loop.create_future()
+        pending.when_done(partial(self._on_stored, stored))
+        timer = self._loop.call_at(
+            arrived + self._patience.turn_s * TURN_SHARE, self._withdraw, pending, stored, arrived
+        )
+        try:
+            await stored
+        finally:
+            timer.cancel()
+        pending.wait()
+
+    def _end_wait(self, conn: Connection) -> None:
+        """Count a served request. While requests wait, the time since the one before is what a request takes."""
+        if not conn.waits:
+            return
+        conn.waits = False
+        self._waiting -= 1
+        now = self._loop.time()
+        fade = 0.5 if self._served > _REMEMBERED else 1.0
+        self._served_s = (self._served_s + now - self._last_served) * fade
+        self._served = (self._served + 1) * fade
+        self._last_served = now
+
+    def _withdraw(self, pending: PendingAppend, stored: "asyncio.Future[None]", arrived: float) -> None:
+        """Give up an event that no commit has taken in time. One that a commit has taken may still be stored."""
+        if pending.withdraw():
+            _fail(stored, _late())
+        else:
+            self._loop.call_at(
+                arrived + self._patience.turn_s, _fail, stored, UnconfirmedError("The disk did not answer in time")
+            )
+
+    def _on_stored(self, stored: "asyncio.Future[None]") -> None:
+        """Queue a finished append, from any thread. Waking the loop costs a system call, so one wakes it for all."""
+        self._stored.append(stored)
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        # Clear the flag before emptying the queue. So an append that finishes later wakes the loop again.
+        self._woken = False
+        while self._stored:
+            stored = self._stored.popleft()
+            if not stored.done():
+                stored.set_result(None)
+
+    async def _call_application(self, conn: Connection, head: RequestHead) -> bool:
+        """Let a thread answer with the WSGI application. Raises `OverloadedError` if no thread is free in time."""
+
+        def send(data: bytes) -> None:
+            # The sending has its own time limit. This one is for a loop that has ended meanwhile.
+            asyncio.run_coroutine_threadsafe(conn.send_and_wait(data), self._loop).result(2 * self._patience.body_s)
+
+        self._end_wait(conn)
+        call = WsgiCall(head, conn, send, keep=not self.stopping)
+        pool = self._quick if head.path in _QUICK_PATHS else self._readers
+        running: Future[None] = pool.submit(call.run, self._application)
+        timer = self._loop.call_later(self._patience.turn_s, running.cancel)
+        try:
+            await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            if not running.cancelled():
+                raise
+            raise OverloadedError("The request waited too long for a thread") from None
+        finally:
+            timer.cancel()
+        return call.keeps_alive
+
+
+def reply_bytes(reply: HttpReply, *, keeps_alive: bool) -> bytes:
+    """A reply as it is sent."""
+    head = [f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}", _date(int(time.time()))]
+    head += [f"{name}: {value}" for name, value in reply.headers]
+    head += [f"Content-Length: {len(reply.body)}", *(() if keeps_alive else ("Connection: close",))]
+    return "\r\n".join([*head, "", ""]).encode("latin-1") + reply.body
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return f"Date: {formatdate(second, usegmt=True)}"
+
+
+def _late() -> OverloadedError:
+    return OverloadedError("The request waited too long for its turn")
+
+
+def _fail(future: "asyncio.Future[Any]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,118 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.server.request_head import RefusedHead, RequestHead
+
+POST = b"POST /burrow?x=1 HTTP/1.1\r\nHost: karrot\r\nAuthorization: Basic abc\r\nContent-Length: 5\r\n\r\n"
+
+
+def head_with(*lines: bytes) -> RequestHead:
+    return RequestHead(b"\r\n".join([b"POST /burrow HTTP/1.1", b"Host: karrot", *lines, b"", b""]))
+
+
+def test_a_head_gives_the_parts_of_the_request() -> None:
+    head = RequestHead(POST)
+    assert (head.method, head.path, head.query, head.version) == ("POST", "/burrow", "x=1", "1.1")
+    assert head.headers == {"host": "karrot", "authorization": "Basic abc", "content-length": "5"}
+    assert (head.length, head.announces_a_body, head.keeps_alive, head.waits_for_continue) == (5, True, True, False)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/burrow", "/%62urrow", "http://karrot:5000/burrow", "https://k/burrow?x=1", "/burrow#part"],
+)
+def test_a_path_is_read_in_every_notation(target: str) -> None:
+    assert RequestHead(f"POST {target} HTTP/1.1\r\nHost: k\r\n\r\n".encode()).path == "/burrow"
+
+
+def test_the_bytes_of_a_path_become_the_characters_that_wsgi_wants() -> None:
+    assert RequestHead(b"GET /g/%C3%A4 HTTP/1.1\r\nHost: k\r\n\r\n").path == "/g/ä".encode().decode("latin-1")
+
+
+def test_headers_of_the_same_name_are_one_value() -> None:
+    head = head_with(b"X-A: 1", b"x-a:2 ", b"Empty:")
+    assert head.headers == {"host": "karrot", "x-a": "1,2", "empty": ""}
+
+
+@pytest.mark.parametrize(
+    ("start", "lines", "keeps_alive"),
+    [
+        (b"GET / HTTP/1.1", (), True),
+        (b"GET / HTTP/1.1", (b"Connection: keep-alive",), True),
+        (b"GET / HTTP/1.1", (b"Connection: close",), False),
+        (b"GET / HTTP/1.1", (b"Connection: TE, Close",), False),
+        (b"GET / HTTP/1.0", (), False),
+    ],
+    ids=["1.1", "1.1 keep-alive", "1.1 close", "1.1 close in a list", "1.0"],
+)
+def test_a_connection_is_kept_as_the_client_asks(start: bytes, lines: tuple[bytes, ...], *, keeps_alive: bool) -> None:
+    assert RequestHead(b"\r\n".join([start, b"Host: k", *lines, b"", b""])).keeps_alive is keeps_alive
+
+
+def test_a_client_can_wait_for_the_answer_100() -> None:
+    assert head_with(b"Expect: 100-Continue", b"Content-Length: 5").waits_for_continue
+    assert not head_with(b"Content-Length: 5").waits_for_continue
+
+
+def test_a_wish_for_another_protocol_is_ignored() -> None:
+    head = head_with(b"Connection: Upgrade", b"Upgrade: h2c")
+    assert (head.method, head.path) == ("POST", "/burrow")
+
+
+def test_chunks_announce_a_body_without_a_length() -> None:
+    head = head_with(b"Transfer-Encoding: chunked")
+    assert (head.length, head.announces_a_body) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [
+        (b"GARBAGE\r\n\r\n", 400),
+        (b"\r\n\r\n", 400),
+        (b"PRI * HTTP/2.0\r\n\r\n", 400),
+        (b"GET / HTTP/3.7\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nX: a\r\n b\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nX: a\x00b\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (b"GET /" + b"x" * 4_094 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 101 + b"\r\n", 431),
+    ],
+    ids=[
+        "no request",
+        "nothing",
+        "HTTP/2",
+        "HTTP/3.7",
+        "space after a name",
+        "folded value",
+        "zero byte",
+        "two hosts",
+        "length and chunks",
+        "long line",
+        "many headers",
+    ],
+)
+def test_a_head_that_is_not_http_is_refused(raw: bytes, status: int) -> None:
+    with pytest.raises(RefusedHead) as refused:
+        RequestHead(raw)
+    assert refused.value.status == status
+
+
+@pytest.mark.parametrize("length", [b"-1", b"+5", b"5, 5", b"0x10", b"9" * 40, "٣".encode()], ids=repr)
+def test_a_length_that_is_no_number_is_refused(length: bytes) -> None:
+    with pytest.raises(RefusedHead):
+        head_with(b"Content-Length: " + length)
+
+
+@given(st.binary())
+def test_any_bytes_are_a_head_or_are_refused(data: bytes) -> None:
+    for raw in (data + b"\r\n\r\n", b"GET / HTTP/1.1\r\n" + data + b"\r\n\r\n", b"GET /" + data + b" HTTP/1.1\r\n\r\n"):
+        try:
+            head = RequestHead(raw)
+        except RefusedHead:
+            continue
+        assert head.path.startswith("/")
+        assert head.version in ("1.0", "1.1")
+        assert head.length is None or head.length >= 0

@@ -1,0 +1,320 @@
+"""The server's own rules, over one connection; `test_gunicorn_worker.py` tests the whole service."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+from wsgiref.validate import validator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.server.connection import Connection, LargeBodies
+from karrot.server.request_serving import Patience, RequestServing, Turns
+from karrot.web import create_app
+from karrot.web.webhook import Webhook
+from support.burrow.recorded_bodies import recorded_body
+from support.manual_clock import ManualClock
+from support.web.website import Website, make_website
+
+WARN = recorded_body("karrot_v1.9.5_warn.json")
+POST = b"POST /burrow HTTP/1.1\r\nHost: k\r\nContent-Length: %d\r\n\r\n" % len(WARN) + WARN
+PATIENCE = Patience(headers_s=5, body_s=5)
+
+
+def connected_pair() -> tuple[socket.socket, socket.socket]:
+    """A connection's two ends: the server's and the client's."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs = socket.create_connection(listener.getsockname())
+        return listener.accept()[0], theirs
+
+
+Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Any]]
+
+
+def talk(
+    *clients: Client, website: Website | None = None, application: Any = None, threads: int = 2, **patience: float
+) -> list[Any]:
+    """Serve each client on its own connection with Karrot's application, or another; return what they return."""
+
+    async def serve_all() -> list[Any]:
+        site = website or make_website()
+        app = application or create_app(site.context)
+        serving = RequestServing(app, Webhook(site.context), PATIENCE._replace(**patience), threads=threads)
+
+        async def serve(client: Client) -> Any:
+            ours, theirs = connected_pair()
+            conn = Connection(LargeBodies(), send_s=1)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: conn, ours)
+            served = asyncio.create_task(serving.serve(conn))
+            reader, writer = await asyncio.open_connection(sock=theirs)
+            try:
+                return await client(reader, writer)
+            finally:
+                writer.close()
+                await writer.wait_closed()
+                await served
+
+        try:
+            async with asyncio.timeout(20):
+                return list(await asyncio.gather(*map(serve, clients)))
+        finally:
+            serving.close()
+
+    return asyncio.run(serve_all())
+
+
+def said_to(*pieces: bytes, **how: Any) -> bytes:
+    """Send the pieces, each on its own, then nothing more; return everything that the server sends."""
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(0)
+        writer.write_eof()
+        return await reader.read()
+
+    (said,) = talk(client, **how)
+    return bytes(said)
+
+
+@settings(deadline=None, max_examples=25)
+@given(cuts=st.lists(st.integers(0, 2 * len(POST)), max_size=8))
+def test_the_answers_do_not_depend_on_how_the_bytes_are_split(cuts: list[int]) -> None:
+    edges = [0, *sorted(cuts), 2 * len(POST)]
+    pieces = [(POST + POST)[start:end] for start, end in pairwise(edges)]
+    website = make_website()
+    assert said_to(*pieces, website=website).count(b"HTTP/1.1 202 Accepted\r\n") == 2
+    assert website.log.size().events == 2
+
+
+def test_a_request_that_is_not_http_gets_a_problem_with_a_code() -> None:
+    said = said_to(b"GARBAGE\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"\r\nConnection: close\r\n" in said
+    assert b'"code":"bad_request"' in said
+
+
+def test_a_request_that_never_ends_is_refused_and_counted() -> None:
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(POST[:-1])
+        return await reader.read()
+
+    website = make_website()
+    (said,) = talk(client, website=website, body_s=0.05)
+    assert said.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert b'"code":"incomplete_body"' in said
+    assert {dict(each.labels).get("code") for each in website.log.counters()} == {"incomplete_body"}
+
+
+class SlowDisk(MemoryEventLog):
+    """A log whose appends are never done. ``taken`` says whether a commit has taken them."""
+
+    taken = False
+
+    def begin(self, *_args: Any, **_kwargs: Any) -> Any:
+        log = self
+
+        class Never:
+            def wait(self) -> Any:
+                raise AssertionError("nobody waits for the disk here")
+
+            def when_done(self, call: Callable[[], object]) -> None:
+                pass
+
+            def withdraw(self) -> bool:
+                return not log.taken
+
+        return Never()
+
+
+@pytest.mark.parametrize(("taken", "code"), [(False, b"overloaded"), (True, b"unconfirmed")])
+def test_an_event_that_is_not_stored_in_time_gets_503(code: bytes, *, taken: bool) -> None:
+    log = SlowDisk(ManualClock())
+    log.taken = taken
+    said = said_to(POST, website=make_website(log=log), turn_s=0.05)
+    assert said.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert b'"code":"%b"' % code in said
+    assert b"\r\nRetry-After: 1\r\n" in said
+
+
+def test_an_unexpected_error_of_an_event_is_answered_without_its_text() -> None:
+    class Faulty(MemoryEventLog):
+        def begin(self, *_args: Any, **_kwargs: Any) -> Any:
+            raise ZeroDivisionError("an unexpected error")
+
+    website = make_website(log=Faulty(ManualClock()))
+    said = said_to(POST, website=website)
+    assert said.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+    assert b"unexpected error" not in said
+    (kept,) = website.log.rejects()
+    assert (kept.code, kept.body) == ("internal_error", WARN)
+
+
+@pytest.mark.parametrize("external_url", [None, "https://example.org/monitor"], ids=["at the root", "behind a prefix"])
+def test_events_are_taken_with_and_without_the_prefix_of_the_proxy(external_url: str | None) -> None:
+    paths = ["/burrow", "/burrow/", "//burrow"] + (["/monitor/burrow"] if external_url else [])
+    for path in paths:
+        website = make_website(external_url=external_url)
+        said = said_to(POST.replace(b"/burrow", path.encode(), 1), website=website)
+        assert said.startswith(b"HTTP/1.1 202 Accepted\r\n"), path
+
+
+def get(path: str, *headers: str, method: str = "GET") -> bytes:
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: k", *headers, "", ""]).encode()
+
+
+def app_that_answers(
+    status: str, headers: Sequence[tuple[str, str]], pieces: Iterable[bytes]
+) -> Callable[..., Iterable[bytes]]:
+    def application(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        start_response(status, list(headers))
+        return pieces
+
+    return application
+
+
+def test_an_application_gets_what_the_standard_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCRIPT_NAME", "/not-of-this-request")
+    seen: dict[str, Any] = {}
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        seen.update(environ)
+        start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "2")])
+        return [b"ok"]
+
+    said = said_to(get("/a%20b?c=d", "X-A: 1", "X_B: 2"), application=validator(application))
+    assert said.endswith(b"\r\n\r\nok")
+    assert (seen["PATH_INFO"], seen["QUERY_STRING"], seen["HTTP_HOST"], seen["HTTP_X_A"]) == ("/a b", "c=d", "k", "1")
+    assert not {name for name in seen if name.endswith("X_B")}
+    assert (seen["wsgi.url_scheme"], seen["SCRIPT_NAME"]) == ("http", "")
+
+
+def test_an_answer_without_a_length_ends_with_the_connection() -> None:
+    pieces = (b"x" * 1_000 for _ in range(500))
+    application = app_that_answers("200 OK", [("Content-Type", "text/plain")], pieces)
+    head, _, body = said_to(get("/"), get("/"), application=application).partition(b"\r\n\r\n")
+    assert b"Connection: close" in head
+    assert body == b"x" * 500_000
+
+
+def test_a_client_that_reads_slowly_gets_the_whole_answer() -> None:
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        writer.write(get("/"))
+        size = 0
+        while data := await reader.read(1 << 18):
+            size += len(data)
+            await asyncio.sleep(0.01)
+        return size
+
+    pieces = (b"x" * 100_000 for _ in range(50))
+    (size,) = talk(client, application=app_that_answers("200 OK", [], pieces))
+    assert size > 5_000_000
+
+
+def test_a_client_that_does_not_read_ends_the_answer() -> None:
+    ended = threading.Event()
+
+    def pieces() -> Iterable[bytes]:
+        try:
+            while True:
+                yield b"x" * 100_000
+        finally:
+            ended.set()
+
+    async def client(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(get("/"))
+        assert await asyncio.to_thread(ended.wait, 20)
+
+    talk(client, application=app_that_answers("200 OK", [], pieces()))
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "length"), [("HEAD", "200 OK", "7"), ("GET", "304 Not Modified", None)], ids=["HEAD", "304"]
+)
+def test_a_connection_is_kept_after_an_answer_without_a_body(method: str, status: str, length: str | None) -> None:
+    headers = [("Content-Length", length)] if length else []
+    request = get("/", method=method)
+    said = said_to(request, request, application=app_that_answers(status, headers, []))
+    assert said.count(f"HTTP/1.1 {status}\r\n".encode()) == 2
+    assert said.count(b"Content-Length: ") == (2 if length else 0)
+
+
+def test_a_body_that_no_route_reads_closes_the_connection() -> None:
+    said = said_to(get("/healthz", "Content-Length: 3") + b"abc" + get("/healthz"))
+    assert said.count(b"HTTP/1.1 200 OK\r\n") == 1
+    assert b"\r\nConnection: close\r\n" in said
+
+
+def test_an_application_that_fails_gives_500_and_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    def application(_environ: dict[str, Any], _start_response: Callable[..., Any]) -> Iterable[bytes]:
+        raise ZeroDivisionError
+
+    assert said_to(get("/x"), application=application).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+    assert "the application failed: GET /x" in caplog.text
+
+
+def test_a_request_without_a_free_thread_gets_503() -> None:
+    refused = threading.Event()
+
+    def application(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        refused.wait(20)
+        start_response("200 OK", [("Content-Length", "0")])
+        return []
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(get("/slow", "Connection: close"))
+        said = await reader.read()
+        refused.set()
+        return said
+
+    said = talk(client, client, client, application=application, threads=1, turn_s=0.2)  # there are two threads
+    assert sorted(each.partition(b"\r\n")[0] for each in said) == [
+        *[b"HTTP/1.1 200 OK"] * 2,
+        b"HTTP/1.1 503 Service Unavailable",
+    ]
+    assert b'"code":"overloaded"' in b"".join(said)
+
+
+def test_a_new_connection_is_refused_if_too_many_requests_wait() -> None:
+    async def admit() -> tuple[list[bytes | None], Website]:
+        site = make_website()
+        serving = RequestServing(create_app(site.context), Webhook(site.context), PATIENCE, threads=1)
+        while serving.admit(POST, "192.0.2.1") is None:
+            pass
+        answers = [
+            serving.admit(received, "192.0.2.1")
+            for received in (b"", POST[:9], POST[:-1], get("/healthz"), b"?\r\n\r\n")
+        ]
+        serving.close()
+        return answers, site
+
+    answers, site = asyncio.run(admit())
+    assert answers == [None] * 5  # only a whole event can be refused without reading more
+    (counter,) = site.log.counters()
+    assert (dict(counter.labels), counter.value) == ({"code": "overloaded"}, 1)
+
+
+def test_coroutines_get_their_turns_in_order_and_leave_time_for_others() -> None:
+    served: list[int] = []
+    turns_of_the_loop: list[int] = []
+
+    async def work(turns: Turns, number: int) -> None:
+        await turns.take()
+        served.append(number)
+
+    async def work_all() -> None:
+        turns = Turns()
+        tasks = [asyncio.create_task(work(turns, number)) for number in range(1_000)]
+        while len(served) < len(tasks):
+            await asyncio.sleep(0)
+            turns_of_the_loop.append(len(served))
+        await asyncio.gather(*tasks)
+
+    asyncio.run(work_all())
+    assert served == list(range(1_000))
+    assert max(after - before for before, after in pairwise([0, *turns_of_the_loop])) <= 128
