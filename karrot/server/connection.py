@@ -124,16 +124,13 @@ class Connection(asyncio.Protocol):
             if self._ended:
                 return None
             await self._next_bytes(deadline)
-        end += len(END_OF_HEAD)
-        raw = bytes(self._buffer[:end])
-        del self._buffer[:end]
-        head = RequestHead(raw.lstrip(b"\r\n"))
+        head = RequestHead(self._take(end + len(END_OF_HEAD)).lstrip(b"\r\n"))
         self._unread = head.announces_a_body
         return head
 
     async def read_body(self, length: int, seconds: float) -> bytes:
         """A body of ``length`` bytes. Raises `IncompleteRequest`, `OverloadedError` or `ConnectionError`."""
-        self._room = length + HEAD_LIMIT
+        self._make_room(length + HEAD_LIMIT)
         deadline = self._loop.time() + seconds
         while len(self._buffer) < length:
             self._count_large(len(self._buffer))
@@ -141,11 +138,8 @@ class Connection(asyncio.Protocol):
                 raise ConnectionResetError("the client left during the body")
             await self._next_bytes(deadline)
         self._count_large(length)
-        self._room = HEAD_LIMIT
-        body = bytes(self._buffer[:length])
-        del self._buffer[:length]
         self._unread = False
-        return body
+        return self._take(length)
 
     def has_bytes(self, count: int) -> bool:
         """Whether so many bytes have arrived that nobody has read."""
@@ -212,13 +206,24 @@ class Connection(asyncio.Protocol):
         return bool(self._buffer)
 
     async def _next_bytes(self, deadline: float) -> None:
-        if self._paused:
-            self._paused = False
-            self._transport.resume_reading()
         try:
             await self._wait(deadline)
         except TimeoutError:
             raise IncompleteRequest("The request did not arrive completely in time.") from None
+
+    def _take(self, count: int) -> bytes:
+        """Take bytes that have arrived."""
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        self._make_room(HEAD_LIMIT)
+        return taken
+
+    def _make_room(self, room: int) -> None:
+        """Let so many bytes wait before reading stops."""
+        self._room = room
+        if self._paused and len(self._buffer) <= room:
+            self._paused = False
+            self._transport.resume_reading()
 
     async def _wait(self, deadline: float) -> None:
         """Wait until something happens on the connection. Raises `TimeoutError` at the deadline."""

@@ -92,6 +92,21 @@ def test_the_answers_do_not_depend_on_how_the_bytes_are_split(cuts: list[int]) -
     assert website.log.size().events == 2
 
 
+def test_a_connection_can_be_used_again_after_a_large_event() -> None:
+    large = WARN.replace(b'"value1"', b'"%b"' % (b"x" * 200_000))
+    request = POST.partition(b"\r\n\r\n")[0].replace(b"%d" % len(WARN), b"%d" % len(large)) + b"\r\n\r\n" + large
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> list[bytes]:
+        answers = []
+        for _ in range(3):
+            writer.write(request)
+            answers.append(await reader.readuntil(b'"accepted"}'))
+        return answers
+
+    (answers,) = talk(client)
+    assert all(each.startswith(b"HTTP/1.1 202 Accepted\r\n") for each in answers)
+
+
 def test_a_request_that_is_not_http_gets_a_problem_with_a_code() -> None:
     said = said_to(b"GARBAGE\r\n\r\n")
     assert said.startswith(b"HTTP/1.1 400 Bad Request\r\n")
