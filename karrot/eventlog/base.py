@@ -163,6 +163,10 @@ class Changed(NamedTuple):
     state: GroupState | None
 
 
+Pace = Callable[[Iterator[Sequence[Changed]]], Iterator[Sequence[Changed]]]
+"""Passes on portions of changed groups, with pauses between them."""
+
+
 class Counter(NamedTuple):
     """The value of a counter, summed over all workers since the log was created."""
 
@@ -268,6 +272,13 @@ class Groups(Log, Protocol):
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
         """A page of the groups whose last event is after ``after``, by their last event. Includes expired groups."""
+
+    def live(self, pace: Pace | None = None) -> Sequence[GroupState]:
+        """Every live group now, ordered by key. The log keeps them in memory and reads only the changed ones again.
+
+        It includes every event that was stored before the call. With ``pace``, changed groups are read in small
+        portions.
+        """
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One group. ``None`` if the group has expired or is deleted."""

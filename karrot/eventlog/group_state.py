@@ -1,16 +1,28 @@
-"""Computes a group's state after one more event: the summary of the newest event, and the incident. No I/O.
+"""Computes a group's state after one more event: the summary of the newest event, and the incident. Keeps live groups.
 
 Burrow gives an incident one id, from the first verdict worse than OK to the first OK. Burrow never repeats a lost
 close, forgets ids in a failover, and reports some incidents only by their close. So the log has its own rule. The first
 event with a new id opens an incident. A close, another id, an observation or a deletion ends the incident.
 """
 
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from karrot.event import GroupKey, Kind, LagAge, LagEvent, Source, Status
-from karrot.eventlog.base import Changed, EventSummary, GroupState, IncidentState
+from karrot.eventlog.base import (
+    READ_LIMIT,
+    Changed,
+    EventSummary,
+    Groups,
+    GroupState,
+    IncidentState,
+    Pace,
+    groups,
+)
 from karrot.signals import signals_of
 
 BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
@@ -18,6 +30,9 @@ BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 
 _FUTURE_MS = 86_400_000
 """A commit with a time further in the future was misread (Burrow v1.9.5 reads some commits of Kafka 4.1 near 8e18)."""
+
+_CALM_PORTION = 5
+"""The changed groups per read for a caller with a pace: reading them takes about a tenth of a millisecond."""
 
 REMEMBERED = 8
 """The number of a group's incident ids that are kept. So a late event neither reopens an incident nor counts it."""
@@ -171,3 +186,69 @@ def _opened(incident: IncidentState, event: LagEvent, new_id: str) -> IncidentSt
         total=incident.total + 1,
         remembered=(*incident.remembered, new_id)[-REMEMBERED:],
     )
+
+
+class LiveGroups:
+    """The live groups of a log. One object serves all threads of a process, and each group is decoded once per change.
+
+    A group whose row was damaged after it was read stays as it was read.
+    """
+
+    def __init__(self, log: Groups, *, stale_after_ms: int) -> None:
+        self._log = log
+        self._stale_after_ms = stale_after_ms
+        self._lock = threading.Lock()
+        self._log_id: str | None = None
+        self._seen_seq = 0
+        self._oldest_ms = sys.maxsize
+        self._states: dict[GroupKey, GroupState] = {}
+        self._keys: list[GroupKey] | None = None
+
+    def read(self, pace: Pace | None) -> Sequence[GroupState]:
+        """What `Groups.live` returns."""
+        with self._lock:
+            if self._log_id != self._log.log_id:  # the first read, or a new log has replaced a damaged one
+                self._read_all()
+            portions = self._changed(_CALM_PORTION if pace else READ_LIMIT)
+            for portion in pace(portions) if pace else portions:
+                self._take((one.key, one.state) for one in portion)
+            self._drop_expired()
+            if self._keys is None:
+                self._keys = sorted(self._states)
+            return [self._states[key] for key in self._keys]
+
+    def _read_all(self) -> None:
+        # If the log cannot be read to its end, the next read begins again.
+        self._log_id, log_id = None, self._log.log_id
+        self._seen_seq = self._log.size().last_seq
+        self._states, self._keys, self._oldest_ms = {}, None, sys.maxsize
+        self._take((state.key, state) for state in groups(self._log))
+        self._log_id = log_id
+
+    def _changed(self, at_once: int) -> Iterator[Sequence[Changed]]:
+        """The groups that changed since the last read. The last portion is the first one that is not full."""
+        full = True
+        while full:
+            portion = self._log.changed(self._seen_seq, at_once)
+            full = len(portion) == at_once
+            self._seen_seq = portion[-1].seq if portion else self._seen_seq
+            if portion:
+                yield portion
+
+    def _take(self, changes: Iterable[tuple[GroupKey, GroupState | None]]) -> None:
+        for key, state in changes:
+            if (state is None) == (key in self._states):
+                self._keys = None
+            if state is None:
+                self._states.pop(key, None)
+            else:
+                self._states[key] = state
+                self._oldest_ms = min(self._oldest_ms, state.log_time_ms)
+
+    def _drop_expired(self) -> None:
+        """Remove the groups without a recent event. Check all groups only when the oldest has expired."""
+        before_ms = self._log.log_time_ms() - self._stale_after_ms
+        if self._oldest_ms < before_ms:
+            self._states = {key: state for key, state in self._states.items() if state.log_time_ms >= before_ms}
+            self._oldest_ms = min((state.log_time_ms for state in self._states.values()), default=sys.maxsize)
+            self._keys = None

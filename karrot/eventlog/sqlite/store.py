@@ -27,12 +27,13 @@ from karrot.eventlog.base import (
     LogSize,
     LogUnavailableError,
     OverloadedError,
+    Pace,
     Reject,
     ReporterState,
     StoredBody,
     StoredEvent,
 )
-from karrot.eventlog.group_state import arrival, changed, state_of
+from karrot.eventlog.group_state import LiveGroups, arrival, changed, state_of
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import rows
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
@@ -94,6 +95,7 @@ class SqlEventLog:
         self._limits = limits
         self._buffer = WriteBuffer()
         self._high_water = HighWater()
+        self._live = LiveGroups(self, stale_after_ms=limits.stale_after_ms)
         self._log_end_max_bytes = min(limits.log_end_max_bytes, limits.max_bytes // 4)
         histories = LogEndHistories(max_bytes=self._log_end_max_bytes, retention_ms=limits.retention_ms)
         self._committer = Committer(file, lock, self._buffer, histories, max_consumers=limits.max_consumers)
@@ -170,6 +172,10 @@ class SqlEventLog:
         with self._file.reading() as connection:
             found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
             return [changed(*whole) for row in found if (whole := rows.group_of(row))]
+
+    def live(self, pace: Pace | None = None) -> Sequence[GroupState]:
+        """Every live group, from memory."""
+        return self._live.read(pace)
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One live group."""

@@ -37,16 +37,26 @@ _ASKED_FIRST = (
 class ExportedGroup(NamedTuple):
     """A group and the label values under which it is exported. ``text`` has the labels as they appear in a line.
 
-    ``status`` is ``None`` if the event's text is not a status of a group.
+    ``status`` is ``None`` if the event's text is not a status of a group. ``values`` are the values of all columns of
+    `group_families`, as they appear in a line.
     """
 
     cluster: str
     consumer: str
     text: str
     status: Status | None
-    seq: int
-    summary: EventSummary
-    incident: IncidentState
+    state: GroupState
+    values: tuple[str | None, ...] = ()
+
+    @property
+    def summary(self) -> EventSummary:
+        """The newest event."""
+        return self.state.summary
+
+    @property
+    def incident(self) -> IncidentState:
+        """The incidents."""
+        return self.state.incident
 
 
 class MetricNameQuery(NamedTuple):
@@ -70,17 +80,25 @@ def row_of(state: GroupState) -> ExportedGroup:
     """The group with its label values."""
     cluster, consumer = map(label_value, state.key)
     text = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
-    status = _GROUP_STATUSES.get(state.summary.status_text)
-    return ExportedGroup(cluster, consumer, text, status, state.seq, state.summary, state.incident)
+    row = ExportedGroup(cluster, consumer, text, _GROUP_STATUSES.get(state.summary.status_text), state)
+    values = (value_of(row) for _, columns in _FAMILIES for _, value_of in columns)
+    return row._replace(values=tuple(None if value is None else f"{value}" for value in values))
 
 
 class GroupFamily:
-    """A metric family with samples for all groups."""
+    """A metric family with samples for all groups. ``values`` are the values of each column, as text, by row."""
 
-    def __init__(self, metric: Metric, columns: Sequence[GroupMetric], rows: Sequence[ExportedGroup]) -> None:
+    def __init__(
+        self,
+        metric: Metric,
+        columns: Sequence[GroupMetric],
+        rows: Sequence[ExportedGroup],
+        values: Sequence[Sequence[str | None]],
+    ) -> None:
         self.metric = metric
         self._columns = columns
         self._rows = rows
+        self._values = values
 
     def samples(self) -> Iterator[Sample]:
         """The samples, column by column."""
@@ -94,14 +112,15 @@ class GroupFamily:
     def pieces(self) -> Iterator[str]:
         """The lines, in pieces of a thousand groups each."""
         head = f"{self.metric.name}{{"
-        for status, value_of in self._columns:
+        for (status, _), values in zip(self._columns, self._values, strict=True):
             tail = "}" if status is None else f',status="{status.name}"}}'
             for start in range(0, len(self._rows), _ROWS_PER_PIECE):
+                part = slice(start, start + _ROWS_PER_PIECE)
                 yield "".join(
                     [
                         f"{head}{row.text}{tail} {value}\n"
-                        for row in self._rows[start : start + _ROWS_PER_PIECE]
-                        if (value := value_of(row)) is not None
+                        for row, value in zip(self._rows[part], values[part], strict=True)
+                        if value is not None
                     ]
                 )
 
@@ -116,8 +135,9 @@ Family = GroupFamily | ListedFamily
 
 def group_families(rows: Sequence[ExportedGroup]) -> Iterator[GroupFamily]:
     """Every family of groups, in the order of `karrot.telemetry.METRICS`."""
+    values = iter(list(zip(*(row.values for row in rows), strict=True)) or [()] * _COLUMNS)
     for metric, columns in _FAMILIES:
-        yield GroupFamily(metric, columns, rows)
+        yield GroupFamily(metric, columns, rows, [next(values) for _ in columns])
 
 
 def promql_queries(cluster: str, consumer: str) -> list[MetricNameQuery]:
@@ -182,6 +202,8 @@ _FAMILIES: tuple[tuple[Metric, tuple[GroupMetric, ...]], ...] = (
     (telemetry.CONSUMER_INCIDENTS, _one(lambda row: row.incident.total)),
 )
 
+
+_COLUMNS = sum(len(columns) for _, columns in _FAMILIES)
 
 _VALUES: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
     (telemetry.CONSUMER_MEMBERS, lambda group: group.members),
@@ -248,7 +270,7 @@ def listed_partitions(log: Events, rows: Sequence[ExportedGroup]) -> Listed:
     partitions: dict[Place, PartitionLag] = {}
     complete = set()
     for row in rows:
-        stored = log.event(row.seq)
+        stored = log.event(row.state.seq)
         if stored is None:
             continue
         event = stored.event

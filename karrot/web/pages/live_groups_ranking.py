@@ -1,15 +1,14 @@
-"""Ranks all live groups, worst first. It reads only the changed groups from the log."""
+"""Ranks all live groups, worst first. It moves only the groups that changed."""
 
-import sys
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from karrot.clock import Clock
 from karrot.event import GroupKey
-from karrot.eventlog.base import Changed, Groups, GroupState, groups
+from karrot.eventlog.base import Groups, GroupState
 from karrot.web.pages.gil_yielding import gently
 from karrot.web.pages.value_cache import ThrottledCache
 
@@ -19,9 +18,6 @@ _SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3}
 _ODD = 2  # a status that Burrow does not document deserves attention
 _MANY = 10
 """If more than one in ten groups changed, sorting all groups is cheaper than inserting each one."""
-
-_AT_ONCE = 5
-"""The changed groups per read. Reading five takes about one burst of `gently`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +108,16 @@ class Ranking:
         return rank
 
 
-class LiveGroups:
-    """The live groups of a log. They are updated when a page needs them, at most every two seconds.
+class LiveRanking:
+    """The live groups of a log, ranked. They are updated when a page needs them, at most every two seconds.
 
-    The first read takes all groups. Later reads take only the changed groups. One thread reads and the others wait for
-    the result, so many readers cost hardly more than one reader.
+    One thread reads and the others wait for the result, so many readers cost hardly more than one reader.
     """
 
-    def __init__(self, log: Groups, clock: Clock, *, stale_after_ms: int) -> None:
+    def __init__(self, log: Groups, clock: Clock) -> None:
         self._log = log
-        self._stale_after_ms = stale_after_ms
-        self._log_id: str | None = None
-        self._seen_seq = 0
         self._ranking = Ranking()
-        self._oldest_ms = sys.maxsize
+        self._ranked: dict[GroupKey, GroupState] = {}
         self._cache: ThrottledCache[None, RankedGroups] = ThrottledCache(clock, size=1)
 
     def ranked(self) -> RankedGroups:
@@ -133,28 +125,9 @@ class LiveGroups:
         return self._cache.get(None, self._read)
 
     def _read(self) -> RankedGroups:
-        if self._log_id != self._log.log_id:  # the first read, or a new log has replaced a damaged one
-            self._log_id, self._seen_seq = self._log.log_id, self._log.size().last_seq
-            self._ranking = Ranking()
-            self._take({state.key: state for state in groups(self._log)})
-        for page in gently(self._changed()):
-            self._take({one.key: one.state for one in page})
-        before_ms = self._log.log_time_ms() - self._stale_after_ms
-        if self._oldest_ms < before_ms:  # check all groups only when the oldest has expired
-            heard = {state.key: state.log_time_ms for state in self._ranking.states()}
-            self._ranking.update({key: None for key, at_ms in heard.items() if at_ms < before_ms})
-            self._oldest_ms = min((at_ms for at_ms in heard.values() if at_ms >= before_ms), default=sys.maxsize)
-        return self._ranking.ranked()
-
-    def _changed(self) -> Iterator[Sequence[Changed]]:
-        """The groups that changed since the last read, in pages. The last page is the first page that is not full."""
-        full = True
-        while full:
-            page = self._log.changed(self._seen_seq, _AT_ONCE)
-            full = len(page) == _AT_ONCE
-            self._seen_seq = page[-1].seq if page else self._seen_seq
-            yield page
-
-    def _take(self, changes: Mapping[GroupKey, GroupState | None]) -> None:
+        live = {state.key: state for state in self._log.live(gently)}
+        changes: dict[GroupKey, GroupState | None] = dict.fromkeys(self._ranked.keys() - live.keys())
+        changes |= {key: state for key, state in live.items() if self._ranked.get(key) is not state}
         self._ranking.update(changes)
-        self._oldest_ms = min([self._oldest_ms, *(state.log_time_ms for state in changes.values() if state)])
+        self._ranked = live
+        return self._ranking.ranked()

@@ -10,7 +10,7 @@ from karrot.event import GroupKey
 from karrot.web.context import WebContext
 from karrot.web.negotiation import CompressedPage
 from karrot.web.pages.lag_trend import Trails
-from karrot.web.pages.live_groups_ranking import LiveGroups
+from karrot.web.pages.live_groups_ranking import LiveRanking
 from karrot.web.pages.value_cache import ThrottledCache, TtlCache, VersionedCache
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class PageCaches:
     the list of groups, by filter, order and page number.
     """
 
-    groups: LiveGroups
+    groups: LiveRanking
     trails: Trails
     rows: VersionedCache[tuple[str, GroupKey], Markup]
     histories: TtlCache[GroupKey, "HourlyHistory | str | None"]
@@ -42,7 +42,7 @@ class PageCaches:
     def over(cls, context: WebContext) -> "PageCaches":
         """Empty caches for a web context."""
         return cls(
-            groups=LiveGroups(context.log, context.clock, stale_after_ms=context.stale_after_ms),
+            groups=LiveRanking(context.log, context.clock),
             trails=Trails(),
             rows=VersionedCache(),
             histories=TtlCache(context.clock, size=_HISTORIES, ttl_ms=lambda _took: _HISTORY_MS),

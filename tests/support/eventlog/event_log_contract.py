@@ -122,6 +122,26 @@ class EventLogContract:
         assert [state.key.consumer for state in log.latest(after=first[-1].key)] == ["ü"]
         assert group_names(log) == ["", "a", "b", "ü"]
 
+    def test_live_holds_what_latest_holds_after_every_change(self, log: EventLog, clock: ManualClock) -> None:
+        def agrees() -> bool:
+            return list(log.live()) == list(log.latest()) == list(log.live(iter))
+
+        assert agrees()
+        for consumer in ("b", "a", "ü", "b"):
+            append_event(log, consumer=consumer)
+            assert agrees()
+        unchanged, *_ = log.live()
+        append_event(log, consumer="b", total_lag=7)
+        assert log.live()[0] is unchanged  # read and decoded once
+        assert agrees()
+        clock.advance(200_000)
+        append_event(log, consumer="a", status_text="NOTFOUND", incident_id=None)
+        append_event(log, consumer="new")
+        assert agrees()
+        clock.advance(150_000)
+        assert agrees()
+        assert [state.key.consumer for state in log.live()] == ["new"]
+
     def test_changed_holds_the_groups_with_newer_events_in_their_order(self, log: EventLog) -> None:
         for consumer in ("a", "b", "c", "a"):
             append_event(log, consumer=consumer)

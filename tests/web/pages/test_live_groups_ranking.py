@@ -8,7 +8,7 @@ from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.group_state import summarize
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
-from karrot.web.pages.live_groups_ranking import LiveGroups, Ranking
+from karrot.web.pages.live_groups_ranking import LiveRanking, Ranking
 from support.burrow.lag_events import make_event, make_partition
 from support.manual_clock import ManualClock, SlowClock
 from support.web.ranked_groups import rank
@@ -52,7 +52,7 @@ def test_the_groups_are_read_again_only_after_a_time_in_proportion_to_the_readin
     clock = SlowClock()
     log = MemoryEventLog(ManualClock())
     intake = Intake(log, ManualClock())
-    live = LiveGroups(log, clock, stale_after_ms=300_000)
+    live = LiveRanking(log, clock)
     intake.accept(make_event())
     assert len(live.ranked().worst_first) == 1
     intake.accept(make_event(consumer="new"))
@@ -63,7 +63,7 @@ def test_the_groups_are_read_again_only_after_a_time_in_proportion_to_the_readin
 
 def test_groups_that_are_read_quickly_are_always_current() -> None:
     website = make_website()
-    live = LiveGroups(website.log, website.clock, stale_after_ms=300_000)
+    live = LiveRanking(website.log, website.clock)
 
     def agrees() -> bool:
         return sorted(live.ranked().worst_first, key=lambda state: state.key) == list(website.log.latest())
