@@ -59,6 +59,8 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
         self.alive = False
         self.serving.stopping = True
         self._listen()
+        for listener in self.sockets:  # now, because a successor takes the port as soon as it gets the data directory
+            listener.close()
         for conn in self.connections:
             conn.end_when_idle(_LAST_REQUEST_S)
         deadline = asyncio.get_running_loop().time() + self.cfg.graceful_timeout
@@ -129,7 +131,7 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
         finally:
             was_full = len(self.connections) >= self.cfg.worker_connections
             del self.connections[conn]
-            if was_full:
+            if was_full and self.alive:
                 self._listen()
 
 
