@@ -70,8 +70,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         """Keep the transport, the addresses, and whether the connection has TLS."""
         self._transport = transport
-        self.client = transport.get_extra_info("peername")[:2]
-        self.server = transport.get_extra_info("sockname")[:2]
+        self.client = (transport.get_extra_info("peername") or self.client)[:2]  # unknown after a reset
+        self.server = (transport.get_extra_info("sockname") or self.server)[:2]
         self.encrypted = transport.get_extra_info("ssl_object") is not None
 
     def data_received(self, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import pairwise
@@ -215,6 +216,22 @@ def test_an_answer_without_a_length_ends_with_the_connection() -> None:
     head, _, body = said_to(get("/"), get("/"), application=application).partition(b"\r\n\r\n")
     assert b"Connection: close" in head
     assert body == b"x" * 500_000
+
+
+def test_a_client_that_resets_the_connection_leaves_no_trace(caplog: pytest.LogCaptureFixture) -> None:
+    async def serve_reset() -> None:
+        site = make_website()
+        serving = RequestServing(create_app(site.context), Webhook(site.context), PATIENCE, threads=1)
+        ours, theirs = connected_pair()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        conn = Connection(LargeBodies(), POST, send_s=1)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: conn, ours)
+        await serving.serve(conn)
+        serving.close()
+
+    asyncio.run(serve_reset())
+    assert caplog.text == ""
 
 
 def test_a_client_that_reads_slowly_gets_the_whole_answer() -> None:
