@@ -39,8 +39,9 @@ class LargeBodies:
 class Connection(asyncio.Protocol):
     """One connection. One coroutine at a time reads from it or sends to it.
 
-    ``received_at`` is when the newest bytes arrived, by the clock of the event loop. ``waits`` says whether the
-    connection came with a request that nobody has served yet.
+    ``received_at`` is since when the request waits for its turn, by the clock of the event loop: since its newest
+    bytes, or since the answer before. ``waits`` says whether the connection came with a request that nobody has served
+    yet.
     """
 
     def __init__(self, large_bodies: LargeBodies, first: bytes = b"", *, send_s: float) -> None:
@@ -120,10 +121,12 @@ class Connection(asyncio.Protocol):
         while (end := self._buffer.find(END_OF_HEAD, max(0, searched - 3))) < 0:
             searched = len(self._buffer)
             if searched > HEAD_LIMIT:
-                raise RefusedHead(431, f"The request headers are longer than {HEAD_LIMIT >> 10} KiB.")
+                break
             if self._ended:
                 return None
             await self._next_bytes(deadline)
+        if max(searched, end) > HEAD_LIMIT:
+            raise RefusedHead(431, f"The request headers are longer than {HEAD_LIMIT >> 10} KiB.")
         head = RequestHead(self._take(end + len(END_OF_HEAD)).lstrip(b"\r\n"))
         self._unread = head.announces_a_body
         return head
@@ -145,9 +148,10 @@ class Connection(asyncio.Protocol):
         """Whether so many bytes have arrived that nobody has read."""
         return len(self._buffer) >= count
 
-    def forget_large(self) -> None:
-        """Stop counting the body of an answered request."""
+    def end_request(self) -> None:
+        """Stop counting the body of an answered request. A next request that has arrived already begins to wait now."""
         self._count_large(0)
+        self.received_at = self._loop.time()
 
     def send(self, data: bytes) -> None:
         """Send the bytes. Never blocks: the socket's buffer has room for an answer of a few kilobytes."""
@@ -176,7 +180,7 @@ class Connection(asyncio.Protocol):
         If the client may still be sending a request, read and discard for 2 s: a close with unread bytes would destroy
         the answer on its way.
         """
-        self.forget_large()
+        self._count_large(0)
         deadline = self._loop.time() + _LINGER_S
         self._discarded = 0
         if self._paused:

@@ -160,7 +160,7 @@ class RequestServing:
         try:
             idle_s = self._patience.headers_s
             while await self._serve_next(conn, idle_s):
-                conn.forget_large()
+                conn.end_request()
                 idle_s = self._patience.idle_s
         except (OSError, asyncio.CancelledError) as error:
             _log.debug("connection lost: %s", type(error).__name__)

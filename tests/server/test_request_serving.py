@@ -4,6 +4,7 @@ import asyncio
 import socket
 import struct
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -91,6 +92,23 @@ def test_the_answers_do_not_depend_on_how_the_bytes_are_split(cuts: list[int]) -
     website = make_website()
     assert said_to(*pieces, website=website).count(b"HTTP/1.1 202 Accepted\r\n") == 2
     assert website.log.size().events == 2
+
+
+def test_a_request_waits_for_its_turn_only_since_the_answer_before() -> None:
+    class Late(MemoryEventLog):
+        def begin(self, *arguments: Any, **options: Any) -> Any:
+            pending = super().begin(*arguments, **options)
+            pending.wait()
+            time.sleep(0.06)  # as if a slow disk delayed each commit
+            return pending
+
+    said = said_to(POST * 5, website=make_website(log=Late(ManualClock())), turn_s=0.2)
+    assert said.count(b"HTTP/1.1 202 Accepted\r\n") == 5
+
+
+def test_a_head_of_more_than_64_kib_is_refused_even_if_it_arrives_at_once() -> None:
+    said = said_to(get("/healthz", "X: " + "x" * 70_000))
+    assert said.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
 
 
 def test_a_connection_can_be_used_again_after_a_large_event() -> None:
