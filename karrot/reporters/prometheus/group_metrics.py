@@ -1,7 +1,7 @@
 """Makes the metrics of each consumer group, and of its topics and partitions.
 
 Some metrics come from the verdicts, others from the data that ``karrot watch`` reads from Kafka. The metrics by topic
-and by partition are opt-in, because each scrape must read the newest event of each group for them. A webhook lists only
+and by partition are opt-in, because each scrape must read the newest event of each group for them. A webhook has only
 the partitions worse than OK and the partition with the largest lag. Burrow's REST API and Kafka list all partitions, so
 only their events have the lag of a topic.
 
