@@ -19,7 +19,7 @@ from karrot.server.connection import LARGE, Connection, LargeBodies
 from karrot.server.request_serving import Patience, RequestServing
 
 _NOTIFY_S = 1.0
-_FEW, _MANY = 2, 1024
+_FEW, _MANY = 2, 2048
 _LAST_REQUEST_S = 2.0
 """How long a stopping worker waits for requests that are on their way on open connections."""
 
@@ -95,7 +95,7 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
         """Accept waiting connections.
 
         A worker accepts 2 connections per turn, so that the other workers get their share. While more connections are
-        waiting, it accepts four times as many in each further turn, up to 1,024, because they may have waited for long.
+        waiting, it accepts four times as many in each further turn, up to 2,048, because they may have waited for long.
         """
         room = self.cfg.worker_connections - len(self.connections)
         for _ in range(min(self.at_once, room)):

@@ -26,7 +26,7 @@ _QUICK_PATHS = ("/healthz", "/readyz", "/heartbeat")
 _SERVE_SHARE = TURN_SHARE - 0.05
 """An event waits at most this share of the patience to be served. A commit must take it within `TURN_SHARE`."""
 
-_A_TURN = 128
+_A_TURN = 64
 _FIRST_GUESS = (0.01, 40.0)
 """At the start, a worker assumes that it served 40 requests in 0.01 s. A time that is too short does less harm than one
 that is too long, because the worker can still refuse a request later."""
@@ -35,7 +35,7 @@ _REMEMBERED = 1000
 _MOST_WAITING = 3072
 """Fewer than the connections that a worker may have, so that it never has to leave some where their wait is unknown."""
 
-_ADMIT_SHARE = 0.6
+_ADMIT_SHARE = 0.4
 """A new connection is admitted if its event will probably wait at most this share of the patience."""
 
 _log = logging.getLogger(__name__)

@@ -367,4 +367,4 @@ def test_coroutines_get_their_turns_in_order_and_leave_time_for_others() -> None
 
     asyncio.run(work_all())
     assert served == list(range(1_000))
-    assert max(after - before for before, after in pairwise([0, *turns_of_the_loop])) <= 128
+    assert max(after - before for before, after in pairwise([0, *turns_of_the_loop])) <= 64
