@@ -1,6 +1,6 @@
 """Measures events stored per second; the yardstick is an empty Flask endpoint under the same gunicorn settings.
 
-PYTHONPATH=tests python benchmarks/ingest.py [--seconds 8] [--rounds 3]
+PYTHONPATH=tests python benchmarks/ingest.py [--seconds 5] [--rounds 10]
 
 It needs ``wrk`` (closed loop) and ``hey`` (many requests at once) on the PATH; Debian has both. Measurements with an
 open loop are in `open_loop.py`.
@@ -34,6 +34,7 @@ local file = io.open("{place}/body.json", "rb")
 wrk.body = file:read("*a")
 file:close()
 """
+_CLOSE = 'wrk.headers["Connection"] = "close"\n'
 # Each group reads its own topic: no request finds the log-end history of the request before it in memory.
 _POST_MANY = """
 local body, at = wrk.body, 0
@@ -62,31 +63,64 @@ class Hey(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=10)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory:
         place = Path(directory)
         (place / "body.json").write_bytes(BODY)
         print(f"body {len(BODY)} bytes, {CONNECTIONS} connections, {os.cpu_count()} cores, median of {asked.rounds}")
-        one = throughput(place, asked.seconds, asked.rounds)
-        more_workers(place, asked.seconds, asked.rounds, one)
+        throughput(place, asked.seconds, asked.rounds, kept=True)
+        throughput(place, asked.seconds, asked.rounds, kept=False)
         many_groups(place, asked.seconds, asked.rounds)
         herd(place)
 
 
-def throughput(place: Path, seconds: int, rounds: int) -> float:
-    """Compare one worker with the empty endpoint in the same gunicorn worker class; return events per second."""
-    with karrot(place, "1") as service, run_baseline(place, "empty", "-k", "gthread", "--threads", "16") as port:
-        pairs = [(wrk(place, port, seconds), wrk(place, service.port, seconds)) for _ in range(rounds)]
-    ratio = statistics.median(ours.rate / theirs.rate for theirs, ours in pairs)
-    told(
-        "one worker, durable",
-        statistics.median(ours.rate for _, ours in pairs),
-        f"events/s, p99 {max(ours.p99_ms for _, ours in pairs):.0f} ms; empty Flask endpoint "
-        f"{statistics.median(theirs.rate for theirs, _ in pairs):.0f}; ratio {ratio:.2f} (reach 0.7, aim at 0.85)",
-    )
-    return statistics.median(ours.rate for _, ours in pairs)
+def throughput(place: Path, seconds: int, rounds: int, *, kept: bool) -> None:
+    """Compare one worker, two workers, the empty endpoint and the first Karrot, in turn in each round."""
+    print(f"{CONNECTIONS} kept connections" if kept else f"a new connection per event, {CONNECTIONS} at a time")
+    script = "" if kept else _CLOSE
+    with (
+        karrot(place, "1") as one,
+        karrot(place, "2") as two,
+        run_baseline(place, "empty", "-k", "gthread", "--threads", "16") as empty,
+        run_baseline(place, "first_karrot", "-w", "4") as first,
+    ):
+        ports = {"one": one.port, "two": two.port, "empty": empty, "first": first}
+        cpu = {"one": 0.0, "two": 0.0}
+        results: dict[str, list[Closed]] = {name: [] for name in ports}
+        for _ in range(rounds):
+            for name, port in ports.items():
+                service = {"one": one, "two": two}.get(name)
+                before_s = cpu_of(service) if service else 0.0
+                results[name].append(wrk(place, port, seconds, script))
+                if service:
+                    cpu[name] += cpu_of(service) - before_s
+    for name in ("one", "two"):
+        events = seconds * sum(result.rate for result in results[name])
+        told(
+            f"  {name} worker{'s' if name == 'two' else ''}, durable",
+            statistics.median(result.rate for result in results[name]),
+            f"events/s, p99 {statistics.median(result.p99_ms for result in results[name]):.0f} ms, "
+            f"{cpu[name] / events * 1e6:.0f} µs of CPU per event",
+        )
+    for over, under, goal in (("one", "empty", 2.0), ("two", "one", 1.2), ("two", "first", 1.3)):
+        ratios = [a.rate / b.rate for a, b in zip(results[over], results[under], strict=True)]
+        rate = statistics.median(result.rate for result in results[under])
+        told(
+            f"  {over} : {under} ({rate:,.0f}/s)",
+            statistics.median(ratios),
+            f"median, {min(ratios):.2f} to {max(ratios):.2f}; "
+            f"{sum(ratio >= goal for ratio in ratios)} of {rounds} rounds reach {goal}",
+        )
+
+
+def cpu_of(service: Service) -> float:
+    """Return the seconds of CPU time that all processes of a service have taken."""
+    stats = [
+        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in [service.pid, *service.workers()]
+    ]
+    return sum(int(stat[11]) + int(stat[12]) for stat in stats) / os.sysconf("SC_CLK_TCK")
 
 
 def many_groups(place: Path, seconds: int, rounds: int) -> None:
@@ -102,20 +136,6 @@ def many_groups(place: Path, seconds: int, rounds: int) -> None:
         f"{GROUPS:,} groups and topics",
         statistics.median(many.rate for _, many in pairs),
         f"events/s; {statistics.median(many.rate / one.rate for one, many in pairs):.2f} times one group",
-    )
-
-
-def more_workers(place: Path, seconds: int, rounds: int, one: float) -> None:
-    """Compare two workers with one, and with the first Karrot."""
-    with karrot(place, "2") as service, run_baseline(place, "first_karrot", "-w", "4") as port:
-        pairs = [(wrk(place, port, seconds), wrk(place, service.port, seconds)) for _ in range(rounds)]
-    two = statistics.median(ours.rate for _, ours in pairs)
-    first = statistics.median(theirs.rate for theirs, _ in pairs)
-    told(
-        "two workers, durable",
-        two,
-        f"events/s; {two / one:.2f} times one worker (reach 1.5); "
-        f"stand-in for the first Karrot, not durable: {first:.0f}",
     )
 
 

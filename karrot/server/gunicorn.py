@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
-from karrot.server.gunicorn_worker import Worker
+from karrot.server.gunicorn_worker import ConnectionCounts, Worker
 from karrot.server.request_serving import EventEndpoint, Patience
 
 _GRACE_S = 8
@@ -76,6 +76,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     def __init__(self, plan: ServerPlan) -> None:
         self._plan = plan
         self._service: ServedService | None = None
+        self.counts = ConnectionCounts()
         super().__init__()
 
     @property
@@ -94,6 +95,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "worker_connections": _connections(),
             "control_socket_disable": True,
             "worker_tmp_dir": str(_SHARED_MEMORY) if _SHARED_MEMORY.is_dir() else None,
+            "child_exit": lambda _server, worker: self.counts.leave(worker.age),
             "worker_exit": lambda _server, worker: worker.app.close(),
             "proc_name": "karrot",
             **self._plan.options(),

@@ -7,6 +7,7 @@ heads and bodies: see docs/decisions/0022-one-coroutine-per-connection.md.
 import asyncio
 import contextlib
 import gc
+import mmap
 import os
 import socket
 import sys
@@ -20,6 +21,11 @@ from karrot.server.request_serving import Patience, RequestServing
 
 _NOTIFY_S = 1.0
 _FEW, _MANY = 2, 2048
+_WORKERS = 16
+_LEAD = 4
+_LEAD_S = 0.002
+"""How long a worker that has more connections than another one leaves new connections to the other one."""
+
 _LAST_REQUEST_S = 2.0
 """How long a stopping worker waits for requests that are on their way on open connections."""
 
@@ -28,12 +34,40 @@ _SWITCH_S = 0.0002
 _COLLECT = (5000, 50, 10)
 
 
+class ConnectionCounts:
+    """How many connections each worker has, in memory that all workers share. Create it before the fork.
+
+    All workers accept from the same socket, and a kept connection stays with its worker. Without the counts, chance
+    would distribute the connections, and a worker with few of them commits only few events at a time. A count may be
+    old by a moment, because no lock protects it. Workers are known by gunicorn's ``age``.
+    """
+
+    def __init__(self) -> None:
+        self._counts = memoryview(mmap.mmap(-1, 4 * _WORKERS)).cast("i")
+
+    def set(self, age: int, count: int) -> None:
+        """Tell the other workers how many connections a worker has."""
+        self._counts[age % _WORKERS] = count + 1
+
+    def leave(self, age: int) -> None:
+        """Tell the other workers that a worker accepts no connections now: it ends, or it has too many."""
+        self._counts[age % _WORKERS] = 0
+
+    def room(self, age: int) -> int:
+        """How many connections a worker may accept before it has clearly more than another one. May be negative."""
+        counts = self._counts.tolist()
+        own = counts[age % _WORKERS]
+        counts[age % _WORKERS] = 0
+        fewest = min(filter(None, counts), default=None)
+        return _MANY if fewest is None else fewest + fewest // 4 + _LEAD - own
+
+
 class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
     """The worker of `karrot.server.gunicorn.Server`, whose ``service`` it serves."""
 
     def run(self) -> None:
         """Serve until gunicorn stops the worker."""
-        _put_events_first()
+        put_events_first()
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
@@ -45,6 +79,7 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
         self.connections: dict[Connection, asyncio.Task[None]] = {}
         self.stopped = asyncio.Event()
         self.at_once = _FEW
+        self.counts: ConnectionCounts = self.app.counts
         loop.add_reader(self.PIPE[0], self._on_signal)
         self._listen()
         while not self.stopped.is_set():
@@ -58,7 +93,8 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
         """Answer what is on its way, close the connections, and end."""
         self.alive = False
         self.serving.stopping = True
-        self._listen()
+        self.counts.leave(self.age)
+        self._pause_listening()
         for listener in self.sockets:  # now, because a successor takes the port as soon as it gets the data directory
             listener.close()
         for conn in self.connections:
@@ -83,22 +119,41 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
             return
 
     def _listen(self) -> None:
-        """Accept connections unless the worker stops or has too many."""
-        loop = asyncio.get_running_loop()
+        """Accept connections unless the worker has too many."""
+        if len(self.connections) < self.cfg.worker_connections:
+            self.counts.set(self.age, len(self.connections))
+            for listener in self.sockets:
+                asyncio.get_running_loop().add_reader(listener.fileno(), self._accept, listener)
+        else:
+            self.counts.leave(self.age)
+            self._pause_listening()
+
+    def _pause_listening(self) -> None:
         for listener in self.sockets:
-            if self.alive and len(self.connections) < self.cfg.worker_connections:
-                loop.add_reader(listener.fileno(), self._accept, listener)
-            else:
-                loop.remove_reader(listener.fileno())
+            asyncio.get_running_loop().remove_reader(listener.fileno())
 
     def _accept(self, listener: Any) -> None:
-        """Accept waiting connections.
+        """Accept waiting connections, or leave them to a worker that has fewer.
 
-        A worker accepts 2 connections per turn, so that the other workers get their share. While more connections are
-        waiting, it accepts four times as many in each further turn, up to 2,048, because they may have waited for long.
+        A worker accepts 2 connections per turn. While more connections are waiting, it accepts four times as many in
+        each further turn, up to 2,048, because they may have waited for long. If the worker has more connections than
+        another one, it pauses between the turns. It does not wait for the other one, which may be busy or hang.
         """
-        room = self.cfg.worker_connections - len(self.connections)
-        for _ in range(min(self.at_once, room)):
+        room = self.counts.room(self.age)
+        if room > 0:
+            self._accept_some(listener, min(self.at_once, room))
+        else:
+            self._pause_listening()
+            asyncio.get_running_loop().call_later(_LEAD_S, self._accept_after_pause)
+
+    def _accept_after_pause(self) -> None:
+        if self.alive:
+            self._listen()
+            for listener in self.sockets:
+                self._accept_some(listener, self.at_once)
+
+    def _accept_some(self, listener: Any, count: int) -> None:
+        for _ in range(min(count, self.cfg.worker_connections - len(self.connections))):
             try:
                 sock, address = listener.accept()
             except OSError:  # no connection waits, or the client has left, or the system has no room for it
@@ -110,6 +165,7 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
             if refusal is None:
                 conn = Connection(self.large_bodies, first, send_s=self.patience.body_s)
                 self.connections[conn] = asyncio.create_task(self._converse(conn, sock))
+                self.counts.set(self.age, len(self.connections))
             else:
                 with contextlib.suppress(OSError):
                     sock.send(refusal)
@@ -131,8 +187,10 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
         finally:
             was_full = len(self.connections) >= self.cfg.worker_connections
             del self.connections[conn]
-            if was_full and self.alive:
-                self._listen()
+            if self.alive:
+                self.counts.set(self.age, len(self.connections))
+                if was_full:
+                    self._listen()
 
 
 def _received(sock: socket.socket) -> bytes:
@@ -143,7 +201,7 @@ def _received(sock: socket.socket) -> bytes:
         return b""
 
 
-def _put_events_first() -> None:
+def put_events_first() -> None:
     """Configure Python so that threads for pages and scrapes block the event loop only for a short time.
 
     To serve an event, the loop needs the interpreter dozens of times. A computing thread gives up the interpreter after

@@ -36,7 +36,7 @@ def metrics() -> Response:
     response.vary.update(("Accept", "Accept-Encoding"))
     if gzip_accepted():
         response.content_encoding = "gzip"
-        chunks = _gzipped(chunks)
+        chunks = gzipped(chunks)
     response.response = chunks
     return response
 
@@ -47,7 +47,8 @@ def _begun(exposition: Iterable[bytes] | bytes) -> Iterator[bytes]:
     return chain([next(chunks, b"")], chunks)
 
 
-def _gzipped(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def gzipped(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks, compressed as one gzip member."""
     squeeze = zlib.compressobj(_FASTEST, wbits=_GZIP_WINDOW)
     for chunk in chunks:
         if squeezed := squeeze.compress(chunk):

@@ -16,6 +16,7 @@ from threading import Event, Thread
 
 import pytest
 
+from karrot.server.gunicorn_worker import ConnectionCounts
 from support.burrow.recorded_bodies import recorded_body
 from support.service.karrot_service import Service
 from support.waiting import wait_for
@@ -233,6 +234,60 @@ def test_many_new_connections_at_once_are_all_accepted_if_the_machine_has_time(s
     assert all(answer.status == 503 and answer.json["code"] == "overloaded" for answer in refused)
     assert len(refused) < len(answers)
     assert not refused or waited_for_a_processor(worker) - before_s > 0.5
+
+
+def accepted(service: Service, worker: int) -> int:
+    """Return how many connections to the service's port a worker has accepted and not closed."""
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()]
+    connections = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(f":{service.port:04X}") and row[3] == "01"}
+    return sum(str(file.readlink()) in connections for file in Path(f"/proc/{worker}/fd").iterdir())
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("two-workers") / "data"
+    with Service(directory, workers="2", threads="2", header_timeout="60s") as service:
+        with ExitStack() as opened:
+
+            def both_accept() -> bool:
+                opened.enter_context(connect(service))
+                return {accepted(service, worker) > 0 for worker in service.workers()} == {True}
+
+            wait_for(both_accept)
+        yield service
+
+
+def test_connections_that_come_at_once_are_distributed_evenly(two_workers: Service) -> None:
+    workers = two_workers.workers()
+    with ExitStack() as opened:
+        for _ in range(100):
+            opened.enter_context(connect(two_workers))
+        wait_for(lambda: sum(accepted(two_workers, worker) for worker in workers) == 100)
+        assert min(accepted(two_workers, worker) for worker in workers) >= 40
+
+
+def test_a_worker_that_hangs_does_not_stop_another_one_from_accepting(two_workers: Service) -> None:
+    hanging, _ = two_workers.workers()
+    os.kill(hanging, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(50) as pool:
+            answers = list(pool.map(lambda _: two_workers.post(WARN).status, range(200)))
+    finally:
+        os.kill(hanging, signal.SIGCONT)
+    assert answers == [202] * 200
+
+
+def test_a_worker_accepts_until_it_has_clearly_more_connections_than_another_one() -> None:
+    counts = ConnectionCounts()
+    counts.set(1, 0)
+    alone = counts.room(1)
+    counts.set(2, 0)
+    assert alone > 1000 > counts.room(1) > 0
+    counts.set(1, 50)
+    assert counts.room(1) < 0
+    assert 50 < counts.room(2) < 70
+    counts.leave(2)
+    assert counts.room(1) == alone
 
 
 def waited_for_a_processor(pid: int) -> float:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _GROUP = 256
 _TICK_S = 1.0
 _GATHER_S = 0.001
-"""How long a commit waits for more jobs if the commit before had several. Under load most of the cost is per commit."""
+"""How long a commit waits until it has as many jobs as the commit before. Under load most of the cost is per commit."""
 
 _ATTEMPTS = 50
 """How many times the oldest events are dropped before the newest are refused."""
@@ -225,6 +225,7 @@ class Writer:
         self._waiting: deque[Job[Any]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
+        self._enough = 1
         self._thread = threading.Thread(target=self._run, name="karrot-writer", daemon=True)
         self._thread.start()
 
@@ -235,7 +236,8 @@ class Writer:
             if self._stopping:
                 raise LogUnavailableError("the log is closed")
             self._waiting.append(job)
-            self._wake.notify()
+            if len(self._waiting) == self._enough:
+                self._wake.notify()
         return job
 
     def submit(self, work: Callable[[Transaction], T]) -> T:
@@ -258,7 +260,7 @@ class Writer:
         return True
 
     def _run(self) -> None:
-        company = False
+        company = 0
         while True:
             with self._wake:
                 counts = False
@@ -266,8 +268,10 @@ class Writer:
                     counts = not self._wake.wait(_TICK_S) and not self._waiting and self._idle_work()
                 if not self._waiting and not counts:
                     return
-            if company:
-                time.sleep(_GATHER_S)
+                if len(self._waiting) < company:
+                    self._enough = company
+                    self._wake.wait(_GATHER_S)
+                    self._enough = 1
             taken: list[Job[Any]] = []
             try:
                 self._commit(partial(self._take, taken))
@@ -279,7 +283,7 @@ class Writer:
                 _log.exception("a commit failed unexpectedly")
                 self._finish(self._take(taken), LogUnavailableError(f"unexpected: {error}"))
                 time.sleep(_TICK_S)  # an unknown fault will not pass at once
-            company = len(taken) > 1
+            company = len(taken)
 
     def _take(self, taken: list[Job[Any]]) -> list[Job[Any]]:
         """The waiting jobs; the same jobs on every call. A job that was taken can no longer be withdrawn."""

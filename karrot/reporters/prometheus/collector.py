@@ -74,12 +74,13 @@ class LogCollector:
 
     def _read(self) -> Iterator[Family]:
         live = self._log.live()
-        rows = self._rows([state for state in live if not state.is_of_burrow])
+        of_burrow = [state for state in live if state.is_of_burrow]
+        rows = self._rows([state for state in live if not state.is_of_burrow] if of_burrow else live)
         yield from group_families(rows)
         yield from self._by_partition(rows)
         if self._options.watch:
             yield from watched_families(self._log, self._options.excludes)
-        yield _burrow_self_lag(state for state in live if state.is_of_burrow)
+        yield _burrow_self_lag(of_burrow)
         yield self_metrics.one(telemetry.CONSUMERS, len(live))
         yield self_metrics.heard_family(self._log, self._options.expected_clusters)
         yield from self_metrics.log_families(self._log)
@@ -116,7 +117,7 @@ class LogCollector:
             yield from partition_families(listed)
 
 
-def _burrow_self_lag(states: Iterator[GroupState]) -> Family:
+def _burrow_self_lag(states: Sequence[GroupState]) -> Family:
     """The lag of Burrow's own group in each cluster. If several Burrows watch a cluster, the largest lag.
 
     Any of these Burrows may be the Burrow that posts events.

@@ -1,12 +1,13 @@
 """Filters the groups by cluster, status and text, and splits them into pages by name."""
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import NamedTuple
 
 from karrot.event import GroupKey
-from karrot.eventlog.base import Groups, GroupState, groups
+from karrot.eventlog.base import Groups, GroupState
 
 STATUSES = ("ERR", "WARN", "OK")
 """The statuses of a group, worst first."""
@@ -74,9 +75,11 @@ def page_by_key(log: Groups, wanted: GroupFilter, *, after: PageCursor | None, l
 
 
 def _groups_after(log: Groups, place: PageCursor | None) -> Iterator[GroupState]:
+    live = log.live()
     if place is None:
-        return groups(log)
-    beyond = groups(log, GroupKey(place.cluster, place.consumer))
+        return iter(live)
+    start = bisect_right(live, GroupKey(place.cluster, place.consumer), key=lambda state: state.key)
+    beyond = islice(live, start, None)
     return beyond if place.digest is None else _behind_digest(beyond, place)
 
 
