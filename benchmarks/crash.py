@@ -125,7 +125,8 @@ def told(phase: str, before: AnswerCounts, after: AnswerCounts) -> None:
 def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
     """Run all trials; yield each broken promise."""
     (directory / "acknowledged").mkdir()
-    service = Service(directory / "data", reporters="prometheus,stdout")
+    # No event may be dropped for its age or for the size of the log.
+    service = Service(directory / "data", reporters="prometheus,stdout", max_log_bytes="16GiB")
     with (
         service,
         PostingProcess(service.port, directory=directory / "acknowledged", threads=arguments.threads) as poster,

@@ -341,7 +341,7 @@ def test_a_day_is_held_for_incidents_if_it_has_verdicts_and_derive_has_finished_
         pytest.param('{"else": ' + "[" * 200_000, id="too many levels below another key"),
     ],
 )
-def test_a_damaged_note_of_derived_days_counts_as_none_finished(tables: Path, history: History, note: str) -> None:
+def test_a_note_without_readable_days_counts_as_none_finished(tables: Path, history: History, note: str) -> None:
     write_rows(tables, "verdict_runs", [verdict_run_row(0)])
     (tables / "_derived.json").write_text(note)
     assert history.days("incidents") == ()

@@ -56,7 +56,7 @@ def test_the_history_reads_the_note_of_the_days_that_derive_finished(tmp_path: P
         pytest.param(b'{"days": {"2026-11-20": {"files": "0f"}}}', id="a sound note"),
     ],
 )
-def test_derive_and_the_history_agree_on_damaged_notes(spark: "SparkSession", tmp_path: Path, note: bytes) -> None:
+def test_derive_and_the_history_agree_on_every_note(spark: "SparkSession", tmp_path: Path, note: bytes) -> None:
     (tmp_path / "_derived.json").write_bytes(note)
     assert finished(tmp_path) == read_note(spark, Tables(str(tmp_path))).days.keys()
 
