@@ -30,6 +30,9 @@ _TICK_S = 1.0
 _GATHER_S = 0.001
 """How long a commit waits until it has as many jobs as the commit before. Under load most of the cost is per commit."""
 
+_GATHER_FROM = 5
+"""If the commit before had fewer jobs, there is little load, and a wait would only delay the answers."""
+
 _ATTEMPTS = 50
 """How many times the oldest events are dropped before the newest are refused."""
 
@@ -268,7 +271,7 @@ class Writer:
                     counts = not self._wake.wait(_TICK_S) and not self._waiting and self._idle_work()
                 if not self._waiting and not counts:
                     return
-                if len(self._waiting) < company:
+                if company >= _GATHER_FROM and len(self._waiting) < company:
                     self._enough = company
                     self._wake.wait(_GATHER_S)
                     self._enough = 1
