@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from karrot.event import GroupKey, Kind, LagAge, LagEvent, Source, Status, is_burrow_itself
+from karrot.eventlog.database_status import DatabaseStatus
 from karrot.signals import Signals
 
 READ_LIMIT = 500
@@ -21,8 +22,6 @@ TURN_SHARE = 0.75
 append that gets its turn is answered in time if the disk is not slow."""
 
 _LONGEST_ERROR = 500
-_PASSED_OVER = 50
-"""The number of events that the search for the oldest undamaged event reads."""
 
 
 class LogUnavailableError(Exception):
@@ -231,18 +230,22 @@ class Log(Protocol):
     def size(self) -> LogSize:
         """The size of the log."""
 
+    def memory_age_ms(self) -> int | None:
+        """The age of the groups if they come from memory, because the log cannot be read now. ``None`` if it can be."""
+
 
 class Events(Log, Protocol):
     """The events, in the order in which they were stored."""
 
-    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
+    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> Appended:
         """Store an event durably, count it and update its group. This is `begin` and a wait for the outcome.
 
         ``age_ms`` is how long ago the event was observed, by the boot clock. An event that is older than the group's
-        newest event is stored, but does not change the group.
+        newest event is stored, but does not change the group. ``key`` is the sender's idempotency key: if the same
+        body came with the same key in the last 10 minutes, nothing is stored, and the outcome is that of the first one.
         """
 
-    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> PendingAppend:
         """Start an append without waiting for it. Raises at once if the log knows that it cannot store the event."""
 
     def writable(self) -> str | None:
@@ -331,11 +334,24 @@ class Counters(Protocol):
 class Leadership(Protocol):
     """The lead, which one process has at a time."""
 
+    @property
+    def replica(self) -> str | None:
+        """The name of this machine among those that share the log. ``None`` if only one machine can use the log."""
+
     def lead(self) -> bool:
         """Take the lead if no process has it. Return whether this process leads."""
 
+    def leads(self) -> bool:
+        """Whether this process leads now. It can lose the lead if several machines share the log."""
+
     def resign(self) -> None:
         """Give up the lead, if this process has it."""
+
+    def leader(self) -> str | None:
+        """The name of the machine whose process leads. ``None`` if no process leads, or if there is one machine."""
+
+    def database(self) -> DatabaseStatus | None:
+        """The database server of the log, as last known. ``None`` if the log needs no server."""
 
 
 class EventLog(Events, Groups, Counters, ReporterNotes, Leadership, Protocol):
@@ -352,28 +368,14 @@ class EventLog(Events, Groups, Counters, ReporterNotes, Leadership, Protocol):
         """Stop writing and release every file."""
 
 
-class Backlog(NamedTuple):
-    """The events that a reporter has not handled yet. ``age_s`` is the age of the oldest. ``None`` means unknown."""
-
-    events: int
-    age_s: float | None
-
-
-def backlog(log: Events, state: ReporterState, size: LogSize) -> Backlog:
-    """A push reporter's backlog. If the reporter has no cursor in this log, its backlog is the whole log."""
-    done = state.cursor.seq if state.cursor and state.cursor.log_id == log.log_id else 0
-    done = max(done, size.first_seq - 1)
-    waiting = max(0, size.last_seq - done)
-    if not waiting:
-        return Backlog(0, 0.0)
-    readable = (stored for stored in log.read(done, _PASSED_OVER) if isinstance(stored, StoredEvent))
-    oldest = next(readable, None)
-    return Backlog(waiting, None if oldest is None else max(0, log.log_time_ms() - oldest.log_time_ms) / 1000)
-
-
 def reporter_state(log: ReporterNotes, name: str) -> ReporterState:
-    """The saved state of a reporter. If none was saved: a new, idle state."""
-    return next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
+    """The saved state of a reporter, to continue with. If none was saved: a new, idle state.
+
+    The cursor is what the log has now. A state from memory could have an older one, and its next save would go back.
+    """
+    cursor = log.cursor(name)
+    found = next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
+    return replace(found, cursor=cursor)
 
 
 def groups(log: Groups, after: GroupKey | None = None) -> Iterator[GroupState]:

@@ -7,7 +7,7 @@ event with a new id opens an incident. A close, another id, an observation or a 
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from karrot.eventlog.base import (
     Groups,
     GroupState,
     IncidentState,
+    LogUnavailableError,
     Pace,
     groups,
 )
@@ -191,39 +192,58 @@ def _opened(incident: IncidentState, event: LagEvent, new_id: str) -> IncidentSt
 class LiveGroups:
     """The live groups of a log. One object serves all threads of a process, and each group is decoded once per change.
 
-    A group whose row was damaged after it was read stays as it was read.
+    A group whose row was damaged after it was read stays as it was read. All groups are read again when ``source``
+    changes: a new log, or a database whose newest events may be missing.
     """
 
-    def __init__(self, log: Groups, *, stale_after_ms: int) -> None:
+    def __init__(self, log: Groups, *, stale_after_ms: int, source: Callable[[], object]) -> None:
         self._log = log
         self._stale_after_ms = stale_after_ms
+        self._source = source
         self._lock = threading.Lock()
-        self._log_id: str | None = None
+        self._read_source: object = None
         self._seen_seq = 0
         self._oldest_ms = sys.maxsize
         self._states: dict[GroupKey, GroupState] = {}
         self._keys: list[GroupKey] | None = None
+        self._read_at_ms = 0
 
     def read(self, pace: Pace | None) -> Sequence[GroupState]:
         """What `Groups.live` returns."""
         with self._lock:
-            if self._log_id != self._log.log_id:  # the first read, or a new log has replaced a damaged one
+            if self._read_source is not None:
+                portions = self._changed(_CALM_PORTION if pace else READ_LIMIT)
+                for portion in pace(portions) if pace else portions:
+                    self._take((one.key, one.state) for one in portion)
+            while self._read_source != (source := self._source()):  # reading can notice that the source has changed
                 self._read_all()
-            portions = self._changed(_CALM_PORTION if pace else READ_LIMIT)
-            for portion in pace(portions) if pace else portions:
-                self._take((one.key, one.state) for one in portion)
+                self._read_source = source
+            self._read_at_ms = self._log.log_time_ms()
             self._drop_expired()
             if self._keys is None:
                 self._keys = sorted(self._states)
             return [self._states[key] for key in self._keys]
 
+    def last_known(self) -> Sequence[GroupState]:
+        """The live groups as they were read last, without those that have become silent since.
+
+        Raises `LogUnavailableError` if none were read yet.
+        """
+        with self._lock:
+            if self._read_source is None:
+                raise LogUnavailableError("the groups were not read yet")
+            self._drop_expired()
+            return [self._states[key] for key in sorted(self._states)]
+
+    def age_ms(self) -> int:
+        """How long ago the groups were read last."""
+        return self._log.log_time_ms() - self._read_at_ms
+
     def _read_all(self) -> None:
-        # If the log cannot be read to its end, the next read begins again.
-        self._log_id, log_id = None, self._log.log_id
-        self._seen_seq = self._log.size().last_seq
-        self._states, self._keys, self._oldest_ms = {}, None, sys.maxsize
-        self._take((state.key, state) for state in groups(self._log))
-        self._log_id = log_id
+        # If the log cannot be read to its end, the groups that are known stay, and the next read begins again.
+        last_seq, found = self._log.size().last_seq, list(groups(self._log))
+        self._seen_seq, self._states, self._keys, self._oldest_ms = last_seq, {}, None, sys.maxsize
+        self._take((state.key, state) for state in found)
 
     def _changed(self, at_once: int) -> Iterator[Sequence[Changed]]:
         """The groups that changed since the last read. The last portion is the first one that is not full."""

@@ -8,7 +8,7 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import nlargest
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -234,30 +234,55 @@ Record = Callable[[TopicPartition, Sequence[LogEnd]], LogEndHistory]
 """Adds the samples of a verdict to a partition's history, and returns the history."""
 
 
+class _Unread(NamedTuple):
+    """A listed partition with a known lag: its present log end, its committed offset and its lag."""
+
+    listed: PartitionLag
+    place: TopicPartition
+    now: LogEnd
+    committed: int
+    lag: int
+
+
 def lag_age(event: LagEvent, observed_log_ms: int, known: Known, record: Record) -> LagAge | None:
     """The largest age over the listed partitions, and the partition that has it. ``None`` if no lag is known.
 
     The samples get the log's own time, which no change of a wall clock moves: ``observed_log_ms`` is the log time of
     the verdict. The samples of a partition without lag are recorded too, for other groups that read it.
     """
-    if event.status is Status.NOTFOUND:
-        return None
     refresh_ms = 0 if event.source is Source.KAFKA else REFRESH_MS
     oldest: LagAge | None = None
-    for partition in _listed(event):
-        present, lag = partition.log_end_offset, partition.current_lag
-        if partition.end is None or present is None or lag is None or lag < 0:
-            continue
-        place = TopicPartition(partition.topic, partition.partition)
-        now = LogEnd(observed_log_ms, present)
-        committed = partition.end.offset
-        history = known(place, now)
-        if history is None or (lag and not history.covers(committed)):
-            history = record(place, [*_commits(partition, event.observed_at_ms, observed_log_ms), now])
-        age = history.age_at(committed, observed_log_ms, refresh_ms=refresh_ms) if lag else _NO_AGE
+    for each in _unread(event, observed_log_ms):
+        history = known(each.place, each.now)
+        if history is None or _is_short(history, each):
+            samples = [*_commits(each.listed, event.observed_at_ms, observed_log_ms), each.now]
+            history = record(each.place, samples)
+        age = history.age_at(each.committed, observed_log_ms, refresh_ms=refresh_ms) if each.lag else _NO_AGE
         if age is not None and (oldest is None or age.seconds > oldest.seconds):
-            oldest = LagAge(*age, place)
+            oldest = LagAge(*age, each.place)
     return oldest
+
+
+def recorded_partitions(event: LagEvent, observed_log_ms: int, known: Known) -> Iterator[TopicPartition]:
+    """The partitions whose histories `lag_age` would record."""
+    for each in _unread(event, observed_log_ms):
+        history = known(each.place, each.now)
+        if history is None or _is_short(history, each):
+            yield each.place
+
+
+def _unread(event: LagEvent, observed_log_ms: int) -> Iterator[_Unread]:
+    if event.status is Status.NOTFOUND:
+        return
+    for listed in _listed(event):
+        present, lag = listed.log_end_offset, listed.current_lag
+        if listed.end is not None and present is not None and lag is not None and lag >= 0:
+            place = TopicPartition(listed.topic, listed.partition)
+            yield _Unread(listed, place, LogEnd(observed_log_ms, present), listed.end.offset, lag)
+
+
+def _is_short(history: LogEndHistory, unread: _Unread) -> bool:
+    return bool(unread.lag) and not history.covers(unread.committed)
 
 
 def _listed(event: LagEvent) -> Sequence[PartitionLag]:

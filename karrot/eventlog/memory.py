@@ -3,15 +3,16 @@
 from typing import Unpack
 
 from karrot.clock import Clock
+from karrot.eventlog.sql_log import ChosenLimits, Limits
 from karrot.eventlog.sqlite.connections import MemoryFile
-from karrot.eventlog.sqlite.store import ChosenLimits, Limits, SqlEventLog
-from karrot.eventlog.sqlite.writer import InlineWriter
+from karrot.eventlog.sqlite.store import SqliteDatabaseLog
+from karrot.eventlog.writer import InlineWriter
 
 
-class MemoryEventLog(SqlEventLog):
+class MemoryEventLog(SqliteDatabaseLog):
     """The event log in a database in memory. It has no thread and no file, and you need not close it.
 
-    ``bounds`` are those of `karrot.eventlog.sqlite.store.Limits`.
+    ``bounds`` are those of `karrot.eventlog.sql_log.Limits`.
     """
 
     def __init__(self, clock: Clock, **bounds: Unpack[ChosenLimits]) -> None:
@@ -21,6 +22,10 @@ class MemoryEventLog(SqlEventLog):
         self._writer = InlineWriter(self._committer.commit)
 
     def lead(self) -> bool:
+        """True, because there is no other process."""
+        return True
+
+    def leads(self) -> bool:
         """True, because there is no other process."""
         return True
 

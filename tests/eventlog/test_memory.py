@@ -6,7 +6,7 @@ import pytest
 
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.eventlog.sqlite.transaction import Transaction
+from karrot.eventlog.sqlite.transaction import SqliteTransaction
 from support.eventlog.appended_events import append_event, group_names
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
 from support.manual_clock import ManualClock
@@ -50,7 +50,7 @@ def test_a_damaged_log_says_why_it_cannot_be_written(monkeypatch: pytest.MonkeyP
 
     log = MemoryEventLog(ManualClock())
     with monkeypatch.context() as patched:
-        patched.setattr(Transaction, "append", fail)
+        patched.setattr(SqliteTransaction, "append", fail)
         with pytest.raises(LogUnavailableError, match="malformed"):
             append_event(log)
     assert log.writable() == "database disk image is malformed"

@@ -121,7 +121,10 @@ class LogFile:
 
     def _rescue_wal(self) -> None:
         """Merge a deleted write-ahead log while it is still open in this process, before its data is lost."""
-        _log.error("the write-ahead log was deleted while the service runs; merging the copy that is still open")
+        _log.error(
+            "the write-ahead log was deleted while the service runs; merging the copy that is still open",
+            extra={"code": "wal_deleted"},
+        )
         # The first worker to notice merges it for all workers. From then on the other workers' open files are stale.
         with contextlib.suppress(apsw.IOError):
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -165,10 +168,13 @@ class Checkpointer:
                 return
             self._quiet_until = self._seconds() + _WARN_EVERY_S
             _log.warning(
-                "the write-ahead log has %d MiB and cannot be emptied: %s (`fuser -v %s` shows who has the file open)",
-                self._file.wal_bytes() >> 20,
-                left,
-                self._file.path,
+                "the write-ahead log is large and cannot be emptied",
+                extra={
+                    "code": "wal_not_emptied",
+                    "mebibytes": self._file.wal_bytes() >> 20,
+                    "reason": left,
+                    "remedy": f"find who has the file open: fuser -v {self._file.path}",
+                },
             )
 
     def _checkpoint(self) -> str | None:

@@ -8,9 +8,17 @@ import apsw
 
 from karrot.clock import Anchor
 from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS
 
 APPLICATION_ID = 0x4B415252
 """``KARR`` in the file's header: it distinguishes Karrot's file from that of another program."""
+
+# Text and bodies are read as bytes: apsw cannot return a row at all if a text in it is damaged.
+_TEXTS = ("source", "age", "body", "cluster", "consumer", "state")
+EVENT_COLUMNS, GROUP_COLUMNS = (
+    ", ".join(f"CAST({name} AS BLOB)" if name in _TEXTS else name for name in names)
+    for names in (EVENT_FIELDS, GROUP_FIELDS)
+)
 
 WAL_LIMIT = 64 << 20
 """The size in bytes to which a checkpoint truncates the emptied write-ahead log."""
@@ -94,7 +102,16 @@ ALTER TABLE log ADD COLUMN log_end_bytes INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE events ADD COLUMN age BLOB; -- karrot.event.LagAge as msgpack; NULL if unknown, or stored before version 5
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+_VERSION_6 = """
+CREATE TABLE posts (
+    digest BLOB PRIMARY KEY, -- karrot.eventlog.transaction.post_digest
+    seq INTEGER NOT NULL,
+    log_time_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX posts_by_time ON posts (log_time_ms);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
 """``MIGRATIONS[n]`` migrates a file from version n to n + 1. Append new ones; never change an existing one."""
 
 

@@ -1,65 +1,91 @@
-"""Writes events, groups, counters and notes to SQLite in one transaction, under a lock."""
+"""Writes groups of waiting writes to SQLite, each group in one transaction under ``commit.lock``.
 
-from collections import Counter
+With several writers, SQLite's own busy handler lets one of them starve (5 s measured). Before SQLite 3.51.3, two
+connections that commit and checkpoint at the same time can corrupt a database. One lock for commits and checkpoints
+prevents both.
+"""
+
+import contextlib
+import logging
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import apsw
 
 from karrot import telemetry
 from karrot.clock import Anchor
-from karrot.event import GroupKey
-from karrot.eventlog.base import Appended, ReporterState
-from karrot.eventlog.group_state import Arrival, GroupRow, after, with_age
-from karrot.eventlog.sqlite import rows
-from karrot.eventlog.sqlite.log_end_histories import FORGET_BEFORE, FORGET_LEAST_RECENT, LogEndHistories
-from karrot.eventlog.write_buffer import KEPT_REJECTS, CounterKey, PendingWrites
+from karrot.event import ClusterPartition, GroupKey
+from karrot.eventlog import rows
+from karrot.eventlog.base import LogUnavailableError, ReporterState
+from karrot.eventlog.group_state import Arrival, GroupRow
+from karrot.eventlog.sqlite.connections import LogFile, MemoryFile
+from karrot.eventlog.sqlite.database import GROUP_COLUMNS, near_its_cap
+from karrot.eventlog.transaction import (
+    EVICTED_AT_ONCE,
+    MOST_CLUSTERS,
+    ROW_BYTES,
+    LogEndHistories,
+    LogEndTable,
+    StoredHistory,
+    Transaction,
+)
+from karrot.eventlog.writer import KEPT_REJECTS, Job, PendingWrites, Take, WriteBuffer
 
-_MOST_CLUSTERS = 1000
-_EVICTED_AT_ONCE = 100
 _PRUNED_AT_ONCE = 500
+_ATTEMPTS = 50
+"""How many times the oldest events are dropped before the newest are refused."""
+
 FORGET = (
     "DELETE FROM groups WHERE (cluster, consumer) IN "
-    f"(SELECT cluster, consumer FROM groups WHERE expired OR gone ORDER BY log_time_ms LIMIT {_EVICTED_AT_ONCE})"
+    f"(SELECT cluster, consumer FROM groups WHERE expired OR gone ORDER BY log_time_ms LIMIT {EVICTED_AT_ONCE})"
 )
 _ADD_COUNTER = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value"
+SIZE = f"length(samples) + 2 * (octet_length(cluster) + octet_length(topic)) + {ROW_BYTES}"
+"""The bytes that a history takes in the table and in both indexes: the names are stored twice."""
+
+_FORGET_LEAST_RECENT = (
+    f"DELETE FROM log_ends WHERE rowid IN (SELECT rowid FROM log_ends ORDER BY touched_ms LIMIT 100) RETURNING {SIZE}"
+)
+_FORGET_BEFORE = (
+    f"DELETE FROM log_ends WHERE rowid IN (SELECT rowid FROM log_ends WHERE touched_ms < ? LIMIT 500) RETURNING {SIZE}"
+)
+
+_log = logging.getLogger(__name__)
 
 
-class Transaction:
+class LogEndRows:
+    """The table ``log_ends`` of an open transaction."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def find(self, key: ClusterPartition) -> StoredHistory | None:
+        """The stored history of a partition."""
+        sql = "SELECT rowid, samples FROM log_ends WHERE cluster = ? AND topic = ? AND partition = ?"
+        found: Any = self._connection.execute(sql, key).fetchone()
+        return None if found is None else StoredHistory(*found)
+
+    def insert(self, key: ClusterPartition, touched_ms: int, samples: bytes) -> None:
+        """Store the first history of a partition."""
+        self._connection.execute("INSERT INTO log_ends VALUES (?, ?, ?, ?, ?)", (*key, touched_ms, samples))
+
+    def update(self, row: StoredHistory, touched_ms: int, samples: bytes) -> None:
+        """Store a history in place of the one that `find` returned."""
+        self._connection.execute(
+            "UPDATE log_ends SET touched_ms = ?, samples = ? WHERE rowid = ?", (touched_ms, samples, row.row_id)
+        )
+
+
+class SqliteTransaction(Transaction):
     """An open transaction. Create it after BEGIN and call `settle` before COMMIT."""
 
     def __init__(self, connection: apsw.Connection, log_end_histories: LogEndHistories, *, max_consumers: int) -> None:
         self._connection = connection
-        self._log_end_histories = log_end_histories
-        self._max_consumers = max_consumers
-        counts = connection.execute("SELECT events, groups, log_end_bytes FROM log").get
-        self._events, self._groups, self._log_end_bytes = counts
-        self._heard: dict[str, int] = {}
-        self._counts: Counter[CounterKey] = Counter()
-        self._nothing_to_evict = False
-
-    def append(self, arrived: Arrival) -> Appended:
-        """Store an event and its log ends, and update its group unless there are too many groups."""
-        arrived = self._aged(arrived)
-        tracked, row = self._group(arrived.key)
-        previous = None if row is None else row.last_seq
-        self._connection.execute(
-            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", rows.event_row(arrived, previous)
-        )
-        seq = self._connection.last_insert_rowid()
-        self._events += 1
-        if arrived.from_webhook:
-            self._heard[arrived.key.cluster] = arrived.received_at_ms
-        self._add(telemetry.EVENTS_ACCEPTED, 1, source=arrived.event.source.value)
-        if not tracked:
-            if self._groups >= self._max_consumers and not self._evict():
-                return Appended(seq, tracked=False)
-            self._groups += 1
-        self._connection.execute(
-            "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            rows.group_row(arrived.key, after(row, seq, arrived)),
-        )
-        return Appended(seq, tracked=True)
+        self._events, groups, log_end_bytes = connection.execute("SELECT events, groups, log_end_bytes FROM log").get
+        super().__init__(log_end_histories, groups=groups, log_end_bytes=log_end_bytes, max_consumers=max_consumers)
+        self._log_end_rows = LogEndRows(connection)
 
     def save_reporter(self, state: ReporterState) -> None:
         """Save a reporter's cursor and state."""
@@ -90,19 +116,16 @@ class Transaction:
         ).get
         return self._delete_up_to(last or 0)
 
-    def forget_log_ends_before(self, before_ms: int) -> int:
-        """Delete up to 500 log-end histories without a sample since ``before_ms``. Returns how many."""
-        return self._forget_log_ends(self._connection.execute(FORGET_BEFORE, (before_ms,)))
-
-    def forget_oldest_log_ends(self) -> int:
-        """Delete the 100 log-end histories that have had no new sample for the longest time. Returns how many."""
-        forgotten = self._forget_log_ends(self._connection.execute(FORGET_LEAST_RECENT))
-        self._add(telemetry.LOG_ENDS_DROPPED, forgotten, reason="full")
-        return forgotten
+    def forget_posts(self, before_ms: int) -> int:
+        """Forget up to 500 idempotency keys of posts before ``before_ms``. Returns how many."""
+        self._connection.execute(
+            "DELETE FROM posts WHERE digest IN (SELECT digest FROM posts WHERE log_time_ms < ? LIMIT 500)", (before_ms,)
+        )
+        return self._connection.changes()
 
     def settle(self, pending: PendingWrites, anchor: Anchor) -> None:
         """Write what every commit includes: counters, rejects, when each cluster was heard, and the log time."""
-        for (name, labels), by in (*pending.counts.items(), *self._counts.items()):
+        for (name, labels), by in (*pending.counts.items(), *self.counts.items()):
             self._connection.execute(_ADD_COUNTER, (name, rows.labels_text(labels), by))
         if pending.rejects:
             for reject in pending.rejects:
@@ -112,53 +135,53 @@ class Transaction:
                 )
             newest = self._connection.last_insert_rowid()
             self._connection.execute("DELETE FROM rejects WHERE id <= ?", (newest - KEPT_REJECTS,))
-        for cluster, at_ms in self._heard.items():
+        for cluster, at_ms in self.heard.items():
             self._hear(cluster, at_ms)
         self._connection.execute(
             "UPDATE log SET boot_id = ?, boot_ms = ?, wall_ms = ?, log_ms = ?, events = ?, groups = ?, "
             "log_end_bytes = ?",
-            (*anchor, self._events, self._groups, self._log_end_bytes),
+            (*anchor, self._events, self.groups, self.log_end_bytes),
         )
 
-    def _aged(self, arrived: Arrival) -> Arrival:
-        """The arrival with the age that the histories give, after they have its log ends."""
-        recorded = self._log_end_histories.record(self._connection, arrived, self._log_end_bytes)
-        self._log_end_bytes += recorded.grown
-        for reason, histories in recorded.dropped.items():
-            self._add(telemetry.LOG_ENDS_DROPPED, histories, reason=reason)
-        return arrived if recorded.age is None else with_age(arrived, recorded.age)
+    @property
+    def _log_ends(self) -> LogEndTable:
+        return self._log_end_rows
 
-    def _forget_log_ends(self, lengths: Iterable[tuple[Any, ...]]) -> int:
-        sizes = [int(length) for (length,) in lengths]
-        self._log_end_bytes -= sum(sizes)
-        return len(sizes)
-
-    def _group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
-        """Whether the group is tracked, and its row. A damaged row gives ``None``, and the event then replaces it."""
+    def _find_group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
         found = self._connection.execute(
-            f"SELECT {rows.GROUP_COLUMNS} FROM groups WHERE cluster = ? AND consumer = ?", key
+            f"SELECT {GROUP_COLUMNS} FROM groups WHERE cluster = ? AND consumer = ?", key
         ).fetchone()
-        if found is None:
-            return False, None
-        whole = rows.group_of(found)
-        if whole is None:
-            self._add(telemetry.LOG_DAMAGED, 1)
-        return True, None if whole is None else whole[1]
+        whole = None if found is None else rows.group_of(found)
+        return found is not None, None if whole is None else whole[1]
 
-    def _evict(self) -> bool:
-        # After an eviction that freed nothing, do not try again in this transaction: a flood of new names must not
-        # cause one scan per event.
-        if self._nothing_to_evict:
-            return False
+    def _insert_event(self, arrived: Arrival, previous: int | None) -> int:
+        self._connection.execute(
+            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", rows.event_row(arrived, previous)
+        )
+        self._events += 1
+        return self._connection.last_insert_rowid()
+
+    def _save_group(self, key: GroupKey, row: GroupRow) -> None:
+        self._connection.execute(
+            "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.group_row(key, row)
+        )
+
+    def _find_post(self, digest: bytes) -> int | None:
+        found: int | None = self._connection.execute("SELECT seq FROM posts WHERE digest = ?", (digest,)).get
+        return found
+
+    def _remember_post(self, digest: bytes, seq: int, log_time_ms: int) -> None:
+        self._connection.execute("INSERT INTO posts VALUES (?, ?, ?)", (digest, seq, log_time_ms))
+
+    def _delete_forgettable(self) -> int:
         self._connection.execute(FORGET)
-        evicted = self._connection.changes()
-        self._groups -= evicted
-        self._nothing_to_evict = evicted == 0
-        return evicted > 0
+        return self._connection.changes()
 
-    def _add(self, metric: telemetry.Metric, by: int, **labels: str) -> None:
-        """Add to a counter in this transaction, so that the counter always matches the rows that it counts."""
-        self._counts[metric.name, tuple(sorted(labels.items()))] += by
+    def _delete_log_ends_before(self, before_ms: int) -> Iterable[tuple[Any, ...]]:
+        return self._connection.execute(_FORGET_BEFORE, (before_ms,))
+
+    def _delete_oldest_log_ends(self) -> Iterable[tuple[Any, ...]]:
+        return self._connection.execute(_FORGET_LEAST_RECENT)
 
     def _hear(self, cluster: str, at_ms: int) -> None:
         self._connection.execute("UPDATE heard SET at_ms = max(at_ms, ?) WHERE cluster = ?", (at_ms, cluster))
@@ -167,7 +190,7 @@ class Transaction:
         self._connection.execute("INSERT INTO heard VALUES (?, ?)", (cluster, at_ms))
         self._connection.execute(
             "DELETE FROM heard WHERE cluster IN (SELECT cluster FROM heard ORDER BY at_ms DESC LIMIT -1 OFFSET ?)",
-            (_MOST_CLUSTERS,),
+            (MOST_CLUSTERS,),
         )
 
     def _delete_up_to(self, seq: int) -> int:
@@ -175,5 +198,98 @@ class Transaction:
         deleted = self._connection.changes()
         self._events -= deleted
         if deleted:
-            self._add(telemetry.LOG_PRUNED, deleted)
+            self.add(telemetry.LOG_PRUNED, deleted)
         return deleted
+
+
+class SqliteCommitter:
+    """Commits groups of jobs under a lock, for the writer. ``trouble`` is why the last commit failed, or ``None``."""
+
+    def __init__(
+        self,
+        file: LogFile | MemoryFile,
+        lock: AbstractContextManager[object],
+        buffer: WriteBuffer,
+        log_end_histories: LogEndHistories,
+        *,
+        max_consumers: int,
+    ) -> None:
+        self._file = file
+        self._lock = lock
+        self._buffer = buffer
+        self._log_end_histories = log_end_histories
+        self._log_id = file.log_id
+        self._max_consumers = max_consumers
+        self.trouble: str | None = None
+
+    def commit(self, take: Take) -> None:
+        """Run the jobs that ``take`` returns in one durable transaction. Raises `LogUnavailableError` if that fails.
+
+        ``take`` is called as late as possible: once a job is taken, the answer "nothing was stored" is impossible.
+        """
+        with self._lock:
+            try:
+                self._file.follow()
+                try:
+                    self._transact(take)
+                except apsw.FullError:
+                    # Dropping events helps only if the log reached its own limit. On a full volume it would lose them
+                    # for nothing.
+                    if not near_its_cap(self._file.connection):
+                        raise
+                    self._transact_with_room(take)
+                except (apsw.CorruptError, apsw.NotADBError) as error:
+                    self._file.replace(str(error))
+                    self._transact(take)
+                except (TypeError, ValueError, OverflowError):
+                    # One job has a value that cannot be written. Write the other jobs.
+                    for job in take():
+                        try:
+                            self._transact(partial(list, [job]))
+                        except (TypeError, ValueError, OverflowError) as error:
+                            _log.exception(
+                                "a write has a value that cannot be stored", extra={"code": "value_not_stored"}
+                            )
+                            job.error = LogUnavailableError(f"cannot be written: {error}")
+            except (apsw.Error, OSError) as error:
+                raise self._refused(f"{type(error).__name__}: {error}") from error
+            except LogUnavailableError as error:  # the file cannot be opened again, or a log in memory is damaged
+                raise self._refused(str(error)) from error
+            self.trouble = None
+
+    def _refused(self, trouble: str) -> LogUnavailableError:
+        self._file.distrust()
+        self.trouble = trouble
+        _log.warning("the event log refused a commit", extra={"code": "commit_refused", "reason": trouble})
+        return LogUnavailableError(trouble)
+
+    def _transact(self, take: Take) -> None:
+        connection = self._file.connection
+        pending = self._buffer.take()
+        if self._log_id != self._file.log_id:
+            self._log_id = self._file.log_id
+            self._log_end_histories.forget()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            transaction = SqliteTransaction(connection, self._log_end_histories, max_consumers=self._max_consumers)
+            jobs = take()
+            for job in jobs:
+                job.result = job.work(transaction)
+            transaction.settle(pending, self._file.time.anchor())
+            connection.execute("COMMIT")
+        except BaseException:
+            self._buffer.back(pending)
+            self._log_end_histories.forget()
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        for job in jobs:
+            job.stored = True
+
+    def _transact_with_room(self, take: Take) -> None:
+        """Drop the oldest events until the new ones fit. Raises SQLite's error if they never fit."""
+        for _ in range(_ATTEMPTS):
+            self._transact(lambda: [Job(SqliteTransaction.prune_oldest)])
+            with contextlib.suppress(apsw.FullError):
+                return self._transact(take)
+        return self._transact(take)

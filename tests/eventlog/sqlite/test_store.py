@@ -12,6 +12,7 @@ import pytest
 
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey
+from karrot.eventlog import rows
 from karrot.eventlog.base import (
     Counter,
     Cursor,
@@ -25,7 +26,7 @@ from karrot.eventlog.base import (
 )
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.log_end_history import LogEndHistory
-from karrot.eventlog.sqlite import SqliteEventLog, rows
+from karrot.eventlog.sqlite import SqliteEventLog
 from support.burrow.lag_events import make_event
 from support.eventlog.appended_events import append_event, group_names
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog

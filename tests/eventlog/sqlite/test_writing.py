@@ -16,10 +16,9 @@ from karrot.eventlog.group_state import arrival
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import datadir
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile
-from karrot.eventlog.sqlite.log_end_histories import LogEndHistories
-from karrot.eventlog.sqlite.transaction import Transaction
-from karrot.eventlog.sqlite.writer import Committer, Job, Writer
-from karrot.eventlog.write_buffer import WriteBuffer
+from karrot.eventlog.sqlite.transaction import SqliteCommitter, SqliteTransaction
+from karrot.eventlog.transaction import LogEndHistories
+from karrot.eventlog.writer import Job, WriteBuffer, Writer
 from support.burrow.lag_events import make_event
 from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
 from support.manual_clock import ManualClock
@@ -29,7 +28,7 @@ from support.waiting import wait_for
 class Parts(NamedTuple):
     file: LogFile
     lock: FileLock
-    committer: Committer
+    committer: SqliteCommitter
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
     yield Parts(
         file,
         lock,
-        Committer(
+        SqliteCommitter(
             file, lock, WriteBuffer(), LogEndHistories(max_bytes=1 << 20, retention_ms=86_400_000), max_consumers=10
         ),
     )
@@ -56,7 +55,7 @@ def storing(consumer: str, size: int = 0) -> Job[Appended]:
 
 
 def failing(error: Exception) -> Job[Any]:
-    def fail(_transaction: Transaction) -> NoReturn:
+    def fail(_transaction: SqliteTransaction) -> NoReturn:
         raise error
 
     return Job(fail)
@@ -141,11 +140,10 @@ def test_a_write_ahead_log_that_cannot_be_emptied_is_logged_once_a_minute(
         now[0] = second
         parts.committer.commit(partial(list, [storing(f"g{second}", 17 << 20)]))
         checkpointer.run()
-    told = [record.getMessage() for record in caplog.records]
-    path = parts.file.path
-    sentence = "the write-ahead log has {} MiB and cannot be emptied: a program has an open read transaction on it"
-    advice = f" (`fuser -v {path}` shows who has the file open)"
-    assert told == [sentence.format(size) + advice for size in (68, 120)]
+    told = [(each["code"], each["mebibytes"], each["reason"], each["remedy"]) for each in map(vars, caplog.records)]
+    reason = "a program has an open read transaction on it"
+    remedy = f"find who has the file open: fuser -v {parts.file.path}"
+    assert told == [("wal_not_emptied", size, reason, remedy) for size in (68, 120)]
     reader.close()
     checkpointer.run()
     parts.committer.commit(lambda: [storing("after")])

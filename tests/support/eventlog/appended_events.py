@@ -7,9 +7,17 @@ from karrot.eventlog.base import Appended, Events, Groups, StoredEvent, groups
 from support.burrow.lag_events import make_event
 
 
-def append_event(log: Events, *, age_ms: int = 0, **overrides: Any) -> Appended:
+def append_event(log: Events, *, age_ms: int = 0, key: str | None = None, **overrides: Any) -> Appended:
     event = make_event(**overrides)
-    return log.append(event, to_wire(event), age_ms=age_ms)
+    return log.append(event, to_wire(event), age_ms=age_ms, key=key)
+
+
+def append_many(log: Events, number: int) -> None:
+    """Append events of a hundred groups, as many at once as one commit takes."""
+    for start in range(0, number, 200):
+        events = [make_event(consumer=f"group-{n % 100}", total_lag=n) for n in range(start, min(start + 200, number))]
+        for pending in [log.begin(event, to_wire(event)) for event in events]:
+            pending.wait()
 
 
 def stored_events(log: Events, after: int = 0) -> list[StoredEvent]:

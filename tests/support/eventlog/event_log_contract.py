@@ -360,6 +360,29 @@ class EventLogContract:
             Counter("karrot_events_accepted_total", (("source", "webhook"),), 2),
         ]
 
+    def test_an_event_that_is_posted_twice_with_one_key_is_stored_once(self, log: EventLog) -> None:
+        event = make_event()
+        body = to_wire(event)
+        first = log.append(event, body, key="a key of one post")
+        assert log.append(event, body, key="a key of one post") == first
+        assert log.size().events == 1
+        assert Counter("karrot_events_repeated_total", (), 1) in log.counters()
+        assert log.append(event, body, key="another").seq == 2
+        other = make_event(total_lag=7)
+        assert log.append(other, to_wire(other), key="a key of one post").seq == 3
+        assert [log.append(event, body).seq for _ in range(2)] == [4, 5]
+
+    def test_the_key_of_a_post_is_remembered_for_ten_minutes(self, log: EventLog, clock: ManualClock) -> None:
+        event = make_event()
+        body = to_wire(event)
+        log.append(event, body, key="a key of one post")
+        clock.advance(600_000)
+        log.prune()
+        assert log.append(event, body, key="a key of one post").seq == 1
+        clock.advance(1)
+        log.prune()
+        assert log.append(event, body, key="a key of one post").seq == 2
+
     def test_the_newest_rejects_are_kept(self, log: EventLog) -> None:
         for n in range(1_005):
             log.reject(Reject(n, "invalid_json", "no", Source.WEBHOOK, b"\xff{"))

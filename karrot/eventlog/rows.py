@@ -1,4 +1,7 @@
-"""Converts the log's values to SQLite rows and back, with a checksum for each event and each group."""
+"""Converts the log's values to rows of a database and back, with a checksum for each event and each group.
+
+A reader gets the columns of `EVENT_FIELDS` and `GROUP_FIELDS` in this order, and texts among them as bytes.
+"""
 
 import zlib
 from collections.abc import Sequence
@@ -23,13 +26,8 @@ from karrot.eventlog.group_state import Arrival, GroupRow
 
 Row = Sequence[Any]
 
-# Text and bodies are read as bytes: apsw cannot return a row at all if a text in it is damaged.
-EVENT_COLUMNS = (
-    "seq, received_at_ms, observed_at_ms, log_time_ms, CAST(source AS BLOB), crc, CAST(age AS BLOB), CAST(body AS BLOB)"
-)
-GROUP_COLUMNS = (
-    "CAST(cluster AS BLOB), CAST(consumer AS BLOB), seq, last_seq, log_time_ms, expired, crc, CAST(state AS BLOB)"
-)
+EVENT_FIELDS = ("seq", "received_at_ms", "observed_at_ms", "log_time_ms", "source", "crc", "age", "body")
+GROUP_FIELDS = ("cluster", "consumer", "seq", "last_seq", "log_time_ms", "expired", "crc", "state")
 
 _State = tuple[IncidentState, EventSummary]
 _encode = msgspec.msgpack.Encoder().encode
@@ -52,7 +50,7 @@ def event_row(arrived: Arrival, previous: int | None) -> Row:
 
 
 def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
-    """The event in a row of `EVENT_COLUMNS`; `Damaged` if its checksum is wrong or its body cannot be decoded."""
+    """The event in a row of `EVENT_FIELDS`; `Damaged` if its checksum is wrong or its body cannot be decoded."""
     unread = stored_body(row)
     if unread is None:
         return Damaged(log_id, row[0])
@@ -64,7 +62,7 @@ def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
 
 
 def stored_body(row: Row) -> StoredBody | None:
-    """The event in a row of `EVENT_COLUMNS`, not decoded; ``None`` for a wrong checksum or unknown values."""
+    """The event in a row of `EVENT_FIELDS`, not decoded; ``None`` for a wrong checksum or unknown values."""
     seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, age, body = row
     if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body, age):
         return None
@@ -83,7 +81,7 @@ def group_row(key: GroupKey, row: GroupRow) -> Row:
 
 
 def group_of(row: Row) -> tuple[GroupKey, GroupRow] | None:
-    """The group in a row of `GROUP_COLUMNS`; ``None`` if its checksum is wrong or only a newer Karrot can decode it."""
+    """The group in a row of `GROUP_FIELDS`; ``None`` if its checksum is wrong or only a newer Karrot can decode it."""
     cluster, consumer, seq, last_seq, log_time_ms, expired, crc, state = row
     if crc != _checksum((cluster, consumer, seq, last_seq, log_time_ms), state):
         return None

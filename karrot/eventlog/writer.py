@@ -1,28 +1,25 @@
-"""Commits waiting writes in groups, in a thread under ``commit.lock``, and recovers if SQLite refuses a commit.
+"""Gathers waiting writes into groups and commits each group in one transaction, in a thread.
 
-With several writers, SQLite's own busy handler lets one of them starve (5 s measured). Before SQLite 3.51.3, two
-connections that commit and checkpoint at the same time can corrupt a database. One lock for commits and checkpoints
-prevents both. All writes that arrive during one commit share the flush of the next commit.
+All writes that arrive during one commit share the flush of the next commit. Counter increments and refused bodies wait
+in bounded memory until the next commit. To add one never blocks for long.
 """
 
-import contextlib
 import logging
 import threading
 import time
+from collections import Counter as Sums
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-import apsw
+from karrot.eventlog.base import TURN_SHARE, Counter, LogUnavailableError, OverloadedError, Reject, UnconfirmedError
 
-from karrot.eventlog.base import TURN_SHARE, LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.eventlog.sqlite.connections import LogFile, MemoryFile
-from karrot.eventlog.sqlite.database import near_its_cap
-from karrot.eventlog.sqlite.log_end_histories import LogEndHistories
-from karrot.eventlog.sqlite.transaction import Transaction
-from karrot.eventlog.write_buffer import WriteBuffer
+KEPT_REJECTS = 1000
+"""The most refused bodies that are kept in memory, and in a log. Beyond this number, the oldest are dropped."""
+
+CounterKey = tuple[str, tuple[tuple[str, str], ...]]
+"""A counter's name and its labels, sorted."""
 
 T = TypeVar("T")
 _GROUP = 256
@@ -33,15 +30,13 @@ _GATHER_S = 0.001
 _GATHER_FROM = 5
 """If the commit before had fewer jobs, there is little load, and a wait would only delay the answers."""
 
-_ATTEMPTS = 50
-"""How many times the oldest events are dropped before the newest are refused."""
-
 _log = logging.getLogger(__name__)
 
 
 class Job(Generic[T]):
     """One piece of work for a transaction, such as an append. The caller of `Writer.begin` can wait for it.
 
+    ``work`` gets the store's open transaction.
     ``stored`` is set once the transaction with the work is durable. ``cancel(job)`` removes the job from the queue and
     returns whether it was there. A job that is in no queue cannot be cancelled.
     """
@@ -51,7 +46,7 @@ class Job(Generic[T]):
 
     def __init__(
         self,
-        work: Callable[[Transaction], T],
+        work: Callable[[Any], T],
         *,
         cancel: Callable[["Job[Any]"], bool] = lambda _job: False,
         patience_s: float = 2.0,
@@ -113,97 +108,6 @@ class Job(Generic[T]):
 Take = Callable[[], Sequence[Job[Any]]]
 
 
-class Committer:
-    """Commits groups of jobs under a lock, for the writer. ``trouble`` is why the last commit failed, or ``None``."""
-
-    def __init__(
-        self,
-        file: LogFile | MemoryFile,
-        lock: AbstractContextManager[object],
-        buffer: WriteBuffer,
-        log_end_histories: LogEndHistories,
-        *,
-        max_consumers: int,
-    ) -> None:
-        self._file = file
-        self._lock = lock
-        self._buffer = buffer
-        self._log_end_histories = log_end_histories
-        self._log_id = file.log_id
-        self._max_consumers = max_consumers
-        self.trouble: str | None = None
-
-    def commit(self, take: Take) -> None:
-        """Run the jobs that ``take`` returns in one durable transaction. Raises `LogUnavailableError` if that fails.
-
-        ``take`` is called as late as possible: once a job is taken, the answer "nothing was stored" is impossible.
-        """
-        with self._lock:
-            try:
-                self._file.follow()
-                try:
-                    self._transact(take)
-                except apsw.FullError:
-                    # Dropping events helps only if the log reached its own limit. On a full volume it would lose them
-                    # for nothing.
-                    if not near_its_cap(self._file.connection):
-                        raise
-                    self._transact_with_room(take)
-                except (apsw.CorruptError, apsw.NotADBError) as error:
-                    self._file.replace(str(error))
-                    self._transact(take)
-                except (TypeError, ValueError, OverflowError):
-                    # One job has a value that cannot be written. Write the other jobs.
-                    for job in take():
-                        try:
-                            self._transact(partial(list, [job]))
-                        except (TypeError, ValueError, OverflowError) as error:
-                            _log.exception("a write has a value that cannot be stored")
-                            job.error = LogUnavailableError(f"cannot be written: {error}")
-            except (apsw.Error, OSError) as error:
-                raise self._refused(f"{type(error).__name__}: {error}") from error
-            except LogUnavailableError as error:  # the file cannot be opened again, or a log in memory is damaged
-                raise self._refused(str(error)) from error
-            self.trouble = None
-
-    def _refused(self, trouble: str) -> LogUnavailableError:
-        self._file.distrust()
-        self.trouble = trouble
-        _log.warning("the event log refused a commit: %s", trouble)
-        return LogUnavailableError(trouble)
-
-    def _transact(self, take: Take) -> None:
-        connection = self._file.connection
-        pending = self._buffer.take()
-        if self._log_id != self._file.log_id:
-            self._log_id = self._file.log_id
-            self._log_end_histories.forget()
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            transaction = Transaction(connection, self._log_end_histories, max_consumers=self._max_consumers)
-            jobs = take()
-            for job in jobs:
-                job.result = job.work(transaction)
-            transaction.settle(pending, self._file.time.anchor())
-            connection.execute("COMMIT")
-        except BaseException:
-            self._buffer.back(pending)
-            self._log_end_histories.forget()
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        for job in jobs:
-            job.stored = True
-
-    def _transact_with_room(self, take: Take) -> None:
-        """Drop the oldest events until the new ones fit. Raises SQLite's error if they never fit."""
-        for _ in range(_ATTEMPTS):
-            self._transact(lambda: [Job(Transaction.prune_oldest)])
-            with contextlib.suppress(apsw.FullError):
-                return self._transact(take)
-        return self._transact(take)
-
-
 class Writer:
     """Runs jobs in groups, by calls of ``commit(take)``.
 
@@ -232,7 +136,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="karrot-writer", daemon=True)
         self._thread.start()
 
-    def begin(self, work: Callable[[Transaction], T]) -> Job[T]:
+    def begin(self, work: Callable[[Any], T]) -> Job[T]:
         """Queue ``work`` for the next transaction. Raises `LogUnavailableError` after the writer was stopped."""
         job = Job(work, cancel=self._remove, patience_s=self._patience_s)
         with self._wake:
@@ -243,7 +147,7 @@ class Writer:
                 self._wake.notify()
         return job
 
-    def submit(self, work: Callable[[Transaction], T]) -> T:
+    def submit(self, work: Callable[[Any], T]) -> T:
         """Run ``work`` in the next transaction and return its result once it is durable. Raises as `Job.wait`."""
         return self.begin(work).wait()
 
@@ -283,7 +187,7 @@ class Writer:
             except LogUnavailableError as error:
                 self._finish(self._take(taken), error)
             except Exception as error:  # noqa: BLE001 - the outermost loop: without it every later append hangs
-                _log.exception("a commit failed unexpectedly")
+                _log.exception("a commit failed unexpectedly", extra={"code": "commit_failed"})
                 self._finish(self._take(taken), LogUnavailableError(f"unexpected: {error}"))
                 time.sleep(_TICK_S)  # an unknown fault will not pass at once
             company = len(taken)
@@ -307,7 +211,7 @@ class InlineWriter:
     def __init__(self, commit: Callable[[Take], None]) -> None:
         self._commit = commit
 
-    def begin(self, work: Callable[[Transaction], T]) -> Job[T]:
+    def begin(self, work: Callable[[Any], T]) -> Job[T]:
         """Do the work. The returned job is finished."""
         job = Job(work)
         try:
@@ -318,6 +222,83 @@ class InlineWriter:
             job.finish()
         return job
 
-    def submit(self, work: Callable[[Transaction], T]) -> T:
+    def submit(self, work: Callable[[Any], T]) -> T:
         """Do the work and return its result. Raises `LogUnavailableError`."""
         return self.begin(work).wait()
+
+
+class PendingWrites(NamedTuple):
+    """The counter increments and rejects that one commit takes out of the buffer."""
+
+    counts: dict[CounterKey, float]
+    rejects: list[Reject]
+
+
+class HighWater:
+    """Makes sure that a counter that was shown never decreases.
+
+    During a commit, some increments are in neither buffer nor log. Prometheus would take a smaller value for a reset.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._log_id = ""
+        self._shown: dict[CounterKey, float] = {}
+
+    def raised(self, log_id: str, sums: Mapping[CounterKey, float]) -> dict[CounterKey, float]:
+        """The sums, each at least as high as the sum shown before. For another log, the sums start again."""
+        with self._lock:
+            if log_id != self._log_id:
+                self._log_id, self._shown = log_id, {}
+            self._shown |= {key: max(value, self._shown.get(key, value)) for key, value in sums.items()}
+            return dict(self._shown)
+
+
+class WriteBuffer:
+    """Counter increments and rejects of this process that are not committed yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Sums[CounterKey] = Sums()
+        self._rejects: deque[Reject] = deque(maxlen=KEPT_REJECTS)
+
+    def count(self, name: str, by: float, labels: dict[str, str]) -> None:
+        """Add to a counter."""
+        key = (name, tuple(sorted(labels.items())))
+        with self._lock:
+            self._counts[key] += by  # type: ignore[assignment]  # typeshed: a Counter counts in int
+
+    def reject(self, reject: Reject) -> None:
+        """Keep a refused body. Beyond the limit, the oldest body is dropped."""
+        with self._lock:
+            self._rejects.append(reject)
+
+    def take(self) -> PendingWrites:
+        """Take everything out of the buffer. The caller commits it, or puts it back with `back`."""
+        with self._lock:
+            taken = PendingWrites(dict(self._counts), list(self._rejects))
+            self._counts.clear()
+            self._rejects.clear()
+        return taken
+
+    def back(self, pending: PendingWrites) -> None:
+        """Put back writes that could not be committed, for the next commit."""
+        with self._lock:
+            for key, by in pending.counts.items():
+                self._counts[key] += by  # type: ignore[assignment]
+            later = list(self._rejects)
+            self._rejects.clear()
+            self._rejects.extend([*pending.rejects, *later])
+
+    def counters(self) -> list[Counter]:
+        """The increments in the buffer, as counters."""
+        with self._lock:
+            return [Counter(name, labels, value) for (name, labels), value in self._counts.items()]
+
+    def rejects(self) -> list[Reject]:
+        """The refused bodies in the buffer, oldest first."""
+        with self._lock:
+            return list(self._rejects)
+
+    def __bool__(self) -> bool:
+        return bool(self._counts or self._rejects)

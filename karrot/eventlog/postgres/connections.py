@@ -1,0 +1,342 @@
+"""Opens connections to PostgreSQL with time limits, and shuts down a connection that does not answer in time.
+
+While PostgreSQL is away, every call fails at once, and one thread tries again and again until a connection opens. So no
+request waits for a server that is away, and no threads pile up.
+"""
+
+import contextlib
+import logging
+import queue
+import re
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError, wait
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.postgres.array_parameters import register
+from karrot.eventlog.postgres.watchdog import Connection, Watchdog
+
+DEFAULT_SCHEMA = "karrot"
+Password = Callable[[], str | None]
+"""Returns the password for the next connection. ``None`` leaves it to libpq: its password file, or ``PGPASSWORD``."""
+
+READ_LIMIT_S = 1.6
+"""How long one read may take. Every request must have its answer within 2 s."""
+
+_STATEMENT_TIMEOUT = "1400ms"
+"""Less than `READ_LIMIT_S`: a server that is only slow answers with an error before its connection is shut down."""
+
+_OPEN_LIMIT_S = 1.2
+"""How long a caller waits for a new connection."""
+
+_CONNECT_S = 2
+_IDLE_READERS = 4
+_SHORTEST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+_DEFAULTS: Mapping[str, str] = {
+    "application_name": "karrot",
+    "target_session_attrs": "read-write",
+    "connect_timeout": str(_CONNECT_S),
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "5000",
+}
+"""Parameters of libpq that the URL may replace."""
+
+_log = logging.getLogger(__name__)
+
+
+class DatabaseUrl(NamedTuple):
+    """The database of an event log: libpq's parameters without a password, and the PostgreSQL schema of the tables."""
+
+    parameters: Mapping[str, Any]
+    schema: str
+
+    @classmethod
+    def parse(cls, url: str) -> "DatabaseUrl":
+        """Read a ``postgresql://`` URL. Its parameter ``schema`` is Karrot's own. Raises `LogUnavailableError`."""
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, keep_blank_values=True)
+        schema = dict(query).get("schema", DEFAULT_SCHEMA)
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
+            raise LogUnavailableError(
+                f"KARROT_EVENT_LOG has schema={schema}: it must be lower-case letters, digits and _, at most 63"
+            )
+        rest = urlencode([(name, value) for name, value in query if name != "schema"])
+        try:
+            given = conninfo_to_dict(urlunsplit(parts._replace(query=rest)))
+        except psycopg.ProgrammingError as error:
+            raise LogUnavailableError(f"the event log's URL is not a connection URL of PostgreSQL: {error}") from error
+        return cls({**_DEFAULTS, **given}, schema)
+
+    def __str__(self) -> str:
+        """The database for people: user, hosts and name."""
+        known = self.parameters
+        return f"{known.get('user', '')}@{known.get('host', 'localhost')}/{known.get('dbname', '')}".lstrip("@")
+
+
+class KeptPassword:
+    """A password that is used for ``kept_s``, or for ``least_s`` if no connection opens. ``get`` makes the next one."""
+
+    def __init__(self, get: Callable[[], str], *, kept_s: float, least_s: float) -> None:
+        self._get = get
+        self._kept_s = kept_s
+        self._least_s = least_s
+        self._lock = threading.Lock()
+        self._password = ""
+        self._until_s = self._made_s = float("-inf")
+
+    def __call__(self) -> str:
+        """The password."""
+        with self._lock:
+            if time.monotonic() >= self._until_s:
+                self._password = self._get()
+                self._made_s = time.monotonic()
+                self._until_s = self._made_s + self._kept_s
+            return self._password
+
+    def suspect(self) -> None:
+        """Make another password soon: no connection opened, so this one may be wrong."""
+        self._until_s = self._made_s + self._least_s
+
+
+class Database:
+    """Opens connections to one database for one process.
+
+    ``trouble`` is why no connection can be opened, or ``None``. While there is trouble, `connect` fails at once.
+    """
+
+    def __init__(self, url: DatabaseUrl, password: Password) -> None:
+        self.url = url
+        self.trouble: str | None = None
+        self._password = password
+        self._lock = threading.Lock()
+        self._hosts = _hosts(url.parameters)
+        self._watchdog = Watchdog()
+
+    def connect(self, *, within_s: float = _OPEN_LIMIT_S, **session: str) -> Connection:
+        """Open a connection. ``session`` are settings of the session, in addition to Karrot's own.
+
+        Raises `LogUnavailableError`: at once if PostgreSQL was away a moment ago.
+        """
+        if (trouble := self.trouble) is not None:
+            raise LogUnavailableError(trouble)
+        opening: Future[Connection] = Future()
+        # A thread, because a name server, a command for the password or several hosts can take longer than the caller
+        # may wait.
+        threading.Thread(target=self._open_for, args=(opening, session), name="karrot-connect", daemon=True).start()
+        wait([opening], within_s)
+        if opening.cancel():
+            raise self.suspect(f"PostgreSQL did not accept a connection within {within_s:g} s")
+        try:
+            return opening.result()
+        except Exception as error:
+            raise self.suspect(f"cannot connect to PostgreSQL: {one_line(error)}") from error
+
+    def suspect(self, reason: str) -> LogUnavailableError:
+        """Open no connection for a caller until a thread has opened one. Returns the error for the caller."""
+        with self._lock:
+            if self.trouble is None:
+                _log.warning("PostgreSQL is away", extra={"code": "postgresql_away", "reason": reason})
+                threading.Thread(target=self._try_again, name="karrot-reconnect", daemon=True).start()
+            self.trouble = reason
+        return LogUnavailableError(reason)
+
+    def limited(self, connection: Connection, seconds: float) -> contextlib.AbstractContextManager[None]:
+        """Shut down the connection if the block takes longer than ``seconds``."""
+        return self._watchdog.limited(connection, seconds)
+
+    def close(self) -> None:
+        """End the thread that limits the time of answers: a process forks without threads."""
+        self._watchdog.close()
+
+    def _open_for(self, opening: "Future[Connection]", session: Mapping[str, str]) -> None:
+        try:
+            connection = self._open(session)
+        except Exception as error:  # noqa: BLE001 - the caller gets it, unless it does not wait any more
+            with contextlib.suppress(InvalidStateError):
+                opening.set_exception(error)
+            return
+        try:
+            opening.set_result(connection)
+        except InvalidStateError:
+            connection.close()
+
+    def _try_again(self) -> None:
+        pause_s = _SHORTEST_PAUSE_S
+        while True:
+            try:
+                self._open({}).close()
+            except Exception as error:  # noqa: BLE001 - commands and AWS's libraries raise anything
+                self.trouble = f"cannot connect to PostgreSQL: {one_line(error)}"
+                time.sleep(pause_s)
+                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+            else:
+                with self._lock:
+                    self.trouble = None
+                _log.info("PostgreSQL can be reached again")
+                return
+
+    def _open(self, session: Mapping[str, str]) -> Connection:
+        password = self._password()
+        secret = {} if password is None else {"password": password}
+        try:
+            connection: Connection = psycopg.connect(autocommit=True, **{**self._parameters(), **secret})
+        except psycopg.Error:
+            if isinstance(self._password, KeptPassword):
+                self._password.suspect()
+            raise
+        try:
+            register(connection)
+            settings = {
+                "search_path": self.url.schema,
+                "statement_timeout": _STATEMENT_TIMEOUT,
+                "idle_in_transaction_session_timeout": "10s",
+                "tcp_keepalives_idle": "5",
+                "tcp_keepalives_interval": "2",
+                "tcp_keepalives_count": "3",
+                "client_min_messages": "warning",
+                **session,
+            }
+            # Not in the startup packet: PgBouncer refuses parameters there that it does not know.
+            calls = ", ".join("set_config(%s, %s, false)" for _ in settings)
+            with self.limited(connection, _CONNECT_S):
+                connection.execute(f"SELECT {calls}", [text for pair in settings.items() for text in pair])
+        except BaseException:
+            connection.close()
+            raise
+        newest = (connection.info.host, str(connection.info.port))
+        self._hosts = sorted(self._hosts, key=lambda each: (each[0], each[2] or "5432") != newest)
+        return connection
+
+    def _parameters(self) -> Mapping[str, Any]:
+        """The URL's parameters. The host of the newest connection comes first: an unreachable host costs seconds."""
+        if len(self._hosts) < 2:  # noqa: PLR2004 - there is no other order
+            return self.url.parameters
+        columns = zip(*self._hosts, strict=True)
+        names = ("host", "hostaddr", "port")
+        ordered = {name: ",".join(each) for name, each in zip(names, columns, strict=True) if any(each)}
+        return {**self.url.parameters, **ordered}
+
+
+def _hosts(parameters: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
+    """The hosts of a URL, with their addresses and ports."""
+    columns = [str(parameters.get(name) or "").split(",") for name in ("host", "hostaddr", "port")]
+    count = max(map(len, columns))
+    hosts, addresses, ports = (column if len(column) == count else column[:1] * count for column in columns)
+    return list(zip(hosts, addresses, ports, strict=True))
+
+
+class Readers:
+    """A few idle connections for short reads. Each read takes one, or opens another.
+
+    ``losses`` counts lost connections. After a loss, another server may answer, and its newest events may be missing.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._failed: str | None = None
+        self._closed = False
+        self.losses = 0
+        self._idle: queue.LifoQueue[Connection] = queue.LifoQueue(_IDLE_READERS)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last read failed; ``None`` if it succeeded, or if the next one can succeed.
+
+        A process that is not ready gets no requests, so its next read may never come.
+        """
+        return self._failed if self._database.trouble is not None else None
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator["ReadSession"]:
+        """A connection for one read. Raises `LogUnavailableError` if the database cannot be read in time."""
+        try:
+            with self._session() as session:
+                yield session
+        except LogUnavailableError as error:
+            self._failed = str(error)
+            raise
+        self._failed = None
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator["ReadSession"]:
+        deadline_s = time.monotonic() + READ_LIMIT_S
+        connection = self._take()
+        try:
+            with self._database.limited(connection, deadline_s - time.monotonic()):
+                yield ReadSession(connection)
+        except psycopg.Error as error:
+            was_lost = connection.closed
+            connection.close()
+            if was_lost:
+                self.losses += 1
+                self._drain()  # after a failover, the other idle connections are lost too
+                raise self._database.suspect(f"the connection to PostgreSQL was lost: {one_line(error)}") from error
+            raise LogUnavailableError(f"PostgreSQL cannot read the event log: {one_line(error)}") from error
+        except BaseException:
+            connection.close()
+            raise
+        try:
+            self._idle.put_nowait(connection)
+        except queue.Full:
+            connection.close()
+        if self._closed:
+            self._drain()
+
+    def close(self) -> None:
+        """Close the idle connections, and each other one after its read."""
+        self._closed = True
+        self._drain()
+
+    def _take(self) -> Connection:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                connection = self._idle.get_nowait()
+                if is_usable(connection):
+                    return connection
+                connection.close()
+                self.losses += 1
+        return self._database.connect()
+
+    def _drain(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._idle.get_nowait().close()
+
+
+class ReadSession:
+    """Runs statements written with ``?`` for each parameter, and reads the results in binary."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, parameters: Any = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Run a statement."""
+        return self._connection.execute(sql.replace("?", "%s"), parameters, binary=True)
+
+
+def is_usable(connection: Connection) -> bool:
+    """Whether a connection is open and idle. It does not ask PostgreSQL.
+
+    An idle server sends nothing. So data to read are the end of the connection, for example after a restart.
+    """
+    if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+        return False
+    poll = select.poll()  # select() refuses a process with more than 1,024 open files
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
+def one_line(error: BaseException) -> str:
+    """An error's text on one line. PostgreSQL's errors have several lines."""
+    return " ".join(str(error).split()) or type(error).__name__

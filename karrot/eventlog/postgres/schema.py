@@ -1,0 +1,353 @@
+"""Creates and migrates Karrot's tables in PostgreSQL, and refuses a database that could lose events.
+
+The tables are in a PostgreSQL schema of their own. Names of groups are in UTF-8 as ``bytea``: ``text`` cannot hold NUL,
+and ``bytea`` sorts as SQLite does.
+
+The row of ``log`` is the lock of every commit. A commit takes its sequence numbers from this row, and the row stays
+locked until the commit is visible. So sequence numbers appear in their order and without gaps: a reader that follows
+the log cannot pass an event that appears later. An advisory lock would need a statement more.
+
+Events are in partitions, which Karrot calls blocks. Karrot deletes a whole block by dropping its table, which needs no
+vacuum. ``log.first_seq`` is the oldest event that is not deleted. Older events may still be in the oldest block, and
+the view ``kept_events`` hides them.
+"""
+
+import contextlib
+import logging
+import secrets
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from karrot.clock import Anchor, Clock
+from karrot.event import GroupKey
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.postgres.connections import Database, one_line
+from karrot.eventlog.postgres.watchdog import Connection
+
+APPLICATION = "karrot"
+"""What `schema_version` says about Karrot's schema."""
+
+UNFINISHED_COPY = "unfinished_copy"
+"""The table that a schema has while a log is being copied to it."""
+
+_OLDEST_SERVER = 140000
+_FIRST_BLOCK = 1
+START_S = 30.0
+"""How long a start waits for a connection. An unreachable host costs 2 s before the next one is tried."""
+
+_LOCK_TIMEOUT = "800ms"
+_PAUSE_S = 0.5
+_MIGRATION_LOCK = 0x4B41
+"""The first key of the advisory lock that one process holds while it migrates a schema."""
+
+_VERSION_1 = """
+CREATE TABLE log (
+    id integer PRIMARY KEY CHECK (id = 1),
+    log_id text NOT NULL,
+    log_ms bigint NOT NULL,       -- the log's own time, at the newest commit
+    wall_ms bigint NOT NULL,      -- the database's clock, at the newest commit
+    first_seq bigint NOT NULL,
+    last_seq bigint NOT NULL,
+    groups bigint NOT NULL,
+    log_end_bytes bigint NOT NULL,
+    block integer NOT NULL,       -- the newest block of events
+    block_bytes bigint NOT NULL,
+    block_ms bigint NOT NULL,     -- the log time at which the block began
+    leader text,                  -- the token of the process that leads
+    leader_name text,
+    epoch bigint NOT NULL         -- how many times the lead was taken
+) WITH (fillfactor = 10);
+CREATE TABLE writers (
+    id text PRIMARY KEY,          -- one process that commits
+    commits bigint NOT NULL,      -- tells after a lost connection whether the last commit was made
+    log_ms bigint NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE events (
+    block integer NOT NULL,
+    seq bigint NOT NULL,
+    previous bigint,              -- the event of the same group before this one
+    received_at_ms bigint NOT NULL,
+    observed_at_ms bigint NOT NULL,
+    log_time_ms bigint NOT NULL,
+    source bytea NOT NULL,
+    crc bigint NOT NULL,
+    body bytea NOT NULL,
+    age bytea                     -- karrot.event.LagAge as msgpack
+) PARTITION BY LIST (block);
+CREATE INDEX events_seq ON events (seq);
+CREATE TABLE blocks (block integer PRIMARY KEY, first_seq bigint NOT NULL);
+CREATE VIEW kept_events AS SELECT * FROM events WHERE seq >= (SELECT first_seq FROM log);
+CREATE TABLE groups (
+    cluster bytea NOT NULL,
+    consumer bytea NOT NULL,
+    seq bigint NOT NULL,
+    last_seq bigint NOT NULL,
+    log_time_ms bigint NOT NULL,
+    expired boolean NOT NULL,
+    gone boolean NOT NULL,
+    crc bigint NOT NULL,
+    state bytea NOT NULL,
+    PRIMARY KEY (cluster, consumer)
+) WITH (fillfactor = 60);
+CREATE INDEX groups_forgettable ON groups (log_time_ms) WHERE expired OR gone;
+CREATE INDEX groups_changed ON groups (last_seq);
+CREATE TABLE heard (cluster bytea PRIMARY KEY, at_ms bigint NOT NULL) WITH (fillfactor = 50);
+CREATE TABLE counters (
+    name text NOT NULL, labels text NOT NULL, value double precision NOT NULL, PRIMARY KEY (name, labels)
+) WITH (fillfactor = 50);
+CREATE TABLE reporters (name text PRIMARY KEY, log_id text, seq bigint, state bytea NOT NULL) WITH (fillfactor = 50);
+CREATE TABLE notes (
+    reporter text NOT NULL, name text NOT NULL, value bytea NOT NULL, PRIMARY KEY (reporter, name)
+);
+CREATE TABLE rejects (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    received_at_ms bigint NOT NULL,
+    code bytea NOT NULL,
+    detail bytea NOT NULL,
+    source bytea NOT NULL,
+    body bytea NOT NULL
+);
+CREATE TABLE posts (
+    digest bytea PRIMARY KEY,     -- karrot.eventlog.transaction.post_digest
+    seq bigint NOT NULL,
+    log_time_ms bigint NOT NULL
+);
+CREATE INDEX posts_by_time ON posts (log_time_ms);
+CREATE TABLE log_ends (
+    cluster bytea NOT NULL,
+    topic bytea NOT NULL,
+    partition bigint NOT NULL,
+    touched_ms bigint NOT NULL, -- log time of the newest sample, rounded down to ten minutes
+    samples bytea NOT NULL,     -- karrot.eventlog.log_end_history.LogEndHistory.pack
+    PRIMARY KEY (cluster, topic, partition)
+) WITH (fillfactor = 50, toast_tuple_target = 8160);
+ALTER TABLE log_ends ALTER samples SET STORAGE EXTERNAL;
+CREATE INDEX log_ends_touched ON log_ends (touched_ms);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+"""``MIGRATIONS[n]`` migrates a schema from version n to n + 1. Append new ones; never change an existing one.
+
+During a rolling upgrade, the older Karrot still writes: a new column needs a default, and nothing may be removed.
+"""
+
+
+_log = logging.getLogger(__name__)
+
+
+class Opened(NamedTuple):
+    """The log that `prepare` found or created: its id, and its time on the clocks of this machine."""
+
+    log_id: str
+    anchor: Anchor
+
+
+def prepare(database: Database, clock: Clock, migrations: Sequence[str] = MIGRATIONS) -> Opened:
+    """Check the server, create or migrate the schema, and read the log's id and time. Leaves no connection open.
+
+    Raises `LogUnavailableError` with a sentence if the database cannot be used, and while a copy of another log to this
+    schema is unfinished: events would be stored in the wrong log.
+    """
+    with _prepared(database, migrations) as connection:
+        if is_unfinished_copy(connection):
+            raise LogUnavailableError(
+                f"the schema {database.url.schema} of {database.url} holds an unfinished copy of an event log: run "
+                f"`karrot log copy` again until it is finished, or drop the schema"
+            )
+        found = _one(connection, f"SELECT log_id, log_ms, wall_ms, {NOW_MS} FROM log")
+    log_id, log_ms, wall_ms, now_ms = found
+    log_ms += max(0, now_ms - wall_ms)
+    return Opened(log_id, Anchor(clock.boot_id, clock.boot_ms(), clock.wall_ms(), log_ms))
+
+
+def prepare_for_copy(database: Database) -> None:
+    """Check the server, and create or migrate the schema, as `prepare` does. Accepts an unfinished copy."""
+    with _prepared(database, MIGRATIONS):
+        pass
+
+
+def is_unfinished_copy(connection: Connection) -> bool:
+    """Whether the schema holds an unfinished copy of another log: it then has the table `UNFINISHED_COPY`."""
+    return bool(_one(connection, "SELECT to_regclass(%s) IS NOT NULL", UNFINISHED_COPY)[0])
+
+
+NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+"""The database's clock in epoch milliseconds, as an expression of SQL."""
+
+
+_END_FROZEN_COMMITS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE usename = current_user AND wait_event_type = 'Client' AND xact_start < clock_timestamp() - interval '4 s'
+AND pid IN (SELECT pid FROM pg_locks WHERE relation = 'log'::regclass AND mode = 'RowShareLock' AND granted)
+"""
+
+
+def end_frozen_commits(connection: Connection) -> None:
+    """End the sessions that have held the lock on ``log`` for 4 s and wait for their client.
+
+    The client was frozen, or cut off, between two messages of one commit. No timeout of PostgreSQL ends such a session:
+    it executes no statement, and it counts as idle only when the last message has arrived. So every replica would wait.
+    """
+    try:
+        if ended := connection.execute(_END_FROZEN_COMMITS).rowcount:
+            _log.warning(
+                "ended sessions that held the lock on the log and did not go on",
+                extra={"code": "sessions_ended", "sessions": ended},
+            )
+    except psycopg.Error as error:
+        _log.warning(
+            "sessions that hold the lock on the log cannot be ended",
+            extra={"code": "sessions_not_ended", "reason": one_line(error)},
+        )
+
+
+def known_groups(database: Database) -> list[GroupKey]:
+    """Every group in the log, without deleted groups; none if there is no readable log. It changes nothing."""
+    try:
+        with contextlib.closing(database.connect()) as connection:
+            found = connection.execute("SELECT cluster, consumer FROM groups WHERE NOT gone").fetchall()
+    except (psycopg.Error, LogUnavailableError):
+        return []
+    return [GroupKey(cluster.decode(), consumer.decode()) for cluster, consumer in found]
+
+
+def new_block(block: int, first_seq: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The statements that begin a block of events, with their parameters. They block neither readers nor writers.
+
+    ``CREATE TABLE ... PARTITION OF`` would wait for every reader of the events, and let every new one wait.
+    """
+    yield f"CREATE TABLE {block_table(block)} (LIKE events INCLUDING DEFAULTS)", ()
+    yield f"ALTER TABLE events ATTACH PARTITION {block_table(block)} FOR VALUES IN ({block})", ()
+    yield "INSERT INTO blocks VALUES (%s, %s)", (block, first_seq)
+
+
+def block_table(block: int) -> str:
+    """The name of a block's table."""
+    return f"events_{block}"
+
+
+@contextlib.contextmanager
+def _prepared(database: Database, migrations: Sequence[str]) -> Iterator[Connection]:
+    session = {"statement_timeout": "60s", "lock_timeout": _LOCK_TIMEOUT}
+    with contextlib.closing(database.connect(within_s=START_S, **session)) as connection:
+        try:
+            _refuse_unsafe_server(connection)
+            _refuse_transaction_pooling(database, connection)
+            _migrate_patiently(connection, database.url.schema, migrations)
+            yield connection
+        except psycopg.Error as error:
+            raise LogUnavailableError(
+                f"the schema {database.url.schema} of {database.url} cannot be used: {one_line(error)}"
+            ) from error
+
+
+def _refuse_unsafe_server(connection: Connection) -> None:
+    version = connection.info.server_version
+    if version < _OLDEST_SERVER:
+        raise LogUnavailableError(f"PostgreSQL {version // 10000} is too old: Karrot needs PostgreSQL 14 or newer")
+    if connection.info.encoding != "utf-8" or _one(connection, "SHOW server_encoding")[0] != "UTF8":
+        raise LogUnavailableError("the database's encoding must be UTF8: create it with ENCODING 'UTF8'")
+    if _one(connection, "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'")[0]:
+        raise LogUnavailableError(
+            "the database is read-only: connect to the primary, with all hosts and target_session_attrs=read-write"
+        )
+    for setting, loss in (
+        ("synchronous_commit", "a crash of the server would lose events that Karrot has answered with 202"),
+        ("fsync", "a crash of the machine would damage the database"),
+        ("full_page_writes", "a crash of the machine would damage the database"),
+    ):
+        if _one(connection, f"SHOW {setting}")[0] == "off":
+            raise LogUnavailableError(f"the database has {setting}=off: {loss}. Set it to on for Karrot's role")
+
+
+def _refuse_transaction_pooling(database: Database, connection: Connection) -> None:
+    """Refuse a pooler that gives each transaction another connection: the lead needs a session of its own.
+
+    A setting of the first session is looked up while a second session is in a transaction. With a pooler, the second
+    session took over the server's connection, so the first one does not find its setting.
+    """
+    token = secrets.token_hex(8)
+    sentence = (
+        "a pooler (such as PgBouncer with pool_mode=transaction) gives each transaction another connection: Karrot "
+        "needs sessions for its lock. Connect to PostgreSQL itself, or to a pool with pool_mode=session"
+    )
+    with contextlib.closing(database.connect(within_s=START_S)) as other:
+        connection.execute("SELECT set_config('karrot.session', %s, false)", (token,))
+        other.execute("BEGIN")
+        taken = _one(other, "SELECT current_setting('karrot.session', true)")[0]
+        with database.limited(connection, 2.0):
+            try:
+                own = _one(connection, "SELECT current_setting('karrot.session', true)")[0]
+            except psycopg.OperationalError as error:
+                raise LogUnavailableError(f"{sentence} ({one_line(error)})") from error
+        if taken == token or own != token:
+            raise LogUnavailableError(sentence)
+
+
+def _migrate_patiently(connection: Connection, schema: str, migrations: Sequence[str]) -> None:
+    """Create or migrate the schema. Wait for readers in short turns, because meanwhile no replica can commit."""
+    until_s = time.monotonic() + START_S
+    while True:
+        try:
+            return _create_or_migrate(connection, schema, migrations)
+        except psycopg.errors.LockNotAvailable:
+            if time.monotonic() > until_s:
+                raise
+        time.sleep(_PAUSE_S)
+
+
+def _create_or_migrate(connection: Connection, schema: str, migrations: Sequence[str]) -> None:
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_MIGRATION_LOCK, schema))
+        version = _version(connection, schema)
+        if version > len(migrations):
+            raise LogUnavailableError(
+                f"the event log has schema version {version}, but this Karrot supports versions up to "
+                f"{len(migrations)}: start the newer Karrot again, or use another schema (?schema=NAME)"
+            )
+        for script in migrations[version:]:
+            connection.execute(script)
+        if version == 0:
+            connection.execute(
+                "INSERT INTO log SELECT 1, %s, now_ms, now_ms, 1, 0, 0, 0, %s, 0, now_ms, NULL, NULL, 0 "
+                f"FROM (SELECT {NOW_MS} AS now_ms) AS clock",
+                (uuid.uuid4().hex, _FIRST_BLOCK),
+            )
+            for sql, parameters in new_block(_FIRST_BLOCK, 1):
+                connection.execute(sql, parameters)
+        if version < len(migrations):
+            connection.execute("UPDATE schema_version SET version = %s", (len(migrations),))
+
+
+def _version(connection: Connection, schema: str) -> int:
+    """The version of the schema, 0 for a new one, which is created. Raises `LogUnavailableError` for a foreign one."""
+    exists = _one(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", schema)[0]
+    if not exists:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+    tables = (
+        "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(quote_ident(%s)) AND relkind IN ('r', 'p')"
+    )
+    if _one(connection, tables, schema)[0] == 0:
+        connection.execute("CREATE TABLE schema_version (application text NOT NULL, version integer NOT NULL)")
+        connection.execute("INSERT INTO schema_version VALUES (%s, 0)", (APPLICATION,))
+        return 0
+    mark = "SELECT to_regclass(quote_ident(%s) || '.schema_version') IS NOT NULL"
+    if _one(connection, mark, schema)[0]:
+        found = connection.execute("SELECT application, version FROM schema_version").fetchone()
+        if found is not None and found[0] == APPLICATION:
+            return int(found[1])
+    raise LogUnavailableError(
+        f"the schema {schema} holds tables of another program: choose another one with ?schema=NAME in KARROT_EVENT_LOG"
+    )
+
+
+def _one(connection: Connection, sql: str, *parameters: object) -> tuple[Any, ...]:
+    row = connection.execute(sql, parameters or None).fetchone()
+    if row is None:
+        raise LogUnavailableError("the event log in PostgreSQL has no row in the table log")
+    return row

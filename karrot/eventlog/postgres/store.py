@@ -1,0 +1,367 @@
+"""Implements the event log on PostgreSQL, which the workers of several replicas share.
+
+Each worker has one writer thread, a few reading connections, and one connection for the lead. Open the log after the
+fork: threads and connections do not survive a fork.
+
+While the database is away, `PostgresEventLog` answers what pages and scrapes need from memory: the newest state that
+this process has read, for as long as groups are shown after their last event.
+"""
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, TypeVar, Unpack
+
+import psycopg
+
+from karrot.clock import Clock, LogTime
+from karrot.event import GroupKey
+from karrot.eventlog import rows
+from karrot.eventlog.base import (
+    READ_LIMIT,
+    Counter,
+    GroupState,
+    LogSize,
+    LogUnavailableError,
+    OverloadedError,
+    Pace,
+    Reject,
+    ReporterState,
+)
+from karrot.eventlog.database_status import DatabaseStatus
+from karrot.eventlog.postgres.committer import PostgresCommitter
+from karrot.eventlog.postgres.connections import Database, Readers, one_line
+from karrot.eventlog.postgres.last_known import LastKnown, in_turns
+from karrot.eventlog.postgres.leader_lock import WHO_LEADS, LeaderLock
+from karrot.eventlog.postgres.schema import Opened, block_table
+from karrot.eventlog.postgres.server_status import server_status
+from karrot.eventlog.postgres.transaction import NotLeadingError, PostgresTransaction
+from karrot.eventlog.sql_log import READ_BYTES, ChosenLimits, Limits, ReadConnection, SqlEventLog
+from karrot.eventlog.transaction import POSTS_KEPT_MS, TOUCHED_MS, LogEndHistories
+from karrot.eventlog.writer import Writer
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_NEARLY_FULL = 0.9
+_WRITERS_KEPT_MS = 3_600_000
+_DROP_TIMEOUT = "100ms"
+"""How long dropping a block waits for readers of the events. Meanwhile new readers wait too."""
+
+_FIRST_WITHIN_RETENTION = (
+    "SELECT coalesce((SELECT seq FROM kept_events WHERE log_time_ms >= ? ORDER BY seq LIMIT 1), last_seq + 1) FROM log"
+)
+_NEXT_BLOCK = (
+    "SELECT b.first_seq FROM blocks b, log WHERE b.first_seq > log.first_seq AND b.first_seq <= log.last_seq "
+    "ORDER BY b.block LIMIT 1"
+)
+"""The place where the block after the oldest one begins, if it has events: the newest events always stay."""
+
+_COLUMNS = ", ".join(rows.EVENT_FIELDS)
+_PAGE = (
+    f"SELECT {_COLUMNS} FROM (SELECT *, sum(length(body)) OVER (ORDER BY seq) - length(body) AS bytes_before FROM "
+    "(SELECT * FROM kept_events WHERE seq > ? ORDER BY seq LIMIT ?) AS first) AS sized "
+    f"WHERE bytes_before < {READ_BYTES} ORDER BY seq"
+)
+_CHAIN = (
+    "WITH RECURSIVE chain AS (SELECT e.*, 1 AS place, length(body) AS bytes FROM kept_events e "
+    "WHERE seq = (SELECT last_seq FROM groups WHERE cluster = ? AND consumer = ?) AND seq > ? UNION ALL "
+    "SELECT e.*, place + 1, bytes + length(e.body) FROM chain c JOIN kept_events e ON e.seq = c.previous "
+    f"WHERE place < ? AND bytes < ? AND e.seq > ?) SELECT {_COLUMNS} FROM chain ORDER BY seq DESC"
+)
+_SIZE = (
+    "SELECT first_seq, last_seq, groups, (SELECT sum(pg_total_relation_size(oid)) FROM pg_class "
+    "WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r')::bigint FROM log"
+)
+
+
+class PostgresEventLog(SqlEventLog):
+    """The event log in a prepared schema. ``bounds`` are those of `karrot.eventlog.sql_log.Limits`.
+
+    ``name`` is how people know this process when it leads. A write waits at most ``patience_s``.
+    """
+
+    _writer: Writer
+    _event_columns = _COLUMNS
+    _group_columns = ", ".join(rows.GROUP_FIELDS)
+    _events_table = "kept_events"
+
+    def __init__(
+        self,
+        database: Database,
+        opened: Opened,
+        clock: Clock,
+        *,
+        name: str = "",
+        patience_s: float = 2.0,
+        **bounds: Unpack[ChosenLimits],
+    ) -> None:
+        limits = Limits(**bounds)
+        super().__init__(clock, limits)
+        self._database = database
+        self._name = name
+        self._readers = Readers(database)
+        self._time = LogTime(clock, opened.anchor)
+        self._leader = LeaderLock(database, name, clock.boot_ms)
+        self._is_from_memory = False
+        self._known = LastKnown(clock.boot_ms, keep_ms=limits.stale_after_ms)
+        histories = LogEndHistories(max_bytes=limits.most_log_end_bytes, retention_ms=limits.retention_ms)
+        self._committer = PostgresCommitter(
+            database, opened.log_id, self._time, self._buffer, log_end_histories=histories, limits=limits
+        )
+        self._writer = Writer(
+            self._committer.commit,
+            afterwards=self._make_room,
+            idle_work=lambda: bool(self._buffer) or self._committer.trouble is not None,
+            patience_s=patience_s,
+        )
+        groups = partial(self.live, in_turns)
+        self._known.keep_fresh(
+            (groups, self.heard, self.reporters, self.counters, self.size, self.leader, self.database)
+        )
+
+    @property
+    def log_id(self) -> str:
+        """The random id of the log that this process writes to now."""
+        return self._committer.log_id
+
+    def log_time_ms(self) -> int:
+        """The log's own time. It is the same in every replica, except for the time of a round trip."""
+        return self._time.now()
+
+    def writable(self) -> str | None:
+        """The reason why the last commit or read of this process failed; ``None`` if both succeeded."""
+        return self._committer.trouble or self._readers.trouble
+
+    def memory_age_ms(self) -> int | None:
+        """The age of the groups while the database is away or too slow; ``None`` if they could be read."""
+        return self._live.age_ms() if self._is_from_memory or self._readers.trouble is not None else None
+
+    def live(self, pace: Pace | None = None) -> Sequence[GroupState]:
+        """Every live group; the last known ones while the database is away."""
+        try:
+            found = super().live(pace)
+        except LogUnavailableError:
+            found = self._last_known()
+            self._is_from_memory = True
+            return found
+        self._is_from_memory = False
+        return found
+
+    def group(self, key: GroupKey) -> GroupState | None:
+        """One live group; its last known state while the database is away. A group may be newer than the memory."""
+        try:
+            return super().group(key)
+        except LogUnavailableError:
+            known = next((state for state in self._last_known() if state.key == key), None)
+            if known is None:
+                raise
+            return known
+
+    def heard(self) -> Mapping[str, int]:
+        """When each cluster last sent a webhook."""
+
+        def read() -> Mapping[str, int]:
+            with self._reading() as connection:
+                found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
+            return {cluster.decode(): at_ms for cluster, at_ms in found}
+
+        return self._known.or_last("heard", read)
+
+    def reporters(self) -> Sequence[ReporterState]:
+        """The saved state of every reporter, ordered by name."""
+        return self._known.or_last("reporters", super().reporters)
+
+    def counters(self) -> Sequence[Counter]:
+        """Every shared counter, including increments that this process has not committed yet."""
+        return self._known.or_last("counters", super().counters)
+
+    def recall(self, reporter: str, name: str) -> bytes | None:
+        """The value that a reporter saved under a name. The leader continues with it, so it gets no older value."""
+        recall = super().recall
+        if self._leader.fence:
+            return recall(reporter, name)
+        return self._known.or_last(f"note {reporter} {name}", lambda: recall(reporter, name))
+
+    def size(self) -> LogSize:
+        """The size of the log. ``bytes`` are those of all tables and indexes in the schema."""
+        return self._known.or_last("size", self._size_now)
+
+    def rejects(self, limit: int = 50) -> Sequence[Reject]:
+        """The newest refused bodies: first those not committed by this process yet, then those in the database."""
+        waiting = self._buffer.rejects()[::-1][:limit]
+        sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
+        with self._reading() as connection:
+            kept = connection.execute(sql, (limit - len(waiting),)).fetchall()
+        decoded = (
+            (at_ms, *(text.decode("utf-8", "surrogatepass") for text in texts), body) for at_ms, *texts, body in kept
+        )
+        return [*waiting, *map(rows.reject_of, decoded)]
+
+    def prune(self) -> int:
+        """Delete events and log-end histories beyond the limits of age and size."""
+        before_ms = self.log_time_ms() - self._limits.retention_ms
+        while self._lead_writes(lambda transaction: transaction.forget_log_ends_before(before_ms - TOUCHED_MS)):
+            pass
+        enough = self._limits.most_log_end_bytes
+        while self._log_end_bytes() > enough:
+            enough = int(self._limits.most_log_end_bytes * _NEARLY_FULL)
+            if not self._lead_writes(PostgresTransaction.forget_oldest_log_ends):
+                break
+        with self._reading() as connection:
+            (first_seq,) = connection.execute(_FIRST_WITHIN_RETENTION, (before_ms,)).fetchone()
+        deleted = self._lead_writes(partial(PostgresTransaction.begin_at, first_seq=first_seq))
+        return deleted + self._shrink(self._lead_writes)
+
+    def lead(self) -> bool:
+        """Take the lead if it is free. Returns whether this process leads."""
+        return self._leader.lead()
+
+    def leads(self) -> bool:
+        """Whether this process leads. PostgreSQL has answered it a few seconds ago."""
+        return self._leader.leads()
+
+    def resign(self) -> None:
+        """Let another process lead."""
+        self._leader.resign()
+
+    @property
+    def replica(self) -> str:
+        """The name of this machine."""
+        return self._name
+
+    def leader(self) -> str | None:
+        """The name of the machine whose process leads; ``None`` if no process leads."""
+
+        def read() -> str | None:
+            with self._reading() as connection:
+                found = connection.execute(WHO_LEADS, (self._database.url.schema,)).fetchone()
+            return None if found is None else found[0]
+
+        return self._known.or_last("leader", read)
+
+    def database(self) -> DatabaseStatus:
+        """The state of the server."""
+
+        def read() -> DatabaseStatus:
+            with self._reading() as connection:
+                return server_status(connection)
+
+        return self._known.or_last("database", read)
+
+    def close(self) -> None:
+        """Commit the waiting writes and close every connection."""
+        self._known.close()
+        with contextlib.suppress(LogUnavailableError, OverloadedError):
+            self.flush()
+        self._writer.stop()
+        self.resign()
+        self._committer.close()
+        self._readers.close()
+
+    def _last_known(self) -> Sequence[GroupState]:
+        """The live groups in memory. Raises `LogUnavailableError` if they are so old that all of them have expired.
+
+        An empty list would look as if there were no groups.
+        """
+        if self._live.age_ms() > self._limits.stale_after_ms:
+            raise LogUnavailableError(self.writable() or "PostgreSQL cannot be read")
+        return self._live.last_known()
+
+    def _reading(self) -> AbstractContextManager[ReadConnection]:
+        return self._readers.reading()
+
+    def _source(self) -> object:
+        # A standby that was promoted may lack the newest events, and then gives their sequence numbers again.
+        return (self.log_id, self._readers.losses)
+
+    def _page(self, connection: ReadConnection, after: int, limit: int) -> Sequence[rows.Row]:
+        found: list[rows.Row] = connection.execute(_PAGE, (after, limit)).fetchall()
+        return found
+
+    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> list[rows.Row]:
+        if limit < 1:
+            return []
+        parameters = (*self._key(key), after, min(limit, READ_LIMIT), most_bytes, after)
+        with self._reading() as connection:
+            found: list[rows.Row] = connection.execute(_CHAIN, parameters).fetchall()
+        return found
+
+    def _key(self, key: GroupKey) -> tuple[bytes, bytes]:
+        return key.cluster.encode(), key.consumer.encode()
+
+    def _lead_writes(self, work: Callable[[Any], T]) -> T:
+        fence = self._leader.fence
+
+        def fenced(transaction: PostgresTransaction) -> T:
+            transaction.require_lead(fence)
+            return work(transaction)
+
+        try:
+            return self._writer.submit(fenced)
+        except NotLeadingError:
+            self._leader.lose(fence)  # now, and not at the next ping: a reporter would send another batch before
+            raise
+
+    def _log_end_bytes(self) -> int:
+        with self._reading() as connection:
+            return int(connection.execute("SELECT log_end_bytes FROM log").fetchone()[0])
+
+    def _size_now(self) -> LogSize:
+        with self._reading() as connection:
+            first, last, groups, used = connection.execute(_SIZE).fetchone()
+        return LogSize(last - first + 1, used, groups, first if last >= first else 0, last if last >= first else 0)
+
+    def _make_room(self) -> None:
+        """Keep the log within its size after a commit that began a block: the leader alone would come too late."""
+        if self._committer.began_block:
+            self._committer.began_block = False
+            try:
+                self._shrink(self._committer.run)
+            except LogUnavailableError as error:
+                _log.warning(
+                    "the oldest events could not be deleted now",
+                    extra={"code": "events_not_deleted", "reason": str(error)},
+                )
+
+    def _shrink(self, run: Callable[[Callable[[PostgresTransaction], int]], int]) -> int:
+        """Delete the oldest blocks until the log has room, in transactions of ``run``. Returns how many events.
+
+        Raises `LogUnavailableError` if the size cannot be read: a size from memory would not decrease, and every block
+        would go.
+        """
+        deleted = 0
+        while self._drop_empty() and self._size_now().bytes > self._limits.max_bytes * _NEARLY_FULL:
+            with self._reading() as connection:
+                following = connection.execute(_NEXT_BLOCK).fetchone()
+            if following is None:
+                break
+            deleted += run(partial(PostgresTransaction.begin_at, first_seq=following[0]))
+        return deleted
+
+    def _drop_empty(self) -> bool:
+        """Drop the blocks whose events are all deleted. Forget old posts, and processes that do not commit any more.
+
+        Returns false if a reader holds a block. Then deleting more events would free nothing.
+        """
+        sql = (
+            "SELECT block FROM blocks b WHERE EXISTS (SELECT FROM blocks n WHERE n.block = b.block + 1 "
+            "AND n.first_seq <= (SELECT first_seq FROM log)) ORDER BY block"
+        )
+        with contextlib.closing(self._database.connect(lock_timeout=_DROP_TIMEOUT)) as connection:
+            try:
+                for (block,) in connection.execute(sql).fetchall():
+                    with connection.transaction():
+                        if connection.execute("DELETE FROM blocks WHERE block = %s", (block,)).rowcount:
+                            connection.execute(f"DROP TABLE {block_table(block)}")
+                now_ms = self.log_time_ms()
+                connection.execute("DELETE FROM writers WHERE log_ms < %s", (now_ms - _WRITERS_KEPT_MS,))
+                connection.execute("DELETE FROM posts WHERE log_time_ms < %s", (now_ms - POSTS_KEPT_MS,))
+            except psycopg.errors.LockNotAvailable:
+                _log.debug("a block of events is still read; it is dropped later")
+                return False
+            except psycopg.Error as error:
+                raise LogUnavailableError(f"PostgreSQL cannot delete old events: {one_line(error)}") from error
+        return True

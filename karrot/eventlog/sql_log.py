@@ -1,0 +1,282 @@
+"""Implements what the event logs in SQLite and in PostgreSQL have in common: reads, and the start of writes."""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol, TypedDict, TypeVar
+
+from karrot.clock import Clock
+from karrot.event import GroupKey, LagEvent
+from karrot.eventlog import rows
+from karrot.eventlog.base import (
+    READ_LIMIT,
+    Appended,
+    Changed,
+    Counter,
+    Cursor,
+    Damaged,
+    GroupState,
+    LogSize,
+    Pace,
+    Reject,
+    ReporterState,
+    StoredBody,
+    StoredEvent,
+)
+from karrot.eventlog.group_state import LiveGroups, arrival, changed, state_of
+from karrot.eventlog.transaction import Append, post_digest
+from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
+
+T = TypeVar("T")
+READ_BYTES = 8 << 20
+"""The bodies of one read have at most this many bytes together, or it is one body."""
+
+_UNREAD_BYTES = 1 << 20
+_FIRST = GroupKey("", "")
+
+
+class Limits(NamedTuple):
+    """The limits of a log.
+
+    A group is no longer shown after ``stale_after_ms`` without an event. An event is deleted at the age
+    ``retention_ms``. ``max_bytes`` limits the size of the database: the oldest events are dropped first.
+    ``max_consumers`` limits the number of groups. ``log_end_max_bytes`` limits the log-end histories in the database;
+    they never take more than a quarter of ``max_bytes``, so that events have room.
+    """
+
+    stale_after_ms: int = 300_000
+    retention_ms: int = 86_400_000
+    max_bytes: int = 1 << 30
+    max_consumers: int = 50_000
+    log_end_max_bytes: int = 1 << 26
+
+    @property
+    def most_log_end_bytes(self) -> int:
+        """The limit of the log-end histories in bytes."""
+        return min(self.log_end_max_bytes, self.max_bytes // 4)
+
+
+class ChosenLimits(TypedDict, total=False):
+    """The limits that a caller chooses: the fields of `Limits`."""
+
+    stale_after_ms: int
+    retention_ms: int
+    max_bytes: int
+    max_consumers: int
+    log_end_max_bytes: int
+
+
+class ReadConnection(Protocol):
+    """A connection that runs one statement with ``?`` for each parameter, and returns a cursor on the rows."""
+
+    def execute(self, sql: str, parameters: Any = ..., /) -> Any:
+        """Run a statement. The cursor has ``fetchone`` and ``fetchall``, and is an iterator of rows."""
+
+
+class SqlEventLog(ABC):
+    """Implements the `EventLog` protocol on a database, except the lead. Subclasses set the writer."""
+
+    _writer: Writer | InlineWriter
+    _event_columns: str
+    _group_columns: str
+    _events_table = "events"
+
+    def __init__(self, clock: Clock, limits: Limits) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._buffer = WriteBuffer()
+        self._high_water = HighWater()
+        self._live = LiveGroups(self, stale_after_ms=limits.stale_after_ms, source=self._source)
+
+    @property
+    @abstractmethod
+    def log_id(self) -> str:
+        """The random id of the log that this process writes to now."""
+
+    @abstractmethod
+    def log_time_ms(self) -> int:
+        """The log's own time."""
+
+    @abstractmethod
+    def size(self) -> LogSize:
+        """The size of the log."""
+
+    @abstractmethod
+    def memory_age_ms(self) -> int | None:
+        """The age of the groups if they come from memory; ``None`` if the log can be read."""
+
+    @abstractmethod
+    def prune(self) -> int:
+        """Delete the events and log-end histories beyond the limits of age and size."""
+
+    @abstractmethod
+    def writable(self) -> str | None:
+        """The reason why the last commit of this process failed; ``None`` if it succeeded."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[ReadConnection]:
+        """A connection for one short read. Raises `LogUnavailableError`."""
+
+    @abstractmethod
+    def _page(self, connection: ReadConnection, after: int, limit: int) -> Iterable[rows.Row]:
+        """At most ``limit`` rows of events after ``after``, whose bodies have about `READ_BYTES` at most."""
+
+    @abstractmethod
+    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> list[rows.Row]:
+        """The rows of a group's newest events after ``after``, newest first. Fewer if they have many bytes."""
+
+    @abstractmethod
+    def _key(self, key: GroupKey) -> tuple[Any, Any]:
+        """A group's key as the parameters of a statement."""
+
+    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> Appended:
+        """Store an event durably and update its group."""
+        return self.begin(event, body, age_ms=age_ms, key=key).wait()
+
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> Job[Appended]:
+        """Hand an event to the writer."""
+        arrived = arrival(
+            event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self.log_time_ms(), age_ms=age_ms
+        )
+        return self._writer.begin(Append(arrived, None if key is None else post_digest(key, body)))
+
+    def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
+        """The events after ``after``, oldest first; fewer than ``limit`` if they are large."""
+        with self._reading() as connection:
+            log_id = self.log_id
+            found = list(self._page(connection, after, min(limit, READ_LIMIT)))
+        return [rows.stored_event(log_id, row) for row in found]
+
+    def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
+        """The newest events of one group, newest first. Each row has the number of the group's previous event."""
+        return self._whole(self._chain(key, limit))
+
+    def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
+        """The newest events of a group after ``after``, not decoded."""
+        found = (rows.stored_body(row) for row in self._chain(key, limit, after, _UNREAD_BYTES))
+        return [each for each in found if each is not None]
+
+    def event(self, seq: int) -> StoredEvent | None:
+        """One event, if it is still stored and not damaged."""
+        sql = f"SELECT {self._event_columns} FROM {self._events_table} WHERE seq = ?"
+        with self._reading() as connection:
+            row = connection.execute(sql, (seq,)).fetchone()
+        return next(iter(self._whole([row] if row else [])), None)
+
+    def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
+        """A page of live groups, ordered by key. A group whose row is damaged is left out until its next event."""
+        beyond = ">=" if after is None else ">"
+        sql = (
+            f"SELECT {self._group_columns} FROM groups WHERE (cluster, consumer) {beyond} (?, ?) "
+            "AND log_time_ms >= ? AND NOT gone ORDER BY cluster, consumer LIMIT ?"
+        )
+        page: list[GroupState] = []
+        with self._reading() as connection:
+            parameters = (*self._key(after or _FIRST), self._oldest_live(), min(limit, READ_LIMIT))
+            found = connection.execute(sql, parameters)
+            page.extend(state_of(*whole) for row in found if (whole := rows.group_of(row)))
+        return page
+
+    def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
+        """A page of the groups whose last event is after ``after``."""
+        sql = f"SELECT {self._group_columns} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT ?"
+        with self._reading() as connection:
+            found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
+            return [changed(*whole) for row in found if (whole := rows.group_of(row))]
+
+    def live(self, pace: Pace | None = None) -> Sequence[GroupState]:
+        """Every live group, from memory."""
+        return self._live.read(pace)
+
+    def group(self, key: GroupKey) -> GroupState | None:
+        """One live group."""
+        sql = (
+            f"SELECT {self._group_columns} FROM groups "
+            "WHERE cluster = ? AND consumer = ? AND log_time_ms >= ? AND NOT gone"
+        )
+        with self._reading() as connection:
+            row = connection.execute(sql, (*self._key(key), self._oldest_live())).fetchone()
+        whole = None if row is None else rows.group_of(row)
+        return None if whole is None else state_of(*whole)
+
+    @abstractmethod
+    def heard(self) -> Mapping[str, int]:
+        """When each cluster last sent a webhook."""
+
+    def cursor(self, reporter: str) -> Cursor | None:
+        """A reporter's cursor; ``None`` if it has none, or if its cursor belongs to a log that was replaced."""
+        with self._reading() as connection:
+            row = connection.execute("SELECT log_id, seq FROM reporters WHERE name = ?", (reporter,)).fetchone()
+        return None if row is None or row[0] != self.log_id else Cursor(*row)
+
+    def save_reporter(self, state: ReporterState) -> None:
+        """Save a reporter's cursor and state."""
+        self._lead_writes(lambda transaction: transaction.save_reporter(state))
+
+    def reporters(self) -> Sequence[ReporterState]:
+        """The saved state of every reporter, ordered by name."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT name, log_id, seq, state FROM reporters").fetchall()
+        return [rows.reporter_of(row) for row in sorted(found)]
+
+    def recall(self, reporter: str, name: str) -> bytes | None:
+        """The value that a reporter saved under a name."""
+        with self._reading() as connection:
+            note = "SELECT value FROM notes WHERE reporter = ? AND name = ?"
+            found = connection.execute(note, (reporter, name)).fetchone()
+        return None if found is None else found[0]
+
+    def remember(self, reporter: str, name: str, value: bytes) -> None:
+        """Save a reporter's value."""
+        self._lead_writes(lambda transaction: transaction.remember(reporter, name, value))
+
+    def count(self, name: str, by: float = 1, **labels: str) -> None:
+        """Add to a shared counter, with the next commit."""
+        self._buffer.count(name, by, labels)
+
+    def counters(self) -> Sequence[Counter]:
+        """Every shared counter, including increments that this process has not committed yet."""
+        with self._reading() as connection:
+            kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
+        sums = {(name, labels): value for name, labels, value in map(rows.counter_of, kept)}
+        for name, labels, value in self._buffer.counters():
+            sums[name, labels] = sums.get((name, labels), 0) + value
+        shown = self._high_water.raised(self.log_id, sums)
+        return [Counter(name, labels, value) for (name, labels), value in sorted(shown.items())]
+
+    def reject(self, reject: Reject) -> None:
+        """Keep a refused body, with the next commit."""
+        self._buffer.reject(reject)
+
+    @abstractmethod
+    def rejects(self, limit: int = 50) -> Sequence[Reject]:
+        """The newest refused bodies: first those not committed by this process yet, then the stored ones."""
+
+    def expire(self) -> int:
+        """Mark and count the groups that became silent."""
+        before_ms = self._oldest_live()
+        sql = "SELECT 1 FROM groups WHERE NOT expired AND NOT gone AND log_time_ms < ? LIMIT 1"
+        with self._reading() as connection:
+            if connection.execute(sql, (before_ms,)).fetchone() is None:
+                return 0
+        return self._lead_writes(lambda transaction: int(transaction.expire(before_ms)))
+
+    def flush(self) -> None:
+        """Commit the counters and rejects that are still in memory."""
+        self._writer.submit(lambda _transaction: None)
+
+    def _source(self) -> object:
+        """What changes if the newest events may have changed, not only increased."""
+        return self.log_id
+
+    def _lead_writes(self, work: Callable[[Any], T]) -> T:
+        """Run the work of a leader in a transaction."""
+        return self._writer.submit(work)
+
+    def _oldest_live(self) -> int:
+        return self.log_time_ms() - self._limits.stale_after_ms
+
+    def _whole(self, found: Sequence[rows.Row]) -> list[StoredEvent]:
+        events = (rows.stored_event(self.log_id, row) for row in found)
+        return [event for event in events if isinstance(event, StoredEvent)]

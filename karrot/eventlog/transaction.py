@@ -1,0 +1,289 @@
+"""Applies the rules of the event log within one transaction. Each store adds the statements for its rows.
+
+An event changes its group, and the log-end histories of its partitions.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from typing import Any, NamedTuple, Protocol
+
+from karrot import telemetry
+from karrot.event import ClusterPartition, GroupKey, LagAge, LogEnd, TopicPartition
+from karrot.eventlog.base import Appended, ReporterState
+from karrot.eventlog.group_state import Arrival, GroupRow, after, with_age
+from karrot.eventlog.log_end_history import LogEndHistory, lag_age, recorded_partitions
+from karrot.eventlog.writer import CounterKey
+
+MOST_CLUSTERS = 1000
+"""The most clusters whose last webhook is remembered. Beyond this number, the oldest are dropped."""
+
+POSTS_KEPT_MS = 600_000
+"""How long the log remembers the idempotency keys of posted events."""
+
+EVICTED_AT_ONCE = 100
+"""How many silent or deleted groups make room for new groups at once."""
+
+_READ_AGAIN_MS = 5_000
+"""For how long a process uses a history that it has read. Every history is written when it is read."""
+
+_IN_MEMORY = 500
+TOUCHED_MS = 600_000
+"""The resolution of ``touched_ms``: an index on an exact time would cost a page per write."""
+
+ROW_BYTES = 64
+"""The bytes of a history's row and of its entries in two indexes, in addition to its names and samples."""
+
+
+class StoredHistory(NamedTuple):
+    """A history as a store keeps it. ``row_id`` finds its row again."""
+
+    row_id: Any
+    samples: bytes
+
+
+class LogEndTable(Protocol):
+    """The stored histories, within one transaction."""
+
+    def find(self, key: ClusterPartition) -> StoredHistory | None:
+        """The stored history of a partition."""
+
+    def insert(self, key: ClusterPartition, touched_ms: int, samples: bytes) -> None:
+        """Store the first history of a partition."""
+
+    def update(self, row: StoredHistory, touched_ms: int, samples: bytes) -> None:
+        """Store a history in place of the one that `find` returned."""
+
+
+class _Read(NamedTuple):
+    at_ms: int
+    history: LogEndHistory
+
+
+class Recorded(NamedTuple):
+    """What one event changed: the age of its group, the stored bytes, and the dropped histories by reason."""
+
+    age: LagAge | None
+    grown: int
+    dropped: Counter[str]
+
+
+class LogEndHistories:
+    """The histories in the table ``log_ends``. One object serves a process and remembers what it has read lately.
+
+    A history keeps ``retention_ms``. While all histories together have more than ``max_bytes``, the history of a
+    further partition is not stored.
+    """
+
+    def __init__(self, *, max_bytes: int, retention_ms: int) -> None:
+        self._max_bytes = max_bytes
+        self._retention_ms = retention_ms
+        self._lately: dict[ClusterPartition, _Read] = {}
+
+    def forget(self) -> None:
+        """Forget what was read: the transaction was rolled back, or the file was replaced."""
+        self._lately.clear()
+
+    def needed(self, arrived: Arrival) -> Iterator[ClusterPartition]:
+        """The partitions whose stored histories `record` would read for an event."""
+        places = recorded_partitions(arrived.event, arrived.observed_log_ms, partial(self._read_lately, arrived))
+        return (ClusterPartition(arrived.key.cluster, *place) for place in places)
+
+    def record(self, table: LogEndTable, arrived: Arrival, stored_bytes: int) -> Recorded:
+        """Add an event's samples to the histories of its partitions, and find the age of its group from them."""
+        grown, dropped = 0, Counter[str]()
+
+        def record(place: TopicPartition, ends: Sequence[LogEnd]) -> LogEndHistory:
+            nonlocal grown
+            key = ClusterPartition(arrived.key.cluster, *place)
+            stored = table.find(key)
+            known = LogEndHistory.unpack(stored.samples) if stored and stored.samples else LogEndHistory()
+            history = LogEndHistory() if known is None else known
+            if known is None:
+                dropped["damaged"] += 1
+            if history.record(ends):
+                dropped["contradicted"] += 1
+            history.forget_before(arrived.log_time_ms - self._retention_ms)
+            self._remember(key, _Read(arrived.log_time_ms, history))
+            packed = history.pack()
+            touched_ms = arrived.log_time_ms // TOUCHED_MS * TOUCHED_MS
+            if stored is not None:
+                table.update(stored, touched_ms, packed)
+                grown += len(packed) - len(stored.samples)
+            else:
+                size = len(packed) + 2 * (len(key.cluster.encode()) + len(key.topic.encode())) + ROW_BYTES
+                if stored_bytes + grown + size > self._max_bytes:
+                    dropped["full"] += 1
+                    return history
+                table.insert(key, touched_ms, packed)
+                grown += size
+            return history
+
+        age = lag_age(arrived.event, arrived.observed_log_ms, partial(self._read_lately, arrived), record)
+        return Recorded(age, grown, dropped)
+
+    def _read_lately(self, arrived: Arrival, place: TopicPartition, now: LogEnd) -> LogEndHistory | None:
+        read = self._lately.get(ClusterPartition(arrived.key.cluster, *place))
+        if read is None or not 0 <= arrived.log_time_ms - read.at_ms < _READ_AGAIN_MS:
+            return None
+        return read.history if read.history.agrees_with(now) else None
+
+    def _remember(self, key: ClusterPartition, read: _Read) -> None:
+        self._lately.pop(key, None)  # so that the first key is always the one that was read longest ago
+        self._lately[key] = read
+        if len(self._lately) > _IN_MEMORY:
+            del self._lately[next(iter(self._lately))]
+
+
+class Transaction(ABC):
+    """An open transaction. ``groups`` and ``log_end_bytes`` are the log's own counts, and change with it."""
+
+    def __init__(
+        self, log_end_histories: LogEndHistories, *, groups: int, log_end_bytes: int, max_consumers: int
+    ) -> None:
+        self.groups = groups
+        self.log_end_bytes = log_end_bytes
+        self.heard: dict[str, int] = {}
+        self.counts = Counter[CounterKey]()
+        self._log_end_histories = log_end_histories
+        self._max_consumers = max_consumers
+        self._nothing_to_evict = False
+
+    def append(self, arrived: Arrival, post: bytes | None = None) -> Appended:
+        """Store an event and its log ends, and update its group unless there are too many groups.
+
+        If the log remembers ``post``, the digest of a post with an idempotency key, it stores nothing.
+        """
+        if post is not None and (first := self._find_post(post)) is not None:
+            self.add(telemetry.EVENTS_REPEATED, 1)
+            return Appended(first, tracked=True)
+        arrived = self._aged(arrived)
+        tracked, row = self._group(arrived.key)
+        seq = self._insert_event(arrived, None if row is None else row.last_seq)
+        if post is not None:
+            self._remember_post(post, seq, arrived.log_time_ms)
+        if arrived.from_webhook:
+            self.heard[arrived.key.cluster] = arrived.received_at_ms
+        self.add(telemetry.EVENTS_ACCEPTED, 1, source=arrived.event.source.value)
+        if not tracked:
+            if self.groups >= self._max_consumers and not self._evict():
+                return Appended(seq, tracked=False)
+            self.groups += 1
+        self._save_group(arrived.key, after(row, seq, arrived))
+        return Appended(seq, tracked=True)
+
+    @abstractmethod
+    def save_reporter(self, state: ReporterState) -> None:
+        """Save a reporter's cursor and state."""
+
+    @abstractmethod
+    def remember(self, reporter: str, name: str, value: bytes) -> None:
+        """Save a reporter's value."""
+
+    @abstractmethod
+    def expire(self, before_ms: int) -> int:
+        """Mark the groups that were last observed before ``before_ms``. Returns how many."""
+
+    def forget_log_ends_before(self, before_ms: int) -> int:
+        """Delete up to 500 log-end histories without a sample since ``before_ms``. Returns how many."""
+        return self._forgotten(self._delete_log_ends_before(before_ms))
+
+    def forget_oldest_log_ends(self) -> int:
+        """Delete the 100 log-end histories that have had no new sample for the longest time. Returns how many."""
+        forgotten = self._forgotten(self._delete_oldest_log_ends())
+        self.add(telemetry.LOG_ENDS_DROPPED, forgotten, reason="full")
+        return forgotten
+
+    def add(self, metric: telemetry.Metric, by: int, **labels: str) -> None:
+        """Add to a counter in this transaction, so that the counter always matches the rows that it counts."""
+        self.counts[metric.name, tuple(sorted(labels.items()))] += by
+
+    @property
+    @abstractmethod
+    def _log_ends(self) -> LogEndTable:
+        """The log-end histories that are stored."""
+
+    @abstractmethod
+    def _find_group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
+        """Whether there is a row for the group, and its content. ``None`` if the row is damaged."""
+
+    @abstractmethod
+    def _insert_event(self, arrived: Arrival, previous: int | None) -> int:
+        """Store an event. Returns its sequence number."""
+
+    @abstractmethod
+    def _save_group(self, key: GroupKey, row: GroupRow) -> None:
+        """Store a group in place of its earlier row."""
+
+    @abstractmethod
+    def _find_post(self, digest: bytes) -> int | None:
+        """The sequence number of the event that was posted with this digest. ``None`` if the log knows none."""
+
+    @abstractmethod
+    def _remember_post(self, digest: bytes, seq: int, log_time_ms: int) -> None:
+        """Remember the digest of a post for `POSTS_KEPT_MS`."""
+
+    @abstractmethod
+    def _delete_forgettable(self) -> int:
+        """Delete up to `EVICTED_AT_ONCE` silent or deleted groups, the oldest first. Returns how many."""
+
+    @abstractmethod
+    def _delete_log_ends_before(self, before_ms: int) -> Iterable[tuple[Any, ...]]:
+        """Delete some log-end histories without a sample since ``before_ms``. Returns a row with the bytes of each."""
+
+    @abstractmethod
+    def _delete_oldest_log_ends(self) -> Iterable[tuple[Any, ...]]:
+        """Delete the log-end histories without a sample for the longest time. Returns a row with the bytes of each."""
+
+    def _forgotten(self, deleted: Iterable[tuple[Any, ...]]) -> int:
+        sizes = [int(size) for (size,) in deleted]
+        self.log_end_bytes -= sum(sizes)
+        return len(sizes)
+
+    def _aged(self, arrived: Arrival) -> Arrival:
+        """The arrival with the age that the histories give, after they have its log ends."""
+        recorded = self._log_end_histories.record(self._log_ends, arrived, self.log_end_bytes)
+        self.log_end_bytes += recorded.grown
+        for reason, histories in recorded.dropped.items():
+            self.add(telemetry.LOG_ENDS_DROPPED, histories, reason=reason)
+        return arrived if recorded.age is None else with_age(arrived, recorded.age)
+
+    def _group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
+        """Whether the group is tracked, and its row. A damaged row gives ``None``, and the event then replaces it."""
+        tracked, row = self._find_group(key)
+        if tracked and row is None:
+            self.add(telemetry.LOG_DAMAGED, 1)
+        return tracked, row
+
+    def _evict(self) -> bool:
+        # After an eviction that freed nothing, do not try again in this transaction: a flood of new names must not
+        # cause one scan per event.
+        if self._nothing_to_evict:
+            return False
+        evicted = self._delete_forgettable()
+        self.groups -= evicted
+        self._nothing_to_evict = evicted == 0
+        return evicted > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """The work of storing one event. A store can see the event before the transaction begins.
+
+    ``post`` is the digest of the post, if it had an idempotency key: see `post_digest`.
+    """
+
+    arrived: Arrival
+    post: bytes | None = None
+
+    def __call__(self, transaction: Transaction) -> Appended:
+        """Store the event."""
+        return transaction.append(self.arrived, self.post)
+
+
+def post_digest(key: str, body: bytes) -> bytes:
+    """16 bytes that stand for a post. The body is part of them, so a key that a sender uses twice loses no event."""
+    return sha256(key.encode(errors="surrogatepass") + b"\0" + body).digest()[:16]

@@ -1,0 +1,71 @@
+"""One PostgreSQL server for the tests of this folder; each test has a schema of its own."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from karrot.clock import Clock, SystemClock
+from karrot.eventlog.postgres import PostgresEventLog
+from karrot.eventlog.postgres.connections import Database
+from karrot.eventlog.postgres.schema import prepare
+from support.eventlog.log_copies import limits
+from support.eventlog.log_copy_contract import NewPlace
+from support.eventlog.postgres_log import database_of
+from support.eventlog.postgres_server import PASSWORD, PostgresServer, running_postgres, schema_name
+
+OpenPostgres = Callable[..., PostgresEventLog]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgresServer]:
+    with running_postgres() as running:
+        yield running
+
+
+@pytest.fixture
+def schema(server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = schema_name(request.node.name)
+    yield name
+    with server.connect("karrot") as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+@pytest.fixture
+def database(server: PostgresServer, schema: str) -> Database:
+    return database_of(server, schema)
+
+
+@pytest.fixture
+def open_postgres(database: Database) -> Iterator[OpenPostgres]:
+    """Open the log of this test's schema, like a worker of a replica after the steps of its parent."""
+    with contextlib.ExitStack() as opened:
+
+        def open_one(clock: Clock | None = None, **options: Any) -> PostgresEventLog:
+            clock = clock or SystemClock()
+            log = PostgresEventLog(database, prepare(database, clock), clock, **options)
+            opened.callback(log.close)
+            return log
+
+        yield open_one
+
+
+@pytest.fixture
+def new_directory(tmp_path: Path) -> NewPlace:
+    """Make an empty place for a log in SQLite at each call."""
+    numbers = count()
+    return lambda: limits(data_dir=tmp_path / f"data-{next(numbers)}")
+
+
+@pytest.fixture
+def new_schema(server: PostgresServer, schema: str, tmp_path: Path) -> Iterator[NewPlace]:
+    """Make an empty place for a log in PostgreSQL at each call."""
+    password, numbers = tmp_path / "password", count()
+    password.write_text(PASSWORD)
+    yield lambda: limits(event_log=server.url(f"{schema}_{next(numbers)}"), event_log_password_file=password)
+    with server.connect("karrot") as connection:
+        for number in range(next(numbers)):
+            connection.execute(f"DROP SCHEMA IF EXISTS {schema}_{number} CASCADE")

@@ -1,0 +1,133 @@
+"""An older and a newer Karrot use one schema at the same time, while the newer one migrates it under load."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+import pytest
+
+from karrot.clock import SystemClock
+from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.postgres import PostgresEventLog
+from karrot.eventlog.postgres.connections import Database
+from karrot.eventlog.postgres.schema import MIGRATIONS, prepare
+from support.eventlog.appended_events import append_event, group_names, stored_events
+from support.eventlog.postgres_log import database_of
+from support.eventlog.postgres_server import PostgresServer
+from support.waiting import wait_for
+
+NEXT = "ALTER TABLE groups ADD COLUMN colour text NOT NULL DEFAULT 'grey'; CREATE TABLE colours (name text)"
+NEWER = (*MIGRATIONS, NEXT)
+
+
+class Load:
+    """Appends until the block ends. ``longest_s`` is the time of the slowest append."""
+
+    def __init__(self, log: PostgresEventLog, name: str) -> None:
+        self.stored: list[str] = []
+        self.refused: list[str] = []
+        self.longest_s = 0.0
+        self._log = log
+        self._name = name
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def reach(self, more: int) -> None:
+        goal = len(self.stored) + more
+        wait_for(lambda: len(self.stored) >= goal)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            name = f"{self._name}-{number}"
+            started = time.monotonic()
+            try:
+                append_event(self._log, consumer=name)
+            except LogUnavailableError as error:
+                self.refused.append(str(error))
+            else:
+                self.stored.append(name)
+            self.longest_s = max(self.longest_s, time.monotonic() - started)
+
+
+@contextmanager
+def held(server: PostgresServer, table: str) -> Iterator[None]:
+    """Read a table in a transaction that stays open, as a backup does."""
+    with server.connect("karrot") as connection, connection.transaction():
+        connection.execute(f"SELECT count(*) FROM {table}")
+        yield
+
+
+def test_an_older_and_a_newer_karrot_write_side_by_side(
+    server: PostgresServer, schema: str, database: Database
+) -> None:
+    clock = SystemClock()
+    old = PostgresEventLog(database, prepare(database, clock), clock)
+    newer_database = database_of(server, schema)
+    with Load(old, "old") as before:
+        before.reach(20)
+        opened = prepare(newer_database, clock, NEWER)
+        new = PostgresEventLog(newer_database, opened, clock)
+        with Load(new, "new") as after:
+            before.reach(20)
+            after.reach(20)
+    stored = [each.event.consumer for each in stored_events(old)]
+    assert before.refused == after.refused == []
+    assert sorted(stored) == sorted([*before.stored, *after.stored])
+    assert sorted(group_names(new)) == sorted(stored)
+    assert prepare(newer_database, clock, NEWER).log_id == old.log_id
+    with server.connect("karrot") as connection:
+        colours = connection.execute(f"SELECT DISTINCT colour FROM {schema}.groups").fetchall()
+    assert colours == [("grey",)]
+    with pytest.raises(LogUnavailableError, match=f"schema version {len(NEWER)}, but this Karrot supports"):
+        prepare(database, clock)
+    old.close()
+    new.close()
+
+
+def test_a_migration_that_waits_for_a_reader_lets_the_older_karrot_commit(
+    server: PostgresServer, schema: str, database: Database
+) -> None:
+    clock = SystemClock()
+    old = PostgresEventLog(database, prepare(database, clock), clock)
+    migrated: list[object] = []
+    with Load(old, "old") as load, held(server, f"{schema}.groups"):
+        load.reach(5)
+        start = threading.Thread(target=lambda: migrated.append(prepare(database_of(server, schema), clock, NEWER)))
+        start.start()
+        started = time.monotonic()
+        wait_for(lambda: time.monotonic() - started > 3 and len(load.stored) > 10)
+        assert migrated == []
+    start.join()
+    assert len(migrated) == 1
+    assert load.refused == []
+    assert load.longest_s < 2
+    old.close()
+
+
+def test_replicas_that_start_at_the_same_time_migrate_once(server: PostgresServer, schema: str) -> None:
+    clock = SystemClock()
+    opened: list[str] = []
+    starts = [
+        threading.Thread(target=lambda: opened.append(prepare(database_of(server, schema), clock, NEWER).log_id))
+        for _ in range(4)
+    ]
+    for start in starts:
+        start.start()
+    for start in starts:
+        start.join()
+    assert len(opened) == 4
+    assert len(set(opened)) == 1
+    with server.connect("karrot") as connection:
+        assert connection.execute(f"SELECT version FROM {schema}.schema_version").fetchall() == [(len(NEWER),)]

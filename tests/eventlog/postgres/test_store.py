@@ -1,0 +1,46 @@
+import pytest
+
+from karrot.eventlog.base import EventLog, LogUnavailableError
+from support.eventlog.appended_events import append_event
+from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
+from support.eventlog.postgres_server import PostgresServer
+from support.manual_clock import ManualClock
+from support.waiting import wait_for
+
+from .conftest import OpenPostgres
+
+
+class TestPostgresEventLog(EventLogContract):
+    @pytest.fixture
+    def open_log(self, clock: ManualClock, open_postgres: OpenPostgres) -> OpenLog:
+        return lambda: open_postgres(
+            clock, stale_after_ms=STALE_MS, retention_ms=RETENTION_MS, max_consumers=MAX_GROUPS
+        )
+
+
+def test_a_server_that_lacks_the_newest_events_is_read_again(
+    server: PostgresServer, open_postgres: OpenPostgres
+) -> None:
+    log = open_postgres()
+    for consumer in ("a", "b", "b"):
+        append_event(log, consumer=consumer)
+    assert [state.key.consumer for state in log.live()] == ["a", "b"]
+    schema = log._database.url.schema
+    with server.connect("karrot") as connection:  # what a standby has that did not get the events of b
+        connection.execute(f"DELETE FROM {schema}.groups WHERE last_seq > 1")
+        connection.execute(f"DELETE FROM {schema}.events WHERE seq > 1")
+        connection.execute(f"UPDATE {schema}.log SET last_seq = 1, groups = 1")
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE pid <> pg_backend_pid() AND usename = user"
+        )
+    wait_for(lambda: _appends(log, "c"))
+    assert [state.key.consumer for state in log.live()] == ["a", "c"]
+    assert append_event(log, consumer="d").seq == 3
+
+
+def _appends(log: EventLog, consumer: str) -> bool:
+    try:
+        return append_event(log, consumer=consumer).seq == 2
+    except LogUnavailableError:
+        return False

@@ -1,0 +1,339 @@
+"""The committer on a real server: what cannot be stored hurts no neighbour, and a lost answer is resolved."""
+
+import threading
+import time
+from collections import Counter as Sums
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from random import Random
+from typing import Any, NamedTuple, NoReturn
+
+import pytest
+
+from karrot import telemetry
+from karrot.burrow.payload import to_wire
+from karrot.clock import LogTime, SystemClock
+from karrot.eventlog.base import Appended, LogUnavailableError, OverloadedError, UnconfirmedError
+from karrot.eventlog.group_state import arrival
+from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.postgres import PostgresEventLog
+from karrot.eventlog.postgres.committer import PostgresCommitter
+from karrot.eventlog.postgres.connections import Database
+from karrot.eventlog.postgres.schema import prepare
+from karrot.eventlog.sql_log import Limits
+from karrot.eventlog.transaction import Append, LogEndHistories
+from karrot.eventlog.writer import Job, WriteBuffer
+from support.burrow.lag_events import make_event
+from support.eventlog.appended_events import append_event, group_names, stored_events
+from support.eventlog.postgres_log import open_postgres
+from support.eventlog.postgres_server import PostgresServer
+from support.servers.faulty_proxy import faulty_proxy
+from support.waiting import wait_for
+
+from .conftest import OpenPostgres
+
+COUNTED = "karrot_x_total"
+MOST_GROUPS = 10
+
+
+class Parts(NamedTuple):
+    committer: PostgresCommitter
+    buffer: WriteBuffer
+
+
+@pytest.fixture
+def parts(database: Database) -> Iterator[Parts]:
+    clock, buffer = SystemClock(), WriteBuffer()
+    opened = prepare(database, clock)
+    histories = LogEndHistories(max_bytes=1 << 20, retention_ms=86_400_000)
+    time = LogTime(clock, opened.anchor)
+    committer = PostgresCommitter(
+        database, opened.log_id, time, buffer, log_end_histories=histories, limits=Limits(max_consumers=MOST_GROUPS)
+    )
+    yield Parts(committer, buffer)
+    committer.close()
+
+
+def storing(consumer: str, **overrides: Any) -> Job[Appended]:
+    event = make_event(consumer=consumer, **overrides)
+    now_ms = SystemClock().wall_ms()
+    arrived = arrival(event, to_wire(make_event()), received_at_ms=now_ms, log_time_ms=now_ms, age_ms=0)
+    return Job(Append(arrived))
+
+
+def failing(error: Exception) -> Job[Any]:
+    def fail(_transaction: object) -> NoReturn:
+        raise error
+
+    return Job(fail)
+
+
+def outcomes(committer: PostgresCommitter, jobs: Sequence[Job[Any]]) -> list[str | None]:
+    committer.commit(lambda: jobs)
+    for job in jobs:
+        job.finish()
+    return [None if job.error is None else str(job.error) for job in jobs]
+
+
+def counted(log: PostgresEventLog, name: str) -> float:
+    return sum(each.value for each in log.counters() if each.name == name)
+
+
+def test_a_value_that_cannot_be_stored_hurts_no_neighbour(
+    parts: Parts, open_postgres: OpenPostgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts.buffer.count(COUNTED, 7, {})
+    jobs = [
+        storing("a"),
+        storing("beyond 64 bits", observed_at_ms=1 << 63),
+        storing("\ud800 half of a pair"),
+        storing("with \0 inside"),
+        failing(ValueError("impossible")),
+        failing(TypeError("unheard of")),
+        storing("b"),
+    ]
+    assert outcomes(parts.committer, jobs) == [
+        None,
+        "cannot be written: the time 9223372036854775808 does not fit into 64 bits",
+        "cannot be written: 'utf-8' codec can't encode character '\\ud800' in position 0: surrogates not allowed",
+        None,
+        "cannot be written: impossible",
+        "cannot be written: unheard of",
+        None,
+    ]
+    log = open_postgres()
+    assert group_names(log) == ["a", "b", "with \0 inside"]
+    assert [log.event(job.result.seq) is not None for job in jobs if job.stored] == [True, True, True]
+    assert counted(log, telemetry.EVENTS_ACCEPTED.name) == 3
+    assert counted(log, COUNTED) == 7
+    assert parts.committer.trouble is None
+    assert "a write has a value that cannot be stored" in caplog.text
+
+
+def test_many_groups_in_one_commit_replace_the_silent_ones_like_in_sqlite(
+    parts: Parts, server: PostgresServer, schema: str
+) -> None:
+    clock = SystemClock()
+    sqlite = MemoryEventLog(clock, max_consumers=MOST_GROUPS)
+
+    def commit(*consumers: str, **overrides: Any) -> list[list[bool]]:
+        jobs = [[storing(name, **overrides) for name in consumers] for _ in range(2)]
+        parts.committer.commit(lambda: jobs[0])
+        for job in jobs[1]:
+            sqlite_job = sqlite._writer.begin(job.work)
+            job.result = sqlite_job.wait()
+        return [[job.result.tracked for job in each] for each in jobs]
+
+    names = [f"g{number:02}" for number in range(MOST_GROUPS)]
+    first = commit(*names, "one too many", names[3])
+    assert first[0] == first[1] == [*[True] * MOST_GROUPS, False, True]
+    gone = commit(*names[:4], status_text="NOTFOUND", incident_id=None)
+    assert gone[0] == gone[1] == [True] * 4
+    # Four groups are deleted, and one of them returns in this commit: so there is room for three new ones.
+    mixed = commit("new-1", names[0], *(f"new-{number}" for number in range(2, 9)), names[7])
+    assert mixed[0] == mixed[1] == [True, True, True, True, *[False] * 5, True]
+    with open_postgres(server, schema, clock) as log:
+        assert log.size().groups == MOST_GROUPS
+        assert group_names(log) == sorted([*names[4:], names[0], "new-1", "new-2", "new-3"])
+        with server.connect("karrot") as connection:
+            assert connection.execute(f"SELECT count(*) FROM {schema}.groups").fetchall() == [(MOST_GROUPS,)]
+
+
+def test_a_note_that_cannot_be_stored_hurts_no_neighbour(open_postgres: OpenPostgres) -> None:
+    log = open_postgres()
+    with pytest.raises(LogUnavailableError, match="cannot be written"):
+        log.remember("a reporter", "a name with \0", b"value")
+    log.remember("a reporter", "a name", b"value")
+    assert log.recall("a reporter", "a name") == b"value"
+
+
+def test_a_connection_that_the_server_has_closed_is_replaced_before_the_next_commit(
+    server: PostgresServer, schema: str
+) -> None:
+    with open_postgres_named(server, schema) as log:
+        append_event(log)
+        list(log.read(0))
+        for _ in range(3):
+            end_sessions(server, schema)
+            assert append_event(log).tracked
+            assert len(log.read(0)) > 1
+
+
+@contextmanager
+def open_postgres_named(server: PostgresServer, schema: str, **options: Any) -> Iterator[PostgresEventLog]:
+    """A log whose sessions have the schema as the name of their application, so that `end_sessions` finds them."""
+    with open_postgres(server, schema, SystemClock(), application_name=schema, **options) as log:
+        yield log
+
+
+def end_sessions(server: PostgresServer, schema: str) -> int:
+    with server.connect() as connection:
+        sql = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s"
+        return connection.execute(sql, (schema,)).rowcount
+
+
+class LosingCommit:
+    """Loses one chunk of the next commit: the request or the answer of its first or of its second round trip."""
+
+    def __init__(self, *, second: bool, answer: bool) -> None:
+        self._mark = b"COMMIT" if second else b"FOR UPDATE"
+        self._answer = answer
+        self._is_asked = False
+        self.has_lost = False
+
+    def __call__(self, to_server: bool, data: bytes) -> bool:  # noqa: FBT001 - the proxy calls it
+        self._is_asked |= to_server and self._mark in data
+        if self._is_asked and to_server != self._answer and not self.has_lost:
+            self.has_lost = True
+            return False
+        return True
+
+
+LOST = pytest.mark.parametrize(
+    ("second", "answer"),
+    [(False, False), (False, True), (True, False), (True, True)],
+    ids=["the lock's request", "the lock's answer", "the commit's request", "the commit's answer"],
+)
+
+
+@LOST
+def test_a_commit_whose_connection_is_lost_is_answered_by_what_was_stored(
+    server: PostgresServer, schema: str, *, second: bool, answer: bool
+) -> None:
+    is_stored = second and answer
+    with faulty_proxy(server.port) as proxy, open_postgres(server, schema, SystemClock(), port=proxy.port) as log:
+        append_event(log, consumer="before")
+        log.count(COUNTED, 5)
+        proxy.passes = LosingCommit(second=second, answer=answer)
+        if is_stored:
+            assert append_event(log, consumer="during") == Appended(2, tracked=True)
+        else:
+            with pytest.raises(LogUnavailableError) as caught:
+                append_event(log, consumer="during")
+            assert not isinstance(caught.value, UnconfirmedError)
+        append_event(log, consumer="after")
+        assert_stored_once(log, "before", *(["during"] if is_stored else []), "after")
+
+
+@LOST
+def test_a_commit_whose_server_is_away_afterwards_is_unconfirmed_and_counts_once(
+    server: PostgresServer, schema: str, *, second: bool, answer: bool
+) -> None:
+    is_stored = second and answer
+    with faulty_proxy(server.port) as proxy, open_postgres(server, schema, SystemClock(), port=proxy.port) as log:
+        append_event(log, consumer="before")
+        log.count(COUNTED, 5)
+        loses = LosingCommit(second=second, answer=answer)
+        proxy.passes = lambda to_server, data: loses(to_server, data) and not loses.has_lost
+        with pytest.raises(LogUnavailableError) as caught:
+            append_event(log, consumer="during")
+        assert isinstance(caught.value, UnconfirmedError) == second
+        assert log.writable() is not None
+        proxy.passes = lambda _to_server, _data: True
+        wait_for(lambda: log.writable() is None)
+        append_event(log, consumer="after")
+        assert_stored_once(log, "before", *(["during"] if is_stored else []), "after")
+
+
+def assert_stored_once(log: PostgresEventLog, *names: str) -> None:
+    assert [stored.event.consumer for stored in stored_events(log)] == list(names)
+    assert counted(log, telemetry.EVENTS_ACCEPTED.name) == len(names)
+    assert counted(log, COUNTED) == 5
+
+
+@contextmanager
+def frozen_in_a_commit(server: PostgresServer, schema: str) -> Iterator[Callable[[], bool]]:
+    """Hold the lock on the log like a process that was frozen between two messages of its commit.
+
+    Yields a function that tells whether its session still lives.
+    """
+    with closing(server.connect("karrot")) as connection:
+        pid = connection.info.backend_pid
+        connection.execute(f"SET search_path = {schema}")
+        connection.execute("SET idle_in_transaction_session_timeout = '3s'")
+        connection.execute("BEGIN")
+        connection.execute("SELECT FROM log FOR UPDATE")
+        raw = connection.pgconn
+        raw.enter_pipeline_mode()
+        raw.send_query_params(b"UPDATE log SET groups = groups", None)
+        raw.send_flush_request()
+        raw.flush()
+        with server.connect() as other:
+            sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s"
+
+            def lives() -> bool:
+                return other.execute(sql, (pid,)).fetchone() == (1,)
+
+            yield lives
+
+
+def test_the_lock_of_a_process_that_was_frozen_in_a_commit_is_taken_from_it(
+    server: PostgresServer, schema: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_postgres(server, schema, SystemClock()) as log:
+        append_event(log)
+        with frozen_in_a_commit(server, schema) as lives:
+            wait_for(lambda: flushed(log))
+            assert not lives()
+        append_event(log)
+        assert [event.seq for event in stored_events(log)] == [1, 2]
+    assert [each["sessions"] for each in map(vars, caplog.records) if each.get("code") == "sessions_ended"] == [1]
+
+
+def test_a_process_can_take_the_lead_from_one_that_was_frozen_in_a_commit(server: PostgresServer, schema: str) -> None:
+    with open_postgres(server, schema, SystemClock()) as log, frozen_in_a_commit(server, schema) as lives:
+        wait_for(log.lead)
+        assert not lives()
+
+
+def test_sessions_that_end_at_any_moment_lose_no_event_and_no_count(server: PostgresServer, schema: str) -> None:
+    outcomes = Sums[str]()
+    stored: set[str] = set()
+    refused: set[str] = set()
+    rng = Random(7)
+
+    def append_all(log: PostgresEventLog, writer: int) -> None:
+        for number in range(60):
+            name = f"{writer}-{number}"
+            log.count(COUNTED)
+            try:
+                append_event(log, consumer=name)
+            except UnconfirmedError:
+                outcomes["unconfirmed"] += 1
+            except (LogUnavailableError, OverloadedError):
+                refused.add(name)
+                time.sleep(0.1)  # or the thread would have tried everything before the log is connected again
+            else:
+                stored.add(name)
+                time.sleep(0.01)  # or the thread would have stored everything before a session ends
+
+    with ExitStack() as opened:
+        logs = [opened.enter_context(open_postgres_named(server, schema)) for _ in range(3)]
+        threads = [
+            threading.Thread(target=append_all, args=(log, 2 * number + turn))
+            for number, log in enumerate(logs)
+            for turn in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            outcomes["ended"] += end_sessions(server, schema)
+            threads[0].join(rng.uniform(0.005, 0.08))
+        for log in logs:
+            wait_for(lambda log=log: flushed(log))  # type: ignore[misc]
+        found = [each.event.consumer for each in stored_events(logs[0])]
+        assert outcomes["ended"] >= len(logs)
+        assert len(stored) > 20
+        assert stored <= set(found)
+        assert not refused & set(found)
+        assert len(found) == len(set(found)) <= len(stored) + outcomes["unconfirmed"]
+        assert [each.seq for each in stored_events(logs[0])] == list(range(1, len(found) + 1))
+        assert counted(logs[0], telemetry.EVENTS_ACCEPTED.name) == len(found)
+        assert counted(logs[0], COUNTED) == 360
+
+
+def flushed(log: PostgresEventLog) -> bool:
+    with suppress(LogUnavailableError, OverloadedError):
+        log.flush()
+        return True
+    return False

@@ -1,0 +1,72 @@
+"""An event log in memory that answers like one in PostgreSQL: it has replicas and a server, which can be away."""
+
+from collections.abc import Sequence
+
+from karrot.event import GroupKey
+from karrot.eventlog.base import READ_LIMIT, Damaged, LogUnavailableError, Reject, StoredBody, StoredEvent
+from karrot.eventlog.database_status import DatabaseStatus, Standby
+from karrot.eventlog.memory import MemoryEventLog
+
+REASON = "cannot connect to PostgreSQL: connection refused"
+SERVER = DatabaseStatus(
+    host="10.0.3.7",
+    version="16.4",
+    encrypted=True,
+    synchronous_commit="on",
+    synchronous_standby_names="ANY 1 (zone_b)",
+    connections=14,
+    max_connections=97,
+    standbys=(Standby("zone_b", "quorum", 0, 0.0), Standby("zone_c", "async", 4096, 1.25)),
+)
+
+
+class ReplicatedLog(MemoryEventLog):
+    """``away_ms`` is how long the server has been away; ``None`` while it answers."""
+
+    away_ms: int | None = None
+    leading: str | None = "karrot-0"
+    server = SERVER
+
+    @property
+    def replica(self) -> str:  # type: ignore[override]  # a log in memory has no replicas
+        return "karrot-1"
+
+    def leader(self) -> str | None:  # type: ignore[override]
+        return self.leading
+
+    def database(self) -> DatabaseStatus:  # type: ignore[override]
+        return self.server
+
+    def memory_age_ms(self) -> int | None:  # type: ignore[override]
+        return self.away_ms
+
+    def writable(self) -> str | None:
+        return super().writable() if self.away_ms is None else REASON
+
+    def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
+        self._refuse_if_away()
+        return super().read(after, limit)
+
+    def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
+        self._refuse_if_away()
+        return super().recent(key, limit)
+
+    def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
+        self._refuse_if_away()
+        return super().bodies(key, limit, after)
+
+    def event(self, seq: int) -> StoredEvent | None:
+        self._refuse_if_away()
+        return super().event(seq)
+
+    def rejects(self, limit: int = 50) -> Sequence[Reject]:
+        self._refuse_if_away()
+        return super().rejects(limit)
+
+    def recall(self, reporter: str, name: str) -> bytes | None:
+        self._refuse_if_away()
+        return super().recall(reporter, name)
+
+    def _refuse_if_away(self) -> None:
+        if self.away_ms is not None:
+            raise LogUnavailableError(REASON)
