@@ -1,16 +1,29 @@
-"""One client connection: its bytes in and out, each wait with a deadline. Nothing here knows what a request means."""
+"""One client connection: heads and bodies in, replies out, each wait with a deadline.
+
+httptools decides what is valid HTTP. Nothing here knows what a request means.
+"""
 
 import asyncio
 import contextlib
-from typing import Any
+import time
+from collections.abc import Iterable
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+import httptools
 
 from karrot.eventlog.base import OverloadedError
-from karrot.server.request_head import HEAD_LIMIT, RefusedHead, RequestHead
 
 LARGE = 64 << 10
 """A body with more bytes counts against `LargeBodies`, and a thread parses it."""
 
 _LARGE_TOGETHER = 32 << 20
+_HEAD_LIMIT = 64 << 10
+_LINE_LIMIT = 4094
+_FIELDS_LIMIT = 100
 _LINGER_S = 2.0
 _LINGER_BYTES = 32 << 20
 END_OF_HEAD = b"\r\n\r\n"
@@ -18,6 +31,94 @@ END_OF_HEAD = b"\r\n\r\n"
 
 class IncompleteRequest(Exception):  # noqa: N818 - it ends a request, not the program
     """A request did not arrive completely within its time."""
+
+
+class RefusedHead(Exception):  # noqa: N818 - it ends a request, not the program
+    """The head of a request is not valid HTTP, or is too long. ``status`` is the status of the answer."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class RequestHead:
+    """The request line and the headers of a request.
+
+    ``path`` is decoded as WSGI wants it: each character stands for one byte. The names in ``headers`` have small
+    letters. Headers of the same name are one value with commas. ``version`` is ``1.0`` or ``1.1``. ``length`` is
+    ``None`` without a Content-Length.
+    """
+
+    __slots__ = ("fields", "headers", "keeps_alive", "method", "path", "query", "target", "version")
+
+    def __init__(self, raw: bytes) -> None:
+        """Parse a complete head, with the empty line at its end. Raises `RefusedHead`."""
+        self.fields = 0
+        self.headers: dict[str, str] = {}
+        self.target = ""
+        parser = httptools.HttpRequestParser(self)
+        try:
+            parser.feed_data(raw)
+        except httptools.HttpParserUpgrade:
+            pass  # HTTP/1.1 lets a server ignore the header Upgrade
+        except httptools.HttpParserError as error:
+            raise RefusedHead(400, f"The request is not HTTP: {error}") from None
+        self.version = parser.get_http_version()
+        self.method = parser.get_method().decode("ascii")
+        self.keeps_alive = self.version == "1.1" and "close" not in self.headers.get("connection", "").lower()
+        self.path, self.query = _path_and_query(self.target)
+        self._check(raw)
+
+    @property
+    def length(self) -> int | None:
+        """The announced size of the body in bytes."""
+        announced = self.headers.get("content-length")
+        return None if announced is None else int(announced)
+
+    @property
+    def announces_a_body(self) -> bool:
+        """Whether bytes of a body follow the head."""
+        return bool(self.length) or "transfer-encoding" in self.headers
+
+    @property
+    def waits_for_continue(self) -> bool:
+        """Whether the client sends the body only after ``100 Continue``."""
+        return self.headers.get("expect", "").lower() == "100-continue"
+
+    def on_url(self, url: bytes) -> None:
+        """Take the target from httptools."""
+        self.target = url.decode("latin-1")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header from httptools."""
+        self.fields += 1
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
+        self.headers[key] = f"{self.headers[key]},{text}" if key in self.headers else text
+
+    def _check(self, raw: bytes) -> None:
+        if self.version not in ("1.0", "1.1"):
+            raise RefusedHead(400, f"Karrot does not speak HTTP/{self.version}.")
+        if raw.find(b"\r\n") > _LINE_LIMIT:
+            raise RefusedHead(414, f"The request line is longer than {_LINE_LIMIT} bytes.")
+        if self.fields > _FIELDS_LIMIT:
+            raise RefusedHead(431, f"The request has more than {_FIELDS_LIMIT} headers.")
+        if "," in self.headers.get("host", ""):
+            raise RefusedHead(400, "The request has more than one Host.")
+
+
+class HttpReply(NamedTuple):
+    """A complete answer. Its length, its date and its connection header are added when it is sent."""
+
+    status: int
+    headers: Iterable[tuple[str, str]]
+    body: bytes
+
+    def to_bytes(self, *, keeps_alive: bool) -> bytes:
+        """The answer as it is sent."""
+        head = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", _date(int(time.time()))]
+        head += [f"{name}: {value}" for name, value in self.headers]
+        head += [f"Content-Length: {len(self.body)}", *(() if keeps_alive else ("Connection: close",))]
+        return "\r\n".join([*head, "", ""]).encode("latin-1") + self.body
 
 
 class LargeBodies:
@@ -50,8 +151,7 @@ class Connection(asyncio.Protocol):
         self._large_bodies = large_bodies
         self._send_s = send_s
         self._buffer = bytearray(first)
-        self._room = HEAD_LIMIT
-        self._paused = False
+        self._room = _HEAD_LIMIT
         self._ended = False
         self._lost = False
         self._writable = True
@@ -85,7 +185,6 @@ class Connection(asyncio.Protocol):
             self._buffer += data
             if len(self._buffer) > self._room:
                 self._transport.pause_reading()
-                self._paused = True
         self._tell()
 
     def eof_received(self) -> bool:
@@ -120,20 +219,20 @@ class Connection(asyncio.Protocol):
         searched = 0
         while (end := self._buffer.find(END_OF_HEAD, max(0, searched - 3))) < 0:
             searched = len(self._buffer)
-            if searched > HEAD_LIMIT:
+            if searched > _HEAD_LIMIT:
                 break
             if self._ended:
                 return None
             await self._next_bytes(deadline)
-        if max(searched, end) > HEAD_LIMIT:
-            raise RefusedHead(431, f"The request headers are longer than {HEAD_LIMIT >> 10} KiB.")
+        if max(searched, end) > _HEAD_LIMIT:
+            raise RefusedHead(431, f"The request headers are longer than {_HEAD_LIMIT >> 10} KiB.")
         head = RequestHead(self._take(end + len(END_OF_HEAD)).lstrip(b"\r\n"))
         self._unread = head.announces_a_body
         return head
 
     async def read_body(self, length: int, seconds: float) -> bytes:
         """A body of ``length`` bytes. Raises `IncompleteRequest`, `OverloadedError` or `ConnectionError`."""
-        self._make_room(length + HEAD_LIMIT)
+        self._make_room(length + _HEAD_LIMIT)
         deadline = self._loop.time() + seconds
         while len(self._buffer) < length:
             self._count_large(len(self._buffer))
@@ -183,8 +282,7 @@ class Connection(asyncio.Protocol):
         self._count_large(0)
         deadline = self._loop.time() + _LINGER_S
         self._discarded = 0
-        if self._paused:
-            self._transport.resume_reading()
+        self._transport.resume_reading()
         if not self._lost:
             with contextlib.suppress(OSError):
                 if (self._unread or self._buffer) and self._transport.can_write_eof():
@@ -219,15 +317,14 @@ class Connection(asyncio.Protocol):
         """Take bytes that have arrived."""
         taken = bytes(self._buffer[:count])
         del self._buffer[:count]
-        self._make_room(HEAD_LIMIT)
+        self._make_room(_HEAD_LIMIT)
         return taken
 
     def _make_room(self, room: int) -> None:
         """Let so many bytes wait before reading stops."""
         self._room = room
-        if self._paused and len(self._buffer) <= room:
-            self._paused = False
-            self._transport.resume_reading()
+        if len(self._buffer) <= room:
+            self._transport.resume_reading()  # does nothing if reading has not stopped
 
     async def _wait(self, deadline: float) -> None:
         """Wait until something happens on the connection. Raises `TimeoutError` at the deadline."""
@@ -252,3 +349,17 @@ class Connection(asyncio.Protocol):
 def _expire(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_exception(TimeoutError())
+
+
+def _path_and_query(target: str) -> tuple[str, str]:
+    """The decoded path and the query. A proxy can send a whole URL as the target."""
+    if not target.startswith("/"):
+        _scheme, separator, rest = target.partition("://")
+        target = f"/{rest.partition('/')[2]}" if separator else f"/{target}"
+    path, _, query = target.partition("#")[0].partition("?")
+    return (unquote_to_bytes(path).decode("latin-1") if "%" in path else path), query
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return f"Date: {formatdate(second, usegmt=True)}"

@@ -7,6 +7,8 @@ stops at once.
 
 import logging
 import resource
+import socket
+import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +17,8 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
 from karrot.server.gunicorn_worker import ConnectionCounts, Worker
-from karrot.server.request_serving import EventEndpoint, Patience
+from karrot.server.request_serving import Application, EventEndpoint, Patience
+from karrot.settings.types import Address
 
 _GRACE_S = 8
 _CONNECTIONS = 4096
@@ -26,17 +29,11 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the workers' heartbeat files; 
 class ServedService(Protocol):
     """The service that a worker builds after the fork."""
 
-    @property
-    def wsgi(self) -> Callable[..., Any]:
-        """The WSGI application."""
-
-    @property
-    def events(self) -> EventEndpoint:
-        """What takes the events."""
-
-    @property
-    def patience(self) -> Patience:
-        """How long the worker waits for clients."""
+    wsgi: Application
+    events: EventEndpoint
+    patience: Patience
+    tls: Callable[[], ssl.SSLContext] | None
+    """The certificate for a new connection. ``None`` without TLS."""
 
     def close(self) -> None:
         """Stop threads and release files. The worker calls this once, when it ends."""
@@ -56,7 +53,10 @@ class ServerPlan(Protocol):
 
 
 class PlainLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """Passes gunicorn's messages to the logging that Karrot has set up, without gunicorn's own handlers."""
+    """Passes gunicorn's messages to the logging that Karrot has set up, without gunicorn's own handlers.
+
+    The worker logs no requests: thousands of lines per second would only repeat the metrics.
+    """
 
     def setup(self, cfg: Any) -> None:  # noqa: ARG002 - gunicorn calls it with this argument
         """Make both loggers propagate their records."""
@@ -66,25 +66,17 @@ class PlainLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
             log.setLevel(logging.NOTSET)
             log.propagate = True
 
-    def access(self, resp: Any, req: Any, environ: Any, request_time: Any) -> None:
-        """Log nothing. Thousands of lines per second would only repeat the metrics."""
-
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """The parent process. ``run()`` does not return, but ends with `SystemExit`."""
 
     def __init__(self, plan: ServerPlan) -> None:
         self._plan = plan
-        self._service: ServedService | None = None
+        self.service: ServedService | None = None
+        """The service of this worker, from `load` on."""
+
         self.counts = ConnectionCounts()
         super().__init__()
-
-    @property
-    def service(self) -> ServedService:
-        """The service of this worker. It is built at the first use, which is after the fork."""
-        if self._service is None:
-            self._service = self._plan.build()
-        return self._service
 
     def load_config(self) -> None:
         """Set gunicorn's options from the plan, and the options that never change."""
@@ -103,8 +95,9 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         for name, value in options.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Callable[..., Any]:
-        """The WSGI application of this worker."""
+    def load(self) -> Application:
+        """Build the service of this worker, and return its WSGI application. A worker calls this after the fork."""
+        self.service = self._plan.build()
         return self.service.wsgi
 
     def reload(self) -> None:
@@ -115,8 +108,22 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
     def close(self) -> None:
         """Close the service, when a worker ends."""
-        if self._service is not None:
-            self._service.close()
+        if self.service is not None:
+            self.service.close()
+
+
+def refuse_taken_port(address: Address) -> None:
+    """Find out whether the address is free, because gunicorn would try again for some time. Raises `OSError`."""
+    host, port = address
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise OSError(
+                f"cannot listen on {address}: {error.strerror}; choose another address with --bind HOST:PORT "
+                "or KARROT_BIND"
+            ) from error
 
 
 def _connections() -> int:

@@ -13,7 +13,6 @@ import socket
 import sys
 from typing import Any
 
-from gunicorn.sock import ssl_context
 from gunicorn.workers.base import Worker as GunicornWorker
 
 from karrot.server.connection import LARGE, Connection, LargeBodies
@@ -71,22 +70,21 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self.patience: Patience = self.app.service.patience
-        self.tls = ssl_context(self.cfg) if self.cfg.is_ssl else None
+        self.tls = self.app.service.tls
         self.serving = RequestServing(self.wsgi, self.app.service.events, self.patience, threads=self.cfg.threads)
         self.large_bodies = LargeBodies()
         self.connections: dict[Connection, asyncio.Task[None]] = {}
         self.stopped = asyncio.Event()
         self.at_once = _FEW
         self.counts: ConnectionCounts = self.app.counts
-        loop.add_reader(self.PIPE[0], self._on_signal)
+        self.loop.add_reader(self.PIPE[0], self._on_signal)
         self._listen()
-        while not self.stopped.is_set():
+        while self.alive and self.ppid == os.getppid():
             self.notify()
-            if self.ppid != os.getppid():
-                break
-            await self._pause(_NOTIFY_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stopped.wait(), _NOTIFY_S)
         await self._stop()
 
     async def _stop(self) -> None:
@@ -99,8 +97,8 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
             listener.close()
         for conn in self.connections:
             conn.end_when_idle(_LAST_REQUEST_S)
-        deadline = asyncio.get_running_loop().time() + self.cfg.graceful_timeout
-        while self.connections and asyncio.get_running_loop().time() < deadline:
+        deadline = self.loop.time() + self.cfg.graceful_timeout
+        while self.connections and self.loop.time() < deadline:
             self.notify()
             await asyncio.wait(self.connections.values(), timeout=_NOTIFY_S)
         self.serving.close()
@@ -111,26 +109,19 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
         if not self.alive:
             self.stopped.set()
 
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self.stopped.wait()
-        except TimeoutError:
-            return
-
     def _listen(self) -> None:
         """Accept connections unless the worker has too many."""
         if len(self.connections) < self.cfg.worker_connections:
             self.counts.set(self.age, len(self.connections))
             for listener in self.sockets:
-                asyncio.get_running_loop().add_reader(listener.fileno(), self._accept, listener)
+                self.loop.add_reader(listener.fileno(), self._accept, listener)
         else:
             self.counts.leave(self.age)
             self._pause_listening()
 
     def _pause_listening(self) -> None:
         for listener in self.sockets:
-            asyncio.get_running_loop().remove_reader(listener.fileno())
+            self.loop.remove_reader(listener.fileno())
 
     def _accept(self, listener: Any) -> None:
         """Accept waiting connections, or leave them to a worker that has fewer.
@@ -144,7 +135,7 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
             self._accept_some(listener, min(self.at_once, room))
         else:
             self._pause_listening()
-            asyncio.get_running_loop().call_later(_LEAD_S, self._accept_after_pause)
+            self.loop.call_later(_LEAD_S, self._accept_after_pause)
 
     def _accept_after_pause(self) -> None:
         if self.alive:
@@ -175,11 +166,12 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
             self._listen()
 
     async def _converse(self, conn: Connection, sock: Any) -> None:
-        # asyncio takes these times only with TLS.
-        names = ("ssl_handshake_timeout", "ssl_shutdown_timeout") if self.tls else ()
-        times = dict.fromkeys(names, self.patience.headers_s)
+        tls_s = self.patience.headers_s if self.tls else None  # asyncio takes these times only with TLS
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: conn, sock, ssl=self.tls, **times)
+            tls = self.tls() if self.tls else None
+            await self.loop.connect_accepted_socket(
+                lambda: conn, sock, ssl=tls, ssl_handshake_timeout=tls_s, ssl_shutdown_timeout=tls_s
+            )
             await self.serving.serve(conn)
         except OSError as error:
             self.log.debug("connection lost: %s", type(error).__name__)

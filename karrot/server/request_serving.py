@@ -1,25 +1,27 @@
 """Serves a connection: one coroutine reads a request, answers it, and reads the next.
 
 Events take the short way: the coroutine gives an event to the log's writer, and answers when the writer has committed
-it. All other requests are for the WSGI application, which runs in threads. No thread waits for a client's request.
+it. All other requests are for the WSGI application, which runs in threads with the handler of the standard library. No
+thread waits for a client's request.
 """
 
 import asyncio
 import contextlib
+import io
 import logging
-import time
+import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from email.utils import formatdate
-from functools import lru_cache, partial
-from http import HTTPStatus
+from functools import partial
 from typing import Any, NamedTuple, Protocol
+from wsgiref.handlers import BaseHandler
+from wsgiref.headers import Headers
 
 from karrot.eventlog.base import TURN_SHARE, OverloadedError, PendingAppend, UnconfirmedError
-from karrot.server.connection import END_OF_HEAD, LARGE, Connection
-from karrot.server.request_head import RefusedHead, RequestHead
-from karrot.server.wsgi_call import Application, WsgiCall
+from karrot.server.connection import END_OF_HEAD, LARGE, Connection, HttpReply, RefusedHead, RequestHead
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Any]
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _QUICK_PATHS = ("/healthz", "/readyz", "/heartbeat")
@@ -32,6 +34,7 @@ _FIRST_GUESS = (0.01, 40.0)
 that is too long, because the worker can still refuse a request later."""
 
 _REMEMBERED = 1000
+_PIECE = 64 << 10
 _MOST_WAITING = 3072
 """Fewer than the connections that a worker may have, so that it never has to leave some where their wait is unknown."""
 
@@ -39,14 +42,6 @@ _ADMIT_SHARE = 0.4
 """A new connection is admitted if its event will probably wait at most this share of the patience."""
 
 _log = logging.getLogger(__name__)
-
-
-class HttpReply(NamedTuple):
-    """A complete answer. Its length, its date and its connection header are added when it is sent."""
-
-    status: int
-    headers: Iterable[tuple[str, str]]
-    body: bytes
 
 
 class EventEndpoint(Protocol):
@@ -149,7 +144,7 @@ class RequestServing:
             with contextlib.suppress(RefusedHead):
                 head = RequestHead(received[:end])
                 if self._events.takes(head) and len(received) - end == head.length:
-                    return reply_bytes(self._events.refusal(head, _late(), client), keeps_alive=False)
+                    return self._events.refusal(head, _late(), client).to_bytes(keeps_alive=False)
         if not self._waiting:
             self._last_served = self._loop.time()
         self._waiting += 1
@@ -186,10 +181,10 @@ class RequestServing:
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001 - the outermost place of a request: the endpoint logs what it must
-            conn.send(reply_bytes(self._events.refusal(head, error, conn.client[0]), keeps_alive=False))
+            conn.send(self._events.refusal(head, error, conn.client[0]).to_bytes(keeps_alive=False))
             return False
         keeps_alive = head.keeps_alive and not self.stopping
-        await conn.send_and_wait(reply_bytes(self._events.accepted, keeps_alive=keeps_alive))
+        await conn.send_and_wait(self._events.accepted.to_bytes(keeps_alive=keeps_alive))
         return keeps_alive
 
     async def _take_event(self, conn: Connection, head: RequestHead) -> None:
@@ -279,17 +274,105 @@ class RequestServing:
         return call.keeps_alive
 
 
-def reply_bytes(reply: HttpReply, *, keeps_alive: bool) -> bytes:
-    """A reply as it is sent."""
-    head = [f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}", _date(int(time.time()))]
-    head += [f"{name}: {value}" for name, value in reply.headers]
-    head += [f"Content-Length: {len(reply.body)}", *(() if keeps_alive else ("Connection: close",))]
-    return "\r\n".join([*head, "", ""]).encode("latin-1") + reply.body
+class WsgiCall(BaseHandler):
+    """One request to the application. ``send(bytes)`` sends a part of the answer and blocks while the client is slow.
 
+    The request's body is not read. After `run`, ``keeps_alive`` says whether the connection can be used again.
+    """
 
-@lru_cache(maxsize=1)
-def _date(second: int) -> str:
-    return f"Date: {formatdate(second, usegmt=True)}"
+    os_environ: dict[str, str] = {}  # noqa: RUF012 - the class attribute of BaseHandler
+    server_software = None
+    http_version = "1.1"
+
+    # BaseHandler sets these, and typeshed does not know them.
+    environ: dict[str, Any]
+    headers: Headers
+    headers_sent: bool
+    status: str
+
+    def __init__(self, head: RequestHead, conn: Connection, send: Callable[[bytes], object], *, keep: bool) -> None:
+        self._head = head
+        self._conn = conn
+        self._send = send
+        self._unsent = bytearray()
+        self.keeps_alive = keep and head.keeps_alive and not head.announces_a_body
+
+    def add_cgi_vars(self) -> None:
+        """Put the request into the environment (PEP 3333)."""
+        head, conn = self._head, self._conn
+        headers = {
+            f"HTTP_{name.upper().replace('-', '_')}": value
+            for name, value in head.headers.items()
+            # A name with an underscore could pass for another header. A body is not read, so it has no length.
+            if "_" not in name and name not in ("content-type", "content-length", "transfer-encoding")
+        }
+        self.environ |= headers | {
+            "REQUEST_METHOD": head.method,
+            "SCRIPT_NAME": "",
+            "PATH_INFO": head.path,
+            "QUERY_STRING": head.query,
+            "SERVER_PROTOCOL": f"HTTP/{head.version}",
+            "SERVER_NAME": str(conn.server[0]),
+            "SERVER_PORT": str(conn.server[1]),
+            "REMOTE_ADDR": str(conn.client[0]),
+            "CONTENT_TYPE": head.headers.get("content-type", ""),
+        }
+
+    def get_stdin(self) -> io.BytesIO:
+        """An empty body."""
+        return io.BytesIO()
+
+    def get_stderr(self) -> Any:
+        """Where the application may write errors."""
+        return sys.stderr
+
+    def get_scheme(self) -> str:
+        """The scheme of the URL."""
+        return "https" if self._conn.encrypted else "http"
+
+    def cleanup_headers(self) -> None:
+        """Announce the length, or that the answer ends with the connection."""
+        super().cleanup_headers()
+        self.keeps_alive = self.keeps_alive and ("Content-Length" in self.headers or self._is_bodiless())
+        if not self.keeps_alive:
+            self.headers["Connection"] = "close"
+
+    def finish_content(self) -> None:
+        """Send the head of an answer without a body, or the rest of the body."""
+        if not self.headers_sent:
+            if not self._is_bodiless():
+                self.headers.setdefault("Content-Length", "0")
+            self.send_headers()
+        self._send(bytes(self._unsent))
+
+    def log_exception(self, exc_info: Any) -> None:
+        """Log an error that the application did not handle, or that the client did not read the answer."""
+        if issubclass(exc_info[0], OSError):
+            _log.debug("connection lost: %s", exc_info[0].__name__)
+        else:
+            _log.error(
+                "the application failed",
+                extra={
+                    "code": "application_failed",
+                    "method": self._head.method,
+                    "path": self._head.path[:200],
+                },
+                exc_info=exc_info,
+            )
+        self.keeps_alive = False
+
+    def _is_bodiless(self) -> bool:
+        """Whether the answer has no body, whatever its length says (RFC 9110)."""
+        return self._head.method == "HEAD" or self.status[:3] in ("204", "304")
+
+    def _write(self, data: bytes) -> None:
+        self._unsent += data
+        if len(self._unsent) >= _PIECE:
+            piece, self._unsent = bytes(self._unsent), bytearray()
+            self._send(piece)
+
+    def _flush(self) -> None:
+        """Send nothing yet. `_write` sends when there is enough, and `finish_content` sends the rest."""
 
 
 def _late() -> OverloadedError:

@@ -4,7 +4,7 @@ import difflib
 import ipaddress
 import os
 import socket
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from karrot.settings import sources, types
 from karrot.settings.options import ARCHIVE, CLOUDWATCH, KAFKA, OPTIONS, Settings, reporter_prefix
 from karrot.settings.sources import PREFIX, File, Given, SourceError
+from karrot.settings.storage_place import Bucket
 
 _BY_NAME = {each.name: each for each in OPTIONS}
 _SECRETS = frozenset(each.name for each in OPTIONS if each.is_secret)
@@ -33,10 +34,14 @@ _NEEDS = (
     ("burrow_token_previous", "burrow_token"),
     ("tls_cert", "tls_key"),
     ("tls_key", "tls_cert"),
+    ("api_token_previous", "api_token"),
     ("metrics_auth", "api_token"),
     ("watch_bootstrap", "watch_cluster"),
     ("watch_cluster", "watch_bootstrap"),
 )
+
+PASSWORD_SOURCES = ("event_log_password_file", "event_log_password_command", "event_log_rds_iam")
+"""The attributes of the settings that give Karrot the password for PostgreSQL."""
 
 _LOCAL_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback"})
 _MINUTE_S = 60
@@ -52,10 +57,14 @@ class SettingsError(Exception):
 
 
 class Loaded(NamedTuple):
-    """Valid settings, and warnings about values that are ignored or look wrong, one sentence each."""
+    """Valid settings, and warnings about values that are ignored or look wrong, one sentence each.
+
+    ``sources`` says where each value that is not a default comes from, by the name of the setting.
+    """
 
     settings: Settings
     warnings: tuple[str, ...]
+    sources: Mapping[str, str] = MappingProxyType({})
 
 
 def load(
@@ -64,11 +73,14 @@ def load(
     config: Path | None = None,
     overrides: Mapping[str, str] = MappingProxyType({}),
     available: Collection[str] | None = None,
+    strict: bool = True,
 ) -> Loaded:
     """Load settings. A later source replaces values of an earlier one: defaults, file, environment, ``overrides``.
 
     The keys of ``overrides`` are attribute names. ``available`` lists the reporters that can be turned on. By default,
-    these are the installed reporters. Raises `SettingsError`, which names every wrong value.
+    these are the installed reporters. An unknown name in the environment gives a warning, because other programs can
+    set it. An unknown name in the file is an error, except if ``strict`` is false. Raises `SettingsError`, which names
+    every wrong value.
     """
     available = installed_reporters() if available is None else available
     try:
@@ -80,15 +92,49 @@ def load(
     parsed, problems = _parsed(given)
     settings = Settings(**parsed)
     extras, unreadable = _extras(given, settings.reporters)
+    unknown = _unknown_in_file(given, file, (*settings.reporters, *available)) if strict else ()
     problems += [
         *unreadable,
+        *(f"{given[name].label} is not a setting of Karrot{_suggestion(name, in_file=True)}" for name in unknown),
         *_missing_reporters(settings, available),
         *_lost_scaling_metrics(given, settings),
     ]
-    ignored = list(_ignored(given, settings, available))
+    ignored = list(_ignored({name: given[name] for name in given if name not in unknown}, settings, available))
     if problems or (problems := list(_contradictions(settings))):
         raise SettingsError([*problems, *ignored])  # a value is often missing because its name is misspelt
-    return Loaded(replace(settings, extras=extras), (*ignored, *_doubts(settings, file, config)))
+    files = {known.attribute: given[name] for name, known in _BY_NAME.items() if name in given and given[name].file}
+    told = {name: each.source(name) for name, each in given.items()}
+    complete = replace(settings, extras=extras, secret_files=files)
+    return Loaded(complete, (*ignored, *_doubts(settings, file, config)), told)
+
+
+def load_for_copy(environ: Mapping[str, str], config: Path | None) -> Settings:
+    """Load only the settings that a copy of an event log needs, because the others are those of one of two services.
+
+    Raises `SettingsError`.
+    """
+    needed = {f"{PREFIX}{name.upper()}" for name in (*PASSWORD_SOURCES, "retention", "max_log_bytes")}
+    try:
+        file = sources.from_file(config) if config else File({}, None)
+        layers = [file.given, sources.from_environment(environ)]
+        given = sources.merged(layers, plain=_BY_NAME.keys() - _SECRETS, secret=_SECRETS)
+    except SourceError as error:
+        raise SettingsError([str(error)]) from error
+    parsed, problems = _parsed({name: value for name, value in given.items() if name in needed})
+    chosen = [name for name in PASSWORD_SOURCES if parsed.get(name)]
+    if len(chosen) > 1:
+        problems.append(_several(chosen))
+    if problems:
+        raise SettingsError(problems)
+    return Settings(**parsed)
+
+
+def read_secrets_again(settings: Settings) -> Settings:
+    """The settings with the present secrets of their files. Raises `SourceError` if a file cannot be used."""
+    secrets: dict[str, Any] = {}
+    for attribute, given in settings.secret_files.items():
+        secrets[attribute] = types.secret.read(sources.secret_text(given))
+    return replace(settings, **secrets)
 
 
 def checked(settings: Settings) -> Settings:
@@ -138,6 +184,14 @@ def _with_defaults_of_compat(given: Mapping[str, Given]) -> dict[str, Given]:
     return {name: Given(label, text) for name, text in _COMPAT_DEFAULTS.items()} | dict(given)
 
 
+def _unknown_in_file(given: Mapping[str, Given], file: File, reporters: Iterable[str]) -> list[str]:
+    """The names from the file that are neither settings of Karrot nor of a reporter of another package."""
+    prefixes = tuple(prefix for prefix in map(reporter_prefix, reporters) if not _is_described(prefix))
+    written = {each.label for each in file.given.values()}
+    unknown = given.keys() - _BY_NAME.keys()
+    return sorted(name for name in unknown if given[name].label in written and not name.startswith(prefixes))
+
+
 def _missing_reporters(settings: Settings, available: Collection[str]) -> Iterator[str]:
     """A sentence if no installed package provides a reporter."""
     offer = f"available reporters: {', '.join(sorted(available))}"
@@ -162,6 +216,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"KARROT_WORKERS is {settings.workers}: it must be 1 with KARROT_EVENT_LOG=memory, as workers cannot share "
             "an event log in memory"
         )
+    yield from _contradictions_about_postgresql(settings)
     for attribute, partner in _NEEDS:
         if getattr(settings, attribute) and not getattr(settings, partner):
             yield f"{_variable(attribute)} needs {_variable(partner)}: set both, or remove {_variable(attribute)}"
@@ -176,10 +231,23 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield from _contradictions_about_the_archive(settings)
     if "kafka" in settings.reporters and not settings.kafka_bootstrap:
         yield "KARROT_REPORTERS has kafka, which needs KARROT_KAFKA_BOOTSTRAP: set it to the brokers, HOST:PORT"
-    for attribute in ("tls_cert", "tls_key", "watch_properties", "kafka_properties"):
+    for attribute in ("tls_cert", "tls_key", "watch_properties", "kafka_properties", "event_log_password_file"):
         file = getattr(settings, attribute)
         if file and not os.access(file, os.R_OK):
             yield f"{_variable(attribute)} names {str(file)!r}, which cannot be read"
+
+
+def _contradictions_about_postgresql(settings: Settings) -> Iterator[str]:
+    chosen = [name for name in PASSWORD_SOURCES if getattr(settings, name)]
+    if chosen and not settings.is_on_postgresql:
+        yield f"{_variable(chosen[0])} needs KARROT_EVENT_LOG=postgresql://...: set both, or remove it"
+    if len(chosen) > 1:
+        yield _several(chosen)
+    if settings.is_on_postgresql and "archive" in settings.reporters and not isinstance(settings.archive_dir, Bucket):
+        yield (
+            "KARROT_REPORTERS has archive, and several replicas can share KARROT_EVENT_LOG: set KARROT_ARCHIVE_DIR to "
+            "s3://bucket/prefix, because the next leader may be on another machine"
+        )
 
 
 def _contradictions_about_watch(settings: Settings) -> Iterator[str]:
@@ -203,8 +271,8 @@ def _contradictions_about_the_archive(settings: Settings) -> Iterator[str]:
             f"KARROT_ARCHIVE_MAX_BYTES is {settings.archive_max_bytes}, less than twice KARROT_ARCHIVE_SEGMENT_BYTES "
             f"({settings.archive_segment_bytes}): a segment would be deleted as soon as it is written"
         )
-    if settings.archive_dir and Path(settings.archive_dir).is_file():
-        yield f"KARROT_ARCHIVE_DIR names {settings.archive_dir!r}, which is a file: it must be a folder"
+    if isinstance(settings.archive_dir, Path) and settings.archive_dir.is_file():
+        yield f"KARROT_ARCHIVE_DIR names {str(settings.archive_dir)!r}, which is a file: it must be a folder"
 
 
 def _ignored(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
@@ -231,8 +299,14 @@ def _why_ignored(name: str, available: Collection[str]) -> str:
     for reporter in available:
         if name.startswith(reporter_prefix(reporter)) and not _is_described(reporter_prefix(reporter)):
             return f"belongs to the reporter {reporter}, which is not in KARROT_REPORTERS: it has no effect"
+    return f"is not a setting of Karrot: it has no effect{_suggestion(name)}"
+
+
+def _suggestion(name: str, *, in_file: bool = False) -> str:
+    """A similar name, as the user would write it."""
     close = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.8)
-    return "is not a setting of Karrot: it has no effect" + (f"; did you mean {close[0]}?" if close else "")
+    written = [each.removeprefix(PREFIX).lower() if in_file else each for each in close]
+    return f"; did you mean {written[0]}?" if written else ""
 
 
 def _doubts(settings: Settings, file: File, config: Path | None) -> Iterator[str]:
@@ -301,6 +375,10 @@ def _doubts_about_cloudwatch(settings: Settings) -> Iterator[str]:
             f"KARROT_CLOUDWATCH_INTERVAL is {settings.cloudwatch_interval}s with KARROT_CLOUDWATCH_RESOLUTION=1: an "
             f"alarm with a period of {_HIGH_RESOLUTION_S}s needs a value every {_HIGH_RESOLUTION_S}s"
         )
+
+
+def _several(chosen: Sequence[str]) -> str:
+    return f"{' and '.join(map(_variable, chosen))} are set: set only one of them"
 
 
 def _variable(attribute: str) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from karrot.settings import types
-from karrot.settings.sources import PREFIX
+from karrot.settings.sources import PREFIX, Given
+from karrot.settings.storage_place import Bucket
 from karrot.settings.types import Address, Secret, ValueKind
 
 T = TypeVar("T")
@@ -101,9 +102,20 @@ class Settings:
     )
     event_log: str = option(
         "sqlite",
-        types.one_of("sqlite", "memory", note="postgresql:// is refused until it is built"),
-        "Where Karrot keeps events. With memory, a restart loses all events.",
+        types.event_log,
+        "Where Karrot keeps events. PostgreSQL lets several replicas share the events, and needs "
+        "karrot-burrow[postgres]. With memory, a restart loses all events.",
         reloads=False,
+    )
+    event_log_password_file: Path | None = optional(
+        types.path,
+        "A file with the password for PostgreSQL. Karrot reads it again for each connection, so you can change it.",
+    )
+    event_log_password_command: str | None = optional(
+        types.text, "A command that prints the password for PostgreSQL. Karrot runs it again for new connections."
+    )
+    event_log_rds_iam: bool = option(
+        "false", types.flag, "Sign in to Amazon RDS or Aurora with IAM: Karrot makes a token for each connection."
     )
     retention: int = option("24h", types.duration(1, 3650 * 86400), "How long the event log keeps an event.")
     max_log_bytes: int = option(
@@ -176,7 +188,7 @@ class Settings:
         types.role, "The ARN of the IAM role that Karrot assumes before it sends to CloudWatch."
     )
 
-    archive_dir: str | None = optional(
+    archive_dir: Path | Bucket | None = optional(
         types.place,
         "The folder or s3://bucket/prefix to which the archive reporter writes. By default, Karrot uses the folder "
         "archive in the data directory.",
@@ -193,6 +205,11 @@ class Settings:
         types.size(2**20, 2**50),
         "The largest total size of all segments. Beyond this size, Karrot deletes the oldest segments.",
     )
+    archive_body: bool = option(
+        "true",
+        types.flag,
+        "Keep each received body in the archive. With false, a compressed segment has about half the size.",
+    )
     kafka_bootstrap: tuple[str, ...] = listed(
         types.brokers, "Brokers of the Kafka cluster that the kafka reporter writes to. Needs karrot-burrow[kafka]."
     )
@@ -204,10 +221,10 @@ class Settings:
         "A file with client properties of the kafka reporter (TLS, SASL, MSK IAM), with the names of librdkafka or of "
         "the Java client.",
     )
-    tables_dir: Path | None = optional(
-        types.tables,
-        "The folder with the pipeline's tables. The page of a group shows data from these tables. By default, Karrot "
-        "uses the folder tables in the data directory.",
+    tables_dir: Path | Bucket | None = optional(
+        types.place,
+        "The folder or s3://bucket/prefix with the pipeline's tables. The page of a group shows data from these "
+        "tables. By default, Karrot uses the folder tables in the data directory.",
     )
 
     burrow_url: str | None = optional(
@@ -245,10 +262,21 @@ class Settings:
     api_token: Secret | None = optional(
         types.secret, "The token for Bearer authentication on the pages, the API and /config."
     )
+    api_token_previous: Secret | None = optional(
+        types.secret, "The previous token, which stays valid while you change KARROT_API_TOKEN."
+    )
     metrics_auth: bool = option("false", types.flag, "Require the API token on /metrics too.")
 
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The ``KARROT_*`` values of other reporters that are on. Any of these values may be a secret."""
+
+    secret_files: Mapping[str, Given] = field(default_factory=dict, repr=False)
+    """The secrets that were read from files, by attribute."""
+
+    @property
+    def is_on_postgresql(self) -> bool:
+        """Whether the event log is in PostgreSQL."""
+        return "://" in self.event_log
 
     @property
     def watch_client(self) -> Path | Secret | None:

@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PREFIX = "KARROT_"
+CONFIG = "KARROT_CONFIG"
+"""The variable that names the configuration file, if there is no ``--config``. It is not a setting."""
+
+DEFAULT = "default"
+"""The source of a value that nobody has set."""
+
 _FILE = "_FILE"
 _SECRET_BYTES = 64 * 1024
 _KUBERNETES = re.compile(r"KARROT_(PORT|PORT_.*|SERVICE_.*|BURROW_PORT.*|BURROW_SERVICE_.*)", re.DOTALL)
@@ -29,6 +35,12 @@ class Given(NamedTuple):
     text: str
     file: bool = False
 
+    def source(self, name: str) -> str:
+        """Where the value of the setting ``name`` comes from, such as ``environment`` or ``log in karrot.toml``."""
+        if self.label == name:
+            return "environment"
+        return f"{self.label} in the environment" if re.fullmatch(r"KARROT_\w+", self.label) else self.label
+
 
 class File(NamedTuple):
     """The values of a configuration file. ``open_mode`` is its mode, such as ``0644``, if all users may read it."""
@@ -38,9 +50,9 @@ class File(NamedTuple):
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
-    """The ``KARROT_*`` variables, without those that Kubernetes injects."""
-    ours = {name: text for name, text in environ.items() if name.startswith(PREFIX) and not _KUBERNETES.fullmatch(name)}
-    return {name: Given(name, text) for name, text in ours.items()}
+    """The ``KARROT_*`` variables, without `CONFIG` and those that Kubernetes injects."""
+    ours = {name: text for name, text in environ.items() if name.startswith(PREFIX) and name != CONFIG}
+    return {name: Given(name, text) for name, text in ours.items() if not _KUBERNETES.fullmatch(name)}
 
 
 def from_command_line(overrides: Mapping[str, str]) -> dict[str, Given]:
@@ -68,8 +80,8 @@ def from_file(path: Path) -> File:
 def merged(layers: Iterable[Mapping[str, Given]], *, plain: Container[str], secret: Container[str]) -> dict[str, Given]:
     """Merge the layers. A later layer replaces the values of an earlier one.
 
-    ``X_FILE`` names the file with the value of X, except for an X in ``plain``. An empty text counts as not set, except
-    in ``secret``: an empty secret is a mistake. Raises `SourceError` if one layer has both X and X_FILE.
+    ``X_FILE`` names the file with the value of X, except if X or X_FILE is in ``plain``. An empty text counts as not
+    set, except in ``secret``: an empty secret is a mistake. Raises `SourceError` if one layer has both X and X_FILE.
     """
     result: dict[str, Given] = {}
     for layer in layers:
@@ -92,7 +104,7 @@ def _with_files(layer: Mapping[str, Given], plain: Container[str]) -> dict[str, 
     result: dict[str, Given] = {}
     for name, given in layer.items():
         target = name.removesuffix(_FILE)
-        by_file = target != name and target not in plain
+        by_file = target != name and target not in plain and name not in plain
         if by_file and target in layer:
             raise SourceError(f"{layer[target].label} and {given.label} are both set: keep one")
         result[target if by_file else name] = given._replace(file=by_file)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from karrot.settings.storage_place import Bucket, read_place
+
 T = TypeVar("T")
 
 _DURATION_UNITS = {
@@ -208,25 +210,25 @@ def _read_path(text: str) -> Path:
     return Path(os.path.expanduser(text))  # noqa: PTH111 (Path.expanduser raises an error without a home)
 
 
-def _read_tables(text: str) -> Path:
-    """Read a path. Refuse URLs, because as a path, ``s3a://lag`` would be a folder named ``s3a:`` on this machine.
-
-    Also refuse ``s3a:/lag`` and ``hdfs:lag``, except if this machine has such a folder.
-    """
-    path = _read_path(text)
-    url = re.match(r"\s*[A-Za-z][A-Za-z0-9+.-]*:(//)?", text)
-    if url and (url[1] or not os.path.isdir(path)):  # noqa: PTH112 (Path.is_dir raises an error for a long name)
-        raise ValueError(text)
-    return path
-
-
-def _read_place(text: str) -> str:
-    """Read an S3 address, or a path with ``~`` replaced. Both have no slash at the end."""
+def _read_event_log(text: str) -> str:
+    """Read a word or a URL of PostgreSQL. Refuse a password in the URL, because settings are shown and logged."""
     if "://" not in text:
-        return str(_read_path(text))
-    if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w!.*'()=-]+)*/?", text, re.ASCII):
+        return one_of("sqlite", "memory").read(text)
+    parts = urlsplit(text)
+    is_secret = parts.password is not None or re.search(r"[?&](ssl)?password=", parts.query, re.IGNORECASE)
+    if parts.scheme not in {"postgresql", "postgres"} or is_secret or not text.isprintable():
         raise ValueError(text)
-    return text.rstrip("/")
+    return text
+
+
+def _read_log_place(text: str) -> Path | str:
+    """Read the place of an event log: the directory of ``sqlite:DIRECTORY``, or a URL of PostgreSQL."""
+    scheme, _, rest = text.partition(":")
+    if scheme == "sqlite" and rest:
+        return _read_path(rest)
+    if "://" not in text:
+        raise ValueError(text)
+    return _read_event_log(text)
 
 
 def _read_pattern(text: str) -> re.Pattern[str]:
@@ -276,12 +278,16 @@ brokers = ValueKind(
 address = ValueKind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
 url = ValueKind(_read_url, "an http:// or https:// address without user, query or fragment")
 path = ValueKind(_read_path, "a path")
-tables = ValueKind(
-    _read_tables,
-    "a local folder. The pages and karrot history cannot read a URL: copy or mount the tables, and name the local "
-    "folder here (--tables of karrot pipeline may be a URL)",
+place: ValueKind[Path | Bucket] = ValueKind(read_place, "a path, or s3://bucket/prefix")
+event_log = ValueKind(
+    _read_event_log,
+    "sqlite, memory, or postgresql://USER@HOST/DATABASE without a password (see KARROT_EVENT_LOG_PASSWORD_FILE)",
 )
-place = ValueKind(_read_place, "a path, or s3://bucket/prefix")
+log_place: ValueKind[Path | str] = ValueKind(
+    _read_log_place,
+    "sqlite:DIRECTORY, or postgresql://USER@HOST/DATABASE without a password (see KARROT_EVENT_LOG_PASSWORD_FILE)",
+    lambda place: place if isinstance(place, str) else f"sqlite:{place}",
+)
 pattern: ValueKind[re.Pattern[str]] = ValueKind(_read_pattern, "a regular expression", lambda value: value.pattern)
 share: ValueKind[float] = ValueKind(_read_share, "a number from 0 to 1", "{:.12g}".format)
 namespace = ValueKind(  # as PutMetricData accepts it, but not a namespace of AWS

@@ -6,7 +6,6 @@ import select
 import signal
 import socket
 import ssl
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ import pytest
 
 from karrot.server.gunicorn_worker import ConnectionCounts
 from support.burrow.recorded_bodies import recorded_body
+from support.servers.self_signed_certificate import make_self_signed
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
@@ -368,8 +368,9 @@ def starved(worker: int) -> Iterator[None]:
 @contextmanager
 def tls_service(tmp_path: Path) -> Iterator[tuple[Service, ssl.SSLContext]]:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
-    subprocess.run([*make.split(), "-keyout", key, "-out", cert], check=True, capture_output=True)
+    made = make_self_signed(tmp_path)
+    cert.write_bytes(made.chain)
+    key.write_bytes(made.key)
     service = Service(
         tmp_path / "data", tls_cert=str(cert), tls_key=str(key), workers="1", threads="2", header_timeout="1s"
     )

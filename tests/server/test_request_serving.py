@@ -305,7 +305,8 @@ def test_an_application_that_fails_gives_500_and_a_log_line(caplog: pytest.LogCa
         raise ZeroDivisionError
 
     assert said_to(get("/x"), application=application).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
-    assert "the application failed: GET /x" in caplog.text
+    [failed] = map(vars, caplog.records)
+    assert (failed["code"], failed["method"], failed["path"]) == ("application_failed", "GET", "/x")
 
 
 def test_a_request_without_a_free_thread_gets_503() -> None:

@@ -125,13 +125,55 @@ def test_every_option_is_described_and_its_default_matches_its_text() -> None:
 
 def test_the_last_source_of_a_setting_wins(config: Path) -> None:
     config.write_text('log = "ERROR"\nworkers = 3\nbind = "127.0.0.1:1"\nthreads = 5\n')
-    settings, warnings = loaded(
+    settings, warnings, sources = loaded(
         {"KARROT_WORKERS": "4", "KARROT_BIND": "127.0.0.1:2", "KARROT_THREADS": ""},
         config=config,
         overrides={"bind": "127.0.0.1:3"},
     )
     assert (settings.log, settings.workers, settings.bind.port, settings.threads) == ("ERROR", 4, 3, 5)
     assert warnings == ()
+    assert sources == {
+        "KARROT_LOG": f"log in {config}",
+        "KARROT_WORKERS": "environment",
+        "KARROT_BIND": "--bind",
+        "KARROT_THREADS": f"threads in {config}",
+    }
+
+
+def test_the_source_of_a_value_from_a_file_or_from_the_first_karrot_is_named(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("hunter2")
+    environ = {"KARROT_API_TOKEN_FILE": str(tmp_path / "token"), "KARROT_COMPAT": "2019"}
+    sources = load(environ).sources
+    assert sources["KARROT_API_TOKEN"] == "KARROT_API_TOKEN_FILE in the environment"
+    assert sources["KARROT_REPORTERS"] == "KARROT_COMPAT=2019"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('logg = "DEBUG"', "logg in {file} is not a setting of Karrot; did you mean log?"),
+        ('api_tokn_file = "/x"', "api_tokn_file in {file} is not a setting of Karrot; did you mean api_token?"),
+        ("archive_size = 3", "archive_size in {file} is not a setting of Karrot; did you mean archive_dir?"),
+        ('config = "other.toml"', "config in {file} is not a setting of Karrot"),
+        ("xyzzy = 1", "xyzzy in {file} is not a setting of Karrot"),
+    ],
+)
+def test_an_unknown_name_in_the_file_is_refused_with_a_suggestion(config: Path, line: str, problem: str) -> None:
+    config.write_text(f"{line}\n")
+    (sentence,) = problems({}, config=config)
+    assert sentence == problem.format(file=config)
+    assert load({}, config=config, strict=False).settings == Settings()
+
+
+def test_a_setting_of_a_reporter_that_is_off_gives_a_warning_in_the_file_too(config: Path) -> None:
+    config.write_text('stdout_format = "x"\n')
+    assert loaded({}, config=config).warnings == (
+        f"stdout_format in {config} belongs to the reporter stdout, which is not in KARROT_REPORTERS: it has no effect",
+    )
+
+
+def test_the_name_of_the_file_is_not_a_setting() -> None:
+    assert loaded({"KARROT_CONFIG": "/etc/karrot.toml"}).warnings == ()
 
 
 def test_a_file_may_hold_a_table_and_toml_s_own_types(config: Path) -> None:
@@ -186,8 +228,8 @@ def test_all_wrong_values_are_named_at_once_with_the_allowed_values() -> None:
     ) == (
         "--bind is 'nowhere': it must be HOST:PORT, [IPV6]:PORT or :PORT",
         (
-            "KARROT_EVENT_LOG is 'postgresql://***@h/d': it must be one of sqlite, memory "
-            "(postgresql:// is refused until it is built)"
+            "KARROT_EVENT_LOG is 'postgresql://***@h/d': it must be sqlite, memory, or postgresql://USER@HOST/DATABASE "
+            "without a password (see KARROT_EVENT_LOG_PASSWORD_FILE)"
         ),
         "KARROT_LOG is 'LOUD': it must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL",
         "KARROT_MAX_BODY is '33MiB': it must be bytes, or a number with KiB, MiB, GiB or TiB, from 1KiB to 32MiB",
@@ -421,7 +463,7 @@ def test_names_that_kubernetes_injects_are_ignored() -> None:
 
 def test_a_reporter_of_another_package_reads_its_own_settings_and_its_secrets_from_files(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("hunter2\n")
-    settings, warnings = loaded(
+    settings, warnings, _ = loaded(
         {
             "KARROT_REPORTERS": "pager-duty",
             "KARROT_PAGER_DUTY_URL": "http://x",
@@ -494,6 +536,7 @@ def test_only_a_secret_may_come_from_a_file() -> None:
         ({"KARROT_BURROW_TOKEN_PREVIOUS": "p"}, "KARROT_BURROW_TOKEN_PREVIOUS needs KARROT_BURROW_TOKEN"),
         ({"KARROT_TLS_CERT": __file__}, "KARROT_TLS_CERT needs KARROT_TLS_KEY"),
         ({"KARROT_TLS_KEY": __file__}, "KARROT_TLS_KEY needs KARROT_TLS_CERT"),
+        ({"KARROT_API_TOKEN_PREVIOUS": "p"}, "KARROT_API_TOKEN_PREVIOUS needs KARROT_API_TOKEN"),
         ({"KARROT_METRICS_AUTH": "true"}, "KARROT_METRICS_AUTH needs KARROT_API_TOKEN"),
         (
             {"KARROT_TLS_CERT": "/none", "KARROT_TLS_KEY": __file__},
@@ -536,7 +579,8 @@ def test_the_effective_settings_have_every_name_and_can_be_read_back() -> None:
     shown = effective(loaded(changed).settings)
     assert list(shown) == [option.name for option in OPTIONS]
     assert shown["KARROT_RETENTION"] == "5400s"
-    assert loaded({name: text for name, text in shown.items() if text}) == loaded(changed)
+    read_back = loaded({name: text for name, text in shown.items() if text})
+    assert (read_back.settings, read_back.warnings) == (loaded(changed).settings, loaded(changed).warnings)
 
 
 @given(st.dictionaries(st.sampled_from([option.name for option in OPTIONS]), st.text(max_size=12), max_size=4))

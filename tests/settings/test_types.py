@@ -161,39 +161,3 @@ def test_an_error_has_the_wrong_value_and_the_allowed_values() -> None:
 
 def test_a_path_may_start_at_home() -> None:
     assert types.path.read("~/karrot") == Path.home() / "karrot"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "s3a://lag/tables",
-        "S3://lag",
-        "hdfs://name:8020/t",
-        "file:///var/lib/tables",
-        " s3a://lag",
-        "file:/tmp",
-        "s3a:/lag",
-        "hdfs:lag",
-        "s3a:",
-        pytest.param("s3a:/" + 300 * "x", id="300 letters"),
-    ],
-)
-def test_tables_at_a_url_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^KARROT_TABLES_DIR is '.+': it must be a local folder\. .+: copy or mount"):
-        types.checked(types.tables, "KARROT_TABLES_DIR", text)
-
-
-def test_tables_may_be_in_an_existing_folder_whose_name_looks_like_a_url(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "x:y" / "t").mkdir(parents=True)
-    assert [types.tables.read(text) for text in ("x:y/t", "./s3a:/lag")] == [Path("x:y/t"), Path("s3a:/lag")]
-
-
-def test_tables_may_be_in_any_local_folder() -> None:
-    assert [types.tables.read(text) for text in ("~/t", "/a b/s3a:/c", "t")] == [
-        Path.home() / "t",
-        Path("/a b/s3a:/c"),
-        Path("t"),
-    ]

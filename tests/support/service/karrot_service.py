@@ -32,7 +32,12 @@ class Answer(NamedTuple):
 
 
 class Service:
-    """``karrot serve`` on a directory; settings are named without ``KARROT_``. The output goes to ``said``."""
+    """``karrot serve`` on a directory; settings are named without ``KARROT_``. The output goes to ``said``.
+
+    ``program`` are the arguments of Python that run ``karrot``.
+    """
+
+    program: tuple[str, ...] = ("-m", "karrot")
 
     def __init__(self, directory: Path, *, arguments: tuple[str, ...] = (), **settings: str) -> None:
         self.directory = directory
@@ -62,7 +67,7 @@ class Service:
     def start(self, *, wait: bool = True) -> Self:
         own = {name: value for name, value in os.environ.items() if not name.startswith("KARROT_")}
         told = {f"KARROT_{name.upper()}": value for name, value in self.settings.items()}
-        command = [sys.executable, "-m", "karrot", "serve", "--bind", f"127.0.0.1:{self.port}", *self.arguments]
+        command = [sys.executable, *self.program, "serve", "--bind", f"127.0.0.1:{self.port}", *self.arguments]
         with self.said.open("ab") as said:
             self.process = subprocess.Popen(
                 command, env=own | told, stdout=said, stderr=subprocess.STDOUT, start_new_session=True

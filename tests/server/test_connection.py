@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.server.request_head import RefusedHead, RequestHead
+from karrot.server.connection import RefusedHead, RequestHead
 
 POST = b"POST /burrow?x=1 HTTP/1.1\r\nHost: karrot\r\nAuthorization: Basic abc\r\nContent-Length: 5\r\n\r\n"
 

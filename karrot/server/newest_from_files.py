@@ -1,0 +1,95 @@
+"""Makes a value again when one of its files changes, such as a certificate or a token that Kubernetes mounts.
+
+Kubernetes replaces the files of a Secret by pointing one link to a new folder. So the look at a file follows links.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import structlog
+
+from karrot import telemetry
+from karrot.known_problems import FILE_PROBLEMS, FileProblem
+from karrot.settings.sources import SourceError
+
+T = TypeVar("T")
+
+_LOOK_S = 1.0
+"""How often the files are looked at. A look needs some microseconds for each file."""
+
+_log = structlog.get_logger(__name__)
+
+
+class NewestFromFiles(Generic[T]):
+    """The newest value from some files. Call it at each use. It has no thread, and any thread may call it.
+
+    ``make`` reads the files. It raises `OSError`, `ValueError` or `SourceError` if the files cannot be used. The old
+    value then stays, and ``make`` is tried again at the next look. Each new error is logged with the code ``failure``
+    and counted once with ``count``, the event log's. ``first`` is the value before the first look.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        make: Callable[[], T],
+        first: T,
+        *,
+        failure: FileProblem,
+        count: Callable[..., None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._files = files
+        self._make = make
+        self._value = first
+        self._failure = failure
+        self._count = count
+        self._now = now
+        self._next_look = now()
+        self._used: object = None
+        self._told: object = None
+        self._lock = threading.Lock()
+
+    def __call__(self) -> T:
+        """The value. While another thread makes a new one, the old one."""
+        if self._now() >= self._next_look and self._lock.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._lock.release()
+        return self._value
+
+    def _look(self) -> None:
+        self._next_look = self._now() + _LOOK_S
+        seen = tuple(map(_state, self._files))  # before `make`, so that a change in between is found at the next look
+        if seen == self._used:
+            return
+        try:
+            made = self._make()
+        except (OSError, ValueError, SourceError) as error:
+            self._tell(seen, str(error))
+            return
+        self._used, self._told = seen, None
+        if made != self._value:
+            self._value = made
+            _log.info("changed files are in use", files=FILE_PROBLEMS[self._failure].files)
+
+    def _tell(self, seen: object, reason: str) -> None:
+        """Log and count an error, but not the same error of the same files again."""
+        if self._told == (seen, reason):
+            return
+        self._told = (seen, reason)
+        files = FILE_PROBLEMS[self._failure].files
+        self._count(telemetry.FILE_FAILURES.name, files=files)
+        _log.error("changed files cannot be used, the old ones stay", files=files, code=self._failure, reason=reason)
+
+
+def _state(file: Path) -> object:
+    """What changes when the file changes. The time of the inode shows changed permissions too."""
+    try:
+        found = file.stat()
+    except OSError as error:
+        return error.errno
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
