@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import jinja2
-from flask import Flask, Response
+from flask import Flask
 from jinja2.bccache import Bucket
 
 from karrot.jinja_filters import FILTERS
@@ -14,8 +14,8 @@ from karrot.known_problems import RUNBOOKS, runbook_of_failing
 from karrot.web import health, legacy, metrics, problems, static, webhook
 from karrot.web.api import routes as api
 from karrot.web.api.json_bodies import instant
-from karrot.web.context import EXTENSION, RESPONSE_HEADERS, Credentials, WebContext
-from karrot.web.pages import page_caches, runbooks
+from karrot.web.context import EXTENSION, Credentials, WebContext, add_headers
+from karrot.web.pages import banners, page_caches, runbooks
 from karrot.web.pages import routes as pages
 
 __all__ = ["Credentials", "WebContext", "create_app"]
@@ -74,7 +74,7 @@ def create_app(context: WebContext) -> Flask:
     problems.install(app)
     for module in (webhook, metrics, health, api, legacy, pages, runbooks, static):
         app.register_blueprint(module.routes)
-    app.after_request(_add_headers)
+    app.after_request(add_headers)
     if context.external_url:
         app.wsgi_app = PrefixMiddleware(context.external_url, app.wsgi_app)  # type: ignore[method-assign]
     return app
@@ -90,13 +90,8 @@ def _prepare_templates(app: Flask, context: WebContext) -> None:
         now=lambda: instant(context.clock.wall_ms()),
         runbooks=RUNBOOKS,
         runbook_of_failing=runbook_of_failing,
+        outage=lambda: banners.outage(context),
     )
     app.jinja_env.bytecode_cache = _CompiledTemplates()
     for name in _FIRST_TEMPLATES:
         app.jinja_env.get_template(name)
-
-
-def _add_headers(response: Response) -> Response:
-    for name, value in RESPONSE_HEADERS.items():
-        response.headers.setdefault(name, value)
-    return response

@@ -24,14 +24,14 @@ def may_post(credentials: Credentials, authorization: str) -> bool:
     return _any_equal(shown, credentials.basic if scheme == "basic" else credentials.bearer)
 
 
-def may_read(token: str | None, authorization: str) -> bool:
-    """Whether a request may read. Browsers cannot send a Bearer token, so the token may also be a Basic password."""
-    if not token:
+def may_read(credentials: Credentials, authorization: str) -> bool:
+    """Whether a request may read. Browsers cannot send a Bearer token, so a token may also be a Basic password."""
+    if not credentials.readers:
         return True
     scheme, shown = _shown(authorization)
     if scheme == "basic":
         shown = shown.partition(b":")[2]
-    return _any_equal(shown, (token.encode(),))
+    return _any_equal(shown, credentials.readers)
 
 
 def burrow_challenges(credentials: Credentials) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def burrow_challenges(credentials: Credentials) -> tuple[str, ...]:
 
 def require_reader() -> None:
     """End the current request with 401 if an API token is set and the request does not have it."""
-    if not may_read(web_context().api_token, request.headers.get("Authorization", "")):
+    if not may_read(web_context().credentials(), request.headers.get("Authorization", "")):
         challenges = [("WWW-Authenticate", value) for value in (_BASIC, _BEARER)]
         raise Problem("unauthorized", "The API token is missing or wrong.", headers=challenges)
 

@@ -1,12 +1,12 @@
-"""Holds the objects that the routes use in one `WebContext`, and finds this context in every request."""
+"""Holds what all routes share: the objects of the `WebContext`, which each request finds here, and the headers."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
-from flask import current_app
+from flask import Response, current_app
 
 from karrot.clock import Clock
 from karrot.eventlog.base import EventLog
@@ -31,30 +31,52 @@ RESPONSE_HEADERS = {
 }
 """The headers of every answer, except of an accepted event."""
 
-AskPast: TypeAlias = "Callable[[str, str], HourlyHistory | str | None]"
-"""``(cluster, consumer) -> last weeks``. An error message if the tables cannot be read, ``None`` without tables."""
+MEMORY_AGE = "Karrot-Memory-Age"
+"""The header of every answer while the event log cannot be read: the age of the groups in memory, in seconds."""
+
+
+class PastUnknown(NamedTuple):
+    """The message of an error that prevents an answer about the past. Some errors have a stable code and a remedy."""
+
+    message: str
+    code: str = ""
+    remedy: str = ""
+
+
+AskPast: TypeAlias = "Callable[[str, str], HourlyHistory | PastUnknown | None]"
+"""``(cluster, consumer) -> last weeks``. ``None`` without tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """The credentials that ``/burrow`` accepts. Previous secrets are also valid, so that you can replace a secret."""
+    """The credentials that Karrot accepts: the API tokens of readers, and all others of ``/burrow``.
+
+    Previous secrets are also valid, so that you can replace a secret.
+    """
 
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     password_previous: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     token_previous: str | None = field(default=None, repr=False)
+    api_token: str | None = field(default=None, repr=False)
+    api_token_previous: str | None = field(default=None, repr=False)
     basic: tuple[bytes, ...] = field(init=False, repr=False)
     """Every valid ``user:password``."""
 
     bearer: tuple[bytes, ...] = field(init=False, repr=False)
-    """Every valid token."""
+    """Every valid token of ``/burrow``."""
+
+    readers: tuple[bytes, ...] = field(init=False, repr=False)
+    """Every valid API token."""
 
     def __post_init__(self) -> None:
         passwords, tokens = (self.password, self.password_previous), (self.token, self.token_previous)
         basic = tuple(f"{self.username or ''}:{password}".encode() for password in passwords if password)
         object.__setattr__(self, "basic", basic)
         object.__setattr__(self, "bearer", tuple(token.encode() for token in tokens if token))
+        api_tokens = (self.api_token, self.api_token_previous)
+        object.__setattr__(self, "readers", tuple(token.encode() for token in api_tokens if token))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +86,10 @@ class WebContext:
     ``max_body`` is in bytes. ``body_timeout`` and ``large_body_wait`` are in seconds. ``effective_settings`` returns
     the settings with redacted secrets. ``burrow_config`` makes the ``[notifier.karrot]`` section for the URL of
     ``/burrow``. ``templates`` is the folder with ``web/`` and ``prometheus/``. ``runbooks`` is the folder of the
-    runbooks. ``duties`` names the leader's other tasks (resync, watch), which have a state in the log.
-    ``expected_clusters`` must send events. ``max_consumers`` limits the groups. ``queries`` gives a group's queries in
-    other systems, as pairs of system and text. ``past`` gives the group's last weeks.
+    runbooks. ``duties`` names the leader's other tasks (resync, watch), which have a state in the log. ``credentials``
+    returns the present credentials. ``expected_clusters`` must send events. ``max_consumers`` limits the groups.
+    ``queries`` gives a group's queries in other systems, as pairs of system and text. ``past`` gives the group's last
+    weeks.
     """
 
     intake: Intake
@@ -79,8 +102,7 @@ class WebContext:
     templates: Path
     runbooks: Path
     version: str
-    credentials: Credentials = field(default_factory=Credentials)
-    api_token: str | None = field(default=None, repr=False)
+    credentials: Callable[[], Credentials] = field(default=Credentials, repr=False)
     metrics_auth: bool = False
     external_url: str | None = None
     duties: Sequence[str] = ()
@@ -98,3 +120,12 @@ class WebContext:
 def web_context() -> WebContext:
     """The context of the current request's application."""
     return cast("WebContext", current_app.extensions[EXTENSION])
+
+
+def add_headers(response: Response) -> Response:
+    """Add the headers of every answer. For Flask's ``after_request``."""
+    for name, value in RESPONSE_HEADERS.items():
+        response.headers.setdefault(name, value)
+    if (age_ms := web_context().log.memory_age_ms()) is not None:
+        response.headers[MEMORY_AGE] = str(round(age_ms / 1000))
+    return response

@@ -12,6 +12,7 @@ from karrot.web.auth import require_reader
 from karrot.web.context import web_context
 from karrot.web.negotiation import html_asked
 from karrot.web.problems import Problem
+from karrot.web.unread import if_readable
 
 routes = Blueprint("legacy", __name__)
 routes.before_request(require_reader)
@@ -27,7 +28,9 @@ def config() -> Response:
 def list_reporters() -> Response:
     """The names of the reporters as JSON. The HTML page shows the progress of each reporter."""
     if html_asked():
-        return _vary(Response(render_template("reporters.html", reporters=progress(web_context()))))
+        log = web_context().log
+        lead = {"has_replicas": log.replica is not None, "leader": if_readable(log.leader, None)}
+        return _vary(Response(render_template("reporters.html", reporters=progress(web_context()), **lead)))
     return _vary(jsonify(reporters=list(web_context().reporters)))
 
 
@@ -39,7 +42,10 @@ def show_reporter(name: str) -> Response:
         reporter = next((each for each in progress(context) if each.name == name), None)
         if reporter is None:
             raise Problem("not_found", "No reporter with this name is switched on.")
-        return _vary(Response(render_template("reporter.html", reporter=reporter, last=last_event(context, name))))
+        unread = object()
+        last = if_readable(lambda: last_event(context, name), unread)
+        shown = {"is_readable": last is not unread, "last": None if last is unread else last}
+        return _vary(Response(render_template("reporter.html", reporter=reporter, **shown)))
     answer = {"reporters": [{name: _as_ever(last_event(context, name))}] if name in context.reporters else []}
     return _vary(Response(msgspec.json.encode(answer), content_type="application/json"))
 

@@ -16,9 +16,7 @@ from karrot.burrow.wire import MalformedPayload
 from karrot.event import SOURCE_HEADER, Source
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, PendingAppend, UnconfirmedError
 from karrot.known_problems import CODES
-from karrot.server.connection import IncompleteRequest
-from karrot.server.request_head import RefusedHead, RequestHead
-from karrot.server.request_serving import HttpReply
+from karrot.server.connection import HttpReply, IncompleteRequest, RefusedHead, RequestHead
 from karrot.web import auth
 from karrot.web.context import RESPONSE_HEADERS, WebContext, web_context
 from karrot.web.problems import RETRY_AFTER, Problem
@@ -29,6 +27,9 @@ LARGE_BODY = 1024 * 1024
 _PATH = "/burrow"
 _METHODS = ("POST", "PUT", "DELETE")
 _SOURCE = SOURCE_HEADER.lower()
+_MEANINGLESS_KEYS = ("", "1")
+"""Burrow sends the same key with every event, because Go's client repeats only requests that have one."""
+
 _CHUNK = 64 * 1024
 _LONGEST_NUMBER = 4300
 """The most digits that Python converts to a number."""
@@ -110,8 +111,9 @@ class Headers(Protocol):
 
 
 def _admitted_length(context: WebContext, headers: Headers) -> int:
-    if not auth.may_post(context.credentials, headers.get("authorization", "")):
-        challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(context.credentials)]
+    credentials = context.credentials()
+    if not auth.may_post(credentials, headers.get("authorization", "")):
+        challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(credentials)]
         raise Problem("unauthorized", "The credentials are missing or wrong.", headers=challenges)
     if headers.get("content-encoding", "").lower() not in ("identity", ""):
         raise Problem("unsupported_media_type", "The body has a Content-Encoding.")
@@ -128,12 +130,13 @@ def _admitted_length(context: WebContext, headers: Headers) -> int:
 def _begin(context: WebContext, headers: Headers, body: bytes) -> PendingAppend:
     # If credentials are set, only a sender who knows them gets here.
     source = Source.KAFKA if headers.get(_SOURCE, "") == Source.KAFKA.value else Source.WEBHOOK
+    key = headers.get("idempotency-key", "")
     large = len(body) > LARGE_BODY
     # Parsed JSON can take 25 times its size in memory, so only one large body is parsed at a time.
     if large and not context.large_bodies.acquire(timeout=context.large_body_wait):
         raise OverloadedError("Karrot is still parsing other large bodies. Send the event again.")
     try:
-        return context.intake.begin(body, source)
+        return context.intake.begin(body, source, None if key in _MEANINGLESS_KEYS else key)
     except Exception as error:
         if isinstance(error, (MalformedPayload, *_CODES_OF)):
             raise
@@ -165,7 +168,7 @@ def _count(context: WebContext, problem: Problem, error: Exception, client: str)
     if problem.code == "internal_error":
         _log.error("request failed", code=problem.code, path=_PATH, exc_info=error)
     elif isinstance(error, Problem | MalformedPayload):
-        _log.warning("event refused", code=problem.code, detail=problem.detail[:500], client=client)
+        _log.warning("event refused", code=problem.code, reason=problem.detail[:500], client=client)
 
 
 def _read(context: WebContext, stream: IO[bytes], length: int) -> bytes:

@@ -1,4 +1,5 @@
 import base64
+from dataclasses import fields
 
 import pytest
 
@@ -8,7 +9,7 @@ from support.web.website import make_website
 
 TOKEN = "rèad-me"
 READ = ["/", "/group?cluster=a&consumer=b", "/api/v1/groups", "/api/v1/group?cluster=a&consumer=b", "/api/v1/reporters",
-        "/openapi.json", "/config", "/reporters", "/reporters/prometheus"]  # fmt: skip
+        "/api/v1/event-log", "/openapi.json", "/config", "/reporters", "/reporters/prometheus"]  # fmt: skip
 OPEN = ["/healthz", "/readyz", "/heartbeat"]
 
 
@@ -22,7 +23,7 @@ def as_password(token: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", READ)
 def test_readers_send_the_token_as_bearer_or_as_password(path: str) -> None:
-    client = make_website(api_token=TOKEN).client
+    client = make_website(credentials=Credentials(api_token=TOKEN)).client
     refused = client.get(path)
     assert refused.status_code == 401
     assert refused.headers.getlist("WWW-Authenticate") == [
@@ -42,31 +43,51 @@ def test_everybody_can_read_without_a_token(path: str) -> None:
 
 @pytest.mark.parametrize("path", OPEN)
 def test_probes_never_need_a_token(path: str) -> None:
-    assert make_website(api_token=TOKEN, metrics_auth=True).client.get(path).status_code == 200
+    assert make_website(credentials=Credentials(api_token=TOKEN), metrics_auth=True).client.get(path).status_code == 200
 
 
 def test_metrics_need_the_token_only_if_the_setting_is_on() -> None:
-    assert make_website(api_token=TOKEN).client.get("/metrics").status_code == 200
-    guarded = make_website(api_token=TOKEN, metrics_auth=True).client
+    assert make_website(credentials=Credentials(api_token=TOKEN)).client.get("/metrics").status_code == 200
+    guarded = make_website(credentials=Credentials(api_token=TOKEN), metrics_auth=True).client
     assert guarded.get("/metrics").status_code == 401
     assert guarded.get("/metrics", headers=bearer(TOKEN)).status_code == 200
 
 
 def test_the_token_of_readers_does_not_open_the_webhook() -> None:
-    client = make_website(api_token=TOKEN, credentials=Credentials(token="tok")).client
+    client = make_website(credentials=Credentials(api_token=TOKEN, token="tok")).client
     body = recorded_body("karrot_v1.9.5_warn.json")
     assert client.post("/burrow", data=body, headers=bearer(TOKEN)).status_code == 401
     assert client.post("/burrow", data=body, headers=bearer("tok")).status_code == 202
     assert client.get("/api/v1/groups", headers=bearer("tok")).status_code == 401
 
 
+@pytest.mark.parametrize("path", READ)
+def test_the_previous_token_of_readers_is_valid_too(path: str) -> None:
+    client = make_website(credentials=Credentials(api_token="new", api_token_previous=TOKEN)).client
+    for token in ("new", TOKEN):
+        assert client.get(path, headers=bearer(token)).status_code in (200, 404)
+        assert client.get(path, headers=as_password(token)).status_code in (200, 404)
+    for wrong in ("", "old", f"new{TOKEN}"):
+        assert client.get(path, headers=bearer(wrong)).status_code == 401
+        assert client.get(path, headers=as_password(wrong)).status_code == 401
+
+
+def test_both_tokens_of_readers_open_the_metrics() -> None:
+    credentials = Credentials(api_token="new", api_token_previous=TOKEN)
+    client = make_website(credentials=credentials, metrics_auth=True).client
+    statuses = [client.get("/metrics", headers=bearer(token)).status_code for token in ("new", TOKEN, "other")]
+    assert statuses == [200, 200, 401]
+
+
 def test_an_empty_secret_counts_as_none() -> None:
-    credentials = Credentials(username="", password="", token="")
-    assert (credentials.basic, credentials.bearer) == ((), ())
+    credentials = Credentials(username="", password="", token="", api_token="")
+    assert (credentials.basic, credentials.bearer, credentials.readers) == ((), (), ())
 
 
 def test_no_secret_is_in_a_repr() -> None:
     context = make_website(
-        api_token="canary", credentials=Credentials(password="canary", password_previous="canary", token="canary")
+        credentials=Credentials(
+            **{each.name: "canary" for each in fields(Credentials) if each.init and each.name != "username"}
+        )
     ).context
     assert "canary" not in repr(context)

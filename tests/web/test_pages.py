@@ -16,6 +16,7 @@ from karrot.jinja_filters import marked
 from karrot.known_problems import CODES
 from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report
 from karrot.web import Credentials
+from karrot.web.context import PastUnknown
 from karrot.web.pages.routes import PAGE_SIZE
 from support.burrow.lag_events import make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body, recorded_posts
@@ -487,9 +488,20 @@ def test_the_page_of_a_group_names_the_days_with_unknown_incidents() -> None:
 
 
 def test_unreadable_tables_are_reported() -> None:
-    website = take(make_website(past=lambda _cluster, _consumer: "lag_minute is <damaged>"), make_event())
+    website = take(make_website(past=lambda _cluster, _consumer: PastUnknown("lag_minute is <damaged>")), make_event())
     text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
     assert "Karrot could not read the tables: lag_minute is &lt;damaged&gt;" in text
+    assert "The code of this problem" not in text
+
+
+def test_a_problem_of_the_tables_with_a_code_has_its_remedy_and_is_forgotten_after_ten_seconds() -> None:
+    answers = iter([PastUnknown("s3://lag is away", "tables_unavailable", "Check the network."), None])
+    website = take(make_website(past=lambda _cluster, _consumer: next(answers)), make_event())
+    for waited, is_known in ((0, False), (9_000, False), (2_000, True)):
+        website.clock.advance(waited)
+        text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
+        sentence = "Check the network. The code of this problem is <code>tables_unavailable</code>."
+        assert (sentence in text, "There is no history yet" in text) == (not is_known, is_known)
 
 
 def test_a_karrot_that_polls_kafka_waits_for_kafka_and_shows_why_it_fails() -> None:

@@ -3,6 +3,7 @@
 The classes in this module define the JSON answers and their description in ``/openapi.json``.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -127,13 +128,14 @@ class GroupDetail(Group):
 
     ``partitions`` are the partitions that the newest event listed. If ``all_partitions_listed`` is true, these are all
     partitions. Otherwise they are the partitions worse than OK. ``partitions`` is null if Karrot no longer keeps that
-    event. ``partitions`` may lack the partition ``max_lag_partition``.
+    event, or cannot read it now. ``partitions`` may lack the partition ``max_lag_partition``. ``events`` is null if
+    Karrot cannot read the events now.
     """
 
     partitions: list[Partition] | None
     all_partitions_listed: bool
     max_lag_partition: Partition | None
-    events: list[GroupEvent]
+    events: list[GroupEvent] | None
 
 
 class RejectedBody(msgspec.Struct):
@@ -173,10 +175,11 @@ def group_shape(state: GroupState) -> Group:
     return Group(**_group_fields(state))
 
 
-def group_detail(state: GroupState, newest: StoredEvent | None, recent: list[StoredEvent]) -> GroupDetail:
+def group_detail(state: GroupState, newest: StoredEvent | None, recent: Sequence[StoredEvent] | None) -> GroupDetail:
     """A group with all details.
 
-    ``newest`` is the event from which the group's state comes, or ``None`` if Karrot no longer keeps that event.
+    ``newest`` is the event from which the group's state comes, or ``None`` if Karrot no longer keeps that event. Both
+    are ``None`` if the event log cannot be read now.
     """
     event = newest.event if newest else None
     return GroupDetail(
@@ -184,7 +187,7 @@ def group_detail(state: GroupState, newest: StoredEvent | None, recent: list[Sto
         partitions=None if event is None else [_partition_shape(partition) for partition in event.partitions],
         all_partitions_listed=state.summary.source is not Source.WEBHOOK,
         max_lag_partition=_partition_shape(event.max_lag) if event and event.max_lag else None,
-        events=[event_shape(stored) for stored in recent],
+        events=None if recent is None else [event_shape(stored) for stored in recent],
     )
 
 

@@ -6,13 +6,14 @@ import msgspec
 
 from karrot.known_problems import CODES
 from karrot.telemetry import EVENTS_REJECTED
+from karrot.web.api.event_log_status import EventLogStatus
 from karrot.web.api.group_query import EVENTS_LIMIT, GROUPS_LIMIT, MOST_LIMIT, REJECTS_LIMIT, STATUSES
 from karrot.web.api.json_bodies import GroupDetail, GroupPage, Rejects
 from karrot.web.api.reporter_status import Reporters
 from karrot.web.health import Heartbeat, Readiness
 from karrot.web.problems import ProblemBody
 
-_ANSWERS = (GroupPage, GroupDetail, Reporters, Rejects, Readiness, Heartbeat, ProblemBody)
+_ANSWERS = (GroupPage, GroupDetail, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
 _REF = "#/components/schemas/{name}"
 _READER: list[dict[str, list[str]]] = [{"apiToken": []}, {"apiTokenAsPassword": []}, {}]
 _JSON = "application/json"
@@ -114,7 +115,12 @@ def _api() -> Node:
             )
             | {"parameters": [*_KEY, _limit(EVENTS_LIMIT, "Recent events")]}
         },
-        "/api/v1/reporters": {"get": _read("list_reporters", "The progress of each reporter", _ref("Reporters"))},
+        "/api/v1/reporters": {
+            "get": _read("list_reporters", "The progress of each reporter, and which replica leads", _ref("Reporters"))
+        },
+        "/api/v1/event-log": {
+            "get": _read("show_event_log", "The event log, its replicas and its database", _ref("EventLogStatus"))
+        },
         "/api/v1/rejects": {
             "get": _read("list_rejects", "The newest bodies that /burrow refused", _ref("Rejects"), "invalid_field")
             | {"parameters": [_limit(REJECTS_LIMIT, "Number of bodies")]}

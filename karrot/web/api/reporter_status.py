@@ -4,10 +4,12 @@ from datetime import datetime
 
 import msgspec
 
-from karrot.eventlog.base import Backlog, EventLog, LogSize, ReporterState, StoredEvent, backlog
+from karrot.eventlog.base import EventLog, LogSize, ReporterState, StoredEvent
+from karrot.reporters.backlog import Backlog, backlog
 from karrot.reporters.last_send import NOTE, Fact, Report, read
 from karrot.web.api.json_bodies import instant
 from karrot.web.context import WebContext
+from karrot.web.unread import if_readable
 
 
 class Place(msgspec.Struct):
@@ -64,9 +66,14 @@ class ReporterProgress(msgspec.Struct):
 
 
 class Reporters(msgspec.Struct):
-    """Every reporter that is switched on."""
+    """Every reporter that is switched on.
+
+    ``leader`` is the replica that leads: it hands the events to the reporters. It is null if no replica leads, and if
+    only one machine can use the event log.
+    """
 
     reporters: list[ReporterProgress]
+    leader: str | None
 
 
 def progress(context: WebContext) -> list[ReporterProgress]:
@@ -96,7 +103,7 @@ def _progress(log: EventLog, name: str, kept: ReporterState | None, size: LogSiz
         last_success_at=instant(state.last_success_ms),
         last_error=state.last_error,
         last_error_at=instant(state.last_error_ms),
-        last_send=_last_send(read(log.recall(name, NOTE))),
+        last_send=_last_send(read(if_readable(lambda: log.recall(name, NOTE), None))),
     )
 
 

@@ -7,6 +7,7 @@ import msgspec
 from flask import Blueprint, Response, request
 
 from karrot.event import GroupKey
+from karrot.web.api.event_log_status import event_log_status
 from karrot.web.api.group_query import (
     EVENTS_LIMIT,
     GROUPS_LIMIT,
@@ -23,6 +24,7 @@ from karrot.web.api.reporter_status import Reporters, progress
 from karrot.web.auth import require_reader
 from karrot.web.context import web_context
 from karrot.web.problems import Problem
+from karrot.web.unread import if_readable
 
 routes = Blueprint("api", __name__)
 routes.before_request(require_reader)
@@ -45,13 +47,22 @@ def show_group() -> Response:
     state = log.group(key)
     if state is None:
         raise Problem("not_found", "This cluster has no live consumer group with this name.")
-    return _json(group_detail(state, log.event(state.seq), list(log.recent(key, _asked_limit(EVENTS_LIMIT)))))
+    limit = _asked_limit(EVENTS_LIMIT)
+    newest = if_readable(lambda: log.event(state.seq), None)
+    return _json(group_detail(state, newest, if_readable(lambda: log.recent(key, limit), None)))
 
 
 @routes.get("/api/v1/reporters")
 def list_reporters() -> Response:
-    """The progress of each reporter."""
-    return _json(Reporters(progress(web_context())))
+    """The progress of each reporter, and the replica that leads."""
+    context = web_context()
+    return _json(Reporters(progress(context), context.log.leader()))
+
+
+@routes.get("/api/v1/event-log")
+def show_event_log() -> Response:
+    """The event log, the replica that leads, and the database server."""
+    return _json(event_log_status(web_context().log))
 
 
 @routes.get("/api/v1/rejects")

@@ -5,6 +5,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 from karrot import telemetry
@@ -14,6 +15,7 @@ from karrot.reporters.last_send import NOTE, read
 from karrot.text import count, counted, duration, some, visible
 from karrot.web.context import WebContext
 from karrot.web.pages.page_caches import caches
+from karrot.web.unread import if_readable
 
 _ENOUGH = 10
 """If Burrow sent this number of WARN and ERR verdicts and never OK, Burrow probably does not send OK."""
@@ -48,9 +50,12 @@ class BannerInputs(NamedTuple):
     """The facts that decide the banners.
 
     ``refused`` counts the refusals of the last minutes by code. ``kinds`` counts webhook events since the log began.
+    ``has_replicas`` says that the event log is in PostgreSQL, and ``leader`` is the replica that leads.
     """
 
     fault: str | None = None
+    has_replicas: bool = False
+    leader: str | None = None
     heard: Sequence[Heard] = ()
     kinds: Mapping[str, float] = {}
     refused: Mapping[str, int] = {}
@@ -82,13 +87,32 @@ class ServiceHealth(NamedTuple):
     reporters: list[ReporterHealth]
 
 
+def outage(context: WebContext) -> Banner | None:
+    """The banner of every page while the pages come from memory, because the database of the event log is away."""
+    age_ms = context.log.memory_age_ms()
+    if age_ms is None:
+        return None
+    return Banner(
+        "err",
+        f"The database of the event log is away, so the groups are from {duration(age_ms / 1000)} ago: "
+        f"{visible((context.log.writable() or 'it does not answer')[:_LONGEST_ERROR])}",
+        "Check that PostgreSQL runs and that this replica reaches it. Until then Karrot answers Burrow with 503, and "
+        f"Burrow does not repeat these events. A group leaves the list {duration(context.stale_after_ms / 1000)} after "
+        "its last event.",
+        RUNBOOKS["database away"],
+    )
+
+
 def service_health(context: WebContext) -> ServiceHealth:
     """The health of the service at this moment."""
     heard = _heard(context)
     kept = {state.name: state for state in context.log.reporters()}
     ranked = caches().groups.ranked()
     seen = BannerInputs(
-        fault=context.log.writable(),
+        # While the log cannot be read, `outage` says so on every page.
+        fault=context.log.writable() if context.log.memory_age_ms() is None else None,
+        has_replicas=context.log.replica is not None,
+        leader=if_readable(context.log.leader, None),
         heard=heard,
         kinds=_kinds(context),
         refused=_refused_codes(context),
@@ -110,6 +134,7 @@ def banners(seen: BannerInputs) -> list[Banner]:
     """The banners, errors first."""
     found = [
         *_not_writable(seen),
+        *_no_leader(seen),
         *_silent(seen),
         *_burrow_behind(seen),
         *_failing(seen),
@@ -125,9 +150,25 @@ def _not_writable(seen: BannerInputs) -> Iterator[Banner]:
         yield Banner(
             "err",
             f"Karrot cannot store events: {visible(seen.fault)}",
-            "Give the disk of `KARROT_DATA_DIR` free space and write permission. Until then Karrot answers Burrow with "
-            "503, and Burrow does not repeat these events.",
+            (
+                "Give the PostgreSQL server free space, and check that it is not read-only and that its synchronous "
+                "standby answers."
+                if seen.has_replicas
+                else "Give the disk of `KARROT_DATA_DIR` free space and write permission."
+            )
+            + " Until then Karrot answers Burrow with 503, and Burrow does not repeat these events.",
             RUNBOOKS["log not writable"],
+        )
+
+
+def _no_leader(seen: BannerInputs) -> Iterator[Banner]:
+    if seen.has_replicas and seen.leader is None and seen.fault is None:
+        yield Banner(
+            "err",
+            "No replica leads, so no reporter gets events, and old events are not deleted.",
+            "A replica takes the lead within 15 s after the leader is gone. If none does, check the connections of the "
+            "PostgreSQL server. `karrot doctor` checks them.",
+            RUNBOOKS["no leader"],
         )
 
 
@@ -141,8 +182,8 @@ def _silent(seen: BannerInputs) -> Iterator[Banner]:
     yield Banner(
         "err",
         f"Burrow {since} ({names}): the values of its groups are old, and its groups leave the list.",
-        "Check that Burrow runs and reaches its ZooKeeper. Run `karrot send-sample --url` with the URL of this page on "
-        "Burrow's host. `karrot doctor` checks both sides.",
+        "Check that Burrow runs and reaches its ZooKeeper. Run `karrot send-sample --karrot` with the URL of this page "
+        "on Burrow's host. `karrot doctor` checks both sides.",
         RUNBOOKS["Burrow silent"],
     )
 
@@ -232,12 +273,13 @@ def _kinds(context: WebContext) -> dict[str, float]:
 
 def _refused_codes(context: WebContext) -> Counter[str]:
     since_ms = context.clock.wall_ms() - 1000 * REFUSED_LATELY_S
-    newest = context.log.rejects(_REFUSED_LOOKED_AT)
+    newest = if_readable(lambda: context.log.rejects(_REFUSED_LOOKED_AT), ())
     return Counter(reject.code for reject in newest if reject.received_at_ms >= since_ms)
 
 
 def _left_out(context: WebContext) -> dict[str, str]:
-    reports = {name: read(context.log.recall(name, NOTE)) for name in context.reporters}
+    notes = {name: if_readable(partial(context.log.recall, name, NOTE), None) for name in context.reporters}
+    reports = {name: read(note) for name, note in notes.items()}
     facts = ((name, fact) for name, report in reports.items() if report for fact in report.facts)
     return {name: fact.text for name, fact in facts if fact.name == _LEFT_OUT and fact.text != "0"}
 

@@ -1,7 +1,7 @@
 """Makes the list of groups. It filters, counts and sorts the groups, and makes a row for each group on the page."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from flask import get_template_attribute
 from markupsafe import Markup
 
-from karrot.eventlog.base import GroupState
+from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.web.api.group_query import GroupFilter
 from karrot.web.context import WebContext
 from karrot.web.pages.causes import Cause, cause
@@ -149,14 +149,31 @@ def group_view(context: WebContext, state: GroupState, trail: Sequence[Mark] | N
     )
 
 
-def list_row(context: WebContext, state: GroupState) -> ListRow:
-    """One group of the list. If it has no new event, its cells come from the cache."""
-    times = _times(context, state)
-    name, version = (context.log.log_id, state.key), (state.seq, times.old)
-    cells = caches().rows.get(
-        name, version, lambda _earlier: get_template_attribute("parts.html", "cells")(group_view(context, state))
-    )
-    return ListRow(state, times, cells)
+def list_rows(context: WebContext, states: Iterable[GroupState]) -> Iterator[ListRow]:
+    """The groups of the list. If a group has no new event, its cells come from the cache."""
+    is_readable = True
+    for state in states:
+        times = _times(context, state)
+        try:
+            cells = _cells(context, state, times, is_readable=is_readable)
+        except LogUnavailableError:
+            is_readable = False
+            cells = _new_cells(group_view(context, state, ()))
+        yield ListRow(state, times, cells)
+
+
+def _cells(context: WebContext, state: GroupState, times: Times, *, is_readable: bool) -> Markup:
+    def make(_earlier: Markup | None) -> Markup:
+        if not is_readable:  # do not wait again for each further row
+            raise LogUnavailableError("an earlier row could not be read")
+        return _new_cells(group_view(context, state))
+
+    return caches().rows.get((context.log.log_id, state.key), (state.seq, times.old), make)
+
+
+def _new_cells(view: GroupView) -> Markup:
+    cells: Markup = get_template_attribute("parts.html", "cells")(view)
+    return cells
 
 
 def _times(context: WebContext, state: GroupState) -> Times:

@@ -109,7 +109,7 @@ class Ranking:
 
 
 class LiveRanking:
-    """The live groups of a log, ranked. They are updated when a page needs them, at most every two seconds.
+    """The live groups of a log, ranked. They are updated when a page needs them, at most once a second.
 
     One thread reads and the others wait for the result, so many readers cost hardly more than one reader.
     """

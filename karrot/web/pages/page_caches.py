@@ -7,7 +7,7 @@ from flask import current_app
 from markupsafe import Markup
 
 from karrot.event import GroupKey
-from karrot.web.context import WebContext
+from karrot.web.context import PastUnknown, WebContext
 from karrot.web.negotiation import CompressedPage
 from karrot.web.pages.lag_trend import Trails
 from karrot.web.pages.live_groups_ranking import LiveRanking
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EXTENSION = "karrot-pages"
 
 _HISTORY_MS = 60_000
+_NO_HISTORY_MS = 10_000
 _HISTORIES = 100
 
 
@@ -27,15 +28,15 @@ class PageCaches:
     """The caches of one application.
 
     ``rows`` are the cells of the list that change only with a group's newest event. Their key is the log's id and the
-    group. ``histories`` are the last weeks of groups, or the error message if the tables cannot be read. They are
-    cached because a page that refreshes every few seconds must not query the tables each time. ``pages`` are pages of
-    the list of groups, by filter, order and page number.
+    group. ``histories`` are the last weeks of groups, or for a shorter time the error message if the tables cannot be
+    read. They are cached because a page that refreshes every few seconds must not query the tables each time. ``pages``
+    are pages of the list of groups, by filter, order and page number.
     """
 
     groups: LiveRanking
     trails: Trails
     rows: VersionedCache[tuple[str, GroupKey], Markup]
-    histories: TtlCache[GroupKey, "HourlyHistory | str | None"]
+    histories: TtlCache[GroupKey, "HourlyHistory | PastUnknown | None"]
     pages: ThrottledCache[str, CompressedPage]
 
     @classmethod
@@ -45,9 +46,13 @@ class PageCaches:
             groups=LiveRanking(context.log, context.clock),
             trails=Trails(),
             rows=VersionedCache(),
-            histories=TtlCache(context.clock, size=_HISTORIES, ttl_ms=lambda _took: _HISTORY_MS),
+            histories=TtlCache(context.clock, size=_HISTORIES, ttl_ms=_history_ms),
             pages=ThrottledCache(context.clock),
         )
+
+
+def _history_ms(made: "HourlyHistory | PastUnknown | None", _took_ms: int) -> int:
+    return _NO_HISTORY_MS if isinstance(made, PastUnknown) else _HISTORY_MS
 
 
 def caches() -> PageCaches:

@@ -6,21 +6,22 @@ from typing import Any
 from flask import Blueprint, Response, render_template, request, stream_template
 
 from karrot.event import GroupKey, PartitionLag, Source, Status
-from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent
 from karrot.known_problems import CODES, WATCH
 from karrot.web.api.group_query import STATUSES, GroupFilter
 from karrot.web.api.json_bodies import instant, reject_shape
 from karrot.web.api.routes import asked_filter, asked_key
 from karrot.web.auth import require_reader
-from karrot.web.context import WebContext, web_context
+from karrot.web.context import PastUnknown, WebContext, web_context
 from karrot.web.negotiation import CompressedPage, compress
 from karrot.web.pages.banners import service_health
 from karrot.web.pages.charts import charts_of_events, charts_of_history
 from karrot.web.pages.gil_yielding import gently
-from karrot.web.pages.group_list import Order, group_view, list_row, overview, seconds_since
+from karrot.web.pages.group_list import GroupView, Order, group_view, list_rows, overview, seconds_since
 from karrot.web.pages.lag_trend import TRAIL_LENGTH, marks
 from karrot.web.pages.page_caches import caches
 from karrot.web.problems import Problem
+from karrot.web.unread import if_readable
 
 PAGE_SIZE = 50
 
@@ -59,8 +60,8 @@ def _groups_page(context: WebContext, wanted: GroupFilter, order: Order, page: i
     portions = stream_template(
         "groups.html",
         found=found,
-        rows=[*gently(list_row(context, state) for state in found.rows)],
-        worst=None if found.worst is None else group_view(context, found.worst),
+        rows=[*gently(list_rows(context, found.rows))],
+        worst=None if found.worst is None else _worst(context, found.worst),
         wanted=wanted,
         order=order,
         statuses=STATUSES,
@@ -82,9 +83,10 @@ def show_group() -> str:
     state = context.log.group(key)
     if state is None:
         raise Problem("not_found", "No live consumer group has this name. It was deleted, or it has no recent event.")
-    newest = context.log.event(state.seq)
+    newest = if_readable(lambda: context.log.event(state.seq), None)
     listed = _worst_partitions(newest)
-    trail = marks(context.log, key, _MARKS_SHOWN)
+    events = if_readable(lambda: marks(context.log, key, _MARKS_SHOWN), None)
+    trail = events or []
     return render_template(
         "group.html",
         row=group_view(context, state, trail[-TRAIL_LENGTH:]),
@@ -92,6 +94,7 @@ def show_group() -> str:
         event=newest.event if newest else None,
         partitions=listed[:_PARTITIONS_SHOWN],
         partitions_more=len(listed) - _PARTITIONS_SHOWN,
+        is_readable=events is not None,
         all_listed=state.summary.source is not Source.WEBHOOK,
         commit_age=seconds_since(context, state.summary.last_commit_ms),
         incident_since=instant(state.incident.since_ms),
@@ -106,9 +109,20 @@ def show_group() -> str:
 @routes.get("/rejects")
 def show_rejects() -> str:
     """The bodies that /burrow refused, newest first."""
-    kept = [reject_shape(reject) for reject in web_context().log.rejects(_REJECTS_SHOWN)]
+    found = if_readable(lambda: web_context().log.rejects(_REJECTS_SHOWN), None)
+    kept = [reject_shape(reject) for reject in found or ()]
     remedies = {code: CODES[code].remedy for code in sorted({each.code for each in kept} & CODES.keys())}
-    return render_template("rejects.html", rejects=kept, remedies=remedies, body_shown=_BODY_SHOWN)
+    return render_template(
+        "rejects.html", rejects=kept, remedies=remedies, body_shown=_BODY_SHOWN, is_readable=found is not None
+    )
+
+
+def _worst(context: WebContext, state: GroupState) -> GroupView:
+    """The worst group. Without its trend, if the events cannot be read."""
+    try:
+        return group_view(context, state)
+    except LogUnavailableError:
+        return group_view(context, state, ())
 
 
 def _asked_page() -> int:
@@ -130,7 +144,7 @@ def _asked_order() -> Order:
 def _past(context: WebContext, key: GroupKey) -> dict[str, Any]:
     """The group's last weeks, or the error message if the tables cannot be read."""
     past = caches().histories.get(key, lambda: context.past(*key))
-    if past is None or isinstance(past, str):
+    if past is None or isinstance(past, PastUnknown):
         return {"past": None, "past_unknown": past}
     return {
         "past": charts_of_history(past),
@@ -142,7 +156,7 @@ def _past(context: WebContext, key: GroupKey) -> dict[str, Any]:
 
 def _welcome(context: WebContext) -> dict[str, Any]:
     url, config = _address_and_config(context)
-    user = '-u "$KARROT_BURROW_USERNAME:$KARROT_BURROW_PASSWORD" ' if context.credentials.basic else ""
+    user = '-u "$KARROT_BURROW_USERNAME:$KARROT_BURROW_PASSWORD" ' if context.credentials().basic else ""
     return {
         "url": url,
         "burrow_config": config,

@@ -14,8 +14,8 @@ _SHARE = 200
 """A throttled value is kept for 200 times as long as it took to make, sleeps included. So fewer than one event in a
 hundred arrives while a value is made, and the 99th percentile of the events' latency does not change."""
 
-_LONGEST_MS = 2000
-"""The longest time that a throttled value is kept, even on a slow machine."""
+_LONGEST_MS = 1000
+"""The longest time that a throttled value is kept, even on a slow machine: replicas show an event within a second."""
 
 
 class _Bounded(Generic[K, V]):
@@ -41,11 +41,11 @@ class _Bounded(Generic[K, V]):
 class TtlCache(Generic[K, V]):
     """A cache of values that expire.
 
-    ``ttl_ms`` gets the milliseconds that a value took to make, and returns the lifetime of the value. Several threads
-    may make values at the same time.
+    ``ttl_ms`` gets the value and the milliseconds that it took to make, and returns the lifetime of the value. Several
+    threads may make values at the same time.
     """
 
-    def __init__(self, clock: Clock, *, size: int, ttl_ms: Callable[[int], int]) -> None:
+    def __init__(self, clock: Clock, *, size: int, ttl_ms: Callable[[V, int], int]) -> None:
         self._clock = clock
         self._ttl_ms = ttl_ms
         self._kept: _Bounded[K, tuple[int, V]] = _Bounded(size)
@@ -58,22 +58,22 @@ class TtlCache(Generic[K, V]):
             return kept[1]
         made = make()
         ended = self._clock.boot_ms()
-        self._kept.put(key, (ended + self._ttl_ms(ended - began), made))
+        self._kept.put(key, (ended + self._ttl_ms(made, ended - began), made))
         return made
 
 
 class ThrottledCache(TtlCache[K, V]):
-    """A cache that keeps a value longer if it took longer to make, but for at most two seconds.
+    """A cache that keeps a value longer if it took longer to make, but for at most a second.
 
     One thread makes a value and the others wait for it. So twenty browsers cost as much as one or two.
     """
 
     def __init__(self, clock: Clock, *, size: int = 50) -> None:
-        super().__init__(clock, size=size, ttl_ms=lambda took_ms: min(_LONGEST_MS, _SHARE * took_ms))
+        super().__init__(clock, size=size, ttl_ms=lambda _made, took_ms: min(_LONGEST_MS, _SHARE * took_ms))
         self._making = threading.Lock()
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of a key, made now or at most two seconds ago. If ``make`` raises, nothing is kept."""
+        """The value of a key, made now or at most a second ago. If ``make`` raises, nothing is kept."""
         with self._making:
             return super().get(key, make)
 

@@ -46,6 +46,12 @@
     if (note.textContent !== text) note.textContent = text;
   }
 
+  // The page itself says when its content comes from memory, because the database is away.
+  function sayLive() {
+    const away = document.querySelector("#outage .banner");
+    say(away ? "From memory" : "Live", Boolean(away));
+  }
+
   let freshAt = new Date();
 
   async function refresh() {
@@ -56,7 +62,7 @@
       if (stylesheet(fresh) !== stylesheet(document)) return location.reload();
       swap(fresh);
       freshAt = new Date();
-      say("Live", false);
+      sayLive();
     } catch (error) {
       say(`Not updated since ${freshAt.toLocaleTimeString()}: ${error.cause ?? "no answer"}`, true);
     }
@@ -67,7 +73,7 @@
     setTimeout(run, seconds * 1000);
   }
 
-  say("Live", false);
+  sayLive();
   document.addEventListener("visibilitychange", refresh);
   setTimeout(run, seconds * 1000);
 })();

@@ -277,7 +277,8 @@ def test_reporters_are_listed_with_their_backlog() -> None:
                     ],
                 },
             },
-        ]
+        ],
+        "leader": None,
     }
 
 

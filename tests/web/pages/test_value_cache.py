@@ -30,7 +30,7 @@ def test_a_throttled_value_without_cost_is_always_made_again() -> None:
 
 def test_a_value_is_reused_for_its_time_and_no_longer() -> None:
     clock, make = ManualClock(), Maker()
-    cache: TtlCache[str, str] = TtlCache(clock, size=10, ttl_ms=lambda _took: 60_000)
+    cache: TtlCache[str, str] = TtlCache(clock, size=10, ttl_ms=lambda _made, _took: 60_000)
     assert cache.get("a", make) == "page 1"
     clock.advance(59_999)
     assert cache.get("a", make) == "page 1"
@@ -39,7 +39,7 @@ def test_a_value_is_reused_for_its_time_and_no_longer() -> None:
 
 
 def test_a_failure_is_not_cached() -> None:
-    cache: TtlCache[str, str] = TtlCache(ManualClock(), size=10, ttl_ms=lambda _took: 60_000)
+    cache: TtlCache[str, str] = TtlCache(ManualClock(), size=10, ttl_ms=lambda _made, _took: 60_000)
 
     def fail() -> str:
         raise ValueError("no disk")
@@ -51,7 +51,7 @@ def test_a_failure_is_not_cached() -> None:
 
 def test_the_oldest_value_is_dropped_first() -> None:
     clock, make = ManualClock(), Maker()
-    cache: TtlCache[str, str] = TtlCache(clock, size=2, ttl_ms=lambda _took: 60_000)
+    cache: TtlCache[str, str] = TtlCache(clock, size=2, ttl_ms=lambda _made, _took: 60_000)
     assert [cache.get(key, make) for key in "abcbca"] == ["page 1", "page 2", "page 3", "page 2", "page 3", "page 4"]
 
 
