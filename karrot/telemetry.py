@@ -4,12 +4,10 @@ Counters are in the event log (``log.count(METRIC.name, by, **labels)``), so eve
 are read from the event log at each scrape. Karrot exports only metrics that this file declares.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-MetricKind = Literal["counter", "gauge", "histogram"]
+MetricKind = Literal["counter", "gauge", "histogram", "info"]
 
 GROUP = ("cluster", "consumer")
 PARTITION = (*GROUP, "topic", "partition")
@@ -19,8 +17,10 @@ PARTITION = (*GROUP, "topic", "partition")
 class Metric:
     """One metric family.
 
-    ``name`` is the name of the samples, with ``_total`` for a counter. ``known`` lists values of the metric's only
-    label. Karrot exports a 0 for each of them before the first count, so that ``rate()`` sees the first count.
+    ``name`` is the name of the samples, with ``_total`` for a counter and ``_info`` for an info. An info is a gauge in
+    the text format, which has no infos. Its labels never change while a process runs. ``known`` lists values of the
+    metric's only label. Karrot exports a 0 for each of them before the first count, so that ``rate()`` sees the first
+    count. ``now`` is the present name of a metric that is deprecated. Both names have the same samples.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Metric:
     help: str
     labels: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
+    now: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,6 @@ class Histogram(Metric):
     def __post_init__(self) -> None:
         object.__setattr__(self, "edges", (*map(str, self.bounds), "+Inf"))
 
-    def observe(self, count: Callable[..., None], value: float) -> None:
-        """Count one observation through ``count(name, by, **labels)``."""
-        count(f"{self.name}_bucket", 1, le=self.edges[bisect_left(self.bounds, value)])
-        count(f"{self.name}_sum", value)
-
 
 def _gauge(name: str, text: str, *labels: str) -> Metric:
     return Metric(name, "gauge", text, labels)
@@ -57,6 +53,11 @@ def _gauge(name: str, text: str, *labels: str) -> Metric:
 
 def _counter(name: str, text: str, *labels: str, known: tuple[str, ...] = ()) -> Metric:
     return Metric(name, "counter", text, labels, known)
+
+
+def _old_name(name: str, now: Metric) -> Metric:
+    """The old name of a counter. Karrot exports it until the next major version."""
+    return Metric(name, now.kind, f"Deprecated: the same as {now.name}.", now.labels, now.known, now=now.name)
 
 
 CONSUMER_LAG = _gauge("karrot_consumer_lag", "Total lag over all partitions, in messages.", *GROUP)
@@ -165,14 +166,18 @@ CONSUMER_RETENTION_MARGIN = _gauge(
     *GROUP,
 )
 
-BUILD_INFO = _gauge(
-    "karrot_build_info", "Always 1. The labels hold the versions of Karrot and Python.", "version", "python"
+BUILD_INFO = Metric(
+    "karrot_build_info", "info", "Always 1. The labels hold the versions of Karrot and Python.", ("version", "python")
 )
 EVENTS_ACCEPTED = _counter(
     "karrot_events_accepted_total",
     "Events that Karrot stored durably, by source.",
     "source",
     known=("webhook", "rest", "kafka"),
+)
+EVENTS_REPEATED = _counter(
+    "karrot_events_repeated_total",
+    "Events that were posted again with the same Idempotency-Key. Karrot stored them only once.",
 )
 WEBHOOK_EVENTS = _counter(
     "karrot_webhook_events_total",
@@ -247,6 +252,24 @@ LOG_WRITABLE = _gauge(
     "karrot_log_writable",
     "The last commit to the event log: 1 if it succeeded, 0 if it failed. Each worker shows its own commits.",
 )
+LOG_MEMORY_AGE = _gauge(
+    "karrot_log_memory_age_seconds",
+    "Age of the values in this answer, if they come from memory because the event log cannot be read. Otherwise 0.",
+)
+LEADER_INFO = _gauge(
+    "karrot_leader_info",
+    "Always 1. The label names the replica that leads. Absent while no replica leads (only with PostgreSQL).",
+    "replica",
+)
+REPLICA_LEADS = _gauge(
+    "karrot_replica_leads", "Whether this replica leads: 1 if it leads, 0 if it does not (only with PostgreSQL)."
+)
+LOG_STANDBY_LAG = _gauge(
+    "karrot_log_standby_lag_seconds",
+    "How long commits take to reach the disk of a standby of the event log's PostgreSQL server, in seconds. 0 if the "
+    "standby has everything (only with PostgreSQL, if Karrot's role may see standbys).",
+    "standby",
+)
 CONSUMERS = _gauge("karrot_consumers", "Consumer groups that have not expired and were not deleted.")
 CONSUMERS_EXPIRED = _counter(
     "karrot_consumers_expired_total", "Consumer groups that expired because they had no event for KARROT_STALE_AFTER."
@@ -284,7 +307,15 @@ LOG_HOUSEKEEPING_FAILURES = _counter(
     "reason",
     known=("log_unavailable", "overloaded", "unexpected"),
 )
-REPORTER_EVENTS = _counter("karrot_reporter_events_count_total", "Events that a reporter got.", "reporter")
+FILE_FAILURES = _counter(
+    "karrot_file_reload_failures_total",
+    "Changed files that a worker could not use, so that it keeps the old certificate or secrets. Each worker counts a "
+    "version of the files once.",
+    "files",
+    known=("certificate", "secrets"),
+)
+REPORTER_EVENTS = _counter("karrot_reporter_events_total", "Events that a reporter got.", "reporter")
+REPORTER_EVENTS_OLD = _old_name("karrot_reporter_events_count_total", REPORTER_EVENTS)
 REPORTER_FAILURES = _counter("karrot_reporter_failures_total", "Reports that failed, by reason.", "reporter", "reason")
 REPORTER_DROPPED = _counter(
     "karrot_reporter_dropped_total",
@@ -292,12 +323,13 @@ REPORTER_DROPPED = _counter(
     "reporter",
     "reason",
 )
-REPORTER_CLOUDWATCH_API = _counter(
-    "karrot_reporter_cloudwatch_api_count_total",
-    "Calls of PutMetricData, by the HTTP status of the answer. The status is error if there was no answer.",
+REPORTER_CLOUDWATCH_REQUESTS = _counter(
+    "karrot_reporter_cloudwatch_requests_total",
+    "Requests of PutMetricData, by the HTTP status of the answer. The status is error if there was no answer.",
     "reporter",
     "status",
 )
+REPORTER_CLOUDWATCH_REQUESTS_OLD = _old_name("karrot_reporter_cloudwatch_api_count_total", REPORTER_CLOUDWATCH_REQUESTS)
 REPORTER_CLOUDWATCH_DATA = _counter(
     "karrot_reporter_cloudwatch_data_total",
     "By outcome. sent: data that CloudWatch accepted. name_cut: names that Karrot cut because they were too long.",

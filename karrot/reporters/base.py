@@ -28,6 +28,8 @@ class Context:
     already read from their files. ``count`` adds to one of Karrot's shared counters. ``clock`` gives the time.
     ``log_time_ms`` gives the log's own time. Use it for the age of an event. ``remember(name, value)`` saves a note in
     the log. ``recall(name)`` reads the note, also in another process. It returns ``None`` if there is no such note.
+    ``leads()`` says whether this process still leads. Ask before each of several calls to a destination: another
+    replica may have sent the rest.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Context:
     log_time_ms: Callable[[], int]
     recall: Callable[[str], bytes | None]
     remember: Callable[[str, bytes], None]
+    leads: Callable[[], bool] = lambda: True
 
 
 @runtime_checkable

@@ -20,6 +20,7 @@ from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
 from karrot.event import GroupKey, LagEvent, Source
 from karrot.eventlog.base import Cursor, EventLog, GroupState, LogUnavailableError, ReporterState
 from karrot.eventlog.memory import MemoryEventLog
+from karrot.intake import observe
 from karrot.reporters.base import PullReporter
 from karrot.reporters.prometheus import LogCollector, build, render
 from karrot.reporters.prometheus.metric_family import label_value
@@ -123,7 +124,7 @@ def test_recorded_bodies_give_the_recorded_exposition(
 ) -> None:
     tell_recorded(log, clock)
     log.save_reporter(ReporterState("stdout", Cursor(log.log_id, 5)))
-    EVENT_HANDLING_SECONDS.observe(log.count, 0.004)
+    observe(log.count, EVENT_HANDLING_SECONDS, 0.004)
     clock.advance(2_500)
     chosen = {"partition_metrics": "true", "expected_clusters": "prod-eu, dr", "reporters": "prometheus,stdout"}
     assert one_version(exposition(log, accept, **chosen)) == (GOLDEN / golden).read_text(encoding="utf-8")
@@ -323,7 +324,7 @@ def test_partitions_are_not_exported_by_default(log: MemoryEventLog) -> None:
 
 def test_the_histogram_is_cumulative(log: MemoryEventLog) -> None:
     for seconds in (0.0005, 0.02, 0.02, 60):
-        EVENT_HANDLING_SECONDS.observe(log.count, seconds)
+        observe(log.count, EVENT_HANDLING_SECONDS, seconds)
     samples = scraped(log)
     buckets = of(samples, "karrot_event_handling_seconds_bucket")
     assert [buckets[labels(le=edge)] for edge in ("0.001", "0.01", "0.025", "2.5", "+Inf")] == [1, 1, 3, 3, 4]
@@ -339,6 +340,15 @@ def test_only_declared_counters_are_read_from_the_log(log: MemoryEventLog) -> No
     assert of(samples, "karrot_reporter_failures_total") == {labels(reporter="cloudwatch", reason="Throttling"): 3}
     assert of(samples, "karrot_reporter_events_count_total") == {labels(reporter="stdout"): 0}
     assert "karrot_somebody" not in exposition(log)
+
+
+def test_a_deprecated_name_has_the_counts_of_the_present_one_and_of_an_older_version(log: MemoryEventLog) -> None:
+    """While an upgrade goes on, an older Karrot counts under the old name in the same log."""
+    log.count("karrot_reporter_events_count_total", 5, reporter="stdout")
+    log.count("karrot_reporter_events_total", 2, reporter="stdout")
+    samples = scraped(log, reporters="stdout")
+    for name in ("karrot_reporter_events_total", "karrot_reporter_events_count_total"):
+        assert of(samples, name) == {labels(reporter="stdout"): 7}
 
 
 def test_a_reporters_backlog_is_the_number_of_events_that_it_has_not_handled(
@@ -531,7 +541,7 @@ def test_registering_does_not_collect(clock: ManualClock) -> None:
 def test_a_count_is_written_the_same_for_integers_and_floats_in_the_log(log: MemoryEventLog) -> None:
     log.count("karrot_events_accepted_total", 2.0, source="webhook")
     log.count("karrot_events_accepted_total", 1, source="rest")
-    EVENT_HANDLING_SECONDS.observe(log.count, 1.0)
+    observe(log.count, EVENT_HANDLING_SECONDS, 1.0)
     text = exposition(log)
     assert 'karrot_events_accepted_total{source="webhook"} 2\n' in text
     assert 'karrot_events_accepted_total{source="rest"} 1\n' in text

@@ -91,7 +91,7 @@ def service(installed: Path, tmp_path: Path, file: Path, monkeypatch: pytest.Mon
 def test_the_example_reporter_gets_every_event_in_the_order_of_the_log(service: Service, file: Path) -> None:
     service.start()
     assert [service.post(recorded_body(name)).status for name in BODIES] == [202] * len(BODIES)
-    wait_for(lambda: service.metric("karrot_reporter_events_count_total", reporter="textfile") == len(BODIES))
+    wait_for(lambda: service.metric("karrot_reporter_events_total", reporter="textfile") == len(BODIES))
     assert lines_in(file) == lines_expected()
 
 
@@ -112,7 +112,7 @@ def test_a_failing_reporter_does_not_stop_others(
     service.start()
     for name in BODIES:
         service.post(recorded_body(name))
-    wait_for(lambda: service.metric("karrot_reporter_events_count_total", reporter="textfile") == len(BODIES))
+    wait_for(lambda: service.metric("karrot_reporter_events_total", reporter="textfile") == len(BODIES))
     wait_for(lambda: (service.metric("karrot_reporter_failures_total", reporter="broken") or 0) > 0)
     assert service.metric("karrot_reporter_backlog_events", reporter="broken") == len(BODIES)
     assert lines_in(file) == lines_expected()

@@ -43,6 +43,7 @@ class ArchiveReporter:
         self._retention = Retention(options.retention_s * 1000, options.max_bytes)
         self._clock = context.clock
         self._log_time_ms = context.log_time_ms
+        self._leads = context.leads
         self._reporter, self._count, self._remember = context.name, context.count, context.remember
         self._buffer = SegmentBuffer(options.segment_bytes)
         self._contents: Contents | None = None
@@ -98,9 +99,9 @@ class ArchiveReporter:
 
     def _add_line(self, stored: StoredEvent) -> None:
         try:
-            line = encode(stored)
+            line = encode(stored, body=self._options.body)
         except Exception:  # noqa: BLE001 - one unexpected event must not stop all later events
-            _log.exception("an event cannot be encoded", event_id=stored.event_id)
+            _log.exception("an event cannot be encoded", code="event_not_encoded", event_id=stored.event_id)
             self._count(telemetry.REPORTER_DROPPED.name, 1, reporter=self._reporter, reason="unexpected")
         else:
             self._buffer.add(stored, line, self._deadline_ms(stored))
@@ -135,8 +136,11 @@ class ArchiveReporter:
             self._write_sealed(written)
 
     def _write_sealed(self, written: list[StoredSegment]) -> None:
-        """Write the finished segments. A segment that fails is kept unchanged, because it may have been stored."""
-        while self._buffer.sealed:
+        """Write the finished segments. A segment that fails is kept unchanged, because it may have been stored.
+
+        A process that does not lead any more writes none: the next leader has other segments with these events.
+        """
+        while self._buffer.sealed and self._leads():
             segment: Sealed = self._buffer.sealed[0]
             self._store.put(segment.name, segment.data)
             self._buffer.sealed.popleft()

@@ -7,12 +7,13 @@ proxies (``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, web identity, containers, ins
 # ruff: noqa: PLC0415 - loading boto3 takes a second and 30 MB: only the process that writes loads it
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from karrot.reporters.archive.options import Bucket
 from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, StoredSegment, StoreError
+from karrot.settings.storage_place import Bucket
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -49,6 +50,27 @@ def open_client(environ: Mapping[str, str]) -> "S3Client":
     return cast("S3Client", session.create_client("s3", region_name=region))
 
 
+@contextmanager
+def explained(what: str, expected: Mapping[str, type[Exception]] = MappingProxyType({})) -> Iterator[None]:
+    """Raise boto3's errors as `StoreError`, with ``what`` before the message.
+
+    ``expected`` has other exceptions for some error codes of S3.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        known = expected.get(error.response.get("Error", {}).get("Code", ""))
+        raise (StoreError(_reason(error), f"{what}: {error}") if known is None else known) from error
+    except (BotoCoreError, OSError, ValueError) as error:
+        raise StoreError(_reason_without_answer(error), f"{what}: {error}") from error
+
+
+class _AlreadyStored(Exception):  # noqa: N818 (names what happened)
+    """An earlier request stored the segment."""
+
+
 class Objects:
     """Stores segments as S3 objects: see `karrot.reporters.archive.segment_store.SegmentStore`.
 
@@ -66,8 +88,11 @@ class Objects:
 
     def put(self, name: SegmentName, data: bytes) -> None:
         """Store a segment. If the object exists, an earlier request stored it, but its answer was lost."""
-        with self._explained(f"{name.file} cannot be stored", unless="PreconditionFailed"):
-            self._client.put_object(Bucket=self._bucket.name, Key=self._key(name.path), Body=data, IfNoneMatch="*")
+        what = f"{name.file} cannot be stored"
+        with suppress(_AlreadyStored), self._closing(), explained(what, {"PreconditionFailed": _AlreadyStored}):
+            self._client.put_object(
+                Bucket=self._bucket.name, Key=self._bucket.key(name.path), Body=data, IfNoneMatch="*"
+            )
 
     def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
         """The segments of one hour."""
@@ -75,9 +100,9 @@ class Objects:
 
     def remove(self, names: Iterable[SegmentName]) -> None:
         """Delete segments."""
-        keys = [self._key(name.path) for name in names]
+        keys = [self._bucket.key(name.path) for name in names]
         for start in range(0, len(keys), _A_CALL):
-            with self._explained("old segments cannot be deleted"):
+            with self._closing(), explained("old segments cannot be deleted"):
                 answer = self._client.delete_objects(
                     Bucket=self._bucket.name,
                     Delete={"Objects": [{"Key": key} for key in keys[start : start + _A_CALL]], "Quiet": True},
@@ -101,31 +126,22 @@ class Objects:
         return self._opened
 
     def _listed(self, under: str) -> Iterator[StoredSegment]:
-        with self._explained(f"{self._bucket} cannot be listed"):
+        with self._closing(), explained(f"{self._bucket} cannot be listed"):
             pages = self._client.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket.name, Prefix=self._key(under)):
+            for page in pages.paginate(Bucket=self._bucket.name, Prefix=self._bucket.key(under)):
                 for each in page.get("Contents", []):
-                    name = SegmentName.parse(each["Key"].removeprefix(self._key("")))
+                    name = SegmentName.parse(each["Key"].removeprefix(self._bucket.key("")))
                     if name is not None:
                         yield StoredSegment(name, each["Size"])
 
-    def _key(self, path: str) -> str:
-        return f"{self._bucket.prefix}/{path}" if self._bucket.prefix else path
-
     @contextmanager
-    def _explained(self, what: str, unless: str | None = None) -> Iterator[None]:
-        """Raise boto3's errors as `StoreError`, except the code ``unless``. Close the client after each error."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
+    def _closing(self) -> Iterator[None]:
+        """Close the client after each error."""
         try:
             yield
-        except ClientError as error:
-            if unless is None or error.response.get("Error", {}).get("Code") != unless:
-                self.close()
-                raise StoreError(_reason(error), f"{what}: {error}") from error
-        except (BotoCoreError, OSError, ValueError) as error:
+        except StoreError:
             self.close()
-            raise StoreError(_reason_without_answer(error), f"{what}: {error}") from error
+            raise
 
 
 def _reason(error: "ClientError") -> str:

@@ -24,8 +24,9 @@ def build(context: Context) -> CloudWatchReporter:
     sender = Sender(
         partial(open_client, options, os.environ),
         options.namespace,
-        count=partial(context.count, telemetry.REPORTER_CLOUDWATCH_API.name, 1, reporter=context.name),
+        count=partial(context.count, telemetry.REPORTER_CLOUDWATCH_REQUESTS.name, 1, reporter=context.name),
         pause=time.sleep,
         monotonic=time.monotonic,
+        may_call=context.leads,
     )
     return CloudWatchReporter(options, sender, context, Random())  # noqa: S311 - it only spreads retries

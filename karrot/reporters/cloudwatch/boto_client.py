@@ -8,13 +8,13 @@ dual-stack, proxies, profiles, and credentials from web identity, containers, po
 
 import json
 from collections.abc import Mapping
-from http.client import HTTPException
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
-from urllib.error import HTTPError
-from urllib.request import ProxyHandler, build_opener
 
 import structlog
+from urllib3.exceptions import HTTPError
 
+from karrot.http.pool import open_pool
 from karrot.reporters.cloudwatch.faults import without_secrets
 from karrot.reporters.cloudwatch.options import Options
 
@@ -32,7 +32,6 @@ _METADATA = "ECS_CONTAINER_METADATA_URI_V4"
 _METADATA_TIMEOUT_S = 1.0
 _METADATA_BYTES = 1024 * 1024
 _ARN_REGION = 3
-_DIRECT = build_opener(ProxyHandler({}))  # the ECS agent is on this machine: never use HTTP_PROXY
 _log = structlog.get_logger(__name__)
 
 
@@ -111,12 +110,11 @@ def _region_of_task(address: str) -> str | None:
     if not address.startswith("http://"):
         return None
     try:
-        with _DIRECT.open(f"{address}/task", timeout=_METADATA_TIMEOUT_S) as answer:
-            return _region_in(json.loads(answer.read(_METADATA_BYTES)))
-    except HTTPError as answer:
-        answer.close()
-        return None
-    except (OSError, HTTPException, ValueError):  # try the next source
+        with open_pool(address, timeout_s=_METADATA_TIMEOUT_S) as pool:
+            answer = pool.request("GET", f"{address}/task", preload_content=False)
+            with answer:
+                return _region_in(json.loads(answer.read(_METADATA_BYTES))) if answer.status == HTTPStatus.OK else None
+    except (HTTPError, ValueError):  # try the next source
         return None
 
 

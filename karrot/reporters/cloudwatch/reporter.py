@@ -62,7 +62,7 @@ class CloudWatchReporter:
             try:
                 self._take(stored, now_ms)
             except Exception:  # noqa: BLE001 - one unexpected event must not stop all later events
-                _log.exception("an event could not be processed", event_id=stored.event_id)
+                _log.exception("an event could not be processed", code="event_not_processed", event_id=stored.event_id)
                 self._count.dropped({"unexpected": 1})
 
     def _take(self, stored: StoredEvent, now_ms: int) -> None:
@@ -109,7 +109,7 @@ class CloudWatchReporter:
         try:
             return self._sender.send(data)
         except Exception as error:  # noqa: BLE001 - the outermost loop of the reporter: no error may end it
-            _log.exception("sending to CloudWatch failed unexpectedly")
+            _log.exception("sending to CloudWatch failed unexpectedly", code="cloudwatch_send_failed")
             fault = Fault(FaultKind.UNEXPECTED, f"{type(error).__name__}: {error}")
             return SendOutcome(delivered=(), refused=(), kept=tuple(data), calls=0, fault=fault)
 
@@ -149,7 +149,7 @@ class CloudWatchReporter:
             try:
                 self._membership = Membership.restore(self._recall(_INSIDE), self._options)
             except ValueError as error:
-                _log.error("the groups with metrics are chosen again", reason=str(error))
+                _log.error("the groups with metrics are chosen again", code="groups_chosen_again", reason=str(error))
                 self._membership = Membership(self._options)
         return self._membership
 

@@ -150,8 +150,9 @@ class Sender:
     """Sends data with its own boto3 client. Each process has one client, which is opened when it is first needed.
 
     ``count(status=…)`` counts every call by the HTTP status of its answer, or with ``error`` if there was no answer.
-    ``pause(seconds)`` waits, or waits a shorter time when the service stops. ``monotonic`` returns seconds. Only one
-    thread may use a sender at a time, in the process that sends, because a client does not survive a fork.
+    ``pause(seconds)`` waits, or waits a shorter time when the service stops. ``monotonic`` returns seconds.
+    ``may_call()`` is asked before each call: a process that was frozen must not send what its successor has sent. Only
+    one thread may use a sender at a time, in the process that sends, because a client does not survive a fork.
     """
 
     def __init__(
@@ -162,10 +163,12 @@ class Sender:
         count: Callable[..., None],
         pause: Callable[[float], object],
         monotonic: Callable[[], float],
+        may_call: Callable[[], bool] = lambda: True,
     ) -> None:
         self._open_client = open_client
         self._namespace = namespace
         self._count = count
+        self._may_call = may_call
         self._pace = _Pace(pause, monotonic)
         self._client: PutMetricData | None = None
         self._opened_now = False
@@ -226,6 +229,8 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - boto3 also raises builtin errors about files and configuration
             return classify(error)
         self._pace.wait()
+        if not self._may_call():
+            return Fault(FaultKind.UNAVAILABLE, "this process does not lead any more")
         self._calls += 1
         try:
             answer = client.put_metric_data(Namespace=self._namespace, MetricData=[datum.wire() for datum in data])

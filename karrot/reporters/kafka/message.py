@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from karrot.event import GroupKey
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 
@@ -50,5 +51,5 @@ class TopicWriter(Protocol):
 
 def message_of(stored: StoredEvent) -> Message:
     """The message of an event. The key is a JSON array, so that two different groups never have the same key."""
-    key = msgspec.json.encode((stored.event.cluster, stored.event.consumer))
+    key = msgspec.json.encode(GroupKey(stored.event.cluster, stored.event.consumer))
     return Message(key, encode(stored).removesuffix(b"\n"))

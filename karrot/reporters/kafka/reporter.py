@@ -86,7 +86,7 @@ class KafkaReporter:
             try:
                 self._owed.append(_Owed(stored, message_of(stored)))
             except Exception as error:  # noqa: BLE001 - one unexpected event must not stop all later events
-                _log.exception("an event cannot be encoded", event_id=stored.event_id)
+                _log.exception("an event cannot be encoded", code="event_not_encoded", event_id=stored.event_id)
                 self._refuse(stored, _UNEXPECTED, f"{type(error).__name__}: {error}")
 
     def due_in(self) -> float:
@@ -141,7 +141,13 @@ class KafkaReporter:
 
     def _give_up(self, owed: _Owed, failed: Failed) -> None:
         size = len(owed.message.value)
-        _log.error("Kafka refuses an event for good", event_id=owed.stored.event_id, bytes=size, reason=failed.text)
+        _log.error(
+            "Kafka refuses an event for good",
+            code="kafka_refused_event",
+            event_id=owed.stored.event_id,
+            bytes=size,
+            reason=failed.text,
+        )
         self._refuse(owed.stored, _TOO_LARGE, f"{size:,} bytes: {failed.text}")
 
     def _refuse(self, stored: StoredEvent, reason: str, text: str) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from karrot.eventlog.base import EventLog
 from karrot.reporters.base import Context
-from karrot.reporters.prometheus.collector import LogCollector, Options
-from karrot.reporters.prometheus.exposition import render
+from karrot.reporters.prometheus.exposition import LogCollector, Options, render
 
 __all__ = ["LogCollector", "Options", "PrometheusReporter", "build", "render"]
 

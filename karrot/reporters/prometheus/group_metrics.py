@@ -70,7 +70,10 @@ Value = Callable[[ExportedGroup], float | None]
 
 
 class GroupMetric(NamedTuple):
-    """One sample per group. It has a status label, if any, and a function for its value (``None`` means no sample)."""
+    """One sample per group, with a status label if ``status`` is set.
+
+    ``value`` gives the value of the sample. If it gives ``None``, the group has no sample.
+    """
 
     status: Status | None
     value: Value

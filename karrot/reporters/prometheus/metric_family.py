@@ -54,14 +54,16 @@ def sample(metric: Metric, values: Iterable[str], value: float) -> Sample:
 
 
 def header(metric: Metric, *, openmetrics: bool) -> str:
-    """The HELP and TYPE lines. OpenMetrics names a counter's family without ``_total``."""
+    """The HELP and TYPE lines. In OpenMetrics, the family has a name of its own. The samples keep their name."""
     name = family_name(metric) if openmetrics else metric.name
-    return f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"
+    kind = metric.kind if openmetrics or metric.kind != "info" else "gauge"
+    return f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n"
 
 
 def family_name(metric: Metric) -> str:
-    """The name of the family, without the ``_total`` of a counter."""
-    return metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+    """The name of the family, without the ``_total`` of a counter and the ``_info`` of an info."""
+    suffixes = {"counter": "_total", "info": "_info"}
+    return metric.name.removesuffix(suffixes.get(metric.kind, ""))
 
 
 def _line(sample: Sample) -> str:

@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from karrot.reporters.archive.options import Bucket, Options
+from karrot.reporters.archive.options import Options
 from karrot.settings.loading import load
 from karrot.settings.options import Settings
+from karrot.settings.storage_place import Bucket
 from karrot.wiring import reporter_settings
 
 
@@ -17,8 +18,7 @@ def test_the_defaults_match_the_settings_and_are_in_the_data_directory() -> None
     ("text", "place", "shown"),
     [
         ("/srv/lag", Path("/srv/lag"), "/srv/lag"),
-        ("s3://lag", Bucket("lag", ""), "s3://lag"),
-        ("s3://lag.example-1/", Bucket("lag.example-1", ""), "s3://lag.example-1"),
+        ("s3a://lag.example-1/", Bucket("lag.example-1", ""), "s3://lag.example-1"),
         ("s3://lag/teams/karrot_1/", Bucket("lag", "teams/karrot_1"), "s3://lag/teams/karrot_1"),
     ],
 )

@@ -5,18 +5,23 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot import telemetry
 from karrot.delivery import PacedFeed
+from karrot.event_json_line import line_of
 from karrot.eventlog.base import READ_LIMIT, Cursor, Damaged, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
+from karrot.reporters.archive import build
 from karrot.reporters.archive.segment_store import ArchiveHour
+from karrot.reporters.base import Sending
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.reporters.archive_folder import archive_feed, read_archive, segment_names
+from support.reporters.reporter_context import make_context
 
 HOUR_MS = 3_600_000
 
@@ -71,6 +76,30 @@ def test_a_segment_is_written_when_its_first_event_has_waited_long_enough(
     assert name.path == f"day=2027-01-15/hour=08/{log.log_id}-1-2-2.jsonl.gz"
     assert seqs(archive) == [1, 2]
     assert log.cursor("archive") == Cursor(log.log_id, 2)
+
+
+def test_without_the_bodies_a_line_has_everything_else(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+    reporter = build(make_context("archive", {"dir": str(archive), "body": "false"}, log=log, clock=clock))
+    reporter.send()  # it lists the archive
+    append_event(log)
+    (event,) = (each for each in log.read(0) if isinstance(each, StoredEvent))
+    reporter.take([event])
+    clock.advance(60_000)
+    assert reporter.send() == Sending(1)
+    assert read_archive(archive) == [msgspec.structs.replace(line_of(event), body=None)]
+
+
+def test_a_process_that_lost_the_lead_writes_no_further_segment(
+    log: MemoryEventLog, clock: ManualClock, archive: Path
+) -> None:
+    context = replace(make_context("archive", {"dir": str(archive)}, log=log, clock=clock), leads=lambda: False)
+    reporter = build(context)
+    reporter.send()  # it lists the archive
+    append_event(log)
+    reporter.take([event for event in log.read(0) if isinstance(event, StoredEvent)])
+    clock.advance(60_000)
+    assert reporter.send() == Sending(0)
+    assert (segment_names(archive), reporter.owed(log.log_id)) == ([], 1)
 
 
 class Surprising(MemoryEventLog):

@@ -11,9 +11,9 @@ from moto.server import ThreadedMotoServer
 
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.archive.local_folder import Folder
-from karrot.reporters.archive.options import Bucket
 from karrot.reporters.archive.s3 import Objects, open_client
 from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, SegmentStore, StoredSegment, StoreError
+from karrot.settings.storage_place import Bucket
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.reporters.archive_folder import archive_feed, segment_lines

@@ -164,7 +164,7 @@ def test_a_fault_and_its_recovery_are_logged_and_counted(rig: CloudWatchRig) -> 
     assert state.last_error is not None
     assert "AccessDenied" in state.last_error
     assert rig.counted("karrot_reporter_failures_total", "reason") == {"permission": 1}
-    assert rig.counted("karrot_reporter_cloudwatch_api_count_total", "status") == {"403": 1}
+    assert rig.counted("karrot_reporter_cloudwatch_requests_total", "status") == {"403": 1}
     rig.fake.clear()
     rig.run(60)
     assert rig.log.reporters()[0].state == "ok"

@@ -95,6 +95,14 @@ def test_ten_calls_are_sent_at_once_and_then_ten_per_second(world: SenderRig, se
     assert world.slept_s == pytest.approx(1.5)
 
 
+def test_a_process_that_lost_the_lead_during_a_send_makes_no_further_call(world: SenderRig, sender: Sender) -> None:
+    world.calls_as_leader = 1
+    data = lag_data(2001)
+    outcome = whole(sender.send(data), data)
+    assert counts(outcome) == (1000, 0, 1001, 1)
+    assert outcome.fault == Fault(FaultKind.UNAVAILABLE, "this process does not lead any more")
+
+
 # --- bad data ---
 
 

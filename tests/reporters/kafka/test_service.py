@@ -18,7 +18,7 @@ def test_acknowledged_events_are_on_the_topic_however_often_the_service_is_kille
         service = Service(tmp_path / "data", reporters="prometheus,kafka", kafka_bootstrap=bootstrap)
 
         def handed_on() -> float:
-            return service.metric("karrot_reporter_events_count_total", reporter="kafka") or 0
+            return service.metric("karrot_reporter_events_total", reporter="kafka") or 0
 
         with service, PostingThreads(service) as load:
             wait_for(lambda: handed_on() > 50)
