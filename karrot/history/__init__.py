@@ -9,9 +9,11 @@ from karrot.history.held_days import Days, day_ranges
 from karrot.history.incident_queries import IncidentOrder
 from karrot.history.moments import granularity, moment
 from karrot.history.results import (
+    AnswerTooLarge,
     GroupDescription,
     GroupHistory,
     HistoryError,
+    HistoryFailed,
     HistoryHour,
     HistoryUnavailable,
     HourlyHistory,
@@ -23,7 +25,10 @@ from karrot.history.results import (
     SeriesPoint,
     StaleGroups,
     StalePartition,
+    TablesRefused,
+    TablesUnavailable,
     TimeSeries,
+    TooSlow,
     UnclearGroup,
     UnreadableTable,
 )
@@ -32,6 +37,7 @@ from karrot.history.time_series import METRICS, SeriesMetric, reads_newest_first
 
 __all__ = [
     "METRICS",
+    "AnswerTooLarge",
     "DayRange",
     "Days",
     "GroupDescription",
@@ -39,6 +45,7 @@ __all__ = [
     "GroupOrder",
     "History",
     "HistoryError",
+    "HistoryFailed",
     "HistoryHour",
     "HistoryUnavailable",
     "HourlyHistory",
@@ -53,8 +60,11 @@ __all__ = [
     "SeriesPoint",
     "StaleGroups",
     "StalePartition",
+    "TablesRefused",
+    "TablesUnavailable",
     "TimeRange",
     "TimeSeries",
+    "TooSlow",
     "UnclearGroup",
     "UnreadableTable",
     "day_ranges",

@@ -8,29 +8,30 @@ table has yet. Before ``derive`` replaces a day, it removes the day from the fin
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
-from pathlib import Path
 
 import msgspec
 
 from karrot.event import DayRange, TimeRange
-from karrot.history.results import UnreadableTable
 
 NOTE = "_derived.json"
 """The name of the note of derived days, in the directory of the tables."""
 _DAY = timedelta(days=1)
 
 
-class Derived(msgspec.Struct, frozen=True):
+class Derived(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of a day when it was derived. ``files`` is a digest of the names of its files.
 
     ``head`` and ``tail`` are the numbers of samples near its first and its last midnight. ``mark`` is a hash of the
-    commits and samples with which the next day's lags begin.
+    commits and samples with which the next day's lags begin. ``parts`` has a digest for each part of a large day, by
+    the minute at which the part begins. ``until`` is the first minute after all events.
     """
 
     files: str
     head: int = 0
     tail: int = 0
     mark: str = ""
+    parts: dict[int, str] = {}
+    until: int = 0
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -81,18 +82,12 @@ def day_ranges(days: Iterable[date]) -> Iterator[DayRange]:
         yield DayRange(first, last)
 
 
-def finished(tables: Path) -> frozenset[date]:
+def finished(note: bytes | None) -> frozenset[date]:
     """The days that ``derive`` lists as finished in its note.
 
-    If the note is missing or damaged, no day counts as finished: the next ``derive`` makes all days again. Raises
-    `UnreadableTable` if the user may not read the note.
+    If the note is missing or damaged, no day counts as finished: the next ``derive`` makes all days again.
     """
-    try:
-        return frozenset(note_of((tables / NOTE).read_bytes()).days)
-    except (FileNotFoundError, NotADirectoryError):
-        return frozenset()
-    except OSError as error:
-        raise UnreadableTable(f"{tables / NOTE} cannot be read ({error.strerror}): let this user read it") from error
+    return frozenset(() if note is None else note_of(note).days)
 
 
 def note_of(text: bytes) -> Note:

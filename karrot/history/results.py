@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from karrot.event import DayRange, Incident
+from karrot.known_problems import TablesProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,7 @@ class HistoryUnavailable(HistoryError):  # noqa: N818 (names what is missing)
 
 
 class NoTables(HistoryError):  # noqa: N818 (names what is missing)
-    """The directory has no tables."""
+    """The place has no tables."""
 
 
 class UnreadableTable(HistoryError):  # noqa: N818 (names what was found)
@@ -213,3 +214,33 @@ class UnreadableTable(HistoryError):  # noqa: N818 (names what was found)
 
 class UnclearGroup(HistoryError):  # noqa: N818 (names what was asked)
     """Several clusters have a group of this name."""
+
+
+class HistoryFailed(HistoryError):  # noqa: N818 (names what happened)
+    """The tables are out of reach, or the answer is beyond a limit. ``code`` is a stable name of the reason."""
+
+    code: ClassVar[TablesProblem]
+
+
+class TablesUnavailable(HistoryFailed):
+    """S3 does not answer, or asks for fewer requests."""
+
+    code = "tables_unavailable"
+
+
+class TablesRefused(HistoryFailed):
+    """S3 refuses access: there is no such bucket, or the credentials or rights are missing or wrong."""
+
+    code = "tables_refused"
+
+
+class TooSlow(HistoryFailed):
+    """The answer takes longer than the time limit."""
+
+    code = "history_too_slow"
+
+
+class AnswerTooLarge(HistoryFailed):
+    """The answer needs more memory, rows or bytes than allowed."""
+
+    code = "history_too_large"

@@ -1,9 +1,11 @@
 """Answers every query about the tables, with the methods of `History`."""
 
+import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import date, datetime, timedelta
+from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Self
 
 from karrot.event import DayRange, GroupKey, Incident, TimeRange
@@ -33,22 +35,30 @@ from karrot.history.results import (
 )
 from karrot.history.risks import Bounds, risks
 from karrot.history.stale_partitions import stale
+from karrot.history.stored.stored_tables import StoredTables
+from karrot.history.stored.tables_in_folder import TablesInFolder
+from karrot.history.stored.time_limit import time_limit
 from karrot.history.time_series import METRICS, SeriesMetric, TableSeries, points, question
+from karrot.settings.storage_place import Bucket, Place
 
+_GIB = 1 << 30
 _MS = timedelta(milliseconds=1)
 _HOUR, _DAY, _WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
 
 
 class History:
-    """Queries the tables in a directory, from any number of threads. Answers are immutable.
+    """Queries the tables in a folder or in S3, from any number of threads. Answers are immutable.
 
     An answer shows each table as it was at one moment, even while ``karrot pipeline derive`` replaces days of the
     table. A method that cannot answer raises a `HistoryError` for the user. An empty answer is not an error.
+
+    ``memory`` limits DuckDB's memory. ``most_copied`` limits the bytes of files that are copied from S3, for all
+    queries together.
     """
 
-    def __init__(self, tables: Path, *, threads: int = 2, memory: str = "512MB") -> None:
-        self._tables = tables
-        self._duck = Duck(tables, threads=threads, memory=memory)
+    def __init__(self, tables: Place, *, threads: int = 2, memory: str = "512MB", most_copied: int = 4 * _GIB) -> None:
+        self._tables = _stored(tables, most_copied)
+        self._duck = Duck(self._tables, threads=threads, memory=memory)
 
     def __enter__(self) -> Self:
         return self
@@ -57,8 +67,14 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Release DuckDB's threads and memory."""
+        """Release DuckDB's threads and memory, and remove the copies of files in S3."""
         self._duck.close()
+        self._tables.close()
+
+    @staticmethod
+    def limited(seconds: float) -> AbstractContextManager[None]:
+        """Limit the time of all queries of this thread in a ``with`` block together. They raise `TooSlow`."""
+        return time_limit(seconds)
 
     def days(
         self,
@@ -78,7 +94,7 @@ class History:
             return tuple(sorted(judged - self._lacking(judged, cluster, group)))
         place, (words, asked) = Table(self._tables, table), named(cluster, group)
         there = place.days(lambda day: _is_in(span, day))
-        return tuple(sorted(self._naming(place, there, words, asked))) if asked else tuple(there)
+        return tuple(sorted(self._naming(place, there, words, asked))) if asked else there
 
     def lacking(
         self, span: TimeRange | None = None, *, cluster: str | None = None, group: str | None = None
@@ -257,7 +273,7 @@ class History:
 
     def _judged(self, span: TimeRange | None, cluster: str | None, group: str | None) -> set[date]:
         """The days of the group or cluster that have verdicts and that ``derive`` has finished."""
-        done, place = finished(self._tables), Table(self._tables, "verdict_runs")
+        done, place = finished(self._tables.note()), Table(self._tables, "verdict_runs")
         there = place.days(lambda day: day in done and _is_in(span, day))
         return self._naming(place, there, *named(cluster, group))
 
@@ -294,6 +310,15 @@ FROM {table_with_files} WHERE true{named}
 _NEWEST = "SELECT max(epoch_ms(last_at)) FROM {table} WHERE true{named}"
 _KNOWN = "SELECT 1 FROM {table} WHERE true{named} LIMIT 1"
 _FIRST = dict.fromkeys(("offsets_minute", "partition_lag_minute"), "offsets_minute")
+
+
+def _stored(tables: Place, most_copied: int) -> StoredTables:
+    if not isinstance(tables, Bucket):
+        return TablesInFolder(tables)
+    from karrot.history.stored.tables_in_s3 import TablesInS3  # noqa: PLC0415 (only for tables in S3)
+    from karrot.reporters.archive.s3 import open_client  # noqa: PLC0415 (as above)
+
+    return TablesInS3(tables, partial(open_client, os.environ), most_bytes=most_copied)
 
 
 def _is_in(span: TimeRange | None, day: date) -> bool:

@@ -28,6 +28,7 @@ from karrot.history import (
     UnreadableTable,
 )
 from karrot.history.duckdb_reader import Duck, Row
+from karrot.history.stored.tables_in_folder import TablesInFolder
 from support.pipeline.row_times import DAY, minute_at
 from support.pipeline.table_files import (
     incident_row,
@@ -53,20 +54,6 @@ ODD = [
     pytest.param("", id="an empty name"),
     "nul\0",
 ]
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Path:
-    """Return tables in a directory whose name DuckDB could read as a pattern."""
-    directory = tmp_path / "a [table] *? it's"
-    directory.mkdir()
-    return directory
-
-
-@pytest.fixture
-def history(tables: Path) -> Iterator[History]:
-    with History(tables) as opened:
-        yield opened
 
 
 def values(
@@ -411,12 +398,12 @@ def test_verdicts_belong_to_the_incident_of_their_id_or_to_one_within_a_day(tabl
     assert history.days("incidents") == (days[0], days[1], days[4], days[5])
 
 
-def test_an_unreadable_note_gives_one_sentence(tables: Path, history: History) -> None:
+def test_an_unreadable_note_gives_one_sentence(tables: Path, history_in_folder: History) -> None:
     (tables / "_derived.json").mkdir()
     with pytest.raises(
         UnreadableTable, match=r"_derived\.json cannot be read \(Is a directory\): let this user read it"
     ):
-        history.days("incidents")
+        history_in_folder.days("incidents")
 
 
 def test_the_page_of_a_group_gets_hours_incidents_and_days_without_known_incidents(
@@ -435,7 +422,7 @@ def test_the_page_of_a_group_gets_hours_incidents_and_days_without_known_inciden
 # Missing tables, columns and files
 
 
-def test_missing_tables_are_named(tables: Path, history: History) -> None:
+def test_missing_tables_are_named(tables: Path, history_in_folder: History) -> None:
     told = []
     for prepare in (
         tables.rmdir,
@@ -447,7 +434,7 @@ def test_missing_tables_are_named(tables: Path, history: History) -> None:
         for empty in (tables / "lag_minute").glob("day=*"):
             empty.rmdir()
         with pytest.raises(NoTables) as raised:
-            history.groups(WHOLE)
+            history_in_folder.groups(WHOLE)
         told.append(str(raised.value).replace(str(tables), "<tables>"))
     assert told == [
         "<tables>: no such directory. Run karrot pipeline ingest and derive to make the tables",
@@ -487,16 +474,16 @@ def test_a_damaged_file_is_named_and_other_files_are_ignored(tables: Path, histo
         history.groups(WHOLE)
 
 
-def test_without_duckdb_the_extra_is_named(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_duckdb_the_extra_is_named(history_in_folder: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
     with pytest.raises(HistoryUnavailable, match=r"pip install 'karrot-burrow\[history\]'"):
-        history.groups(WHOLE)
+        history_in_folder.groups(WHOLE)
 
 
 # While derive writes
 
 
-def test_readers_see_each_day_whole_while_it_is_replaced(tables: Path, history: History) -> None:
+def test_readers_see_each_day_whole_while_it_is_replaced(tables: Path, history_in_folder: History) -> None:
     days = [DAY + timedelta(days=number) for number in range(3)]
     generations = [[tables / "made" / str(number) / f"{day}.parquet" for day in days] for number in range(2)]
     for number, files in enumerate(generations):
@@ -525,7 +512,7 @@ def test_readers_see_each_day_whole_while_it_is_replaced(tables: Path, history: 
     with ThreadPoolExecutor(3) as pool:
         writer = pool.submit(replace)
         try:
-            readers = [pool.submit(ask_often, history, 8) for _ in range(2)]
+            readers = [pool.submit(ask_often, history_in_folder, 8) for _ in range(2)]
             seen = [each for reader in readers for each in reader.result()]
         finally:
             done.set()
@@ -542,7 +529,7 @@ def ask_often(history: History, times: int) -> list[tuple[object, ...]]:
 
 def test_ctrl_c_during_a_query_raises_keyboard_interrupt(tables: Path) -> None:
     write_rows(tables, "lag_minute", [lag_minute_row(0, 5)])
-    duck = Duck(tables, threads=1, memory="256MB")
+    duck = Duck(TablesInFolder(tables), threads=1, memory="256MB")
     pressed = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     pressed.start()
     with pytest.raises(KeyboardInterrupt):
@@ -558,7 +545,7 @@ def test_a_table_that_keeps_changing_gives_one_sentence(tables: Path) -> None:
         file.touch()
         return True
 
-    duck = Duck(tables, threads=1, memory="256MB")
+    duck = Duck(TablesInFolder(tables), threads=1, memory="256MB")
     with pytest.raises(UnreadableTable, match="changed 20 times while it was read"):
         duck.rows("lag_minute", restless, "SELECT 1 FROM {table}", {})
     duck.close()
@@ -572,6 +559,6 @@ def test_a_query_does_not_wait_for_rows_that_a_stream_adds(tables: Path) -> None
         return True
 
     write_day(tables, "lag_minute", DAY, [lag_minute_row(0, 5)])
-    duck = Duck(tables, threads=1, memory="256MB")
+    duck = Duck(TablesInFolder(tables), threads=1, memory="256MB")
     assert duck.rows("lag_minute", growing, "SELECT count(*) FROM {table}", {}) == [(2,)]
     duck.close()

@@ -1,6 +1,5 @@
 """The offsets of groups at a moment, from the records of ``__consumer_offsets`` and samples of log ends."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -24,12 +23,6 @@ from support.pipeline.table_files import write_rows
 
 HOUR, DAY = 60, 1440
 _POSITIONS = count(1)
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path) as opened:
-        yield opened
 
 
 def record(at: float, offset: int | None, partition: int = 0, **columns: Any) -> dict[str, Any]:
@@ -80,10 +73,10 @@ def members(at: float, *assigned: tuple[str, str | None, int | None], **columns:
 # Describe
 
 
-def test_a_group_is_described_at_a_moment_with_the_data_known_then(tmp_path: Path, history: History) -> None:
+def test_a_group_is_described_at_a_moment_with_the_data_known_then(tables: Path, history: History) -> None:
     twice = record(600, 40)
     write_rows(
-        tmp_path,
+        tables,
         "commits",
         [
             record(-3 * DAY, 7, partition=1),
@@ -98,14 +91,14 @@ def test_a_group_is_described_at_a_moment_with_the_data_known_then(tmp_path: Pat
         ],
         batch="a-000001",
     )
-    write_rows(tmp_path, "commits", [twice], batch="a-000002")
+    write_rows(tables, "commits", [twice], batch="a-000002")
     write_rows(
-        tmp_path,
+        tables,
         "ends",
         [*(look(at, at // 10, partition) for partition in (0, 2, 3) for at in (590, 601, 800)), look(601, 50, 4)],
     )
     write_rows(
-        tmp_path,
+        tables,
         "members",
         [
             *members(400, ("old", "t", 0)),
@@ -142,9 +135,9 @@ def test_a_group_is_described_at_a_moment_with_the_data_known_then(tmp_path: Pat
 
 
 def test_a_group_in_two_clusters_needs_its_cluster_and_a_group_without_members_has_no_owners(
-    tmp_path: Path, history: History
+    tables: Path, history: History
 ) -> None:
-    write_rows(tmp_path, "commits", [record(1, 5), record(1, 6, cluster="d")])
+    write_rows(tables, "commits", [record(1, 5), record(1, 6, cluster="d")])
     with pytest.raises(UnclearGroup, match="'g' is in the clusters c, d"):
         history.describe("g", minute_at(2))
     chosen = history.describe("g", minute_at(2), cluster="d")
@@ -152,10 +145,10 @@ def test_a_group_in_two_clusters_needs_its_cluster_and_a_group_without_members_h
     assert (chosen.members, [each.current_offset for each in chosen.partitions]) == (None, [6])
 
 
-def test_the_members_of_a_group_with_another_protocol_are_unknown(tmp_path: Path, history: History) -> None:
+def test_the_members_of_a_group_with_another_protocol_are_unknown(tables: Path, history: History) -> None:
     """A group that moves to the KIP-848 protocol gets a tombstone for its classic metadata."""
-    write_rows(tmp_path, "members", [*members(1, ("a", "t", 0)), *members(2, version=None)])
-    write_rows(tmp_path, "commits", [record(1, 5), record(3, 6)])
+    write_rows(tables, "members", [*members(1, ("a", "t", 0)), *members(2, version=None)])
+    write_rows(tables, "commits", [record(1, 5), record(3, 6)])
     before, after = (history.describe("g", minute_at(at)) for at in (1, 4))
     assert before is not None
     assert after is not None
@@ -163,7 +156,7 @@ def test_the_members_of_a_group_with_another_protocol_are_unknown(tmp_path: Path
 
 
 def test_without_kafkas_records_a_group_is_described_from_events_that_list_all_partitions(
-    tmp_path: Path, history: History
+    tables: Path, history: History
 ) -> None:
     def told(at: float, offset: int, lag: int | None, number: int = 0, source: str = "rest", **columns: Any) -> Any:
         event = {"event_id": f"e-{at}", "received_at": minute_at(at), "observed_at": minute_at(at), "source": source}
@@ -172,7 +165,7 @@ def test_without_kafkas_records_a_group_is_described_from_events_that_list_all_p
         return event | place | known | {"end_ts": minute_at(at - 1)} | columns
 
     by_webhook = [told(9, 99, 1, source="webhook")]
-    write_rows(tmp_path, "partitions", [told(4, 10, 2), told(8, 20, 5), told(8, 30, None, 1), *by_webhook])
+    write_rows(tables, "partitions", [told(4, 10, 2), told(8, 20, 5), told(8, 30, None, 1), *by_webhook])
     described = history.describe("g", minute_at(10))
     assert described is not None
     assert (described.lag, described.unknown_lags, described.never_committed, described.members) == (5, 1, 0, None)
@@ -180,23 +173,24 @@ def test_without_kafkas_records_a_group_is_described_from_events_that_list_all_p
         PartitionDescription("t", 0, 20, 25, 5, None, "/10.1.2.3", None, minute_at(7), minute_at(8)),
         PartitionDescription("t", 1, 30, None, None, None, "/10.1.2.3", None, minute_at(7), minute_at(8)),
     )
-    write_rows(tmp_path, "commits", [record(9, 97)])
+    write_rows(tables, "commits", [record(9, 97)])
     [partition] = (history.describe("g", minute_at(10)) or described).partitions
     assert (partition.current_offset, partition.log_end_offset, partition.lag) == (97, 100, 3)
 
 
-def test_values_that_burrow_misread_are_shown_unchanged(tmp_path: Path, history: History) -> None:
+def test_values_that_burrow_misread_are_shown_unchanged(tables: Path, history: History) -> None:
     place = {"cluster": "c", "consumer": "g", "topic": "t", "partition": 0, "source": "rest"}
     misread = {"end_offset": 2**63 - 1, "current_lag": 2, "end_ts_ms": 7_850_000_000_000_000_000}
-    write_rows(tmp_path, "partitions", [{"event_id": "e", "observed_at": minute_at(9)} | place | misread])
+    write_rows(tables, "partitions", [{"event_id": "e", "observed_at": minute_at(9)} | place | misread])
     [partition] = history.describe("g", minute_at(10)).partitions  # type: ignore[union-attr]
     assert (partition.log_end_offset, partition.committed_at) == (2**63 + 1, None)
-    write_rows(tmp_path, "commits", [record(9, 97)])
+    write_rows(tables, "commits", [record(9, 97)])
     [partition] = history.describe("g", minute_at(10)).partitions  # type: ignore[union-attr]
     assert (partition.log_end_offset, partition.lag) == (2**63 + 1, 2**63 - 96)
 
 
-def test_without_commits_the_job_that_lands_them_is_named(history: History) -> None:
+def test_without_commits_the_job_that_lands_them_is_named(tables: Path, history: History) -> None:
+    write_rows(tables, "ends", [look(0, 5)])
     with pytest.raises(NoTables, match="has no table commits: run karrot pipeline offsets"):
         history.describe("g", minute_at(0))
 
@@ -204,9 +198,9 @@ def test_without_commits_the_job_that_lands_them_is_named(history: History) -> N
 # Stale
 
 
-def test_stale_partitions_are_those_that_the_stream_alerts_on(tmp_path: Path, history: History) -> None:
-    write_rows(tmp_path, "commits", stale_partition_cases.commit_rows())
-    write_rows(tmp_path, "ends", stale_partition_cases.end_rows())
+def test_stale_partitions_are_those_that_the_stream_alerts_on(tables: Path, history: History) -> None:
+    write_rows(tables, "commits", stale_partition_cases.commit_rows())
+    write_rows(tables, "ends", stale_partition_cases.end_rows())
     at, length = (
         second_at(stale_partition_cases.EVALUATED_AT),
         timedelta(seconds=stale_partition_cases.STALE_AFTER),
@@ -235,16 +229,16 @@ def test_stale_partitions_are_those_that_the_stream_alerts_on(tmp_path: Path, hi
 
 
 def test_a_partition_that_moves_between_two_reads_of_the_commits_is_not_stale(
-    tmp_path: Path, history: History, monkeypatch: pytest.MonkeyPatch
+    tables: Path, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream may land a batch at any moment; here it does before the log ends are read."""
     read = Duck.rows
-    write_rows(tmp_path, "commits", [record(at, 5, partition) for at in (1, 2) for partition in (0, 1)], batch="b-1")
-    write_rows(tmp_path, "ends", [look(at, 9, partition) for at in (3, 60) for partition in (0, 1)])
+    write_rows(tables, "commits", [record(at, 5, partition) for at in (1, 2) for partition in (0, 1)], batch="b-1")
+    write_rows(tables, "ends", [look(at, 9, partition) for at in (3, 60) for partition in (0, 1)])
 
     def rows(duck: Duck, table: str, *asked: Any) -> list[Row]:
         if table == "ends":
-            write_rows(tmp_path, "commits", [record(59, 9, 0)], batch="b-2")
+            write_rows(tables, "commits", [record(59, 9, 0)], batch="b-2")
         return read(duck, table, *asked)
 
     monkeypatch.setattr(Duck, "rows", rows)
@@ -269,7 +263,7 @@ def risks_of(history: History, at: float = 0, **asked: Any) -> list[tuple[RiskKi
     ]
 
 
-def test_offsets_expire_when_kafka_would_delete_them(tmp_path: Path, history: History) -> None:
+def test_offsets_expire_when_kafka_would_delete_them(tables: Path, history: History) -> None:
     week = 7 * DAY
     never = {"expire_ts_ms": 2**63 - 1}
     rows = [
@@ -285,7 +279,7 @@ def test_offsets_expire_when_kafka_would_delete_them(tmp_path: Path, history: Hi
         record(-week + HOUR, 1, consumer="never", **never),
         record(-week + HOUR, 1, consumer="was gone"),
     ]
-    write_rows(tmp_path, "commits", rows)
+    write_rows(tables, "commits", rows)
     record_of = [
         members(-week, ("a", "t", 0), consumer="lives on"),
         members(-week, ("a", "is", 0), consumer="half unsubscribed"),
@@ -293,7 +287,7 @@ def test_offsets_expire_when_kafka_would_delete_them(tmp_path: Path, history: Hi
         members(-HOUR, consumer="left lately"),
         members(-week, consumer="was gone", version=None),
     ]
-    write_rows(tmp_path, "members", [row for rows in record_of for row in rows])
+    write_rows(tables, "members", [row for rows in record_of for row in rows])
     expires = RiskKind.EXPIRES
     assert risks_of(history) == [
         (expires, -HOUR, "overdue", 0, None, "no commit since"),
@@ -311,49 +305,49 @@ def test_offsets_expire_when_kafka_would_delete_them(tmp_path: Path, history: Hi
     assert topic == "was"
 
 
-def test_missing_tables_are_named_and_unknown_members_make_no_offset_expire(tmp_path: Path, history: History) -> None:
+def test_missing_tables_are_named_and_unknown_members_make_no_offset_expire(tables: Path, history: History) -> None:
     week = 7 * DAY
     expires = {"expire_ts_ms": round(minute_at(HOUR).timestamp() * 1_000)}
-    write_rows(tmp_path, "commits", [record(-week + HOUR, 1), record(-HOUR, 1, consumer="expiry written", **expires)])
+    write_rows(tables, "commits", [record(-week + HOUR, 1), record(-HOUR, 1, consumer="expiry written", **expires)])
     alone = [(RiskKind.EXPIRES, HOUR, "expiry written", 0, None, "expire_ts")]
     assert (risks_of(history), history.risks(minute_at(0)).unknown) == (alone, ("log ends", "members"))
     verdict = {"source": "rest", "topic": "t", "partition": 0, "end_offset": 1, "current_lag": 4}
     heard = {"cluster": "c", "consumer": "g", "received_at": minute_at(-1), "observed_at": minute_at(-1)}
-    write_rows(tmp_path, "partitions", [heard | verdict])
+    write_rows(tables, "partitions", [heard | verdict])
     assert history.risks(minute_at(0)).unknown == ("log starts", "members")
-    write_rows(tmp_path, "ends", [look(-1, 5)])
+    write_rows(tables, "ends", [look(-1, 5)])
     assert history.risks(minute_at(0)).unknown == ("members",)
-    write_rows(tmp_path, "members", members(-week, ("a", "t", 0)))
+    write_rows(tables, "members", members(-week, ("a", "t", 0)))
     assert history.risks(minute_at(0)).unknown == ()
     assert [row[:3] for row in risks_of(history)] == [row[:3] for row in alone]
 
 
-def test_a_deleted_offset_is_a_risk_while_its_topic_grows(tmp_path: Path, history: History) -> None:
+def test_a_deleted_offset_is_a_risk_while_its_topic_grows(tables: Path, history: History) -> None:
     write_rows(
-        tmp_path,
+        tables,
         "commits",
         [row for partition in range(4) for row in (record(-500, 10, partition), record(-400, None, partition))],
     )
     grows = [look(at, 1000 + at, 0) for at in range(-600, 1, 100)]
     rests = [look(at, 1000, 1) for at in range(-600, 1, 100)]
     gone = [look(at, 9000 + at, 2) for at in range(-3 * DAY, -2 * DAY, 100)]
-    write_rows(tmp_path, "ends", [*grows, *rests, *gone])
+    write_rows(tables, "ends", [*grows, *rests, *gone])
     [risk] = history.risks(minute_at(0)).risks
     assert (risk.kind, risk.partition, risk.offset, risk.lag, risk.margin) == (RiskKind.DELETED, 0, 10, 990, 10)
     assert risk.at == minute_at(-400)
 
 
-def test_a_small_margin_to_the_log_start_is_a_risk_if_messages_are_unread(tmp_path: Path, history: History) -> None:
+def test_a_small_margin_to_the_log_start_is_a_risk_if_messages_are_unread(tables: Path, history: History) -> None:
     reads = [record(at, 2 * (at + 2000), 3) for at in range(-1440, 1, 120)]
     stands = [record(0, offset, partition) for partition, offset in ((0, 100), (1, 500), (2, 5000), (4, 10_000))]
-    write_rows(tmp_path, "commits", [*reads, *stands])
+    write_rows(tables, "commits", [*reads, *stands])
     # The log start moves by one message per minute: from 0 a day ago to 1,440.
     starts = [
         look(at, 10_000, partition, start=at + 1440 if partition else 300)
         for at in range(-1440, 1, 120)
         for partition in range(5)
     ]
-    write_rows(tmp_path, "ends", starts)
+    write_rows(tables, "ends", starts)
     lost = RiskKind.LOG_START
     assert risks_of(history) == [
         (lost, 0, "g", 0, -200, "messages lost"),
@@ -364,8 +358,8 @@ def test_a_small_margin_to_the_log_start_is_a_risk_if_messages_are_unread(tmp_pa
     ]
 
 
-def test_a_log_start_that_hardly_moves_is_no_risk(tmp_path: Path, history: History) -> None:
+def test_a_log_start_that_hardly_moves_is_no_risk(tables: Path, history: History) -> None:
     """At a message a day it needs more years than a timedelta holds."""
-    write_rows(tmp_path, "commits", [record(0, 10**13)])
-    write_rows(tmp_path, "ends", [look(-1440, 2 * 10**13, start=0), look(0, 2 * 10**13, start=1)])
+    write_rows(tables, "commits", [record(0, 10**13)])
+    write_rows(tables, "ends", [look(-1440, 2 * 10**13, start=0), look(0, 2 * 10**13, start=1)])
     assert risks_of(history) == []

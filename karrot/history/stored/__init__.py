@@ -1,0 +1,1 @@
+"""Finds the data files of the tables: in a folder, or in S3."""
