@@ -31,7 +31,7 @@ class Web:
     def __init__(self, url: str, *, asking: Asking, token: str | None = None) -> None:
         self.url = url.rstrip("/")
         self._asking = asking
-        self._pool = asking.pool()
+        self._pool = asking.pool(self.url)
         self._pool.headers = {"User-Agent": "karrot", "Accept": "*/*"}
         if token:
             self._pool.headers = {**self._pool.headers, "Authorization": f"Bearer {token}"}

@@ -4,7 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from karrot.burrow.client import Asking
-from karrot.doctor.checks import Check, Finding, Level, burrow_notifier, karrot, prometheus_scrape, verdict_arrival
+from karrot.doctor.checks import (
+    Check,
+    Finding,
+    Level,
+    burrow_notifier,
+    event_log_server,
+    karrot,
+    prometheus_scrape,
+    verdict_arrival,
+)
 from karrot.doctor.checks import burrow_storage as burrow
 from karrot.doctor.read_burrow import read_burrow
 from karrot.doctor.read_karrot import read_karrot
@@ -14,7 +23,7 @@ from karrot.doctor.snapshot_types import Away, RecipeInput, Snapshot, Unread
 _CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {
     ("Burrow",): (*burrow_notifier.CHECKS, *burrow.CHECKS),
     ("Burrow", "Karrot"): verdict_arrival.CHECKS,
-    ("Karrot",): karrot.CHECKS,
+    ("Karrot",): (*karrot.CHECKS, *event_log_server.CHECKS),
     ("Prometheus",): prometheus_scrape.ALONE,
     ("Karrot", "Prometheus"): prometheus_scrape.WITH_KARROT,
 }
@@ -36,16 +45,18 @@ def look(
     *,
     token: str | None = None,
     recipes: Sequence[RecipeInput] = (),
+    replicas: Sequence[str] = (),
     asking: Asking | None = None,
 ) -> Snapshot:
     """Read the programs at these URLs, and change nothing there.
 
     ``token`` is Karrot's API token. ``recipes`` are the scaling recipes to check against Karrot's settings.
+    ``replicas`` are the URLs of Karrot's other replicas.
     """
     how = asking or Asking()
     return Snapshot(
         burrow=None if burrow is None else read_burrow(burrow, how, karrot_url=karrot),
-        karrot=None if karrot is None else read_karrot(karrot, how, token=token, recipes=recipes),
+        karrot=(None if karrot is None else read_karrot(karrot, how, token=token, recipes=recipes, replicas=replicas)),
         prometheus=None if prometheus is None else read_prometheus(prometheus, how, karrot_url=karrot),
     )
 

@@ -18,6 +18,7 @@ from karrot.doctor.snapshot_types import (
     Away,
     KarrotSeen,
     ReadComponent,
+    ReadEventLog,
     ReadGroup,
     ReadGroupEvent,
     ReadReject,
@@ -49,6 +50,7 @@ RECIPE_MARK = "# For karrot doctor --recipe: "
 _PAGE = 1000
 _HISTORIES = 5
 _EVENTS = 30
+_MISSING = 404
 _UNREADY = 503
 
 
@@ -74,7 +76,7 @@ class _Groups(Struct):
 
 
 class _History(Struct):
-    events: tuple[ReadGroupEvent, ...]
+    events: tuple[ReadGroupEvent, ...] | None
 
 
 class _Rejects(Struct):
@@ -82,11 +84,26 @@ class _Rejects(Struct):
 
 
 def read_karrot(
-    url: str, asking: Asking, *, token: str | None = None, recipes: Sequence[RecipeInput] = ()
+    url: str,
+    asking: Asking,
+    *,
+    token: str | None = None,
+    recipes: Sequence[RecipeInput] = (),
+    replicas: Sequence[str] = (),
 ) -> KarrotSeen | Away:
-    """Karrot's state, or `Away` if nothing answers at the URL or if another program answers."""
+    """Karrot's state, or `Away` if nothing answers at the URL or if another program answers.
+
+    ``replicas`` are the URLs of its other replicas. Only the event log is read there.
+    """
+    parts = Parts()
+    others: dict[str, ReadEventLog] = {}
+    for other in replicas:
+        with closing(Web(other, asking=asking, token=token)) as web:
+            found = parts.read(f"the replica {other} (/api/v1/event-log)", partial(_event_log, web), None)
+        if found is not None:
+            others[other] = found
     with closing(Web(url, asking=asking, token=token)) as web:
-        return _read(web, recipes)
+        return _read(web, parts, recipes, others)
 
 
 def recipes_in(path: Path) -> list[RecipeInput]:
@@ -105,12 +122,13 @@ def recipes_in(path: Path) -> list[RecipeInput]:
     return [msgspec.structs.replace(each, file=str(path)) for each in found]
 
 
-def _read(web: Web, recipes: Sequence[RecipeInput]) -> KarrotSeen | Away:
+def _read(
+    web: Web, parts: Parts, recipes: Sequence[RecipeInput], replicas: Mapping[str, ReadEventLog]
+) -> KarrotSeen | Away:
     try:
         now = web.read(_Beat, "/heartbeat").time
     except NotTold as error:
         return Away("Karrot", web.url, error.said)
-    parts = Parts()
     groups, has_all = parts.read("groups (/api/v1/groups)", partial(_groups, web), (None, False))
     config = parts.read("settings (/config)", partial(web.read, _Config, "/config"), None)
     reporters = parts.read("reporters (/api/v1/reporters)", partial(web.read, _Reporters, "/api/v1/reporters"), None)
@@ -127,8 +145,19 @@ def _read(web: Web, recipes: Sequence[RecipeInput]) -> KarrotSeen | Away:
         histories=_histories(web, parts, groups or ()),
         samples=parts.read("metrics (/metrics)", partial(_samples, web), ()),
         recipes=recipes,
+        event_log=parts.read("event log (/api/v1/event-log)", partial(_event_log, web), None),
+        replicas=replicas,
         unread=tuple(parts.unread),
     )
+
+
+def _event_log(web: Web) -> ReadEventLog | None:
+    try:
+        return web.read(ReadEventLog, "/api/v1/event-log")
+    except NotTold as error:
+        if error.status == _MISSING:  # an older Karrot
+            return None
+        raise
 
 
 def _components(web: Web) -> Mapping[str, ReadComponent]:
@@ -167,7 +196,7 @@ def _histories(web: Web, parts: Parts, groups: Sequence[ReadGroup]) -> Mapping[G
     for each in chain.from_iterable(of_cluster[:_HISTORIES] for of_cluster in by_cluster.values()):
         query = {"cluster": each.cluster, "consumer": each.consumer, "limit": str(_EVENTS)}
         history = parts.read("events of groups (/api/v1/group)", partial(_history, web, query), _History(events=()))
-        read[GroupKey(each.cluster, each.consumer)] = history.events
+        read[GroupKey(each.cluster, each.consumer)] = history.events or ()
     return read
 
 
@@ -175,6 +204,6 @@ def _history(web: Web, query: Mapping[str, str]) -> _History:
     try:
         return web.read(_History, "/api/v1/group", query)
     except NotTold as error:
-        if error.status == 404:  # noqa: PLR2004 (the group was deleted after the list was read)
+        if error.status == _MISSING:  # the group was deleted after the list was read
             return _History(events=())
         raise

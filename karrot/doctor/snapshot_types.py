@@ -57,7 +57,11 @@ def netloc(url: str) -> str:
 
 
 def is_for_karrot(name: str, notifier: NotifierModule, karrot_url: str | None) -> bool:
-    """Whether a notifier is for Karrot, by the end of its URL, by its host and port, or by the word ``karrot``."""
+    """Whether a notifier is for Karrot.
+
+    It must use HTTP. Its URL must end with Karrot's path, or have Karrot's host and port, or its name or its URL must
+    contain ``karrot``.
+    """
     url = notifier.url_open or ""
     if notifier.class_name != "http":
         return False
@@ -159,6 +163,39 @@ class ReadReject(Struct, frozen=True):
     detail: str
 
 
+class ReadStandby(Struct, frozen=True):
+    """One standby of the database server at ``/api/v1/event-log``."""
+
+    name: str
+    sync_state: str
+    lag_bytes: int
+    lag_seconds: float
+
+
+class ReadServer(Struct, frozen=True):
+    """The database server at ``/api/v1/event-log``. ``standbys`` is ``None`` if Karrot's role may not see them."""
+
+    host: str
+    version: str
+    encrypted: bool
+    synchronous_commit: str
+    synchronous_standby_names: str
+    connections: int
+    max_connections: int
+    standbys: tuple[ReadStandby, ...] | None
+
+
+class ReadEventLog(Struct, frozen=True):
+    """The event log at ``/api/v1/event-log``, as one replica sees it. SQLite has no ``replica`` and no ``database``."""
+
+    log_id: str
+    replica: str | None = None
+    leader: str | None = None
+    fault: str | None = None
+    memory_age_seconds: float | None = None
+    database: ReadServer | None = None
+
+
 class ReadSample(NamedTuple):
     """One sample of ``/metrics``."""
 
@@ -184,7 +221,8 @@ class KarrotSeen:
 
     ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` if they could not be read.
     ``has_all_groups`` is false if there were too many to read. ``histories`` has the newest events of some groups,
-    newest first. ``recipes`` are the scaling recipes that read Karrot's metrics.
+    newest first. ``recipes`` are the scaling recipes that read Karrot's metrics. ``event_log`` is ``None`` for an older
+    Karrot. ``replicas`` are the event logs of further replicas, by the URL of the replica.
     """
 
     url: str
@@ -198,6 +236,8 @@ class KarrotSeen:
     histories: Mapping[GroupKey, Sequence[ReadGroupEvent]] = field(default_factory=dict)
     samples: Sequence[ReadSample] = ()
     recipes: Sequence[RecipeInput] = ()
+    event_log: ReadEventLog | None = None
+    replicas: Mapping[str, ReadEventLog] = field(default_factory=dict)
     unread: Sequence[Unread] = ()
 
     def setting(self, name: str) -> str:
@@ -250,8 +290,8 @@ class PrometheusSeen:
     """Prometheus' data about Karrot. ``now`` is Prometheus' time, ``targets`` are the targets that belong to Karrot.
 
     ``exported`` are the labels of Karrot that Prometheus renamed to ``exported_...``. ``series`` is the number of
-    samples of ``karrot_consumer_lag``, ``doubled`` the number of groups with more than one of them. ``rules`` has all
-    alert rules as one text, or is ``None`` if they could not be read.
+    samples of ``karrot_consumer_lag``. ``doubled`` is the number of groups with more than one such sample. ``rules``
+    has all alert rules as one text, or is ``None`` if they could not be read.
     """
 
     url: str

@@ -4,22 +4,25 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from http import HTTPStatus
 from typing import NamedTuple, Protocol
+from uuid import uuid4
 
 import structlog
-import urllib3
+from urllib3.exceptions import HTTPError
 
 from karrot.burrow.payload import to_wire
 from karrot.event import SOURCE_HEADER, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, ReporterNotes
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
+from karrot.http.pool import open_pool
 from karrot.intake import Intake
 
 _AT_ONCE = 8
 """The maximum number of events sent at once. The log commits them together. Another Karrot also has other requests."""
 
-_TIMEOUT_S = 5.0
+_ATTEMPTS = 2
 _ACCEPTED = range(200, 300)
 
 _log = structlog.get_logger(__name__)
@@ -83,7 +86,7 @@ class IntakeSink:
             )
             watched_groups.keep(self._notes, watched)
         except (LogUnavailableError, OverloadedError) as error:
-            _log.warning("some verdicts of a poll could not be stored", reason=str(error))
+            _log.warning("some verdicts of a poll could not be stored", code="verdicts_not_stored", reason=str(error))
 
     def close(self) -> None:
         """End the threads."""
@@ -93,16 +96,16 @@ class IntakeSink:
 class PostSink:
     """Posts each event to ``url`` as Burrow does, with a header that tells a Karrot there that Kafka is the source.
 
-    As in Burrow, a failed post is not repeated, because the next poll has a new verdict. Before a post, a connection
-    that the server closed in the meantime is replaced.
+    A post without an answer, or with the answer 503, is repeated once. Its idempotency key tells a Karrot there that it
+    is the same event. A later repetition would be useless, because the next poll has a new verdict.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._url = url
-        self._http = urllib3.PoolManager(
-            maxsize=_AT_ONCE,
-            timeout=_TIMEOUT_S,
+        self._http = open_pool(
+            url,
             headers={"Content-Type": "application/json", SOURCE_HEADER: Source.KAFKA.value, **headers},
+            connections=_AT_ONCE,
         )
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
         self._logged: frozenset[str] = frozenset()
@@ -111,7 +114,9 @@ class PostSink:
         """Post the events. Problems are logged when they change."""
         problems = Counter(filter(None, self._pool.map(self._post, outcome.events)))
         for problem in problems.keys() - self._logged:
-            _log.warning("posts are not accepted", url=self._url, problem=problem, posts=problems[problem])
+            _log.warning(
+                "posts are not accepted", code="posts_refused", url=self._url, reason=problem, posts=problems[problem]
+            )
         if self._logged and not problems:
             _log.info("posts are accepted again", url=self._url)
         self._logged = frozenset(problems)
@@ -122,9 +127,16 @@ class PostSink:
         self._http.clear()
 
     def _post(self, event: LagEvent) -> str | None:
-        """Post one event. Returns the problem, or ``None`` on success."""
-        try:
-            answer = self._http.request("POST", self._url, body=to_wire(event), retries=False)
-        except urllib3.exceptions.HTTPError as error:
-            return type(error).__name__
-        return None if answer.status in _ACCEPTED else f"HTTP {answer.status}"
+        """Post one event, at most twice. Returns the problem, or ``None`` on success."""
+        body, headers = to_wire(event), {**self._http.headers, "Idempotency-Key": uuid4().hex}
+        problem: str | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                answer = self._http.request("POST", self._url, body=body, headers=headers)
+            except HTTPError as error:
+                problem = type(error).__name__
+                continue
+            if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                return None if answer.status in _ACCEPTED else f"HTTP {answer.status}"
+            problem = f"HTTP {answer.status}"
+        return problem

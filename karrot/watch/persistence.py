@@ -164,7 +164,11 @@ def load(value: bytes | None, cluster: str, now_ms: int) -> Memory:
 
 
 def _nothing(reason: str) -> Memory:
-    _log.warning("the saved state of the groups cannot be used; the rings start empty", reason=reason)
+    _log.warning(
+        "the saved state of the groups cannot be used; the rings start empty",
+        code="watch_state_unusable",
+        reason=reason,
+    )
     return Memory()
 
 

@@ -94,7 +94,9 @@ class Watcher:
             self.report(None)
             seconds = self._since(started)
             if seconds > self.interval and not self._is_slow:  # log only the first of several slow polls
-                _log.warning("a poll took longer than the interval", seconds=seconds, interval=self.interval)
+                _log.warning(
+                    "a poll took longer than the interval", code="poll_slow", seconds=seconds, interval=self.interval
+                )
             self._is_slow = seconds > self.interval
         return max(0.0, self.interval - self._since(started))
 
@@ -177,7 +179,11 @@ class Watcher:
         try:
             self.keeper.remember(dump(memory, self.name, self.clock.wall_ms()))
         except _NOT_KEPT as error:  # the state in memory is still valid
-            _log.warning("the state of the groups could not be saved for a restart", reason=str(error))
+            _log.warning(
+                "the state of the groups could not be saved for a restart",
+                code="watch_state_not_saved",
+                reason=str(error),
+            )
             self._count({"memory": 1})
         self._saved_at_ms = self.clock.boot_ms()
 
@@ -199,7 +205,9 @@ class Watcher:
         for what, failure in failures.items():
             # Compare reasons, not texts: the text of one problem can name another broker each time.
             if what not in self._logged or self._logged[what].reason != failure.reason:
-                _log.warning("cannot be watched", what=what, reason=failure.reason, text=failure.text)
+                _log.warning(
+                    "cannot be watched", code="not_watched", what=what, kafka_error=failure.reason, reason=failure.text
+                )
         for what in self._logged.keys() - failures.keys():
             _log.info("can be watched again", what=what)
         self._logged = failures
@@ -212,7 +220,7 @@ def run(watcher: Watcher, stop: threading.Event) -> None:
         try:
             wait_s = watcher.step()
         except Exception:  # noqa: BLE001 - the outermost loop: a thread that ends here watches nothing more
-            _log.exception("a poll failed unexpectedly")
+            _log.exception("a poll failed unexpectedly", code="poll_failed")
             watcher.count(telemetry.WATCH_FAILURES.name, reason="unexpected")
             wait_s = watcher.interval
     watcher.close()

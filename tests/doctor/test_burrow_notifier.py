@@ -27,7 +27,7 @@ def test_a_burrow_that_posts_only_to_other_urls_is_a_fault() -> None:
         "fault",
         "no notifier posts to Karrot: Burrow's notifiers are a (http, http://pager.example:1467/v1/event)",
     )
-    assert remedy == f"run karrot burrow-config --url {KARROT}, and add its output to burrow.toml"
+    assert remedy == f"run karrot burrow-config --karrot {KARROT}, and add its output to burrow.toml"
     assert "Burrow has no notifier" in only_finding(checks.notifier, burrow_snapshot(notifiers={}))[1]
 
 

@@ -1,5 +1,6 @@
 """The outputs of a poll: the log, the metrics page and posts to another Karrot."""
 
+import re
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -219,7 +220,7 @@ def test_refused_posts_are_logged_when_they_begin_and_end() -> None:
         for _ in range(4):
             sink.send(outcome(BAD), no_age)
         sink.close()
-    assert [(line["event"], line.get("problem")) for line in logs] == [
+    assert [(line["event"], line.get("reason")) for line in logs] == [
         ("posts are not accepted", "HTTP 401"),
         ("posts are accepted again", None),
     ]
@@ -230,7 +231,7 @@ def test_an_unreachable_url_is_logged_and_raises_no_error() -> None:
         sink = PostSink("http://127.0.0.1:1/burrow", {})
         sink.send(outcome(BAD, BAD._replace(consumer="h")), no_age)
         sink.close()
-    assert [(line["problem"], line["posts"]) for line in logs] == [("NewConnectionError", 2)]
+    assert [(line["reason"], line["posts"]) for line in logs] == [("NewConnectionError", 2)]
 
 
 def test_a_redirect_is_not_followed() -> None:
@@ -239,4 +240,18 @@ def test_a_redirect_is_not_followed() -> None:
         sink = PostSink(f"{url}/burrow", {})
         sink.send(outcome(BAD), no_age)
         sink.close()
-    assert [line["problem"] for line in logs] == ["HTTP 302"]
+    assert [line["reason"] for line in logs] == ["HTTP 302"]
+
+
+def test_a_post_that_got_no_good_answer_is_repeated_once_with_the_same_key() -> None:
+    unconfirmed = http_response(b"", "503 Service Unavailable")
+    with scripted_server(unconfirmed, [], http_response(ACCEPTED, "202 Accepted")) as (url, asked):
+        sink = PostSink(f"{url}/burrow", {})
+        with structlog.testing.capture_logs() as logs:
+            sink.send(outcome(BAD), no_age)
+            sink.send(outcome(BAD), no_age)
+        sink.close()
+    keys = [re.search(rb"(?i)idempotency-key: (\w+)", each) for each in asked]
+    first, second, third = (None if key is None else key[1] for key in keys)
+    assert first == second != third
+    assert [line["reason"] for line in logs if line["event"] == "posts are not accepted"] == ["ProtocolError"]

@@ -335,7 +335,7 @@ def test_a_group_without_authorization_is_named_and_counted_and_does_not_affect_
         events = rig.poll(6)
     assert [event.consumer for event in events] == ["g"]
     assert rig.counted == {"group_authorization_failed": 6}
-    assert [(line["event"], line["what"], line["reason"]) for line in logs] == [
+    assert [(line["event"], line["what"], line["kafka_error"]) for line in logs] == [
         ("cannot be watched", "group secret", "group_authorization_failed")
     ]
     assert rig.health()["secret"] == GroupHealth("secret", "Stable", None, None, 0, None, None)
@@ -399,7 +399,7 @@ def test_the_same_problem_with_another_text_is_not_reported_again(rig: Rig) -> N
             rig.poll()
         rig.kafka.down = ClusterError("_authentication", "SASL authentication failed")
         rig.poll()
-    assert [line["reason"] for line in logs] == ["_timed_out", "_authentication"]
+    assert [line["kafka_error"] for line in logs] == ["_timed_out", "_authentication"]
 
 
 def test_excluded_groups_are_not_requested() -> None:

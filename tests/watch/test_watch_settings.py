@@ -32,7 +32,7 @@ def refused(**more: str) -> str:
 
 
 def test_two_settings_enable_watch() -> None:
-    settings, warnings = load(WATCHED, available=("prometheus",))
+    settings, warnings, _ = load(WATCHED, available=("prometheus",))
     assert settings.watch_bootstrap == ("kafka-1:9092", "kafka-2:9092")
     assert (settings.watch_cluster, settings.watch_interval, warnings) == ("prod", 10, ())
     assert problems(settings) == ()

@@ -27,7 +27,8 @@ def notifier(seen: BurrowSeen) -> Iterator[Said]:
     have = f"Burrow's notifiers are {', '.join(told)}" if told else "Burrow has no notifier"
     yield fault(
         f"no notifier posts to Karrot: {have}",
-        f"run karrot burrow-config --url {seen.karrot_url or 'http://karrot:5000'}, and add its output to burrow.toml",
+        f"run karrot burrow-config --karrot {seen.karrot_url or 'http://karrot:5000'}, and add its output to "
+        "burrow.toml",
     )
 
 
@@ -205,7 +206,7 @@ def unseen(seen: BurrowSeen) -> Iterator[Said]:
 
 
 def _not_karrot(address: str, found: ReadWebhook) -> Said:
-    sample = "on Burrow's host, run karrot send-sample --url " + address.removesuffix("/").removesuffix(WEBHOOK_PATH)
+    sample = "on Burrow's host, run karrot send-sample --karrot " + address.removesuffix("/").removesuffix(WEBHOOK_PATH)
     match found.status:
         case 0:
             return note(f"{address} could not be reached from here: {found.said}", sample)

@@ -23,11 +23,12 @@ _DAMAGE = {
 def log_writable(seen: KarrotSeen) -> Iterator[Said]:
     """The event log is not writable. Karrot answers every event with 503, and Burrow does not repeat events."""
     log = seen.components.get("log")
-    only_if(log)
+    only_if(log and (seen.event_log is None or seen.event_log.memory_age_seconds is None))  # else, `database` says it
     if log is not None and log.state != "ok":
         yield fault(
             f"Karrot cannot store events: {log.detail or log.state}",
-            "give the disk of KARROT_DATA_DIR free space and write permission",
+            "give the disk of KARROT_DATA_DIR free space and write permission. With PostgreSQL, check the disk, the "
+            "connections and the synchronous standby of the server",
         )
 
 
@@ -118,12 +119,12 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
             said = "never sent an event" if age == float("inf") else f"sent its last event {age:.0f} s ago"
             yield fault(
                 f"the Burrow of {cluster} {said}",
-                "check Burrow's log; on its host, run karrot send-sample --url " + seen.url,
+                "check Burrow's log; on its host, run karrot send-sample --karrot " + seen.url,
             )
     if not seen.heard and WATCH not in seen.components:  # watch needs no Burrow
         yield fault(
             "no Burrow ever sent an event",
-            f"add the section that karrot burrow-config --url {seen.url} prints to burrow.toml",
+            f"add the section that karrot burrow-config --karrot {seen.url} prints to burrow.toml",
         )
 
 

@@ -58,7 +58,7 @@ def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
             yield fault(
                 f"Burrow lists {counted_plain(len(groups), 'group')} of {cluster}, but Karrot {said}",
                 "check Burrow's log: it sends nothing without ZooKeeper's lock, and nothing in its first 60 s; on its "
-                f"host, run karrot send-sample --url {karrot.url}",
+                f"host, run karrot send-sample --karrot {karrot.url}",
             )
 
 
