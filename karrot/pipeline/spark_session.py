@@ -22,6 +22,8 @@ _LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
 
 _LOG_LEVEL: Final = "spark.log.level"
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
+_OF_QUERIES: Final = "spark.sql."
+"""The settings with this prefix take effect when a query starts. A submitted command can still set them."""
 
 _STATIC: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -30,17 +32,50 @@ _STATIC: Final[Mapping[str, str]] = MappingProxyType(
         _LOG_LEVEL: "ERROR",
         # Spark 4 raises each analysis error. It would also log the error, as a line of JSON with the whole stack.
         "spark.log.structuredLogging.enabled": "false",
+        # The classes that Spark generates for queries. One derive has more than 100 (the default), and a process that
+        # stays would compile all of them again for each derive.
+        "spark.sql.codegen.cache.maxEntries": "2000",
+        # Otherwise each column inspects Python's call stack to record where it was made.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+    }
+)
+
+_S3_CREDENTIALS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # Hadoop's own list (core-default.xml of 3.5.0), and the role of a Kubernetes service account, which it lacks.
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
+        "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider,"
+        "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider,"
+        "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider,"
+        "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider"
+    }
+)
+"""Where S3A looks for credentials, if no configuration of Hadoop (``HADOOP_CONF_DIR``) says it."""
+
+_JVM_OPTIONS: Final = (
+    # Most code of a query runs only for seconds. With HotSpot's own thresholds, its second compiler (C2) takes a third
+    # of the CPU time of a small derive. These are ten times as high.
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000 "
+    # Spark loads more classes than HotSpot expects: it collects garbage each time that this space has to grow.
+    "-XX:MetaspaceSize=256m"
+)
+"""Options of a local JVM. ``spark.driver.extraJavaOptions`` comes after them, and so overrides them."""
+
+_STATIC_IF_LOCAL: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "spark.driver.defaultJavaOptions": _JVM_OPTIONS,
+        # A stage can have tasks on cached rows and tasks on files of HDFS. A local master does not look again when the
+        # time to wait for a better place is over, so it would wait forever (SPARK-4939).
+        "spark.locality.wait": "0s",
     }
 )
 
 RUNTIME: Final[Mapping[str, str]] = MappingProxyType(
     {
         _TIME_ZONE: "UTC",
-        "spark.sql.shuffle.partitions": "4",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
-        # By default, Spark starts a job to list more than 32 paths. To list them on the driver costs a 16th of that.
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         # Spark keeps the plan of every batch as a text, and our arrays of numbers make this text long.
         "spark.sql.maxPlanStringLength": "20000",
         # Lines are long: 10,000 lines (the default) are an array of 30 MB, and Spark holds several arrays at a time.
@@ -52,6 +87,19 @@ RUNTIME: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Settings that the pipeline uses unless ``--conf`` or spark-submit sets them. The time zone is always UTC."""
+
+LOCAL: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "spark.sql.shuffle.partitions": "4",
+        # By default, Spark starts a job to list more than 32 paths. To list them on the driver costs a 16th of that.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    }
+)
+"""More such settings, but only for ``--master local``. On a cluster, Spark's own values use all executors."""
+
+
+class SettingTooLate(ValueError):  # noqa: N818 (says when the setting came)
+    """Under spark-submit, a setting behind the command has no effect. The message says where to write it."""
 
 
 class SparkUnavailable(RuntimeError):  # noqa: N818 (names the state of the machine)
@@ -68,11 +116,13 @@ def session(
     """Return spark-submit's session if spark-submit started this process, else a new one (by default ``local[*]``).
 
     ``conf`` overrides the settings of this module. pyspark reads ``environ``, so this function adds the variables that
-    pyspark needs. Raises `SparkUnavailable`.
+    pyspark needs. Raises `SparkUnavailable` and `SettingTooLate`.
     """
     asked = dict(conf or {})
-    submitted = _LAUNCHED_BY_SUBMIT in environ
-    if not submitted:
+    submitted = is_submitted(environ)
+    if submitted:
+        _require_in_time(master, asked)
+    else:
         if importlib.util.find_spec("pyspark") is None:
             raise SparkUnavailable(
                 "The pipeline runs on PySpark, which is not installed: pip install 'karrot-burrow[spark]'."
@@ -82,24 +132,44 @@ def session(
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if (master or "local").startswith("local"):
             environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        if not has_logging(environ, asked):
+        if _LOGGING.exists() and not has_logging(environ, asked):  # Java cannot read a file in karrot-burrow.zip
             environ.setdefault("LOG4J_CONFIGURATION_FILE", _LOGGING.as_uri())
+        if "HADOOP_CONF_DIR" not in environ:
+            asked = {**_S3_CREDENTIALS, **asked}
     return _built(master, asked, name=name, submitted=submitted)
+
+
+def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether spark-submit started this process."""
+    return _LAUNCHED_BY_SUBMIT in environ
+
+
+def _require_in_time(master: str | None, asked: Mapping[str, str]) -> None:
+    """Refuse settings that belong before the script. Spark would ignore some of them without a message."""
+    late = [f"--conf {key}=…" for key in asked if not key.startswith(_OF_QUERIES)]
+    late = [*(["--master …"] if master is not None else []), *late]
+    if late:
+        options = " ".join(late)
+        raise SettingTooLate(
+            f"{options} behind the command comes too late, because spark-submit has already started Spark: "
+            f"write spark-submit {options} karrot_pipeline.py …"
+        )
 
 
 def _built(master: str | None, asked: Mapping[str, str], *, name: str, submitted: bool) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     builder = SparkSession.Builder().appName(name)
-    for key, value in (asked if submitted else {**_STATIC, **asked}).items():
+    if_local = _STATIC_IF_LOCAL if (master or "local").startswith("local") else {}
+    for key, value in (asked if submitted else {**_STATIC, **if_local, **asked}).items():
         builder = builder.config(key, value)
     if master is not None or not submitted:
         builder = builder.master(master or "local[*]")
     spark = builder.getOrCreate()
     given = spark.sparkContext.getConf()
     if submitted and not given.contains(_LOG_LEVEL) and _logs_by_default(spark):
-        spark.sparkContext.setLogLevel("WARN")
-    for key, value in left_to_us(given.contains).items():
+        spark.sparkContext.setLogLevel(_STATIC[_LOG_LEVEL])
+    for key, value in left_to_us(given.contains, spark.sparkContext.master or "").items():
         spark.conf.set(key, value)
     return spark
 
@@ -115,12 +185,13 @@ def _logs_by_default(spark: "SparkSession") -> bool:
     return str(used.getConfigurationSource().getLocation()).endswith("org/apache/spark/log4j2-defaults.properties")
 
 
-def left_to_us(is_given: Callable[[str], bool]) -> dict[str, str]:
-    """The settings of `RUNTIME` that the user did not set, and always the time zone.
+def left_to_us(is_given: Callable[[str], bool], master: str) -> dict[str, str]:
+    """The settings of `RUNTIME` and `LOCAL` that the user did not set, and always the time zone.
 
     Many clusters have a local time zone, which would put rows into the wrong day.
     """
-    return {key: value for key, value in RUNTIME.items() if key == _TIME_ZONE or not is_given(key)}
+    ours = {**RUNTIME, **(LOCAL if master.startswith("local") else {})}
+    return {key: value for key, value in ours.items() if key == _TIME_ZONE or not is_given(key)}
 
 
 def has_logging(environ: Mapping[str, str], asked: Mapping[str, str]) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from karrot.history import History, Incident, SeriesPoint, TimeRange
 from karrot.history.duckdb_reader import Table
 from karrot.history.held_days import Derived, Note, finished
+from karrot.history.stored.tables_in_folder import TablesInFolder
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
 from karrot.pipeline.store.table_files import Tables, read_note
 from support.pipeline.event_rows import frame_of_rows
@@ -40,7 +41,7 @@ def test_the_history_reads_the_note_of_the_days_that_derive_finished(tmp_path: P
     days = {MIDNIGHT.date() + timedelta(days=number): Derived("0f", 1, 2, "mark") for number in (0, 2)}
     for note, finished_days in ((Note("rules", days), days.keys()), (Note("rules", {}, days), set()), (Note(), set())):
         (tmp_path / "_derived.json").write_bytes(msgspec.json.encode(note))
-        assert finished(tmp_path) == finished_days
+        assert finished(TablesInFolder(tmp_path).note()) == finished_days
 
 
 @pytest.mark.parametrize(
@@ -58,8 +59,8 @@ def test_the_history_reads_the_note_of_the_days_that_derive_finished(tmp_path: P
 )
 def test_derive_and_the_history_agree_on_every_note(spark: "SparkSession", tmp_path: Path, note: bytes) -> None:
     (tmp_path / "_derived.json").write_bytes(note)
-    assert finished(tmp_path) == read_note(spark, Tables(str(tmp_path))).days.keys()
+    assert finished(TablesInFolder(tmp_path).note()) == read_note(spark, Tables(str(tmp_path))).days.keys()
 
 
 def test_the_history_knows_derived_tables_without_importing_the_schemas(tmp_path: Path) -> None:
-    assert {name for name in TABLES if Table(tmp_path, name).is_derived} == DERIVED.keys()
+    assert {name for name in TABLES if Table(TablesInFolder(tmp_path), name).is_derived} == DERIVED.keys()

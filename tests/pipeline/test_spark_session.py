@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from karrot.pipeline.spark_session import RUNTIME, SparkUnavailable, has_logging, left_to_us, require_java
+from karrot.pipeline.spark_session import (
+    LOCAL,
+    RUNTIME,
+    SettingTooLate,
+    SparkUnavailable,
+    has_logging,
+    left_to_us,
+    require_java,
+    session,
+)
+from karrot.pipeline.stream.record_sources import ConnectorMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,8 +41,52 @@ def test_a_users_logging_configuration_is_kept(tmp_path: Path) -> None:
 
 
 def test_days_are_in_utc_whatever_time_zone_the_user_chose() -> None:
-    assert left_to_us(lambda _key: False) == RUNTIME
-    assert left_to_us(lambda _key: True) == {"spark.sql.session.timeZone": "UTC"}
+    assert left_to_us(lambda _key: False, "local[2]") == {**RUNTIME, **LOCAL}
+    assert left_to_us(lambda _key: True, "local[2]") == {"spark.sql.session.timeZone": "UTC"}
+
+
+def test_on_a_cluster_spark_chooses_the_number_of_shuffle_partitions() -> None:
+    assert left_to_us(lambda _key: False, "spark://spark:7077") == RUNTIME
+    assert RUNTIME.keys().isdisjoint(LOCAL)
+    assert "spark.sql.shuffle.partitions" in LOCAL
+
+
+def test_a_local_jvm_compiles_late_and_keeps_the_code_of_queries(spark: "SparkSession") -> None:
+    given = spark.sparkContext.getConf()
+    assert "-XX:Tier4CompileThreshold=" in given.get("spark.driver.defaultJavaOptions", "")
+    assert spark.conf.get("spark.sql.codegen.cache.maxEntries") == "2000"
+
+
+_SUBMITTED = {"PYSPARK_GATEWAY_PORT": "1"}
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "named"),
+    [
+        (None, {"spark.driver.memory": "4g", "spark.sql.adaptive.enabled": "false"}, "--conf spark.driver.memory=…"),
+        (None, {"spark.jars.packages": "a:b:1"}, "--conf spark.jars.packages=…"),
+        ("yarn", {"spark.executor.cores": "2"}, "--master … --conf spark.executor.cores=…"),
+    ],
+)
+def test_a_setting_that_comes_too_late_for_spark_submit_is_refused(
+    master: str | None, conf: dict[str, str], named: str
+) -> None:
+    with pytest.raises(SettingTooLate) as refused:
+        session(master, conf, environ={**_SUBMITTED})
+    assert str(refused.value) == (
+        f"{named} behind the command comes too late, because spark-submit has already started Spark: "
+        f"write spark-submit {named} karrot_pipeline.py …"
+    )
+
+
+def test_a_missing_connector_is_added_by_an_option_of_the_program_that_started_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert f"add --conf spark.jars.packages={package}" in str(ConnectorMissing())
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert f"give spark-submit --packages {package} before the script" in str(ConnectorMissing())
 
 
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark-submit" / "karrot_pipeline.py"

@@ -33,6 +33,7 @@ def as_listings(lags: DataFrame) -> DataFrame:
     """
     known = lags.where(F.col("lag").isNotNull() & (F.col("negative") == 0))
     return known.select(
+        F.xxhash64(*GROUP).alias("group"),
         *PARTITION,
         F.col("as_of").alias("received_at"),
         F.lit(0).cast("bigint").alias("seq"),
@@ -82,7 +83,7 @@ def _sizes(lags: DataFrame, seen: DataFrame) -> DataFrame:
 
 def spread(rows: DataFrame) -> DataFrame:
     """Turn `filled` rows into listings for `karrot.pipeline.derive.skew_minute.skew_minute`; keep ``partitions``."""
-    now = {"received_at": F.col("minute"), "seq": F.lit(0), "current_lag": F.col("lag")}
+    now = {"received_at": F.col("minute"), "seq": F.lit(0), "current_lag": F.col("lag"), "group": F.xxhash64(*GROUP)}
     return rows.withColumns(now)
 
 

@@ -4,31 +4,41 @@
 - The incident ends with its close, another new id, the group's deletion, a recovery without a close, or silence.
 - Verdicts without an id (from Burrow's REST API or from Kafka) belong to the open incident. If no incident is open,
   they make an incident without an id. This incident lasts until an event gives it an id, or until it ends.
-- An id that was seen before opens no incident. The service knows a group's newest eight ids, the tables know all ids.
+- An id that was seen before opens no incident. The service knows a group's newest eight ids. The tables know all ids
+  since the runs from which they are made, and 64 ids from before.
+
+The runs can begin with a `summary_runs` row for each group. This row stands for all earlier runs of the group: it is
+the open incident, or an observation, and has the ids that were seen.
 """
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from karrot.pipeline.derive.status_intervals import in_order, severity, silent_before, status_named
-from karrot.pipeline.schemas import INCIDENTS, columns_of, with_day
+from karrot.pipeline.schemas import INCIDENTS, VERDICT_RUNS, columns_of, with_day
 from karrot.pipeline.store.shared_columns import GROUP
 
 _OBSERVATION, _INCIDENT, _CLOSE, _DELETED = "observation", "incident", "close", "deleted"
 _ENDING = (_OBSERVATION, _CLOSE, _DELETED)
+_KNOWN_IDS = 64
+
+SUMMARY_RUNS = StructType([*with_day(VERDICT_RUNS), StructField("known_ids", ArrayType(StringType()))])
+"""Rows of ``verdict_runs`` with ``known_ids``: the ids of incidents that ended before the row."""
 
 
 def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFrame:
-    """Make ``incidents`` from all ``runs`` of the groups. An incident belongs to the day on which it started.
+    """Make ``incidents`` from ``runs`` of the groups. An incident belongs to the day on which it started.
+
+    ``runs`` have the columns of `SUMMARY_RUNS`, and are all runs of a group, or a summary and all later runs.
 
     ``as_of`` is the time of the newest event of all groups. If a group's last event is more than ``silence`` older, its
     open incident ended ``silence`` after that event, because the service stops showing the incident then. Lag, status
     and topics come from the incident's verdicts worse than OK. ``events`` counts a close once, even if it was repeated.
     """
-    walked = _with_next_turn(_with_turns(in_order(runs), silence))
-    members = _with_ends(_with_members(walked), silence, as_of)
+    members = _with_ends(_with_members(runs, silence), silence, as_of)
     return (
         members.where(F.col("member").isNotNull())
         .groupBy(*GROUP, "member")
@@ -47,6 +57,60 @@ def incidents(runs: DataFrame, *, silence: timedelta, as_of: datetime) -> DataFr
     )
 
 
+def without_summary(runs: DataFrame) -> DataFrame:
+    """Give rows of ``verdict_runs`` the columns of `SUMMARY_RUNS`."""
+    return runs.withColumn("known_ids", F.lit(None).cast("array<string>"))
+
+
+def summary_runs(runs: DataFrame, *, silence: timedelta, day: date) -> DataFrame:
+    """Make one row per group that stands for all its ``runs``, which are before ``day``. See `SUMMARY_RUNS`.
+
+    If an incident is open after the runs, the row has its first verdict, its worst status, its peak lag, its topics and
+    its number of events. `incidents` takes the row for the first run of this incident.
+    """
+    group = Window.partitionBy(*GROUP)
+    last = F.max_by(F.struct("open_id", "stretch", "silences"), F.struct("day", "run")).over(group)
+    current = F.when(F.col("last.open_id") != "", _named("last.open_id")).otherwise(
+        _member(F.lit(None), F.col("last.stretch"), F.col("last.silences"))
+    )
+    told = _with_members(runs, silence).withColumn("last", last)
+    is_open = F.col("member").isNotNull() & F.col("member").eqNullSafe(current)
+    told = told.withColumn("is_open", is_open)
+    opened = F.when(F.col("is_open") & F.col("fresh"), F.col("incident_start"))
+    bad = F.col("is_open") & _is(_INCIDENT)
+    fresh_ids = F.collect_list(F.when(F.col("fresh"), F.struct("day", "run", "incident_id")))
+    newest_first = F.transform(F.sort_array(fresh_ids, asc=False), lambda each: each.incident_id)
+    summed = told.groupBy(*GROUP).agg(
+        F.bool_or("is_open").alias("is_open"),
+        F.max("last.open_id").alias("open_id"),
+        F.coalesce(F.min(F.when(F.col("is_open"), F.col("first_at"))), F.max("last_at")).alias("first_at"),
+        F.max("last_at").alias("last_at"),
+        F.sum(F.when(F.col("is_open"), F.col("events")).otherwise(0)).alias("events"),
+        F.max(opened).alias("incident_start"),
+        status_named(F.max(F.when(bad, severity("status")))).alias("status"),
+        F.max(F.when(bad, F.col("peak_lag"))).alias("peak_lag"),
+        F.array_sort(F.array_distinct(F.flatten(F.collect_list(F.when(bad, F.col("topics")))))).alias("topics"),
+        newest_first.alias("new_ids"),
+        F.coalesce(F.first("known_ids", ignorenulls=True), F.array().cast("array<string>")).alias("old_ids"),
+    )
+    ids = F.array_remove(F.concat("new_ids", "old_ids"), F.col("open_id"))
+    return summed.select(
+        *GROUP,
+        F.lit(0).cast("bigint").alias("run"),
+        F.when(F.col("is_open"), _INCIDENT).otherwise(_OBSERVATION).alias("kind"),
+        F.when(F.col("open_id") != "", F.col("open_id")).alias("incident_id"),
+        "status",
+        "first_at",
+        "last_at",
+        "events",
+        "incident_start",
+        "peak_lag",
+        "topics",
+        F.lit(day - timedelta(days=1)).alias("day"),
+        F.slice(ids, 1, _KNOWN_IDS).alias("known_ids"),
+    ).select(*columns_of(SUMMARY_RUNS))
+
+
 def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
     """Add ``open_before`` and ``open_id``: the id of the open incident before and after a run, or an empty text.
 
@@ -57,10 +121,12 @@ def _with_turns(runs: DataFrame, silence: timedelta) -> DataFrame:
     place = F.struct("day", "run")
     named = F.when(F.col("kind").isin(_INCIDENT, _CLOSE) & F.col("incident_id").isNotNull(), place)
     first_place = F.min(named).over(Window.partitionBy(*GROUP, "incident_id"))
+    known_ids = F.first("known_ids", ignorenulls=True).over(Window.partitionBy(*GROUP))
+    is_known = F.coalesce(F.array_contains(known_ids, F.col("incident_id")), F.lit(False))
     opened = F.when(F.col("fresh") & _is(_INCIDENT), F.col("incident_id")).otherwise("")
     open_id = F.last(F.when(F.col("turn"), opened), ignorenulls=True)
     return (
-        runs.withColumn("fresh", F.coalesce(named == first_place, F.lit(False)))
+        runs.withColumn("fresh", F.coalesce(named == first_place, F.lit(False)) & ~is_known)
         .withColumns({"turn": F.col("fresh") | F.col("kind").isin(*_ENDING), "silent": silent_before(silence)})
         .withColumns(
             {
@@ -84,8 +150,9 @@ def _with_next_turn(turns: DataFrame) -> DataFrame:
     return turns.withColumn("next", next_turn.over(later.rowsBetween(Window.unboundedPreceding, -1)))
 
 
-def _with_members(walked: DataFrame) -> DataFrame:
+def _with_members(runs: DataFrame, silence: timedelta) -> DataFrame:
     """Add ``member``: the incident of a run, by its id or, without an id, by ``stretch`` and ``silences``."""
+    walked = _with_next_turn(_with_turns(in_order(runs), silence))
     anonymous = _is(_INCIDENT) & F.col("incident_id").isNull()
     is_open = F.col("open_id") != ""
     own_id = F.col("incident_id").eqNullSafe(F.col("open_id"))

@@ -29,32 +29,46 @@ _LAST: Final = 2**63 - 1
 _EXACT, _EXTRAPOLATED, _AT_LEAST = (kind.name.lower() for kind in AgeKind)
 
 
-def log_end_samples(ends: DataFrame, partitions: DataFrame, *, within: Sequence[str] = LOG) -> DataFrame:
+def log_end_samples(ends: DataFrame, partitions: DataFrame) -> DataFrame:
     """Make log-end samples from ``ends`` and ``partitions``: LOG, ``day``, ``at_ms``, ``start_offset``, ``end_offset``.
 
     If a partition was polled on a day, that day's events give no samples of the partition. The log end of a verdict can
     be one refresh old. So a verdict's log end is left out if a sample of the minute before it is higher.
     """
-    polled = ends.select(*LOG, "day", F.col("observed_at_ms").alias("at_ms"), "start_offset", "end_offset")
+    return _agreeing(_all_samples(ends, partitions), LOG)
+
+
+def _all_samples(ends: DataFrame, partitions: DataFrame) -> DataFrame:
+    polled = ends.select(
+        *LOG, "day", F.col("observed_at_ms").alias("at_ms"), "start_offset", "end_offset", F.lit(True).alias("polled")
+    )
     judged = partitions.select(
         *LOG,
         "day",
         F.unix_millis("observed_at").alias("at_ms"),
         F.lit(None).cast("bigint").alias("start_offset"),
         F.try_add("end_offset", "current_lag").alias("end_offset"),
+        F.lit(False).alias("polled"),
     )
-    both = polled.withColumn("polled", F.lit(True)).unionByName(judged.withColumn("polled", F.lit(False)))
-    of_day = Window.partitionBy(*LOG, "day")
+    return polled.unionByName(judged).where(F.col("end_offset").isNotNull() & F.col("at_ms").isNotNull())
+
+
+def _agreeing(samples: DataFrame, within: Sequence[str]) -> DataFrame:
+    """Keep one sample per moment, without the samples that `log_end_samples` leaves out."""
+    of_day = Window.partitionBy(*LOG, "day").orderBy("at_ms")
+    whole_day = of_day.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     just_before = Window.partitionBy(*within).orderBy("at_ms").rangeBetween(-_BEHIND_MS, -1)
-    return (
-        both.where(F.col("end_offset").isNotNull() & F.col("at_ms").isNotNull())
-        .withColumn("is_polled", F.bool_or("polled").over(of_day))
+    kept = (
+        # All that follows is within a log. With this, the samples are shuffled only once.
+        samples.repartition(*within)
+        .groupBy(*LOG, "day", "at_ms", "polled")
+        .agg(*(F.max(name).alias(name) for name in ("start_offset", "end_offset")))
+        .withColumn("is_polled", F.bool_or("polled").over(whole_day))
         .where(F.col("polled") | ~F.col("is_polled"))
-        .groupBy(*LOG, "day", "at_ms")
-        .agg(*(F.max(name).alias(name) for name in ("polled", "start_offset", "end_offset")))
         .withColumn("before", F.max("end_offset").over(just_before))
-        .where(F.col("polled") | F.col("before").isNull() | (F.col("before") <= F.col("end_offset")))
-        .drop("polled", "before")
+    )
+    return kept.where(F.col("polled") | F.col("before").isNull() | (F.col("before") <= F.col("end_offset"))).drop(
+        "polled", "is_polled", "before"
     )
 
 
@@ -66,20 +80,19 @@ def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] =
     """
     in_time = Window.partitionBy(*within).orderBy("at_ms")
     fell = F.col("end_offset") < F.lag("end_offset").over(in_time)
-    numbered = seen.withColumn("fell", F.coalesce(fell, F.lit(False))).withColumn(
-        "life", F.count_if("fell").over(in_time)
-    )
-    in_life = Window.partitionBy(*within, "life").orderBy("at_ms")
-    next_ms, next_offset = F.lead("at_ms").over(in_life), F.lead("end_offset").over(in_life)
-    near = next_ms - F.col("at_ms") <= longest // timedelta(milliseconds=1)
-    return numbered.select(
+    next_ms, next_offset = F.lead("at_ms").over(in_time), F.lead("end_offset").over(in_time)
+    is_near = next_ms - F.col("at_ms") <= longest // timedelta(milliseconds=1)
+    follows = is_near & (next_offset >= F.col("end_offset"))
+    paired = seen.select(
         *within,
-        "life",
         "at_ms",
         "end_offset",
-        F.when(near, next_ms).alias("next_ms"),
-        F.when(near, next_offset).alias("next_offset"),
+        F.coalesce(fell, F.lit(False)).alias("fell"),
+        F.when(follows, next_ms).alias("next_ms"),
+        F.when(follows, next_offset).alias("next_offset"),
     )
+    life = F.count_if("fell").over(in_time).alias("life")
+    return paired.select(*within, life, "at_ms", "end_offset", "next_ms", "next_offset")
 
 
 class AsOf(NamedTuple):
@@ -140,30 +153,49 @@ def seconds_behind() -> Column:
 def age_from_samples(rows: DataFrame, spans: DataFrame, within: Sequence[str]) -> DataFrame:
     """Add ``age``: ``seconds`` and ``kind``, by the rule of `karrot.eventlog.log_end_history.LogEndHistory.age_at`.
 
-    ``rows`` have ``within``, ``life``, ``at_ms``, ``committed_offset`` and ``refresh_ms``, which is how old the log
-    ends of the row's source can be. ``spans`` are `sample_spans`. The age is NULL without a sample of that life, and
-    if the committed offset was reached in a time without samples.
+    ``rows`` have ``within``, ``at_ms``, ``committed_offset`` and ``refresh_ms``, which is how old the log ends of the
+    row's source can be. ``spans`` are `sample_spans`. The age is NULL without a sample at or before the row, and if the
+    committed offset was reached in a time without samples.
     """
-    of_life = (*within, "life")
-    in_life = Window.partitionBy(*of_life).orderBy("at_ms")
-    whole = in_life.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    is_still = F.lag("end_offset").over(in_life) == F.col("end_offset")
-    bounded = spans.withColumns(
-        {"still_ms": F.when(is_still, F.lag("at_ms").over(in_life)), "last_ms": F.max("at_ms").over(whole)}
+    bounded = _bounded(spans, within)
+    placed = with_log_end(rows, bounded, nearest(within))
+    committed, oldest = F.col("committed_offset"), F.col("sample.oldest")
+    is_older = committed < oldest.end_offset
+    # Extrapolation uses the first sample that is as far above the oldest sample as the commit is below it. This sample
+    # follows the last sample that is below this place.
+    mirrored = F.try_subtract(F.try_add(oldest.end_offset, oldest.end_offset), committed) - 1
+    asking = placed.withColumns(
+        {"life": F.col("sample.life"), "oldest": oldest, "asked": F.when(is_older, mirrored).otherwise(committed)}
     )
-    oldest = spans.groupBy(*of_life).agg(F.min_by(F.struct("at_ms", "end_offset"), "at_ms").alias("oldest"))
-    known = with_log_end(rows, bounded, crossed(within)).join(oldest, list(of_life), "left")
-    # An as-of join finds the last sample at or below an offset. With negative numbers, it finds the first at or above.
-    backwards = spans.withColumns({name: -F.col(name) for name in ("at_ms", "end_offset")})
-    twice = F.try_subtract(F.try_add("oldest.end_offset", "oldest.end_offset"), F.col("committed_offset"))
-    above = AsOf("above", of_life, "end_offset", "minus_offset")
-    found = with_log_end(known.withColumn("minus_offset", -twice), backwards, above)
-    return found.withColumn("age", _age()).drop("crossed", "oldest", "above", "minus_offset")
+    found = with_log_end(asking, bounded, AsOf("found", (*within, "life"), "end_offset", "asked"))
+    return found.withColumn("age", _age()).drop("sample", "life", "oldest", "asked", "found")
+
+
+def _bounded(spans: DataFrame, within: Sequence[str]) -> DataFrame:
+    """Add to `sample_spans` what surrounds a sample in its life.
+
+    ``still_ms`` is the time of the sample before, if its log end is equal. ``following`` is the next sample, however
+    late it came. ``oldest`` is the first sample.
+    """
+    in_time = Window.partitionBy(*within).orderBy("at_ms")
+    sample, before = F.struct("at_ms", "end_offset"), F.lag("end_offset").over(in_time)
+    is_same_life = F.lead("end_offset").over(in_time) >= F.col("end_offset")
+    is_first = before.isNull() | (F.col("end_offset") < before)
+    surrounded = spans.withColumns(
+        {
+            "still_ms": F.when(before == F.col("end_offset"), F.lag("at_ms").over(in_time)),
+            "following": F.when(is_same_life, F.lead(sample).over(in_time)),
+            "first": F.when(is_first, sample),
+        }
+    )
+    return surrounded.withColumn("oldest", F.last("first", ignorenulls=True).over(in_time)).drop("first")
 
 
 def _age() -> Column:
-    below, above, oldest = F.col("crossed"), F.col("above"), F.col("oldest")
     committed, now_ms, refresh_ms = F.col("committed_offset"), F.col("at_ms"), F.col("refresh_ms")
+    below, oldest = F.col("found"), F.col("oldest")
+    above = F.when(committed < oldest.end_offset, below.following)
+    is_within = committed >= oldest.end_offset
 
     def aged(ended_ms: Column, per_message: Column, is_sample: Column, kind: str) -> Column:
         delay_ms = F.when(is_sample, 0.0).otherwise(F.greatest(F.lit(0.0), (refresh_ms - per_message) / 2))
@@ -174,29 +206,31 @@ def _age() -> Column:
     since_ms = F.coalesce(stood_ms, below.at_ms)
     between = F.try_divide(below.next_ms - since_ms, F.try_subtract(below.next_offset, below.end_offset))
     past = F.try_subtract(committed, below.end_offset)
-    before = F.try_divide(oldest.at_ms + above.at_ms, oldest.end_offset + above.end_offset)  # ``above`` is negative
+    before = F.try_divide(oldest.at_ms - above.at_ms, oldest.end_offset - above.end_offset)
     missing = F.try_subtract(oldest.end_offset, committed)
     is_sample = past == 0
     return (
-        F.when(below.next_ms.isNotNull(), aged(since_ms + past * between, between, is_sample, _EXACT))
-        .when(below.at_ms == below.last_ms, aged(below.at_ms, F.lit(0.0), is_sample, _EXACT))
-        .when(below.isNotNull() | oldest.isNull(), None)
+        F.when(is_within & below.next_ms.isNotNull(), aged(since_ms + past * between, between, is_sample, _EXACT))
+        .when(is_within & below.following.isNull(), aged(below.at_ms, F.lit(0.0), is_sample, _EXACT))
+        .when(is_within | oldest.isNull(), None)
         .when(above.isNotNull(), aged(oldest.at_ms - missing * before, before, F.lit(False), _EXTRAPOLATED))
         .otherwise(aged(oldest.at_ms, F.lit(_LAST), F.lit(False), _AT_LEAST))
     )
 
 
-def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, longest: timedelta) -> DataFrame:
+def by_hindsight(
+    events: DataFrame, seen: DataFrame, partitions: DataFrame, ends: DataFrame, *, longest: timedelta
+) -> DataFrame:
     """Replace each ``lag_seconds`` of ``events`` that is not exact by an exact one, if the samples suffice.
 
     An unknown ``lag_seconds`` is replaced by whatever the samples give. Only the max-lag partition of an event has its
     committed offset in ``events``. If ``lag_seconds`` belongs to another partition, the value stays.
 
-    ``partitions`` are the partitions that the events list, ``ends`` are polls of the brokers. If two samples are more
-    than ``longest`` apart, the time between them is unknown.
+    ``seen`` are all events whose log ends are samples, and ``partitions`` are the partitions that they list. ``ends``
+    are polls of the brokers. If two samples are more than ``longest`` apart, the time between them is unknown.
     """
     refresh_ms = F.when(F.col("source") == Source.KAFKA.value, 0).otherwise(REFRESH_MS)
-    asking = events.where(_is_inexact()).withColumns(
+    asking = events.where(is_inexact()).withColumns(
         {
             "topic": F.col("max_lag_topic"),
             "partition": F.col("max_lag_partition"),
@@ -207,7 +241,7 @@ def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, l
     )
     logs = asking.select(*_LOG_OF_DAY).distinct()
     # Some events do not list their max-lag partition, so add these partitions as rows of ``partitions``.
-    worst = events.select(
+    worst = seen.select(
         "cluster",
         F.col("max_lag_topic").alias("topic"),
         F.col("max_lag_partition").alias("partition"),
@@ -217,10 +251,9 @@ def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, l
         F.col("max_lag").alias("current_lag"),
     )
     judged = partitions.unionByName(worst, allowMissingColumns=True)
-    seen = log_end_samples(_of(logs, ends), _of(logs, judged), within=_LOG_OF_DAY)
-    in_time = sample_spans(seen, longest, within=_LOG_OF_DAY)
-    placed = with_log_end(asking, in_time, nearest(_LOG_OF_DAY)).withColumn("life", F.col("sample.life"))
-    aged = age_from_samples(placed, in_time, _LOG_OF_DAY)
+    of_logs = _all_samples(ends, judged).join(F.broadcast(logs), on=list(_LOG_OF_DAY), how="left_semi")
+    in_time = sample_spans(_agreeing(of_logs, _LOG_OF_DAY), longest, within=_LOG_OF_DAY)
+    aged = age_from_samples(asking, in_time, _LOG_OF_DAY)
     is_better = (F.col("age.kind") == _EXACT) | (F.col("lag_seconds").isNull() & F.col("age").isNotNull())
     replaced = aged.withColumns(
         {
@@ -228,10 +261,10 @@ def by_hindsight(events: DataFrame, partitions: DataFrame, ends: DataFrame, *, l
             "lag_seconds_kind": F.when(is_better, F.col("age.kind")).otherwise(F.col("lag_seconds_kind")),
         }
     )
-    return events.where(~_is_inexact()).unionByName(replaced.select(*events.columns))
+    return events.where(~is_inexact()).unionByName(replaced.select(*events.columns))
 
 
-def _is_inexact() -> Column:
+def is_inexact() -> Column:
     """Whether the lag in seconds of the max-lag partition is extrapolated or a lower bound.
 
     Events from before version 2.0.0 do not say how it is known. It is extrapolated if the committed offset is below the
@@ -244,7 +277,3 @@ def _is_inexact() -> Column:
     is_exact = F.col("lag_seconds_kind") == _EXACT
     inexact = F.when(F.col("lag_seconds_kind").isNull(), below).otherwise(~is_exact & is_of_worst)
     return F.coalesce(inexact, F.lit(False))
-
-
-def _of(logs: DataFrame, rows: DataFrame) -> DataFrame:
-    return rows.join(F.broadcast(logs), on=list(_LOG_OF_DAY), how="left_semi")

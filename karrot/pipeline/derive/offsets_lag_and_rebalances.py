@@ -35,6 +35,10 @@ class MidnightEdges(NamedTuple):
     head: int = 0
     tail: int = 0
 
+    def plus(self, other: "MidnightEdges") -> "MidnightEdges":
+        """The sums of both numbers."""
+        return MidnightEdges(self.head + other.head, self.tail + other.tail)
+
 
 class DayHandover(NamedTuple):
     """The data that a day hands to the next day: the ``mark`` of the needed rows, and the ``edges``."""

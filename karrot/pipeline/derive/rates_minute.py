@@ -11,17 +11,33 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.pipeline.schemas import RATES_MINUTE, columns_of
-from karrot.pipeline.store.shared_columns import EVENT, PARTITION, rounded
+from karrot.pipeline.store.shared_columns import EVENT, GROUP, PARTITION, rounded
 
 _MINUTE_MS = 60_000
+_MOST_PER_MS = 1_000_000
+"""More messages per millisecond are an error in an offset, as in `karrot.signals`."""
+
+
+_SAMPLE = (*PARTITION, "seq", "received_at", "owner", "end_offset", "current_lag", "day")
 
 
 def whole_listings(events: DataFrame, partitions: DataFrame) -> DataFrame:
-    """The rows of ``partitions`` whose event lists all partitions of its group; a webhook lists only the bad ones."""
-    counts = events.where(F.col("partition_count") > 0).select(*EVENT, "partition_count")
-    listed = F.count(F.lit(1)).over(Window.partitionBy(*EVENT))
-    counted = partitions.join(counts, on=list(EVENT), how="inner").withColumn("listed", listed)
-    return counted.where(F.col("listed") == F.col("partition_count")).select(*partitions.columns)
+    """The rows of ``partitions`` whose event lists all partitions of its group; a webhook lists only the bad ones.
+
+    The rows have the columns that rates and skew need, and ``group``, a hash of the group. All rows of a group are in
+    one partition of the frame, so whatever is computed within a group needs no other shuffle. A union with the events
+    and one sort by a number cost less than a join.
+    """
+    group = F.xxhash64(*GROUP).alias("group")
+    counts = events.where(F.col("partition_count") > 0).select(group, *EVENT, "partition_count")
+    listed = partitions.select(group, "log_id", *_SAMPLE, F.lit(None).cast("bigint").alias("partition_count"))
+    # The sort begins with the number of the event, which almost always decides.
+    of_event = Window.partitionBy("seq", "group", "log_id")
+    told = F.max("partition_count").over(of_event)
+    rows = F.count_if(F.col("partition_count").isNull()).over(of_event)
+    both = listed.unionByName(counts, allowMissingColumns=True).repartition("group")
+    counted = both.withColumn("is_whole", (told == rows) & F.col("partition_count").isNull())
+    return counted.where("is_whole").select("group", *_SAMPLE)
 
 
 def rates_minute(listings: DataFrame, *, longest: timedelta) -> DataFrame:
@@ -29,13 +45,13 @@ def rates_minute(listings: DataFrame, *, longest: timedelta) -> DataFrame:
 
     ``coverage`` is the share of the minute that lies between samples; the rates are means over that share. If the log
     shrank (the topic was created again) or the commit went back (a rewind), the time between the samples is not
-    covered.
+    covered. It is not covered either if more than 10^9 messages per second came or went.
     """
     spans = _spans(listings, longest).withColumn("minute_ms", F.explode(_minutes()))
     begin = F.greatest("from_ms", "minute_ms")
     until = F.least(F.col("to_ms"), F.col("minute_ms") + _MINUTE_MS)
     share = (until - begin) / (F.col("to_ms") - F.col("from_ms"))
-    summed = spans.groupBy(*PARTITION, "minute_ms").agg(
+    summed = spans.groupBy("group", *PARTITION, "minute_ms").agg(
         F.sum(F.col("produced") * share).alias("produced"),
         F.sum(F.col("consumed") * share).alias("consumed"),
         F.sum(until - begin).alias("seen_ms"),
@@ -45,9 +61,14 @@ def rates_minute(listings: DataFrame, *, longest: timedelta) -> DataFrame:
 
 
 def _spans(listings: DataFrame, longest: timedelta) -> DataFrame:
-    """The time between two successive samples of a partition, with the growth of its log and of its commit."""
-    order = Window.partitionBy(*PARTITION).orderBy("to_ms", "seq")
+    """The time between two successive samples of a partition, with the growth of its log and of its commit.
+
+    The sort compares a hash of the partition before its names.
+    """
+    order = Window.partitionBy("key", "group", *PARTITION).orderBy("to_ms", "seq")
     samples = listings.select(
+        "group",
+        F.xxhash64(*PARTITION).alias("key"),
         *PARTITION,
         "seq",
         F.unix_millis("received_at").alias("to_ms"),
@@ -56,6 +77,7 @@ def _spans(listings: DataFrame, longest: timedelta) -> DataFrame:
         F.col("current_lag").alias("lag"),
     ).where(F.col("head").isNotNull())
     grown = samples.select(
+        "group",
         *PARTITION,
         "lag",
         F.lag("to_ms").over(order).alias("from_ms"),
@@ -65,7 +87,8 @@ def _spans(listings: DataFrame, longest: timedelta) -> DataFrame:
     )
     length = F.col("to_ms") - F.col("from_ms")
     forward = (F.col("produced") >= 0) & (F.col("consumed") >= 0)
-    return grown.where((length > 0) & (length <= longest // timedelta(milliseconds=1)) & forward)
+    possible = F.greatest("produced", "consumed") <= length * _MOST_PER_MS
+    return grown.where((length > 0) & (length <= longest // timedelta(milliseconds=1)) & forward & possible)
 
 
 def _minutes() -> Column:

@@ -7,7 +7,7 @@ from karrot.pipeline.schemas import SKEW_MINUTE, columns_of
 from karrot.pipeline.store.shared_columns import GROUP, rounded
 
 _TOPIC = (*GROUP, "topic", "minute")
-_TOPIC_KEY = ("key", *_TOPIC)
+_TOPIC_KEY = ("key", "group", *_TOPIC)
 _STANDS_OUT = 2.0
 _NEARLY_ALL = 0.8
 
@@ -19,15 +19,15 @@ def skew_minute(listings: DataFrame, *, of: str | None = None) -> DataFrame:
     known. A minute with a coverage below 1 has no row. Without lag, the worst partition and the largest share are NULL.
 
     ``of`` names a column with the topic's number of partitions, if the rows have such a column. Then coverage is a
-    share of that number, and a minute has a row if at least one partition's lag is known. Shares are then of the known
-    lags.
+    share of that number, and a minute has a row if at least one partition's lag is known. The shares are then
+    computed from the known lags only.
 
     ``cause`` is set if the worst partition has more than twice its fair share, and its owner has other partitions to
     compare with: ``hot_partition`` if the owner keeps up with them, ``slow_owner`` if they lag too.
     """
     per_partition = (
-        _by_minute(listings)
-        .groupBy(*_TOPIC_KEY, "partition")
+        _with_keys(listings)
+        .groupBy("partition_key", *_TOPIC_KEY, "partition")
         .agg(
             F.avg("current_lag").alias("lag"),
             F.max_by("owner", F.struct("received_at", "seq")).alias("owner"),
@@ -48,13 +48,10 @@ def skew_minute(listings: DataFrame, *, of: str | None = None) -> DataFrame:
     )
 
 
-def _by_minute(listings: DataFrame) -> DataFrame:
-    """Bring the rows of a topic and minute together, so that both aggregates share one shuffle.
-
-    Sorts then compare a number instead of names.
-    """
+def _with_keys(listings: DataFrame) -> DataFrame:
+    """Add the minute, and hashes of what the aggregates group by: sorts then compare a number instead of names."""
     in_minutes = listings.withColumn("minute", F.date_trunc("minute", "received_at"))
-    return in_minutes.withColumn("key", F.xxhash64(*_TOPIC)).repartition("key")
+    return in_minutes.withColumns({"key": F.xxhash64(*_TOPIC), "partition_key": F.xxhash64(*_TOPIC, "partition")})
 
 
 def _judged() -> list[Column]:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from karrot.pipeline.store.filesystem import exists, literal, plain_url
+from karrot.pipeline.store.filesystem import exists, literal, place_for, plain_url
 from karrot.pipeline.stream.query_runner import ANY_AGE, BATCH_BYTES, CheckpointReader
 from karrot.pipeline.stream.record_sources import RecordsFromKafka
 from karrot.reporters.archive.segment_store import lines_promised
@@ -88,7 +88,8 @@ class EventsFromArchive:
 
     def lines(self, spark: SparkSession) -> DataFrame:
         """The lines of new segments. Raises FileNotFoundError if the directory does not exist."""
-        if not exists(spark, self.archive):
+        place = place_for(spark, self.archive)
+        if not exists(spark, place):
             raise FileNotFoundError(f"{self.archive}: this directory of the archive does not exist")
         source = spark.readStream.format("text").options(
             lineSep="\n",
@@ -99,7 +100,7 @@ class EventsFromArchive:
             # Lines before the damage are read. The number in the segment's name shows how many lines are missing.
             ignoreCorruptFiles="true",
         )
-        return source.load(literal(self.archive)).select(
+        return source.load(literal(place)).select(
             "value",
             F.col("_metadata.file_path").alias("path"),
             F.lit(None).cast("bigint").alias("offset"),

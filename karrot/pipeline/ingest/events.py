@@ -27,7 +27,7 @@ from karrot.pipeline.schemas import (
     with_day,
 )
 from karrot.pipeline.schemas.table_schemas import struct
-from karrot.pipeline.store.shared_columns import moment, whole
+from karrot.pipeline.store.shared_columns import base64, moment, whole
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 """The longest line that is parsed. A body has at most 8 MiB. A line has it twice, once as a longer string."""
@@ -81,7 +81,7 @@ def read_lines(lines: DataFrame) -> DataFrame:
         F.to_date(F.coalesce(moment(received_at_ms), F.col("written_at"))).alias("day"),
         F.when(is_good, F.col("line")).alias("line"),
         "reason",
-        F.when(~is_good, F.base64(F.substring(cut.cast("binary"), 1, RAW_BYTES))).alias("raw"),
+        F.when(~is_good, base64(F.substring(cut.cast("binary"), 1, RAW_BYTES))).alias("raw"),
     )
 
 
@@ -131,8 +131,12 @@ def partitions(lines: DataFrame) -> DataFrame:
 
 
 def parsed(schema: StructType) -> Column:
-    """Parse the column ``value`` as JSON of a schema with `CORRUPT`; NULL if the line is too long."""
-    return F.from_json(F.when(_is_short_enough(), F.col("value")), schema, {"columnNameOfCorruptRecord": CORRUPT})
+    """Parse the column ``value`` as JSON of a schema with `CORRUPT`; NULL if the line is too long.
+
+    By default, Spark also reads ``NaN`` and ``Infinity``, which JSON does not have.
+    """
+    options = {"columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false"}
+    return F.from_json(F.when(_is_short_enough(), F.col("value")), schema, options)
 
 
 def why_unusable() -> Column:

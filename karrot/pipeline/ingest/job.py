@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from threading import Event
-from typing import Self
+from typing import Final, Self
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -31,9 +31,9 @@ from karrot.pipeline.ingest.events import (
     without_lines,
 )
 from karrot.pipeline.schemas import QUARANTINE, with_day
-from karrot.pipeline.store.filesystem import plain_url
+from karrot.pipeline.store.filesystem import listing, plain_url
 from karrot.pipeline.store.shared_columns import rows
-from karrot.pipeline.store.table_files import Tables
+from karrot.pipeline.store.table_files import SOURCES, Tables
 from karrot.pipeline.stream.query_runner import (
     UnevenError,
     batch_name,
@@ -43,6 +43,9 @@ from karrot.pipeline.stream.query_runner import (
     run_queries,
     start_query,
 )
+
+SHORT_SEGMENT: Final = "short_segment"
+"""The reason in ``quarantine`` for a segment with fewer lines than its name says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,18 +151,26 @@ class _Batch:
         missing = {one: lacks for one in self.segments if (lacks := one.missing(found[one.path]))}
         good = [row for row in counted if not row.is_bad]
         days, bad_days = {row.day for row in good}, {row.day for row in counted if row.is_bad}
+        for name in SOURCES:  # a batch that is repeated can have fewer rows than before
+            self.tables.drop_batch(self.spark, name, self.batch_id, days)
+        before = self._stored_batches(days)
         new, duplicates = self._new(good, days)
-        self.tables.write_batch(events(new), "events", self.batch_id)
+        # Events come last: what has its event is a duplicate, so it would not be written again after a crash.
         self.tables.write_batch(partitions(new), "partitions", self.batch_id)
-        self._write_quarantine(counted, missing)
-        quarantine = self._rows("quarantine", bad_days | {one.written_on for one in missing})
+        self.tables.write_batch(events(new), "events", self.batch_id)
+        # Spark ignores files that are gone, so the batch could have missed that the tables have some of its events.
+        if before - self._stored_batches(days):
+            raise UnevenError(f"batch {self.batch_id}: compact merged these days meanwhile; run the command again")
+        short = self._new_short(missing)
+        duplicates += self._write_quarantine(counted, short)
+        quarantine = self._rows("quarantine", bad_days | {one.written_on for one in short})
         return IngestSummary(
             batches=1,
             segments=len(self.segments),
             lines=found.total(),
             events=self._rows("events", days),
             partitions=self._rows("partitions", days),
-            quarantined=quarantine - len(missing),
+            quarantined=quarantine - len(short),
             duplicates=duplicates,
             short_segments=len(missing),
             missing=sum(missing.values()),
@@ -197,20 +208,43 @@ class _Batch:
         may_be_same = F.col("seq").between(lowest, highest)
         return known.where(may_be_same & (F.col("batch_id") != self.batch_id))
 
-    def _write_quarantine(self, counted: list[Row], missing: dict[Segment, int]) -> None:
+    def _new_short(self, missing: Mapping[Segment, int]) -> dict[Segment, int]:
+        """The short segments that the table does not have with the same number of missing lines."""
+        if not missing:
+            return {}
+        known = self._quarantined({one.written_on for one in missing}).where(F.col("reason") == SHORT_SEGMENT)
+        noted = {(row.source, row.missing) for row in known.select("source", "missing").collect()}
+        return {one: count for one, count in missing.items() if (one.path, count) not in noted}
+
+    def _write_quarantine(self, counted: list[Row], short: Mapping[Segment, int]) -> int:
+        """Write the bad lines that the table does not have, and the short segments. Return the number of others."""
         # A segment that was short before a crash can be complete now, for example if its copy was not finished.
         self.tables.drop_batch(self.spark, "quarantine", self.batch_id, {one.written_on for one in self.segments})
         bad = {row.path for row in counted if row.is_bad}
-        if bad:
-            # The row with the first line of a path comes last in this order, so it stays in the dict.
-            first = {row.path: row.first for row in sorted(counted, key=lambda row: -row.first)}
-            places = [{"source": plain_url(path), "path": path, "first": first[path]} for path in sorted(bad)]
-            lines = bad_lines(self.lines, self.spark.range(1).select(rows(places, FIRST_LINES)))
-            self.tables.write_batch(
-                lines.unionByName(_short_segments(self.spark, missing)), "quarantine", self.batch_id
-            )
-        elif missing:
-            self.tables.write_batch(_short_segments(self.spark, missing), "quarantine", self.batch_id)
+        if not bad:
+            if short:
+                self.tables.write_batch(_short_segments(self.spark, short), "quarantine", self.batch_id)
+            return 0
+        # The row with the first line of a path comes last in this order, so it stays in the dict.
+        first = {row.path: row.first for row in sorted(counted, key=lambda row: -row.first)}
+        places = [{"source": plain_url(path), "path": path, "first": first[path]} for path in sorted(bad)]
+        lines = bad_lines(self.lines, self.spark.range(1).select(rows(places, FIRST_LINES)))
+        known = self._quarantined({row.day for row in counted if row.is_bad}).select("source", "position").distinct()
+        repeated = lines.join(known, on=["source", "position"], how="left_semi").count()
+        if repeated:
+            lines = lines.join(known, on=["source", "position"], how="left_anti").select(lines.columns)
+        self.tables.write_batch(lines.unionByName(_short_segments(self.spark, short)), "quarantine", self.batch_id)
+        return repeated
+
+    def _quarantined(self, days: Collection[date]) -> DataFrame:
+        """The rows of ``quarantine`` on these days that other batches wrote."""
+        known = self.tables.read(self.spark, "quarantine", days=days, batches=True)
+        return known.where(F.col("batch_id") != self.batch_id)
+
+    def _stored_batches(self, days: Collection[date]) -> set[str]:
+        return {
+            f"{day}/{batch}" for day in days for batch in listing(self.spark, self.tables.path("events", f"day={day}"))
+        }
 
     def _rows(self, name: str, days: Iterable[date]) -> int:
         """The number of rows of the batch in the table, from the footers of its files."""
@@ -220,7 +254,7 @@ class _Batch:
 def _short_segments(spark: SparkSession, missing: Mapping[Segment, int]) -> DataFrame:
     """Make one row of ``quarantine`` per segment with missing lines, on the day on which it was written."""
     short = [
-        {"source": one.path, "reason": "short_segment", "missing": count, "day": one.written_on.isoformat()}
+        {"source": one.path, "reason": SHORT_SEGMENT, "missing": count, "day": one.written_on.isoformat()}
         for one, count in sorted(missing.items())
     ]
     return spark.range(1).select(rows(short, with_day(QUARANTINE)))

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from karrot.pipeline.offsets.big_endian import int64, uint16, uint32
 from karrot.pipeline.schemas import COMMITS, QUARANTINE, RAW_BYTES, columns_of, with_day
-from karrot.pipeline.store.shared_columns import is_possible, moment
+from karrot.pipeline.store.shared_columns import base64, is_possible, moment
 
 KEY_TYPES: Final[Mapping[int, str]] = MappingProxyType(
     dict(
@@ -324,7 +324,7 @@ def bad_records(decoded: DataFrame) -> DataFrame:
     ``position`` is the record's offset. ``raw`` is a JSON object with ``key`` and ``value`` in base64: the first 64 KiB
     of each, or ``null`` if the record had none.
     """
-    raw = F.struct(*(F.base64(F.substring(name, 1, RAW_BYTES)).alias(name) for name in ("key", "value")))
+    raw = F.struct(*(base64(F.substring(name, 1, RAW_BYTES)).alias(name) for name in ("key", "value")))
     return (
         decoded.where(~F.col("readable"))
         .withColumns(

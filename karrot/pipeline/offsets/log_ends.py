@@ -23,10 +23,11 @@ from karrot.pipeline.store.shared_columns import is_possible
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import batch_name, checkpoint_id, start_query
 from karrot.pipeline.stream.record_sources import TopicMetadata, new_files
+from karrot.text import counted
 from karrot.watch.cluster_interface import ClusterError, Failure
 
-MOST_PARTITIONS: Final = 20_000
-"""The most partitions of one poll. Other partitions are left out and counted."""
+_AT_ONCE: Final = 20_000
+"""The most partitions of one request. A poll of more partitions takes several requests, and writes a batch for each."""
 
 _SAMPLE: Final = StructType(
     [ENDS[name] for name in ("topic", "partition", "start_offset", "end_offset", "observed_at")]
@@ -63,8 +64,9 @@ class PollSummary(NamedTuple):
 
     def __str__(self) -> str:
         if self.trouble:
-            return f"log ends: Kafka did not answer: {self.trouble}"
-        text = f"log ends of {self.written:,} partitions"
+            some = f" after {counted(self.written, 'partition')}" if self.written else ""
+            return f"log ends: Kafka did not answer{some}: {self.trouble}"
+        text = counted(self.written, "log end")
         return f"{text}, {self.left_out:,} left out" if self.left_out else text
 
 
@@ -73,6 +75,7 @@ class EndsPoll:
     """Polls the topics that were `seen`, at an interval, and writes the log ends of their partitions.
 
     ``tell`` gets the summary of each poll. If Kafka fails, a poll raises no error, because the next poll may succeed.
+    One request asks for at most ``at_once`` partitions, so the driver's memory does not grow with the cluster.
     """
 
     spark: SparkSession
@@ -84,43 +87,74 @@ class EndsPoll:
     tell: Callable[[PollSummary], object] = lambda _summary: None
     topics: frozenset[str] = frozenset()
     total: PollSummary = PollSummary()  # noqa: RUF009 (cannot change)
+    at_once: int = _AT_ONCE
     _run: str = field(default_factory=lambda: uuid4().hex[:8])
-    _polls: int = 0
+    _batches: int = 0
     _next_ms: float = 0
+    _rest: list[TopicPartition] = field(default_factory=list)
+    _so_far: PollSummary = PollSummary()  # noqa: RUF009 (cannot change)
 
     def seen(self, topics: Iterable[str]) -> None:
         """Add topics on which groups commit."""
         self.topics = self.topics.union(topics)
 
     def look_if_due(self) -> None:
-        """Poll if the interval since the last poll is over."""
+        """Begin a poll if the interval since the last poll is over, or continue a poll with its next request.
+
+        A poll of many partitions takes several calls, so the caller can do other things and stop in between.
+        """
         now_ms = self.clock.boot_ms()
-        if self.topics and now_ms >= self._next_ms:
+        if self._rest:
+            self._continue()
+        elif self.topics and now_ms >= self._next_ms:
             self._next_ms = now_ms + self.every.total_seconds() * 1000
-            self.look()
+            self._begin()
 
     def look(self) -> None:
-        """Poll once, and write the samples as a batch."""
+        """Poll all partitions once. The interval does not matter."""
+        if self.topics:
+            self._begin()
+        while self._rest:
+            self._continue()
+
+    def _begin(self) -> None:
         try:
-            summary = self._written()
+            counts = sorted(self.kafka.partitions(self.topics).items())
         except ClusterError as error:
-            summary = PollSummary(trouble=str(error))
+            self._finish(PollSummary(trouble=str(error)))
+            return
+        self._rest = [TopicPartition(topic, partition) for topic, count in counts for partition in range(count)]
+        self._so_far = PollSummary()
+        self._continue()
+
+    def _continue(self) -> None:
+        """Ask for the next partitions, and write their samples as a batch."""
+        asked, self._rest = self._rest[: self.at_once], self._rest[self.at_once :]
+        try:
+            written = self._written(asked)
+        except ClusterError as error:
+            missing, self._rest = len(asked) + len(self._rest), []
+            self._finish(PollSummary(self._so_far.written, self._so_far.left_out + missing, str(error)))
+            return
+        self._so_far = self._so_far.plus(PollSummary(written, len(asked) - written))
+        if not self._rest:
+            self._finish(self._so_far)
+
+    def _finish(self, summary: PollSummary) -> None:
         self.total = self.total.plus(summary)
         self.tell(summary)
 
-    def _written(self) -> PollSummary:
+    def _written(self, asked: Sequence[TopicPartition]) -> int:
+        """Write the log ends that Kafka knows. Return their number."""
         at = datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)
-        counts = sorted(self.kafka.partitions(self.topics).items())
-        places = [TopicPartition(topic, partition) for topic, count in counts for partition in range(count)]
-        asked = places[:MOST_PARTITIONS]
         # Read the log starts first, so that no log end is below its log start.
         starts, log_ends = _known(self.kafka.log_starts(asked)), _known(self.kafka.log_ends(asked))
         found = [(*place, starts.get(place), end, at) for place, end in sorted(log_ends.items())]
         if found:
             frame = self.spark.createDataFrame(_table(found)).coalesce(1)
-            self.tables.write_batch(ends(frame, self.cluster), "ends", f"{self._run}-{self._polls:06d}")
-            self._polls += 1
-        return PollSummary(len(found), len(places) - len(found))
+            self.tables.write_batch(ends(frame, self.cluster), "ends", f"{self._run}-{self._batches:06d}")
+            self._batches += 1
+        return len(found)
 
 
 def ends(samples: DataFrame, cluster: str) -> DataFrame:

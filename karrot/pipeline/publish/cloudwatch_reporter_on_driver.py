@@ -192,7 +192,7 @@ class Publisher:
             last = f"{trouble.reason}: {trouble.text}" if trouble else last
             if self._reporter.owed(_LOG_ID) is None:
                 return last
-            _log.warning("not everything was sent", reason=last)
+            _log.warning("not everything was sent", code="send_incomplete", reason=last)
             if self.wait(self._reporter.due_in()):
                 raise SendInterrupted(last)
 
@@ -202,7 +202,7 @@ class Publisher:
             try:
                 stored = event_of(decode(line.encode()))
             except (MalformedLine, UnicodeEncodeError) as error:
-                _log.warning("a line could not be read", reason=str(error))
+                _log.warning("a line could not be read", code="line_unreadable", reason=str(error))
                 self._left_out[_UNREADABLE] += 1
                 continue
             yield replace(stored, log_id=_LOG_ID, log_time_ms=min(stored.received_at_ms, now_ms))
@@ -221,6 +221,8 @@ def _read(note: bytes | None) -> dict[MetricKey, int]:
     try:
         rows = msgspec.json.decode(note, type=list[tuple[str, Dimensions, int]])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        _log.error("the stored timestamps of sent values cannot be read", reason=str(error))
+        _log.error(
+            "the stored timestamps of sent values cannot be read", code="sent_times_unreadable", reason=str(error)
+        )
         return {}
     return {MetricKey(metric, dimensions): sent_ms for metric, dimensions, sent_ms in rows}

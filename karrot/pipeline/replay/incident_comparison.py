@@ -13,7 +13,7 @@ from statistics import median
 from typing import NamedTuple, TypeVar
 
 from karrot.event import GroupKey, Status
-from karrot.pipeline.replay.rule_set_parser import RuleSet
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from karrot.text import counted, duration, plural
 
 T = TypeVar("T", "Stall", "ReplayedIncident")

@@ -12,9 +12,10 @@ from karrot.event import GroupKey, Status
 from karrot.pipeline.replay.group_statuses import by_group, deletions, silences, statuses
 from karrot.pipeline.replay.incident_comparison import RuleSetComparison, RuleSetRun, Stall, compare
 from karrot.pipeline.replay.partition_statuses import STOOD_STILL, ReplayOptions, changes, together
-from karrot.pipeline.replay.rule_set_parser import RuleSet
 from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes
+from karrot.pipeline.store.filesystem import place_for
 from karrot.pipeline.store.table_files import Tables
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
 _DAY = timedelta(days=1)
 
@@ -148,4 +149,5 @@ def _write(found: DataFrame, rule_sets: Sequence[RuleSet], output: str) -> None:
     by_set = lasted.where(~stood).select(F.get(names, F.col("rules")).alias("rules"), *columns)
     standstills = lasted.where(stood & (F.col("status") != Status.OK.name)).drop("rules", "status", "from_ms", "to_ms")
     for name, rows in {"statuses": by_set, "standstills": standstills}.items():
-        rows.sort("cluster", "consumer", "from_at").coalesce(1).write.mode("overwrite").parquet(f"{output}/{name}")
+        place = f"{place_for(found.sparkSession, output)}/{name}"
+        rows.sort("cluster", "consumer", "from_at").coalesce(1).write.mode("overwrite").parquet(place)

@@ -17,10 +17,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from karrot.event import Status
-from karrot.pipeline.replay.commit_arrays import Bools, CommitArrays, Ints, LogEndArrays, Segments, begins, stored
 from karrot.pipeline.replay.group_statuses import group_key
-from karrot.pipeline.replay.rule_set_parser import RuleSet
-from karrot.pipeline.replay.verdicts_by_rules import Codes, Verdicts, VerdictTimes, evaluate
+from karrot.pipeline.replay.verdicts_by_rules import Verdicts, VerdictTimes, evaluate
+from karrot.pipeline.window_arrays.commit_arrays import (
+    Bools,
+    CommitArrays,
+    Ints,
+    LogEndArrays,
+    Segments,
+    begins,
+    stored,
+)
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
+from karrot.pipeline.window_arrays.window_facts import Codes
 
 STOOD_STILL = -1
 """A number instead of a set of rules. Under this number, the partitions that stood still count as bad."""

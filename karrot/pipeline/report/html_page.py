@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from karrot import __version__
@@ -13,7 +13,7 @@ from karrot.event import Incident
 from karrot.jinja_filters import FILTERS, dash_if_unknown
 from karrot.pipeline.report import advice, sentences, svg_charts
 from karrot.pipeline.report.finding_types import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings
-from karrot.render import templates_dir
+from karrot.render import shipped_templates
 
 
 class ReportPage(NamedTuple):
@@ -42,10 +42,9 @@ def page(findings: Findings, *, made_at: datetime) -> ReportPage:
 
 @cache
 def _environment() -> Environment:
-    templates = templates_dir()
     made = Environment(
         # parts.html and the style sheet are in templates/web: the service's pages use them too.
-        loader=FileSystemLoader([templates / "report", templates / "web"]),
+        loader=shipped_templates("report", "web"),
         undefined=StrictUndefined,
         autoescape=True,
         trim_blocks=True,

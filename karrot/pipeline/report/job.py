@@ -145,7 +145,7 @@ def _heard(lag_minute: DataFrame) -> tuple[int, int]:
 
 
 def _rules(slo_daily: DataFrame) -> _Rules:
-    """The target and the objective of the newest day. Other days can have others, if they were derived alone."""
+    """The target and the objective of the newest day. Days that were derived separately can have other values."""
     newest = F.max(F.struct("day", "target_seconds", "objective"))
     ((rules,),) = slo_daily.agg(newest).collect()
     return _Rules(None, None) if rules is None else _Rules(rules.target_seconds, rules.objective)

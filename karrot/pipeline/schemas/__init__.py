@@ -93,7 +93,7 @@ DERIVED: Final[Mapping[str, StructType]] = MappingProxyType(
         "rebalances": REBALANCES,
     }
 )
-"""The derived tables: ``derive`` makes them from the streamed tables, in whole days, with one file per day."""
+"""The derived tables: ``derive`` makes them day by day. A day has one file, and a large day has several."""
 
 TABLES: Final[Mapping[str, StructType]] = MappingProxyType({**STREAMED, **DERIVED})
 

@@ -76,8 +76,9 @@ EVENTS: Final = struct(
 
 ``lag_seconds`` is the age of the oldest unread message, ``lag_seconds_kind`` how it is known, and the next two columns
 name its partition. Events from before version 2.0.0 have no kind: ``lag_seconds`` then belongs to the max-lag
-partition. Its committed offset is ``max_lag_committed``, and ``max_lag_first_end`` is the first log end that the
-verdict knows. If the committed offset is below this log end, such a ``lag_seconds`` is extrapolated.
+partition. Its committed offset is ``max_lag_committed``, and ``max_lag_first_end`` is the log end at its oldest commit
+(``start_offset`` plus ``start_lag``). If the committed offset is below this log end, such a ``lag_seconds`` is
+extrapolated.
 """
 
 PARTITIONS: Final = struct(
@@ -225,7 +226,10 @@ VERDICT_RUNS: Final = struct(
     peak_lag=LONG,
     topics=ArrayType(STRING),
 )
-"""One row per verdict run of a group. Runs are numbered from 1 each day. Incidents and intervals come from runs."""
+"""One row per verdict run of a group. Incidents and intervals come from runs.
+
+Runs are numbered from 1 each day. In the later parts of a large day, the numbers begin higher.
+"""
 
 STATUS_INTERVALS: Final = struct(**_GROUP, status=STRING, from_at=TIME, to_at=TIME)
 

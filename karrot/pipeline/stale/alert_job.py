@@ -1,9 +1,9 @@
 """Runs ``karrot pipeline stale``: follows the tables ``commits`` and ``ends``, and alerts on stale partitions.
 
-Spark's file source finds the new files, and Spark reduces a batch to one row per partition. The driver keeps the state
-in ``<checkpoint>/state.json``. Before the driver delivers the first line of a batch, it writes the state and all lines
-to deliver together. So a restart loses no line. A line is repeated only if the driver dies after it delivers the line
-and before it records the delivery.
+Spark's file source finds the new files, and Spark judges all partitions. The state of the partitions is in tables in
+the checkpoint (`PartitionState`). Before the driver delivers the first line of a batch, the state of the batch is
+written, with all lines to deliver. So a restart loses no line. A line is repeated only if the driver dies after it
+delivers the line and before it records the delivery.
 """
 
 from collections.abc import Callable
@@ -12,27 +12,19 @@ from datetime import date, timedelta
 from typing import Final, TextIO
 from urllib.parse import urlsplit
 
-import msgspec
-import urllib3
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from urllib3.exceptions import HTTPError
 
-from karrot.event import ClusterPartition, LogEnd
+from karrot.http.pool import open_pool
 from karrot.pipeline.schemas import STREAMED, with_day
-from karrot.pipeline.stale.stale_partition_rule import (
-    BatchCommits,
-    GroupPartition,
-    RecordPosition,
-    StaleState,
-    StaleWatch,
-)
-from karrot.pipeline.store.filesystem import literal, make_directory, read_text, write_text
-from karrot.pipeline.store.shared_columns import LOG, PARTITION
+from karrot.pipeline.stale.partition_state import PartitionState, StateNote
+from karrot.pipeline.store.filesystem import literal, make_directory
+from karrot.pipeline.store.shared_columns import PARTITION
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import ANY_AGE, persisted, start_query
 
-_TIMEOUT_S = 5.0
 _ACCEPTED = range(200, 300)
 MOST_UNSENT: Final = 10_000
 """The most lines that wait for a webhook. If more lines wait, the oldest ones are dropped."""
@@ -61,12 +53,12 @@ def to_webhook(url: str) -> Callable[[str], None]:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("--webhook must be an http:// or https:// address")
-    http = urllib3.PoolManager(timeout=_TIMEOUT_S, headers={"Content-Type": "application/json"})
+    http = open_pool(url, headers={"Content-Type": "application/json"})
 
     def deliver(line: str) -> None:
         try:
-            answer = http.request("POST", url, body=line.encode(), retries=False, redirect=False)
-        except urllib3.exceptions.HTTPError as error:
+            answer = http.request("POST", url, body=line.encode())
+        except HTTPError as error:
             raise Undelivered(type(error).__name__) from error
         if answer.status not in _ACCEPTED:
             raise Undelivered(f"HTTP {answer.status}")
@@ -99,47 +91,51 @@ class StaleAlerts:
     since: date
     deliver: Callable[[str], None]
     tell: Callable[[DeliverySummary], object] = lambda _summary: None
-    _state: StaleState | None = field(default=None, init=False)
+    _state: PartitionState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._state = PartitionState(self.spark, self.checkpoint)
 
     def start(self, every: str | None = None) -> StreamingQuery:
-        """Start the query and return. The query reads the existing rows and, with ``every``, also later rows."""
+        """Start the query and return. The query reads the existing rows and, with ``every``, also later rows.
+
+        Raises `UnknownState` if a newer Karrot wrote the checkpoint.
+        """
+        self._state.note()
         commits, ends = _of_commits(self._new("commits")), _of_ends(self._new("ends"))
         return start_query(commits.unionByName(ends), self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
         """Judge one batch and deliver its lines. Spark calls this, and repeats the same batch after a crash."""
-        state = self._recalled()
-        watch = StaleWatch(self.length, state)
-        with persisted(records):
-            commits = {
-                GroupPartition(row.cluster, row.consumer, row.topic, row.partition): BatchCommits(
-                    row.offset,
-                    RecordPosition(*row.newest),
-                    RecordPosition(*row.first),
-                    None if row.before is None else RecordPosition(*row.before),
+        note, dropped = self._state.note(), 0
+        if batch > note.batch:
+            with persisted(records):
+                times = self._state.advance(batch, records, self.length)
+            new, total = self._state.lines(batch, MOST_UNSENT)
+            unsent = [*note.unsent, *new][-MOST_UNSENT:]
+            dropped = len(note.unsent) + total - len(unsent)
+            self._state.remember(
+                StateNote(
+                    batch=batch,
+                    sampled_ms=dict(times.sampled_ms),
+                    held_until_ms=dict(times.held_until_ms),
+                    unsent=unsent,
                 )
-                for row in _newest_commits(records).toLocalIterator()
-            }
-            samples: dict[ClusterPartition, list[LogEnd]] = {}
-            for row in _newest_samples(records, self.length).toLocalIterator():
-                samples.setdefault(ClusterPartition(*row[:3]), []).append(LogEnd(*row[3:]))
-        lines = [*state.unsent, *watch.take(batch, commits, samples)]
-        dropped = max(0, len(lines) - MOST_UNSENT)
-        self._remember(watch.saved(lines[dropped:]))
+            )
         self._deliver(dropped)
 
     def _deliver(self, dropped: int) -> None:
-        state, delivered, trouble = self._recalled(), 0, ""
+        note, delivered, trouble = self._state.note(), 0, ""
         try:
-            for line in state.unsent:
+            for line in note.unsent:
                 self.deliver(line)
                 delivered += 1
         except Undelivered as error:
             trouble = str(error)
         if delivered:
-            state.unsent = state.unsent[delivered:]
-            self._remember(state)
-        self.tell(DeliverySummary(delivered, len(state.unsent), dropped, trouble))
+            note.unsent = note.unsent[delivered:]
+            self._state.remember(note)
+        self.tell(DeliverySummary(delivered, len(note.unsent), dropped, trouble))
 
     def _new(self, name: str) -> DataFrame:
         """The new rows of a table as a stream. Creates the table's directory if it does not exist yet."""
@@ -147,20 +143,6 @@ class StaleAlerts:
         make_directory(self.spark, path)
         reader = self.spark.readStream.schema(with_day(STREAMED[name])).option("maxFileAge", ANY_AGE)
         return reader.parquet(literal(path)).where(F.col("day") >= F.lit(self.since))
-
-    def _recalled(self) -> StaleState:
-        if self._state is None:
-            text = read_text(self.spark, self._note)
-            self._state = StaleState() if text is None else msgspec.json.decode(text, type=StaleState)
-        return self._state
-
-    def _remember(self, state: StaleState) -> None:
-        write_text(self.spark, self._note, msgspec.json.encode(state).decode())
-        self._state = state
-
-    @property
-    def _note(self) -> str:
-        return f"{self.checkpoint.rstrip('/')}/state.json"
 
 
 def _of_commits(commits: DataFrame) -> DataFrame:
@@ -174,30 +156,3 @@ def _of_ends(ends: DataFrame) -> DataFrame:
     no_group, no_place = F.lit(None).cast("string").alias("consumer"), F.lit(None).cast("bigint").alias("log_offset")
     end, at_ms = F.col("end_offset").alias("offset"), F.col("observed_at_ms").alias("at_ms")
     return ends.select("cluster", no_group, "topic", "partition", end, at_ms, no_place)
-
-
-def _newest_commits(records: DataFrame) -> DataFrame:
-    """One row per partition of a group, with three records.
-
-    These are the newest record, the first of the consecutive records with its offset, and the record before that one.
-    """
-    in_log = Window.partitionBy(*PARTITION).orderBy("at_ms", "log_offset")
-    place = F.struct("at_ms", "log_offset")
-    before = F.lag(place).over(in_log)
-    begins = before.isNull() | ~F.col("offset").eqNullSafe(F.lag("offset").over(in_log))
-    run = F.when(begins, F.struct(place.alias("first"), before.alias("before")))
-    newest = F.struct(place.alias("newest"), "offset")
-    committed = records.where(F.col("consumer").isNotNull() & F.col("at_ms").isNotNull())
-    per_partition = committed.withColumn("run", run).groupBy(*PARTITION)
-    summed = per_partition.agg(F.max(newest).alias("newest"), F.max("run").alias("run"))
-    return summed.select(*PARTITION, "newest.offset", "newest.newest", "run.first", "run.before")
-
-
-def _newest_samples(records: DataFrame, length: timedelta) -> DataFrame:
-    """For each log, the samples within ``length`` before its newest one, and the newest sample before these."""
-    of_log = Window.partitionBy(*LOG)
-    since = F.max("at_ms").over(of_log) - length // timedelta(milliseconds=1)
-    samples = records.where(F.col("consumer").isNull() & F.col("offset").isNotNull()).withColumn("since", since)
-    first = F.max(F.when(F.col("at_ms") <= F.col("since"), F.col("at_ms"))).over(of_log)
-    needed = samples.withColumn("first", F.coalesce(first, F.lit(0))).where(F.col("at_ms") >= F.col("first"))
-    return needed.select(*LOG, "at_ms", F.col("offset").alias("end"))

@@ -1,4 +1,4 @@
-"""Decides which partitions are stale, and keeps the state that a stream needs to decide this.
+"""Decides in Spark which partitions are stale, from the state of the last batch and the new records.
 
 A partition of a group is stale for a duration ``D`` if both conditions hold:
 
@@ -6,240 +6,229 @@ A partition of a group is stale for a duration ``D`` if both conditions hold:
 - Two samples have a log end beyond this offset: the newest sample, and the newest one at least ``D`` before it.
 
 The present time is the time of the newest sample, so a partition without new samples does not become stale.
-docs/offsets-jobs.md says why.
+docs/offsets-jobs.md says why. The columns need no Python on the executors, which may not have Karrot.
 """
 
-import hashlib
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from functools import reduce
+from typing import Final, NamedTuple
 
-import msgspec
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StructType
 
-from karrot.event import ClusterPartition, LogEnd
-from karrot.text import iso_ms
+from karrot.pipeline.store.shared_columns import LOG, PARTITION
 
 _MS: Final = timedelta(milliseconds=1)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS
 _GRAINS: Final = 64
 """The most samples within ``D`` that are kept. If there are more samples, some in between are dropped."""
 
+_SAMPLES_TYPE: Final = "array<struct<at_ms: bigint, offset: bigint>>"
 
-class GroupPartition(NamedTuple):
-    """A partition of a topic, as one group consumes it."""
+_KEY: Final = {"cluster": "string", "consumer": "string", "topic": "string", "partition": "integer"}
+_RECORD: Final = dict.fromkeys(("offset", "at_ms", "log_offset", "since_ms"), "long")
+_ALERT: Final = dict.fromkeys(("alert_offset", "alert_since_ms"), "long")
+_CHANGE: Final = dict.fromkeys(("cleared_offset", "cleared_since_ms"), "long") | {"fired": "boolean"}
+_SAMPLE: Final = dict.fromkeys(("looked_at_ms", "end_offset"), "long")
 
-    cluster: str
-    group: str
-    topic: str
-    partition: int
+
+def _struct(columns: Mapping[str, str]) -> StructType:
+    return reduce(lambda known, name: known.add(name, columns[name]), columns, StructType())
+
+
+STANDINGS: Final = _struct(_KEY | _RECORD | _ALERT | _CHANGE | _SAMPLE)
+"""A row for each partition of a group.
+
+- ``offset``, ``at_ms``, ``log_offset``: the newest record, with its time and place. A tombstone has no ``offset``.
+- ``since_ms``: the time of the first of the consecutive records with this offset.
+- ``alert_offset``, ``alert_since_ms``: the alert that was sent and is not cleared yet, or NULL.
+
+The other columns say what the batch changed, and are NULL for other rows:
+
+- ``cleared_offset``, ``cleared_since_ms``: the alert that the batch cleared.
+- ``fired``: whether the batch opened an alert, with the offset and ``since_ms`` of the row.
+- ``looked_at_ms``, ``end_offset``: the newest log-end sample.
+"""
+
+SAMPLES: Final = _struct({name: _KEY[name] for name in LOG}).add(
+    "samples", ArrayType(_struct({"at_ms": "long", "offset": "long"}))
+)
+"""A row for each log: its newest log-end samples in order, the newest one last."""
+
+
+class ClusterTimes(NamedTuple):
+    """The times of each cluster that hold back alerts.
+
+    ``sampled_ms`` is the time of the newest sample. Before ``held_until_ms``, no partition becomes stale.
+    """
+
+    sampled_ms: Mapping[str, int]
+    held_until_ms: Mapping[str, int]
 
     @property
-    def log(self) -> ClusterPartition:
-        """The log whose end gives the lag of this partition."""
-        return ClusterPartition(self.cluster, self.topic, self.partition)
+    def free(self) -> list[str]:
+        """The clusters whose partitions can become stale."""
+        return [each for each, at_ms in self.sampled_ms.items() if at_ms >= self.held_until_ms.get(each, 0)]
 
+    def after(
+        self, committed_ms: Mapping[str, int], sampled_ms: Mapping[str, int], length: timedelta
+    ) -> "ClusterTimes":
+        """The times after a batch with these newest commits and samples of each cluster.
 
-class RecordPosition(NamedTuple):
-    """The time and place of a record of ``__consumer_offsets``. Records are sorted by this position."""
-
-    at_ms: int
-    log_offset: int
-
-
-class BatchCommits(NamedTuple):
-    """The commits of a batch on a partition: the newest record, and the first consecutive record with its offset.
-
-    ``offset`` is the offset of both; None for a tombstone. ``before`` is the record before ``first``; None if there is
-    none.
-    """
-
-    offset: int | None
-    newest: RecordPosition
-    first: RecordPosition
-    before: RecordPosition | None
-
-
-class OffsetSince(NamedTuple):
-    """A partition's newest record, and the time of the first consecutive record with its offset."""
-
-    offset: int | None
-    newest: RecordPosition
-    since_ms: int
-
-
-class OpenAlert(NamedTuple):
-    """An alert that was sent and is not cleared yet."""
-
-    offset: int
-    since_ms: int
-
-
-class StaleState(msgspec.Struct):
-    """The state that survives a restart: the content of ``state.json``.
-
-    - ``batch``: the last batch that changed this state.
-    - ``standings``: the newest commit of each partition of a group.
-    - ``told``: the open alerts.
-    - ``looks``: the log-end samples of each log.
-    - ``held_until_ms``: for each cluster, the time before which no partition becomes stale.
-    - ``unsent``: the lines that are not delivered yet.
-    """
-
-    batch: int = -1
-    standings: list[tuple[GroupPartition, OffsetSince]] = []
-    told: list[tuple[GroupPartition, OpenAlert]] = []
-    looks: list[tuple[ClusterPartition, list[LogEnd]]] = []
-    held_until_ms: dict[str, int] = {}
-    unsent: list[str] = []
-
-
-class StaleWatch:
-    """Finds, batch by batch, the partitions that became stale or are no longer stale. Use it in one thread.
-
-    The job that reads ``__consumer_offsets`` may be behind. It counts as behind after more than ``length`` without
-    samples, and while its commits are older than the newest sample by ``length`` or more. Newer commits may then exist
-    that are not read yet. So no partition of the cluster becomes stale until a commit arrives that is less than
-    ``length`` older than the newest sample, or until no commit has come for ``length``.
-    """
-
-    def __init__(self, length: timedelta, state: StaleState) -> None:
-        self._length_ms = length // _MS
-        self._batch = state.batch
-        self._standings = dict(state.standings)
-        self._alerts = dict(state.told)
-        self._samples = dict(state.looks)
-        self._held_until_ms = dict(state.held_until_ms)
-
-    def saved(self, unsent: list[str]) -> StaleState:
-        """Return the whole state, with the lines that are still to be delivered."""
-        return StaleState(
-            self._batch,
-            list(self._standings.items()),
-            list(self._alerts.items()),
-            list(self._samples.items()),
-            self._held_until_ms,
-            unsent,
-        )
-
-    def take(
-        self,
-        batch: int,
-        commits: Mapping[GroupPartition, BatchCommits],
-        samples: Mapping[ClusterPartition, Iterable[LogEnd]],
-    ) -> list[str]:
-        """Take a batch and return its alerts, each as a line of JSON; no lines if the batch was taken before."""
-        if batch <= self._batch:
-            return []
-        self._batch = batch
-        known_until = self._sampled_ms()
-        for key, committed in commits.items():
-            self._stand(key, committed)
-        for log, new in samples.items():
-            self._samples[log] = self._recent([*self._samples.get(log, ()), *new])
-        self._hold(known_until, commits)
-        lines = [*self._judged()]
-        self._forget()
-        return lines
-
-    def _stand(self, key: GroupPartition, committed: BatchCommits) -> None:
-        known = self._standings.get(key)
-        if known and committed.newest <= known.newest:
-            return
-        is_unbroken = committed.before is None or (known and committed.before <= known.newest)
-        goes_on = known and known.offset == committed.offset and is_unbroken
-        since_ms = known.since_ms if known and goes_on else committed.first.at_ms
-        self._standings[key] = OffsetSince(committed.offset, committed.newest, since_ms)
-
-    def _recent(self, samples: list[LogEnd]) -> list[LogEnd]:
-        """Keep the samples of the last ``length``, at least ``length / 64`` apart, and the newest one before them."""
-        samples.sort()
-        at = bisect_right(samples, samples[-1].at_ms - self._length_ms, key=lambda sample: sample.at_ms)
-        kept: list[LogEnd] = []
-        for sample in samples[max(0, at - 1) :]:
-            # The newest sample is always kept. It replaces a sample that was too close to the one before it.
-            if len(kept) > 1 and kept[-1].at_ms - kept[-2].at_ms < self._length_ms // _GRAINS:
-                kept[-1] = sample
-            else:
-                kept.append(sample)
-        return kept
-
-    def _sampled_ms(self) -> dict[str, int]:
-        """The time of the newest sample of each cluster."""
-        newest: dict[str, int] = {}
-        for log, samples in self._samples.items():
-            newest[log.cluster] = max(newest.get(log.cluster, 0), samples[-1].at_ms)
-        return newest
-
-    def _hold(self, known_until: Mapping[str, int], commits: Mapping[GroupPartition, BatchCommits]) -> None:
-        """Set, by cluster, when partitions can become stale again. The first batch sets no time: it has old rows."""
-        newest_commit: dict[str, int] = {}
-        for key, committed in commits.items():
-            newest_commit[key.cluster] = max(newest_commit.get(key.cluster, 0), committed.newest.at_ms)
-        for cluster, sampled_ms in self._sampled_ms().items():
-            before_ms, committed_ms = known_until.get(cluster), newest_commit.get(cluster)
-            is_fresh = committed_ms is not None and committed_ms > sampled_ms - self._length_ms
-            has_gap = before_ms is not None and sampled_ms - before_ms > self._length_ms
+        The job that reads ``__consumer_offsets`` may be behind. It counts as behind after more than ``length`` without
+        samples, and while its commits are older than the newest sample by ``length`` or more. Newer commits may then
+        exist that are not read yet. So no partition of the cluster becomes stale until a commit arrives that is less
+        than ``length`` older than the newest sample, or until no commit has come for ``length``. The first batch of a
+        cluster sets no time, because it has old rows.
+        """
+        newest = dict(self.sampled_ms)
+        for cluster, at_ms in sampled_ms.items():
+            newest[cluster] = max(newest.get(cluster, 0), at_ms)
+        held, length_ms = dict(self.held_until_ms), length // _MS
+        for cluster, now_ms in newest.items():
+            before_ms, commit_ms = self.sampled_ms.get(cluster), committed_ms.get(cluster)
+            is_fresh = commit_ms is not None and max(commit_ms, 0) > now_ms - length_ms
+            has_gap = before_ms is not None and now_ms - before_ms > length_ms
             if is_fresh or before_ms is None:
-                self._held_until_ms[cluster] = 0
-            elif committed_ms is not None or has_gap:
-                self._held_until_ms[cluster] = sampled_ms + self._length_ms
+                held[cluster] = 0
+            elif commit_ms is not None or has_gap:
+                held[cluster] = now_ms + length_ms
+        return ClusterTimes(newest, held)
 
-    def _judged(self) -> Iterator[str]:
-        sampled_ms = self._sampled_ms()
-        for key, standing in self._standings.items():
-            samples, alert = self._samples.get(key.log, []), self._alerts.get(key)
-            offset = standing.offset
-            now = (
-                None
-                if offset is None or not self._is_stale(offset, standing, samples)
-                else OpenAlert(offset, standing.since_ms)
-            )
-            if alert is not None and alert != now:
-                del self._alerts[key]
-                yield _line("cleared", key, alert, standing, samples[-1])
-            if now is not None and alert != now and sampled_ms[key.cluster] >= self._held_until_ms.get(key.cluster, 0):
-                self._alerts[key] = now
-                yield _line("stale", key, now, standing, samples[-1])
-
-    def _is_stale(self, offset: int, standing: OffsetSince, samples: list[LogEnd]) -> bool:
-        if not samples:
-            return False
-        newest, then_ms = samples[-1], samples[-1].at_ms - self._length_ms
-        at = bisect_right(samples, then_ms, key=lambda sample: sample.at_ms)
-        return standing.since_ms <= then_ms and at > 0 and min(samples[at - 1].offset, newest.offset) > offset
-
-    def _forget(self) -> None:
-        """Drop partitions without a commit or a sample for a month.
+    def oldest_ms(self) -> Column:
+        """The time before which the rows of a cluster are forgotten: a month before its newest sample.
 
         Deleted offsets are kept as long, because their old commits may be read again.
         """
-        sampled_ms = self._sampled_ms()
-        oldest_ms = {cluster: newest_ms - _FORGOTTEN_MS for cluster, newest_ms in sampled_ms.items()}
-        self._standings = {
-            key: standing
-            for key, standing in self._standings.items()
-            if standing.newest.at_ms >= oldest_ms.get(key.cluster, 0)
-        }
-        self._samples = {
-            log: samples for log, samples in self._samples.items() if samples[-1].at_ms >= oldest_ms[log.cluster]
-        }
-        self._alerts = {
-            key: alert for key, alert in self._alerts.items() if key in self._standings and key.log in self._samples
-        }
+        of_each = ((each, at_ms - _FORGOTTEN_MS) for each, at_ms in self.sampled_ms.items())
+        return reduce(
+            lambda rest, each: F.when(F.col("cluster") == each[0], each[1]).otherwise(rest), of_each, F.lit(0)
+        )
 
 
-def _line(state: str, key: GroupPartition, alert: OpenAlert, standing: OffsetSince, sample: LogEnd) -> str:
-    """Make one line. ``id`` identifies the alert: its lines "stale" and "cleared" have the same ``id``."""
-    facts: dict[str, Any] = {
-        "state": state,
-        "id": hashlib.sha256(msgspec.json.encode((key, alert))).hexdigest()[:16],
-        **key._asdict(),
-        "current_offset": standing.offset,
-        "log_end_offset": sample.offset,
-        "lag": None if standing.offset is None else max(0, sample.offset - standing.offset),
-        "since": iso_ms(alert.since_ms),
-        "committed_at": iso_ms(standing.newest.at_ms),
-        "looked_at": iso_ms(sample.at_ms),
+def newest_times(records: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
+    """The times of the newest commit and of the newest sample of each cluster in a batch."""
+    commit = F.max(F.when(F.col("consumer").isNotNull(), F.col("at_ms"))).alias("commit")
+    is_sample = F.col("consumer").isNull() & F.col("offset").isNotNull()
+    sample = F.max(F.when(is_sample, F.col("at_ms"))).alias("sample")
+    rows = records.groupBy("cluster").agg(commit, sample).collect()
+    return (
+        {row.cluster: row.commit for row in rows if row.commit is not None},
+        {row.cluster: row.sample for row in rows if row.sample is not None},
+    )
+
+
+def newest_commits(records: DataFrame) -> DataFrame:
+    """One row per partition of a group, with three records.
+
+    These are the newest record, the first of the consecutive records with its offset, and the record before that one.
+    """
+    in_log = Window.partitionBy(*PARTITION).orderBy("at_ms", "log_offset")
+    place = F.struct("at_ms", "log_offset")
+    before = F.lag(place).over(in_log)
+    begins = before.isNull() | ~F.col("offset").eqNullSafe(F.lag("offset").over(in_log))
+    run = F.when(begins, F.struct(place.alias("first"), before.alias("before")))
+    newest = F.struct(place.alias("newest"), "offset")
+    committed = records.where(F.col("consumer").isNotNull() & F.col("at_ms").isNotNull())
+    per_partition = committed.withColumn("run", run).groupBy(*PARTITION)
+    summed = per_partition.agg(F.max(newest).alias("newest"), F.max("run").alias("run"))
+    return summed.select(*PARTITION, "newest.offset", "newest.newest", "run.first", "run.before")
+
+
+def newest_samples(records: DataFrame, length: timedelta) -> DataFrame:
+    """For each log, an array of the samples within ``length`` before its newest one, and the newest before these."""
+    of_log = Window.partitionBy(*LOG)
+    since = F.max("at_ms").over(of_log) - length // _MS
+    samples = records.where(F.col("consumer").isNull() & F.col("offset").isNotNull()).withColumn("since", since)
+    first = F.max(F.when(F.col("at_ms") <= F.col("since"), F.col("at_ms"))).over(of_log)
+    needed = samples.withColumn("first", F.coalesce(first, F.lit(0))).where(F.col("at_ms") >= F.col("first"))
+    return needed.groupBy(*LOG).agg(F.collect_list(F.struct("at_ms", "offset")).alias("new"))
+
+
+def merged_samples(known: DataFrame, new: DataFrame, length: timedelta) -> DataFrame:
+    """Add the samples of a batch to the known ones.
+
+    Of a log with new samples, keep those of the last ``length``, at least ``length / 64`` apart, and the newest one
+    before them.
+    """
+    none = F.array().cast(_SAMPLES_TYPE)
+    each = known.join(new, [*LOG], "full_outer").withColumn(
+        "all", F.sort_array(F.concat(F.coalesce("samples", none), F.coalesce("new", none)))
+    )
+    too_close_ms = length // _MS // _GRAINS
+
+    def keep(kept: Column, sample: Column) -> Column:
+        """The newest sample is always kept. It replaces a sample that was too close to the one before it."""
+        many = F.size(kept)
+        is_close = F.get(kept, many - 1)["at_ms"] - F.get(kept, many - 2)["at_ms"] < too_close_ms
+        before = F.when((many > 1) & is_close, F.slice(kept, 1, many - 1)).otherwise(kept)
+        return F.concat(before, F.array(sample))
+
+    until_then = F.filter("all", lambda sample: sample["at_ms"] <= _then_ms(F.col("all"), length))
+    recent = F.slice("all", F.greatest(F.size(until_then), F.lit(1)), F.size("all"))
+    kept = F.when(F.col("new").isNull(), F.col("samples")).otherwise(F.aggregate(recent, none, keep))
+    return each.select(*LOG, kept.alias("samples"))
+
+
+def merged_standings(known: DataFrame, commits: DataFrame) -> DataFrame:
+    """Add the commits of a batch to the known ones. A record that is not newer than the known one changes nothing."""
+    each = known.join(commits.withColumnRenamed("offset", "new_offset"), [*PARTITION], "full_outer")
+    is_known, place = F.col("at_ms").isNotNull(), F.struct("at_ms", "log_offset")
+    stays = F.col("newest").isNull() | (is_known & (F.col("newest") <= place))
+    is_unbroken = F.col("before").isNull() | (F.col("before") <= place)
+    goes_on = is_known & F.col("offset").eqNullSafe(F.col("new_offset")) & is_unbroken
+    first_ms = F.col("first")["at_ms"]
+    since_ms = F.when(stays | goes_on, F.col("since_ms")).otherwise(first_ms)
+
+    def newer(new: Column, name: str) -> Column:
+        return F.when(stays, F.col(name)).otherwise(new).alias(name)
+
+    return each.select(
+        *PARTITION,
+        newer(F.col("new_offset"), "offset"),
+        newer(F.col("newest")["at_ms"], "at_ms"),
+        newer(F.col("newest")["log_offset"], "log_offset"),
+        since_ms.alias("since_ms"),
+        "alert_offset",
+        "alert_since_ms",
+    )
+
+
+def judged(standings: DataFrame, samples: DataFrame, times: ClusterTimes, length: timedelta) -> DataFrame:
+    """Judge all partitions: rows of `STANDINGS`, with the alerts that open and the alerts that are cleared."""
+    then_ms = _then_ms(F.col("samples"), length)
+    then = F.try_element_at(F.filter("samples", lambda sample: sample["at_ms"] <= then_ms), F.lit(-1))
+    last = F.element_at("samples", -1)
+    of_log = samples.select(*LOG, last.alias("last"), then["offset"].alias("then_offset"))
+    end, seen_ms = F.col("last")["offset"], F.col("last")["at_ms"]
+    unread_from = F.when(F.col("then_offset").isNotNull(), F.least("then_offset", end))
+    is_stale = _holds((F.col("since_ms") <= seen_ms - length // _MS) & (unread_from > F.col("offset")))
+    has_alert = F.col("alert_offset").isNotNull()
+    same = (F.col("alert_offset") == F.col("offset")) & (F.col("alert_since_ms") == F.col("since_ms"))
+    stays = has_alert & is_stale & _holds(same)
+    is_cleared, fired = has_alert & ~stays, is_stale & ~stays & F.col("cluster").isin(times.free)
+    # The alert of a forgotten log is forgotten too.
+    is_open = (stays | fired) & (seen_ms >= times.oldest_ms())
+    changed = is_cleared | fired
+    shown = {
+        "alert_offset": F.when(is_open, F.col("offset")),
+        "alert_since_ms": F.when(is_open, F.col("since_ms")),
+        "cleared_offset": F.when(is_cleared, F.col("alert_offset")),
+        "cleared_since_ms": F.when(is_cleared, F.col("alert_since_ms")),
+        "fired": F.when(fired, fired),
+        "looked_at_ms": F.when(changed, seen_ms),
+        "end_offset": F.when(changed, end),
     }
-    return msgspec.json.encode(facts).decode()
+    every = standings.join(of_log, [*LOG], "left")
+    return every.select(*(shown.get(name, F.col(name)).alias(name) for name in STANDINGS.names))
+
+
+def _then_ms(samples: Column, length: timedelta) -> Column:
+    return F.element_at(samples, -1)["at_ms"] - length // _MS
+
+
+def _holds(condition: Column) -> Column:
+    """Whether a condition holds; it does not if a value in it is NULL."""
+    return F.coalesce(condition, F.lit(False))

@@ -32,21 +32,29 @@ class Compacted(NamedTuple):
 
 
 def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date) -> Compacted:
-    """Drop the days older than ``keep``, and merge the days before ``today`` that have more than one file."""
+    """Drop the days older than ``keep``, and merge the days before ``today`` that have more than one file.
+
+    Also delete what killed batches left in the streamed tables more than a day ago. No batch takes a day.
+    """
+    tables.sweep_batches(spark, STREAMED, before=datetime.combine(today - timedelta(days=1), time(), UTC))
     dropped = _drop(spark, tables, today - keep)
     note, before = read_note(spark, tables), days_present(spark, tables)
     merged, digests, count = 0, dict(before), 0
     for day in sorted(before):
         if day >= today:
             continue
+        listed: list[str] = []
         names: list[str] = []
         for name in STREAMED:
             files = _files(spark, tables, name, day)
+            listed += [f"{name}/{file}" for file in files if name in WATCHED]
             if len(files) > 1:
                 merged, count = merged + len(files), count + 1
                 files = [_merge(spark, tables, name, day, files)]
             names += [f"{name}/{file}" for file in files if name in WATCHED]
-        digests[day] = digest(names)
+        # If ingest has added a batch since `before`, the day stays changed, so that derive makes it again.
+        if digest(listed) == before[day]:
+            digests[day] = digest(names)
     write_note(spark, tables, _renamed(note, before, digests))
     return Compacted(merged, count, dropped)
 
@@ -96,13 +104,14 @@ def _files(spark: SparkSession, tables: Tables, name: str, day: date) -> list[st
 def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: list[str]) -> str:
     """Merge the files of a day. Return the name of the new file."""
     batch = f"batch_id=merged-{uuid.uuid4().hex[:12]}"
-    staged = tables.path(".staging", f"{name}-{day}-{batch}")
+    staged = tables.staging(name)
     paths = [literal(tables.path(name, f"day={file}")) for file in files]
     rows = spark.read.schema(STREAMED[name]).parquet(*paths)
     once = rows.dropDuplicates(UNIQUE_BY.get(name))
     one_file = once.select(*columns_of(STREAMED[name])).repartition(1)
     one_file.sortWithinPartitions(*SORTED_BY[name]).write.parquet(staged, compression="zstd")
     (written,) = [entry for entry in listing(spark, staged) if entry.endswith(".parquet")]
+    tables.require()
     rename_over(spark, f"{staged}/{written}", tables.path(name, f"day={day}", batch, written))
     delete(spark, staged)
     for file in {file.rpartition("/")[0] for file in files}:

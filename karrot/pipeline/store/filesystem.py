@@ -1,20 +1,34 @@
 """Reads, writes and lists files on any file system that Hadoop knows.
 
-URLs such as ``s3a://`` and ``hdfs://`` go through Hadoop in the JVM. Local paths go through the operating system, whose
-rename replaces a file in one step.
+URLs such as ``s3a://`` and ``hdfs://`` go through Hadoop in the JVM. Local paths go through the operating system. On
+each of them, a file is replaced in one step, so a reader sees the old file or the new one.
+
+- Local: a rename, after the file is flushed to the disk. So a power failure leaves the old file or the new one.
+- Object stores (S3): a PUT over the old object. A rename there is a copy and a delete, and needs a free name.
+- HDFS and others: a rename that may overwrite.
 """
 
 import os
 import re
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+
+from karrot.settings.storage_place import hadoop_url
 
 _SCHEME = re.compile(r"^([a-z0-9+.-]+):/+", re.ASCII)
 _WILD = re.compile(r"[\\*?\[\]{}]")
+_OBJECT_STORES: Final = frozenset({"s3", "s3a", "s3n", "gs"})
+_IF_NONE_MATCH: Final = "fs.option.create.conditional.overwrite"
+"""Without this option, Hadoop's client for S3 asks whether the object exists, and then overwrites it all the same."""
+
+_COPY_BYTES: Final = 1024 * 1024
 
 
 def literal(path: str) -> str:
@@ -27,15 +41,34 @@ def plain_url(url: str) -> str:
     return _SCHEME.sub(r"\1:/", unquote(url))
 
 
+def local_path(spark: SparkSession, path: str) -> Path | None:
+    """Return the local path of a path or of a ``file:`` URL, or ``None`` for another URL.
+
+    On a cluster, a path without a scheme can belong to HDFS or another default file system: the result is ``None`` too.
+    """
+    if path.startswith("file:/"):
+        return Path("/" + path.removeprefix("file:").lstrip("/"))
+    if urlsplit(path).scheme:
+        return None
+    default_fs = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")  # noqa: SLF001
+    return Path(path) if default_fs.startswith("file:") else None
+
+
+def place_for(spark: SparkSession, place: str) -> str:
+    """The place for Spark. ``s3://`` becomes ``s3a://``, unless the cluster has its own client for it, as EMR has."""
+    has_own = spark.sparkContext._jsc.hadoopConfiguration().get("fs.s3.impl")  # noqa: SLF001 (as below)
+    return place if has_own else hadoop_url(place)
+
+
 def exists(spark: SparkSession, path: str) -> bool:
     """Whether a file or directory exists."""
-    local = _local(spark, path)
+    local = local_path(spark, path)
     return local.exists() if local else bool(_hadoop(spark, path).exists(_path(spark, path)))
 
 
 def listing(spark: SparkSession, path: str) -> list[str]:
     """The names in a directory, sorted; none if the directory does not exist."""
-    if local := _local(spark, path):
+    if local := local_path(spark, path):
         return sorted(entry.name for entry in local.iterdir()) if local.is_dir() else []
     if not exists(spark, path):
         return []
@@ -44,16 +77,23 @@ def listing(spark: SparkSession, path: str) -> list[str]:
 
 def make_directory(spark: SparkSession, path: str) -> None:
     """Create a directory and its parents, if they do not exist."""
-    local = _local(spark, path)
+    local = local_path(spark, path)
     if local is None:
         _hadoop(spark, path).mkdirs(_path(spark, path))
     else:
         local.mkdir(parents=True, exist_ok=True)
 
 
+def flush_files(spark: SparkSession, directory: str) -> None:
+    """Flush a local directory's files and names to the disk. Other file systems keep what a closed file has."""
+    if (local := local_path(spark, directory)) and local.is_dir():
+        for entry in [*local.iterdir(), local, local.parent]:
+            flush(entry)
+
+
 def delete(spark: SparkSession, path: str) -> None:
     """Delete a file, or a directory with its content, if it exists."""
-    local = _local(spark, path)
+    local = local_path(spark, path)
     if local is None:
         _hadoop(spark, path).delete(_path(spark, path), True)
     elif local.is_dir():
@@ -63,25 +103,99 @@ def delete(spark: SparkSession, path: str) -> None:
 
 
 def rename_over(spark: SparkSession, source: str, target: str) -> None:
-    """Rename a file, and replace a file that has the new name. Raises OSError."""
-    if (old := _local(spark, source)) and (new := _local(spark, target)):
+    """Move a file to another name, and replace the file that has this name. Raises OSError and Py4JJavaError."""
+    if (old := local_path(spark, source)) and (new := local_path(spark, target)):
         new.parent.mkdir(parents=True, exist_ok=True)
+        flush(old)
         os.replace(old, new)  # noqa: PTH105 (os.replace says that it overwrites)
+        flush(new.parent)
+        flush(new.parent.parent)  # it may have a new directory
         return
     files = _hadoop(spark, target)
+    if files.getScheme() in _OBJECT_STORES:
+        _put_over(spark, source, target)
+        return
     files.mkdirs(_path(spark, target).getParent())
-    files.delete(_path(spark, target), False)
-    if not files.rename(_path(spark, source), _path(spark, target)):
-        raise OSError(f"{source} could not be renamed to {target}")
+    jvm, gateway = _jvm(spark), cast("Any", spark.sparkContext._gateway)  # noqa: SLF001 (as below)
+    options = gateway.new_array(jvm.org.apache.hadoop.fs.Options.Rename, 1)
+    options[0] = jvm.org.apache.hadoop.fs.Options.Rename.OVERWRITE
+    context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(files.getUri(), files.getConf())
+    context.rename(*(files.makeQualified(_path(spark, each)) for each in (source, target)), options)
+
+
+def _put_over(spark: SparkSession, source: str, target: str) -> None:
+    """Copy an object over another one, and delete the source.
+
+    The store shows the object when the stream is closed. After an error in the copy, the stream must not be closed,
+    because half an object would replace the old one.
+    """
+    read = _hadoop(spark, source).open(_path(spark, source))
+    try:
+        written = _hadoop(spark, target).create(_path(spark, target), True)
+        try:
+            _jvm(spark).org.apache.hadoop.io.IOUtils.copyBytes(read, written, _COPY_BYTES, False)
+        except BaseException:
+            written.abort()
+            raise
+        written.close()
+    finally:
+        read.close()
+    delete(spark, source)
+
+
+def create_new(spark: SparkSession, path: str, text: str) -> None:
+    """Write a small file that must not exist. Of several processes that do this, one succeeds.
+
+    Raises Py4JJavaError if the file exists, and also for other errors. After an error, read the file to see whose it
+    is: if the first answer of the store was lost, the store can refuse a file that this process wrote.
+    """
+    files, place = _hadoop(spark, path), _path(spark, path)
+    if files.hasPathCapability(place, _IF_NONE_MATCH):
+        stream = files.createFile(place).recursive().overwrite(True).must(_IF_NONE_MATCH, "true").build()
+    else:
+        stream = files.create(place, False)
+    stream.write(bytearray(text, "utf-8"))
+    stream.close()
+
+
+def modified_ms(spark: SparkSession, path: str) -> int | None:
+    """When a file was written, by the clock of its file system; ``None`` if it does not exist."""
+    if local := local_path(spark, path):
+        return local.stat().st_mtime_ns // 1_000_000 if local.exists() else None
+    status = _unless_missing(partial(_hadoop(spark, path).getFileStatus, _path(spark, path)))
+    return None if status is None else int(status.getModificationTime())
+
+
+def newest_ms(spark: SparkSession, directory: str) -> int:
+    """When the newest file below a directory was written, or the directory if it has no file.
+
+    The time is by the clock of the file system. S3 has no directories, so Hadoop gives them the present time.
+    """
+    if local := local_path(spark, directory):
+        files = [path.stat().st_mtime_ns // 1_000_000 for path in local.rglob("*") if path.is_file()]
+    else:
+        found, files = _hadoop(spark, directory).listFiles(_path(spark, directory), True), []
+        while found.hasNext():
+            files.append(int(found.next().getModificationTime()))
+    return max(files, default=modified_ms(spark, directory) or 0)
+
+
+def flush(path: Path) -> None:
+    """Flush a local file, or the names in a local directory, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_text(spark: SparkSession, path: str) -> str | None:
     """The text of a small file; ``None`` if it does not exist."""
-    if local := _local(spark, path):
+    if local := local_path(spark, path):
         return local.read_text(encoding="utf-8") if local.exists() else None
-    if not exists(spark, path):
+    stream = _unless_missing(partial(_hadoop(spark, path).open, _path(spark, path)))
+    if stream is None:
         return None
-    stream = _hadoop(spark, path).open(_path(spark, path))
     try:
         return str(_jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
     finally:
@@ -89,27 +203,30 @@ def read_text(spark: SparkSession, path: str) -> str | None:
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Write a small file under another name and then rename it, so that no reader sees an incomplete file."""
-    aside = f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}"
-    if local := _local(spark, aside):
+    """Write a small file in one step, so that no reader sees an incomplete file, or no file where there was one."""
+    aside = f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}-{os.getpid()}"
+    if local := local_path(spark, aside):
         local.parent.mkdir(parents=True, exist_ok=True)
         local.write_text(text, encoding="utf-8")
     else:
-        stream = _hadoop(spark, aside).create(_path(spark, aside), True)
+        files = _hadoop(spark, path)
+        puts = files.getScheme() in _OBJECT_STORES
+        stream = files.create(_path(spark, path if puts else aside), True)
         stream.write(bytearray(text, "utf-8"))
         stream.close()
+        if puts:
+            return
     rename_over(spark, aside, path)
 
 
-def _local(spark: SparkSession, path: str) -> Path | None:
-    """Return the local path, or ``None`` for a URL.
-
-    On a cluster, a path without a scheme can belong to HDFS or another default file system: the result is ``None`` too.
-    """
-    if urlsplit(path).scheme:
-        return None
-    default_fs = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")  # noqa: SLF001
-    return Path(path) if default_fs.startswith("file:") else None
+def _unless_missing(call: Callable[[], Any]) -> Any:
+    """Call Hadoop; ``None`` if the file does not exist."""
+    try:
+        return call()
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getName() == "java.io.FileNotFoundException":
+            return None
+        raise
 
 
 def _path(spark: SparkSession, path: str) -> Any:

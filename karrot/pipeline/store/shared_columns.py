@@ -53,6 +53,11 @@ def rounded(number: Column, digits: int) -> Column:
     return nearest
 
 
+def base64(data: Column) -> Column:
+    """Encode bytes in base64, without the line breaks that Spark adds and other programs refuse."""
+    return F.translate(F.base64(data), "\r\n", "")
+
+
 def rows(values: Sequence[Mapping[str, Any]], schema: StructType) -> Column:
     """Make a few rows in an expression, with dates as texts. ``createDataFrame`` would start Python workers."""
     return F.inline(F.from_json(F.lit(json.dumps(values)), ArrayType(schema)))

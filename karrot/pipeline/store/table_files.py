@@ -3,6 +3,7 @@
 ```
 <tables>/events/day=2026-11-20/batch_id=3f0c9a1e-000004/part-….zstd.parquet      streamed: a folder for each batch
 <tables>/lag_minute/day=2026-11-20/lag_minute.parquet                            derived: one sorted file per day
+<tables>/lag_minute/day=2026-11-20/lag_minute-0830.parquet                       more files of a large day
 ```
 
 Names that begin with ``.`` or ``_`` are not data: Spark, DuckDB, Athena and Trino ignore them.
@@ -14,12 +15,12 @@ the names or the rules change, ``derive`` makes the day again.
 
 import hashlib
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -31,8 +32,11 @@ from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, wit
 from karrot.pipeline.store.filesystem import (
     delete,
     exists,
+    flush_files,
     listing,
     literal,
+    newest_ms,
+    place_for,
     plain_url,
     read_text,
     rename_over,
@@ -40,7 +44,12 @@ from karrot.pipeline.store.filesystem import (
 )
 from karrot.pipeline.store.shared_columns import rows
 
-_NO_MARKER = ("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+_WRITER: Final = {
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # A cluster's default must not split the one file of a day.
+    "maxRecordsPerFile": "0",
+}
+_STAGING, _BATCH_STAGING = ".staging", ".spark-staging-"
 SOURCES: Final = ("events", "partitions")
 """The tables that ``ingest`` makes from events."""
 
@@ -50,9 +59,18 @@ WATCHED: Final = (*SOURCES, "commits", "members", "ends")
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables below one directory: a local path, or a URL of a file system that Hadoop supports (``s3a://…``)."""
+    """The tables below one directory: a local path, or a URL of a file system that Hadoop supports (``s3a://…``).
+
+    ``require`` raises an error if the tables must not be written any more (`karrot.pipeline.store.lease`).
+    """
 
     directory: str
+    require: Callable[[], object] = lambda: None
+
+    @classmethod
+    def at(cls, spark: SparkSession, place: str) -> Self:
+        """The tables at a place as users write it (``s3://…``)."""
+        return cls(place_for(spark, place))
 
     def path(self, name: str, *below: str) -> str:
         """The path of a table, or of an entry in the table's directory."""
@@ -76,7 +94,8 @@ class Tables:
         paths = [table] if days is None else [self.path(name, f"day={day.isoformat()}") for day in sorted(set(days))]
         there = [path for path in paths if exists(spark, path)]
         if not there:
-            return spark.range(0).select(rows([], schema))
+            # The filter lets the optimizer see that the table is empty, and leave out what depends on it.
+            return spark.range(0).where(F.lit(False)).select(rows([], schema))
         reader = spark.read.schema(schema).option("basePath", table)
         return reader.parquet(*map(literal, there)).select(*columns_of(schema))
 
@@ -88,54 +107,93 @@ class Tables:
     def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
         """Write one batch of a streamed table into its own folders; ``df`` has the schema's columns and ``day``.
 
-        If the batch is written again, it overwrites its own files. A rename makes all rows of a day visible at once.
+        If the batch is written again, it overwrites its own files. On a local file system, a rename makes all rows of a
+        day visible at once. On an object store, the files of the batch appear one after the other.
         """
+        self.require()
         columns = columns_of(with_day(STREAMED[name]))
-        writer = df.select(*columns, F.lit(batch_id).alias("batch_id")).write.mode("overwrite").option(*_NO_MARKER)
+        writer = df.select(*columns, F.lit(batch_id).alias("batch_id")).write.mode("overwrite").options(**_WRITER)
         plain = _without_dictionaries(STREAMED[name]) if name in SOURCES else {}
         writer.options(partitionOverwriteMode="dynamic", **plain).partitionBy("day", "batch_id").parquet(
             self.path(name), compression="zstd"
         )
 
     def rows_of_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> int:
-        """The number of rows in a batch's files of these days, from the footers of the files."""
+        """Flush a batch's files of these days to the disk. Return the number of their rows, from their footers."""
         places = [self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}") for day in sorted(set(days))]
         # Read the batch by its paths. A filter on the batch would list all files of the day.
         there = [literal(path) for path in places if exists(spark, path)]
+        for path in places:
+            flush_files(spark, path)
         return spark.read.schema(STREAMED[name]).parquet(*there).count() if there else 0
 
     def drop_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> None:
         """Delete a batch's files of these days, so that it can be written again with other rows or without any."""
+        self.require()
         for day in days:
             delete(spark, self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}"))
 
     def replace_days(self, df: DataFrame, name: str, days: Iterable[date]) -> None:
-        """Replace days of a derived table by the rows of ``df``, which has the schema's columns and ``day``.
+        """Replace days of a derived table by the rows of ``df``, as `replace_files` does. A day has one file."""
+        self.replace_files(df, name, dict.fromkeys(days, f"{name}.parquet"))
 
-        The file of a day without rows is deleted. On a local file system, each day's file is replaced by one rename, so
-        a reader sees the whole old day or the whole new one. On other file systems, the file is missing for a moment.
+    def replace_files(self, df: DataFrame, name: str, files: Mapping[date, str]) -> None:
+        """Replace one file of each day by the rows of ``df``, which has the schema's columns and ``day``.
+
+        A file without rows is deleted. Each file is replaced in one step, so a reader sees the whole old file or the
+        whole new one.
         """
-        spark, staged = df.sparkSession, self.path(".staging", f"{name}-{uuid.uuid4().hex}")
+        spark, staged = df.sparkSession, self.staging(name)
         ordered = df.select(*columns_of(with_day(TABLES[name]))).repartition("day")
         ordered = ordered.sortWithinPartitions("day", *SORTED_BY[name])
         try:
-            ordered.write.option(*_NO_MARKER).partitionBy("day").parquet(staged, compression="zstd")
-            for day in sorted(set(days)):
-                self._replace(spark, name, f"day={day.isoformat()}", staged)
+            ordered.write.options(**_WRITER).partitionBy("day").parquet(staged, compression="zstd")
+            for day, file in sorted(files.items()):
+                self._replace(spark, name, f"day={day.isoformat()}", file, staged)
         finally:
             delete(spark, staged)
 
+    def drop_other_files(self, spark: SparkSession, name: str, day: date) -> None:
+        """Delete the files of a day of a derived table that are not the file of the whole day."""
+        for file in listing(spark, self.path(name, f"day={day.isoformat()}")):
+            if file != f"{name}.parquet" and file.endswith(".parquet"):
+                self.require()
+                delete(spark, self.path(name, f"day={day.isoformat()}", file))
+
+    def staging(self, name: str) -> str:
+        """A new path at which files of a table are written before they get their place."""
+        return self.path(_STAGING, f"{name}-{uuid.uuid4().hex}")
+
+    def sweep_staging(self, spark: SparkSession) -> None:
+        """Delete what killed runs of derive and compact left. Only the holder of their lease may call this."""
+        delete(spark, self.path(_STAGING))
+
+    def sweep_batches(self, spark: SparkSession, names: Iterable[str], *, before: datetime | None = None) -> None:
+        """Delete what killed batches left in these tables, if it was written ``before`` a time.
+
+        Without a time, only the holder of the tables' lease may call this.
+        """
+        for path in (self.path(name, entry) for name in names for entry in listing(spark, self.path(name))):
+            if path.rpartition("/")[2].startswith(_BATCH_STAGING) and (
+                before is None or newest_ms(spark, path) < before.timestamp() * 1_000
+            ):
+                delete(spark, path)
+
     def drop_day(self, spark: SparkSession, name: str, day: date) -> None:
         """Delete a day of a table."""
+        self.require()
         delete(spark, self.path(name, f"day={day.isoformat()}"))
 
-    def _replace(self, spark: SparkSession, name: str, day: str, staged: str) -> None:
+    def _replace(self, spark: SparkSession, name: str, day: str, file: str, staged: str) -> None:
         written = [entry for entry in listing(spark, f"{staged}/{day}") if entry.endswith(".parquet")]
-        if not written:
+        self.require()
+        if written:
+            (only,) = written
+            rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, file))
+        elif listing(spark, self.path(name, day)) in ([], [file]):
             delete(spark, self.path(name, day))
-            return
-        (only,) = written
-        rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, f"{name}.parquet"))
+        else:
+            delete(spark, self.path(name, day, file))
 
 
 def sound(table: DataFrame) -> DataFrame:
@@ -172,19 +230,25 @@ def read_note(spark: SparkSession, tables: Tables) -> Note:
 
 def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
     """Write the note, with its days in order."""
+    tables.require()
     ordered = Note(note.rules, *(dict(sorted(days.items())) for days in (note.days, note.unfinished)))
     write_text(spark, tables.path(NOTE), msgspec.json.encode(ordered).decode())
 
 
-def days_present(spark: SparkSession, tables: Tables) -> dict[date, str]:
-    """The days of the `WATCHED` tables, each with the `digest` of its files. Raises OSError like `sound`."""
+def files_present(spark: SparkSession, tables: Tables) -> dict[date, list[str]]:
+    """The days of the `WATCHED` tables, each with the names of its files. Raises OSError like `sound`."""
     files: dict[date, list[str]] = {}
     for name in WATCHED:
         for path in sound(tables.read(spark, name)).inputFiles():
             below = path.rpartition(f"/{name}/day=")[2]
             if (day := day_of(f"day={below.partition('/')[0]}")) is not None:
                 files.setdefault(day, []).append(f"{name}/{below}")
-    return {day: digest(names) for day, names in files.items()}
+    return files
+
+
+def days_present(spark: SparkSession, tables: Tables) -> dict[date, str]:
+    """The days of `files_present`, each with the `digest` of its files."""
+    return {day: digest(names) for day, names in files_present(spark, tables).items()}
 
 
 def digest(names: Iterable[str]) -> str:

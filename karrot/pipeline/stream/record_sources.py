@@ -1,7 +1,7 @@
 """Reads records of ``__consumer_offsets`` as a stream, from Kafka or from Parquet files with the same columns.
 
 The checkpoint of Spark's Kafka source has the range of offsets that each batch has passed. A batch holds the records
-that still existed. If an offset of the range has no readable record, this is one of the reasons:
+that still existed. If an offset of the range has no readable record, the reason is one of these:
 
 - The offset belongs to a transaction's marker or to an aborted transaction.
 - The record was compacted away, because a newer record has the same key.
@@ -33,7 +33,8 @@ from pyspark.sql.types import (
 
 from karrot.event import TopicPartition
 from karrot.kafka.client_properties import PropertiesError
-from karrot.pipeline.store.filesystem import exists, literal
+from karrot.pipeline.spark_session import is_submitted
+from karrot.pipeline.store.filesystem import exists, literal, place_for
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.query_runner import ANY_AGE, BATCH_BYTES, CheckpointReader
 from karrot.watch.cluster_interface import ClusterError, Failure
@@ -78,10 +79,12 @@ class ConnectorMissing(RuntimeError):  # noqa: N818 (names the state of the mach
 
     def __init__(self) -> None:
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-        super().__init__(
-            f"Spark's Kafka connector is not among its jars: add --conf spark.jars.packages={package}, or its jars "
-            "with --conf spark.jars=…"
+        advice = (
+            f"give spark-submit --packages {package} before the script, or --jars with the connector's jars"
+            if is_submitted()
+            else f"add --conf spark.jars.packages={package}, or add the connector's jars with --conf spark.jars=…"
         )
+        super().__init__(f"Spark's jars do not include its Kafka connector: {advice}")
 
 
 class PassedOffsets(NamedTuple):
@@ -161,7 +164,10 @@ class RecordsFromKafka:
         return loaded.select(*RECORD.fieldNames())
 
     def passed(self, read: CheckpointReader, batch: int, decoded: DataFrame) -> PassedOffsets:
-        """Count the offsets from the checkpoint and the current log starts. If Kafka gives no answer, none are lost."""
+        """Count the offsets from the checkpoint and the current log starts.
+
+        If Kafka gives no answer, the number of lost offsets is 0.
+        """
         ranges = ranges_of_batch(read, batch, self.topic)
         starts = self._starts(ranges)
         passed = sum(each.offsets(starts.get(partition, 0)) for partition, each in ranges.items())
@@ -214,11 +220,12 @@ def _require_connector(spark: SparkSession) -> None:
 
 def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFrame:
     """The rows of new Parquet files as a stream. Raises `NoRecords` if there are no files, or if columns are wrong."""
-    if not exists(spark, directory):
+    place = place_for(spark, directory)
+    if not exists(spark, place):
         raise NoRecords(f"{directory}: this directory does not exist")
     options = {"recursiveFileLookup": "true", "pathGlobFilter": "*.parquet"}
     try:
-        found = spark.read.options(**options).parquet(literal(directory)).schema
+        found = spark.read.options(**options).parquet(literal(place)).schema
     except AnalysisException as error:
         raise NoRecords(f"{directory}: this directory has no Parquet file") from error
     except Py4JJavaError as error:
@@ -229,7 +236,7 @@ def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFr
     if wrong := [fault for each in schema for fault in _of_another_type(each.name, each.dataType, found)]:
         raise NoRecords(f"{directory}: in its files {', '.join(wrong)}")
     source = spark.readStream.schema(schema).options(**options, maxFileAge=ANY_AGE, maxBytesPerTrigger=str(BATCH_BYTES))
-    return source.parquet(literal(directory))
+    return source.parquet(literal(place))
 
 
 def _of_another_type(name: str, wanted: DataType, found: StructType) -> Iterator[str]:
@@ -249,7 +256,7 @@ def ranges_of_batch(read: CheckpointReader, batch: int, topic: str) -> dict[int,
 def lost_offsets(
     ranges: Mapping[int, OffsetRange], log_starts: Mapping[int, int], first_read: Mapping[int, int]
 ) -> int:
-    """How many offsets of a batch were deleted before they were read. Partitions without a known log start count 0."""
+    """How many offsets of a batch were deleted before they were read. Partitions with an unknown log start add 0."""
     return sum(
         ranges[partition].lost(start, first_read.get(partition))
         for partition, start in log_starts.items()

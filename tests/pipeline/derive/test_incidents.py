@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from karrot.pipeline.derive.incidents import incidents
+from karrot.pipeline.derive.incidents import incidents, without_summary
 from karrot.pipeline.derive.status_intervals import verdict_runs
 from support.pipeline.event_rows import event_row, events_frame, partitions_frame
 from support.pipeline.row_times import second_at
@@ -113,7 +113,7 @@ SILENCE = dt.timedelta(seconds=300)
 
 def _incidents(spark: SparkSession, rows: list[dict[str, Any]], as_of: dt.datetime) -> list[ExpectedIncident]:
     runs = verdict_runs(events_frame(spark, rows), partitions_frame(spark, rows), silence=SILENCE)
-    found = incidents(runs, silence=SILENCE, as_of=as_of).collect()
+    found = incidents(without_summary(runs), silence=SILENCE, as_of=as_of).collect()
     assert all(row.day == _utc(row.started_at).date() for row in found)  # type: ignore[union-attr]
     return sorted(
         (

@@ -13,10 +13,11 @@ from pyspark.sql import SparkSession
 
 from karrot.cli import main
 from karrot.history.held_days import finished
+from karrot.history.stored.tables_in_folder import TablesInFolder
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.schemas import DERIVED
 from karrot.pipeline.store.compact import compact
-from karrot.pipeline.store.table_files import Tables
+from karrot.pipeline.store.table_files import Tables, days_present
 from support.pipeline.event_rows import event_row, events_frame, partitions_frame
 from support.pipeline.row_times import MIDNIGHT
 
@@ -171,27 +172,43 @@ def test_changed_days_are_derived_again(
     assert [row[:5] for row in _incidents(tables)] == [("j", "2026-11-20", "20 23:43", None, None)]
 
 
+def test_a_batch_that_arrives_while_compact_runs_is_derived_later(
+    spark: SparkSession, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def present_before_the_batch(session: SparkSession, place: Tables) -> dict[dt.date, str]:
+        found = days_present(session, place)
+        _land(spark, tables, "b-1", _every_five_minutes(3_600, 7_200, "warn", "i"))
+        return found
+
+    _land(spark, tables, "b-0", _every_five_minutes(0, 3_600, "ok"))
+    derive(spark, tables, DeriveRules())
+    monkeypatch.setattr("karrot.pipeline.store.compact.days_present", present_before_the_batch)
+    compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
+    assert derive(spark, tables, DeriveRules()) == [DAY]
+    assert [row[0] for row in _incidents(tables)] == ["i"]
+
+
 def test_a_day_that_a_run_did_not_finish_is_not_held_until_the_next_run(spark: SparkSession, tables: Tables) -> None:
     """``verdict_runs`` of such a day may be from this run, and ``incidents`` from the run before."""
     directory = Path(tables.directory)
     _land(spark, tables, "b-0", _every_five_minutes(0, 7_200, "ok"))
     _land(spark, tables, "b-1", _every_five_minutes(_A_DAY, _A_DAY + 7_200, "ok"))
     derive(spark, tables, DeriveRules())
-    assert finished(directory) == set(DAYS[:2])
+    assert finished(TablesInFolder(directory).note()) == set(DAYS[:2])
     _land(spark, tables, "b-2", _every_five_minutes(7_200, 9_000, "warn", "i"))
     with pytest.raises(InterruptedError):
         derive(spark, DiesAtTheSecond(tables.directory), DeriveRules())
-    assert finished(directory) == {DAYS[1]}
+    assert finished(TablesInFolder(directory).note()) == {DAYS[1]}
     compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
-    assert finished(directory) == {DAYS[1]}
+    assert finished(TablesInFolder(directory).note()) == {DAYS[1]}
 
     # A run for another day alone does not change it, and it is derived again if its files are gone.
     assert derive(spark, tables, DeriveRules(), only=[DAYS[1]]) == [DAYS[1]]
-    assert finished(directory) == {DAYS[1]}
+    assert finished(TablesInFolder(directory).note()) == {DAYS[1]}
     for name in ("events", "partitions"):
         tables.drop_day(spark, name, DAY)
     assert derive(spark, tables, DeriveRules()) == [DAY]
-    assert finished(directory) == {DAYS[1]}
+    assert finished(TablesInFolder(directory).note()) == {DAYS[1]}
     assert {path.name for path in directory.glob("lag_minute/day=*")} == {f"day={DAYS[1]}"}
     assert derive(spark, tables, DeriveRules()) == []
 
@@ -215,10 +232,10 @@ def test_rates_next_to_a_changed_midnight_are_kept_if_the_next_day_has_repeated_
 class DiesAtTheSecond(Tables):
     """Tables that end the run at the second written table, after its rows are staged."""
 
-    def _replace(self, spark: SparkSession, name: str, day: str, staged: str) -> None:
+    def _replace(self, spark: SparkSession, name: str, day: str, file: str, staged: str) -> None:
         if name != "lag_minute":
             raise InterruptedError
-        super()._replace(spark, name, day, staged)
+        super()._replace(spark, name, day, file, staged)
 
 
 @contextmanager

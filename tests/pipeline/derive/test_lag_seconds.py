@@ -58,7 +58,7 @@ def seconds(spark: SparkSession) -> Told:
     rows = [_row(partition, verdict) for partition, verdicts in HEARD.items() for verdict in verdicts]
     events, partitions = events_frame(spark, rows), partitions_frame(spark, rows)
     polled = frame_of_rows(spark, with_day(ENDS), [])
-    found = by_hindsight(events, partitions, polled, longest=TEN_MINUTES).orderBy("received_at").collect()
+    found = by_hindsight(events, events, partitions, polled, longest=TEN_MINUTES).orderBy("received_at").collect()
     assert len(found) == len(rows)
     return {each: [row.lag_seconds for row in found if row.max_lag_partition == each] for each in HEARD}
 
@@ -94,7 +94,6 @@ def test_the_pipeline_has_the_rule_of_the_service(spark: SparkSession) -> None:
         {
             **logs,
             "partition": number,
-            "life": 0,
             "at_ms": NOW_MS,
             "committed_offset": case.committed,
             "refresh_ms": case.refresh_ms,

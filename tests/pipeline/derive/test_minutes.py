@@ -95,6 +95,7 @@ def test_rates_are_interpolated_between_verdicts_that_list_all_partitions(spark:
         _look(180, committed=200, lag=100),  # a rewind
         _look(210, committed=200, lag=100),
         _look(2_000, committed=9_999, lag=0),  # too long ago
+        _look(2_030, committed=2**60, lag=0),  # more than 10^9 messages per second
     ]
     listings = whole_listings(events_frame(spark, rows), partitions_frame(spark, rows))
     found = _rows(

@@ -12,6 +12,10 @@ from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.derive.offsets_lag_and_rebalances import DayHandover, hand_on
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.event_rows import event_row, events_frame, partitions_frame
+from support.pipeline.expected_tables.all_tables import Records, Rules, derived_tables
+from support.pipeline.expected_tables.archive_lines import event_of
+from support.pipeline.expected_tables.commits import assignments_of, commits_of, log_ends_of
+from support.pipeline.expected_tables.comparison import assert_equal_tables
 from support.pipeline.offset_rows import commit_row, log_end_row, member_rows, write_batch
 from support.pipeline.row_times import MIDNIGHT
 
@@ -108,6 +112,7 @@ def test_lags_rates_and_rebalances_come_from_commits_if_no_event_lists_all_parti
     _check_partitions(tables)
     _check_groups(tables)
     _check_the_edge(tables)
+    _check_every_row(tables)
     # The second day has a log end sample, and begins with the state from the end of the first day.
     next_day = "day = '2026-11-21' AND consumer IN ('reader', 'gone')"
     assert _ask(tables, "partition_lag_minute", "consumer", "lag", "lag_seconds", "method", where=next_day) == [
@@ -162,6 +167,13 @@ def _check_partitions(tables: Tables) -> None:
         (4, "01:10", 2, "a", 2),
         (5, "03:20", 0, None, 2),
     ]
+
+
+def _check_every_row(tables: Tables) -> None:
+    """All derived tables equal those that plain Python makes from the same records."""
+    events = [event_of(row | {"partitions": [{"status": "OK"} | one for one in row["listed"]]}) for row in EVENTS]
+    records = Records(commits_of(COMMITS), log_ends_of(ENDS), assignments_of(MEMBERS))
+    assert_equal_tables(Path(tables.directory), derived_tables(events, records, Rules()))
 
 
 def _check_groups(tables: Tables) -> None:

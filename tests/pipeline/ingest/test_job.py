@@ -59,7 +59,8 @@ def test_the_job_ends_and_accounts_for_every_line_for_any_files_in_the_archive(
     )
     huge = json.dumps({"v": 1, "x": "x" * 64 * _MIB}).encode() + b"\n"
     newer = json.dumps({"v": 2, "seq": "another type"}).encode() + b"\n"
-    foreign = [b"no JSON at all\n", b"\n", b"[1, 2]\n", b'{"v":1,"seq":"x"}\n', b'{"v":1,"hello":1}\n', b"\xff\xfe\n"]
+    wrong_types = [b'{"v":1,"seq":"x"}\n', b'{"v":1,"lag_seconds":NaN}\n']
+    foreign = [b"no JSON at all\n", b"\n", b"[1, 2]\n", *wrong_types, b'{"v":1,"hello":1}\n', b"\xff\xfe\n"]
     strange_times = [segment_line(7, received_at_ms=86_400_000), segment_line(8, received_at_ms=32_503_680_000_000)]
     write_segment(archive, 1, [segment_line(1), *foreign, newer, huge, *strange_times, segment_line(12)])
     (archive / "day=2025-05-11" / "hour=08" / f"{LOG_ID}-50-59-10.jsonl.gz").touch()
@@ -85,23 +86,24 @@ def test_the_job_ends_and_accounts_for_every_line_for_any_files_in_the_archive(
         (3, "unreadable"),
         (4, "unreadable"),
         (5, "unreadable"),
-        (6, "missing_field"),
-        (7, "unreadable"),
-        (8, "unknown_version"),
-        (9, "too_long"),
-        (10, "impossible_time"),
+        (6, "unreadable"),
+        (7, "missing_field"),
+        (8, "unreadable"),
+        (9, "unknown_version"),
+        (10, "too_long"),
         (11, "impossible_time"),
+        (12, "impossible_time"),
     ]
-    raw = {row.position: base64.b64decode(row.raw) for row in quarantine if row.raw is not None}
-    assert [raw[position] + b"\n" for position in range(2, 8)] == foreign
-    assert raw[9] == huge[: 64 * 1024]
+    raw = {row.position: base64.b64decode(row.raw, validate=True) for row in quarantine if row.raw is not None}
+    assert [raw[position] + b"\n" for position in range(2, 9)] == foreign
+    assert raw[10] == huge[: 64 * 1024]
     assert total == IngestSummary(
         batches=1,
         segments=6,
-        lines=readable + 12,
+        lines=readable + 13,
         events=readable + 2,
         partitions=readable + 2,
-        quarantined=10,
+        quarantined=11,
         short_segments=5,
         missing=sum(short.values()),
     )
@@ -184,3 +186,38 @@ def test_the_job_follows_an_archive_of_any_name_until_it_is_stopped(spark: Spark
     assert total == told[0] + told[1]
     assert _ingest(spark, archive, tables) == IngestSummary()
     assert len(_rows(spark, tables)["events"]) == 3
+
+
+def test_a_new_checkpoint_adds_nothing_to_the_quarantine(spark: SparkSession, tmp_path: Path) -> None:
+    archive, tables = tmp_path / "archive", tmp_path / "tables"
+    write_segment(archive, 1, [segment_line(1), b"foreign\n", segment_line(3), b"[]\n"], promised=6)
+    assert _ingest(spark, archive, tables).quarantined == 2
+    before = _rows(spark, tables)
+
+    shutil.rmtree(tables / "_checkpoints")
+    write_segment(archive, 9, [b"foreign\n"])
+    again = _ingest(spark, archive, tables)
+    assert (again.lines, again.events, again.duplicates, again.quarantined) == (5, 0, 4, 1)
+    assert (again.short_segments, again.missing) == (1, 2)
+    assert again.is_even
+    after = _rows(spark, tables)
+    assert after["events"] == before["events"]
+    assert len(after["quarantine"]) == len(before["quarantine"]) + 1 == 4
+
+
+def test_a_batch_fails_if_compact_removed_what_it_was_compared_with(spark: SparkSession, tmp_path: Path) -> None:
+    archive, tables = tmp_path / "archive", tmp_path / "tables"
+    first = write_segment(archive, 1, [segment_line(1), segment_line(2)])
+    _ingest(spark, archive, tables)
+
+    class MergedMeanwhile(Tables):
+        def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
+            super().write_batch(df, name, batch_id)
+            for batch in (tables / "events" / "day=2025-05-11").iterdir():
+                if batch.name != f"batch_id={batch_id}":
+                    batch.rename(batch.with_name("batch_id=merged-0a"))
+
+    shutil.copy(first, archive / "copy.jsonl.gz")
+    with pytest.raises(StreamingQueryException, match="compact merged these days meanwhile; run the command again"):
+        Ingest(spark, EventsFromArchive(str(archive)), MergedMeanwhile(str(tables))).run()
+    assert _ingest(spark, archive, tables).duplicates == 2

@@ -7,7 +7,7 @@ from karrot.pipeline.replay.incident_comparison import (
     compare,
     sentences,
 )
-from karrot.pipeline.replay.rule_set_parser import RuleSet
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
 ORDERS, CLICKS = GroupKey("c", "orders"), GroupKey("c", "clicks")
 DAY_MS = 1_763_596_800_000

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from karrot.burrow.storage import Storage
 from karrot.event import LogEnd, OffsetSample, Status
-from karrot.pipeline.replay.commit_arrays import CommitArrays, LogEndArrays, Segments, stored
-from karrot.pipeline.replay.rule_set_parser import RuleSet
-from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes, Windows, evaluate, facts_of, judged, windows
+from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes, evaluate, windows
+from karrot.pipeline.window_arrays.commit_arrays import CommitArrays, LogEndArrays, Segments, stored
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
+from karrot.pipeline.window_arrays.window_facts import Windows, facts_of, judged
 from support.burrow.partition_model import evaluate_partition
 
 NEVER_MS = 2**60

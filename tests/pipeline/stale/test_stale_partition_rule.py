@@ -1,4 +1,7 @@
-"""The rule of stale partitions, applied batch by batch, agrees with its definition over all data."""
+"""The rule in plain Python, applied batch by batch, agrees with its definition over all data.
+
+`test_partition_state.py` checks that the rule in Spark agrees with the rule in plain Python.
+"""
 
 import itertools
 import json
@@ -11,13 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.event import ClusterPartition, LogEnd
-from karrot.pipeline.stale.stale_partition_rule import (
-    BatchCommits,
-    GroupPartition,
-    RecordPosition,
-    StaleState,
-    StaleWatch,
-)
 from support.pipeline.stale_partition_cases import (
     CASES,
     EVALUATED_AT,
@@ -27,6 +23,7 @@ from support.pipeline.stale_partition_cases import (
     ExpectedStale,
     ObservedEnd,
 )
+from support.pipeline.stale_watch import BatchCommits, GroupPartition, RecordPosition, StaleState, StaleWatch
 
 _LENGTH = timedelta(seconds=STALE_AFTER)
 _CLUSTER = "c"

@@ -1,4 +1,5 @@
 import datetime as dt
+import os
 from pathlib import Path
 
 import duckdb
@@ -6,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from karrot.pipeline.schemas import STATUS_INTERVALS, with_day
+from karrot.pipeline.store.compact import compact
 from karrot.pipeline.store.table_files import Tables, sound
 from support.pipeline.event_rows import frame_of_rows
 
@@ -67,3 +69,43 @@ def test_an_empty_file_counts_as_damage_and_not_as_a_day_without_rows(spark: Spa
         sound(tables.read(spark, "status_intervals"))
     file.unlink()
     assert sound(tables.read(spark, "rates_minute")).count() == 0
+
+
+def test_a_clusters_limit_of_rows_per_file_does_not_split_a_day(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.files.maxRecordsPerFile", "1")
+    try:
+        _replace(Tables(str(tmp_path)), spark, _DAY, "a", "b", "c")
+    finally:
+        spark.conf.unset("spark.sql.files.maxRecordsPerFile")
+    assert Tables(str(tmp_path)).read(spark, "status_intervals").count() == 3
+
+
+def test_what_killed_runs_left_is_swept(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    staged = tmp_path / ".staging" / "status_intervals-0a" / "day=2026-11-20" / "part-0.parquet"
+    batch = tmp_path / "events" / ".spark-staging-0b" / "part-0.parquet"
+    others = [
+        tmp_path / "events" / "day=2026-11-20" / "batch_id=a-0" / "part-0.parquet",
+        tmp_path / "partitions" / ".spark-staging-0d" / "part-0.parquet",
+    ]
+    for file in [staged, batch, *others]:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    tables.sweep_staging(spark)
+    assert not staged.exists()
+    assert batch.exists()
+    tables.sweep_batches(spark, ["events", "quarantine"])
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == others
+
+
+def test_compact_sweeps_what_killed_batches_left_more_than_a_day_ago(spark: SparkSession, tmp_path: Path) -> None:
+    table = tmp_path / "commits"
+    times = {"old": dt.datetime(2026, 11, 19, 23, 59, tzinfo=dt.UTC), "young": dt.datetime(2026, 11, 20, tzinfo=dt.UTC)}
+    for name, written in times.items():
+        file = table / f".spark-staging-{name}" / "day=2026-11-19" / "part-0"
+        file.parent.mkdir(parents=True)
+        file.touch()
+        os.utime(file, (written.timestamp(), written.timestamp()))
+    (table / ".spark-staging-empty").mkdir()  # a batch that begins at this moment
+    compact(spark, Tables(str(tmp_path)), keep=dt.timedelta(days=30), today=dt.date(2026, 11, 21))
+    assert sorted(path.name for path in table.iterdir()) == [".spark-staging-empty", ".spark-staging-young"]

@@ -39,7 +39,7 @@ _BURROWS: Final = "burrow"
 def read_rule_sets(texts: Sequence[str]) -> tuple[RuleSet, ...]:
     """Parse the sets, each ``[NAME:]option=value,…``, in their order. Without any, return one with Burrow's defaults.
 
-    The name of a set without a name is its text. Raises `ValueError` with a message that says what is allowed.
+    If a set has no name, its text is used as its name. Raises `ValueError` with a message that says what is allowed.
     """
     sets = tuple(map(_read, texts)) or (RuleSet(_BURROWS),)
     names = [each.name for each in sets]

@@ -1,6 +1,6 @@
 import pytest
 
-from karrot.pipeline.replay.rule_set_parser import RuleSet, read_rule_sets
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet, read_rule_sets
 
 
 def test_rule_sets_are_parsed() -> None:

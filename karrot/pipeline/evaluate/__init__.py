@@ -1,0 +1,1 @@
+"""Evaluates consumer groups live from ``__consumer_offsets``, by Burrow's rules, in arrays."""

@@ -1,0 +1,207 @@
+"""Gives the new records of ``__consumer_offsets`` to the bucket of their consumer groups.
+
+The rules are those of `karrot.burrow.storage`. The work for each commit is in arrays.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from karrot.pipeline.evaluate.bucket_state import BucketState, GroupMemory, Partitions, Texts
+from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
+from karrot.pipeline.evaluate.log_end_lookup import LogEnds, source_key
+from karrot.pipeline.evaluate.ring_arrays import RingArrays, appended
+from karrot.pipeline.window_arrays.commit_arrays import Bools, CommitArrays, Ints, Segments, begins, stored
+
+_NEVER_MS = 2**60
+
+
+class NewCommits(NamedTuple):
+    """Commits of a bucket's groups.
+
+    ``group_key`` and ``topic_key`` are hashes of the names. ``order`` is the place in ``__consumer_offsets``, and
+    ``at_ms`` the time at which the broker stored the commit.
+    """
+
+    group_key: Ints
+    topic_key: Ints
+    partition: Ints
+    order: Ints
+    offset: Ints
+    timestamp_ms: Ints
+    at_ms: Ints
+    group: Texts
+    topic: Texts
+
+    def taken(self, rows: Ints | Bools) -> "NewCommits":
+        """Some of the commits, or the commits in another order."""
+        return NewCommits(*(column[rows] for column in self))  # type: ignore[arg-type]
+
+
+class NewMembers(NamedTuple):
+    """The newest metadata of a group: its place in ``__consumer_offsets``, its time, and its members.
+
+    ``members`` is a text as in `GroupMemory`.
+    """
+
+    group: str
+    order: int
+    at_ms: int
+    members: str
+
+
+class NewRecords(NamedTuple):
+    """The new records of a bucket's groups. By the hash of a group: the place of its tombstone, and its members."""
+
+    commits: NewCommits
+    deleted: Mapping[int, int]
+    members: Mapping[int, NewMembers]
+
+
+def take(state: BucketState, new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> BucketState:
+    """Give the new records to the bucket. Commits and members that came before a group was deleted do not count."""
+    state = without_groups(_without_deleted_topics(state, log_ends), new.deleted)
+    commits, known = _stored(new, log_ends, asked)
+    groups, group = _with_new_groups(state.groups, commits)
+    partitions, row = _with_new_partitions(state.partitions, commits, group)
+    by_ring = np.argsort(row, kind="stable")
+    arrays = CommitArrays(*(column[by_ring] for column in known._replace(segment=row)))
+    rings, is_newest = appended(partitions.rings, arrays, asked.rules.min_distance)
+    last = _last_of_each(group[by_ring], arrays.order, np.flatnonzero(is_newest))
+    for at, timestamp_ms in zip(group[by_ring][last].tolist(), arrays.timestamp_ms[last].tolist(), strict=True):
+        groups[at] = groups[at]._replace(last_commit_ms=timestamp_ms)
+    _list(groups, partitions, len(state.partitions.group), log_ends)
+    groups = _with_members(groups, new)
+    by_group = np.argsort(partitions.group, kind="stable")
+    return BucketState(groups, partitions._replace(rings=rings).taken(by_group))
+
+
+def without_groups(state: BucketState, keys: Collection[int]) -> BucketState:
+    """Forget these groups."""
+    is_kept = np.array([each.key not in keys for each in state.groups], np.bool_)
+    if is_kept.all():
+        return state
+    row = np.cumsum(is_kept) - 1
+    partitions = state.partitions.taken(is_kept[state.partitions.group])
+    groups = [each for each, stays in zip(state.groups, is_kept, strict=True) if stays]
+    return BucketState(groups, partitions._replace(group=row[partitions.group]))
+
+
+def _without_deleted_topics(state: BucketState, log_ends: LogEnds) -> BucketState:
+    source = log_ends.source_of(source_key(state.partitions.topic_key, state.partitions.partition))
+    for group in state.groups:
+        for topic in [each for each in group.listed if each not in log_ends.topics]:
+            del group.listed[topic]
+    return state._replace(partitions=state.partitions.taken(source >= 0))
+
+
+def _stored(new: NewRecords, log_ends: LogEnds, asked: EvaluateRules) -> tuple[NewCommits, CommitArrays]:
+    """The commits that Burrow's storage takes, ordered by partition and place, also as arrays with their log ends."""
+    commits = new.commits
+    source = log_ends.source_of(source_key(commits.topic_key, commits.partition))
+    is_counted = (source >= 0) & (commits.order > _places_of(commits.group_key, new.deleted))
+    ring_key = _ring_key(commits.group_key, commits.topic_key, commits.partition)
+    rows = np.flatnonzero(is_counted)
+    rows = rows[np.lexsort((commits.order[rows], ring_key[rows]))]
+    commits, source = commits.taken(rows), source[rows]
+    is_first = begins(ring_key[rows])
+    first_ms = log_ends.ends.observed_ms[np.searchsorted(log_ends.ends.source, source)]
+    # A commit before the first log end is measured with it, as if it came then.
+    arrays = CommitArrays(
+        segment=np.arange(len(rows)),
+        seen_ms=np.maximum(commits.at_ms, first_ms),
+        order=commits.order,
+        offset=commits.offset,
+        timestamp_ms=commits.timestamp_ms,
+        end=np.zeros(len(rows), np.int64),
+    )
+    # Each commit is a segment of its own here, so that `stored` says which commits it kept.
+    segments = Segments(source, np.full(len(rows), _NEVER_MS))
+    kept = stored(arrays, log_ends.ends, segments, asked.expire_group)
+    is_repeated = ~is_first[kept.segment] & ~begins(kept.order)
+    kept = CommitArrays(*(column[~is_repeated] for column in kept))
+    return commits.taken(kept.segment), kept
+
+
+def _places_of(group_key: Ints, deleted: Mapping[int, int]) -> Ints:
+    """The place of the tombstone of each of these groups; -1 for a group without one."""
+    if not deleted:
+        return np.full(len(group_key), -1, np.int64)
+    keys = np.array(sorted(deleted), np.int64)
+    places = np.array([deleted[key] for key in keys.tolist()], np.int64)
+    found = np.minimum(np.searchsorted(keys, group_key), len(keys) - 1)
+    return np.where(keys[found] == group_key, places[found], -1)
+
+
+def _with_new_groups(groups: list[GroupMemory], commits: NewCommits) -> tuple[list[GroupMemory], Ints]:
+    """The groups with those that are new, and the row of each commit's group."""
+    keys, first, inverse = np.unique(commits.group_key, return_index=True, return_inverse=True)
+    known = {each.key: row for row, each in enumerate(groups)}
+    made = [*groups]
+    rows = np.zeros(len(keys), np.int64)
+    for number, (key, commit) in enumerate(zip(keys.tolist(), first.tolist(), strict=True)):
+        if key not in known:
+            known[key] = len(made)
+            made.append(GroupMemory.of(key, str(commits.group[commit])))
+        rows[number] = known[key]
+    return made, rows[inverse]
+
+
+def _with_members(groups: list[GroupMemory], new: NewRecords) -> list[GroupMemory]:
+    """The groups with their newest members. A group can have members before its first commit."""
+    known = {each.key: row for row, each in enumerate(groups)}
+    made = [*groups]
+    for key, told in new.members.items():
+        if told.order <= new.deleted.get(key, -1):
+            continue
+        if key not in known:
+            made.append(GroupMemory.of(key, told.group))
+        row = known.setdefault(key, len(made) - 1)
+        made[row] = made[row]._replace(members=told.members, members_ms=told.at_ms)
+    return made
+
+
+def _with_new_partitions(partitions: Partitions, commits: NewCommits, group: Ints) -> tuple[Partitions, Ints]:
+    """The partitions with those that are new at the end, and the row of each commit's partition."""
+    keys, first, inverse = np.unique(
+        _ring_key(group, commits.topic_key, commits.partition), return_index=True, return_inverse=True
+    )
+    known = _ring_key(partitions.group, partitions.topic_key, partitions.partition)
+    by_key = np.argsort(known)
+    if len(known):
+        found = np.minimum(np.searchsorted(known, keys, sorter=by_key), len(known) - 1)
+        rows = np.where(known[by_key[found]] == keys, by_key[found], -1)
+    else:
+        rows = np.full(len(keys), -1, np.int64)
+    new = np.flatnonzero(rows < 0)
+    rows[new] = len(known) + np.arange(len(new))
+    each = first[new]
+    added = Partitions(
+        group[each],
+        commits.topic_key[each],
+        commits.topic[each],
+        commits.partition[each],
+        RingArrays.empty(len(new), partitions.rings.intervals),
+    )
+    return partitions.joined(added), rows[inverse]
+
+
+def _ring_key(group: Ints, topic_key: Ints, partition: Ints) -> Ints:
+    return source_key(source_key(topic_key, partition), group)
+
+
+def _last_of_each(group: Ints, order: Ints, rows: Ints) -> Ints:
+    """Of these rows, the last one of each group, by its place in the log."""
+    rows = rows[np.lexsort((order[rows], group[rows]))]
+    last = np.ones(len(rows), np.bool_)
+    last[:-1] = group[rows[1:]] != group[rows[:-1]]
+    return rows[last]
+
+
+def _list(groups: list[GroupMemory], partitions: Partitions, first: int, log_ends: LogEnds) -> None:
+    """List all partitions of a topic when a group commits on a partition that its list does not have yet."""
+    for row in range(first, len(partitions.group)):
+        listed, topic = groups[int(partitions.group[row])].listed, str(partitions.topic[row])
+        if int(partitions.partition[row]) >= listed.get(topic, 0):
+            listed[topic] = log_ends.topics[topic]

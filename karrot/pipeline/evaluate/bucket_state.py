@@ -1,0 +1,193 @@
+"""Keeps the rings and incidents of the consumer groups of one bucket, and writes them as bytes.
+
+A bucket has whole groups. So a group's verdict needs no other bucket.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from karrot.burrow.notifier import NotifiedGroup
+from karrot.event import OpenIncident
+from karrot.pipeline.evaluate.ring_arrays import RingArrays
+from karrot.pipeline.window_arrays.commit_arrays import Bools, Ints
+
+Texts = npt.NDArray[np.object_]
+Owners = Mapping[tuple[str, int], tuple[str, str]]
+"""By topic and partition: the host and the client id of the member of the group that owns the partition."""
+
+_SLOTS: Final = ("order", "offset", "timestamp_ms", "lag", "seen_ms")
+_VERSION: Final = b"2"
+
+
+class Partitions(NamedTuple):
+    """The partitions on which groups have committed, ordered by ``group``: the row of the group in the bucket.
+
+    ``topic_key`` is the hash of the topic's name.
+    """
+
+    group: Ints
+    topic_key: Ints
+    topic: Texts
+    partition: Ints
+    rings: RingArrays
+
+    def taken(self, rows: Ints | Bools) -> Self:
+        """Some of the partitions, or the partitions in another order."""
+        group, topic_key, partition = (column[rows] for column in (self.group, self.topic_key, self.partition))
+        return type(self)(group, topic_key, self.topic[rows], partition, self.rings.taken(rows))
+
+    def joined(self, other: Self) -> Self:
+        """These partitions, and after them the others."""
+        return type(self)(
+            np.append(self.group, other.group),
+            np.append(self.topic_key, other.topic_key),
+            np.append(self.topic, other.topic),
+            np.append(self.partition, other.partition),
+            self.rings.joined(other.rings),
+        )
+
+
+class GroupMemory(NamedTuple):
+    """What is known of a group.
+
+    - ``key``: the hash of the group's name.
+    - ``last_commit_ms``: the timestamp of the commit that came last; 0 if none came.
+    - ``listed``: by topic, how many partitions a verdict lists. Partitions without a commit are listed too.
+    - ``notified``: the open incident and the last notification.
+    - ``members``: the members as JSON, each ``[host, client id, {topic: [partition, …]}]``.
+    - ``members_ms``: the time of the record of these members.
+    """
+
+    key: int
+    name: str
+    last_commit_ms: int
+    listed: dict[str, int]
+    notified: NotifiedGroup
+    members: str
+    members_ms: int
+
+    @classmethod
+    def of(cls, key: int, name: str) -> Self:
+        """A new group."""
+        return cls(key, name, 0, {}, NotifiedGroup(), "[]", 0)
+
+    @property
+    def alive_ms(self) -> int:
+        """When the group was last heard of: its last commit, or its members if it has not committed yet."""
+        return self.last_commit_ms or self.members_ms
+
+    def owners(self) -> Owners:
+        """The owners of partitions."""
+        return {
+            (topic, number): (host, client_id)
+            for host, client_id, assigned in json.loads(self.members)
+            for topic, numbers in assigned.items()
+            for number in numbers
+        }
+
+
+class BucketState(NamedTuple):
+    """The groups of a bucket, and their partitions."""
+
+    groups: list[GroupMemory]
+    partitions: Partitions
+
+    @classmethod
+    def empty(cls, intervals: int) -> Self:
+        """A bucket without groups."""
+        nothing = np.zeros(0, np.int64)
+        return cls([], Partitions(nothing, nothing, np.zeros(0, np.object_), nothing, RingArrays.empty(0, intervals)))
+
+    def to_bytes(self) -> bytes:
+        """The state as two streams of Arrow, after the version of the format."""
+        sink = pa.BufferOutputStream()
+        sink.write(_VERSION)
+        groups = pa.Table.from_pylist([_group_row(each) for each in self.groups], _GROUPS)
+        for table in (groups, self._partition_table()):
+            with pa.ipc.new_stream(sink, table.schema) as stream:
+                stream.write_table(table)
+        content: bytes = sink.getvalue().to_pybytes()
+        return content
+
+    @classmethod
+    def from_bytes(cls, content: bytes, intervals: int) -> Self:
+        """Read the state. Raises `ValueError` for another version, or for rings of another number of slots."""
+        if content[:1] != _VERSION:
+            raise ValueError(f"the state has version {content[:1]!r}, and this Karrot reads {_VERSION!r}")
+        source = pa.BufferReader(content[1:])
+        groups, partitions = (pa.ipc.open_stream(source).read_all() for _ in range(2))
+        slots = partitions.schema.field("order").type.list_size
+        if slots != intervals:
+            raise ValueError(f"the state has rings of {slots} commits, and not of {intervals}")
+        return cls([_group(row) for row in groups.to_pylist()], _partitions(partitions, intervals))
+
+    def _partition_table(self) -> pa.Table:
+        rings = self.partitions.rings
+        columns = {
+            "group": pa.array(self.partitions.group),
+            "topic_key": pa.array(self.partitions.topic_key),
+            "topic": pa.array(self.partitions.topic, pa.string()),
+            "partition": pa.array(self.partitions.partition),
+            "filled": pa.array(rings.filled),
+        }
+        for name in _SLOTS:
+            slots = pa.array(getattr(rings, name).ravel())
+            columns[name] = pa.FixedSizeListArray.from_arrays(slots, rings.intervals)
+        return pa.table(columns)
+
+
+_GROUPS: Final = pa.schema(
+    {
+        "key": pa.int64(),
+        "name": pa.string(),
+        "last_commit_ms": pa.int64(),
+        "listed": pa.map_(pa.string(), pa.int64()),
+        "incident_id": pa.string(),
+        "incident_start_ms": pa.int64(),
+        "last_open_ms": pa.int64(),
+        "members": pa.string(),
+        "members_ms": pa.int64(),
+    }
+)
+
+
+def _group_row(group: GroupMemory) -> dict[str, Any]:
+    incident = group.notified.incident
+    return {
+        "key": group.key,
+        "name": group.name,
+        "last_commit_ms": group.last_commit_ms,
+        "listed": [*group.listed.items()],
+        "incident_id": incident and incident.id,
+        "incident_start_ms": incident and incident.start_ms,
+        "last_open_ms": group.notified.last_open_ms,
+        "members": group.members,
+        "members_ms": group.members_ms,
+    }
+
+
+def _group(row: dict[str, Any]) -> GroupMemory:
+    incident = None if row["incident_id"] is None else OpenIncident(row["incident_id"], row["incident_start_ms"])
+    notified = NotifiedGroup(incident, row["last_open_ms"])
+    key, name, last_commit_ms = row["key"], row["name"], row["last_commit_ms"]
+    return GroupMemory(key, name, last_commit_ms, dict(row["listed"]), notified, row["members"], row["members_ms"])
+
+
+def _partitions(table: pa.Table, intervals: int) -> Partitions:
+    def ints(name: str) -> Ints:
+        column: Ints = table.column(name).to_numpy()
+        return column
+
+    columns = [*(_slots(table.column(name), intervals) for name in _SLOTS), ints("filled")]
+    topics = table.column("topic").to_pandas().to_numpy() if len(table) else np.zeros(0, np.object_)
+    return Partitions(ints("group"), ints("topic_key"), topics, ints("partition"), RingArrays(*columns))
+
+
+def _slots(column: pa.ChunkedArray, intervals: int) -> Ints:
+    flat: Ints = np.concatenate([np.zeros(0, np.int64), *(chunk.flatten().to_numpy() for chunk in column.chunks)])
+    return flat.reshape(-1, intervals)

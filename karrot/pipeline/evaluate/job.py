@@ -1,0 +1,323 @@
+"""Runs ``karrot pipeline evaluate``: judges every consumer group from the stream of ``__consumer_offsets``.
+
+A batch has the new records. Spark sends the commits of a group to the bucket of the group, where the rings and the
+incidents of the bucket's groups are. The new state and the notifications of a batch are written into
+``<checkpoint>/state/batch=N``. After that, the note names the batch as valid, and the driver delivers the
+notifications. If the driver dies before it has written the note, the batch is repeated, with the same ids of incidents.
+If it dies later, the notifications are delivered again.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import reduce
+from operator import and_
+from typing import Final, NamedTuple
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from karrot.burrow.payload import to_wire
+from karrot.clock import Clock, SystemClock
+from karrot.event import LagEvent
+from karrot.pipeline.evaluate.bucket_task import COMMIT, DELETION, MEMBER, OUT, BucketTask
+from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules, NameFilter
+from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
+from karrot.pipeline.offsets.commits import decode_offsets
+from karrot.pipeline.offsets.members import decode_members
+from karrot.pipeline.store.filesystem import delete, flush_files, listing, literal, read_text, write_text
+from karrot.pipeline.stream.query_runner import CheckpointReader, persisted, start_query
+from karrot.pipeline.stream.record_sources import RecordSource
+
+BUCKETS: Final = 32
+_VERSION: Final = 1
+_GROUP_METADATA: Final = 2
+_CONSUMER: Final = "consumer"
+KEPT_BYTES: Final = 65_536
+"""How much of a refused verdict is kept."""
+
+_KEPT_BATCHES: Final = 100
+
+
+class EvaluateNote(msgspec.Struct):
+    """The content of ``state.json``: the last valid ``batch``, its time, and whether its notifications are delivered.
+
+    The ``id`` of the checkpoint makes the ids of incidents unique. A ring has ``intervals`` slots.
+    ``topics`` are the topics on which groups commit, with the hashes of their names.
+    """
+
+    version: int = _VERSION
+    id: str = ""
+    intervals: int = 0
+    batch: int = -1
+    now_ms: int = 0
+    is_delivered: bool = True
+    topics: dict[str, int] = {}
+
+
+class UnusableState(ValueError):  # noqa: N818 (names what was found)
+    """The checkpoint is of a newer Karrot, or its rings have another length. The message says what to do."""
+
+
+class ToSend(msgspec.Struct, frozen=True):
+    """A notification as Burrow sends it. Its ``key`` is the same whenever it is sent."""
+
+    key: str
+    consumer: str
+    body: bytes
+    is_close: bool
+
+
+class RefusedVerdict(msgspec.Struct, frozen=True):
+    """A verdict that the receiver refused because of what it says. ``body`` has at most `KEPT_BYTES`.
+
+    ``code`` is the receiver's, such as ``too_large``.
+    """
+
+    key: str
+    consumer: str
+    code: str
+    body: str
+
+
+class VerdictDelivery(NamedTuple):
+    """How many verdicts the receiver took, and those that it refused."""
+
+    taken: int
+    refused: Sequence[RefusedVerdict] = ()
+
+
+class EvaluatedBatch(NamedTuple):
+    """A batch whose verdicts were delivered: the time of the verdicts, and the seconds that the batch took.
+
+    ``groups`` counts those with a commit, and ``partitions`` those on which they committed.
+    """
+
+    now_ms: int
+    groups: int
+    partitions: int
+    delivery: VerdictDelivery
+    seconds: float
+
+
+@dataclass(slots=True)
+class Evaluate:
+    """The job. ``deliver`` sends the notifications of a batch.
+
+    The refused verdicts of the newest batches are kept in ``<checkpoint>/refused``. ``seen`` gets each batch.
+    ``now_ms`` gives the time of a batch from its rows and its number. Two jobs must not share a checkpoint.
+    """
+
+    spark: SparkSession
+    source: RecordSource
+    log_ends: LogEndSource
+    cluster: str
+    checkpoint: str
+    asked: EvaluateRules
+    deliver: Callable[[Iterator[ToSend]], VerdictDelivery]
+    now_ms: Callable[[DataFrame, int], int]
+    buckets: int = BUCKETS
+    seen: Callable[[EvaluatedBatch], object] = lambda _batch: None
+    clock: Clock = field(default_factory=SystemClock)
+    _note: EvaluateNote | None = field(default=None, init=False)
+    _history: RecentLogEnds | None = field(default=None, init=False)
+
+    def start(self, every: timedelta | None = None) -> StreamingQuery:
+        """Start the query and return. With ``every``, it judges all groups that often, also without new records.
+
+        Raises `UnusableState` and `NoRecords`.
+        """
+        self.note()
+        records = self.source.records(self.spark)
+        if every is not None:
+            tick = self.spark.readStream.format("rate").option("rowsPerSecond", 1).load()
+            nothing = (F.lit(None).cast(each.dataType).alias(each.name) for each in records.schema)
+            records = records.unionByName(tick.select(*nothing))
+        trigger = None if every is None else f"{every // timedelta(milliseconds=1)} milliseconds"
+        return start_query(records, self.take, self.checkpoint, trigger)
+
+    def take(self, records: DataFrame, batch: int) -> None:
+        """Judge all groups after the records of one batch. Spark repeats the same batch after a crash."""
+        note, began_ms = self.note(), self.clock.boot_ms()
+        if batch > note.batch:
+            decoded = decode_offsets(records.where(F.col("key").isNotNull()), self.cluster)
+            with persisted(_of_groups(decoded)) as read:
+                rows = _rows(read, self.cluster, self.buckets).where(_is_chosen(self.asked.read))
+                note = self._advance(rows, batch, note)
+        if not note.is_delivered:
+            delivery = self.deliver(self._notifications(note.batch))
+            if delivery.refused:
+                self._keep(note.batch, delivery.refused)
+            self._remember(msgspec.structs.replace(note, is_delivered=True))
+            seconds = (self.clock.boot_ms() - began_ms) / 1000
+            self.seen(EvaluatedBatch(note.now_ms, *self._size(note.batch), delivery, seconds))
+
+    def note(self) -> EvaluateNote:
+        """Return the note of the checkpoint."""
+        if self._note is not None:
+            return self._note
+        text = read_text(self.spark, self._place("state.json"))
+        if text is None:
+            return self._remember(EvaluateNote(id=uuid.uuid4().hex, intervals=self.asked.rules.intervals))
+        self._note = self._checked(msgspec.json.decode(text, type=EvaluateNote))
+        return self._note
+
+    def _checked(self, note: EvaluateNote) -> EvaluateNote:
+        if note.version > _VERSION:
+            raise UnusableState(
+                f"{self.checkpoint} is of a newer Karrot: use the newer Karrot, or another --checkpoint"
+            )
+        if note.intervals != self.asked.rules.intervals:
+            raise UnusableState(
+                f"the rings in {self.checkpoint} have {note.intervals} intervals, and --rules asks for "
+                f"{self.asked.rules.intervals}: use the same intervals, or another --checkpoint"
+            )
+        return note
+
+    def _advance(self, rows: DataFrame, batch: int, note: EvaluateNote) -> EvaluateNote:
+        now_ms = max(self.now_ms(rows, batch), note.now_ms)
+        # Ask before the records are read, so that the log ends are as old as the newest commit.
+        self._look(note.topics, note, now_ms)
+        found = rows.where(F.col("kind") == COMMIT).select("topic", "topic_key").distinct().collect()
+        topics = note.topics | {row.topic: row.topic_key for row in found}
+        history = self._look(topics, note, now_ms)
+        state = self._read(note.batch)
+        task = BucketTask(self.asked, self.cluster, now_ms, f"{note.id}-{batch}")
+        shared = self.spark.sparkContext.broadcast(history.as_arrays())
+        out = state.groupBy("bucket").cogroup(rows.groupBy("bucket")).applyInArrow(task.of(shared), OUT)
+        path = self._place("state", f"batch={batch}")
+        kind = F.when(F.col("state").isNotNull(), "state").otherwise("notification").alias("kind")
+        out.select("*", kind).write.mode("overwrite").partitionBy("kind").parquet(path, compression="zstd")
+        self.spark.createDataFrame(history.to_table()).write.mode("append").parquet(f"{path}/kind=log_ends")
+        flush_files(self.spark, path)
+        shared.unpersist()
+        made = msgspec.structs.replace(note, batch=batch, now_ms=now_ms, is_delivered=False, topics=history.topic_keys)
+        return self._remember(made)
+
+    def _look(self, topics: dict[str, int], note: EvaluateNote, now_ms: int) -> RecentLogEnds:
+        if self._history is None:
+            self._history = self._read_history(note.batch)
+        history = self._history
+        history.topic_keys = {**topics}
+        look = self.log_ends.look(topics, (note.now_ms, now_ms))
+        if look is not None:
+            history.add(look)
+        return history
+
+    def _remember(self, note: EvaluateNote) -> EvaluateNote:
+        write_text(self.spark, self._place("state.json"), msgspec.json.encode(note).decode())
+        self._note = note
+        for name in listing(self.spark, self._place("state")):
+            if name != f"batch={note.batch}":
+                delete(self.spark, self._place("state", name))
+        return note
+
+    def _keep(self, batch: int, refused: Sequence[RefusedVerdict]) -> None:
+        lines = "".join(f"{msgspec.json.encode(each).decode()}\n" for each in refused)
+        write_text(self.spark, self._place("refused", f"batch={batch:012d}.jsonl"), lines)
+        for name in listing(self.spark, self._place("refused"))[:-_KEPT_BATCHES]:
+            delete(self.spark, self._place("refused", name))
+
+    def _size(self, batch: int) -> tuple[int, int]:
+        """The numbers of groups and partitions in the state of a batch."""
+        rows = self.spark.read.schema(OUT).parquet(literal(self._place("state", f"batch={batch}", "kind=state")))
+        row = rows.agg(F.sum("groups"), F.sum("partitions")).first()
+        groups, partitions = row or (0, 0)
+        return groups or 0, partitions or 0
+
+    def _read(self, batch: int) -> DataFrame:
+        if batch < 0:
+            return self.spark.createDataFrame([], "bucket int, state binary")
+        path = literal(self._place("state", f"batch={batch}", "kind=state"))
+        return self.spark.read.schema(OUT).parquet(path).select("bucket", "state")
+
+    def _read_history(self, batch: int) -> RecentLogEnds:
+        intervals = self.asked.rules.intervals
+        if batch < 0:
+            return RecentLogEnds(intervals)
+        rows = self.spark.read.parquet(literal(self._place("state", f"batch={batch}", "kind=log_ends")))
+        return RecentLogEnds.from_table(rows.orderBy("at_ms").collect(), intervals)
+
+    def _notifications(self, batch: int) -> Iterator[ToSend]:
+        path = self._place("state", f"batch={batch}", "kind=notification")
+        if not listing(self.spark, path):
+            return
+        rows = self.spark.read.schema(OUT).parquet(literal(path)).select("consumer", "event", "is_close")
+        for number, row in enumerate(rows.orderBy("consumer").toLocalIterator()):
+            event = msgspec.json.decode(row.event, type=LagEvent)
+            yield ToSend(f"{self.note().id}-{batch}-{number}", row.consumer, to_wire(event), row.is_close)
+
+    def _place(self, *names: str) -> str:
+        return "/".join([self.checkpoint.rstrip("/"), *names])
+
+
+def _of_groups(decoded: DataFrame) -> DataFrame:
+    """The readable commits without tombstones, and the metadata of groups."""
+    is_commit = F.col("key_type").isin(0, 1) & ~F.col("tombstone") & F.col("offset").isNotNull()
+    is_metadata = F.col("key_type") == _GROUP_METADATA
+    read = decoded.where(F.col("readable") & (is_commit | is_metadata))
+    raw = (F.when(is_metadata, F.col(name)).alias(name) for name in ("key", "value"))
+    return read.select(*(name for name in read.columns if name not in {"key", "value"}), *raw)
+
+
+def _rows(read: DataFrame, cluster: str, buckets: int) -> DataFrame:
+    """The rows of new records, as `karrot.pipeline.evaluate.bucket_task` takes them."""
+    is_metadata = F.col("key_type") == _GROUP_METADATA
+    commits = read.where(~is_metadata).select(
+        F.lit(COMMIT).alias("kind"),
+        F.xxhash64("consumer").alias("group_key"),
+        F.xxhash64("topic").alias("topic_key"),
+        F.col("partition").cast("bigint").alias("partition"),
+        F.col("log_offset").alias("order"),
+        "offset",
+        F.col("commit_ts_ms").alias("timestamp_ms"),
+        F.col("log_ts_ms").alias("at_ms"),
+        F.col("consumer").alias("group"),
+        "topic",
+    )
+    metadata = read.where(is_metadata).select(
+        "key",
+        "value",
+        F.col("log_partition").alias("partition"),
+        F.col("log_offset").alias("offset"),
+        F.col("log_ts").alias("timestamp"),
+    )
+    decoded = decode_members(metadata, cluster).where("readable")
+    # Like Burrow, leave out the groups of other programs, such as the workers of Kafka Connect.
+    members = decoded.where(F.col("version").isNull() | (F.col("protocol_type") == _CONSUMER)).select(
+        F.when(F.col("version").isNull(), DELETION).otherwise(MEMBER).alias("kind"),
+        F.xxhash64("consumer").alias("group_key"),
+        F.col("partition").cast("bigint").alias("partition"),
+        F.col("log_offset").alias("order"),
+        F.col("log_ts_ms").alias("at_ms"),
+        F.col("consumer").alias("group"),
+        "topic",
+        F.col("client_host").alias("owner"),
+        "client_id",
+    )
+    rows = commits.unionByName(members, allowMissingColumns=True)
+    return rows.withColumn("bucket", F.pmod("group_key", F.lit(buckets)).cast("int"))
+
+
+def _is_chosen(groups: NameFilter) -> Column:
+    """Whether a row is of a chosen group. Java's regular expressions are Burrow's and Python's in all common cases."""
+    allowed, denied = ([F.col("group").rlike(each) for each in some] for some in groups)
+    return reduce(and_, [*allowed, *(~each for each in denied)], F.lit(True))
+
+
+def batch_time_ms(read: CheckpointReader, batch: int) -> int:
+    """The time at which Spark decided how far the batch reads. It stays the same if the batch is repeated."""
+    text = read(f"offsets/{batch}")
+    if text is None:
+        raise FileNotFoundError(f"the checkpoint has no offsets/{batch}")
+    return int(json.loads(text.splitlines()[1])["batchTimestampMs"])
+
+
+def newest_record_ms(rows: DataFrame) -> int:
+    """The time of the newest record of a batch; 0 without records."""
+    row = rows.agg(F.max("at_ms").alias("at_ms")).first()
+    return int(row.at_ms or 0) if row else 0

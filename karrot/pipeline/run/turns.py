@@ -1,0 +1,149 @@
+"""Runs the steps of the pipeline in turns, until the process has to stop.
+
+A step that fails does not stop the other steps or the process: the next turn tries again. After a failure, the next
+turn comes earlier than usual, and after more failures later and later again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Event
+from typing import Final, NamedTuple
+
+import structlog
+
+from karrot.clock import Clock
+from karrot.pipeline.run.run_metrics import RunMetrics
+
+_log = structlog.get_logger(__name__)
+
+FIRST_RETRY: Final = timedelta(minutes=1)
+"""The pause after the first failed turn. It doubles with each further failed turn, up to the usual interval."""
+
+
+class StepResult(NamedTuple):
+    """The rows that a step wrote, by table, and a text that says what it did."""
+
+    rows: Mapping[str, int]
+    text: str
+
+
+class Step(NamedTuple):
+    """A part of a turn. ``work`` gets an event that is set when the process has to stop."""
+
+    name: str
+    work: Callable[[Event], StepResult]
+    is_due: Callable[[], bool] = lambda: True
+
+
+class StepFailure(NamedTuple):
+    """Why a step failed: a stable code, and a sentence. If ``is_final``, no later turn can succeed."""
+
+    code: str
+    reason: str
+    is_final: bool = False
+
+
+class CannotContinue(RuntimeError):  # noqa: N818 (names the state of the process)
+    """No later turn can succeed. The process has to end, and its supervisor has to start it again."""
+
+
+class LinkedStop(Event):
+    """An event for one step: it is set when the step ends, and also when the process has to stop."""
+
+    def __init__(self, process: Event) -> None:
+        super().__init__()
+        self._process = process
+
+    def is_set(self) -> bool:
+        """Whether the step or the process has to stop."""
+        return super().is_set() or self._process.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the process's event. A step sets its own event only when it has ended."""
+        return self._process.wait(timeout) or self.is_set()
+
+
+@dataclass(slots=True)
+class TurnLoop:
+    """The loop. ``explain`` turns the name and the error of a step into a `StepFailure`.
+
+    ``remember`` gets the time at which a turn without a failure ended, in epoch seconds. If it fails, that is logged.
+
+    ``started_ms`` is the time on the boot clock at which the open turn started; ``None`` between two turns.
+    """
+
+    steps: Sequence[Step]
+    every: timedelta
+    clock: Clock
+    metrics: RunMetrics
+    explain: Callable[[str, Exception], StepFailure]
+    stop: Event = field(default_factory=Event)
+    remember: Callable[[float], object] = lambda _now_s: None
+    started_ms: int | None = None
+
+    def run(self) -> list[StepFailure]:
+        """Run turns until ``stop`` is set, and return no failures. Raises `CannotContinue`."""
+        failed = 0
+        while not self.stop.is_set():
+            began = self.clock.boot_ms()
+            failed = 0 if not self.turn() else failed + 1
+            left = self.every - timedelta(milliseconds=self.clock.boot_ms() - began)
+            self.stop.wait(max(0.0, (self.pause_after(failed) if failed else left).total_seconds()))
+        return []
+
+    def pause_after(self, failed: int) -> timedelta:
+        """The pause after a number of failed turns in a row."""
+        return min(self.every, FIRST_RETRY * (1 << min(failed - 1, 20)))
+
+    def turn(self) -> list[StepFailure]:
+        """Run the steps that are due, one after the other. Return the reasons of the failed ones.
+
+        Raises `CannotContinue` if a reason is final.
+        """
+        self.started_ms = self.clock.boot_ms()
+        troubles: list[StepFailure] = []
+        for step in self.steps:
+            if self.stop.is_set():
+                break
+            if trouble := self._done(step):
+                troubles.append(trouble)
+                if trouble.is_final:
+                    break
+        self.started_ms = None
+        outcome = "failed" if troubles else "stopped" if self.stop.is_set() else "done"
+        now_s = self.clock.wall_ms() / 1000
+        self.metrics.turn_ended(outcome, [each.code for each in troubles], now_s)
+        if outcome == "done":
+            self._remember(now_s)
+        if troubles and troubles[-1].is_final:
+            raise CannotContinue(troubles[-1].reason)
+        return troubles
+
+    def _remember(self, now_s: float) -> None:
+        try:
+            self.remember(now_s)
+        except Exception as error:  # noqa: BLE001 (the turn itself succeeded, and the next one tries again)
+            _log.warning(
+                "the time of this turn is not stored", code="turn_not_stored", reason=self.explain("turn", error).reason
+            )
+
+    def _done(self, step: Step) -> StepFailure | None:
+        began = self.clock.boot_ms()
+        try:
+            if not step.is_due():
+                return None
+            done = step.work(LinkedStop(self.stop))
+        except Exception as error:  # noqa: BLE001 (the outermost loop: every error is explained, logged and counted)
+            if self.stop.is_set():
+                _log.info("step abandoned", step=step.name)
+                return None
+            trouble = self.explain(step.name, error)
+            self.metrics.failed(step.name, trouble.code)
+            _log.error("step failed", step=step.name, code=trouble.code, reason=trouble.reason)
+            return trouble
+        seconds = (self.clock.boot_ms() - began) / 1000
+        self.metrics.took(step.name, seconds)
+        self.metrics.wrote(done.rows)
+        _log.info("step done", step=step.name, seconds=round(seconds, 1), result=done.text)
+        return None

@@ -1,0 +1,183 @@
+"""Keeps the state of ``karrot pipeline stale``: two tables with a row per partition, and a small note of the driver.
+
+Each batch writes its tables into ``<checkpoint>/state/batch=N``. After that, it replaces ``<checkpoint>/state.json``,
+which names the batch whose tables are valid, and deletes the older tables. If the driver dies before it replaces the
+note, the repeated batch finds the old note and the old tables, and overwrites its own tables.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from karrot.pipeline.stale.alert_lines import lines_of
+from karrot.pipeline.stale.stale_partition_rule import (
+    SAMPLES,
+    STANDINGS,
+    ClusterTimes,
+    judged,
+    merged_samples,
+    merged_standings,
+    newest_commits,
+    newest_samples,
+    newest_times,
+)
+from karrot.pipeline.store.filesystem import delete, flush_files, listing, literal, read_text, write_text
+from karrot.pipeline.store.shared_columns import PARTITION
+
+_VERSION: Final = 2
+
+
+class UnknownState(ValueError):  # noqa: N818 (names what was found)
+    """A newer Karrot wrote the state. The message says where the state is and what to do."""
+
+
+class StateNote(msgspec.Struct):
+    """The content of ``state.json``.
+
+    - ``version``: the version of the format.
+    - ``batch``: the last batch that changed the state. Its tables are valid.
+    - ``sampled_ms``, ``held_until_ms``: the `ClusterTimes`.
+    - ``unsent``: the lines that are not delivered yet.
+    """
+
+    version: int = _VERSION
+    batch: int = -1
+    sampled_ms: dict[str, int] = {}
+    held_until_ms: dict[str, int] = {}
+    unsent: list[str] = []
+
+    @property
+    def times(self) -> ClusterTimes:
+        """The times that hold back alerts."""
+        return ClusterTimes(self.sampled_ms, self.held_until_ms)
+
+
+class _Version(msgspec.Struct):
+    version: int = 1
+
+
+class _NoteWithState(msgspec.Struct):
+    """The first version of the note, which contained the whole state. A partition is a list of its four columns."""
+
+    batch: int
+    standings: list[tuple[list[Any], tuple[int | None, tuple[int, int], int]]]
+    told: list[tuple[list[Any], tuple[int, int]]]
+    looks: list[tuple[list[Any], list[tuple[int, int]]]]
+    held_until_ms: dict[str, int]
+    unsent: list[str]
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """The state in a checkpoint. Two jobs must not share a checkpoint."""
+
+    spark: SparkSession
+    checkpoint: str
+    _note: StateNote | None = None
+
+    def note(self) -> StateNote:
+        """Return the note. The first call reads the note, and moves the state out of a note of the first version.
+
+        Raises `UnknownState`.
+        """
+        if self._note is None:
+            text = read_text(self.spark, self._place("state.json"))
+            self._note = StateNote() if text is None else self._parsed(text)
+        return self._note
+
+    def remember(self, note: StateNote) -> None:
+        """Replace the note in one step, and delete all tables but its own."""
+        write_text(self.spark, self._place("state.json"), msgspec.json.encode(note).decode())
+        self._note = note
+        for name in listing(self.spark, self._place("state")):
+            if name != f"batch={note.batch}":
+                delete(self.spark, self._place("state", name))
+
+    def advance(self, batch: int, records: DataFrame, length: timedelta) -> ClusterTimes:
+        """Judge the records of a batch, and write its tables. The note still has to be written."""
+        known = self.note()
+        times = known.times.after(*newest_times(records), length)
+        self._write(merged_samples(self.samples(), newest_samples(records, length), length), batch, "samples")
+        standings = merged_standings(self.standings(), newest_commits(records))
+        self._write(judged(standings, self._read(batch, "samples", SAMPLES), times, length), batch, "standings")
+        return times
+
+    def lines(self, batch: int, most: int) -> tuple[list[str], int]:
+        """Return at most ``most`` lines of a batch, sorted by partition, and the number of all its lines."""
+        changed = self._read(batch, "standings", STANDINGS).where(F.col("looked_at_ms").isNotNull())
+        is_cleared = F.col("cleared_offset").isNotNull()
+        row = changed.agg(F.count_if(is_cleared).alias("cleared"), F.count_if("fired").alias("fired")).first()
+        total = row.cleared + row.fired if row else 0
+        if not total:
+            return [], 0
+        last = changed.orderBy(*(F.desc(name) for name in PARTITION)).limit(most).collect()
+        lines = [line for row in reversed(last) for line in lines_of(row)]
+        return lines[max(0, len(lines) - most) :], total
+
+    def standings(self) -> DataFrame:
+        """The rows of `STANDINGS` that are not forgotten."""
+        is_kept = F.col("at_ms") >= self.note().times.oldest_ms()
+        return self._read(self.note().batch, "standings", STANDINGS).where(is_kept)
+
+    def samples(self) -> DataFrame:
+        """The rows of `SAMPLES` that are not forgotten."""
+        is_kept = F.element_at("samples", -1)["at_ms"] >= self.note().times.oldest_ms()
+        return self._read(self.note().batch, "samples", SAMPLES).where(is_kept)
+
+    def _read(self, batch: int, name: str, schema: StructType) -> DataFrame:
+        if batch < 0:
+            columns = (F.lit(None).cast(each.dataType).alias(each.name) for each in schema.fields)
+            return self.spark.range(0).select(*columns)
+        # A missing file must not be ignored here: its partitions would lose their alerts.
+        reader = self.spark.read.schema(schema).option("ignoreMissingFiles", "false")
+        return reader.parquet(literal(self._place("state", f"batch={batch}", name)))
+
+    def _write(self, rows: DataFrame, batch: int, name: str) -> None:
+        path = self._place("state", f"batch={batch}", name)
+        rows.write.mode("overwrite").parquet(path, compression="zstd")
+        flush_files(self.spark, path)
+
+    def _place(self, *names: str) -> str:
+        return "/".join([self.checkpoint.rstrip("/"), *names])
+
+    def _parsed(self, text: str) -> StateNote:
+        version = msgspec.json.decode(text, type=_Version).version
+        if version > _VERSION:
+            raise UnknownState(
+                f"{self._place('state.json')} has version {version}, and this Karrot reads up to {_VERSION}: "
+                "use the newer Karrot, or another --checkpoint"
+            )
+        if version == _VERSION:
+            return msgspec.json.decode(text, type=StateNote)
+        old = msgspec.json.decode(text, type=_NoteWithState)
+        return self._converted(old)
+
+    def _converted(self, old: _NoteWithState) -> StateNote:
+        """Write the tables of a state that the note contained. The state fits into memory, as it did before."""
+        sampled_ms: dict[str, int] = {}
+        for (cluster, *_), samples in old.looks:
+            sampled_ms[cluster] = max(sampled_ms.get(cluster, 0), samples[-1][0])
+        alerts = {tuple(key): alert for key, alert in old.told}
+        standings = [
+            (*key, offset, *newest, since_ms, *alerts.get(tuple(key), (None, None)), *[None] * 5)
+            for key, (offset, newest, since_ms) in old.standings
+        ]
+        logs = [(*log, [{"at_ms": at_ms, "offset": end} for at_ms, end in samples]) for log, samples in old.looks]
+        self._write(self._frame(standings, STANDINGS), old.batch, "standings")
+        self._write(self._frame(logs, SAMPLES), old.batch, "samples")
+        note = StateNote(_VERSION, old.batch, sampled_ms, old.held_until_ms, old.unsent)
+        self.remember(note)
+        return note
+
+    def _frame(self, rows: list[Any], schema: StructType) -> DataFrame:
+        """A frame of some rows, without Python workers."""
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+
+        named = [dict(zip(schema.names, row, strict=True)) for row in rows]
+        return self.spark.createDataFrame(pa.Table.from_pylist(named, to_arrow_schema(schema)), schema)

@@ -1,0 +1,86 @@
+"""Verdicts in arrays, batch by batch, equal those of the reference model of Burrow."""
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from karrot.burrow.notifier import NotifierSettings
+from karrot.event import LogEnd, TopicPartition
+from karrot.pipeline.evaluate.bucket_records import NewRecords, take
+from karrot.pipeline.evaluate.bucket_state import BucketState
+from karrot.pipeline.evaluate.bucket_task import COMMIT, DELETION, MEMBER, new_records
+from karrot.pipeline.evaluate.bucket_verdicts import Notification, VerdictMoment, evaluated
+from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
+from karrot.pipeline.evaluate.recent_log_ends import LogEndLook, RecentLogEnds
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
+from support.pipeline.evaluate_model import ONE_ID, Batch, EvaluateModel, batches, comparable
+
+_KEYS = {name: hash_ for hash_, name in enumerate(("g0", "g1", "g2", "t0", "t1", "t2"), 1_000_003)}
+
+
+_COLUMNS = pa.schema(
+    {
+        "kind": pa.string(),
+        **dict.fromkeys(("group_key", "topic_key", "partition", "order", "offset"), pa.int64()),
+        **dict.fromkeys(("timestamp_ms", "at_ms"), pa.int64()),
+        **dict.fromkeys(("group", "topic", "owner", "client_id"), pa.string()),
+    }
+)
+
+
+def _new_records(batch: Batch) -> NewRecords:
+    rows: list[dict[str, object]] = [
+        {"kind": COMMIT, **each._asdict(), "topic_key": _KEYS[each.topic]} for each in batch.commits
+    ]
+    rows += [{"kind": DELETION, "group": group, "order": order} for group, order in batch.deleted.items()]
+    for each in batch.rebalances:
+        record = {"kind": MEMBER, "group": each.group, "order": each.order, "at_ms": each.at_ms}
+        owned = [
+            {**record, "topic": topic, "partition": number, "owner": owner, "client_id": client_id}
+            for (topic, number), (owner, client_id) in each.owners.items()
+        ]
+        rows += owned or [record]
+    keyed = [{**row, "group_key": _KEYS[str(row["group"])]} for row in rows]
+    return new_records(pa.Table.from_pylist(keyed, _COLUMNS))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        EvaluateRules(notifier=NotifierSettings(threshold=1, interval=30, send_close=True)),
+        EvaluateRules(
+            RuleSet("r", 4, 10, 20, 0.5), NotifierSettings(threshold=2, send_interval=130), 3_000, lists_all=False
+        ),
+    ],
+    ids=["burrows defaults", "other rules"],
+)
+def test_the_notifications_equal_those_of_the_reference_model(asked: EvaluateRules) -> None:
+    sent = [told for seed in range(6) for told in _compared(asked, seed)]
+    statuses = {each.status_text for told in sent for each in told.event.partitions}
+    assert statuses - {"OK"} == {"STOP", "STALL", "REWIND", "WARN"}
+    assert ("OK" in statuses) == asked.lists_all
+    assert {each.owner for told in sent for each in told.event.partitions} == {
+        "",
+        *(f"/10.0.0.{each}" for each in range(3)),
+    }
+    assert {told.is_close for told in sent} == {asked.notifier.send_close, False}
+
+
+def _compared(asked: EvaluateRules, seed: int) -> list[Notification]:
+    """Give the same batches to both, compare their notifications, and return them."""
+    model, state, sent = EvaluateModel(asked), BucketState.empty(asked.rules.intervals), list[Notification]()
+    history = RecentLogEnds(asked.rules.intervals)
+    for batch in batches(Random(seed), 60):
+        at_ms, topics = (batch.now - 60) * 1000, {topic for topic, _ in batch.ends}
+        history.topic_keys = {topic: _KEYS[topic] for topic in topics}
+        samples = [(TopicPartition(*place), LogEnd(at_ms, end)) for place, end in batch.ends.items()]
+        history.add(LogEndLook(samples, topics))
+        log_ends = history.as_arrays()
+        state = BucketState.from_bytes(state.to_bytes(), asked.rules.intervals)
+        state = take(state, _new_records(batch), log_ends, asked)
+        state, told = evaluated(state, log_ends, asked, VerdictMoment("c", batch.now * 1000, lambda _group: ONE_ID))
+        expected = model.take(batch)
+        assert sorted(map(comparable, told)) == sorted(map(comparable, expected))
+        sent += told
+    return sent

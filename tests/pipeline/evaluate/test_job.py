@@ -1,0 +1,167 @@
+"""The job in Spark sends the notifications of the reference model, batch by batch, through crashes."""
+
+import json
+from collections.abc import Callable, Collection, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from karrot.burrow.notifier import NotifierSettings
+from karrot.burrow.payload import parse_stored
+from karrot.event import LogEnd, Source, TopicPartition
+from karrot.pipeline.evaluate.bucket_verdicts import Notification
+from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules, NameFilter
+from karrot.pipeline.evaluate.job import (
+    Evaluate,
+    EvaluatedBatch,
+    RefusedVerdict,
+    ToSend,
+    UnusableState,
+    VerdictDelivery,
+)
+from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
+from karrot.pipeline.stream.record_sources import RecordsFromParquet
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
+from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value
+from support.pipeline.evaluate_model import Batch, EvaluateModel, Rebalance, batches, comparable
+from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA
+
+_ASKED = EvaluateRules(
+    notifier=NotifierSettings(threshold=1, interval=30, send_close=True), read=NameFilter(("^g",), ("2$",))
+)
+
+
+class _Ends:
+    """The log ends and the time of one batch."""
+
+    batch: Batch
+
+    def now_ms(self, _rows: DataFrame, _number: int) -> int:
+        return self.batch.now * 1000
+
+    def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook | None:
+        """The log ends at the beginning of the batch, once for each topic."""
+        at_ms = (self.batch.now - 60) * 1000
+        assert between_ms[1] == self.batch.now * 1000
+        found = [(TopicPartition(*place), LogEnd(at_ms, end)) for place, end in self.batch.ends.items()]
+        return LogEndLook([each for each in found if each[0].topic in topics], {topic for topic, _ in self.batch.ends})
+
+
+def _records(spark: SparkSession, batch: Batch) -> DataFrame:
+    rows: list[tuple[bytes, bytes | None, int, int]] = [
+        (commit_key(*each[:3]), commit_value(3, each.offset, commit_ts=each.timestamp_ms), each.order, each.at_ms)
+        for each in batch.commits
+    ]
+    rows += [(group_key(group), None, order, batch.now * 1000 - 1) for group, order in batch.deleted.items()]
+    rows += [
+        (group_key(each.group), group_value(4, members=_members(each)), each.order, each.at_ms)
+        for each in batch.rebalances
+    ]
+    table = pa.Table.from_pylist(
+        [
+            {
+                "key": key,
+                "value": value,
+                "topic": "__consumer_offsets",
+                "partition": 3,
+                "offset": order,
+                "timestamp": datetime.fromtimestamp(at_ms / 1000, UTC),
+            }
+            for key, value, order, at_ms in rows
+        ],
+        KAFKA_SOURCE_SCHEMA,
+    )
+    return spark.createDataFrame(table)
+
+
+def _without_id(told: Notification) -> Any:
+    event, *rest = comparable(told)
+    return event._replace(incident_id=event.incident_id and ""), *rest
+
+
+def _members(rebalance: Rebalance) -> list[Member]:
+    """The members of a group. Their client ids and hosts need not be different."""
+    found = list[Member]()
+    for owner, client_id in sorted({*rebalance.owners.values()}):
+        numbers = dict[str, list[int]]()
+        for (topic, number), of_partition in rebalance.owners.items():
+            if of_partition == (owner, client_id):
+                numbers.setdefault(topic, []).append(number)
+        found.append(Member(owner, client_id, owner, assigned=assignment(numbers)))
+    return found
+
+
+def assert_counted(seen: EvaluatedBatch, batch: Batch, told: list[Notification]) -> None:
+    """All groups are told, and the receiver refused one of them."""
+    committed = [each for one, _ in told for each in one.partitions if each.end]
+    assert (seen.now_ms, seen.groups, seen.partitions) == (batch.now * 1000, len(told), len(committed))
+    assert (seen.delivery.taken, len(seen.delivery.refused)) == (len(told) - 1, 1)
+
+
+class _Crash(Exception):  # noqa: N818 (it is one)
+    pass
+
+
+def test_the_job_sends_what_the_model_sends_also_after_crashes(spark: SparkSession, tmp_path: Path) -> None:
+    model, ends = EvaluateModel(_ASKED), _Ends()
+    sent: list[ToSend] = []
+    seen: list[EvaluatedBatch] = []
+
+    def deliver(several: Iterator[ToSend]) -> VerdictDelivery:
+        sent.extend(several)
+        refused = [RefusedVerdict(each.key, each.consumer, "too_large", "") for each in sent[:1]]
+        return VerdictDelivery(len(sent) - len(refused), refused)
+
+    def fail(_several: Iterator[ToSend]) -> VerdictDelivery:
+        raise _Crash
+
+    def job(deliver: Callable[[Iterator[ToSend]], VerdictDelivery] = deliver) -> Evaluate:
+        source, place = RecordsFromParquet(str(tmp_path)), str(tmp_path / "checkpoint")
+        return Evaluate(spark, source, ends, "c", place, _ASKED, deliver, ends.now_ms, 3, seen.append)
+
+    ids: dict[str, str | None] = {}
+    for number, batch in enumerate(batches(Random(3), 8)):
+        ends.batch = batch
+        records = _records(spark, batch)
+        if number % 3 == 1:  # the driver dies while it delivers
+            with pytest.raises(_Crash):
+                job(fail).take(records, number)
+        sent.clear()
+        job().take(records, number)
+        told = [
+            Notification(parse_stored(each.body, observed_at_ms=batch.now * 1000, source=Source.KAFKA), each.is_close)
+            for each in sent
+        ]
+        expected = [each for each in model.take(batch) if each.event.consumer != "g2"]
+        assert sorted(map(_without_id, told)) == sorted(map(_without_id, expected))
+        assert [each.name for each in (tmp_path / "checkpoint/state").iterdir()] == [f"batch={number}"]
+        for group in batch.deleted:
+            ids.pop(group, None)
+        for each in told:
+            if each.event.incident_id:
+                known = ids.setdefault(each.event.consumer, each.event.incident_id)
+                assert known == each.event.incident_id
+            if each.is_close:
+                ids.pop(each.event.consumer)
+        assert_counted(seen[-1], batch, told)
+        kept = (tmp_path / f"checkpoint/refused/batch={number:012d}.jsonl").read_text().splitlines()
+        assert [json.loads(line)["key"] for line in kept] == [sent[0].key]
+    assert ids
+
+
+def test_rings_of_another_length_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    def job(intervals: int) -> Evaluate:
+        asked = EvaluateRules(RuleSet("r", intervals))
+        source, checkpoint = RecordsFromParquet(str(tmp_path)), str(tmp_path)
+        return Evaluate(
+            spark, source, _Ends(), "c", checkpoint, asked, lambda _several: VerdictDelivery(0), _Ends().now_ms
+        )
+
+    job(10).note()
+    with pytest.raises(UnusableState, match="have 10 intervals, and --rules asks for 20: use the same intervals"):
+        job(20).note()

@@ -1,0 +1,218 @@
+"""Random batches of commits, log ends and deletions, and Burrow's reference model that judges them."""
+
+import uuid
+from collections.abc import Iterator
+from random import Random
+from typing import Any, NamedTuple
+
+from karrot.burrow.notifier import NotifiedGroup, notify
+from karrot.burrow.rules import evaluate_group
+from karrot.burrow.storage import Storage
+from karrot.event import LagEvent, Source, Status
+from karrot.pipeline.evaluate.bucket_verdicts import Notification
+from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
+
+ONE_ID = uuid.UUID(int=7)
+"""The id of all incidents of the model."""
+
+
+class Commit(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+    order: int
+    offset: int
+    timestamp_ms: int
+    at_ms: int
+
+
+class Rebalance(NamedTuple):
+    """A record of a group's metadata: who owns which partitions from then on."""
+
+    group: str
+    order: int
+    at_ms: int
+    owners: dict[tuple[str, int], tuple[str, str]]
+
+
+class Batch(NamedTuple):
+    """What happens in a batch: log ends come first, then commits, deletions and rebalances in the order of the log."""
+
+    now: int
+    ends: dict[tuple[str, int], int]
+    commits: list[Commit]
+    deleted: dict[str, int]
+    rebalances: list[Rebalance]
+
+
+class _Cluster:
+    """Groups that keep up, fall behind, stop, rewind and disappear; topics that grow and are deleted."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.counts = {"t0": 3, "t1": 1, "t2": 2}
+        self.ends = {(topic, number): 100 for topic, count in self.counts.items() for number in range(count)}
+        self.committed = dict[tuple[str, str, int], int]()
+        self.mood = dict[tuple[str, str, int], str]()
+        self.order = 0
+
+    def write(self) -> None:
+        """Let a minute pass for the topics."""
+        rng = self.rng
+        if rng.random() < 0.05:
+            self.counts["t1"] = 0 if self.counts["t1"] else 2
+        if rng.random() < 0.05:
+            self.counts["t0"] += 1
+        self.ends = {
+            (topic, number): self.ends.get((topic, number), 0) + rng.choice((0, 5, 50))
+            for topic, count in self.counts.items()
+            for number in range(count)
+        }
+
+    def commits(self, at_s: int) -> Iterator[Commit]:
+        """The commits of all groups at one time."""
+        for place in [(group, *of_topic) for group in ("g0", "g1", "g2") for of_topic in self.ends]:
+            if self.rng.random() < 0.15:
+                self.mood[place] = self.rng.choice(("well", "well", "slow", "stopped", "stuck", "rewinds", "absent"))
+            offset = self._offset(place)
+            if offset is not None:
+                self.order += 1
+                self.committed[place] = offset
+                at_ms = at_s * 1000 + self.rng.randrange(1000)
+                age_ms = self.rng.choice((0, 0, 0, 5_000, 2_000_000))
+                yield Commit(*place, self.order, offset, at_ms - age_ms, at_ms)
+
+    def rebalances(self, at_s: int) -> Iterator[Rebalance]:
+        """Some groups get other members, or lose all of them."""
+        for group in ("g0", "g1", "g2"):
+            while self.rng.random() < 0.2:
+                self.order += 1
+                many = self.rng.randrange(4)
+                members = [(f"/10.0.0.{number}", f"client-{self.order}") for number in range(many)]
+                yield Rebalance(
+                    group, self.order, at_s * 1000, {place: self.rng.choice(members) for place in self.ends if many}
+                )
+
+    def _offset(self, place: tuple[str, str, int]) -> int | None:
+        offset = self.committed.get(place, 90)
+        offsets = {
+            "well": self.ends[place[1:]],
+            "slow": offset + 2,
+            "stuck": offset,
+            "rewinds": max(0, offset - 30),
+        }
+        return offsets.get(self.mood.get(place) or self.rng.choice(("well", "absent")))
+
+
+def batches(rng: Random, many: int) -> Iterator[Batch]:
+    """A batch for each minute."""
+    cluster = _Cluster(rng)
+    for now in range(1_000_060, 1_000_060 + 60 * many, 60):
+        cluster.write()
+        commits, rebalances = list[Commit](), list[Rebalance]()
+        for step in range(3):
+            commits += cluster.commits(now - 59 + 15 * step)
+            rebalances += cluster.rebalances(now - 59 + 15 * step)
+        deleted = dict[str, int]()
+        if commits and rng.random() < 0.05:
+            deleted[rng.choice(("g0", "g1"))] = rng.choice(commits).order
+        yield Batch(now, cluster.ends, commits, deleted, rebalances)
+
+
+class EvaluateModel:
+    """Burrow's storage, evaluation and notifier for the same batches."""
+
+    def __init__(self, asked: EvaluateRules) -> None:
+        rules = asked.rules
+        self.asked = asked
+        self.storage = Storage(
+            intervals=rules.intervals, min_distance=rules.min_distance, expire_group=asked.expire_group
+        )
+        self.notified = dict[str, NotifiedGroup]()
+        self.owners = dict[str, dict[tuple[str, int], tuple[str, str]]]()
+
+    def take(self, batch: Batch) -> list[Notification]:
+        topics = {topic for topic, _ in batch.ends}
+        for topic in {*self.storage.topics()} - topics:
+            self._delete_topic(topic)
+        for (topic, number), end in batch.ends.items():
+            count = sum(each == topic for each, _ in batch.ends)
+            self.storage.put_log_end(topic, number, end, partition_count=count)
+        for group in batch.deleted:
+            self.storage.delete_group(group)
+            self.notified.pop(group, None)
+            self.owners.pop(group, None)
+        for rebalance in batch.rebalances:
+            if rebalance.order > batch.deleted.get(rebalance.group, -1):
+                self.owners[rebalance.group] = rebalance.owners
+        for each in batch.commits:
+            if each.order > batch.deleted.get(each.group, -1):
+                self.storage.put_commit(
+                    each.group,
+                    each.topic,
+                    each.partition,
+                    each.offset,
+                    order=each.order,
+                    timestamp_ms=each.timestamp_ms,
+                    now=max(each.at_ms // 1000, batch.now - 60),
+                )
+        return [told for group in sorted(self.storage.groups()) if (told := self._judge(group, batch.now))]
+
+    def _judge(self, group: str, now: int) -> Notification | None:
+        self._own(group)
+        partitions = self.storage.fetch(group, now)
+        if partitions is None:
+            self.notified.pop(group, None)
+            self.owners.pop(group, None)
+            return None
+        rules = self.asked.rules
+        event = evaluate_group(
+            "c",
+            group,
+            partitions,
+            now * 1000,
+            source=Source.KAFKA,
+            show_all=self.asked.lists_all,
+            allowed_lag=rules.allowed_lag,
+            minimum_complete=rules.minimum_complete,
+        )
+        known = self.notified.setdefault(group, NotifiedGroup())
+        told = notify(known, Status[event.status_text], now * 1000, self.asked.notifier, lambda: ONE_ID)
+        return None if told is None else Notification(_named(event, told.incident), told.is_close)
+
+    def _own(self, group: str) -> None:
+        """Set the owners of the partitions that the group's list has."""
+        owners = self.owners.get(group, {})
+        for topic, partitions in self.storage._groups[group].topics.items():
+            for number, tracked in enumerate(partitions):
+                if tracked is not None or (topic, number) in owners:
+                    self.storage.put_owner(group, topic, number, *owners.get((topic, number), ("", "")))
+
+    def _delete_topic(self, topic: str) -> None:
+        del self.storage._broker[topic]
+        for group in self.storage._groups.values():
+            group.topics.pop(topic, None)
+
+
+def _named(event: LagEvent, incident: Any) -> LagEvent:
+    return event if incident is None else event._replace(incident_id=incident.id)
+
+
+def comparable(told: Notification) -> Any:
+    """All that a notification says. Burrow lists partitions in any order.
+
+    In Burrow, a partition without a commit is complete to a tenth if it ever had an owner, and not at all otherwise.
+    """
+    event = told.event
+    partitions = sorted(
+        each._replace(
+            start=_seen(each.start), end=_seen(each.end), complete=None if each.start is None else each.complete
+        )
+        for each in event.partitions
+    )
+    largest = event.max_lag and event.max_lag.current_lag
+    return event._replace(partitions=tuple(partitions), max_lag=None, incident_start=None), largest or 0, told.is_close
+
+
+def _seen(sample: Any) -> Any:
+    return sample and sample._replace(observed_at_ms=None)

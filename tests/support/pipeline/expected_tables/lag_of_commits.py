@@ -1,0 +1,139 @@
+"""Lag without Burrow, from commits and log ends: the table ``partition_lag_minute``."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from math import floor
+from typing import Any, NamedTuple
+
+from support.pipeline.expected_tables.calendar_ms import DAY_MS, day_of, day_text, minute_of
+from support.pipeline.expected_tables.commits import Assignment, Commit, Reader, Rows
+from support.pipeline.expected_tables.log_ends import Log, LogEnds, Sample, lives
+
+_FORGOTTEN_MS, _MEMBERS_BACK_MS = 31 * DAY_MS, 30 * DAY_MS
+
+
+class _Known(NamedTuple):
+    """The log end at a time, and the samples of that life of the log."""
+
+    end: int | None
+    life: Sequence[Sample]
+
+
+def partition_lag_minute(
+    commits: Iterable[Commit],
+    samples: LogEnds,
+    assignments: Iterable[Assignment],
+    longest_ms: int,
+) -> Rows:
+    """Make a row for each partition and minute with a commit of the group, or with a log-end sample after a commit."""
+    readers = defaultdict[Reader, list[Commit]](list)
+    for commit in commits:
+        readers[commit.reader].append(commit)
+    owners = defaultdict[tuple[str, str], list[Assignment]](list)
+    for one in assignments:
+        owners[one.group].append(one)
+    rows = []
+    for reader, records in readers.items():
+        for moment_ms, newest, count in _moments(reader, records, samples):
+            known = _log_end(reader.log, newest.offset, moment_ms, samples, longest_ms)
+            row = _row(reader, moment_ms, newest, known, longest_ms)
+            owner = _owner(owners.get(reader.group, []), reader, moment_ms)
+            rows.append({**row, "commits": count, "owner": owner})
+    return rows
+
+
+def _moments(reader: Reader, records: Sequence[Commit], samples: LogEnds) -> list[tuple[int, Commit, int]]:
+    """Return the moment of each row, the newest record at that moment, and the number of commits in its minute."""
+    minutes = defaultdict[int, list[Commit]](list)
+    for record in records:
+        minutes[minute_of(record.at_ms)].append(record)
+    days = [day for day, log in samples.places() if log == reader.log]
+    sampled = {
+        minute_of(sample.at_ms): sample.at_ms
+        for day in sorted(days)
+        for sample in samples.of_days(reader.log, day - DAY_MS, day)
+        if sample.at_ms >= day
+    }
+    found, newest = [], None
+    for minute in sorted(minutes.keys() | sampled.keys()):
+        if minute in minutes:
+            newest = max(minutes[minute], key=lambda one: (one.at_ms, one.log_offset))
+            found.append((newest.at_ms, newest, sum(one.offset is not None for one in minutes[minute])))
+        elif newest is not None and newest.offset is not None and sampled[minute] - newest.at_ms <= _FORGOTTEN_MS:
+            found.append((sampled[minute], newest, 0))
+    return found
+
+
+def _log_end(
+    log: Log,
+    committed: int | None,
+    at_ms: int,
+    samples: LogEnds,
+    longest_ms: int,
+) -> _Known:
+    """Return the log end at a time, from the samples of that day and of the day before."""
+    day = day_of(at_ms)
+    seen = samples.of_days(log, day - DAY_MS, day)
+    begun = [life for life in lives(seen) if life[0].at_ms <= at_ms]
+    if not begun:
+        return _Known(None, ())
+    life = begun[-1]
+    place = bisect_right([sample.at_ms for sample in life], at_ms) - 1
+    before, after = life[place], life[place + 1] if place + 1 < len(life) else None
+    if after is None or after.at_ms - before.at_ms > longest_ms:
+        return _Known(before.offset if at_ms - before.at_ms <= longest_ms else None, life)
+    if not _fits(after.offset - before.offset):
+        return _Known(None, life)
+    share = (at_ms - before.at_ms) / (after.at_ms - before.at_ms)
+    end = before.offset + floor(share * (after.offset - before.offset) + 0.5)
+    return _Known(end if committed is None else min(max(end, committed), after.offset), life)
+
+
+def _row(reader: Reader, at_ms: int, newest: Commit, known: _Known, longest_ms: int) -> dict[str, Any]:
+    committed, end = newest.offset, known.end
+    lag = None if committed is None or end is None or not _fits(end - committed) else max(0, end - committed)
+    seconds, method = None, "unknown"
+    if lag == 0:
+        seconds, method = 0.0, "observed"
+    elif committed is not None:
+        seconds, method = _seconds_behind(known.life, committed, at_ms, longest_ms)
+    is_negative = committed is not None and end is not None and committed > end
+    return {
+        **reader._asdict(),
+        "minute": minute_of(at_ms),
+        "as_of": at_ms,
+        "committed_offset": committed,
+        "committed_at": newest.at_ms if committed is not None else None,
+        "end_offset": end,
+        "lag": lag,
+        "lag_seconds": seconds,
+        "method": method,
+        "negative": int(is_negative),
+        "day": day_text(at_ms),
+    }
+
+
+def _seconds_behind(life: Sequence[Sample], committed: int, at_ms: int, longest_ms: int) -> tuple[float | None, str]:
+    """Return the time since the log ended at the committed offset, and how it is known."""
+    place = bisect_right([sample.offset for sample in life], committed) - 1
+    if place < 0 or place + 1 == len(life) or life[place + 1].at_ms - life[place].at_ms > longest_ms:
+        return None, "unknown"
+    before, after = life[place], life[place + 1]
+    if not _fits(after.offset - before.offset) or not _fits(committed - before.offset):
+        return None, "unknown"
+    share = (committed - before.offset) / (after.offset - before.offset)
+    reached_ms = before.at_ms + share * (after.at_ms - before.at_ms)
+    return max(0.0, (at_ms - reached_ms) / 1000), "observed" if before.offset == committed else "interpolated"
+
+
+def _fits(number: int) -> bool:
+    """Whether a difference of two offsets fits into 64 bits. Otherwise it is unknown."""
+    return -(2**63) <= number < 2**63
+
+
+def _owner(records: Sequence[Assignment], reader: Reader, at_ms: int) -> str | None:
+    before = [one for one in records if one.at_ms <= at_ms]
+    if not before or before[-1].at_ms < day_of(at_ms) - _MEMBERS_BACK_MS:
+        return None
+    return before[-1].owner_of.get((reader.topic, reader.partition))
