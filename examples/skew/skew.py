@@ -121,7 +121,7 @@ def ask_burrow(url: str, cluster: str, lags: Lags) -> None:
 def ask_kafka(bootstrap_servers: str, cluster: str, lags: Lags) -> None:
     """Print the first verdict of `karrot watch` on the group. Exits if its lag is not the expected one."""
     command = [*KARROT, "watch", "--bootstrap-servers", bootstrap_servers, "--cluster", cluster]
-    command += ["--interval", "0.5", "--json"]
+    command += ["--every", "0.5", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:  # noqa: S603
         verdicts = (json.loads(line)["Event"] for line in watch.stdout or ())
         found = next((each["Result"] for each in verdicts if each["Group"] == GROUP), None)

@@ -1,6 +1,6 @@
 """Renders configuration for Burrow, Prometheus, Grafana, AWS and Druid from ``templates/``."""
 
 from karrot.render.burrow_toml import burrow_config, burrow_template, webhook
-from karrot.render.jinja_templates import runbooks_dir, templates_dir
+from karrot.render.jinja_templates import runbooks_dir, shipped_templates, templates_dir
 
-__all__ = ["burrow_config", "burrow_template", "runbooks_dir", "templates_dir", "webhook"]
+__all__ = ["burrow_config", "burrow_template", "runbooks_dir", "shipped_templates", "templates_dir", "webhook"]

@@ -10,6 +10,7 @@ import yaml
 from karrot.render import validation
 from karrot.render.jinja_templates import rendered, templates_dir
 from karrot.settings import types
+from karrot.settings.storage_place import Bucket
 
 _MOST_DAYS = 36_500
 _MOMENT = r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z?)?"
@@ -36,7 +37,7 @@ def athena(asked: Athena) -> str:
     return rendered(
         "athena/tables.sql.j2",
         tables=_tables(),
-        location=asked.location.rstrip("/"),
+        location=str(Bucket.parse(asked.location)),
         database=asked.database,
         days=asked.days,
     )
@@ -51,17 +52,17 @@ def _athena_problems(asked: Athena) -> Iterator[str]:
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,127}", asked.database, re.ASCII):
         yield f"--database is {types.quoted(asked.database)}: it must be lower-case letters, digits and underscores"
     if not _is_in_s3(asked.location):
-        yield f"--location is {types.quoted(asked.location)}: it must be s3://bucket/prefix, the location of the tables"
+        yield f"--tables is {types.quoted(asked.location)}: it must be s3://bucket/prefix, the location of the tables"
     yield from validation.whole("--days", asked.days, 1, _MOST_DAYS)
 
 
 def _is_in_s3(location: str) -> bool:
     """Whether the location is in S3 and fits into a quoted SQL string."""
     try:
-        types.checked(types.place, "--location", location)
+        Bucket.parse(location)
     except ValueError:
         return False
-    return location.startswith("s3://") and "'" not in location
+    return "'" not in location
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ def _druid_problems(asked: Druid) -> Iterator[str]:
     yield from validation.of_kind(types.brokers, "--bootstrap-servers", asked.bootstrap)
     if re.search("[\ud800-\udfff]", asked.group):
         yield f"--group is {types.quoted(asked.group)}: it must be a text in UTF-8"
-    yield from validation.matching("--topic", asked.topic, r"[a-zA-Z0-9._-]{1,249}", "the name of a topic")
+    yield from validation.matching("--json-topic", asked.topic, r"[a-zA-Z0-9._-]{1,249}", "the name of a topic")
     yield from validation.matching("--datasource", asked.datasource, r"[^/\s]+", "a name without slashes and spaces")
     yield from validation.matching(
         "--interval", asked.interval, _INTERVAL, "as 2026-11-20/2026-11-21 or P1D/2026-11-21"

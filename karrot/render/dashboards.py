@@ -96,7 +96,7 @@ def _problems(asked: Dashboard) -> Iterator[str]:
             yield "give either --asg-name, or --ecs-cluster and --service"
         if asked.container_insights:
             yield "--container-insights goes with --ecs-cluster and --service"
-    for option, text in (("--burrow-cluster", asked.burrow_cluster), ("--group", asked.group)):
+    for option, text in (("--cluster", asked.burrow_cluster), ("--group", asked.group)):
         yield from validation.free_text(option, text)
         if text in {".", "..."}:
             yield f"{option} is {text!r}: a dashboard reads this name as a reference to the line above; use another"

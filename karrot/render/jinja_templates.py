@@ -9,9 +9,12 @@ import re
 from importlib.resources import files
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, FunctionLoader, StrictUndefined
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 _NOT_PRINTABLE_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _ESCAPED = re.compile(r"\\.")
@@ -28,6 +31,21 @@ def templates_dir() -> Path:
 def runbooks_dir() -> Path:
     """The folder of the runbooks: in the installed package, or in docs/ in a checkout or editable install."""
     return _shipped("runbooks", "docs/runbooks")
+
+
+def shipped_templates(*folders: str) -> FunctionLoader:
+    """A loader that reads the templates of these folders, also from a zip file on Python's path.
+
+    On a Spark cluster, the zip file of ``--py-files`` comes before the installed package.
+    """
+    packed = files("karrot") / "templates"
+    templates: Traversable = packed if packed.is_dir() else templates_dir()
+
+    def load(name: str) -> str | None:
+        found = (templates / folder / name for folder in folders)
+        return next((file.read_text(encoding="utf-8") for file in found if file.is_file()), None)
+
+    return FunctionLoader(load)
 
 
 def _shipped(in_package: str, in_checkout: str) -> Path:

@@ -7,6 +7,7 @@ from typing import Any
 
 from karrot.render import jinja_templates, validation
 from karrot.render.burrow_toml import burrow_config, burrow_template
+from karrot.render.ecs_database import PASSWORD_FILE, EcsDatabase
 from karrot.settings import types
 from karrot.settings.loading import SettingsError, load
 from karrot.settings.options import OPTIONS
@@ -21,7 +22,7 @@ exec /app/burrow --config-dir {_BURROW_DIR}
 _METRICS = next(option.kind for option in OPTIONS if option.attribute == "cloudwatch_metrics")
 _OWN = re.compile(
     "KARROT_(REPORTERS|COMPAT|BIND|TLS_.*|DATA_DIR|EXPECTED_CLUSTERS|CLOUDWATCH_(METRICS|NAMESPACE)|ARCHIVE_DIR|KAFKA_.*"
-    "|WATCH_(BOOTSTRAP|CLUSTER|PROPERTIES)|BURROW_USERNAME)"
+    "|WATCH_(BOOTSTRAP|CLUSTER|PROPERTIES)|BURROW_USERNAME|EVENT_LOG.*)"
 )
 """The settings that the template sets itself, or that need files or ports that the template does not have."""
 _SETTABLE = {each.name: each.kind for each in OPTIONS if not each.is_secret and not _OWN.fullmatch(each.name)}
@@ -64,6 +65,11 @@ class EcsService:
     kafka_properties_secret: str | None = None
     burrow_password_secret: str | None = None
     api_token_secret: str | None = None
+    event_log: str | None = None
+    database_password_secret: str | None = None
+    database_ca_secret: str | None = None
+    rds_iam: bool = False
+    rds_resource_id: str | None = None
     secrets_kms_key: str | None = None
     archive: str | None = None
     archive_kms_key: str | None = None
@@ -98,6 +104,17 @@ class EcsService:
         return self.name.replace("_", "-")
 
     @property
+    def database(self) -> EcsDatabase:
+        """The database of the event log. Without ``event_log``, there is none."""
+        return EcsDatabase(
+            event_log=self.event_log,
+            password_secret=self.database_password_secret,
+            ca_secret=self.database_ca_secret,
+            rds_iam=self.rds_iam,
+            rds_resource_id=self.rds_resource_id,
+        )
+
+    @property
     def secret_rights(self) -> dict[str, list[str]]:
         """The ARNs that the execution role may use, by the action. One secret can be in two containers."""
         arns = sorted({":".join(arn.split(":")[:7]) for arn in self.secrets.values()})  # without a key in the secret
@@ -109,13 +126,13 @@ class EcsService:
 
     @property
     def secrets(self) -> dict[str, str]:
-        """The ARNs of the secrets in Karrot's container, by the name of the setting."""
+        """The ARNs of the secrets in Karrot's container, by the name of the variable."""
         given = {
             "KARROT_BURROW_PASSWORD": self.burrow_password_secret,
             "KARROT_API_TOKEN": self.api_token_secret,
             "KARROT_WATCH_PROPERTIES_INLINE": self.kafka_properties_secret,
         }
-        return {name: arn for name, arn in given.items() if arn is not None}
+        return {name: arn for name, arn in given.items() if arn is not None} | self.database.secrets
 
     @property
     def settings(self) -> dict[str, str]:
@@ -124,7 +141,7 @@ class EcsService:
             "KARROT_REPORTERS": f"prometheus,cloudwatch{',archive' if self.archive else ''}",
             "KARROT_CLOUDWATCH_METRICS": self.metrics,
             "KARROT_CLOUDWATCH_NAMESPACE": self.namespace,
-            "KARROT_DATA_DIR": "/data",
+            **(self.database.settings or {"KARROT_DATA_DIR": "/data"}),
         }
         if self.watch:
             told |= {"KARROT_WATCH_BOOTSTRAP": self.kafka or "", "KARROT_WATCH_CLUSTER": self.burrow_cluster[0]}
@@ -147,7 +164,8 @@ class EcsService:
     def statements(self) -> list[dict[str, Any]]:
         """The rights of Karrot's task: exactly the requests that it makes. ``about`` says what each is for.
 
-        A resource that begins with a colon needs ``arn:`` and the partition of the account before it.
+        A resource that begins with a colon needs ``arn:`` and the partition of the account before it. It can contain
+        ``${AWS::Region}`` and ``${AWS::AccountId}``.
         """
         made: list[dict[str, Any]] = [
             {
@@ -167,6 +185,8 @@ class EcsService:
                 _statement("Read log end offsets", ["DescribeTopic"], topics),
                 _statement("Read committed offsets and members", ["DescribeGroup"], groups),
             ]
+        if self.database.statement:
+            made.append(self.database.statement)
         if self.archive:
             bucket, _, prefix = self.archive.removeprefix("s3://").partition("/")
             below = f"{prefix.strip('/')}/*".lstrip("/")
@@ -222,7 +242,7 @@ def _problems(asked: EcsService) -> Iterator[str]:
     yield from validation.matching("--image", asked.image, _IMAGE, "the image of a container")
     allowed = "as Burrow reports it: up to 56 lower-case letters, digits, - and _, with a letter or a digit at the end"
     for cluster in asked.burrow_cluster or (None,):  # a name in DNS has at most 63 characters
-        yield from validation.matching("--burrow-cluster", cluster, r"[a-z0-9_-]{0,55}[a-z0-9]", allowed)
+        yield from validation.matching("--cluster", cluster, r"[a-z0-9_-]{0,55}[a-z0-9]", allowed)
     yield from validation.of_kind(types.namespace, "--namespace", asked.namespace)
     yield from validation.of_kind(_METRICS, "--metrics", asked.metrics)
     yield from _problems_of_source(asked)
@@ -232,6 +252,8 @@ def _problems(asked: EcsService) -> Iterator[str]:
         "--kafka-properties-secret": (asked.kafka_properties_secret, _STORED_ARN, _A_SECRET),
         "--burrow-password-secret": (asked.burrow_password_secret, _STORED_ARN, _A_SECRET),
         "--api-token-secret": (asked.api_token_secret, _STORED_ARN, _A_SECRET),
+        "--database-password-secret": (asked.database_password_secret, _STORED_ARN, _A_SECRET),
+        "--database-ca-secret": (asked.database_ca_secret, _STORED_ARN, _A_SECRET),
         "--secrets-kms-key": (asked.secrets_kms_key, _KMS, "the ARN of a KMS key"),
         "--archive": (asked.archive, _BUCKET, "s3://BUCKET or s3://BUCKET/PREFIX"),
         "--archive-kms-key": (asked.archive_kms_key, _KMS, "the ARN of a KMS key"),
@@ -246,6 +268,7 @@ def _problems(asked: EcsService) -> Iterator[str]:
         if text is not None:
             yield from validation.matching(option, text, pattern, what)
     yield from _problems_of_names(asked)
+    yield from asked.database.problems()
     yield from _problems_of_settings(asked)
 
 
@@ -258,7 +281,7 @@ _A_SECRET = (
 def _problems_of_names(asked: EcsService) -> Iterator[str]:
     """What is missing, or has no effect, about names and keys."""
     if len(set(asked.burrow_cluster)) < len(asked.burrow_cluster):
-        yield "--burrow-cluster has the same name twice"
+        yield "--cluster has the same name twice"
     if asked.dns_namespace_id is not None and asked.dns_namespace is None:
         yield "--dns-namespace-id needs --dns-namespace: the name of this namespace"
     if asked.secrets_kms_key and not asked.secrets:
@@ -272,11 +295,11 @@ def _problems_of_source(asked: EcsService) -> Iterator[str]:
     if asked.watch and asked.burrow_image is not None:
         yield "--watch and --burrow-image exclude each other: watch takes the place of Burrow"
     if asked.watch or asked.burrow_image is not None:
-        yield from _servers("--kafka", asked.kafka)
+        yield from _servers("--bootstrap-servers", asked.kafka)
         if len(asked.burrow_cluster) > 1:
-            yield "--watch and --burrow-image take one --burrow-cluster: render a template for each Kafka cluster"
+            yield "--watch and --burrow-image take one --cluster: render a template for each Kafka cluster"
     elif asked.kafka is not None:
-        yield "--kafka needs --burrow-image or --watch: without them, Karrot does not connect to Kafka"
+        yield "--bootstrap-servers needs --burrow-image or --watch: without them, Karrot does not connect to Kafka"
     if asked.burrow_image is not None:
         yield from validation.matching("--burrow-image", asked.burrow_image, _IMAGE, "the image of a container")
         yield from _servers("--zookeeper", asked.zookeeper)
@@ -298,7 +321,10 @@ def _problems_of_authentication(asked: EcsService) -> Iterator[str]:
     if asked.msk_cluster_arn and asked.kafka_properties_secret:
         yield "--msk-cluster-arn and --kafka-properties-secret exclude each other: choose how to authenticate"
     if asked.msk_cluster_arn and (port := re.search(rf":({_NOT_IAM})(?=,|$)", asked.kafka or "")):
-        yield f"--kafka has the port {port[1]}, but --msk-cluster-arn needs the port for IAM, which is 9098 or 9198"
+        yield (
+            f"--bootstrap-servers has the port {port[1]}, but --msk-cluster-arn needs the port for IAM, which is 9098 "
+            "or 9198"
+        )
     yield from _problems_of_msk(asked)
     if asked.watch and asked.burrow_password_secret:
         yield "--burrow-password-secret does not go with --watch: nothing posts to Karrot then"
@@ -310,16 +336,16 @@ def _problems_of_msk(asked: EcsService) -> Iterator[str]:
     if broker is None:
         return
     if asked.msk_cluster_arn and (region := asked.msk_cluster_arn.split(":")[3]) != broker["region"]:
-        yield f"--kafka has brokers in {broker['region']}, but --msk-cluster-arn is in {region}"
+        yield f"--bootstrap-servers has brokers in {broker['region']}, but --msk-cluster-arn is in {region}"
     needed = _AUTHENTICATED.get(broker["port"])
     if needed is not None and asked.burrow_image is not None:
         yield (
-            f"--kafka has MSK's port for {needed}, {broker['port']}, but this Burrow connects without TLS and SASL: "
-            "use port 9092, or --watch, or a Burrow of your own"
+            f"--bootstrap-servers has MSK's port for {needed}, {broker['port']}, but this Burrow connects without TLS "
+            "and SASL: use port 9092, or --watch, or a Burrow of your own"
         )
     elif needed is not None and not asked.msk_cluster_arn and not asked.kafka_properties_secret:
         option = "--msk-cluster-arn" if needed == "IAM" else "--kafka-properties-secret"
-        yield f"--kafka has MSK's port for {needed}, {broker['port']}, which needs {option}"
+        yield f"--bootstrap-servers has MSK's port for {needed}, {broker['port']}, which needs {option}"
 
 
 def _problems_of_settings(asked: EcsService) -> Iterator[str]:
@@ -338,7 +364,10 @@ def _problems_of_settings(asked: EcsService) -> Iterator[str]:
 
 def _contradictions(asked: EcsService) -> Iterator[str]:
     """Why Karrot would not start with these settings, although each of them is valid."""
+    told = {
+        name: value for name, value in asked.settings.items() if name != PASSWORD_FILE
+    }  # not a file of this machine
     try:
-        load(asked.settings | dict.fromkeys(asked.secrets, "stored"), available=("prometheus", "cloudwatch", "archive"))
+        load(told | dict.fromkeys(asked.secrets, "stored"), available=("prometheus", "cloudwatch", "archive"))
     except SettingsError as error:
         yield from error.problems

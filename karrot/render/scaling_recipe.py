@@ -272,7 +272,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def _problems_of_texts(asked: Scaling) -> Iterator[str]:
-    yield from validation.free_text("--burrow-cluster", asked.burrow_cluster)
+    yield from validation.free_text("--cluster", asked.burrow_cluster)
     yield from validation.free_text("--group", asked.group)
     yield from validation.of_kind(types.namespace, "--namespace", asked.namespace)
     yield from validation.topic(asked.sns_topic_arn)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_statements_are_valid_in_athena_and_have_the_columns_of_the_pipelines_tables() -> None:
-    text = athena(Athena(location="s3://lag/tables/", database="lag", days=30))
+    text = athena(Athena(location="s3a://lag/tables/", database="lag", days=30))  # Athena needs s3://
     database, *tables = (each for each in sqlglot.parse(text, dialect="athena") if each is not None)
     assert (database.args["kind"], database.this.name) == ("DATABASE", "lag")
     told = {table.this.this.name: table for table in tables}
@@ -46,11 +46,11 @@ def test_the_columns_equal_the_output_of_make_docs() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (["--location", "s3a://lag"], "--location is 's3a://lag': it must be s3://bucket/prefix"),
-        (["--location", "s3://lag/it's"], '--location is "s3://lag/it\'s": it must be s3://bucket/prefix'),
-        (["--location", "s3://l"], "--location is 's3://l': it must be s3://bucket/prefix, the location of the tables"),
-        (["--location", "s3://lag", "--database", "a-b"], "--database is 'a-b': it must be lower-case letters"),
-        (["--location", "s3://lag", "--days", "0"], "--days is 0: it must be a whole number from 1 to 36500"),
+        (["--tables", "gs://lag"], "--tables is 'gs://lag': it must be s3://bucket/prefix"),
+        (["--tables", "s3://lag/it's"], '--tables is "s3://lag/it\'s": it must be s3://bucket/prefix'),
+        (["--tables", "s3://l"], "--tables is 's3://l': it must be s3://bucket/prefix, the location of the tables"),
+        (["--tables", "s3://lag", "--database", "a-b"], "--database is 'a-b': it must be lower-case letters"),
+        (["--tables", "s3://lag", "--days", "0"], "--days is 0: it must be a whole number from 1 to 36500"),
     ],
 )
 def test_an_option_that_athena_would_refuse_gives_one_sentence(given: list[str], sentence: str) -> None:

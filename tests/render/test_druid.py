@@ -50,7 +50,7 @@ def test_druid_ingests_the_json_topic_and_the_query_lists_offsets_by_minute_newe
     ("given", "sentence"),
     [
         (["--bootstrap-servers", "kafka"], "--bootstrap-servers is 'kafka': it must be HOST:PORT, several"),
-        ([*BROKERS, "--topic", "a b"], "--topic is 'a b': it must be the name of a topic"),
+        ([*BROKERS, "--json-topic", "a b"], "--json-topic is 'a b': it must be the name of a topic"),
         ([*BROKERS, "--datasource", "a/b"], "--datasource is 'a/b': it must be a name without slashes and spaces"),
         ([*BROKERS, "--interval", "24h"], "--interval is '24h': it must be as 2026-11-20/2026-11-21"),
     ],

@@ -10,6 +10,7 @@ import pytest
 
 from karrot.render.dashboards import BOARDS as RENDERED
 from karrot.render.dashboards import grafana_dashboard
+from karrot.telemetry import METRICS
 from support.prometheus.exported_metrics import EXPORTED_METRICS
 from support.prometheus.grafana_dashboards import DASHBOARDS, Json, annotations, panels, substitute_variables, variables
 from support.prometheus.promtool import selected_metrics
@@ -21,7 +22,7 @@ OF_PROMETHEUS = {
 }
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 UNITS = {"Bps", "bytes", "mps", "none", "ops", "percentunit", "reqps", "s", "short"}
-NOT_ON_A_BOARD = {"karrot_consumer_coordinator_id"}
+NOT_ON_A_BOARD = {"karrot_consumer_coordinator_id"} | {metric.name for metric in METRICS if metric.now}
 
 PANELS = [(name, panel) for name, board in DASHBOARDS.items() for panel, _ in panels(board)]
 QUERIES = [(name, panel, target["expr"]) for name, panel in PANELS for target in panel["targets"]]

@@ -1,7 +1,11 @@
 """A template writes any value so that every format reads it back unchanged."""
 
 import json
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import yaml
@@ -10,6 +14,8 @@ from hypothesis import strategies as st
 
 from karrot.render import jinja_templates
 from support.autoscaling.terraform_to_cloudformation import parse_literal
+
+ROOT = Path(__file__).resolve().parents[2]
 
 HOSTILE = [
     "${a}",
@@ -67,3 +73,16 @@ def test_adjacent_attributes_are_aligned_and_blocks_are_separated() -> None:
     assert jinja_templates.aligned("a = 1\nlong = 2\nb = {\n  c = 3\n  dd = 4\n}\ne = 5\n\nff = 6\n") == (
         "a    = 1\nlong = 2\nb = {\n  c  = 3\n  dd = 4\n}\ne = 5\n\nff = 6\n"
     )
+
+
+def test_templates_are_read_from_a_zip_file_as_a_spark_cluster_has_it(tmp_path: Path) -> None:
+    archive = tmp_path / "karrot-burrow.zip"
+    with ZipFile(archive, "w") as packed:
+        for folder, name in ((ROOT / "karrot", "karrot"), (ROOT / "templates", "karrot/templates")):
+            for file in (path for path in folder.rglob("*") if path.suffix in {".py", ".html", ".css"}):
+                packed.write(file, f"{name}/{file.relative_to(folder)}")
+    code = "from karrot.render import shipped_templates as t; print(len(t('report', 'web').load_func('report.html')))"
+    printed = subprocess.run(
+        [sys.executable, "-P", "-c", code], env={"PYTHONPATH": str(archive)}, check=True, capture_output=True, text=True
+    )
+    assert int(printed.stdout) == len((ROOT / "templates" / "report" / "report.html").read_text(encoding="utf-8"))

@@ -100,12 +100,17 @@ def test_the_provider_knows_each_resource_of_the_rendered_terraform(variant: str
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_karrot_would_start_with_the_settings_of_each_variant(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_karrot_would_start_with_the_settings_of_each_variant(
+    variant: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}.items():
         monkeypatch.setenv(name, value)
     told = container(resources(**VARIANTS[variant]), "KarrotTask")
     secrets = {each["Name"]: "security.protocol=SSL" for each in told.get("Secrets", ())}
-    try_out(load(told["Environment"] | secrets | {"AWS_REGION": "eu-west-1"}).settings)
+    (tmp_path / "database-password").write_text("p")
+    environment = told["Environment"] | secrets | {"AWS_REGION": "eu-west-1"}
+    here = {name: value.replace("/dev/shm", str(tmp_path)) for name, value in environment.items()}
+    try_out(load(here).settings)
 
 
 def test_watch_may_only_describe_the_topics_and_groups_of_its_cluster_in_msk() -> None:
@@ -308,7 +313,7 @@ def test_karrot_would_start_with_the_rendered_settings() -> None:
     told = container(resources(metrics="Lag,LagSeconds", namespace="Ours"), "KarrotTask")["Environment"]
     region = told.pop("AWS_REGION")
     assert region == {"Ref": "AWS::Region"}
-    settings, warnings = load(told)
+    settings, warnings, _ = load(told)
     [warning] = warnings  # only the security group keeps other machines out
     assert warning.startswith("KARROT_BIND is 0.0.0.0:5000: anyone who reaches this port can post events and read")
     assert settings.reporters == ("prometheus", "cloudwatch")
@@ -365,7 +370,7 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
         pytest.param(
             {"burrow_cluster": ("Prod",)},
             (
-                "--burrow-cluster is 'Prod': it must be as Burrow reports it: "
+                "--cluster is 'Prod': it must be as Burrow reports it: "
                 "up to 56 lower-case letters, digits, - and _, with a letter or a digit at the end"
             ),
             id="a Kafka cluster in upper case",
@@ -373,34 +378,37 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
         ({"image": 'x" y'}, "--image is 'x\" y': it must be the image of a container"),
         ({"metrics": "Lags"}, "--metrics is 'Lags': it must be one or more of Lag, ScalableLag, MaxLag"),
         ({"dns_namespace": "a b"}, "--dns-namespace is 'a b': it must be a domain"),
-        ({"burrow_cluster": ()}, "--burrow-cluster is missing: it must be as Burrow reports it"),
-        ({"kafka": "k:1"}, "--kafka needs --burrow-image or --watch: without them, Karrot does not connect to Kafka"),
+        ({"burrow_cluster": ()}, "--cluster is missing: it must be as Burrow reports it"),
+        (
+            {"kafka": "k:1"},
+            "--bootstrap-servers needs --burrow-image or --watch: without them, Karrot does not connect to Kafka",
+        ),
         ({"zookeeper": "z:1"}, "--zookeeper needs --burrow-image: only Burrow connects to ZooKeeper"),
         ({**BURROW, "watch": True}, "--watch and --burrow-image exclude each other: watch takes the place of Burrow"),
-        ({"watch": True}, "--kafka is missing: it must be HOST:PORT, several separated by commas"),
-        ({**WATCH, "kafka": "k:99999"}, "--kafka is 'k:99999': it must be HOST:PORT"),
+        ({"watch": True}, "--bootstrap-servers is missing: it must be HOST:PORT, several separated by commas"),
+        ({**WATCH, "kafka": "k:99999"}, "--bootstrap-servers is 'k:99999': it must be HOST:PORT"),
         (
             {**WATCH, "kafka": "b-1:9098,b-2:9094", "msk_cluster_arn": MSK},
-            "--kafka has the port 9094, but --msk-cluster-arn needs the port for IAM, which is 9098 or 9198",
+            "--bootstrap-servers has the port 9094, but --msk-cluster-arn needs the port for IAM, which is 9098",
         ),
         (
             {**WATCH, "kafka": "b-1.prod.kafka.us-east-1.amazonaws.com:9098", "msk_cluster_arn": MSK},
-            "--kafka has brokers in us-east-1, but --msk-cluster-arn is in eu-west-1",
+            "--bootstrap-servers has brokers in us-east-1, but --msk-cluster-arn is in eu-west-1",
         ),
         (
             {
                 **WATCH,
                 "kafka": "b-1.prod.kafka.eu-west-1.amazonaws.com:9098, b-2.prod.kafka.eu-west-1.amazonaws.com:9098",
             },
-            "--kafka has MSK's port for IAM, 9098, which needs --msk-cluster-arn",
+            "--bootstrap-servers has MSK's port for IAM, 9098, which needs --msk-cluster-arn",
         ),
         (
             {**WATCH, "kafka": "b-1.prod.kafka.eu-west-1.amazonaws.com:9096"},
-            "--kafka has MSK's port for SCRAM, 9096, which needs --kafka-properties-secret",
+            "--bootstrap-servers has MSK's port for SCRAM, 9096, which needs --kafka-properties-secret",
         ),
         (
             {**BURROW, "kafka": "b-1.prod.kafka.eu-west-1.amazonaws.com:9094"},
-            "--kafka has MSK's port for TLS, 9094, but this Burrow connects without TLS and SASL",
+            "--bootstrap-servers has MSK's port for TLS, 9094, but this Burrow connects without TLS and SASL",
         ),
         ({"setting": ("KARROT_API_TOKEN=hunter2",)}, "--setting is 'KARROT_API_TOKEN'=...: it must be NAME=VALUE with"),
         ({"setting": ("KARROT_REPORTERS=stdout",)}, "--setting is 'KARROT_REPORTERS'=...: it must be NAME=VALUE with"),
@@ -411,9 +419,9 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
             {**WATCH, "msk_cluster_arn": MSK, "setting": ("KARROT_WATCH_INTERVAL=200s",)},
             "KARROT_STALE_AFTER is 300s, less than twice KARROT_WATCH_INTERVAL (200s)",
         ),
-        ({"burrow_cluster": ("a", "b", "a")}, "--burrow-cluster has the same name twice"),
-        ({"burrow_cluster": ("a" * 57,)}, f"--burrow-cluster is '{'a' * 57}': it must be as Burrow reports it"),
-        ({"burrow_cluster": ("prod-",)}, "--burrow-cluster is 'prod-': it must be as Burrow reports it"),
+        ({"burrow_cluster": ("a", "b", "a")}, "--cluster has the same name twice"),
+        ({"burrow_cluster": ("a" * 57,)}, f"--cluster is '{'a' * 57}': it must be as Burrow reports it"),
+        ({"burrow_cluster": ("prod-",)}, "--cluster is 'prod-': it must be as Burrow reports it"),
         ({"dns_namespace_id": "ns-1a2b3c"}, "--dns-namespace-id needs --dns-namespace: the name of this namespace"),
         ({"dns_namespace": "-a.internal"}, "--dns-namespace is '-a.internal': it must be a domain"),
         ({"secrets_kms_key": KEY}, "--secrets-kms-key needs a secret: without a secret, there is nothing to decrypt"),
@@ -427,7 +435,7 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
         ({"api_token_secret": f"{SECRET}:token"}, f"--api-token-secret is '{SECRET}:token': it must be the ARN of a"),
         (
             {**WATCH, "burrow_cluster": ("a", "b")},
-            "--watch and --burrow-image take one --burrow-cluster: render a template for each Kafka cluster",
+            "--watch and --burrow-image take one --cluster: render a template for each Kafka cluster",
         ),
         ({"msk_cluster_arn": MSK}, "--msk-cluster-arn and --kafka-properties-secret need --watch"),
         (
@@ -450,7 +458,7 @@ def test_without_burrow_the_template_has_only_its_ingress_rule() -> None:
         ),
         (
             {**BURROW, "kafka": "k:1\n[x]"},
-            "--kafka is 'k:1\\n[x]': it must be HOST:PORT, several separated by commas",
+            "--bootstrap-servers is 'k:1\\n[x]': it must be HOST:PORT, several separated by commas",
         ),
     ],
 )
@@ -487,7 +495,9 @@ def test_the_template_has_the_deploy_command_with_every_required_parameter(chang
 
 def test_the_documented_commands_push_the_image_and_deploy_its_template(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "autoscaling.md").read_text(encoding="utf-8")
-    [block] = [each for each in re.findall(r"^```shell\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "ecr" in each]
+    [block] = [
+        each for each in re.findall(r"^```shell\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "aws ecr" in each
+    ]
     calls = tmp_path / "calls"
     for name, answers in {
         "aws": "echo registry.example/karrot",
@@ -514,18 +524,29 @@ def documented(option: str) -> list[list[str]]:
     page = (ROOT / "docs" / "autoscaling.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```shell\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     [block] = [each for each in blocks if "render ecs-service" in each and option in each]
-    return [
-        shlex.split(line) for line in block.replace("\\\n", " ").replace("$repository:$tag", "karrot:1").splitlines()
-    ]
+    for variable, value in {"$repository:$tag": "karrot:1", "$authority": SECRET}.items():
+        block = block.replace(variable, value)
+    return [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()]
 
 
-@pytest.mark.parametrize("option", ["--watch", "--burrow-image"])
-def test_the_documented_stacks_with_burrow_and_with_watch_have_every_required_parameter(option: str) -> None:
+@pytest.mark.parametrize("option", ["--watch", "--burrow-image", "--event-log"])
+def test_the_documented_stacks_with_burrow_with_watch_and_with_postgresql_have_every_required_parameter(
+    option: str,
+) -> None:
     render, deploy = documented(option)
     printed = CliRunner().invoke(main, render[1:-2])
     assert (printed.exit_code, printed.stderr) == (0, "")
     assert given(deploy) == required(printed.stdout)
     assert deploy[deploy.index("--template-file") + 1] == render[-1]
+
+
+def test_both_schemes_of_s3_name_the_same_archive() -> None:
+    render, _ = documented("--watch")
+    first, second = (
+        CliRunner().invoke(main, [*render[1:-2], "--archive", f"{scheme}://lag/karrot"]) for scheme in ("s3", "s3a")
+    )
+    assert "KARROT_ARCHIVE_DIR" in first.stdout
+    assert (second.exit_code, second.stdout) == (0, first.stdout)
 
 
 def test_the_documented_terraform_command_sets_every_variable() -> None:

@@ -9,7 +9,7 @@ import yaml
 
 from karrot.render.jinja_templates import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules, recording_rules, thresholds
-from support.prometheus.exported_metrics import EXPORTED_METRICS
+from support.prometheus.exported_metrics import EXPORTED_METRICS, PIPELINES_METRICS
 from support.prometheus.promtool import parse_rules, promtool, selected_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +18,7 @@ FULL = RuleValues(external_url="https://karrot.example.org/", runbook_url="https
 ALERTS = {rule["alert"]: rule for rule in parse_rules(alert_rules(FULL))}
 RECORDINGS = {rule["record"]: rule for rule in parse_rules(recording_rules())}
 OF_THE_TARGET = {"job", "instance"}
+KNOWN = EXPORTED_METRICS | PIPELINES_METRICS
 
 
 def test_promtool_finds_no_fault_in_either_file(tmp_path: Path) -> None:
@@ -31,8 +32,8 @@ def test_promtool_finds_no_fault_in_either_file(tmp_path: Path) -> None:
 def test_a_rule_uses_only_metrics_and_labels_that_karrot_exports() -> None:
     for name, rule in (ALERTS | RECORDINGS).items():
         for metric, labels in selected_metrics(rule["expr"]):
-            assert metric in EXPORTED_METRICS, f"{name} asks for {metric}"
-            assert labels <= EXPORTED_METRICS[metric] | OF_THE_TARGET, f"{name} asks {metric} for {labels}"
+            assert metric in KNOWN, f"{name} asks for {metric}"
+            assert labels <= KNOWN[metric] | OF_THE_TARGET, f"{name} asks {metric} for {labels}"
 
 
 def test_an_alert_has_all_labels_and_annotations_for_people_and_alertmanager() -> None:
@@ -120,8 +121,8 @@ def test_the_queries_of_the_runbooks_use_only_metrics_that_karrot_exports() -> N
     for path in RUNBOOKS.glob("*.md"):
         for query in re.findall(r"^```promql\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
             for metric, labels in selected_metrics(query):
-                assert metric == "up" or metric in EXPORTED_METRICS, f"{path.name} asks for {metric}"
-                assert labels <= EXPORTED_METRICS.get(metric, set()) | OF_THE_TARGET
+                assert metric == "up" or metric in KNOWN, f"{path.name} asks for {metric}"
+                assert labels <= KNOWN.get(metric, set()) | OF_THE_TARGET
 
 
 def test_the_table_of_alerts_matches_the_rules() -> None:

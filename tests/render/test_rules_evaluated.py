@@ -26,23 +26,51 @@ def test_every_alert_fires_when_it_should_and_is_silent_when_it_should_not(tmp_p
     promtool("test", "rules", *files)
 
 
+def test_two_scraped_replicas_with_the_same_series_fire_each_alert_once(tmp_path: Path) -> None:
+    # Cases with instances of their own are about several targets already.
+    cases = [case for case in _table("alerts.yaml") if not any("instance=" in line for line in case["series"])]
+    assert {"KarrotConsumerError", "KarrotReporterBacklog", "KarrotStandbyBehind"} <= {each["alert"] for each in cases}
+    files = []
+    for name, rule in ALERTS.items():
+        tests = [_alert_test({**case, "series": _twice(case["series"])}) for case in cases if case["alert"] == name]
+        files.append(_written_test(tmp_path, name, [rule], tests))
+    promtool("test", "rules", *files)
+
+
 def test_the_table_has_a_firing_and_a_silent_case_for_every_alert() -> None:
     cases = _table("alerts.yaml")
     assert {case["alert"] for case in cases if "fires" in case} == set(ALERTS)
     assert {case["alert"] for case in cases if "fires" not in case} == set(ALERTS)
 
 
-def test_every_recording_rule_gives_the_expected_series(tmp_path: Path) -> None:
+def test_every_recording_rule_gives_the_expected_series_from_one_replica_and_from_two(tmp_path: Path) -> None:
     table = _table("recordings.yaml")
     assert list(table["expected"]) == [rule["record"] for rule in parse_rules(recording_rules())]
     queries = [_query_test(name, samples) for name, samples in table["expected"].items()]
-    test = {"interval": "1m", "input_series": input_series(table["series"]), "promql_expr_test": queries}
-    promtool("test", "rules", _written_test(tmp_path, "recordings", list(parse_rules(recording_rules())), [test]))
+    tests = [
+        {"interval": "1m", "input_series": input_series(series), "promql_expr_test": queries}
+        for series in (table["series"], _twice(table["series"]))
+    ]
+    promtool("test", "rules", _written_test(tmp_path, "recordings", list(parse_rules(recording_rules())), tests))
 
 
 @cache
 def _table(name: str) -> Any:
     return yaml.safe_load((CASES / name).read_text(encoding="utf-8"))
+
+
+def _twice(series: list[str]) -> list[str]:
+    """The series of two replicas: each exports the same ones."""
+    copies = []
+    for line in series:
+        name, brace, rest = line.partition("{")
+        for number in "ab":
+            if brace:
+                copies.append(f'{name}{{pod="replica-{number}", {rest}')
+            else:
+                metric, values = line.split(" ", 1)
+                copies.append(f'{metric}{{pod="replica-{number}"}} {values}')
+    return copies
 
 
 def _written_test(directory: Path, name: str, rules: list[Rule], tests: list[dict[str, Any]]) -> Path:

@@ -46,10 +46,14 @@ def _texts(body: Object) -> dict[str, str]:
 
 
 def _files(volume: Object, texts: Mapping[tuple[str, str], Mapping[str, str]]) -> dict[str, str]:
+    if "projected" in volume:
+        sources = [_files(each, texts) for each in volume["projected"]["sources"]]
+        return {path: text for each in sources for path, text in each.items()}
     if "configMap" in volume:
         source, kind, name = volume["configMap"], "ConfigMap", volume["configMap"]["name"]
     elif "secret" in volume:
-        source, kind, name = volume["secret"], "Secret", volume["secret"]["secretName"]
+        source, kind = volume["secret"], "Secret"
+        name = source["name"] if "name" in source else source["secretName"]  # a source of a projected volume has a name
     else:
         return {}
     held = texts[kind, name]
