@@ -21,6 +21,7 @@ _COMMANDS = CommandModules(
         "healthcheck": "service",
         "history": "history",
         "lag": "groups.commands",
+        "log": "log",
         "pipeline": "pipeline",
         "render": "render",
         "send-sample": "send_sample",

@@ -45,6 +45,13 @@ _DOCS = "docs/"
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Output of karrot render ecs-autoscaling. Repeat it for several files.",
 )
+@click.option(
+    "--replica",
+    "replicas",
+    metavar="URL",
+    multiple=True,
+    help="Address of another replica of the same Karrot. Repeat it for several replicas.",
+)
 @click.option("--all", "with_ok", is_flag=True, help="Also print a line for each check that passed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def doctor(
@@ -53,6 +60,7 @@ def doctor(
     prometheus: str | None,
     *,
     recipes: tuple[Path, ...],
+    replicas: tuple[str, ...],
     with_ok: bool,
     as_json: bool,
 ) -> None:
@@ -60,22 +68,27 @@ def doctor(
 
     The command checks Burrow, Karrot and Prometheus. It only reads, and changes nothing. Without --burrow, it uses the
     address in KARROT_BURROW_URL. It sends the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE) to Karrot. With
-    --recipe, it also checks that Karrot sends the metrics that a scaling recipe reads.
+    --recipe, it also checks that Karrot sends the metrics that a scaling recipe reads. With --replica, it checks that
+    all replicas share one event log.
 
     The exit code is 1 if there is a fault or a warning, and 0 if there is none. It is 2 for wrong options.
     """
     from karrot.doctor import examine, look
     from karrot.doctor.read_karrot import recipes_in
+    from karrot.settings import types
 
     if not (burrow or karrot or prometheus):
         raise Refused("there is nothing to check: give at least one of --burrow, --karrot and --prometheus")
     if recipes and not karrot:
         raise Refused("--recipe needs --karrot: it compares the recipe with the settings of that Karrot")
+    if replicas and not karrot:
+        raise Refused("--replica needs --karrot: it compares the event logs of both")
     seen = look(
         _address("--burrow", burrow),
         _address("--karrot", karrot),
         _address("--prometheus", prometheus),
         token=valid(partial(secret, "KARROT_API_TOKEN")),
+        replicas=[value_of(types.url, "--replica", url) for url in replicas],
         recipes=[recipe for file in recipes for recipe in valid(partial(recipes_in, file))],
     )
     findings = examine(seen)

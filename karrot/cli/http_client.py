@@ -3,10 +3,14 @@
 import ssl
 from collections.abc import Mapping
 from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConnection
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+if TYPE_CHECKING:
+    from urllib3.exceptions import HTTPError
+
 _TIMEOUT_SECONDS = 5
+_MOST_BYTES = 64 * 1024
 
 
 class HttpAnswer(NamedTuple):
@@ -18,32 +22,54 @@ class HttpAnswer(NamedTuple):
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
     """Post JSON as Burrow does. Do not follow a redirect, because Burrow would follow a redirect without the body."""
-    return _ask("POST", url, body, {"Content-Type": "application/json", **headers})
+    from urllib3.exceptions import HTTPError
+
+    from karrot.http.pool import open_pool
+
+    try:
+        with open_pool(url, headers={"Content-Type": "application/json", **headers}) as pool:
+            response = pool.request("POST", url, body=body, preload_content=False)
+            with response:
+                return _answer(response.status, response.read(_MOST_BYTES))
+    except HTTPError as error:
+        return HttpAnswer(0, _why(url, _cause(error)))
 
 
 def fetch(url: str) -> HttpAnswer:
-    """Get an address of this machine, without a proxy and without a check of the certificate."""
-    return _ask("GET", url, None, {}, verify=False)
+    """Get an address of this machine, without a proxy and without a check of the certificate.
 
-
-def _ask(method: str, url: str, body: bytes | None, headers: Mapping[str, str], *, verify: bool = True) -> HttpAnswer:
-    connection = _connection(url, verify=verify)
+    A health check runs every few seconds. So this function does not load urllib3, which takes longer than the request.
+    """
+    parts = urlsplit(url)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
+    if parts.scheme == "https":
+        context = ssl._create_unverified_context()  # noqa: S323, SLF001 (own host)
+        connection = HTTPSConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS, context=context)
     try:
-        connection.request(method, urlsplit(url).path or "/", body, dict(headers))
+        connection.request("GET", parts.path or "/")
         response = connection.getresponse()
-        return HttpAnswer(response.status, response.read(64 * 1024).decode(errors="replace"))
+        return _answer(response.status, response.read(_MOST_BYTES))
     except (OSError, HTTPException, UnicodeError) as error:
         return HttpAnswer(0, _why(url, error))
     finally:
         connection.close()
 
 
-def _connection(url: str, *, verify: bool) -> HTTPConnection:
-    parts = urlsplit(url)
-    if parts.scheme != "https":
-        return HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
-    context = ssl.create_default_context() if verify else ssl._create_unverified_context()  # noqa: S323, SLF001 (own host)
-    return HTTPSConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS, context=context)
+def _answer(status: int, body: bytes) -> HttpAnswer:
+    return HttpAnswer(status, body.decode(errors="replace"))
+
+
+def _cause(error: "HTTPError") -> Exception:
+    """The error of the socket or of TLS that urllib3 reports as an error of its own."""
+    from urllib3.exceptions import NewConnectionError, ProxyError
+    from urllib3.exceptions import TimeoutError as NoAnswerInTime
+
+    if isinstance(error, NoAnswerInTime) and not isinstance(error, NewConnectionError):
+        return TimeoutError()
+    if isinstance(error, ProxyError):
+        return error
+    inner = [each for each in (error.__cause__, *error.args) if isinstance(each, OSError | HTTPException)]
+    return inner[0] if inner else error
 
 
 def _why(url: str, error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,47 @@ T = TypeVar("T")
 Command = Callable[..., None]
 _FIRST_YEAR, _LAST_YEAR = 1970, 9998
 
+
+class RenamedOption(click.Option):
+    """An option that also accepts its old names. The help, the completion and the messages have only its new name."""
+
+    def __init__(self, *names: Any, old: Sequence[str], **asked: Any) -> None:
+        super().__init__(*names, **asked)
+        self.old = tuple(old)
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Add the option under all its names."""
+        shown = self.opts
+        self.opts = [*shown, *self.old]
+        try:
+            super().add_to_parser(parser, ctx)
+        finally:
+            self.opts = shown
+
+
+def renamed_option(*names: str, old: Sequence[str], **asked: Any) -> Callable[[Command], Command]:
+    """An option of a command, with the names that it had before."""
+    return click.option(*names, cls=RenamedOption, old=old, **asked)
+
+
 config_option = click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
+    envvar="KARROT_CONFIG",
+    show_envvar=True,
     help="A TOML file with settings. Environment variables override it.",
 )
-url_option = click.option("--url", required=True, help="Address of Karrot, such as http://karrot:5000.")
+karrot_option = partial(renamed_option, "--karrot", "url", old=("--url",))
+"""The address of Karrot."""
+client_properties_option = partial(
+    renamed_option, "--command-config", old=("--properties",), type=click.Path(path_type=Path, dir_okay=False)
+)
+"""A file with properties of a Kafka client, under the name that Kafka's own tools use."""
+
+
+def follow_option(sentence: str, *, default: bool, old: Sequence[str] = ()) -> Callable[[Command], Command]:
+    """The options ``--follow`` and ``--once``: whether a command continues until Ctrl-C, or ends after one pass."""
+    return renamed_option("--follow/--once", old=old, default=default, show_default=True, help=sentence)
 
 
 def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
@@ -81,6 +116,17 @@ def _read_days(_context: click.Context, option: click.Parameter, given: Any) -> 
         if isinstance(day, datetime) and not _FIRST_YEAR <= day.year <= _LAST_YEAR:
             raise Refused(f"{option.opts[0]} is {day.date()}: it must be from {_FIRST_YEAR} to {_LAST_YEAR}")
     return given
+
+
+def read_seconds(least: float, most: float) -> Callable[[click.Context, click.Parameter, str], float]:
+    """A callback that reads a short duration, such as ``0.5``, ``500ms`` or ``2.5s``, as seconds."""
+
+    def read(_context: click.Context, option: click.Parameter, text: str) -> float:
+        from karrot.settings.types import timeout
+
+        return value_of(timeout(least, most), option.opts[0], text)
+
+    return read
 
 
 class Number(click.FloatRange):

@@ -10,7 +10,7 @@ import click
 
 from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import NotDone, valid
-from karrot.cli.options import url_option
+from karrot.cli.options import karrot_option
 from karrot.event import LagEvent, OffsetSample, PartitionLag
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _WINDOW_MS = 9 * 60_000
 
 
 @click.command("send-sample")
-@url_option
+@karrot_option(required=True, help="Address of Karrot, such as http://karrot:5000.")
 @click.option(
     "--user",
     help="User name for Basic authentication. The password comes from KARROT_BURROW_PASSWORD (or "

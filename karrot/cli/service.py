@@ -8,7 +8,7 @@ from typing import NoReturn
 import click
 
 from karrot.cli.errors import NotDone, stated, valid
-from karrot.cli.options import config_option, loader, url_option, value_of
+from karrot.cli.options import config_option, karrot_option, loader, value_of
 
 _OK = 200
 
@@ -53,19 +53,21 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
 
 @click.command("check-config")
 @config_option
-def check_config(config: Path | None) -> None:
+@click.option("--sources", is_flag=True, help="Print after each setting where its value comes from.")
+def check_config(config: Path | None, *, sources: bool) -> None:
     """Print the settings that `karrot serve` would use.
 
     If the cloudwatch reporter is on, the command also prints the monthly cost of the groups that are now in the event
     log. The exit code is 2 if Karrot cannot start with these settings.
     """
     from karrot.settings.options import effective
+    from karrot.settings.sources import DEFAULT
     from karrot.wiring import cloudwatch_bill, try_out
 
     loaded = stated(loader(None, config))
     stated(partial(try_out, loaded.settings))
     for name, text in effective(loaded.settings).items():
-        click.echo(f"{name}={text}")
+        click.echo(f"{name}={text}{f'  # {loaded.sources.get(name, DEFAULT)}' if sources else ''}")
     for sentence in stated(partial(cloudwatch_bill, loaded.settings)):
         click.echo(f"# CloudWatch: {sentence}")
     for warning in loaded.warnings:
@@ -73,14 +75,14 @@ def check_config(config: Path | None) -> None:
 
 
 @click.command()
-@click.option("--url", help="Address of Karrot.  [default: KARROT_BIND on this machine]")
+@karrot_option(help="Address of Karrot.  [default: KARROT_BIND on this machine]")
 @config_option
 def healthcheck(url: str | None, config: Path | None) -> None:
     """Ask Karrot's /healthz. The exit code is 0 if Karrot is alive, and 1 if not."""
     from karrot.cli import http_client
     from karrot.settings import types
 
-    given = None if url is None else value_of(types.url, "--url", url)
+    given = None if url is None else value_of(types.url, "--karrot", url)
     address = given or stated(partial(_own_address, config))
     answer = http_client.fetch(f"{address}/healthz")
     if answer.status != _OK:
@@ -96,7 +98,7 @@ def _own_address(config: Path | None) -> str:
 
 
 @click.command("burrow-config")
-@url_option
+@karrot_option(required=True, help="Address of Karrot, such as http://karrot:5000.")
 @click.option("--user", help="User name for Basic authentication.")
 @click.option("--template", "only_template", is_flag=True, help="Print only the template file.")
 def burrow_config(url: str, user: str | None, *, only_template: bool) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -122,18 +121,16 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def width_of(text: str) -> int:
     """The width of a printable text in cells of a terminal."""
-    return sum(_cells(each) for each in text)
+    if text.isascii():
+        return len(text)
+    import wcwidth  # takes 50 ms, and most tables do not need it
+
+    return wcwidth.width(text)
 
 
 def terminal_width() -> int | None:
     """The width of the terminal in cells. ``None`` if the output is not a terminal and COLUMNS is not set."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
-
-
-def _cells(character: str) -> int:
-    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _to_cut(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int], least: int) -> int | None:
@@ -148,15 +145,20 @@ def _padded(text: str, width: int, column: Column) -> str:
 
 def _cut(text: str, width: int) -> str:
     """Keep the beginning and the end of a name, where most names differ."""
+    import wcwidth
+
     cells = width - len(_CUT)
-    head, tail = _beginning(text, cells - cells // 2), _beginning(text[::-1], cells // 2)[::-1]
-    return head + _CUT + tail
+    head = _fitting(wcwidth.iter_graphemes(text), cells - cells // 2)
+    tail = _fitting(wcwidth.iter_graphemes_reverse(text), cells // 2)
+    return "".join((*head, _CUT, *reversed(tail)))
 
 
-def _beginning(text: str, cells: int) -> str:
-    taken = 0
-    for at, character in enumerate(text):
-        taken += _cells(character)
-        if taken > cells:
-            return text[:at]
-    return text
+def _fitting(graphemes: Iterable[str], cells: int) -> list[str]:
+    """The first graphemes that fit. A grapheme, such as a letter with an accent or a flag, is never cut."""
+    taken = []
+    for each in graphemes:
+        cells -= width_of(each)
+        if cells < 0:
+            break
+        taken.append(each)
+    return taken

@@ -12,7 +12,7 @@ import click
 from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import end_on_signals, valid
 from karrot.cli.groups.group_tables import KAFKA, health_fields, tally
-from karrot.cli.options import value_of
+from karrot.cli.options import client_properties_option, read_seconds, renamed_option, value_of
 from karrot.cli.table import Column, PrintedTable, print_lines, terminal_width
 from karrot.text import clock, counted_plain
 
@@ -33,8 +33,15 @@ _COLUMNS = (
 @click.command()
 @click.option("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="Brokers of the Kafka cluster.")
 @click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster in events.")
-@click.option(
-    "--interval", type=click.FloatRange(0.1, 3600), default=10, show_default=True, help="Seconds between two polls."
+@renamed_option(
+    "--every",
+    "interval",
+    old=("--interval",),
+    default="10s",
+    show_default=True,
+    callback=read_seconds(0.1, 3600),
+    metavar="DURATION",
+    help="Time between two polls.",
 )
 @click.option("--post", metavar="URL", help="Address of another Karrot. Post each verdict there, as Burrow does.")
 @click.option(
@@ -42,9 +49,7 @@ _COLUMNS = (
     help="With --post: user name for Basic authentication. The password comes from KARROT_BURROW_PASSWORD (or "
     "KARROT_BURROW_PASSWORD_FILE). If neither is set, the command asks for it.",
 )
-@click.option(
-    "--properties",
-    type=click.Path(path_type=Path, dir_okay=False),
+@client_properties_option(
     help="A file with client properties (TLS, SASL, MSK IAM), with the names of librdkafka or of Kafka's Java client.",
 )
 @click.option("--exclude", metavar="REGEX", help="Do not watch groups whose name contains a match.")
@@ -61,7 +66,7 @@ def watch(
     interval: float,
     post: str | None,
     user: str | None,
-    properties: Path | None,
+    command_config: Path | None,
     exclude: str | None,
     state: Path | None,
     as_json: bool,
@@ -88,7 +93,7 @@ def watch(
     printer = Printer(_as_json if as_json else _as_table, stop)
     watcher = Watcher(
         name=name,
-        cluster=valid(partial(connect, brokers, properties)),
+        cluster=valid(partial(connect, brokers, command_config)),
         clock=SystemClock(),
         sink=printer if post is None else _poster(post, user),
         keeper=NoKeeper() if state is None else FileKeeper(state),

@@ -9,12 +9,12 @@ from support.servers.recording_server import RecordingServer
 def test_a_sample_is_sent_with_credentials_that_are_not_arguments(server: RecordingServer, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
     file = str(tmp_path / "secret")
-    run_karrot("send-sample", "--url", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD": "hunter2"})
-    run_karrot("send-sample", "--url", server.url, "--user", "burrow", typed="hunter2\n")
-    run_karrot("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN": "hunter2"})
-    run_karrot("send-sample", "--url", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD_FILE": file})
-    run_karrot("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN_FILE": file})
-    run_karrot("send-sample", "--url", server.url)
+    run_karrot("send-sample", "--karrot", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD": "hunter2"})
+    run_karrot("send-sample", "--karrot", server.url, "--user", "burrow", typed="hunter2\n")
+    run_karrot("send-sample", "--karrot", server.url, env={"KARROT_BURROW_TOKEN": "hunter2"})
+    run_karrot("send-sample", "--karrot", server.url, "--user", "burrow", env={"KARROT_BURROW_PASSWORD_FILE": file})
+    run_karrot("send-sample", "--karrot", server.url, env={"KARROT_BURROW_TOKEN_FILE": file})
+    run_karrot("send-sample", "--karrot", server.url)
     basic = "Basic YnVycm93Omh1bnRlcjI="
     assert [each.headers.get("Authorization") for each in server.seen] == [
         *(basic, basic, "Bearer hunter2"),
@@ -23,7 +23,7 @@ def test_a_sample_is_sent_with_credentials_that_are_not_arguments(server: Record
 
 
 def test_a_missing_secret_file_gives_one_sentence(server: RecordingServer) -> None:
-    result = run_karrot("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN_FILE": "/none"})
+    result = run_karrot("send-sample", "--karrot", server.url, env={"KARROT_BURROW_TOKEN_FILE": "/none"})
     assert (result.exit_code, server.seen) == (2, [])
     assert result.stderr == (
         "karrot: KARROT_BURROW_TOKEN_FILE names '/none', which cannot be read: No such file or directory\n"
@@ -31,7 +31,7 @@ def test_a_missing_secret_file_gives_one_sentence(server: RecordingServer) -> No
 
 
 def test_without_a_terminal_a_password_is_not_asked_for(server: RecordingServer) -> None:
-    command = [sys.executable, "-m", "karrot", "send-sample", "--url", server.url, "--user", "burrow"]
+    command = [sys.executable, "-m", "karrot", "send-sample", "--karrot", server.url, "--user", "burrow"]
     asked = subprocess.run(
         command, input="hunter2\n", capture_output=True, text=True, start_new_session=True, timeout=60, check=False
     )
@@ -43,5 +43,5 @@ def test_without_a_terminal_a_password_is_not_asked_for(server: RecordingServer)
 
 
 def test_a_token_that_no_header_can_hold_is_refused_without_showing_it(server: RecordingServer) -> None:
-    result = run_karrot("send-sample", "--url", server.url, env={"KARROT_BURROW_TOKEN": "hunter2\nX: y"})
+    result = run_karrot("send-sample", "--karrot", server.url, env={"KARROT_BURROW_TOKEN": "hunter2\nX: y"})
     assert (result.exit_code, result.stderr) == (2, "karrot: a Bearer token must be printable ASCII\n")

@@ -230,7 +230,7 @@ def test_a_real_prometheus_is_read_correctly(service: Service, tmp_path: Path) -
     level, what = moved["honor-labels"]
     assert (level, what) == (
         "fault",
-        "Prometheus renames Karrot's labels:  exported_cluster",
+        "Prometheus renames Karrot's labels: exported_cluster",
     )
     assert time.time() > 0
 
@@ -239,7 +239,7 @@ def rendered_recipe(path: Path, group: str, *options: str) -> Path:
     """Write a recipe for a group as `karrot render` prints it."""
     asked = ("--recipe", "step", "--max-lag", "9", "--ecs-cluster", "c", "--service", "s", "--max-tasks", "2")
     result = CliRunner().invoke(
-        main, ["render", "ecs-autoscaling", *asked, "--burrow-cluster", "prod", "--group", group, *options]
+        main, ["render", "ecs-autoscaling", *asked, "--cluster", "prod", "--group", group, *options]
     )
     path.write_text(result.stdout, encoding="utf-8")
     return path

@@ -12,7 +12,7 @@ NOW_MS = 1_763_740_800_000
     ("status", "kind"), [("OK", Kind.OBSERVATION), ("WARN", Kind.INCIDENT), ("ERR", Kind.INCIDENT)]
 )
 def test_a_sample_has_the_form_of_an_event_from_burrow(server: RecordingServer, status: str, kind: Kind) -> None:
-    result = run_karrot("send-sample", "--url", server.url, "--status", status, "--count", "2")
+    result = run_karrot("send-sample", "--karrot", server.url, "--status", status, "--count", "2")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         f'karrot-sample sample-group-{number} {status}: 202 {{"status":"told"}}' for number in (1, 2)
@@ -38,7 +38,7 @@ def test_a_sample_has_the_form_of_an_event_from_burrow(server: RecordingServer, 
 )
 def test_a_refused_sample_ends_with_advice(server: RecordingServer, status: int, sentence: str) -> None:
     server.status = status
-    result = run_karrot("send-sample", "--url", server.url, "--count", "5")
+    result = run_karrot("send-sample", "--karrot", server.url, "--count", "5")
     assert (result.exit_code, result.stdout) == (1, "")
     assert f'karrot: {status} {{"status":"told"}}\n' in result.stderr
     assert sentence in result.stderr

@@ -82,6 +82,43 @@ def test_check_config_prints_every_setting_and_the_warnings(tmp_path: Path) -> N
     )
 
 
+def test_check_config_reads_the_file_in_the_environment_and_names_the_source_of_each_value(tmp_path: Path) -> None:
+    file, other = tmp_path / "karrot.toml", tmp_path / "other.toml"
+    file.write_text('log = "DEBUG"\nthreads = 7\napi_token = "hunter2"\n')
+    file.chmod(0o600)
+    other.write_text('log = "ERROR"\n')
+    env = {"KARROT_CONFIG": str(file), "KARROT_THREADS": "9"}
+    result = run_karrot("check-config", "--sources", env=env)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert f"KARROT_LOG=DEBUG  # log in {file}" in lines
+    assert "KARROT_THREADS=9  # environment" in lines
+    assert "KARROT_WORKERS=2  # default" in lines
+    assert f"KARROT_API_TOKEN=***  # api_token in {file}" in lines
+    chosen = run_karrot("check-config", "--config", str(other), env=env)
+    assert "KARROT_LOG=ERROR" in chosen.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "the configuration file {file} cannot be read: No such file or directory"),
+        ("log = \n", "the configuration file {file} is not TOML: Invalid value (at line 1, column 7)"),
+        ("workers = true\n", "workers in {file} is 'true': it must be a whole number from 1 to 64"),
+        ("workerz = 2\n", "workerz in {file} is not a setting of Karrot; did you mean workers?"),
+    ],
+    ids=["missing", "not TOML", "a wrong type", "an unknown name"],
+)
+def test_a_wrong_file_in_the_environment_is_refused(tmp_path: Path, content: str | None, sentence: str) -> None:
+    file = tmp_path / "karrot.toml"
+    if content is not None:
+        file.write_text(content)
+    for command in ("check-config", "serve"):
+        result = run_karrot(command, env={"KARROT_CONFIG": str(file)})
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == f"karrot: {sentence.format(file=file)}\n"
+
+
 def test_check_config_refuses_wrong_settings_with_one_line_each() -> None:
     result = run_karrot("check-config", env={"KARROT_WORKERS": "0", "KARROT_LOG": "LOUD"})
     assert result.exit_code == 2
@@ -103,16 +140,16 @@ def test_healthcheck_asks_this_machine_at_karrots_port(server: RecordingServer) 
 
 def test_healthcheck_fails_if_karrot_reports_a_problem(server: RecordingServer) -> None:
     server.status = 500
-    result = run_karrot("healthcheck", "--url", server.url)
+    result = run_karrot("healthcheck", "--karrot", server.url)
     assert (result.exit_code, result.stderr) == (1, 'karrot: 500: {"status":"told"}\n')
 
 
 def test_burrow_config_prints_toml() -> None:
-    result = run_karrot("burrow-config", "--url", "http://karrot:5000", "--user", "burrow")
+    result = run_karrot("burrow-config", "--karrot", "http://karrot:5000", "--user", "burrow")
     assert result.exit_code == 0
     assert tomllib.loads(result.stdout)["notifier"]["karrot"]["username"] == "burrow"
 
 
 def test_burrow_config_can_print_only_the_template() -> None:
-    result = run_karrot("burrow-config", "--url", "http://karrot:5000", "--template")
+    result = run_karrot("burrow-config", "--karrot", "http://karrot:5000", "--template")
     assert result.stdout == '{"Event": {{ jsonencoder . }}}\n'

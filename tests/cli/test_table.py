@@ -60,3 +60,19 @@ def test_one_table_can_be_printed_as_text_or_json() -> None:
     )
     with pytest.raises(TypeError, match=r"^a value of type object cannot be written as JSON$"):
         json_line({"groups": object()})
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [("orders", 6), ("注文", 4), ("e\u0301te", 3), ("👩\u200d👩\u200d👧", 2), ("❤\ufe0f", 2), ("🇫🇷", 2)],
+    ids=["letters", "wide letters", "an accent of its own", "a family", "a heart in colour", "a flag"],
+)
+def test_a_name_has_the_width_that_a_terminal_gives_it(name: str, cells: int) -> None:
+    assert width_of(name) == cells
+
+
+def test_a_cut_never_goes_through_a_character_of_several_code_points() -> None:
+    family = "👩\u200d👩\u200d👧"
+    table = PrintedTable([Column("NAME", "name", str, may_be_cut=True)], [{"name": family * 20}])
+    _, line = table.lines(9)
+    assert line == f"{family * 2}~{family * 2}"

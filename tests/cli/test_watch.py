@@ -40,7 +40,7 @@ def run(*arguments: str) -> Result:
             id="an invalid pattern",
         ),
         pytest.param(
-            ["--bootstrap-servers", "kafka:9092", "--cluster", "c", "--properties", "/nonexistent"],
+            ["--bootstrap-servers", "kafka:9092", "--cluster", "c", "--command-config", "/nonexistent"],
             "karrot: /nonexistent cannot be read: No such file or directory\n",
             id="a file that is missing",
         ),
@@ -84,7 +84,7 @@ def test_a_poll_can_be_printed_as_the_bodies_that_burrow_would_post() -> None:
 
 def test_watch_ends_cleanly_on_a_signal(tmp_path: Path) -> None:
     said = tmp_path / "said"
-    command = ["watch", "--bootstrap-servers", "127.0.0.1:1", "--cluster", "c", "--interval", "0.5"]
+    command = ["watch", "--bootstrap-servers", "127.0.0.1:1", "--cluster", "c", "--every", "0.5"]
     with said.open("w") as file, subprocess.Popen([sys.executable, "-m", "karrot", *command], stderr=file) as process:
         wait_for(lambda: "cannot be watched" in said.read_text(), timeout_s=60)
         process.send_signal(signal.SIGTERM)

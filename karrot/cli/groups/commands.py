@@ -12,7 +12,15 @@ import click
 from karrot.cli.errors import NotDone, Refused
 from karrot.cli.groups.burrow_or_kafka import GroupAnswers, ask, ask_kafka, beside_burrow, cluster_of, cluster_reader
 from karrot.cli.groups.group_tables import groups_json, groups_table, partition_tables
-from karrot.cli.options import Command, option_set, value_of
+from karrot.cli.options import (
+    Command,
+    client_properties_option,
+    follow_option,
+    option_set,
+    read_seconds,
+    renamed_option,
+    value_of,
+)
 from karrot.cli.table import print_lines
 
 if TYPE_CHECKING:
@@ -35,22 +43,23 @@ def _group_options(without_burrow: str) -> Callable[[Command], Command]:
             metavar="HOST:PORT,...",
             help=f"Kafka brokers. The output then has the state, members and coordinator of groups. {without_burrow}",
         ),
-        click.option(
-            "--properties",
-            type=click.Path(path_type=Path, dir_okay=False),
+        client_properties_option(
             help="With --bootstrap-servers: a file with client properties, as for karrot watch.",
         ),
         click.option("--cluster", help="Name of the cluster. Required if Burrow has several clusters."),
         click.option(
             "--group", "groups", multiple=True, help="Show only this group. Repeatable.  [default: all groups]"
         ),
-        click.option("--watch", is_flag=True, help="Repeat until Ctrl-C."),
-        click.option(
-            "--interval",
-            type=click.FloatRange(0.5, 3600),
-            default=5,
+        follow_option("Repeat until Ctrl-C.", default=False, old=("--watch",)),
+        renamed_option(
+            "--every",
+            "interval",
+            old=("--interval",),
+            default="5s",
             show_default=True,
-            help="With --watch: seconds between two updates of the output.",
+            callback=read_seconds(0.5, 3600),
+            metavar="DURATION",
+            help="With --follow: time between two updates of the output.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables."),
     )
@@ -68,7 +77,7 @@ def groups(**asked: Any) -> None:
 
     With --bootstrap-servers, a line also shows the state, members and coordinator of the group in Kafka. LOST is the
     number of messages that Kafka deleted before the group read them. MARGIN is the number of messages that Kafka can
-    delete before the group loses unread messages. With --watch, a line also shows the rebalances since the command
+    delete before the group loses unread messages. With --follow, a line also shows the rebalances since the command
     started.
 
     The exit code is 1 if Burrow or Kafka does not answer, or does not know the given cluster or group. It is 2 for
@@ -107,10 +116,10 @@ def _run(
     *,
     url: str | None,
     bootstrap: str | None,
-    properties: Path | None,
+    command_config: Path | None,
     cluster: str | None,
     groups: tuple[str, ...],
-    watch: bool,
+    follow: bool,
     interval: float,
     as_json: bool,
     with_all_partitions: bool,
@@ -125,12 +134,12 @@ def _run(
             burrow = held.enter_context(Burrow(value_of(types.url, "--burrow", url)))
             look = partial(_ask_burrow, burrow, cluster, groups, with_all_partitions=with_all_partitions)
         if bootstrap is not None:
-            kafka = cluster_reader(bootstrap, properties, cluster)
+            kafka = cluster_reader(bootstrap, command_config, cluster)
             look = partial(ask_kafka, kafka, groups) if look is None else partial(_beside, look, kafka)
         if look is None:
             raise Refused("no source is given: give Burrow's address as --burrow, or brokers as --bootstrap-servers")
         show = groups_json if as_json else table
-        if watch:
+        if follow:
             _keep_watching(look, show, interval)
         else:
             _once(look, show)

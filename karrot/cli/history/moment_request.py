@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -13,6 +12,9 @@ from karrot.cli.history.open_tables import named, one_line
 from karrot.cli.history.range_request import in_words
 from karrot.cli.options import option_set, read_span
 from karrot.text import to_minute, to_second
+
+if TYPE_CHECKING:
+    from karrot.settings.storage_place import Place
 
 moment_options = option_set(
     click.option("--at", default="now", show_default=True, help="A time: ISO 8601 (UTC), or an age such as 90m or 7d."),
@@ -34,7 +36,7 @@ def look_back_option(default: str | None, text: str) -> Callable[[Callable[..., 
 class MomentRequest:
     """The values of the options that the commands about one moment share."""
 
-    tables: Path
+    tables: "Place"
     cluster: str | None
     group: str | None
     at: datetime

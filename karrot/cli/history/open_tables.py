@@ -3,31 +3,40 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from karrot.cli.errors import Refused, valid
-from karrot.cli.options import option_set, value_of
+from karrot.cli.options import option_set, read_span, value_of
 from karrot.cli.table import shown
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import TimeRange
     from karrot.history import History
+    from karrot.settings.storage_place import Place
+
+_TIMEOUT = "karrot.history.timeout"
+_USUAL = timedelta(minutes=2)
+_LONGEST_S = 86_400
 
 
-def local_tables(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
-    """A callback that reads the folder of the tables. It refuses a URL, because the tables must be on this machine."""
+def read_tables(context: click.Context, option: click.Parameter, text: str | None) -> "Place | None":
+    """A callback that reads the place of the tables."""
     from karrot.settings import types
 
     if text is None:
         return None
     is_variable = context.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
-    return value_of(types.tables, str(option.envvar) if is_variable else option.opts[0], text)
+    return value_of(types.place, str(option.envvar) if is_variable else option.opts[0], text)
+
+
+def _keep_timeout(context: click.Context, option: click.Parameter, text: str) -> None:
+    """A callback that keeps the time limit in the context, where `answered` finds it."""
+    context.meta[_TIMEOUT] = read_span(_LONGEST_S)(context, option, text)
 
 
 places = option_set(
@@ -36,11 +45,20 @@ places = option_set(
         envvar="KARROT_TABLES_DIR",
         show_envvar=True,
         required=True,
-        metavar="DIR",
-        callback=local_tables,
-        help="The local folder with the tables of karrot pipeline.",
+        metavar="PLACE",
+        callback=read_tables,
+        help="The folder or s3://bucket/prefix with the tables of karrot pipeline.",
     ),
     click.option("--cluster", help="Show only this cluster."),
+    click.option(
+        "--timeout",
+        default="2m",
+        show_default=True,
+        metavar="DURATION",
+        callback=_keep_timeout,
+        expose_value=False,
+        help="End with an error if the answer takes longer.",
+    ),
 )
 
 
@@ -54,15 +72,19 @@ def span_of(since: str, until: str) -> "TimeRange":
 
 
 @contextmanager
-def answered(tables: Path, choose_by: str = "--cluster") -> Iterator["History"]:
+def answered(tables: "Place", choose_by: str = "--cluster") -> Iterator["History"]:
     """Open the history. The history's errors end the command with a message and an exit code."""
-    from karrot.history import History, HistoryError, UnclearGroup
+    from karrot.history import History, HistoryError, HistoryFailed, UnclearGroup
+    from karrot.known_problems import TABLES_PROBLEMS
 
+    timeout: timedelta = click.get_current_context().meta.get(_TIMEOUT, _USUAL)
     try:
-        with History(tables) as history:
+        with History(tables) as history, history.limited(timeout.total_seconds()):
             yield history
     except UnclearGroup as error:
         raise Refused(f"{one_line(error)}: choose one with {choose_by}") from error
+    except HistoryFailed as error:
+        raise Refused(one_line(f"{error} ({error.code}). {TABLES_PROBLEMS[error.code]}")) from error
     except (HistoryError, ValueError, OSError) as error:
         raise Refused(one_line(error)) from error
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -16,6 +15,7 @@ from karrot.text import counted_plain, to_minute
 if TYPE_CHECKING:
     from karrot.event import DayRange, TimeRange
     from karrot.history import Days, History
+    from karrot.settings.storage_place import Place
 
 
 _RANGES_SHOWN = 5
@@ -37,7 +37,7 @@ range_options = option_set(
 class RangeRequest:
     """The values of the options that the commands about a range of time share."""
 
-    tables: Path
+    tables: "Place"
     span: "TimeRange"
     passed: "TimeRange"
     """The part of the span that has passed. Later days do not count as missing."""
@@ -83,7 +83,7 @@ def lacks_incidents(request: RangeRequest, lacking: Sequence[date]) -> str:
 
     days = in_words(list(day_ranges(lacking)))
     return (
-        f"{request.tables / 'incidents'} lacks the incidents of {days}: copy this table too, "
+        f"{request.tables}/incidents lacks the incidents of {days}: copy this table too, "
         "or remove _derived.json and run karrot pipeline derive"
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from karrot.cli.errors import NotDone
-from karrot.cli.pipeline import compact, derive, ingest, offsets, replay, report, stale, stream
+from karrot.cli.pipeline import compact, derive, evaluate, ingest, offsets, replay, report, run, stale, stream
 from karrot.cli.pipeline.job_errors import why_it_failed
 
 __all__ = ["pipeline"]
@@ -35,9 +35,11 @@ class _Jobs(click.Group):
         ingest.ingest,
         offsets.offsets,
         derive.derive,
+        evaluate.evaluate,
         compact.compact,
         replay.replay,
         report.report,
+        run.run,
         stale.stale,
         stream.stream,
     ],

@@ -3,25 +3,51 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Final
 
 from karrot.cli.errors import NotDone, Refused
 from karrot.cli.pipeline.source_options import KAFKA
+from karrot.settings.storage_place import shown
 
 _NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
 _CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUserFuncException"})
 """Errors that only wrap another error, and do not give the reason."""
 
+_TO_DO: Final = (
+    (
+        re.compile(r"No space left on device|Disk quota exceeded"),
+        "The disk is full: free some space and run the command again. It repeats what was not finished.",
+    ),
+    (
+        re.compile(r"ename destination \S*/(?:metadata|offsets/\d+|commits/\d+) already|CONCURRENT_STREAM_LOG_UPDATE"),
+        "Another command uses the same checkpoint: wait until it ends, or give this command its own --checkpoint.",
+    ),
+    (
+        re.compile(r"AccessDenied|Access Denied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch"),
+        "Check the credentials, and that they may list, read, write and delete objects below this prefix.",
+    ),
+    (re.compile(r"NoSuchBucket|Bucket does not exist"), "Create the bucket, or correct its name."),
+)
+"""What to do about an error, by a text in Spark's message."""
+
+_S3_OBJECT: Final = "s3a://"
 _SAYS_WHERE: Final = re.compile(r"\[[A-Z_.]+\] ")
 _BEYOND: Final = re.compile(r"\s*(?:JVM stacktrace|=== Streaming Query ===)")
 
 
 @contextmanager
-def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
-    """End the command with a message if a job cannot read its input or fails."""
-    from pyspark.errors import StreamingQueryException
+def errors_as_sentences(asked: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
+    """End the command with a message if a job cannot read its input, must not write its tables, or fails.
+
+    ``asked`` has the options of the source, if the command has a source.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
 
     from karrot.kafka.client_properties import PropertiesError, without_values
+    from karrot.pipeline.store.lease import LeaseHeld, LeaseLost
+    from karrot.pipeline.store.table_format import NewerTables
     from karrot.pipeline.stream.kafka_connection import KafkaConnection
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError
@@ -32,21 +58,34 @@ def errors_as_sentences(asked: Mapping[str, Any]) -> Iterator[None]:
         raise Refused(str(error)) from error
     except ClusterError as error:
         raise NotDone(f"Kafka: {error}") from error
-    except StreamingQueryException as error:
-        properties = KafkaConnection.of((), asked["command_config"]).properties if asked["source"] == KAFKA else {}
+    except (LeaseHeld, LeaseLost, NewerTables, OSError) as error:
+        raise NotDone(str(error)) from error
+    except (PySparkException, Py4JJavaError) as error:
+        is_kafka = asked.get("source") == KAFKA
+        properties = KafkaConnection.of((), asked["command_config"]).properties if is_kafka else {}
         raise NotDone(without_values(why_it_failed(str(error)), properties)) from error
 
 
 def why_it_failed(said: str) -> str:
-    """Find the last error in a text. If Spark's own error has one of Spark's codes, put Spark's error first.
+    """Find the last error in a text, and what to do. If Spark's own error has one of Spark's codes, put it first.
 
     Spark's error names the file or the table, and the last error gives the reason. Users need both.
     """
+    to_do = next((text for pattern, text in _TO_DO if pattern.search(said)), None)
+    error = shown(_error_in(said))
+    return error if to_do is None else f"{error.rstrip('.')}. {to_do}"
+
+
+def _error_in(said: str) -> str:
     own = _BEYOND.split(said, maxsplit=1)[0].strip()
     errors = _errors(own) or _errors(said)
     if not errors:
         return " ".join(own.split("\n", 1)[0].split()) or "the batch failed"
     last = errors[-1]
+    # The S3 client's last error is that of the AWS SDK, which does not name the object.
+    of_object = [each for each in errors[:-1] if _S3_OBJECT in each]
+    if of_object and _S3_OBJECT not in last:
+        return of_object[-1]
     coded = [each for each in errors[:-1] if _SAYS_WHERE.search(each)]
     return f"{coded[0].rstrip('.')} ({last})" if coded else last
 

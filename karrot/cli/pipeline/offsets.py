@@ -11,16 +11,23 @@ from urllib.parse import quote
 import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals
-from karrot.cli.options import asked_for, read_span
+from karrot.cli.options import asked_for, follow_option, read_span
 from karrot.cli.pipeline.job_errors import errors_as_sentences
 from karrot.cli.pipeline.source_options import KAFKA, Reached, kafka_of, kafka_options
-from karrot.cli.pipeline.spark_options import read_trigger, spark_options, started
+from karrot.cli.pipeline.spark_options import (
+    checkpoint_option,
+    read_spark_place,
+    spark_options,
+    started,
+    trigger_option,
+    wait_option,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from karrot.pipeline.offsets.job import OffsetsSummary
-    from karrot.pipeline.offsets.log_ends import PollSummary
+    from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
+    from karrot.pipeline.offsets.log_ends import EndsPoll, PollSummary
     from karrot.pipeline.store.table_files import Tables
 
 
@@ -48,17 +55,27 @@ _PARQUET = "parquet"
     callback=read_span(86_400),
     help="How often to sample log end offsets.",
 )
-@click.option("--input", "directory_in", metavar="DIR", help="With --source parquet: the files with the records.")
-@click.option("--ends-input", metavar="DIR", help="With --source parquet: files with log end offsets.")
-@click.option("--follow", is_flag=True, help="Continue with new records until Ctrl-C.")
 @click.option(
-    "--trigger",
+    "--input",
+    "directory_in",
+    callback=read_spark_place,
+    metavar="DIR",
+    help="With --source parquet: the files with the records.",
+)
+@click.option(
+    "--ends-input",
+    callback=read_spark_place,
+    metavar="DIR",
+    help="With --source parquet: files with log end offsets.",
+)
+@follow_option("Continue with new records until Ctrl-C.", default=False)
+@trigger_option(
     default="10 seconds",
     show_default=True,
-    callback=read_trigger,
     help="With --follow: how often to read new records.",
 )
-@click.option("--checkpoint", help="Folder that records what was read.  [default: a folder in the tables]")
+@checkpoint_option(help="Folder that records what was read.  [default: a folder in the tables]")
+@wait_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
     """Write the records of __consumer_offsets to the tables "commits", "members", "ends" and "quarantine".
@@ -68,21 +85,23 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
     key, value, topic, partition, offset and timestamp.
 
     The command counts every record. You can run it again at any time, even after a crash. After a crash, the JSON topic
-    can contain some records twice. Do not run the command twice at the same time for one cluster and the same tables.
+    can contain some records twice. Only one command at a time can write the rows of a cluster to the same tables.
 
-    The exit code is 1 if a batch failed, and 2 if Spark cannot run here, if the connector is missing or if there is
-    nothing to read.
+    The exit code is 1 if a batch failed or if another command writes these rows. It is 2 if
+    Spark cannot run here, if the connector is missing or if there is nothing to read.
     """
-    work = _Kafka.of(asked) if asked["source"] == KAFKA else _Files.of(asked)
+    work = OffsetsFromKafka.of(asked) if asked["source"] == KAFKA else _Files.of(asked)
     work.require_answer()
-    with started("offsets", master, conf) as spark:
+    with started("offsets", master, conf) as spark, errors_as_sentences(asked):
+        from karrot.pipeline.store.lease import offsets_lease, writing
         from karrot.pipeline.store.table_files import Tables
 
-        stop = threading.Event()
+        stop, tables = threading.Event(), Tables.at(spark, directory)
         if asked["follow"]:
             end_on_signals(stop)
-        with errors_as_sentences(asked):
-            total = work.run(spark, Tables(directory), stop)
+        name, command = offsets_lease(work.cluster), f"karrot pipeline offsets --cluster {work.cluster}"
+        with writing(spark, tables, name, command, wait=asked["wait"], stop=stop) as leased:
+            total = work.run(spark, leased, stop)
     click.echo(json.dumps(total.as_dict()) if asked["as_json"] else str(total))
 
 
@@ -95,16 +114,19 @@ class _Work:
     checkpoint: str | None
     tell: Callable[[object], object]
 
-    def checkpoint_in(self, tables: "Tables") -> str:
+    def checkpoint_in(self, spark: "SparkSession", tables: "Tables") -> str:
         """The folder of the checkpoint. The tables can contain several clusters, so each cluster has its own folder."""
-        return self.checkpoint or tables.checkpoint(f"offsets-{quote(self.cluster, safe='')}")
+        from karrot.pipeline.store.filesystem import place_for
+
+        own = tables.checkpoint(f"offsets-{quote(self.cluster, safe='')}")
+        return place_for(spark, self.checkpoint) if self.checkpoint else own
 
     def require_answer(self) -> None:
         """Raises NotDone if the source does not answer. Without this check, Spark would try for minutes."""
 
 
 @dataclass(frozen=True)
-class _Kafka(_Work):
+class OffsetsFromKafka(_Work):
     """Reads records from Kafka, and samples log end offsets."""
 
     reached: Reached
@@ -133,33 +155,43 @@ class _Kafka(_Work):
 
     def run(self, spark: "SparkSession", tables: "Tables", stop: threading.Event) -> "OffsetsSummary":
         """Read the records and sample log end offsets. Without ``every``, sample them once, after the records."""
-        from karrot.clock import SystemClock
-        from karrot.pipeline.offsets.job import LandOffsets
-        from karrot.pipeline.offsets.json_publisher import JsonTopic
-        from karrot.pipeline.offsets.log_ends import EndsPoll, topics_of_late
         from karrot.pipeline.stream.query_runner import run_queries
-        from karrot.pipeline.stream.record_sources import RecordsFromKafka
 
-        brokers, kafka, _ = self.reached
-        poll = EndsPoll(spark, tables, self.cluster, kafka, SystemClock(), self.ends_every, self.tell)
-        poll.seen(topics_of_late(spark, tables, self.cluster))
-        job = LandOffsets(
-            spark,
-            RecordsFromKafka(*self.reached),
-            self.cluster,
-            tables,
-            self.checkpoint_in(tables),
-            JsonTopic(brokers, self._known(self.json_topic)) if self.json_topic else None,
-            tell=self.tell,
-            seen=poll.seen,
-        )
+        poll = self.poll(spark, tables)
+        job = self.job(spark, tables, poll)
         follow = self.every is not None
         run_queries(
             [job.start(self.every)], stop=stop, follow=follow, beside=poll.look_if_due if follow else lambda: None
         )
         if not follow:
-            poll.look_if_due()
+            poll.look()
         return _with_looks(job.total, poll.total)
+
+    def poll(self, spark: "SparkSession", tables: "Tables") -> "EndsPoll":
+        """The poll of log end offsets, for the topics on which groups committed lately."""
+        from karrot.clock import SystemClock
+        from karrot.pipeline.offsets.log_ends import EndsPoll, topics_of_late
+
+        poll = EndsPoll(spark, tables, self.cluster, self.reached.kafka, SystemClock(), self.ends_every, self.tell)
+        poll.seen(topics_of_late(spark, tables, self.cluster))
+        return poll
+
+    def job(self, spark: "SparkSession", tables: "Tables", poll: "EndsPoll") -> "LandOffsets":
+        """The job that writes the records, and gives the topics of their commits to ``poll``."""
+        from karrot.pipeline.offsets.job import LandOffsets
+        from karrot.pipeline.offsets.json_publisher import JsonTopic
+        from karrot.pipeline.stream.record_sources import RecordsFromKafka
+
+        return LandOffsets(
+            spark,
+            RecordsFromKafka(*self.reached),
+            self.cluster,
+            tables,
+            self.checkpoint_in(spark, tables),
+            JsonTopic(self.reached.brokers, self._known(self.json_topic)) if self.json_topic else None,
+            tell=self.tell,
+            seen=poll.seen,
+        )
 
     def _known(self, topic: str) -> str:
         """Return the topic if it exists. Without this check, Spark waits a minute and then reports another error."""
@@ -191,7 +223,7 @@ class _Files(_Work):
         from karrot.pipeline.stream.query_runner import run_queries
         from karrot.pipeline.stream.record_sources import RecordsFromParquet
 
-        checkpoint = self.checkpoint_in(tables)
+        checkpoint = self.checkpoint_in(spark, tables)
         job = LandOffsets(spark, RecordsFromParquet(self.directory), self.cluster, tables, checkpoint, tell=self.tell)
         queries, looks = [job.start(self.every)], None
         if self.ends is not None:

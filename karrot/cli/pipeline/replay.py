@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import NotDone, Refused, valid
-from karrot.cli.pipeline.spark_options import spark_options, started
+from karrot.cli.options import renamed_option
+from karrot.cli.pipeline.spark_options import read_spark_place, spark_options, started
 from karrot.cli.table import UNKNOWN, Column, PrintedTable, json_line, print_lines, safe, terminal_width
 from karrot.text import count, counted, duration, iso_ms, to_minute
 
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 
 _DAY = 86_400
 _TIMES = {"first": "since", "last": "until"}
-_SPANS = {"every": (1, _DAY), "expire_group": (60, 3650 * _DAY), "stood_still": (1, _DAY), "flap": (0, 7 * _DAY)}
+_SPANS = {
+    "every": ("--every", 1, _DAY),
+    "expire_group": ("--expire-group", 60, 3650 * _DAY),
+    "stood_still": ("--stale-for", 1, _DAY),
+    "flap": ("--flap", 0, 7 * _DAY),
+}
 
 _MOST_GROUPS = 20
 
@@ -86,8 +92,10 @@ _GROUPS = (
     show_default=True,
     help="Burrow's expire-group: forget a group after this time without commits.",
 )
-@click.option(
-    "--stood-still",
+@renamed_option(
+    "--stale-for",
+    "stood_still",
+    old=("--stood-still",),
     default="2m",
     show_default=True,
     help="A partition stood still if its committed offset did not move for this time while it had lag.",
@@ -99,14 +107,17 @@ _GROUPS = (
     help="An incident is a flap if it starts within this time after the end of the group's previous incident.",
 )
 @click.option(
-    "--output", metavar="DIR", help='Write two tables, "statuses" and "standstills", to this directory or URL.'
+    "--output",
+    callback=read_spark_place,
+    metavar="DIR",
+    help='Write two tables, "statuses" and "standstills", to this directory or URL.',
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables and sentences.")
 def replay(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
     """Judge the commits and log ends in the tables by several sets of Burrow's rules, and compare the results.
 
     For each set, the command prints four values: the incidents, the flaps (see --flap), the minutes in which groups
-    were not OK, and the time until the rules noticed a partition that stood still (see --stood-still).
+    were not OK, and the time until the rules noticed a partition that stood still (see --stale-for).
 
     The exit code is 1 if there is nothing to replay, and 2 for wrong options or if Spark cannot run here.
     """
@@ -120,7 +131,7 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
 
         request = job.ReplayRequest(**given, clusters=asked["clusters"], groups=asked["groups"])
         try:
-            done = job.replay(spark, Tables(directory), request, asked["output"])
+            done = job.replay(spark, Tables.at(spark, directory), request, asked["output"])
         except job.NothingToReplayError as error:
             raise NotDone(str(error)) from error
     print_lines([json_line(replayed_json(done))] if asked["as_json"] else replayed_lines(done))
@@ -129,14 +140,12 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
 def _read(asked: dict[str, Any]) -> dict[str, Any]:
     """Read the rules and times from the options. Raises `ValueError` with a message for the user."""
     from karrot.history import moment
-    from karrot.pipeline.replay.rule_set_parser import read_rule_sets
+    from karrot.pipeline.window_arrays.rule_set_parser import read_rule_sets
     from karrot.settings.types import checked, duration
 
     now = datetime.now(UTC)
     times = {name: asked[option] and moment(asked[option], now) for name, option in _TIMES.items()}
-    spans = {
-        name: checked(duration(*bounds), f"--{name.replace('_', '-')}", asked[name]) for name, bounds in _SPANS.items()
-    }
+    spans = {name: checked(duration(*bounds), option, asked[name]) for name, (option, *bounds) in _SPANS.items()}
     return {"rule_sets": read_rule_sets(asked["texts"]), **times, **spans}
 
 

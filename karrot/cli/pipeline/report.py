@@ -47,7 +47,7 @@ def report(  # noqa: PLR0917 (click calls it by name)
         from karrot.pipeline.report.html_page import page
         from karrot.pipeline.store.table_files import Tables
 
-        tables = Tables(directory)
+        tables = Tables.at(spark, directory)
         try:
             period = job.period_of(spark, tables, first and first.date(), last and last.date())
             findings = job.find(spark, tables, period)

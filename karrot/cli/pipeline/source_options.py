@@ -9,6 +9,7 @@ import click
 
 from karrot.cli.errors import Refused, valid
 from karrot.cli.options import asked_for, option_set
+from karrot.cli.pipeline.spark_options import read_spark_place
 
 if TYPE_CHECKING:
     from karrot.pipeline.ingest.event_sources import EventSource
@@ -46,7 +47,11 @@ event_source_options = option_set(
         show_default=True,
         help="Read events from the archive reporter's segments, or from the kafka reporter's topic.",
     ),
-    click.option("--archive", help="With --source archive: directory or URL (s3a://…) of the archive."),
+    click.option(
+        "--archive",
+        callback=read_spark_place,
+        help="With --source archive: directory or URL (s3://…) of the archive.",
+    ),
     click.option(
         "--topic", default="karrot.events", show_default=True, help="With --source kafka: topic of the kafka reporter."
     ),

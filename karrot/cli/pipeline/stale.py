@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
-from karrot.cli.options import read_span
+from karrot.cli.options import follow_option, read_span, renamed_option
 from karrot.cli.pipeline.job_errors import why_it_failed
-from karrot.cli.pipeline.spark_options import read_trigger, spark_options, started
+from karrot.cli.pipeline.spark_options import checkpoint_option, spark_options, started, trigger_option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from karrot.pipeline.store.table_files import Tables
 
 
-_span = read_span(366 * 86_400)
+_span = read_span(3_660 * 86_400)
 
 
 @click.command(short_help="Send an alert for each partition whose committed offset does not move.")
 @spark_options
-@click.option(
-    "--for",
+@renamed_option(
+    "--stale-for",
     "length",
+    old=("--for",),
     default="2m",
     show_default=True,
     callback=_span,
@@ -41,12 +42,10 @@ _span = read_span(366 * 86_400)
     show_envvar=True,
     help="POST each line to this URL, as JSON.",
 )
-@click.option("--once", is_flag=True, help="Judge the data in the tables once, and end.")
-@click.option(
-    "--trigger",
+@follow_option("Continue until Ctrl-C, or judge the data in the tables once, and end.", default=True)
+@trigger_option(
     default="10 seconds",
     show_default=True,
-    callback=read_trigger,
     help="How often to read new commits and log ends.",
 )
 @click.option(
@@ -56,7 +55,7 @@ _span = read_span(366 * 86_400)
     callback=_span,
     help="How far back the first run reads commits, rounded up to whole days.",
 )
-@click.option("--checkpoint", help="Folder that records what was read and sent.  [default: a folder in the tables]")
+@checkpoint_option(help="Folder that records what was read and sent.  [default: a folder in the tables]")
 def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
     """Send an alert for each partition whose committed offset does not move while there are messages to read.
 
@@ -73,21 +72,23 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
         from pyspark.errors import StreamingQueryException
 
         from karrot.pipeline.stale.alert_job import StaleAlerts
+        from karrot.pipeline.store.filesystem import place_for
         from karrot.pipeline.store.table_files import Tables
         from karrot.pipeline.stream.query_runner import run_queries
 
-        tables, stop, troubled = Tables(directory), threading.Event(), list["DeliverySummary"]()
-        checkpoint = asked["checkpoint"] or tables.checkpoint("stale")
+        tables, stop, troubled = Tables.at(spark, directory), threading.Event(), list["DeliverySummary"]()
+        checkpoint = place_for(spark, asked["checkpoint"] or "") or tables.checkpoint("stale")
         since = (datetime.now(UTC) - asked["look_back"]).date()
         job = StaleAlerts(spark, tables, checkpoint, asked["length"], since, deliver, partial(_tell, troubled))
-        if not asked["once"]:
+        if asked["follow"]:
             end_on_signals(stop)
-        say_if_empty(spark, tables, once=asked["once"])
+        say_if_empty(spark, tables, once=not asked["follow"])
+        query = valid(partial(job.start, asked["trigger"] if asked["follow"] else None))
         try:
-            run_queries([job.start(None if asked["once"] else asked["trigger"])], stop=stop, follow=not asked["once"])
+            run_queries([query], stop=stop, follow=asked["follow"])
         except StreamingQueryException as error:
             raise NotDone(why_it_failed(str(error))) from error
-    if asked["once"] and troubled:
+    if troubled and not asked["follow"]:
         raise NotDone(f"{troubled[-1].unsent} lines were not delivered, run again: {troubled[-1].trouble}")
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals, stated, valid
-from karrot.cli.options import config_option
+from karrot.cli.options import config_option, follow_option
 from karrot.cli.pipeline.job_errors import errors_as_sentences
 from karrot.cli.pipeline.source_options import event_source_of, event_source_options
-from karrot.cli.pipeline.spark_options import read_trigger, session_options, started
+from karrot.cli.pipeline.spark_options import (
+    checkpoint_option,
+    read_spark_place,
+    session_options,
+    started,
+    trigger_option,
+    wait_option,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
     from karrot.pipeline.ingest.job import Ingest
     from karrot.pipeline.publish.cloudwatch_reporter_on_driver import Published
     from karrot.pipeline.publish.cloudwatch_stream import Fanout
+    from karrot.pipeline.store.table_files import Tables
     from karrot.reporters.cloudwatch.options import Options
 
 
@@ -46,17 +55,17 @@ _TWICE = (
 @click.option(
     "--tables",
     "directory",
+    callback=read_spark_place,
     envvar="KARROT_TABLES_DIR",
     show_envvar=True,
     help="Directory or URL of the tables.  [default: the folder tables next to the archive]",
 )
-@click.option("--checkpoint", help="Folder that records what CloudWatch got.  [default: a folder in the tables]")
+@checkpoint_option(help="Folder that records what CloudWatch got.  [default: a folder in the tables]")
+@wait_option
 @session_options
 @config_option
-@click.option("--once", is_flag=True, help="Publish the existing events once, and end.")
-@click.option(
-    "--trigger",
-    callback=read_trigger,
+@follow_option("Continue with new events until Ctrl-C, or publish the existing events once, and end.", default=True)
+@trigger_option(
     help="How often to read new events.  [default: KARROT_CLOUDWATCH_INTERVAL]",
 )
 def stream(master: str | None, conf: dict[str, str], config: Path | None, **asked: Any) -> None:
@@ -64,8 +73,8 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
 
     Use this command if you have more groups than one process can handle. It sends the service's metrics to CloudWatch,
     with the service's settings KARROT_CLOUDWATCH_*, KARROT_IAM_ROLE and AWS_*. Publish either from the service or from
-    Spark, never from both. The command writes the same tables as `karrot pipeline ingest`, so run only one of these
-    two commands.
+    Spark, never from both. The command writes the same tables as `karrot pipeline ingest`, so only one of these
+    two commands can run at the same time.
 
     With --once, the exit code is 1 if values were lost. A value is lost if CloudWatch does not accept it
     within KARROT_CLOUDWATCH_TTL.
@@ -74,34 +83,39 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     options = stated(partial(_options, config)) if _CLOUDWATCH in destinations else None
     source = event_source_of(asked)
     asked["directory"] = asked["directory"] or _beside(asked["archive"])
-    every = None if asked["once"] else asked["trigger"] or f"{options.interval_s if options else 30} seconds"
+    every = asked["trigger"] or f"{options.interval_s if options else 30} seconds" if asked["follow"] else None
     stop, lost = threading.Event(), list["Published"]()
-    with started("stream", master, conf) as spark:
+    with started("stream", master, conf) as spark, errors_as_sentences(asked), ExitStack() as leases:
+        from karrot.pipeline.store.lease import EVENTS, writing
+        from karrot.pipeline.store.table_files import Tables
         from karrot.pipeline.stream.query_runner import run_queries
 
         if every is not None:
             # Replace the handlers of `started`, which would end the process in the middle of a batch.
             end_on_signals(stop)
-        jobs: list[Ingest | Fanout] = [_ingest(spark, source(), asked)] if _TABLES in destinations else []
-        jobs += [_fanout(spark, source(), options, asked, stop=stop, lost=lost)] if options else []
-        with errors_as_sentences(asked):
-            run_queries([each.start(every) for each in jobs], stop=stop, follow=every is not None)
+        tables, jobs = Tables.at(spark, asked["directory"]), list["Ingest | Fanout"]()
+        if _TABLES in destinations:
+            lease = writing(spark, tables, EVENTS, "karrot pipeline stream", wait=asked["wait"], stop=stop)
+            jobs.append(_ingest(spark, source(), leases.enter_context(lease)))
+        if options:
+            jobs.append(_fanout(spark, source(), tables, options, asked["checkpoint"], stop=stop, lost=lost))
+        run_queries([each.start(every) for each in jobs], stop=stop, follow=every is not None)
     if lost and every is None:
         raise NotDone(str(lost[-1]))
 
 
-def _ingest(spark: "SparkSession", source: "EventSource", asked: Mapping[str, Any]) -> "Ingest":
+def _ingest(spark: "SparkSession", source: "EventSource", tables: "Tables") -> "Ingest":
     from karrot.pipeline.ingest.job import Ingest
-    from karrot.pipeline.store.table_files import Tables
 
-    return Ingest(spark, source, Tables(asked["directory"]), tell=click.echo)
+    return Ingest(spark, source, tables, tell=click.echo)
 
 
 def _fanout(
     spark: "SparkSession",
     source: "EventSource",
+    tables: "Tables",
     options: "Options",
-    asked: Mapping[str, Any],
+    checkpoint: str | None,
     *,
     stop: threading.Event,
     lost: list["Published"],
@@ -110,15 +124,15 @@ def _fanout(
     from karrot.clock import SystemClock
     from karrot.pipeline.publish.cloudwatch_reporter_on_driver import Publisher
     from karrot.pipeline.publish.cloudwatch_stream import Fanout, notes_beside
-    from karrot.pipeline.store.table_files import Tables
+    from karrot.pipeline.store.filesystem import place_for
     from karrot.reporters.cloudwatch.boto_client import open_client
 
     def tell(published: "Published") -> None:
         click.echo(str(published))
         lost.extend([published] if published.is_lost else [])
 
-    tables = Tables(asked["directory"])
-    clock, checkpoint = SystemClock(), asked["checkpoint"] or tables.checkpoint(source.checkpoint(_CLOUDWATCH))
+    clock = SystemClock()
+    checkpoint = place_for(spark, checkpoint or "") or tables.checkpoint(source.checkpoint(_CLOUDWATCH))
     client, notes = partial(open_client, options, os.environ), notes_beside(spark, checkpoint)
     return Fanout(spark, source, checkpoint, Publisher(options, notes, clock, client, stop.wait), clock, tell)
 
@@ -136,9 +150,10 @@ def _options(config: Path | None) -> "Options":
     from karrot.reporters.cloudwatch.options import Options
     from karrot.settings.loading import load
 
-    # These jobs accept a URL in this variable, but the service's settings allow only a local folder.
+    # These jobs accept any URL in this variable, but the service's settings allow only a folder or S3.
     environ = {name: text for name, text in os.environ.items() if name != "KARROT_TABLES_DIR"}
-    loaded = load(environ, config=config, overrides={"reporters": "cloudwatch"})
+    # The service's file may have settings of reporters that are not installed where Spark runs, so it is not strict.
+    loaded = load(environ, config=config, overrides={"reporters": "cloudwatch"}, strict=False)
     if _service_publishes(environ, config):
         raise Refused(_TWICE)
     logs.configure(loaded.settings.log, sys.stderr)
@@ -151,7 +166,7 @@ def _service_publishes(environ: Mapping[str, str], config: Path | None) -> bool:
     from karrot.settings.loading import SettingsError, load
 
     try:
-        return "cloudwatch" in load(environ, config=config).settings.reporters
+        return "cloudwatch" in load(environ, config=config, strict=False).settings.reporters
     except SettingsError:  # the reporter is off, because the same settings with the reporter on were valid
         return False
 

@@ -3,6 +3,7 @@
 import click
 
 from karrot.cli.render import aws, prometheus_and_grafana, query_engines
+from karrot.cli.render.schema import schema
 
 __all__ = ["render"]
 
@@ -18,10 +19,12 @@ __all__ = ["render"]
         prometheus_and_grafana.dashboard,
         query_engines.athena,
         query_engines.druid,
+        schema,
     ]
 )
 def render() -> None:
     """Print configuration for other programs.
 
-    The programs are Prometheus, Grafana, Druid and, on AWS, ECS, CloudWatch and Athena.
+    The programs are Prometheus, Grafana, Druid and, on AWS, ECS, CloudWatch and Athena. For programs that read Karrot's
+    events, `schema` prints a JSON Schema.
     """

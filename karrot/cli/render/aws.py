@@ -6,11 +6,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import valid
-from karrot.cli.options import option_set
+from karrot.cli.options import option_set, renamed_option
 
 if TYPE_CHECKING:
     from karrot.render.scaling_recipe import Scaling
 
+
+cluster_option = partial(
+    renamed_option,
+    "--cluster",
+    "burrow_cluster",
+    old=("--burrow-cluster",),
+    metavar="NAME",
+    help="Name of the Kafka cluster in Burrow.",
+)
 
 scaling_options = option_set(
     click.option(
@@ -29,7 +38,7 @@ scaling_options = option_set(
     click.option("--ecs-cluster", metavar="NAME", help="With --target ecs: ECS cluster of the service."),
     click.option("--service", metavar="NAME", help="With --target ecs: ECS service."),
     click.option("--asg-name", metavar="NAME", help="With --target asg: Auto Scaling group."),
-    click.option("--burrow-cluster", metavar="NAME", required=True, help="Name of the Kafka cluster in Burrow."),
+    cluster_option(required=True),
     click.option("--group", metavar="NAME", required=True, help="Consumer group."),
     click.option("--max-lag-seconds", type=float, help="Largest allowed age of the oldest unread message."),
     click.option(
@@ -133,16 +142,20 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
 @click.command("ecs-service", short_help="Print a template that runs Karrot on ECS.")
 @click.option("--ecs-cluster", metavar="NAME", required=True, help="ECS cluster to run on.")
 @click.option("--image", required=True, help="Container image of Karrot.")
-@click.option(
-    "--burrow-cluster",
-    metavar="NAME",
+@cluster_option(
     required=True,
     multiple=True,
     help="Name of the Kafka cluster in Burrow. Repeat it if your Burrow reports on several Kafka clusters.",
 )
 @click.option("--burrow-image", metavar="IMAGE", help="Container image of Burrow, to run Burrow too.")
-@click.option("--watch", is_flag=True, help="Poll Kafka, without Burrow. --burrow-cluster then names the cluster.")
-@click.option("--kafka", metavar="HOST:PORT,...", help="With --burrow-image or --watch: Kafka brokers.")
+@click.option("--watch", is_flag=True, help="Poll Kafka, without Burrow. --cluster then names the cluster.")
+@renamed_option(
+    "--bootstrap-servers",
+    "kafka",
+    old=("--kafka",),
+    metavar="HOST:PORT,...",
+    help="With --burrow-image or --watch: Kafka brokers.",
+)
 @click.option(
     "--zookeeper", metavar="HOST:PORT,...", help="With --burrow-image: ZooKeeper, which Burrow's notifiers need."
 )
@@ -154,9 +167,33 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
     "--burrow-password-secret", metavar="ARN", help='Secret with the password of Burrow\'s user "burrow" for Karrot.'
 )
 @click.option("--api-token-secret", metavar="ARN", help="Secret with the token of the pages and the API.")
+@click.option(
+    "--event-log",
+    metavar="postgresql://USER@HOST/DATABASE",
+    help="PostgreSQL for the event log, to run two tasks of Karrot. The default is SQLite and one task.",
+)
+@click.option(
+    "--database-password-secret",
+    metavar="ARN",
+    help="With --event-log: secret with the password of the database's user.",
+)
+@click.option(
+    "--database-ca-secret",
+    metavar="ARN",
+    help="With sslmode=verify-full in --event-log: secret with the certificate of the database's authority (PEM).",
+)
+@click.option("--rds-iam", is_flag=True, help="With --event-log: log in to RDS with tokens of IAM, without a password.")
+@click.option(
+    "--rds-resource-id",
+    metavar="ID",
+    help="With --rds-iam: resource id of the only database to allow, such as db-ABC123, or cluster-ABC123 for Aurora.",
+)
 @click.option("--secrets-kms-key", metavar="ARN", help="KMS key of the secrets, if it is your own.")
 @click.option(
-    "--archive", metavar="s3://BUCKET/PREFIX", help="Archive the events there, so that they outlive the task."
+    "--archive",
+    metavar="s3://BUCKET/PREFIX",
+    callback=lambda _context, _option, text: text and text.replace("s3a://", "s3://", 1),
+    help="Archive the events there, so that they outlive the task.",
 )
 @click.option("--archive-kms-key", metavar="ARN", help="KMS key of the bucket, if it is your own.")
 @click.option("--metrics", default="Lag", show_default=True, help="The value of KARROT_CLOUDWATCH_METRICS for Karrot.")
@@ -181,6 +218,8 @@ def ecs_service(output: str, **given: Any) -> None:
 
     With --burrow-image, the template also runs Burrow. With --watch, Karrot polls Kafka itself, without Burrow.
 
+    With --event-log, the template runs two tasks of Karrot, which share an event log in PostgreSQL.
+
     Secrets are ARNs in Secrets Manager or Parameter Store. The containers get their values when they start, and the
     template contains only the ARNs.
     """
@@ -194,7 +233,7 @@ def ecs_service(output: str, **given: Any) -> None:
 @click.option("--ecs-cluster", metavar="NAME", help="ECS cluster of the service.")
 @click.option("--service", metavar="NAME", help="ECS service.")
 @click.option("--asg-name", metavar="NAME", help="Auto Scaling group, instead of an ECS service.")
-@click.option("--burrow-cluster", metavar="NAME", required=True, help="Name of the Kafka cluster in Burrow.")
+@cluster_option(required=True)
 @click.option("--group", metavar="NAME", required=True, help="Consumer group.")
 @click.option("--max-lag-seconds", type=float, help="Draw this lag in seconds as a line.")
 @click.option("--max-tasks", type=int, help="Draw this number of tasks as a line.")

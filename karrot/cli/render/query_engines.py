@@ -6,10 +6,18 @@ from typing import Any
 import click
 
 from karrot.cli.errors import valid
+from karrot.cli.options import renamed_option
 
 
 @click.command(short_help="Print the DDL of the pipeline's tables for Amazon Athena.")
-@click.option("--location", metavar="s3://BUCKET/PREFIX", required=True, help="Address of the pipeline's tables.")
+@renamed_option(
+    "--tables",
+    "location",
+    old=("--location",),
+    metavar="s3://BUCKET/PREFIX",
+    required=True,
+    help="Address of the pipeline's tables.",
+)
 @click.option("--database", default="karrot", show_default=True, help="Database for the tables.")
 @click.option(
     "--days",
@@ -34,8 +42,10 @@ def athena(**given: Any) -> None:
     help="Addresses at which Druid reaches the Kafka brokers.",
 )
 @click.option("--group", metavar="NAME", required=True, help="Consumer group of the query.")
-@click.option(
-    "--topic",
+@renamed_option(
+    "--json-topic",
+    "topic",
+    old=("--topic",),
     default="consumer_offsets_json",
     show_default=True,
     help="The --json-topic of `karrot pipeline offsets`.",

@@ -5,21 +5,24 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from http.client import HTTPException
+from http import HTTPStatus
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import Request, urlopen
+
+from urllib3 import BaseHTTPResponse
+from urllib3.exceptions import HTTPError
 
 from karrot.autoscaling.arrival_rate import LagSample
 from karrot.cli.auth_headers import bearer, secret
+from karrot.http.pool import open_pool
 from karrot.settings import types
 from karrot.text import to_minute
 
 if TYPE_CHECKING:
     from karrot.event import TimeRange
+    from karrot.settings.storage_place import Place
 
 _TIMEOUT_SECONDS = 10
 _EVENTS = 1000
@@ -57,7 +60,7 @@ def samples_of_csv(text: str) -> list[LagSample]:
 
 def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[LagSample]:
     """Read the lags of a group from Karrot's events. Raises `ValueError` with a message for the user."""
-    address = types.checked(types.url, "--url", url)
+    address = types.checked(types.url, "--karrot", url)
     where = cluster or _cluster_of(address, group)
     asked = {"cluster": where, "consumer": group, "limit": _EVENTS}
     events = _get(address, "/api/v1/group", asked)["events"]
@@ -68,14 +71,14 @@ def samples_from_karrot(url: str, cluster: str | None, group: str) -> list[LagSa
     ]
 
 
-def samples_from_tables(tables: Path, cluster: str | None, group: str, span: "TimeRange") -> list[LagSample]:
+def samples_from_tables(tables: "Place", cluster: str | None, group: str, span: "TimeRange") -> list[LagSample]:
     """Read the last known lag of each minute, with the end of the minute as its time.
 
     Raises `ValueError` with a message for the user.
     """
     from karrot.cli.history.open_tables import answered
 
-    with answered(tables, choose_by="--burrow-cluster") as history:
+    with answered(tables, choose_by="--cluster") as history:
         series = history.timeseries(group, span, cluster=cluster)
         days = history.days()
     end_s = series.granularity.total_seconds()
@@ -95,9 +98,7 @@ def _cluster_of(address: str, group: str) -> str:
     if not clusters:
         raise ValueError(f"{address} has no live group {types.quoted(group)}")
     if len(clusters) > 1:
-        raise ValueError(
-            f"{types.quoted(group)} is in the clusters {', '.join(clusters)}: choose one with --burrow-cluster"
-        )
+        raise ValueError(f"{types.quoted(group)} is in the clusters {', '.join(clusters)}: choose one with --cluster")
     return clusters[0]
 
 
@@ -105,22 +106,26 @@ def _get(address: str, path: str, asked: Mapping[str, object]) -> Any:
     """Get JSON from Karrot, with the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE)."""
     token = secret("KARROT_API_TOKEN")
     headers = {} if token is None else bearer(token)
-    request = Request(f"{address}{path}?{urlencode(asked)}", headers=headers)  # noqa: S310 (checked: http or https)
     try:
-        with urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310 (checked: http or https)
-            return json.load(response)
+        with open_pool(address, headers=headers, timeout_s=_TIMEOUT_SECONDS) as pool:
+            answer = pool.request("GET", f"{address}{path}?{urlencode(asked)}")
     except HTTPError as error:
-        with error:  # closes the connection
-            raise ValueError(f"{address}{path}: {error.code} {_said(error)}") from error
-    except (OSError, HTTPException, ValueError) as error:
+        raise ValueError(f"{address}{path}: {error}") from error
+    if answer.status != HTTPStatus.OK:
+        raise ValueError(f"{address}{path}: {answer.status} {_said(answer)}")
+    try:
+        return json.loads(answer.data)
+    except ValueError as error:
         raise ValueError(f"{address}{path}: {error}") from error
 
 
-def _said(error: HTTPError) -> str:
+def _said(answer: BaseHTTPResponse) -> str:
+    if location := answer.get_redirect_location():
+        return f"the answer is a redirect to {location}: give the address of Karrot itself"
     try:
-        return str(json.loads(error.read()).get("detail", error.reason))
+        return str(json.loads(answer.data).get("detail", answer.reason))
     except (ValueError, AttributeError):
-        return str(error.reason)
+        return str(answer.reason)
 
 
 def _is_heading(number: int, cells: Sequence[str]) -> bool:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from karrot.cli.errors import Refused, stated, valid
-from karrot.cli.history.open_tables import local_tables, span_of
-from karrot.cli.options import Number
+from karrot.cli.history.open_tables import read_tables, span_of
+from karrot.cli.options import Number, karrot_option
 from karrot.cli.render.aws import scaling, scaling_options
 from karrot.cli.simulate.output import Case, Compared, comparison, drawing, report, warnings_of_load, warnings_of_run
 from karrot.cli.table import print_lines
@@ -62,11 +62,11 @@ def _recipe(text: str) -> Recipe:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Read the lag from a CSV file: time, lag[, messages that arrive per second].",
 )
-@click.option("--url", metavar="KARROT", help="Read the lag of --group from the running Karrot at this address.")
+@karrot_option(metavar="URL", help="Read the lag of --group from the running Karrot at this address.")
 @click.option(
     "--tables",
-    metavar="DIR",
-    callback=local_tables,
+    metavar="PLACE",
+    callback=read_tables,
     help="Read the lag of --group in each minute from the pipeline's tables.",
 )
 @click.option("--from", "since", help="With --tables: start, in ISO 8601 (UTC) or as an age.", show_default="30d")
@@ -175,13 +175,13 @@ def _samples(given: dict[str, Any]) -> list["LagSample"]:
     series, url, tables = (given.pop(name) for name in ("series", "url", "tables"))
     since, until = given.pop("since"), given.pop("until")
     if sum(each is not None for each in (series, url, tables)) != 1:
-        raise ValueError("give exactly one of --series, --url and --tables")
+        raise ValueError("give exactly one of --series, --karrot and --tables")
     if tables is None and (since or until):
         raise ValueError("--from and --to need --tables")
     if series is not None:
         return samples_from_file(series)
     if given["group"] is None:
-        raise ValueError(f"{'--tables' if url is None else '--url'} needs --group")
+        raise ValueError(f"{'--tables' if url is None else '--karrot'} needs --group")
     if tables is not None:
         return samples_from_tables(
             tables, given["burrow_cluster"], given["group"], span_of(since or "30d", until or "now")

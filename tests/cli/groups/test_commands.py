@@ -213,9 +213,9 @@ def test_watching_goes_on_until_ctrl_c(asked: FakeBurrowRig) -> None:
         "groups",
         "--burrow",
         asked.server.url,
-        "--watch",
+        "--follow",
         "--json",
-        "--interval",
+        "--every",
     ]
     told: list[Any] = []
     with subprocess.Popen([*command, "0.5"], stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as watching:

@@ -108,12 +108,12 @@ def test_each_stale_partition_has_one_line_and_no_stale_partition_is_an_answer(t
         ["2026-11-20 00:05:00", "5m", "prod-eu", one, one, "3", "300", "600", "300"],
         ["1 partition of 1 group stale, 2026-11-20 00:10:00: last commit 00:05:00, log ends of 00:10:00"],
     ]
-    longer = run(tables, "stale", "--group", one, *AT, "--for", "301s")
+    longer = run(tables, "stale", "--group", one, *AT, "--stale-for", "301s")
     known = "last commit 00:05:00, log ends of 00:10:00"
     assert (longer.exit_code, longer.stdout) == (0, f"0 partitions of 0 groups stale, 2026-11-20 00:10:00: {known}\n")
     [*_, [late]] = rows(run(tables, "stale", "--group", one, "--at", "2026-11-20T00:13"))
     assert late.endswith("log ends of 00:10:00 (no newer ones are known)")
-    [*_, [early]] = rows(run(tables, "stale", "--group", one, "--at", "2026-11-20T00:13", "--for", "3m"))
+    [*_, [early]] = rows(run(tables, "stale", "--group", one, "--at", "2026-11-20T00:13", "--stale-for", "3m"))
     assert early.endswith("log ends of 00:10:00")
     [*_, total] = rows(run(tables, "stale", *AT))
     [_head, _first, limited] = rows(run(tables, "stale", *AT, "--limit", "1"))
@@ -183,7 +183,11 @@ def test_the_sum_of_offsets_by_minute_is_listed_newest_first(tables: Path) -> No
     [
         (["describe", "--group", "nobody", *AT], 1, "no data about group 'nobody' at 2026-11-20 00:10 UTC"),
         (["describe", "--group", "g", "--look-back", "1w"], 2, "--look-back is '1w': it must be seconds, or a number"),
-        (["stale", "--for", "0s"], 2, "--for is '0s': it must be seconds, or a number with s, m, h or d, from 1s"),
+        (
+            ["stale", "--stale-for", "0s"],
+            2,
+            "--stale-for is '0s': it must be seconds, or a number with s, m, h or d, from 1s",
+        ),
         (["risks", "--at", "tomorrow"], 2, "'tomorrow' is not a time"),
         (["timeseries", "--group", "g", "--metric", "partition_lag"], 1, "no data about group 'g': no table in"),
         (

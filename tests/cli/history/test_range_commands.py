@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
+from karrot.history.stored import time_limit
+from support.pipeline.mirrored_tables import aws_environment
 from support.pipeline.row_times import minute_at
 from support.pipeline.table_files import incident_row, lag_minute_row, verdict_run_row, write_derived_days, write_rows
 
@@ -346,15 +348,36 @@ def test_incidents_are_unknown_if_derive_finished_no_day(gaps: Path) -> None:
         assert said.endswith("; <tables> has no day with verdicts that karrot pipeline derive has completed")
 
 
-@pytest.mark.parametrize("url", ["s3a://lag/tables", "s3://lag", "hdfs://nn:8020/t", "file:///var/lib/tables"])
-def test_tables_at_a_url_are_refused_with_the_option_or_setting_that_named_them(url: str) -> None:
-    wrong = f"is {url!r}: it must be a local folder. The pages and karrot history cannot read a URL: copy or mount"
+@pytest.mark.parametrize("url", ["s3://Lag", "gs://lag", "hdfs://nn:8020/t", "file:///var/lib/tables"])
+def test_tables_at_another_url_are_refused_with_the_option_or_setting_that_named_them(url: str) -> None:
+    wrong = f"is {url!r}: it must be a path, or s3://bucket/prefix\n"
     for command in ("groups", "incidents", "stale"):
         named = CliRunner().invoke(main, ["history", command, "--tables", url])
         from_environment = CliRunner().invoke(main, ["history", command], env={"KARROT_TABLES_DIR": url})
         assert (named.exit_code, from_environment.exit_code) == (2, 2)
-        assert named.stderr.startswith(f"karrot: --tables {wrong}")
-        assert from_environment.stderr.startswith(f"karrot: KARROT_TABLES_DIR {wrong}")
+        assert named.stderr == f"karrot: --tables {wrong}"
+        assert from_environment.stderr == f"karrot: KARROT_TABLES_DIR {wrong}"
+
+
+def test_tables_in_s3_that_is_away_end_the_command_with_a_code_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in aws_environment("http://127.0.0.1:1").items():
+        monkeypatch.setenv(name, value)
+    ended = CliRunner().invoke(main, ["history", "groups", "--tables", "s3a://lag/tables/"])
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        "karrot: s3://lag/tables/_derived.json cannot be read: Could not connect to the endpoint URL: "
+        '"http://127.0.0.1:1/lag/tables/_derived.json" (tables_unavailable). Check the network between Karrot and S3, '
+        "the Region, and AWS_ENDPOINT_URL_S3 if it is set.\n"
+    )
+
+
+def test_a_command_ends_at_its_timeout(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_limit, "monotonic", iter(range(0, 10**6, 3)).__next__)
+    ended = CliRunner().invoke(main, ["history", "groups", *DAY, "--tables", str(tables), "--timeout", "2s"])
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(
+        f"karrot: {tables}/verdict_runs did not give the answer within 2 s (history_too_slow)"
+    )
 
 
 def test_a_time_may_be_relative_and_the_environment_may_name_the_tables(tables: Path) -> None:

@@ -1,3 +1,5 @@
+import pytest
+
 from karrot.cli.pipeline.job_errors import why_it_failed
 
 _TYPES = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
@@ -41,6 +43,44 @@ def test_a_stack_trace_is_shown_as_sparks_coded_error_and_the_last_error() -> No
     assert why_it_failed(_JVMS) == "TimeoutException: Timed out waiting for a node assignment."
 
 
+_OF_S3 = """An error occurred while calling o61.getFileStatus.
+: java.nio.file.AccessDeniedException: s3a://lag/t/_format.json: getFileStatus on s3a://lag/t/_format.json: Forbidden
+\tat org.apache.hadoop.fs.s3a.S3AUtils.translateException(S3AUtils.java:267)
+Caused by: software.amazon.awssdk.services.s3.model.S3Exception: Forbidden (Service: S3, Status Code: 403)
+"""
+
+
+def test_an_error_of_s3_names_the_object() -> None:
+    assert why_it_failed(_OF_S3).startswith(
+        "AccessDeniedException: s3://lag/t/_format.json: getFileStatus on s3://lag/t/_format.json: Forbidden. Check"
+    )
+
+
 def test_a_text_without_an_error_is_shown_by_its_first_line() -> None:
     assert why_it_failed("it  failed\nand more") == "it failed"
     assert why_it_failed("") == "the batch failed"
+
+
+@pytest.mark.parametrize(
+    ("said", "to_do"),
+    [
+        (
+            "java.io.IOException: No space left on device",
+            "IOException: No space left on device. The disk is full: free some space and run the command again.",
+        ),
+        (
+            "FileAlreadyExistsException: Rename destination file:/t/_checkpoints/ingest/metadata already exists.",
+            "already exists. Another command uses the same checkpoint: wait until it ends, or give",
+        ),
+        (
+            "java.nio.file.AccessDeniedException: s3a://lag/t/_format.json: PUT 0-byte object: Access Denied (403)",
+            "AccessDeniedException: s3://lag/t/_format.json: PUT 0-byte object: Access Denied (403). Check the cred",
+        ),
+        (
+            "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://lagg/t': Bucket does not exist",
+            "UnknownStoreException: `s3://lagg/t': Bucket does not exist. Create the bucket, or correct its name.",
+        ),
+    ],
+)
+def test_a_known_error_says_what_to_do(said: str, to_do: str) -> None:
+    assert to_do in why_it_failed(said)

@@ -66,17 +66,17 @@ def test_a_machine_without_pyspark_gets_the_package_to_install(monkeypatch: pyte
     ],
 )
 def test_a_trigger_is_a_spark_interval_or_its_short_form(typed: str, spark: str) -> None:
-    assert read_trigger(click.Context(pipeline), click.Option(["--trigger"]), typed) == spark
+    assert read_trigger(click.Context(pipeline), click.Option(["--every"]), typed) == spark
 
 
 @pytest.mark.parametrize(
     "command", ["ingest --archive a --tables t", "stream --archive a --to tables", "stale --tables t"]
 )
 def test_an_interval_that_spark_cannot_read_is_refused_before_spark_starts(command: str) -> None:
-    done = CliRunner().invoke(main, ["pipeline", *command.split(), "--trigger", "often"])
+    done = CliRunner().invoke(main, ["pipeline", *command.split(), "--every", "often"])
     assert (done.exit_code, done.stderr) == (
         2,
-        "karrot: --trigger is 'often': it must be a duration such as 10 seconds, 1 minute, 30s or 500ms\n",
+        "karrot: --every is 'often': it must be a duration such as 10 seconds, 1 minute, 30s or 500ms\n",
     )
 
 
@@ -111,11 +111,11 @@ def test_wrong_source_options_are_refused_before_spark_starts(asked: list[str], 
         ("derive --day 9999-12-31", "--day is 9999-12-31: it must be from 1970 to 9998"),
         ("derive --day 2026-11-20 --day 0001-01-01", "--day is 0001-01-01: it must be from 1970 to 9998"),
         ("derive --longest-gap 25h", "--longest-gap is '25h': it must be"),
-        ("derive --target-seconds nan", "'--target-seconds': nan is not a finite number"),
+        ("derive --max-lag-seconds nan", "'--max-lag-seconds': nan is not a finite number"),
         ("derive --objective nan", "'--objective': nan is not a finite number"),
         ("report --to 0001-01-02", "--to is 0001-01-02: it must be from 1970 to 9998"),
         ("report --from 2025-05-11 --to 9998-12-31", "a report has at most 3,660 days"),
-        ("compact --tables=", "the name is empty"),
+        ("compact --tables=", "--tables is '': it must be a directory, s3://bucket/prefix or another URL"),
     ],
 )
 def test_wrong_numbers_and_days_are_refused_before_spark_starts(command: str, said: str) -> None:
@@ -160,7 +160,7 @@ def test_tables_need_their_own_option_if_the_archive_is_in_a_bucket() -> None:
     ended = CliRunner().invoke(main, ["pipeline", "stream", "--archive", "s3a://lag/", "--to", "tables"])
     assert (ended.exit_code, ended.stderr) == (
         2,
-        "karrot: --archive s3a://lag/ needs --tables: a bucket has no folder next to it\n",
+        "karrot: --archive s3://lag needs --tables: a bucket has no folder next to it\n",
     )
 
 

@@ -28,8 +28,8 @@ def test_the_command_reads_and_checks_the_settings_of_the_service() -> None:
     assert "KARROT_CLOUDWATCH_INTERVAL" in said
 
 
-def test_tables_at_a_url_are_accepted_though_the_service_refuses_them() -> None:
-    code, said = _stream(KARROT_CLOUDWATCH_INTERVAL="soon", KARROT_TABLES_DIR="s3a://lag/tables")
+def test_tables_at_a_url_of_hadoop_are_accepted_though_the_service_refuses_them() -> None:
+    code, said = _stream(KARROT_CLOUDWATCH_INTERVAL="soon", KARROT_TABLES_DIR="hdfs://lag/tables")
     assert (code, said) == _stream(KARROT_CLOUDWATCH_INTERVAL="soon")
 
 

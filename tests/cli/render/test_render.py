@@ -17,7 +17,7 @@ from karrot.render.scaling_recipe import FORMATS, RECIPES, TARGETS
 from support.autoscaling.terraform_to_cloudformation import parse_terraform
 
 ROOT = Path(__file__).resolve().parents[3]
-GROUP = ("--burrow-cluster", "prod-eu", "--group", "orders")
+GROUP = ("--cluster", "prod-eu", "--group", "orders")
 SERVICE = ("--ecs-cluster", "prod", "--service", "worker")
 
 
@@ -35,10 +35,26 @@ def render(*arguments: str) -> Result:
         "recording-rules",
         "bridging-rules",
         "dashboard",
+        "schema",
     ],
 )
 def test_every_kind_has_help(name: str) -> None:
     assert render(name, "--help").stdout.startswith(f"Usage: main render {name} ")
+
+
+@pytest.mark.parametrize(
+    ("options", "title"),
+    [
+        ((), "Line of Karrot's archive, version 1"),
+        (("--of", "kafka-key"), "Key of a record on the topic of Karrot's kafka reporter"),
+        (("--of", "kafka-value"), "Value of a record on the topic of Karrot's kafka reporter, version 1"),
+    ],
+    ids=["line", "key", "value"],
+)
+def test_a_schema_is_printed(options: tuple[str, ...], title: str) -> None:
+    printed = render("schema", *options)
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    assert json.loads(printed.stdout)["title"] == title
 
 
 def test_every_listed_recipe_can_be_rendered() -> None:
@@ -81,7 +97,7 @@ def test_wrong_recipe_options_are_refused_with_one_line_each() -> None:
 
 
 def test_services_are_printed_as_cloudformation() -> None:
-    printed = render("ecs-service", "--ecs-cluster", "prod", "--image", "karrot:2", "--burrow-cluster", "eu")
+    printed = render("ecs-service", "--ecs-cluster", "prod", "--image", "karrot:2", "--cluster", "eu")
     assert "KarrotService" in yaml.safe_load(printed.stdout)["Resources"]
 
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from karrot.cli import main
 from karrot.cli.simulate.lag_samples import samples_from_file
+from karrot.web import Credentials
 from support.burrow.lag_events import make_event
 from support.pipeline.table_files import lag_minute_row, write_rows
 from support.servers.background_server import serve_in_thread
@@ -99,8 +100,8 @@ def test_a_recording_that_contradicts_its_rate_gives_a_warning(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([*TRACKING, *THEN], "karrot: give exactly one of --series, --url and --tables"),
-        ([*TRACKING, *THEN, "--url", "http://127.0.0.1:1"], "karrot: --url needs --group"),
+        ([*TRACKING, *THEN], "karrot: give exactly one of --series, --karrot and --tables"),
+        ([*TRACKING, *THEN, "--karrot", "http://127.0.0.1:1"], "karrot: --karrot needs --group"),
         (
             ["--recipe", "step", "--max-tasks", "3", "--series", str(TUESDAY), *THEN],
             "karrot: --recipe step takes either --max-lag-seconds or --max-lag",
@@ -135,7 +136,7 @@ class Quiet(WSGIRequestHandler):
 
 @pytest.fixture
 def website() -> Website:
-    return make_website(api_token="let-me-in")
+    return make_website(credentials=Credentials(api_token="let-me-in"))
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def record(website: Website, *, clusters: tuple[str, ...] = ("prod-eu",), events
 
 def test_the_lag_can_be_read_from_a_running_karrot(website: Website, karrot: Served) -> None:
     record(website)
-    result = run(*TRACKING, *THEN, "--url", karrot.url, "--group", "orders/eu svc", env=TOKEN)
+    result = run(*TRACKING, *THEN, "--karrot", karrot.url, "--group", "orders/eu svc", env=TOKEN)
     assert result.exit_code == 0, result.stderr
     assert "target-tracking on the lag of orders/eu svc, 1 to 12 tasks" in result.stdout
     assert "120 samples" in result.stdout
@@ -169,22 +170,19 @@ def test_the_lag_can_be_read_from_a_running_karrot(website: Website, karrot: Ser
 
 def test_a_group_in_two_clusters_needs_its_cluster(website: Website, karrot: Served) -> None:
     record(website, clusters=("prod-eu", "prod-us"), events=3)
-    asked = [*TRACKING, *THEN, "--url", karrot.url, "--group", "orders/eu svc"]
+    asked = [*TRACKING, *THEN, "--karrot", karrot.url, "--group", "orders/eu svc"]
     unclear = run(*asked, env=TOKEN)
-    assert (
-        unclear.stderr
-        == "karrot: 'orders/eu svc' is in the clusters prod-eu, prod-us: choose one with --burrow-cluster\n"
-    )
-    assert run(*asked, "--burrow-cluster", "prod-us", env=TOKEN).exit_code == 0
+    assert unclear.stderr == "karrot: 'orders/eu svc' is in the clusters prod-eu, prod-us: choose one with --cluster\n"
+    assert run(*asked, "--cluster", "prod-us", env=TOKEN).exit_code == 0
 
 
 def test_an_error_of_karrot_is_shown(website: Website, karrot: Served) -> None:
     record(website, events=3)
-    asked = [*TRACKING, *THEN, "--url", karrot.url, "--group"]
+    asked = [*TRACKING, *THEN, "--karrot", karrot.url, "--group"]
     assert "401" in run(*asked, "orders/eu svc").stderr
     assert run(*asked, "nobody", env=TOKEN).stderr == f"karrot: {karrot.url} has no live group 'nobody'\n"
-    assert "404" in run(*asked, "nobody", "--burrow-cluster", "prod-eu", env=TOKEN).stderr
-    assert run(*TRACKING, *THEN, "--url", "http://127.0.0.1:1", "--group", "g").exit_code == 2
+    assert "404" in run(*asked, "nobody", "--cluster", "prod-eu", env=TOKEN).stderr
+    assert run(*TRACKING, *THEN, "--karrot", "http://127.0.0.1:1", "--group", "g").exit_code == 2
 
 
 def test_the_api_gives_the_requested_number_of_events(website: Website) -> None:
@@ -266,7 +264,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_lag_of_every_minute_is_read_from_the_pipelines_tables(tables: Path) -> None:
     asked = ["--tables", str(tables), "--group", "orders", "--from", "2026-11-17", "--to", "2026-11-21"]
-    result = run(*TRACKING, *THEN, *asked, "--burrow-cluster", "prod")
+    result = run(*TRACKING, *THEN, *asked, "--cluster", "prod")
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert lines[0] == "target-tracking on the lag of orders, 1 to 12 tasks"
@@ -275,12 +273,12 @@ def test_the_lag_of_every_minute_is_read_from_the_pipelines_tables(tables: Path)
     unclear = run(*TRACKING, *THEN, *asked)
     assert (unclear.exit_code, unclear.stderr) == (
         2,
-        "karrot: 'orders' is in the clusters prod, test: choose one with --burrow-cluster\n",
+        "karrot: 'orders' is in the clusters prod, test: choose one with --cluster\n",
     )
 
 
 def test_tables_without_the_group_or_without_a_lag_say_so(tables: Path) -> None:
-    asked = [*TRACKING, *THEN, "--tables", str(tables), "--burrow-cluster", "prod"]
+    asked = [*TRACKING, *THEN, "--tables", str(tables), "--cluster", "prod"]
     nobody = run(*asked, "--group", "nobody", "--from", "2026-11-17", "--to", "2026-11-18")
     assert nobody.stderr == (
         "karrot: no lag of 'nobody' from 2026-11-17 00:00 to 2026-11-18 00:00 UTC; "

@@ -1,0 +1,229 @@
+"""``karrot pipeline run``: keeps the tables up to date, in one process that stays."""
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from karrot.cli.errors import NotDone, Refused, end_on_signals
+from karrot.cli.options import follow_option, read_span
+from karrot.cli.pipeline.compact import keep_option
+from karrot.cli.pipeline.derive import derive_options, rules_of
+from karrot.cli.pipeline.job_errors import errors_as_sentences
+from karrot.cli.pipeline.metrics_option import metrics_port_option, served
+from karrot.cli.pipeline.offsets import OffsetsFromKafka
+from karrot.cli.pipeline.source_options import KAFKA, event_source_of, event_source_options
+from karrot.cli.pipeline.spark_options import checkpoint_option, spark_options, started
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from karrot.pipeline.ingest.event_sources import EventSource
+    from karrot.pipeline.offsets.job import LandOffsets
+    from karrot.pipeline.offsets.log_ends import EndsPoll
+    from karrot.pipeline.run.pipeline_steps import Jobs
+    from karrot.pipeline.run.turns import Step, StepFailure, StepResult
+    from karrot.pipeline.store.table_files import Tables
+
+
+_TIME: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
+_NO_SPACE: Final = re.compile(r"No space left|Disk quota exceeded")
+_NO_HEAP: Final = "OutOfMemoryError"
+
+
+def _time_of_day(_context: click.Context, option: click.Parameter, text: str) -> time | None:
+    if text == "never":
+        return None
+    if matched := _TIME.fullmatch(text):
+        return time(int(matched[1]), int(matched[2]))
+    raise click.BadParameter(f"{text!r} is not a time: write HH:MM or never", param=option)
+
+
+@click.command(short_help="Run ingest, derive and compact in turns, in one process.")
+@event_source_options
+@spark_options
+@click.option(
+    "--every",
+    default="15m",
+    show_default=True,
+    callback=read_span(86_400),
+    help="Time between the starts of two turns.",
+)
+@follow_option(
+    "Run turns until Ctrl-C, or run one turn and end. With --once, the exit code is 1 if a step failed.", default=True
+)
+@click.option(
+    "--compact-at",
+    default="02:30",
+    show_default=True,
+    callback=_time_of_day,
+    metavar="HH:MM|never",
+    help="The first turn after this time of the day (UTC) also compacts the tables.",
+)
+@keep_option
+@derive_options
+@click.option(
+    "--offsets",
+    "cluster",
+    metavar="NAME",
+    help="In each turn, also write the committed offsets of the Kafka cluster at --bootstrap-servers, as karrot "
+    "pipeline offsets does. NAME is the name of the cluster in the tables.",
+)
+@click.option("--json-topic", metavar="TOPIC", help="With --offsets: also publish each commit to this topic, as JSON.")
+@click.option(
+    "--ends-every",
+    default="30s",
+    show_default=True,
+    callback=read_span(86_400),
+    help="With --offsets: how often to sample log end offsets.",
+)
+@checkpoint_option(help="Folder that records which events were read.  [default: a folder in the tables]")
+@metrics_port_option
+@click.option(
+    "--turn-limit",
+    default="6h",
+    show_default=True,
+    callback=read_span(30 * 86_400),
+    help="With --metrics-port: /healthz fails if a turn takes longer than this.",
+)
+def run(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
+    """Keep the tables up to date until Ctrl-C or SIGTERM.
+
+    Each turn runs ingest and then derive. The first turn after --compact-at also runs compact. With --offsets, a turn
+    also runs offsets before derive. The options of these commands have the same meaning here.
+
+    A step that fails is logged and counted, and the next turn tries again: after one minute, and after more failures
+    later and later. After a signal, the command finishes the step, or abandons it after 20 s. Then it exits with 0, and
+    the next start continues.
+
+    The exit code is 1 if no later turn can succeed (for example, because Spark has ended) and 2 if Spark cannot run
+    here or an option is wrong.
+    """
+    from karrot import logs
+    from karrot.clock import SystemClock
+    from karrot.pipeline.run.run_metrics import RunMetrics
+    from karrot.pipeline.run.turn_health import TurnHealth
+
+    open_source, offsets = event_source_of(asked), _offsets_of(asked)
+    logs.configure("INFO", sys.stderr)
+    clock, stop = SystemClock(), threading.Event()
+    metrics = RunMetrics(started_s=clock.wall_ms() / 1000, interval_s=asked["every"].total_seconds())
+    health = TurnHealth(clock, asked["turn_limit"])
+    with served(asked["metrics_port"], metrics, health), started("run", master, conf) as spark:
+        from karrot.pipeline.run.end_in_time import ended_in_time, ended_with_spark
+        from karrot.pipeline.run.log_end_polls import log_poll, polled
+        from karrot.pipeline.run.pipeline_steps import Jobs, is_alive
+        from karrot.pipeline.run.turns import CannotContinue, TurnLoop
+        from karrot.pipeline.store.table_files import Tables
+
+        end_on_signals(stop)
+        jobs = Jobs(spark, Tables.at(spark, directory), clock, metrics)
+        if (before := jobs.last_success()) is not None:
+            metrics.last_success(min(before, clock.wall_ms() / 1000))
+        with errors_as_sentences():
+            poll = (
+                None if offsets is None else replace(offsets, tell=partial(log_poll, metrics)).poll(spark, jobs.tables)
+            )
+        steps = _steps(asked, jobs, open_source, offsets, poll)
+        turns = TurnLoop(steps, asked["every"], clock, metrics, partial(_explained, spark), stop, jobs.remember_success)
+        health.watched = (turns, partial(is_alive, spark))
+        with ended_in_time(spark, stop), polled(poll if asked["follow"] else None, turns):
+            try:
+                with ended_with_spark(partial(is_alive, spark), stop):
+                    failed = turns.run() if asked["follow"] else turns.turn()
+            except CannotContinue as error:
+                raise NotDone(str(error)) from error
+    if failed:
+        raise NotDone("\n".join(trouble.reason for trouble in failed))
+
+
+def _offsets_of(asked: Mapping[str, Any]) -> OffsetsFromKafka | None:
+    """Read the options of the offsets job. Raises Refused."""
+    if asked["cluster"] is None:
+        if asked["json_topic"] is not None:
+            raise Refused("--json-topic needs --offsets")
+        return None
+    if asked["bootstrap_servers"] is None:
+        raise Refused("--offsets needs --bootstrap-servers")
+    absent = {"directory_in": None, "ends_input": None, "trigger": None, "follow": False, "as_json": True}
+    return OffsetsFromKafka.of({**asked, **absent, "checkpoint": None})
+
+
+def _steps(
+    asked: Mapping[str, Any],
+    jobs: "Jobs",
+    open_source: Callable[[], "EventSource"],
+    offsets: OffsetsFromKafka | None,
+    poll: "EndsPoll | None",
+) -> list["Step"]:
+    from karrot.pipeline.run.turns import Step
+
+    steps = [Step("ingest", jobs.ingest(open_source, asked["checkpoint"] or ""))]
+    if offsets is not None and poll is not None:
+        # Between the turns, a thread polls the log ends. With --once, there is no such thread.
+        after = (lambda: None) if asked["follow"] else poll.look
+        steps.append(Step("offsets", jobs.offsets(offsets.cluster, partial(_landing, offsets, jobs, poll), after)))
+    steps.append(Step("derive", jobs.derive(rules_of(asked))))
+    if (at := asked["compact_at"]) is not None:
+        steps.append(Step("compact", jobs.compact(asked["keep"]), jobs.compact_is_due(at)))
+    return [_as_sentences(asked, step) for step in steps]
+
+
+def _landing(offsets: OffsetsFromKafka, jobs: "Jobs", poll: "EndsPoll", tables: "Tables") -> "LandOffsets":
+    """The job of one turn. Raises ClusterError if Kafka does not answer: Spark would try for minutes."""
+    offsets.reached.kafka.partitions([])
+    return offsets.job(jobs.spark, tables, poll)
+
+
+def _as_sentences(asked: Mapping[str, Any], step: "Step") -> "Step":
+    """The step with errors that have a message of one line, as the command of the step prints it."""
+    of_source = {**asked, "source": KAFKA if asked["cluster"] else asked["source"]}
+
+    def work(stop: threading.Event) -> "StepResult":
+        with errors_as_sentences(of_source):
+            return step.work(stop)
+
+    def is_due() -> bool:
+        with errors_as_sentences(of_source):
+            return step.is_due()
+
+    return step._replace(work=work, is_due=is_due)
+
+
+def _explained(spark: "SparkSession", step: str, error: Exception) -> "StepFailure":
+    """Explain the error of a step."""
+    from karrot.kafka.client_properties import PropertiesError
+    from karrot.pipeline.run.pipeline_steps import is_alive
+    from karrot.pipeline.run.turns import StepFailure
+    from karrot.pipeline.store.lease import LeaseHeld
+    from karrot.pipeline.store.table_format import NewerTables
+    from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
+    from karrot.watch.cluster_interface import ClusterError
+
+    reason, cause = _sentence(error), error.__cause__ if isinstance(error, Refused) else error
+    if isinstance(cause, LeaseHeld):
+        return StepFailure("lease_held", reason)
+    if not is_alive(spark):
+        return StepFailure("failed", f"Spark has ended: {reason}", is_final=True)
+    if _NO_SPACE.search(str(cause)):
+        return StepFailure("disk_full", reason)
+    if isinstance(cause, ClusterError | NoRecords) or (step == "ingest" and isinstance(cause, FileNotFoundError)):
+        return StepFailure("source_away", reason)
+    is_final = isinstance(cause, ConnectorMissing | PropertiesError | NewerTables) or _NO_HEAP in str(cause)
+    return StepFailure("failed", reason, is_final)
+
+
+def _sentence(error: Exception) -> str:
+    """The message of an error that `errors_as_sentences` knows. Log the stack of any other error."""
+    if isinstance(error, Refused):
+        return error.message
+    import structlog
+
+    structlog.get_logger(__name__).error("a step failed unexpectedly", code="step_unexpected", exc_info=error)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,26 @@
+"""``karrot pipeline evaluate`` refuses wrong options before it starts Spark."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from karrot.cli import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--source kafka needs --bootstrap-servers"),
+        (["--source=parquet", "--input=/tmp"], "--source parquet needs --input and --ends-input"),
+        (
+            ["--bootstrap-servers=k:9092", "--to=karrot:5000"],
+            "--to must be -, or the address of Karrot, such as karrot=http://karrot:5000",
+        ),
+        (["--bootstrap-servers=k:9092", "--rules=colour=blue"], "'colour' is not a rule of Burrow"),
+    ],
+)
+def test_a_wrong_option_is_refused(arguments: list[str], said: str, tmp_path: Path) -> None:
+    command = ["pipeline", "evaluate", "--cluster=c", f"--tables={tmp_path}", *arguments]
+    ended = CliRunner().invoke(main, command)
+    assert (ended.exit_code, said in ended.output) == (2, True), ended.output

@@ -1,0 +1,102 @@
+"""The options and the errors of ``karrot pipeline run``, without Spark."""
+
+import socket
+from datetime import time
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from karrot.cli import main
+from karrot.cli.errors import NotDone
+from karrot.cli.pipeline import run
+from karrot.kafka.client_properties import PropertiesError
+from karrot.pipeline.run.turns import StepFailure
+from karrot.pipeline.store.lease import LeaseHeld
+from karrot.pipeline.stream.record_sources import NoRecords
+from karrot.watch.cluster_interface import ClusterError
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail the test if Spark starts: wrong options must be reported before that."""
+    monkeypatch.setattr("karrot.cli.pipeline.run.started", lambda *_: pytest.fail("Spark was started"))
+
+
+def _run(*arguments: str) -> tuple[int, str]:
+    ended = CliRunner().invoke(main, ["pipeline", "run", "--tables", "t", *arguments])
+    return ended.exit_code, ended.stderr
+
+
+def test_wrong_options_are_refused_before_spark_starts() -> None:
+    archive = ("--archive", "a")
+    assert _run() == (2, "karrot: --source archive needs --archive\n")
+    assert _run(*archive, "--offsets", "prod") == (2, "karrot: --offsets needs --bootstrap-servers\n")
+    assert _run(*archive, "--json-topic", "lag") == (2, "karrot: --json-topic needs --offsets\n")
+    code, said = _run(*archive, "--compact-at", "24:00")
+    assert (code, said.splitlines()[-1]) == (
+        2,
+        "Error: Invalid value for '--compact-at': '24:00' is not a time: write HH:MM or never",
+    )
+    assert _run(*archive, "--every", "0s")[0] == 2
+
+
+def test_a_port_in_use_is_refused() -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, said = _run("--archive", "a", "--metrics-port", str(port))
+    assert (code, said) == (2, f"karrot: --metrics-port {port}: Address already in use\n")
+
+
+@pytest.mark.parametrize(("text", "read"), [("02:30", time(2, 30)), ("23:59", time(23, 59)), ("never", None)])
+def test_the_time_of_the_compaction_is_read(text: str, read: time | None) -> None:
+    [option] = [each for each in run.run.params if each.name == "compact_at"]
+    above = main.make_context("karrot", ["pipeline"])  # a command takes its option for help from the command above
+    context = run.run.make_context("run", ["--tables", "t"], parent=above)
+    assert option.process_value(context, text) == read
+
+
+def _caused(cause: Exception) -> NotDone:
+    error = NotDone(f"said: {cause}")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "trouble"),
+    [
+        ("ingest", _caused(ClusterError("timeout", "timed out")), StepFailure("source_away", "said: timed out")),
+        ("ingest", _caused(NoRecords("no topic")), StepFailure("source_away", "said: no topic")),
+        ("ingest", _caused(FileNotFoundError("no archive")), StepFailure("source_away", "said: no archive")),
+        ("derive", _caused(FileNotFoundError("no file")), StepFailure("failed", "said: no file")),
+        ("derive", _caused(OSError("events is empty")), StepFailure("failed", "said: events is empty")),
+        ("derive", _caused(OSError(28, "No space left")), StepFailure("disk_full", "said: [Errno 28] No space left")),
+        ("derive", _caused(LeaseHeld("run on pod-1 writes")), StepFailure("lease_held", "said: run on pod-1 writes")),
+        ("derive", KeyError("day"), StepFailure("failed", "KeyError: 'day'")),
+        (
+            "offsets",
+            _caused(PropertiesError("unknown name")),
+            StepFailure("failed", "said: unknown name", is_final=True),
+        ),
+        (
+            "derive",
+            _caused(RuntimeError("java.lang.OutOfMemoryError: Java heap space")),
+            StepFailure("failed", "said: java.lang.OutOfMemoryError: Java heap space", is_final=True),
+        ),
+    ],
+)
+def test_each_error_of_a_step_has_a_code(
+    monkeypatch: pytest.MonkeyPatch, step: str, error: Exception, trouble: StepFailure
+) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr("karrot.pipeline.run.pipeline_steps.is_alive", lambda _spark: True)
+    spark: Any = None
+    assert run._explained(spark, step, error) == trouble
+
+
+def test_a_step_that_fails_because_spark_has_ended_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr("karrot.pipeline.run.pipeline_steps.is_alive", lambda _spark: False)
+    spark: Any = None
+    trouble = run._explained(spark, "derive", _caused(OSError("refused")))
+    assert trouble == StepFailure("failed", "Spark has ended: said: refused", is_final=True)
