@@ -120,10 +120,33 @@ def outgoing(values: dict[str, Any]) -> set[int]:
             id="an archive in S3",
         ),
         pytest.param({"config": {"reporters": "archive"}}, {53}, id="an archive in a folder"),
+        pytest.param({"config": {"tables_dir": "s3a://lag/tables"}}, {53, 443, 80}, id="tables in S3"),
+        pytest.param({"config": {"event_log": "postgresql://karrot@db/karrot"}}, {53, 5432}, id="PostgreSQL"),
+        pytest.param(
+            {"config": {"event_log": "postgresql://karrot@one:5433,[fd00::2]:5434,two/karrot"}},
+            {53, 5432, 5433, 5434},
+            id="PostgreSQL on several ports",
+        ),
+        pytest.param(
+            {"config": {"event_log": "postgres:///karrot?user=karrot&host=db&port=6432"}},
+            {53, 6432},
+            id="PostgreSQL at the port among the parameters",
+        ),
+        pytest.param(
+            {"config": {"event_log": "postgresql://karrot@db/karrot", "event_log_rds_iam": True}},
+            {53, 5432, 443, 80},
+            id="PostgreSQL with a token of IAM",
+        ),
     ],
 )
 def test_egress_is_allowed_only_for_features_that_are_on(values: dict[str, Any], ports: set[int]) -> None:
     assert outgoing(values) == ports
+
+
+def test_egress_to_the_database_can_be_limited_to_its_pods() -> None:
+    policy = only_object(render_values_file(CHARTS / "karrot" / "ci" / "postgresql.yaml"), "NetworkPolicy")["spec"]
+    database = {"podSelector": {"matchLabels": {"cnpg.io/cluster": "karrot-db"}}}
+    assert [rule["to"] for rule in policy["egress"] if rule["ports"] == [{"port": 5432}]] == [[database]]
 
 
 def test_egress_to_an_existing_burrow_is_allowed() -> None:

@@ -71,7 +71,7 @@ def test_an_image_is_named_by_tag_or_digest() -> None:
         "digest": pod({"image": {"repository": "r.example/karrot", "tag": "v9", "digest": digest}}),
     }
     assert {name: each["spec"]["containers"][0]["image"] for name, each in images.items()} == {
-        "appVersion": "karrot:2.0.0a1",
+        "appVersion": "ghcr.io/lowess/karrot:2.0.0a1",
         "tag": "r.example/karrot:v9",
         "digest": f"r.example/karrot@{digest}",
     }
@@ -117,7 +117,8 @@ class TestSecrets:
         assert user["valueFrom"] == {"secretKeyRef": {"name": "mine", "key": "username"}}
 
     def test_each_secret_setting_has_a_file_in_the_pod(self) -> None:
-        keys = dict.fromkeys(("username", "password", "passwordPrevious", "token", "tokenPrevious", "apiToken"), "k")
+        posting = ("username", "password", "passwordPrevious", "token", "tokenPrevious")
+        keys = dict.fromkeys((*posting, "apiToken", "apiTokenPrevious"), "k")
         told = pod({"auth": {"existingSecret": "mine", "keys": keys}})["spec"]["containers"][0]["env"]
         files = {each["name"].removesuffix("_FILE") for each in told if each["name"].endswith("_FILE")}
         inline = "KARROT_WATCH_PROPERTIES_INLINE"  # a pod mounts a file with these properties instead
@@ -175,3 +176,17 @@ def test_objects_for_other_programs_are_in_the_namespaces_that_they_watch() -> N
         metadata = only_object(manifests, kind)["metadata"]
         assert (metadata["namespace"], metadata["labels"]["release"]) == ("prometheus", "kps")
     assert only_object(manifests, "ServiceMonitor")["spec"]["namespaceSelector"] == {"matchNames": ["kafka"]}
+
+
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [
+        ({"tables_dir": "/tables"}, "64Mi"),
+        ({"tables_dir": "s3://lag/tables"}, "1088Mi"),
+        ({"tables_dir": "s3a://lag/tables", "workers": 3}, "1600Mi"),
+    ],
+    ids=["a folder", "S3 and two workers", "S3 and three workers"],
+)
+def test_the_temporary_folder_has_room_for_the_copies_of_tables_in_s3(config: dict[str, Any], size: str) -> None:
+    [found] = [each["emptyDir"] for each in pod({"config": config})["spec"]["volumes"] if each["name"] == "tmp"]
+    assert found == {"sizeLimit": size}

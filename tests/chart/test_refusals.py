@@ -1,5 +1,6 @@
 """The chart refuses a wrong value with a sentence that says what to write."""
 
+import json
 from typing import Any
 
 import helm_python as helm
@@ -11,11 +12,58 @@ AUTH = {"username": "burrow", "password": "secret"}
 RULES = {"enabled": True}
 MONITOR = {"enabled": True, "namespace": "prometheus"}
 WATCH = {"enabled": True, "cluster": "prod"}
+URL = "postgresql://karrot@db/karrot"
+POSTGRES = {"config": {"event_log": URL}}
+VERIFIED = {"config": {"event_log": f"{URL}?sslmode=verify-full"}}
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "two replicas": ({"replicaCount": 2}, "at most 1, until the event log can live in PostgreSQL"),
-    "a number of replicas in quotes": ({"replicaCount": "1"}, "at most 1, until the event log can live in PostgreSQL"),
+    "two pods without an event log in PostgreSQL": (
+        {"replicaCount": 2},
+        "at '/config': missing property 'event_log'",
+    ),
+    "two pods with an event log in memory": (
+        {"replicaCount": 2, "config": {"event_log": "memory"}},
+        "at '/config/event_log': 'memory' does not match pattern '^postgres(ql)?://'",
+    ),
+    "a number of pods in quotes": ({"replicaCount": "1"}, "at '/replicaCount': got string, want integer"),
+    "a Secret for PostgreSQL without PostgreSQL": (
+        {"postgresql": {"existingSecret": "db"}},
+        "postgresql: its values need config.event_log: postgresql://USER@HOST/DATABASE",
+    ),
+    "a password in the URL of PostgreSQL": (
+        {"config": {"event_log": "postgresql://karrot:secret@db/karrot"}},
+        "config.event_log has a password: put the password into a Secret",
+    ),
+    "a password among the parameters of PostgreSQL": (
+        {"config": {"event_log": f"{URL}?password=secret"}},
+        "config.event_log has a password: put the password into a Secret",
+    ),
+    "a Secret and a token of IAM for PostgreSQL": (
+        {"config": {"event_log": URL, "event_log_rds_iam": "yes"}, "postgresql": {"existingSecret": "db"}},
+        "postgresql.existingSecret excludes config.event_log_rds_iam",
+    ),
+    "two certificates of the authority": (
+        VERIFIED | {"postgresql": {"caSecret": "ca", "caConfigMap": "ca"}},
+        "postgresql.caSecret and postgresql.caConfigMap are set",
+    ),
+    "a certificate that PostgreSQL's client would not use": (
+        POSTGRES | {"postgresql": {"caSecret": "ca"}},
+        "need sslmode=verify-full in config.event_log",
+    ),
+    "verify-full without a certificate": (VERIFIED, "config.event_log has sslmode=verify-full or verify-ca: set"),
+    "a volume with PostgreSQL": (
+        POSTGRES | {"persistence": {"enabled": True}},
+        "persistence: an event log in PostgreSQL needs no volume",
+    ),
+    "an archive in a folder with PostgreSQL": (
+        {"config": {"event_log": URL, "reporters": ["archive"], "archive_dir": "/archive"}},
+        "config.archive_dir: with PostgreSQL, the archive must be s3://BUCKET/PREFIX",
+    ),
+    "an event log in env": (
+        {"env": {"KARROT_EVENT_LOG": URL}},
+        "env.KARROT_EVENT_LOG: the chart sets it; use config.event_log",
+    ),
     "an unknown value": ({"replicas": 1}, "additional properties 'replicas' not allowed"),
     "an unknown type of service": (
         {"service": {"type": "Nodeport"}},
@@ -31,11 +79,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "at '/config': additional properties 'api_token' not allowed",
     ),
     "a tag as the digest": ({"image": {"digest": "latest"}}, "at '/image/digest': 'latest' does not match pattern"),
-    "a space in a quantity": ({"persistence": {"size": "4 GB"}}, "a quantity, such as 4Gi"),
-    "an interval without a unit": ({"serviceMonitor": {"interval": "30"}}, "a duration of Prometheus, such as 30s"),
+    "a space in a quantity": (
+        {"persistence": {"size": "4 GB"}},
+        "at '/persistence/size': '4 GB' does not match pattern",
+    ),
+    "an interval without a unit": (
+        {"serviceMonitor": {"interval": "30"}},
+        "at '/serviceMonitor/interval': '30' does not match pattern",
+    ),
     "a duration without a unit": (
         {"prometheusRule": {"thresholds": {"errorFor": "5"}}},
-        "a duration of Prometheus, such as 5m",
+        "at '/prometheusRule/thresholds/errorFor': '5' does not match pattern",
     ),
     "an unknown threshold": ({"prometheusRule": {"thresholds": {"lag": 5}}}, "additional properties 'lag' not allowed"),
     "a threshold that is null": (
@@ -44,11 +98,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a duration of 0": (
         {"prometheusRule": {"thresholds": {"vanishedWithin": "0m"}}},
-        "a duration of Prometheus, such as 5m",
+        "at '/prometheusRule/thresholds/vanishedWithin': '0m' does not match pattern",
     ),
     "a runbook address with a space": (
         {"prometheusRule": {"runbookUrl": "https://wiki #1"}},
-        "an http:// or https:// address",
+        "at '/prometheusRule/runbookUrl': 'https://wiki #1' does not match pattern",
     ),
     "an external address with a space": (
         {"prometheusRule": RULES, "config": {"external_url": "https://a: b"}},
@@ -57,7 +111,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a pattern among the disabled alerts": ({"prometheusRule": RULES | {"disabled": [".*"]}}, 'there is no alert ".*"'),
     "a port that is null": ({"service": {"port": None}}, "at '/service': missing property 'port'"),
     "a section that is null": ({"networkPolicy": None}, "missing property 'networkPolicy'"),
-    "a colon in the username": ({"auth": {"username": "a:b", "password": "x"}}, "a name without a colon"),
+    "a colon in the username": (
+        {"auth": {"username": "a:b", "password": "x"}},
+        "at '/auth/username': 'a:b' does not match pattern",
+    ),
     "a username without a password": (
         {"auth": {"username": "burrow"}},
         "auth.username and auth.password belong together",
@@ -117,8 +174,16 @@ def test_a_wrong_value_is_refused(values: dict[str, Any], sentence: str) -> None
 def test_two_pods_are_refused_even_if_the_schema_is_skipped(tmp_path: Any) -> None:
     copy = load_chart("karrot").save_dir(tmp_path)
     (tmp_path / "karrot" / "values.schema.json").unlink()
-    with pytest.raises(helm.HelmRenderError, match="two pods would each have half of the events"):
+    sentence = "replicaCount: more than 1 needs config.event_log: postgresql://.*"
+    with pytest.raises(helm.HelmRenderError, match=sentence):
         helm.Chart.load(copy).render({"replicaCount": 2})
+
+
+def test_no_wrong_value_is_accepted_because_it_repeats_a_message() -> None:
+    """Before, a message was a ``const`` in the schema, and so was an accepted value."""
+    schema = load_chart("karrot").schema
+    assert schema is not None
+    assert '"const"' not in json.dumps({**schema, "properties": schema["properties"] | {"burrow": {}}})
 
 
 def test_a_chart_without_burrow_says_so(tmp_path: Any) -> None:

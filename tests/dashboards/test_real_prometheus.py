@@ -28,11 +28,12 @@ pytestmark = [
     pytest.mark.skipif(not BINARY, reason="needs a prometheus, on PATH or named by PROMETHEUS_BIN"),
 ]
 
-# Metrics that need a Kafka or a failing reporter: their samples are made here from the register of metrics.
+# Metrics that need Kafka, PostgreSQL or a failing reporter: their samples are made here from the register of metrics.
 CANNED = [
     each
     for each in telemetry.METRICS
-    if "WATCH_BOOTSTRAP" in each.help or "that Kafka did not tell" in each.help or each.name.endswith("failures_total")
+    if re.search(r"WATCH_BOOTSTRAP|that Kafka did not tell|only with PostgreSQL", each.help)
+    or each.name.endswith("failures_total")
 ]
 JOB = """\
 - job_name: %s

@@ -61,7 +61,7 @@ _NOW = [
         stat(
             "Events refused",
             "Refused events in the shown time. A panel below shows the codes. The page /rejects shows the bodies.",
-            f"sum(max by (instance, code) (increase(karrot_events_rejected_total{{{SELF}}}[$__range])))",
+            f"sum(max by (job, code) (increase(karrot_events_rejected_total{{{SELF}}}[$__range])))",
             thresholds=above((1, WATCH_OUT), (100, BAD)),
             decimals=0,
         ),
@@ -92,8 +92,10 @@ _INTAKE = [
         8,
         lines(
             "Events stored",
-            "Events by source: Burrow's webhook, Burrow's REST API, or Kafka itself.",
+            "Events by source: Burrow's webhook, Burrow's REST API, or Kafka itself. Repeated events are those that "
+            "were posted again with the same key, and are stored once.",
             per_second("events_accepted_total", "source"),
+            per_second("events_repeated_total")._replace(legend="repeated {{job}}"),
             unit="ops",
         ),
     ),
@@ -171,9 +173,9 @@ _BURROW = [
             "Groups with series",
             "Groups with series, and the groups that lost their series within each step. A group expires after "
             "silence, or is dropped because there are more than KARROT_MAX_CONSUMERS groups.",
-            Query(each_one("consumers"), "groups {{instance}}"),
-            in_each_step("consumers_expired_total", legend="expired {{instance}}"),
-            in_each_step("series_dropped_total", legend="dropped {{instance}}"),
+            Query(each_one("consumers"), "groups {{job}}"),
+            in_each_step("consumers_expired_total", legend="expired {{job}}"),
+            in_each_step("series_dropped_total", legend="dropped {{job}}"),
         ),
     ),
 ]
@@ -185,7 +187,7 @@ _REPORTERS = [
             "Events handed to reporters",
             "Events per second for each reporter. A reporter is stuck if it gets no events while other reporters get "
             "events. The page /reporters shows its last error.",
-            per_second("reporter_events_count_total", "reporter"),
+            per_second("reporter_events_total", "reporter"),
             unit="ops",
         ),
     ),
@@ -195,7 +197,7 @@ _REPORTERS = [
             "Age of the backlog",
             "Age of the oldest event in each reporter's backlog. A growing backlog of one reporter does not "
             "delay other reporters.",
-            Query(each_one("reporter_backlog_age_seconds", "reporter"), "{{reporter}} {{instance}}"),
+            Query(each_one("reporter_backlog_age_seconds", "reporter"), "{{reporter}} {{job}}"),
             unit="s",
             limit=300,
         ),
@@ -217,7 +219,7 @@ _REPORTERS = [
             "Backlog",
             "Events in the log that each reporter has not handled yet. If the log deletes an event first, the "
             "event counts as dropped.",
-            Query(each_one("reporter_backlog_events", "reporter"), "{{reporter}} {{instance}}"),
+            Query(each_one("reporter_backlog_events", "reporter"), "{{reporter}} {{job}}"),
         ),
     ),
     (
@@ -226,7 +228,7 @@ _REPORTERS = [
             "Calls to CloudWatch",
             "PutMetricData calls by status. 400: CloudWatch refused the data for good. 403: a permission is missing. "
             "error: there was no answer. docs/cloudwatch.md lists all statuses.",
-            per_second("reporter_cloudwatch_api_count_total", "status"),
+            per_second("reporter_cloudwatch_requests_total", "status"),
             unit="reqps",
         ),
     ),
@@ -248,8 +250,8 @@ _LOG = [
             "Size of the log",
             "KARROT_MAX_LOG_BYTES limits the size. If the write-ahead log is far larger than 4 MB, a program keeps "
             "the database open.",
-            Query(each_one("log_size_bytes"), "log {{instance}}"),
-            Query(each_one("log_wal_bytes"), "write-ahead log {{instance}}"),
+            Query(each_one("log_size_bytes"), "log {{job}}"),
+            Query(each_one("log_wal_bytes"), "write-ahead log {{job}}"),
             unit="bytes",
         ),
     ),
@@ -258,7 +260,7 @@ _LOG = [
         lines(
             "Events in the log",
             "KARROT_RETENTION and KARROT_MAX_LOG_BYTES limit the number. The oldest events are deleted first.",
-            Query(each_one("log_events"), "events {{instance}}"),
+            Query(each_one("log_events"), "events {{job}}"),
         ),
     ),
     (
@@ -267,13 +269,59 @@ _LOG = [
             "Pruned and damaged",
             "Pruning is normal housekeeping. If it fails, Karrot's log output has the reason. If the event log was "
             "ever damaged or replaced, check the disk and see the runbook KarrotLogDamaged. Log ends are dropped "
-            "if a topic was created again or KARROT_LOG_END_MAX_BYTES is reached.",
-            in_each_step("log_pruned_total", legend="pruned {{instance}}"),
-            in_each_step("log_housekeeping_failures_total", legend="housekeeping failed {{instance}}"),
-            in_each_step("log_ends_dropped_total", legend="log ends dropped {{instance}}"),
-            in_each_step("log_damaged_total", legend="damaged {{instance}}"),
-            in_each_step("log_replaced_total", legend="replaced {{instance}}"),
+            "if a topic was created again or KARROT_LOG_END_MAX_BYTES is reached. If a changed certificate or secret "
+            "cannot be used, correct it before the old one expires.",
+            in_each_step("log_pruned_total", legend="pruned {{job}}"),
+            in_each_step("log_housekeeping_failures_total", legend="housekeeping failed {{job}}"),
+            in_each_step("log_ends_dropped_total", legend="log ends dropped {{job}}"),
+            in_each_step("log_damaged_total", legend="damaged {{job}}"),
+            in_each_step("log_replaced_total", legend="replaced {{job}}"),
+            in_each_step("file_reload_failures_total", "files", legend="unusable {{files}} {{job}}"),
             bars=True,
+        ),
+    ),
+]
+
+_REPLICAS = [
+    (
+        6,
+        stat(
+            "Leader",
+            "The replica that leads. It hands the events to the reporters, and runs resync and watch. No data means "
+            "that no replica leads, or that the event log is not in PostgreSQL. See the runbook KarrotNoLeader.",
+            Query(f"max by (job, replica) (karrot_leader_info{{{SELF}}})", "{{replica}}"),
+            unit="none",
+            text="name",
+        ),
+    ),
+    (
+        6,
+        lines(
+            "Replicas that lead",
+            "The value of the replica that leads is 1. Each change is a failover, a restart or an upgrade.",
+            Query(f"max by (instance) (karrot_replica_leads{{{SELF}}})", "{{instance}}"),
+            unit="none",
+        ),
+    ),
+    (
+        6,
+        lines(
+            "Age of values from memory",
+            "Above 0, a replica cannot read the event log, and exports its last known values. See the runbook "
+            "KarrotLogNotWritable.",
+            Query(f"max by (instance) (karrot_log_memory_age_seconds{{{SELF}}})", "{{instance}}"),
+            unit="s",
+        ),
+    ),
+    (
+        6,
+        lines(
+            "Lag of standbys",
+            "How long a commit takes to reach the disk of a standby of the database. If the database fails over, an "
+            "asynchronous standby can lack the events of this time. See the runbook KarrotStandbyBehind.",
+            Query(each_one("log_standby_lag_seconds", "standby"), "{{standby}} {{job}}"),
+            unit="s",
+            limit=30,
         ),
     ),
 ]
@@ -369,6 +417,7 @@ ITSELF: Json = board(
         Row("Burrow", _BURROW),
         Row("Events out", _REPORTERS),
         Row("Event log", _LOG),
+        Row("Replicas (only with PostgreSQL)", _REPLICAS, folded=True),
         Row("Resync, watch and archive (if they are on)", _OTHER_ROADS, folded=True),
     ],
     annotations=[

@@ -6,6 +6,7 @@ passwordPrevious: KARROT_BURROW_PASSWORD_PREVIOUS
 token: KARROT_BURROW_TOKEN
 tokenPrevious: KARROT_BURROW_TOKEN_PREVIOUS
 apiToken: KARROT_API_TOKEN
+apiTokenPrevious: KARROT_API_TOKEN_PREVIOUS
 {{- end }}
 
 {{/* The name of the Secret with the credentials: the user's or the chart's. */}}

@@ -1,8 +1,5 @@
 {{/* Checks that the schema cannot do, and checks that must run even if the schema is skipped. A failed check gives its reason. */}}
 {{- define "karrot.checks" -}}
-{{- if gt (int .Values.replicaCount) 1 }}
-{{- fail "replicaCount: at most 1, until the event log can live in PostgreSQL: the log is SQLite on one volume, and two pods would each have half of the events" }}
-{{- end }}
 {{- if and .Values.watch.enabled (or (empty .Values.watch.bootstrapServers) (empty .Values.watch.cluster)) }}
 {{- fail "watch.enabled needs watch.bootstrapServers (Kafka's address) and watch.cluster (the cluster's name)" }}
 {{- end }}
@@ -36,7 +33,7 @@
 {{- fail "ingress.enabled needs ingress.hosts, such as [{host: karrot.example.com}]" }}
 {{- end }}
 {{- if and .Values.pipeline.enabled (or (empty (include "karrot.pipelineArchive" .)) (empty .Values.pipeline.tables)) }}
-{{- fail "pipeline.enabled needs pipeline.tables and an archive that another pod can read, such as pipeline.archive: s3a://lag/archive" }}
+{{- fail "pipeline.enabled needs pipeline.tables and an archive that another pod can read, such as pipeline.archive: s3://lag/archive" }}
 {{- end }}
 {{- if and .Values.burrow.enabled (not (hasKey .Subcharts "burrow")) }}
 {{- fail "burrow.enabled: this copy of the chart lacks charts/burrow; in a checkout without symbolic links, copy helm/burrow there" }}
@@ -49,6 +46,7 @@
 {{- if and .Values.burrow.enabled .Values.burrow.networkPolicy.enabled (ne (include "karrot.name" .) "karrot") }}
 {{- fail "nameOverride: burrow.networkPolicy allows traffic from Burrow only to pods with the name karrot; use fullnameOverride" }}
 {{- end }}
+{{- include "karrot.checks.postgresql" . }}
 {{- $env := include "karrot.env" . | fromYaml }}
 {{- range $name, $values := include "karrot.ownEnv" . | fromYaml }}
 {{- if hasKey $env $name }}
@@ -57,13 +55,14 @@
 {{- end }}
 {{- end }}
 
-{{/* Variables that other objects need (probes, ServiceMonitor, helm test, Burrow), each with the chart's value to set instead. */}}
+{{/* Variables that other objects need (probes, volumes, ServiceMonitor, helm test, Burrow), each with the chart's value to set instead. */}}
 {{- define "karrot.ownEnv" -}}
 KARROT_BIND: bindAddress and containerPort
 KARROT_DATA_DIR: persistence
 KARROT_TLS_CERT: tls.existingSecret
 KARROT_TLS_KEY: tls.existingSecret
 KARROT_METRICS_AUTH: config.metrics_auth
+KARROT_EVENT_LOG: config.event_log
 {{- range $name, $variable := include "karrot.credentials" . | fromYaml }}
 {{ $variable }}: auth
 {{- end }}

@@ -57,3 +57,15 @@ annotations:
 {{- define "karrot.url" -}}
 {{- printf "%s://%s.%s:%v" (include "karrot.scheme" .) (include "karrot.fullname" .) (include "karrot.namespace" .) .Values.service.port }}
 {{- end }}
+
+{{/* The rules of a NetworkPolicy for traffic to AWS. */}}
+{{- define "karrot.awsEgress" -}}
+- ports: # AWS: CloudWatch, S3 and STS
+    - port: 443
+- to: # the credential endpoints of the node, of the task and of EKS Pod Identity
+    - ipBlock: {cidr: 169.254.169.254/32}
+    - ipBlock: {cidr: 169.254.170.0/24}
+    - ipBlock: {cidr: "fd00:ec2::/32"}
+  ports:
+    - port: 80
+{{- end }}

@@ -5,7 +5,12 @@
 
 {{/* The environment of the ConfigMap, as YAML: the chart's own settings, overridden by config. */}}
 {{- define "karrot.settings" -}}
-{{- $settings := dict "KARROT_BIND" (printf "%s:%v" .Values.bindAddress .Values.containerPort) "KARROT_DATA_DIR" "/data" -}}
+{{- $settings := dict "KARROT_BIND" (printf "%s:%v" .Values.bindAddress .Values.containerPort) -}}
+{{- if include "karrot.postgresqlUrl" . }}
+{{- $_ := mergeOverwrite $settings (include "karrot.postgresqlEnv" . | fromYaml) -}}
+{{- else }}
+{{- $_ := set $settings "KARROT_DATA_DIR" "/data" -}}
+{{- end }}
 {{- if .Values.tls.existingSecret }}
 {{- $_ := mergeOverwrite $settings (dict "KARROT_TLS_CERT" "/etc/karrot/tls/tls.crt" "KARROT_TLS_KEY" "/etc/karrot/tls/tls.key") -}}
 {{- end }}
@@ -41,17 +46,35 @@
 {{- toYaml $env }}
 {{- end }}
 
-{{/* Whether /metrics needs the API token. Empty if it does not. The list has the words that Karrot reads as true. */}}
-{{- define "karrot.metricsAuth" -}}
-{{- if has (get (default dict .Values.config) "metrics_auth" | toString | lower | trim) (list "true" "yes" "on" "1") }}true{{ end }}
+{{/* Whether a value means true. Empty if it does not. The list has the words that Karrot reads as true. */}}
+{{- define "karrot.isTrue" -}}
+{{- if has (toString . | lower | trim) (list "true" "yes" "on" "1") }}true{{ end }}
 {{- end }}
 
-{{/* Whether Karrot calls AWS, for CloudWatch or an archive in S3. Empty if it does not. */}}
+{{/* Whether /metrics needs the API token. Empty if it does not. */}}
+{{- define "karrot.metricsAuth" -}}
+{{- include "karrot.isTrue" (get (default dict .Values.config) "metrics_auth") }}
+{{- end }}
+
+{{/* Whether Karrot's password for PostgreSQL is a token of AWS IAM. Empty if it is not. */}}
+{{- define "karrot.rdsIam" -}}
+{{- include "karrot.isTrue" (get (default dict .Values.config) "event_log_rds_iam") }}
+{{- end }}
+
+{{/* Whether Karrot calls AWS, for CloudWatch, an archive or tables in S3, or a token for PostgreSQL. Empty if it does not. */}}
 {{- define "karrot.aws" -}}
 {{- $settings := mergeOverwrite (include "karrot.settings" . | fromYaml) (include "karrot.env" . | fromYaml) -}}
 {{- $reporters := get $settings "KARROT_REPORTERS" -}}
-{{- $s3 := and (contains "archive" $reporters) (hasPrefix "s3://" (get $settings "KARROT_ARCHIVE_DIR")) -}}
-{{- if or (contains "cloudwatch" $reporters) $s3 (and (get $settings "KARROT_COMPAT") (not $reporters)) }}true{{ end }}
+{{- $archive := and (contains "archive" $reporters) (regexMatch "^s3a?://" (get $settings "KARROT_ARCHIVE_DIR")) -}}
+{{- $s3 := or $archive (regexMatch "^s3a?://" (get $settings "KARROT_TABLES_DIR")) -}}
+{{- if or (contains "cloudwatch" $reporters) $s3 (include "karrot.rdsIam" .) (and (get $settings "KARROT_COMPAT") (not $reporters)) }}true{{ end }}
+{{- end }}
+
+{{/* The size of /tmp. Each worker copies up to 512 MiB of tables in S3 for the pages. */}}
+{{- define "karrot.tmpSize" -}}
+{{- $settings := mergeOverwrite (include "karrot.settings" . | fromYaml) (include "karrot.env" . | fromYaml) -}}
+{{- $workers := get $settings "KARROT_WORKERS" | default "2" | int -}}
+{{- if regexMatch "^s3a?://" (get $settings "KARROT_TABLES_DIR") }}{{ add 64 (mul 512 $workers) }}Mi{{ else }}64Mi{{ end }}
 {{- end }}
 
 {{/* The brokers that Karrot polls or writes to, separated by commas. Empty if there are none. */}}
