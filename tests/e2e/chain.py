@@ -94,7 +94,7 @@ class Chain:
         """Run ``karrot pipeline offsets``, which writes tables and a JSON topic."""
         self._tell("2. Spark takes them into tables, and onto a topic as JSON.")
         source = ("--source=kafka", f"--bootstrap-servers={self._kafka.bootstrap}", f"--cluster={CLUSTER}")
-        follow = ("--follow", "--trigger=1 second", "--ends-every=1s", f"--json-topic={_JSON_TOPIC}")
+        follow = ("--follow", "--every=1 second", "--ends-every=1s", f"--json-topic={_JSON_TOPIC}")
         offsets = self._start(servers, "offsets", *source, *follow, self._jars)
         wait_for(lambda: _goes_on(offsets) and self._newest() is not None, _PATIENCE_S)
         self._show(_lines(offsets, "records = ")[-1])
@@ -104,7 +104,7 @@ class Chain:
 
     def _stop_and_go_on(self, servers: Servers, traffic: Traffic) -> tuple[Json, Json]:
         """Run ``karrot pipeline stale``; its alert fires when the consumer stops and clears when it continues."""
-        stale = self._start(servers, "stale", f"--for={self._stale_for_s}s", "--trigger=1 second")
+        stale = self._start(servers, "stale", f"--stale-for={self._stale_for_s}s", "--every=1 second")
         judged = self._directory / "tables/_checkpoints/stale/commits/0"
         wait_for(lambda: stale.exit_code is None and judged.exists(), _PATIENCE_S)
         traffic.reads = None
@@ -118,8 +118,8 @@ class Chain:
         """Return whether the last commit is on the topic and the log ends were read after it."""
         [position] = self._kafka.positions(GROUP)
         wait_for(lambda: (self._newest() or {}).get("offset") == position.committed, _PATIENCE_S)
-        looks = len(_lines(offsets, "log ends of"))
-        wait_for(lambda: len(_lines(offsets, "log ends of")) > looks + 1, _PATIENCE_S)
+        looks = len(_lines(offsets, " log end"))
+        wait_for(lambda: len(_lines(offsets, " log end")) > looks + 1, _PATIENCE_S)
         return self._newest() or {}, position
 
     def _history(self) -> tuple[Json, Json]:
@@ -176,7 +176,7 @@ class Chain:
 def _goes_on(server: Server) -> bool:
     """Return whether the job has read the log ends; fail if the job has ended."""
     assert server.exit_code is None, server.tail()
-    return bool(_lines(server, "log ends of")) and bool(_lines(server, "records = "))
+    return bool(_lines(server, " log end")) and bool(_lines(server, "records = "))
 
 
 def _lines(server: Server, having: str) -> list[str]:

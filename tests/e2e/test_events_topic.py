@@ -163,7 +163,7 @@ def publishing(kafka: Kafka, topic: str, tables: Path, servers: Servers, name: s
     """Run ``karrot pipeline stream`` from a topic to CloudWatch."""
     jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
     source = ("--source=kafka", f"--bootstrap-servers={kafka.bootstrap}", f"--topic={topic}")
-    sink = ("--to=cloudwatch", f"--tables={tables}", "--trigger=1 second")
+    sink = ("--to=cloudwatch", f"--tables={tables}", "--every=1 second")
     command = [sys.executable, "-m", "karrot", "pipeline", "stream", *source, *sink, f"--conf=spark.jars={jars}"]
     return servers.start(name, [*command, *SPARK])
 

@@ -14,6 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from support.burrow.lag_events import make_event
+from support.eventlog.replicated_log import ReplicatedLog
 from support.service.free_ports import free_port
 from support.waiting import wait_for
 from support.web.website import Website, make_website
@@ -120,8 +121,11 @@ def moments() -> Callable[[str], Website]:
         ),
         ("silent", ["/"]),
         ("markup", ["/?sort=-lag"]),
+        ("database-away", ["/", _GROUP, "/reporters", "/reporters/cloudwatch", "/rejects"]),
+        ("no-leader", ["/", "/reporters"]),
+        ("replicas", ["/reporters"]),
     ],
-    ids=["empty", "failing", "silent", "markup"],
+    ids=["empty", "failing", "silent", "markup", "database-away", "no-leader", "replicas"],
 )
 def test_axe_reports_nothing_in_either_theme(
     moments: Callable[[str], Website], serve: Serve, visit: Open, moment: str, paths: list[str]
@@ -315,6 +319,21 @@ def test_the_page_shows_that_karrot_is_gone_and_that_it_is_back(serve: Serve, vi
     expect(visited.page.locator("#live")).to_have_text("Live", timeout=_REFRESHED_MS)
     # The browser itself reports the failed requests.
     visited.complaints[:] = [each for each in visited.complaints if "ERR_INTERNET_DISCONNECTED" not in each]
+
+
+def test_an_open_page_shows_that_its_content_comes_from_memory(serve: Serve, visit: Open) -> None:
+    website = website_in_state("replicas")
+    assert isinstance(website.log, ReplicatedLog)
+    visited = visit(serve(website))
+    expect(visited.page.locator("#live")).to_have_text("Live")
+    website.log.away_ms = 5_000
+    website.clock.advance(3_000)  # the page is kept for two seconds
+    expect(visited.page.locator("#live")).to_have_text("From memory", timeout=_REFRESHED_MS)
+    expect(visited.page.locator("#outage")).to_contain_text("The database of the event log is away")
+    website.log.away_ms = None
+    website.clock.advance(3_000)
+    expect(visited.page.locator("#live")).to_have_text("Live", timeout=_REFRESHED_MS)
+    expect(visited.page.locator("#outage")).to_be_empty()
 
 
 def test_the_page_of_the_demo_updates_while_it_is_open(visit: Open) -> None:

@@ -62,7 +62,7 @@ class Scene(NamedTuple):
 
 def notifier(url: str, directory: Path) -> str:
     """Return the command's output, with shorter times and another path of the template."""
-    command = [sys.executable, "-m", "karrot", "burrow-config", "--url", url]
+    command = [sys.executable, "-m", "karrot", "burrow-config", "--karrot", url]
     template = directory / "karrot.tmpl"
     template.write_bytes(subprocess.run([*command, "--template"], capture_output=True, check=True).stdout)
     section = subprocess.run(command, capture_output=True, text=True, check=True).stdout

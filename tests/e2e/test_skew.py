@@ -84,7 +84,7 @@ def watched(kafka: Kafka) -> Lags:
 @contextmanager
 def verdicts(kafka: Kafka) -> Iterator[Iterator[dict[str, Any]]]:
     command = [sys.executable, "-m", "karrot", "watch", "--bootstrap-servers", kafka.bootstrap, "--cluster", "e2e"]
-    with subprocess.Popen([*command, "--interval", "0.5", "--json"], stdout=subprocess.PIPE) as watch:
+    with subprocess.Popen([*command, "--every", "0.5", "--json"], stdout=subprocess.PIPE) as watch:
         assert watch.stdout is not None
         yield (json.loads(line)["Event"]["Result"] for line in watch.stdout)
         watch.terminate()

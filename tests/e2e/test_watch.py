@@ -89,7 +89,7 @@ def reading(kafka: Kafka, group: str, topic: str) -> Iterator[Consumer]:
 def watching(kafka: Kafka, directory: Path, *arguments: str) -> Iterator[Path]:
     """Start `karrot watch` as a process; yield the file of its output."""
     said = directory / "said"
-    command = ["watch", "--bootstrap-servers", kafka.bootstrap, "--cluster", "e2e", "--interval", str(INTERVAL_S)]
+    command = ["watch", "--bootstrap-servers", kafka.bootstrap, "--cluster", "e2e", "--every", str(INTERVAL_S)]
     with said.open("w") as file:
         process = subprocess.Popen([sys.executable, "-m", "karrot", *command, *arguments], stdout=file)
         try:

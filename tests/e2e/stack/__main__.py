@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import click
 
+from e2e.stack import postgres
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kept import Kept, StackIsUp
 from e2e.stack.processes import NotStarted
@@ -44,6 +45,9 @@ def fetch() -> None:
     for version in (_DEFAULT.kafka_version, NEWEST_KAFKA):
         downloads.jars(version)
     downloads.spark_kafka()
+    downloads.spark_s3()
+    for version in (postgres.OLDEST, postgres.NEWEST):
+        downloads.postgres(version)
     downloads.alertmanager()
     click.echo(downloads.prometheus())
     click.echo(f"The stack's parts are in {downloads.cache} ({time.monotonic() - start:.1f} s).", err=True)

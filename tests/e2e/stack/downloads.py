@@ -5,15 +5,17 @@ import os
 import shutil
 import subprocess
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from e2e.stack.processes import NotStarted
 
 _POMS = Path(__file__).with_name("maven")
+_SPARK_POMS = Path(__file__).resolve().parents[3] / "requirements" / "spark-jars"
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -42,16 +44,25 @@ class Downloads:
         with self._alone():
             missing = {name: place for name, place in wanted._asdict().items() if not place.exists()}
             if missing:
-                self._run_maven(missing, kafka_version)
+                self._run_maven(missing, {"kafka.version": kafka_version})
         return wanted
 
     def spark_kafka(self) -> list[Path]:
         """Return the jars that Spark's Kafka connector needs besides pyspark's own, in the form of ``spark.jars``."""
-        place = self._place("spark-kafka")
-        with self._alone():
-            if not place.exists():
-                self._run_maven({"spark-kafka": place}, "any")
-        return sorted(place.glob("*.jar"))
+        return self._spark_jars("kafka")
+
+    def spark_s3(self) -> list[Path]:
+        """Return the jars that ``s3a://`` needs besides pyspark's own, in the form of ``spark.jars``."""
+        return self._spark_jars("s3")
+
+    def hdfs(self) -> Path:
+        """Return the jars of the servers of HDFS."""
+        return self._jars("hdfs")
+
+    def postgres(self, version: str) -> Path:
+        """Return the jar with the programs of a version of PostgreSQL."""
+        [jar] = self._jars("postgres", version).glob("*.jar")
+        return jar
 
     def prometheus(self) -> Path:
         """Return the server, with promtool in its directory.
@@ -70,15 +81,30 @@ class Downloads:
         at_hand = os.environ.get("ALERTMANAGER_BIN") or on_path
         return Path(at_hand) if at_hand else self._debian("prometheus-alertmanager") / "prometheus-alertmanager"
 
+    def _jars(self, module: str, version: str = "") -> Path:
+        place = self._place(module, version and f"-{version}")
+        with self._alone():
+            if not place.exists():
+                self._run_maven({module: place}, {f"{module}.version": version})
+        return place
+
+    def _spark_jars(self, module: str) -> list[Path]:
+        place = self.cache / f"spark-{module}-{_checksum(_SPARK_POMS / module):08x}"
+        with self._alone():
+            if not place.exists():
+                self._run_maven({module: place}, poms=_SPARK_POMS)
+        return sorted(place.glob("*.jar"))
+
     def _place(self, module: str, version: str = "") -> Path:
         """Return the directory for a pom; a changed pom has another directory."""
-        pom = zlib.crc32((_POMS / module / "pom.xml").read_bytes())
-        return self.cache / f"{module}{version}-{pom:08x}"
+        return self.cache / f"{module}{version}-{_checksum(_POMS / module):08x}"
 
-    def _run_maven(self, missing: dict[str, Path], kafka_version: str) -> None:
+    def _run_maven(
+        self, missing: Mapping[str, Path], versions: Mapping[str, str] = MappingProxyType({}), *, poms: Path = _POMS
+    ) -> None:
         with self._scratch() as scratch:
-            command = ["mvn", "-B", "-ntp", "-T", "2", "-f", str(_POMS), "-pl", ",".join(missing), _COPY]
-            told = {"kafka.version": kafka_version, "includeScope": "runtime"}
+            command = ["mvn", "-B", "-ntp", "-T", "2", "-f", str(poms), "-pl", ",".join(missing), _COPY]
+            told = {"kafka.version": "any", "postgres.version": "any", **versions, "includeScope": "runtime"}
             told["outputDirectory"] = f"{scratch}/${{project.artifactId}}"
             environment = {"MAVEN_OPTS": _SHORT_LIVED_JVM} | os.environ
             _run([*command, *(f"-D{name}={value}" for name, value in told.items())], scratch, environment)
@@ -116,6 +142,10 @@ class Downloads:
         scratch.mkdir()
         yield scratch
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _checksum(module: Path) -> int:
+    return zlib.crc32((module / "pom.xml").read_bytes())
 
 
 def _unpack_debian(name: str, directory: Path) -> None:

@@ -1,0 +1,135 @@
+"""Verdicts of ``karrot pipeline evaluate`` on a real broker, up to Karrot's metrics and through a killed driver."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.request import urlopen
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from e2e.chain import SPARK
+from e2e.pipeline_stores import Commands, LocalDisk
+from e2e.stack.downloads import Downloads, default_cache
+from e2e.stack.kafka import Kafka
+from e2e.stack.processes import Server, Servers
+from e2e.stack.stack import Stack
+from e2e.traffic import Traffic
+from e2e.waiting import wait_for
+from support.kafka.offset_records import commit_key, commit_value
+from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA
+from support.service.free_ports import free_port
+from support.service.karrot_service import Service
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+CLUSTER, TOPIC, GROUP = "evaluated", "evaluated-topic", "evaluated-group"
+_PATIENCE_S = 240
+_START_MS = 1_746_950_400_000
+
+
+def _start(servers: Servers, kafka: Kafka, service: Service, tables: Path, port: int) -> Server:
+    jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
+    command = ["evaluate", f"--tables={tables}", f"--cluster={CLUSTER}", f"--bootstrap-servers={kafka.bootstrap}"]
+    command += [f"--to=karrot=http://127.0.0.1:{service.port}", "--every=1s", "--ends-every=1s"]
+    command += [f"--metrics-port={port}"]
+    # Ten commits in ten seconds at least, so a stop shows soon.
+    command += ["--rules=min_distance=1s", f"--conf=spark.jars={jars}", *SPARK]
+    return servers.start("evaluate", [sys.executable, "-m", "karrot", "pipeline", *command])
+
+
+def _gauge(port: int, name: str) -> float:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        values = [line.split()[1] for line in answer.read().decode().splitlines() if line.startswith(f"{name} ")]
+    return float(values[0]) if values else 0
+
+
+def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_the_driver_is_killed(
+    newest_kafka: Stack, tmp_path: Path
+) -> None:
+    kafka = newest_kafka.kafka
+    kafka.create_topic(TOPIC, 1)
+
+    with (
+        Service(tmp_path / "data") as service,
+        Servers(tmp_path / "logs") as servers,
+        Traffic(kafka, TOPIC, GROUP, writes=5, reads=100) as traffic,
+    ):
+
+        def status() -> float | None:
+            assert job.exit_code is None, job.tail()
+            return service.metric("karrot_consumer_status_code", cluster=CLUSTER, consumer=GROUP)
+
+        def incident() -> float | None:
+            return service.metric("karrot_consumer_incident_start_timestamp_seconds", cluster=CLUSTER, consumer=GROUP)
+
+        def accepted() -> float:
+            return service.metric("karrot_events_accepted_total", source="kafka") or 0
+
+        def incident_id() -> str | None:
+            answer = service.get(f"/api/v1/group?cluster={CLUSTER}&consumer={GROUP}&limit=1")
+            newest: str | None = answer.json["events"][0]["incident_id"]
+            return newest
+
+        port = free_port()
+        job = _start(servers, kafka, service, tmp_path / "tables", port)
+        wait_for(lambda: status() == 1, _PATIENCE_S)
+        assert incident() is None
+        # The broker serves other tests as well, so there can be more groups than this one.
+        wait_for(lambda: _gauge(port, "karrot_evaluate_groups") >= 1, _PATIENCE_S)
+
+        traffic.reads = None
+        wait_for(lambda: status() == 3, _PATIENCE_S)
+        since, named = incident(), incident_id()
+        assert since
+        assert named
+
+        job.kill()
+        job = _start(servers, kafka, service, tmp_path / "tables", port)
+        before = accepted()
+        wait_for(lambda: accepted() > before, _PATIENCE_S)
+        assert (status(), incident(), incident_id()) == (3, since, named)
+
+        traffic.reads = 200
+        wait_for(lambda: status() == 1, _PATIENCE_S)
+        assert (incident(), incident_id()) == (None, named)
+        job.stop(60)
+        assert job.exit_code == 0, job.tail()
+
+
+def _at(seconds: int) -> datetime:
+    return datetime.fromtimestamp(_START_MS / 1000 + seconds, UTC)
+
+
+def test_records_in_files_give_one_verdict_per_group(tmp_path: Path) -> None:
+    rows = [
+        {
+            "key": commit_key(group, "t", 0),
+            "value": commit_value(3, offset, commit_ts=_START_MS + 10_000 * number),
+            "topic": "__consumer_offsets",
+            "partition": 3,
+            "offset": 2 * number + row,
+            "timestamp": _at(10 * number),
+        }
+        for number in range(12)
+        for row, (group, offset) in enumerate((("well", 100 + 10 * number), ("stuck", 100)))
+    ]
+    ends = {"topic": ["t"] * 13, "partition": [0] * 13, "end_offset": [100, *range(100, 220, 10)]}
+    ends["observed_at"] = [_at(10 * number - 5) for number in range(13)]
+    for name, table in (("in", pa.Table.from_pylist(rows, KAFKA_SOURCE_SCHEMA)), ("ends", pa.table(ends))):
+        (tmp_path / name).mkdir()
+        pq.write_table(table, tmp_path / name / "one.parquet")
+    files = ["--source=parquet", f"--input={tmp_path / 'in'}", f"--ends-input={tmp_path / 'ends'}"]
+    with Commands.started(LocalDisk(tmp_path), tmp_path / "spark.log") as commands:
+        asked = ["--cluster=c", f"--tables={tmp_path / 'tables'}", "--once", *files]
+        said = commands.run("evaluate", *asked)
+        again = commands.run("evaluate", *asked)
+    told = [json.loads(line)["Event"] for line in said.splitlines()]
+    found = {
+        each["Group"]: (each["Result"]["status"], [one["status"] for one in each["Result"]["partitions"]])
+        for each in told
+    }
+    assert found == {"well": ("OK", ["OK"]), "stuck": ("ERR", ["STALL"])}
+    assert again == ""
