@@ -1,6 +1,7 @@
 """Kills the service under load: every acknowledged event must be stored once, and another worker must lead soon.
 
-PYTHONPATH=tests python benchmarks/crash.py [--kills 20] [--kills-all 20] [--reloads 5] [--threads 8] [--seed 1]
+PYTHONPATH=tests python benchmarks/crash.py [--kills 20] [--kills-all 20] [--reloads 5] [--threads 8] [--pause 1]
+    [--seed 1]
 
 The exit code is 1 if a promise was broken, or if the service did not come back.
 """
@@ -39,16 +40,17 @@ class Place(NamedTuple):
 class Trial:
     """A service under load, and the findings about it."""
 
-    def __init__(self, service: Service, poster: PostingProcess, rng: Random) -> None:
+    def __init__(self, service: Service, poster: PostingProcess, rng: Random, pause_s: float) -> None:
         self.service = service
         self.poster = poster
         self.rng = rng
+        self.pause_s = pause_s
         self.places: list[Place] = []
 
     def at_any_moment(self) -> None:
         """Keep the load for a random time."""
         before = self.poster.tallies.accepted
-        time.sleep(self.rng.uniform(0.05, 1.0))
+        time.sleep(self.rng.uniform(0.05, self.pause_s))
         wait_for(lambda: self.poster.tallies.accepted > before, 30)
 
     def leader(self) -> int | None:
@@ -131,7 +133,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
         service,
         PostingProcess(service.port, directory=directory / "acknowledged", threads=arguments.threads) as poster,
     ):
-        trial = Trial(service, poster, Random(arguments.seed))
+        trial = Trial(service, poster, Random(arguments.seed), arguments.pause)
         wait_for(lambda: poster.tallies.accepted > 0)
         marks = [AnswerCounts(0, 0, 0, 0)]
         leads = [trial.kill_a_worker(leading=turn % 2 == 0) for turn in range(arguments.kills)]
@@ -197,6 +199,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--kills-all", type=int, default=20, help="of the whole process group, with a restart")
     parser.add_argument("--reloads", type=int, default=5)
     parser.add_argument("--threads", type=int, default=8, help="connections that post")
+    parser.add_argument("--pause", type=float, default=1.0, help="the longest time of load before a kill, in seconds")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 

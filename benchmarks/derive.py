@@ -119,11 +119,11 @@ def late_minutes(spark: SparkSession, place: Path, rows: int, rounds: int) -> No
         )
 
 
-def history(spark: SparkSession, rows: int, *, days: int) -> DataFrame:
+def history(spark: SparkSession, rows: int, *, days: int, groups: int = GROUPS) -> DataFrame:
     """Make this number of events, evenly over the groups and days; one in ten is worse than OK."""
     number = F.col("id")
     received_ms = F.lit(BEGIN_MS) + F.floor(number * (days * 86_400_000 / rows))
-    bad = F.pmod(F.floor(number / (GROUPS * 60)) + F.pmod(number, F.lit(10)), F.lit(10)) == 0
+    bad = F.pmod(F.floor(number / (groups * 60)) + F.pmod(number, F.lit(10)), F.lit(10)) == 0
     filled = {
         "event_id": F.concat(F.lit("log-"), number.cast("string")),
         "log_id": F.lit("log"),
@@ -134,7 +134,7 @@ def history(spark: SparkSession, rows: int, *, days: int) -> DataFrame:
         "observed_at_ms": received_ms,
         "source": F.lit("webhook"),
         "cluster": F.lit("prod-eu"),
-        "consumer": F.concat(F.lit("group-"), F.pmod(number, F.lit(GROUPS)).cast("string")),
+        "consumer": F.concat(F.lit("group-"), F.pmod(number, F.lit(groups)).cast("string")),
         "status": F.when(bad, "WARN").otherwise("OK"),
         "kind": F.when(bad, "incident").otherwise("observation"),
         "total_lag": F.pmod(F.hash("id"), F.lit(100_000)).cast("long"),
@@ -146,9 +146,9 @@ def history(spark: SparkSession, rows: int, *, days: int) -> DataFrame:
     return made.withColumn("day", F.to_date("received_at")).select(*columns_of(with_day(EVENTS)))
 
 
-def listings(events: DataFrame) -> DataFrame:
+def listings(events: DataFrame, *, groups: int = GROUPS) -> DataFrame:
     """Make the partitions of every fifth round of events: three of one topic, which the groups read evenly."""
-    every_fifth = F.pmod(F.floor(F.col("seq") / GROUPS), F.lit(5)) == 0
+    every_fifth = F.pmod(F.floor(F.col("seq") / groups), F.lit(5)) == 0
     filled = {
         "topic": F.lit("orders"),
         "partition": F.explode(F.sequence(F.lit(0), F.lit(PARTITIONS_EACH - 1))),

@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 
 from karrot.pipeline.replay.group_statuses import statuses
 from karrot.pipeline.replay.partition_statuses import ReplayOptions, changes, together
-from karrot.pipeline.replay.rule_set_parser import RuleSet
 from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes
 from karrot.pipeline.spark_session import session
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
 PARTITIONS, PER_GROUP, GROUPS_PER_TOPIC = 24_000, 10, 3
 COMMIT_S, LOOK_S, EVERY_S = 10, 30, 60

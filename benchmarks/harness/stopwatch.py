@@ -39,13 +39,18 @@ def median_duration(several: Sequence[Duration]) -> Duration:
 
 def cpu_seconds() -> float:
     """Return the CPU seconds of this process and all its child processes, including ended ones."""
+    ticks = sum(sum(map(int, stat[11:15])) for stat in process_tree().values() if stat)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def process_tree() -> dict[int, list[str]]:
+    """Return this process and all its child processes, with the fields of ``/proc/<pid>/stat`` after the name."""
     processes = {int(each.name): _stat(each) for each in Path("/proc").iterdir() if each.name.isdigit()}
     ours, found = {os.getpid()}, -1
     while found != len(ours):
         found = len(ours)
         ours |= {pid for pid, stat in processes.items() if stat and int(stat[1]) in ours}
-    ticks = sum(sum(map(int, stat[11:15])) for pid in ours if (stat := processes.get(pid)))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return {pid: stat for pid, stat in processes.items() if pid in ours}
 
 
 def _stat(process: Path) -> list[str]:

@@ -1,0 +1,87 @@
+"""Measures the CPU seconds of a run by kind of thread: Spark's tasks, JIT compilers, driver, garbage collection.
+
+A thread that ends takes its counters with it. So a sampler reads the counters every two seconds and keeps the last.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from threading import Event, Thread
+from typing import Final, NamedTuple
+
+from harness.stopwatch import process_tree
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_EVERY_S: Final = 2.0
+_JVM: Final = {"Executor task": "tasks", "C1 ": "compilers", "C2 ": "compilers", "GC ": "GC", "G1 ": "GC", "VM ": "GC"}
+"""The beginnings of the names of a JVM's threads. All other threads of the JVM are the driver's."""
+
+KINDS: Final = ("tasks", "compilers", "driver", "GC", "python")
+
+
+class CpuByThread(NamedTuple):
+    """The wall seconds of a run, and its CPU seconds by kind of thread."""
+
+    wall: float
+    by_kind: Mapping[str, float]
+
+    @property
+    def cpu(self) -> float:
+        """All CPU seconds."""
+        return sum(self.by_kind.values())
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{kind} {self.by_kind.get(kind, 0.0):.1f}" for kind in KINDS)
+        return f"{self.cpu:.1f} s of CPU ({parts}) in {self.wall:.1f} s"
+
+
+def measure_by_thread(run: Callable[[], object]) -> CpuByThread:
+    """Measure a run, including Spark's JVM and its Python workers."""
+    before = {thread: ticks for thread, (ticks, _) in _threads()}
+    seen: dict[tuple[int, int], tuple[int, str]] = {}
+    ended = Event()
+
+    def sample() -> None:
+        while not ended.wait(_EVERY_S):
+            seen.update(_threads())
+
+    sampler = Thread(target=sample, daemon=True)
+    sampler.start()
+    began = time.perf_counter()
+    try:
+        run()
+    finally:
+        wall = time.perf_counter() - began
+        ended.set()
+        sampler.join()
+    seen.update(_threads())
+    total = Counter[str]()
+    for thread, (ticks, kind) in seen.items():
+        total[kind] += ticks - before.get(thread, 0)
+    return CpuByThread(wall, {kind: ticks / _TICKS for kind, ticks in total.items()})
+
+
+def _threads() -> Iterator[tuple[tuple[int, int], tuple[int, str]]]:
+    """Yield each thread of this process and its children: the process and the thread, and its CPU ticks and kind."""
+    for pid in process_tree():
+        is_jvm = _name(Path(f"/proc/{pid}/stat")) == "java"
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            try:
+                head, _, rest = (task / "stat").read_text().rpartition(")")
+            except OSError:
+                continue
+            ticks, name = sum(map(int, rest.split()[11:13])), head.partition("(")[2]
+            yield (pid, int(task.name)), (ticks, _kind(name) if is_jvm else "python")
+
+
+def _kind(name: str) -> str:
+    return next((kind for begin, kind in _JVM.items() if name.startswith(begin)), "driver")
+
+
+def _name(stat: Path) -> str:
+    try:
+        return stat.read_text().rpartition(")")[0].partition("(")[2]
+    except OSError:
+        return ""

@@ -1,0 +1,175 @@
+"""Kills commands of the pipeline at random moments, on a local disk, S3 and HDFS, and compares the tables at the end.
+
+For each kill, the tables are put back to their state before a random command. This command runs in a process of its own
+and is killed. Then it runs again, and so do all commands after it. The tables must equal those of an undisturbed run. A
+command that ends before its kill does not count, and another kill is drawn.
+
+    PYTHONPATH=tests python benchmarks/pipeline_kills.py [--kills 30] [--place local]
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+import click
+
+from e2e.pipeline_hdfs import hdfs
+from e2e.pipeline_inputs import table_rows, write_inputs
+from e2e.pipeline_s3 import s3_server
+from e2e.pipeline_stores import Commands, LocalDisk, Store, downloaded, upload
+from karrot.pipeline.schemas import TABLES
+
+STEPS = (
+    ("ingest", "--archive", "{inputs}/first"),
+    ("derive",),
+    ("run", "--once", "--compact-at", "never", "--archive", "{inputs}/second", "--checkpoint", "{place}/second"),
+    ("compact", "--keep", "3650d"),
+    ("derive",),
+)
+"""The commands, in order."""
+
+
+@dataclass(frozen=True)
+class Road:
+    """The inputs and a place for tables on a store. ``scratch`` is a local folder."""
+
+    store: Store
+    scratch: Path
+
+    def arguments(self, step: int, name: str) -> list[str]:
+        """The command of a step, for the tables ``name``."""
+        inputs, place = self.store.url, f"{self.store.url}/{name}"
+        command, *options = (part.format(inputs=inputs, place=place) for part in STEPS[step])
+        patience = [] if command == "run" else ["--wait", "3m"]
+        return [command, "--tables", f"{place}/tables", *patience, *options]
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy all that a run has written."""
+        for key in self.store.listed(f"{source}/"):
+            self.store.write(target + key.removeprefix(source), self.store.read(key) or b"")
+
+    def lease(self, name: str) -> list[str]:
+        """What changes when a command takes its lease: names of files, or the texts of the local locks."""
+        files = self.store.listed(f"{name}/tables/_leases/")
+        return sorted(f"{key} {(self.store.read(key) or b'').decode()}" for key in files)
+
+    def rows(self, name: str) -> dict[str, list[str]]:
+        """The rows of every table."""
+        tables = downloaded(self.store, f"{name}/tables", self.scratch / "read" / name)
+        return {table: table_rows(tables, table) for table in TABLES}
+
+
+def killed(command: list[str], environment: dict[str, str], lease: Callable[[], list[str]], after_s: float) -> bool:
+    """Run a command, and kill its process and its JVM this time after it took its lease.
+
+    Returns whether the command was still running.
+    """
+    before = lease()
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
+        while lease() == before and process.poll() is None:
+            time.sleep(0.1)
+        try:
+            process.wait(after_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return True
+    return False
+
+
+_STORES: Mapping[str, Callable[[Path], AbstractContextManager[Store]]] = MappingProxyType(
+    {
+        "local": lambda directory: nullcontext(LocalDisk(directory)),
+        "s3": lambda _: s3_server(),
+        "hdfs": hdfs,
+    }
+)
+
+
+@click.command()
+@click.option("--kills", default=30, show_default=True, help="How many in each place.")
+@click.option("--place", "places", multiple=True, type=click.Choice([*_STORES]), default=["local", "s3"])
+@click.option("--seed", type=int, default=None, help="Repeat the kills of a run.")
+def main(kills: int, places: tuple[str, ...], seed: int | None) -> None:
+    """Kill commands of the pipeline. The exit code is 1 if tables differ from the undisturbed ones."""
+    seed = random.randrange(1 << 30) if seed is None else seed
+    chance, found = random.Random(seed), Counter[str]()
+    click.echo(f"seed {seed}")
+    for place in places:
+        with tempfile.TemporaryDirectory() as directory, _STORES[place](Path(directory, "store")) as store:
+            scratch = Path(directory)
+            write_inputs(scratch)
+            for name in ("first", "second"):
+                upload(store, scratch / name, name)
+            click.echo(f"{place}:")
+            with Commands.started(store, scratch / "spark.log") as commands:
+                found += _kill_often(Road(store, scratch), commands, chance, kills)
+    for what, count in sorted(found.items()):
+        click.echo(f"{count:4} {what}")
+    sys.exit(any("differ" in what for what in found))
+
+
+def _kill_often(road: Road, commands: Commands, chance: random.Random, kills: int) -> Counter[str]:
+    """Run undisturbed, then kill and compare. Returns how often each outcome came."""
+    took, found = list[float](), Counter[str]()
+    for step in range(len(STEPS)):
+        if step:
+            road.copy(f"step-{step - 1}", f"step-{step}")
+        began = time.monotonic()
+        commands.run(*road.arguments(step, f"step-{step}"))
+        took.append(time.monotonic() - began)
+    undisturbed = road.rows(f"step-{len(STEPS) - 1}")
+    alone = [sys.executable, "-m", "karrot", "pipeline"]
+    environment = os.environ | road.store.environment
+    done = drawn = 0
+    while done < kills:
+        step, drawn = chance.randrange(len(STEPS)), drawn + 1
+        name = f"kill-{drawn}"
+        if step:
+            road.copy(f"step-{step - 1}", name)
+        command, *options = road.arguments(step, name)
+        # A command in a JVM of its own takes longer than one in a JVM that is warm.
+        after_s = chance.random() * 2 * took[step]
+        if not killed([*alone, command, *commands.options, *options], environment, partial(road.lease, name), after_s):
+            continue
+        for again in range(step, len(STEPS)):
+            _repeat(commands, road.arguments(again, name))
+        rows = road.rows(name)
+        differing = [table for table in TABLES if rows[table] != undisturbed[table]]
+        outcome = f"differ in {', '.join(differing)}" if differing else "equal"
+        done += 1
+        found[f"{command}: {outcome}"] += 1
+        click.echo(f"kill {done}: {command} (step {step}) {after_s:.1f} s after its lease: {outcome}")
+    return found
+
+
+def _repeat(commands: Commands, arguments: list[str]) -> None:
+    """Run a command until no killed one holds the lease.
+
+    ``run`` does not wait for a lease, because its next turn tries again.
+    """
+    while True:
+        try:
+            commands.run(*arguments)
+        except AssertionError as error:
+            if "lease_held" not in str(error):
+                raise
+            time.sleep(5)
+        else:
+            return
+
+
+if __name__ == "__main__":
+    main()
