@@ -2,22 +2,19 @@
 
 Both come from the chart's ``values.yaml``. There, a comment above each value describes the value::
 
-    # -- Pods. At most one: the event log lives on one volume.
-    # @schema minimum: 0, maximum: 1
-    # @refused at most 1, because the event log lives on one volume
+    # -- The number of Burrow's pods.
+    # @schema minimum: 0
     replicaCount: 1
 
 - ``# --`` begins the sentence. The comment lines after ``# --`` continue the sentence.
 - ``# @schema`` adds JSON Schema (draft 07) to the type of the default. Several such lines form one mapping.
 - ``# @settings`` adds Karrot's settings, except secrets and settings that the chart sets from other values.
-- ``# @refused`` is Helm's message for a wrong value. JSON Schema has no messages. So the message becomes the ``const``
-  of an alternative in the schema, and Helm's error quotes this alternative.
 
 A mapping whose values have sentences is strict: the schema refuses other names. The schema also refuses ``null`` for a
 section, and for a text, number or flag that is not empty. Helm would remove such a value, but the templates need it. A
 mapping without sentences, or an empty mapping, is one value that accepts whatever Kubernetes accepts. Some rules, such
-as refused names with their replacements, are not possible in ``values.yaml``. They are in ``values.schema.yaml`` in the
-same directory. The script merges this file over the generated schema.
+as refused names with their replacements and rules about two values, are not possible in ``values.yaml``. They are in
+``values.schema.yaml`` in the same directory. The script merges this file over the generated schema.
 """
 
 import json
@@ -38,7 +35,7 @@ _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list:
 _GLOBAL = {"type": "object", "description": "What all charts of a release see."}
 
 # The chart sets these from separate values.
-_CHARTS_OWN = ("bind", "data_dir", "tls_", "watch_", "kafka_properties", "burrow_username")
+_CHARTS_OWN = ("bind", "data_dir", "tls_", "watch_", "kafka_properties", "burrow_username", "event_log_password_file")
 
 Schema = dict[str, Any]
 
@@ -50,7 +47,6 @@ class Value(NamedTuple):
     default: object
     sentence: str
     schema: Schema
-    refusal: str
     children: tuple["Value", ...]
 
     @property
@@ -83,12 +79,12 @@ def _children(node: yaml.Node | None, path: tuple[str, ...], lines: list[str]) -
         return
     for key, value in node.value:
         here = (*path, key.value)
-        sentence, schema, refusal = _comment(lines, key.start_mark.line)
+        sentence, schema = _comment(lines, key.start_mark.line)
         default = yaml.SafeLoader("").construct_document(value)
-        yield Value(here, default, sentence, schema, refusal, tuple(_children(value, here, lines)))
+        yield Value(here, default, sentence, schema, tuple(_children(value, here, lines)))
 
 
-def _comment(lines: list[str], line: int) -> tuple[str, Schema, str]:
+def _comment(lines: list[str], line: int) -> tuple[str, Schema]:
     above: list[str] = []
     while line and (comment := re.fullmatch(r"\s*#(?!#) ?(.*)", lines[line - 1])):
         above.insert(0, comment[1].strip())
@@ -98,9 +94,8 @@ def _comment(lines: list[str], line: int) -> tuple[str, Schema, str]:
     schema = yaml.safe_load("{" + ", ".join(each[8:] for each in told if each.startswith("@schema ")) + "}")
     if "@settings" in told:
         schema |= _settings()
-    refusal = [text.removeprefix("@refused ") for text in told if text.startswith("@refused ")]
     sentence = " ".join(text for text in told if not text.startswith("@")).removeprefix("-- ")
-    return sentence, schema, " ".join(refusal)
+    return sentence, schema
 
 
 def _settings() -> Schema:
@@ -146,8 +141,6 @@ def _strict(found: tuple[Value, ...]) -> Schema:
 def _property(value: Value) -> Schema:
     shown = _strict(value.children) if value.is_section else {"type": _TYPES.get(type(value.default), "null")}
     asked = _merged(shown, value.schema)
-    if value.refusal:
-        asked = {"anyOf": [asked, {"const": value.refusal}]}
     return {"description": value.sentence, **asked} if value.sentence else asked
 
 

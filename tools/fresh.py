@@ -53,7 +53,10 @@ BASE_IS_KEPT_S: Final = 7 * 86_400
 OF_PACKAGE_CLIENTS: Final = re.compile(r"(?:PIP|UV)_\w+|(?:https?|no)_proxy|SSL_CERT_(?:FILE|DIR)", re.IGNORECASE)
 """The variables that pip and uv may need to reach their index from this machine."""
 
-ONLY_FOR_DEVELOPERS: Final = r"root|strace|actionlint|a prometheus|promtool|Alertmanager|kube-score|terraform"
+ONLY_FOR_DEVELOPERS: Final = (
+    r"root|strace|actionlint|a prometheus|promtool|Alertmanager|kube-score|terraform|PostgreSQL|HAProxy|PgBouncer"
+    r"|groff|man-db"
+)
 EXPLAINED: Final = re.compile(rf"\bneeds (Java|{ONLY_FOR_DEVELOPERS})\b")
 """The allowed reasons for skipped tests on a machine with only the required packages of the README."""
 

@@ -4,11 +4,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
+from prometheus_client import Metric as PrometheusMetric
+from prometheus_client.process_collector import ProcessCollector
 
 from karrot import cli, telemetry
+from karrot.cli.options import RenamedOption
 from karrot.doctor.read_and_check import all_checks
-from karrot.known_problems import CODES, RUNBOOKS
+from karrot.known_problems import CODES, FILE_PROBLEMS, RUNBOOKS, TABLES_PROBLEMS
+from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS
+from karrot.pipeline.run.run_metrics import PIPELINE_METRICS
 from karrot.settings import options
+from tools.log_records import log_records
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
@@ -29,21 +35,24 @@ def _settings() -> str:
     fixed = ", ".join(f"`{each.name}`" for each in options.OPTIONS if not each.reloads)
     return _page(
         "Settings",
-        "Karrot reads settings from the file `--config karrot.toml`, from the environment and from the\n"
-        "command line. The environment overrides the file, and the command line overrides both. In the file,\n"
-        "write names in lower case without `KARROT_`, either flat or in a table `[karrot]`. An empty value\n"
-        "counts as not set, but an empty secret is an error. `karrot check-config` prints the settings that\n"
-        "`karrot serve` would use.",
+        "Karrot reads settings from the file `--config karrot.toml` or `KARROT_CONFIG=karrot.toml`, from the\n"
+        "environment and from the command line. The environment overrides the file, and the command line\n"
+        "overrides both. In the file, write names in lower case without `KARROT_`, either flat or in a table\n"
+        "`[karrot]`. An empty value counts as not set, but an empty secret is an error. `karrot check-config`\n"
+        "prints the settings that `karrot serve` would use, and with `--sources` also where each value comes from.",
         _table(("name", "default", "what it does", "allowed"), rows),
         "You can put a secret into a file: `KARROT_API_TOKEN_FILE=/run/secrets/token`. Karrot removes one\n"
         "line end at the end of the file. You can also put each setting of a reporter (`KARROT_<REPORTER>_*`)\n"
         "into a file.",
+        "If a file with a password or a token changes, Karrot uses the\n"
+        "[new content](../operations.md#renewed-certificates-and-secrets) within a second or two.",
         f"A change of {fixed} needs a restart. A reload (SIGHUP) does not change these settings.",
         "## Names with a special meaning",
         "Karrot does not start with `KARROT_CLOUDWATCH_*` or `KARROT_IAM_ROLE` while the `cloudwatch`\n"
         "reporter is off. So an upgrade cannot silently remove a metric that a service scales by. Karrot\n"
         "ignores `KARROT_PORT`, `KARROT_PORT_*`, `KARROT_SERVICE_*`, `KARROT_BURROW_PORT*` and\n"
-        "`KARROT_BURROW_SERVICE_*`, because Kubernetes sets them. Karrot logs a warning for each other unknown name.",
+        "`KARROT_BURROW_SERVICE_*`, because Kubernetes sets them. Karrot logs a warning for each other unknown\n"
+        "name in the environment. An unknown name in the file is an error.",
     )
 
 
@@ -68,20 +77,80 @@ def _codes() -> str:
         "counts only these refusals, with the code as a label. For `internal_error`, the log has the traceback. If a\n"
         "request is not HTTP, the server answers with a plain 400 without a code.",
         _table(("code", "status", "at `/burrow`", "what happened", "what to do"), rows),
+        "## The pipeline's tables\n\n"
+        "If `karrot history` or the page of a group cannot read the [tables](../history.md), the message has one of\n"
+        "these codes in parentheses. The service also logs the code.",
+        _table(("code", "what to do"), ((f"`{code}`", _cell(remedy)) for code, remedy in TABLES_PROBLEMS.items())),
+        "## Changed files\n\n"
+        "If Karrot cannot use a [changed certificate or secret]"
+        "(../operations.md#renewed-certificates-and-secrets), it keeps the\n"
+        "old one and logs one of these codes. `karrot_file_reload_failures_total` counts it.",
+        _table(("code", "what to do"), ((f"`{code}`", _cell(known.remedy)) for code, known in FILE_PROBLEMS.items())),
+        "## Log records\n\n"
+        "Each warning and each error in the log has a stable `code`. The text in `event` can change with a version,\n"
+        "so search and alert by `code`. If the cause is known, it is in `reason`. Some records have a `code` of\n"
+        "another list: a problem code above for `event refused` and `request failed`, a code of the pipeline's tables\n"
+        "for `the tables cannot be read`, a code of changed files, and a label of `karrot_pipeline_failures_total`\n"
+        "for `step failed` and `log ends not written`.",
+        _table(("code", "level", "event"), _logged()),
     )
+
+
+def _logged() -> Iterable[tuple[str, str, str]]:
+    """The log records with a code of their own."""
+    return sorted({(f"`{each.code}`", each.level, _cell(each.text or "")) for each in log_records() if each.code})
 
 
 def _metrics() -> str:
-    rows = (
-        (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels), _cell(each.help))
-        for each in telemetry.METRICS
-    )
     return _page(
         "Metrics",
         "An unknown value has no sample. Karrot never exports NaN or a negative value, and never an old value\n"
         "as a new one.",
-        _table(("name", "kind", "labels", "meaning"), rows),
+        "In OpenMetrics, `karrot_build_info` is an info. In the text format, which has no infos, it is a gauge. The\n"
+        "name, the labels and the value are the same. `karrot_consumer_status` and `karrot_consumer_group_state` are\n"
+        "gauges in both formats: as a state set of OpenMetrics, the label `status` or `state` would need the name of\n"
+        "the metric, and every query would have to change. `karrot_leader_info` is a gauge, because its label changes\n"
+        "while Karrot runs.",
+        _metrics_table(each for each in telemetry.METRICS if each.now is None),
+        "## The process",
+        "A Karrot has several processes, and any worker can answer a scrape. These metrics are always those of the\n"
+        "worker that leads, which also feeds the reporters. If another worker takes the lead, the start time changes\n"
+        "and the CPU time begins at the new leader's own value. The metrics are absent while no worker leads, on a\n"
+        "replica that does not lead (with PostgreSQL), and on systems without `/proc`. Memory is that of this one\n"
+        "process. For a whole pod, use the metrics of its container.",
+        _table(
+            ("name", "kind", "meaning"),
+            ((f"`{each.samples[0].name}`", each.type, each.documentation) for each in _process_metrics()),
+        ),
+        "## Old names\n\n"
+        "Karrot 2 also exports these metrics under their old names, with the same values. Karrot 3 will not. The old\n"
+        "names have `_count` before `_total`, and in OpenMetrics `_count` belongs to histograms and summaries. The\n"
+        "metrics with the labels `cluster` and `consumer` keep their names.",
+        _table(
+            ("old name", "name", "last version with the old name"),
+            ((f"`{each.name}`", f"`{each.now}`", "2") for each in telemetry.METRICS if each.now),
+        ),
+        "## karrot pipeline run",
+        "`karrot pipeline run --metrics-port PORT` has metrics of its own, which the service does not have. They\n"
+        "begin at 0 with each start.",
+        _metrics_table(PIPELINE_METRICS),
+        "## karrot pipeline evaluate",
+        "`karrot pipeline evaluate --metrics-port PORT` has these metrics. They begin at 0 with each start.",
+        _metrics_table(EVALUATE_METRICS),
     )
+
+
+def _process_metrics() -> Iterator[PrometheusMetric]:
+    """The metrics of this process, as Prometheus's client library defines them."""
+    return iter(ProcessCollector(registry=None).collect())
+
+
+def _metrics_table(metrics: Iterable[telemetry.Metric]) -> str:
+    rows = (
+        (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels), _cell(each.help))
+        for each in metrics
+    )
+    return _table(("name", "kind", "labels", "meaning"), rows)
 
 
 def _commands() -> str:
@@ -91,9 +160,23 @@ def _commands() -> str:
         "Commands",
         "`python -m karrot` is the same as `karrot`. A command prints each error as one line on standard\n"
         "error. The exit code is 2 for wrong settings and options. It is 1 if the command failed, or if a\n"
-        "check that the command made has a negative result.",
+        "check that the command made has a negative result. A shell can complete the\n"
+        "commands, and each command has a [man page](../operations.md#completion-and-man-pages).",
         *commands,
+        "## Old names of options\n\n"
+        "A command still accepts the old name of an option. The help and the completion have only the new name.",
+        _table(("command", "old name", "name"), _old_names(cli.main, "karrot")),
     )
+
+
+def _old_names(group: click.Group, path: str) -> Iterator[tuple[str, str, str]]:
+    """The old names of the options of each command of a group, and of the groups inside this group."""
+    for name, command in sorted(group.commands.items()):
+        if isinstance(command, click.Group):
+            yield from _old_names(command, f"{path} {name}")
+        for option in command.params:
+            if isinstance(option, RenamedOption):
+                yield from ((f"`{path} {name}`", f"`{old}`", f"`{option.opts[0]}`") for old in option.old)
 
 
 def _checks() -> str:

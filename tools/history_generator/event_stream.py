@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Self
 
+from karrot.burrow.notifier import NotifierSettings
 from karrot.burrow.payload import to_wire
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
-from karrot.demo.burrow.notifier_rules import NotifierSettings
 from karrot.event import LagEvent, Source, Status
 from tools.history_generator.healthy_group import HealthyGroup
 from tools.history_generator.history_scenario import DAY, MINUTE_SPEED, consumer_groups, planted

@@ -10,9 +10,9 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from karrot.burrow.notifier import NotifiedGroup, notify
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, evaluate_group
 from karrot.demo.burrow.fake_burrow import HISTORY_SECONDS, BurrowSettings, Post, incident_id, posted
-from karrot.demo.burrow.notifier_rules import NotifiedGroup, notify
 from karrot.demo.simulated_kafka import ConsumerGroup, SimulatedCommit, SimulatedOwner
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Status
 
