@@ -17,7 +17,7 @@ COPY tools/with-ca requirements/uv.txt requirements/build.txt ./
 RUN --mount=type=secret,id=ca \
     python3 -m venv /tools \
     && ./with-ca /tools/bin/pip install -q --disable-pip-version-check --require-hashes -r uv.txt -r build.txt
-COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
+COPY pyproject.toml hatch_build.py README.md LICENSE CHANGELOG.md ./
 COPY karrot karrot
 COPY templates templates
 COPY docs/runbooks docs/runbooks
@@ -72,6 +72,24 @@ LABEL org.opencontainers.image.title="Karrot" \
       org.opencontainers.image.base.name="${PYTHON_IMAGE}"
 
 
+# The jars that Spark needs for S3 and Kafka. Maven downloads them, and sha256.txt pins each of them.
+FROM ${PYTHON_IMAGE} AS pipeline-jars
+# The newest Maven of the distribution's release, as with Java below.
+# hadolint ignore=DL3008
+RUN apt-get -qq update && apt-get -qq install --no-install-recommends -y maven
+WORKDIR /build
+COPY tools/with-ca-in-java ./
+COPY requirements/spark-jars requirements/spark-jars
+RUN --mount=type=secret,id=ca \
+    ./with-ca-in-java mvn -B -q -ntp -f requirements/spark-jars -DoutputDirectory=/jars -DincludeScope=runtime \
+        org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
+WORKDIR /jars
+RUN sha256sum --check --quiet --strict /build/requirements/spark-jars/sha256.txt \
+    && cut -c 67- /build/requirements/spark-jars/sha256.txt > /build/pinned \
+    && LC_ALL=C ls > /build/found \
+    && cmp /build/found /build/pinned
+
+
 FROM tools AS pipeline-environment
 COPY requirements/pipeline.txt requirements/spark-build.txt ./
 # Spark is published only as source, so the packages that build its wheel are pinned as well.
@@ -81,6 +99,8 @@ RUN --mount=type=secret,id=ca \
         --build-constraints spark-build.txt --require-hashes -r pipeline.txt \
     && /tools/bin/uv pip install -q --python /opt/karrot --offline --no-deps wheel/*.whl \
     && rm -f /opt/karrot/.lock
+COPY --from=pipeline-jars /jars jars
+RUN cp jars/*.jar "$(/opt/karrot/bin/python -c 'import importlib.util as i; print(*i.find_spec("pyspark").submodule_search_locations)')/jars"
 
 
 FROM runtime AS pipeline

@@ -13,10 +13,10 @@ KAFKA_VERSION ?= 4.1.2
 BIN := .venv/bin
 UV := $(BIN)/uv
 STAMPS := .venv/stamps
-PYTEST := pytest -n 2 --dist worksteal -m "not e2e and not image and not apiserver"
+PYTEST := pytest -n 2 --dist worksteal -m "not e2e and not image and not apiserver and not release"
 
 .PHONY: demo test test-checkout test-wheel fresh lint install bench docs requirements help clean e2e stack-up stack-down fuzz soak history
-.PHONY: image screenshots chart chain dist kube-apiserver
+.PHONY: image screenshots chart chain cluster dist test-release kube-apiserver site audit
 
 demo: $(STAMPS)/service ## Karrot with a simulated Burrow: a page with moving lag; Ctrl-C ends it
 	@exec $(BIN)/karrot demo $(ARGS)
@@ -49,19 +49,30 @@ test-wheel: $(STAMPS)/dev .venv-wheel/stamps/dev
 fresh: ## The README's two commands in a minimal Debian, as a normal user (needs root, debootstrap); FRESH=all: a newer Python too
 	$(PYTHON) tools/fresh.py $(if $(filter all,$(FRESH)),--release bookworm --release forky) $(ARGS)
 
+ACTIONLINT := build/bin/actionlint
+
 lint: $(STAMPS)/dev ## Check style, types, import contracts, module names, spelling, generated documentation, requirements
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	@test -x $(ACTIONLINT) || GOBIN=$(CURDIR)/build/bin go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 \
+		|| echo "actionlint is LEFT OUT: it needs Go and its modules"
+	@test ! -x $(ACTIONLINT) || $(ACTIONLINT)
 	$(BIN)/pytest -q tests/test_docs.py tests/test_house.py
 	@! grep -nE '://|--(extra-)?index-url|--find-links' requirements/*.txt \
 		|| { echo "requirements/*.txt must not name a package index" >&2; exit 1; }
 
+# These files contain the pins of all others. Nothing is installed, because the files name every package with its hash.
+AUDITED := $(addprefix requirements/,all.txt spark-build.txt site.txt fuzz.txt audit.txt uv.txt)
+
+audit: $(STAMPS)/audit ## Look for advisories about every pinned package (asks the advisory database about each of them)
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip $(addprefix -r ,$(AUDITED)) $(ARGS)
+
 install: $(STAMPS)/all ## Make .venv with every extra and every tool
 
-NOT_IN_BENCH := benchmarks/crash.py benchmarks/soak.py benchmarks/hostile.py benchmarks/fuzz.py benchmarks/offsets_stream.py
+NOT_IN_BENCH := benchmarks/crash.py benchmarks/failover.py benchmarks/soak.py benchmarks/hostile.py benchmarks/fuzz.py benchmarks/offsets_stream.py benchmarks/pipeline_kills.py benchmarks/pipeline_cpu.py
 
 bench: $(STAMPS)/dev ## Run the benchmarks in benchmarks/, one after the other
 	@for each in $(filter-out $(NOT_IN_BENCH),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done
@@ -71,6 +82,9 @@ docs: $(STAMPS)/dev ## Write docs/reference/, Athena's columns and the Grafana d
 	$(BIN)/python tools/athena.py
 	$(BIN)/python -m tools.dashboards
 
+site: $(STAMPS)/site ## Build the documentation site from docs/ into build/site, and check all its links
+	$(BIN)/python -m tools.docs_site $(ARGS)
+
 COMPILE := $(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header
 
 requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; ARGS=--upgrade for newer versions
@@ -78,10 +92,13 @@ requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; A
 	$(COMPILE) $(ARGS) --group build -c requirements/service.txt -o requirements/build.txt
 	$(COMPILE) $(ARGS) pyproject.toml --group dev -c requirements/service.txt -c requirements/build.txt -o requirements/dev.txt
 	$(COMPILE) $(ARGS) pyproject.toml --group dev --all-extras -c requirements/dev.txt -o requirements/all.txt
-	$(COMPILE) $(ARGS) pyproject.toml --extra kafka -c requirements/all.txt -o requirements/image.txt
+	$(COMPILE) $(ARGS) pyproject.toml --extra kafka --extra postgres -c requirements/all.txt -o requirements/image.txt
 	$(COMPILE) $(ARGS) pyproject.toml --extra kafka --extra spark --extra history -c requirements/all.txt -o requirements/pipeline.txt
 	$(COMPILE) $(ARGS) --group spark-build -o requirements/spark-build.txt
+	$(COMPILE) $(ARGS) --group spark-worker -c requirements/all.txt -o requirements/spark-worker.txt
 	$(COMPILE) $(ARGS) --group fuzz -o requirements/fuzz.txt
+	$(COMPILE) $(ARGS) --group site -c requirements/all.txt -o requirements/site.txt
+	$(COMPILE) $(ARGS) --group audit -c requirements/all.txt -o requirements/audit.txt
 	$(COMPILE) $(ARGS) --group uv -o requirements/uv.txt
 
 STACK := PYTHONPATH=tests $(BIN)/python -m e2e.stack
@@ -91,6 +108,9 @@ E2E_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.e2e' tests)
 
 e2e: $(STAMPS)/dev ## The tests with real Kafka, ZooKeeper, Prometheus and, if BURROW_BIN or the PATH has one, Burrow
 	prometheus=$$($(STACK) fetch); PROMETHEUS_BIN=$$prometheus $(BIN)/pytest -m e2e -n 2 --dist loadfile $(ARGS) $(E2E_TESTS)
+
+cluster: $(STAMPS)/dev ## The pipeline on a Spark cluster of its own: a master, two workers, every command by spark-submit, kill -9 (part of make e2e)
+	$(BIN)/pytest -m e2e -rA --show-capture=no $(ARGS) tests/e2e/test_cluster.py
 
 chain: $(STAMPS)/dev ## The chain of 2017 on a real broker, step by step: commits, Spark, JSON topic, minutes, an alert that fires and clears
 	PYTHONPATH=tests $(BIN)/python -m e2e.chain
@@ -106,7 +126,9 @@ fuzz: $(STAMPS)/fuzz ## Fuzz the parser for five minutes, guided by coverage; AR
 
 soak: $(STAMPS)/dev ## Kills under load, hostile input, a CloudWatch outage, then the memory over eight hours of load; ARGS="--minutes 3" for a trial
 	PYTHONPATH=tests $(BIN)/python benchmarks/crash.py
+	PYTHONPATH=tests $(BIN)/python benchmarks/failover.py $(if $(ARGS),--kills 1 --database-kills 1 --promotions 1 --freeze 15 --swallow 15)
 	PYTHONPATH=tests $(BIN)/python benchmarks/hostile.py
+	PYTHONPATH=tests $(BIN)/python benchmarks/pipeline_kills.py $(if $(ARGS),--kills 2)
 	TESTS_STREAMS=$(if $(ARGS),500,10000) $(BIN)/pytest -q -n 2 --timeout 0 tests/closed_loop/test_never_a_violation.py
 	PYTHONPATH=tests $(BIN)/python benchmarks/cloudwatch.py $(if $(ARGS),,--seconds 120 --rounds 1 --outage 600)
 	PYTHONPATH=tests $(BIN)/python benchmarks/soak.py $(ARGS)
@@ -117,24 +139,25 @@ history: $(STAMPS)/dev ## Run the pipeline on a simulated week of 100 groups, an
 screenshots: $(STAMPS)/dev ## Take the screenshots in docs/images from the demo (needs chromium)
 	$(BIN)/python tools/screenshots.py $(ARGS)
 
-dist: $(STAMPS)/dev ## Build wheel, sdist, bill of materials and release notes into dist/
-	@mkdir -p dist
-	$(BIN)/hatchling build -t sdist -t wheel -d dist
-	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/karrot-burrow.cdx.json requirements/image.txt
-	$(PYTHON) tools/release.py notes > dist/notes.md
+dist: $(STAMPS)/dev ## Build the files of a release into dist/ twice, and compare the bytes: wheel, sdist, charts, bill of materials, notes
+	$(BIN)/python -m tools.dist $(ARGS)
+
+test-release: $(STAMPS)/dev ## Test the files that make dist builds, and install the wheel with each extra
+	$(BIN)/pytest -n 2 -m release $(ARGS) tests/test_dist.py tests/test_install.py
+
+man: $(STAMPS)/dev ## Write a man page for each command into dist/man/man1
+	$(BIN)/python tools/man_pages.py dist/man/man1
 
 image: $(STAMPS)/dev ## Build the container image and run it read-only (Debian, root); ARGS="--with-pipeline": Spark's too
 	$(BIN)/pytest -m image tests/image $(ARGS)
 
 KUBE_SCORE := build/bin/kube-score
 
-chart: $(STAMPS)/dev ## Test and package the Helm charts: documents, every shape, kube-score, a real API server if make kube-apiserver built one
+chart: $(STAMPS)/dev ## Test the Helm charts: documents, every shape, kube-score, a real API server if make kube-apiserver built one
 	$(BIN)/python tools/chart_docs.py --check
 	@test -x $(KUBE_SCORE) || GOBIN=$(CURDIR)/build/bin go install github.com/zegl/kube-score/cmd/kube-score@v1.20.0 \
 		|| echo "kube-score is LEFT OUT: it needs Go and its modules"
 	PATH="$(CURDIR)/build/bin:$$PATH" $(BIN)/pytest -n 2 --dist loadscope -rs tests/chart $(ARGS)
-	@mkdir -p dist
-	@$(BIN)/python -c 'import helm_python as helm; print(*(helm.package(f"helm/{name}", destination="dist") for name in ("burrow", "karrot")))'
 
 kube-apiserver: $(STAMPS)/dev ## Compile a kube-apiserver for make chart, once: needs six minutes of two cores and Go 1.26
 	PYTHONPATH=tests $(BIN)/python -m support.kubernetes.kube_apiserver build
@@ -181,6 +204,14 @@ $(STAMPS)/dev: requirements/dev.txt requirements/spark-build.txt $(STAMPS)/uv $(
 
 $(STAMPS)/fuzz: requirements/fuzz.txt $(STAMPS)/dev
 	$(INSTALL) $(BIN)/python -r requirements/fuzz.txt
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/site: requirements/site.txt $(STAMPS)/dev
+	$(INSTALL) $(BIN)/python -r requirements/site.txt
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/audit: requirements/audit.txt $(STAMPS)/dev
+	$(INSTALL) $(BIN)/python -r requirements/audit.txt
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/all: requirements/all.txt $(STAMPS)/dev
