@@ -76,6 +76,10 @@ class LogTime:
         """The log time in milliseconds. If the wall clock was always correct, it is close to epoch milliseconds."""
         return self._base + self._clock.boot_ms()
 
+    def reach(self, log_ms: int) -> None:
+        """Advance to a log time that another process has already reached. Does nothing if it is in the past."""
+        self._base = max(self._base, log_ms - self._clock.boot_ms())
+
     def anchor(self) -> Anchor:
         """The current time on all three clocks, to be stored."""
         boot_ms = self._clock.boot_ms()

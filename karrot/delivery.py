@@ -2,6 +2,9 @@
 
 Only the leader runs delivery. No reporter waits for another reporter. A reporter's cursor moves after the reporter has
 handled the events. So after a crash, a reporter gets one batch twice, but it never misses a batch.
+
+With PostgreSQL, a process can lose the lead: if it was frozen, or does not reach the database. Then it stops its feeds
+without another report, and starts with new reporters when it leads again.
 """
 
 import threading
@@ -30,7 +33,7 @@ from karrot.reporters.retry_delay import Backoff
 
 _POLL_S = 0.2
 _LEAD_S = 0.5
-_HOUSEKEEPING_S = 5.0
+_HOUSEKEEPING_MS = 5_000
 _JOIN_S = 6.0
 """The seconds that a shutdown waits for reports in progress. The whole service has ten seconds to stop."""
 
@@ -50,17 +53,29 @@ class Feed(ABC):
 
     def step(self) -> float:
         """Hand over the next events, if there are any. Return the seconds to wait before the next step."""
+        if not self.log.leads():  # a process that was frozen must not send first and ask later
+            return _POLL_S
         try:
             return self._step(self._resume())
         except (LogUnavailableError, OverloadedError) as error:
             return self._failed("log", error)
         except Exception as error:  # noqa: BLE001 - the outermost loop: a thread that ends here delivers nothing more
-            _log.exception("delivery failed unexpectedly", reporter=self.name)
+            _log.exception("delivery failed unexpectedly", code="delivery_failed", reporter=self.name)
             return self._failed("unexpected", error)
 
-    @abstractmethod
     def close(self) -> None:
-        """Release what the reporter holds."""
+        """Hand over what is due, while this process still leads, and close the reporter."""
+        try:
+            self._finish()
+        finally:
+            self.abandon()
+
+    @abstractmethod
+    def _finish(self) -> None: ...
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Close the reporter. There is no report after this call."""
 
     @abstractmethod
     def _step(self, state: ReporterState) -> float: ...
@@ -104,7 +119,10 @@ class PushFeed(Feed):
 
     reporter: PushReporter
 
-    def close(self) -> None:
+    def _finish(self) -> None:
+        """Do nothing: each handled batch is already saved."""
+
+    def abandon(self) -> None:
         """Close the reporter. There is no report after this call."""
         self.reporter.close()
 
@@ -117,7 +135,9 @@ class PushFeed(Feed):
         try:
             self.reporter.report(events)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - third-party code, and the outermost loop around it
-            _log.exception("a reporter failed; it will get the same events again", reporter=self.name)
+            _log.exception(
+                "a reporter failed; it will get the same events again", code="reporter_failed", reporter=self.name
+            )
             return self._failed(type(error).__name__, error)
         self.failures = 0
         self.log.count(telemetry.REPORTER_EVENTS.name, len(events), reporter=self.name)
@@ -138,7 +158,7 @@ class PacedFeed(Feed):
     logged_trouble: str | None = field(default=None, init=False)
     """The reason of the trouble that was logged last. ``None`` when the reporter can send again."""
 
-    def close(self) -> None:
+    def _finish(self) -> None:
         """Take the new events, send them if that is still possible, and save the cursor."""
         try:
             state = self._resume()
@@ -146,12 +166,16 @@ class PacedFeed(Feed):
                 pass
             self._send(state)
         except (LogUnavailableError, OverloadedError) as error:
-            _log.warning("the last values were not sent", reporter=self.name, reason=str(error))
+            _log.warning(
+                "the last values were not sent", code="last_values_not_sent", reporter=self.name, reason=str(error)
+            )
         except Exception:  # noqa: BLE001 - one reporter must not prevent the service from stopping
-            _log.exception("the last values were not sent", reporter=self.name)
+            _log.exception("the last values were not sent", code="last_values_not_sent", reporter=self.name)
             self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason="unexpected")
-        finally:
-            self.reporter.close()
+
+    def abandon(self) -> None:
+        """Close the reporter. There is no report after this call."""
+        self.reporter.close()
 
     def _step(self, state: ReporterState) -> float:
         took = self._take(state)
@@ -191,7 +215,13 @@ class PacedFeed(Feed):
 
     def _troubled(self, state: ReporterState, trouble: Trouble) -> ReporterState:
         if self.logged_trouble != trouble.reason:
-            _log.warning("a reporter cannot send", reporter=self.name, reason=trouble.reason, error=trouble.text)
+            _log.warning(
+                "a reporter cannot send",
+                code="reporter_cannot_send",
+                reporter=self.name,
+                fault=trouble.reason,
+                reason=trouble.text,
+            )
             self.logged_trouble = trouble.reason
         self.failures += 1
         self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=trouble.reason)
@@ -201,27 +231,25 @@ class PacedFeed(Feed):
 class Delivery:
     """Waits until the lead is free and takes it. Then it feeds the reporters and keeps the log within its limits.
 
-    ``random`` spreads the retries of failed reporters. ``alongside`` are the other tasks of the leader. Each task runs
-    in its own thread. It gets a stop event as its argument, and returns when this event is set.
+    ``reporters`` builds the reporters, by name, each time this process takes the lead. ``random`` spreads the retries
+    of failed reporters. ``alongside`` are the other tasks of the leader. Each task runs in its own thread. It gets a
+    stop event as its argument, and returns when this event is set.
     """
 
     def __init__(
         self,
         log: EventLog,
-        reporters: Mapping[str, PushReporter | PacedReporter],
+        reporters: Callable[[], Mapping[str, PushReporter | PacedReporter]],
         clock: Clock,
         random: Random | None = None,
         alongside: Sequence[Callable[[threading.Event], None]] = (),
     ) -> None:
         self._log = log
+        self._reporters = reporters
+        self._clock = clock
         self._alongside = alongside
-        jitter = random or Random()  # noqa: S311 - it only spreads retries
-        self._feeds: list[Feed] = [
-            PacedFeed(name, log, clock, jitter, each)
-            if isinstance(each, PacedReporter)
-            else PushFeed(name, log, clock, jitter, each)
-            for name, each in reporters.items()
-        ]
+        self._jitter = random or Random()  # noqa: S311 - it only spreads retries
+        self._failures = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="karrot-delivery", daemon=True)
 
@@ -235,38 +263,74 @@ class Delivery:
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
-        while not self._log.lead():
-            if self._stop.wait(_LEAD_S):
-                return
+        while not self._stop.is_set():
+            if self._log.lead():
+                self._lead()
+            else:
+                self._stop.wait(_LEAD_S)
+
+    def _lead(self) -> None:
+        """Run every task of the leader until this process stops or loses the lead."""
+        try:
+            reporters = self._reporters()
+        except Exception:  # noqa: BLE001 - third-party code, which also reads the log: without this nobody would lead
+            _log.exception(
+                "the reporters cannot be built; this worker leaves the lead to another one", code="reporters_not_built"
+            )
+            self._log.resign()
+            self._failures += 1
+            self._stop.wait(Backoff().spread_seconds(self._failures, self._jitter))
+            return
+        self._failures = 0
         _log.info("this worker leads")
+        over = threading.Event()
+        feeds = [self._feed(name, reporter) for name, reporter in reporters.items()]
         threads = [
-            threading.Thread(target=self._feed, args=(feed,), name=f"karrot-{feed.name}", daemon=True)
-            for feed in self._feeds
+            threading.Thread(target=self._run_feed, args=(feed, over), name=f"karrot-{feed.name}", daemon=True)
+            for feed in feeds
         ]
-        threads += [threading.Thread(target=work, args=(self._stop,), daemon=True) for work in self._alongside]
+        threads += [threading.Thread(target=work, args=(over,), daemon=True) for work in self._alongside]
         for thread in threads:
             thread.start()
-        while not self._stop.is_set():
-            try:  # count groups that became silent, delete events that are too old
-                if expired := self._log.expire():
-                    self._log.count(telemetry.CONSUMERS_EXPIRED.name, expired)
-                self._log.prune()
-            except (LogUnavailableError, OverloadedError) as error:
-                _log.warning("housekeeping failed and will be tried again", reason=str(error))
-                self._count_failure("overloaded" if isinstance(error, OverloadedError) else "log_unavailable")
-            except Exception:  # noqa: BLE001 - the outermost loop of the leader
-                _log.exception("housekeeping failed unexpectedly")
-                self._count_failure("unexpected")
-            self._stop.wait(_HOUSEKEEPING_S)
+        due_ms = self._clock.boot_ms()
+        while not self._stop.is_set() and self._log.leads():
+            if self._clock.boot_ms() >= due_ms:
+                self._keep_house()
+                due_ms = self._clock.boot_ms() + _HOUSEKEEPING_MS
+            self._stop.wait(_LEAD_S)
+        over.set()
+        if not self._stop.is_set():
+            _log.warning("this worker does not lead any more", code="lead_ended")
         for thread in threads:
-            thread.join(_JOIN_S)
+            # A thread of this term must not write in the next one, so without a stop there is no limit of time.
+            thread.join(_JOIN_S if self._stop.is_set() else None)
         self._log.resign()
 
-    def _feed(self, feed: Feed) -> None:
+    def _feed(self, name: str, reporter: PushReporter | PacedReporter) -> Feed:
+        kind = PacedFeed if isinstance(reporter, PacedReporter) else PushFeed
+        return kind(name, self._log, self._clock, self._jitter, reporter)  # type: ignore[arg-type]  # by its kind
+
+    def _keep_house(self) -> None:
+        """Count groups that became silent, and delete events that are too old."""
+        try:
+            if expired := self._log.expire():
+                self._log.count(telemetry.CONSUMERS_EXPIRED.name, expired)
+            self._log.prune()
+        except (LogUnavailableError, OverloadedError) as error:
+            _log.warning("housekeeping failed and will be tried again", code="housekeeping_failed", reason=str(error))
+            self._count_failure("overloaded" if isinstance(error, OverloadedError) else "log_unavailable")
+        except Exception:  # noqa: BLE001 - the outermost loop of the leader
+            _log.exception("housekeeping failed unexpectedly", code="housekeeping_unexpected")
+            self._count_failure("unexpected")
+
+    def _run_feed(self, feed: Feed, over: threading.Event) -> None:
         wait_s = 0.0
-        while not self._stop.wait(wait_s):
+        while not over.wait(wait_s):
             wait_s = feed.step()
-        feed.close()
+        if self._log.leads():
+            feed.close()
+        else:
+            feed.abandon()
 
     def _count_failure(self, reason: str) -> None:
         self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES.name, reason=reason)

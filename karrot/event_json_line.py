@@ -6,7 +6,7 @@
 
 Every line has every key, in the order of the fields below. An unknown value is ``null``. The service shows the same
 numbers, because the same code computes them. So readers need not compute the numbers again. ``body`` is the received
-text, byte for byte.
+text, byte for byte; ``null`` if the archive keeps no bodies, which take almost half of its bytes.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from karrot.burrow.payload import parse_stored
 from karrot.event import AgeKind, Kind, LagAge, PartitionLag, Source, TopicPartition
@@ -87,7 +88,7 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
     bad_partitions: int
     max_partition: PartitionLine | None
     partitions: tuple[PartitionLine, ...]
-    body: str
+    body: str | None
     lag_seconds_kind: AgeName | None = None
     lag_seconds_topic: str | None = None
     lag_seconds_partition: int | None = None
@@ -101,9 +102,13 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(EventLine).decode
 
 
-def encode(stored: StoredEvent) -> bytes:
-    """The line of an event, with a line feed at its end. JSON escapes every line feed inside the line."""
-    return _encode(line_of(stored)) + b"\n"
+def encode(stored: StoredEvent, *, body: bool = True) -> bytes:
+    """The line of an event, with a line feed at its end. JSON escapes every line feed inside the line.
+
+    Without ``body``, the line's ``body`` is ``null``.
+    """
+    line = line_of(stored)
+    return _encode(line if body else replace(line, body=None)) + b"\n"
 
 
 def decode(line: bytes) -> EventLine:
@@ -156,8 +161,10 @@ def event_of(line: EventLine) -> StoredEvent:
     """The event of a line, parsed from the line's body.
 
     A line does not contain the log time, so the event gets its time of receipt instead. Raises `MalformedLine` if the
-    body does not come from Burrow.
+    line has no body, or the body does not come from Burrow.
     """
+    if line.body is None:
+        raise MalformedLine("body: the line has none (KARROT_ARCHIVE_BODY was false)")
     try:
         event = parse_stored(line.body.encode(), observed_at_ms=line.observed_at_ms, source=line.source)
     except ValueError as error:

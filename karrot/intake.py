@@ -1,6 +1,7 @@
 """Stores every event in the log: the bodies that Burrow posts, and the verdicts of resync and watch."""
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -36,8 +37,10 @@ class Intake:
         """Take one posted body and wait until the event is stored. Raises what `begin` and `wait` raise."""
         return self.begin(body, source).wait()
 
-    def begin(self, body: bytes, source: Source = Source.WEBHOOK) -> PendingAppend:
+    def begin(self, body: bytes, source: Source = Source.WEBHOOK, key: str | None = None) -> PendingAppend:
         """Take one posted body without waiting for the disk. When `PendingAppend.wait` returns, the event is stored.
+
+        ``key`` is the sender's idempotency key.
 
         If the body is refused, count and keep it, and raise `MalformedPayload`. Also raises what `Events.begin` raises.
         """
@@ -47,7 +50,7 @@ class Intake:
         except MalformedPayload as error:
             self.refuse(error.code, str(error), body)
             raise
-        return CountedAppend(self._log.begin(event, body), partial(self._count_posted, event, started))
+        return CountedAppend(self._log.begin(event, body, key=key), partial(self._count_posted, event, started))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended:
         """Take an event that resync or watch observed ``age_ms`` ago, by the boot clock."""
@@ -72,7 +75,7 @@ class Intake:
         self._count(appended)
         if event.source is Source.WEBHOOK:
             self._log.count(telemetry.WEBHOOK_EVENTS.name, kind=event.kind.value)
-        telemetry.EVENT_HANDLING_SECONDS.observe(self._log.count, self._stopwatch() - started)
+        observe(self._log.count, telemetry.EVENT_HANDLING_SECONDS, self._stopwatch() - started)
         return appended
 
     def _count(self, appended: Appended) -> Appended:
@@ -100,3 +103,9 @@ class CountedAppend(NamedTuple):
     def withdraw(self) -> bool:
         """Cancel the append. Return true if the event is not stored and never will be."""
         return self.pending.withdraw()
+
+
+def observe(count: Callable[..., None], histogram: telemetry.Histogram, value: float) -> None:
+    """Count one observation of a histogram through ``count(name, by, **labels)``."""
+    count(f"{histogram.name}_bucket", 1, le=histogram.edges[bisect_left(histogram.bounds, value)])
+    count(f"{histogram.name}_sum", value)

@@ -28,6 +28,9 @@ KnownProblem = Literal[
     "Burrow silent",
     "only unhealthy verdicts",
     "log not writable",
+    "database away",
+    "no leader",
+    "standby behind",
     "log damaged",
     "events refused",
     "too many groups",
@@ -53,6 +56,9 @@ RUNBOOKS: Mapping[KnownProblem, str] = {
     "Burrow silent": "KarrotBurrowSilent",
     "only unhealthy verdicts": "KarrotOnlyUnhealthyVerdicts",
     "log not writable": "KarrotLogNotWritable",
+    "database away": "KarrotLogNotWritable",
+    "no leader": "KarrotNoLeader",
+    "standby behind": "KarrotStandbyBehind",
     "log damaged": "KarrotLogDamaged",
     "events refused": "KarrotRejectingEvents",
     "too many groups": "KarrotSeriesDropped",
@@ -76,6 +82,41 @@ _FAILING: Mapping[str, KnownProblem] = {
 def runbook_of_failing(name: str) -> str:
     """The runbook for a failing reporter, resync or watch."""
     return RUNBOOKS[_FAILING.get(name, "reporter failing")]
+
+
+TablesProblem = Literal["tables_unavailable", "tables_refused", "history_too_slow", "history_too_large"]
+
+TABLES_PROBLEMS: Mapping[TablesProblem, str] = {
+    "tables_unavailable": "Check the network between Karrot and S3, the Region, and AWS_ENDPOINT_URL_S3 if it is set.",
+    "tables_refused": "Check the name of the bucket, the credentials, and the rights s3:ListBucket and s3:GetObject.",
+    "history_too_slow": "Use karrot history for fewer days, or with a longer --timeout. If the tables are in S3, "
+    "Karrot goes on to copy their files for the pages: load the page again in ten seconds.",
+    "history_too_large": "Use karrot history for fewer days, for one group, or with a larger --granularity.",
+}
+"""The remedy for each code with which a query of the pipeline's tables can fail. The code itself is stable."""
+
+
+FileProblem = Literal["certificate_unusable", "secrets_unusable"]
+
+
+class ChangedFiles(NamedTuple):
+    """Files that Karrot reads again when they change, and what to do if it cannot use them."""
+
+    files: str
+    remedy: str
+
+
+FILE_PROBLEMS: Mapping[FileProblem, ChangedFiles] = {
+    "certificate_unusable": ChangedFiles(
+        "certificate",
+        "Make the files in KARROT_TLS_CERT and KARROT_TLS_KEY readable, and put the certificate and its own private "
+        "key without a password into them.",
+    ),
+    "secrets_unusable": ChangedFiles(
+        "secrets", "Make the file that the message names readable, and write the secret into it as UTF-8 text."
+    ),
+}
+"""The files for each code that the service logs if it cannot use changed files. The code itself is stable."""
 
 
 class Code(NamedTuple):
@@ -161,12 +202,13 @@ CODES: dict[str, Code] = {
     "log_unavailable": Code(
         503,
         "The event log cannot be used",
-        "Look for the reason at /readyz. It is most often a full disk. Nothing was stored.",
+        "Look for the reason at /readyz. It is most often a full disk, or a PostgreSQL server that is away. Nothing "
+        "was stored.",
     ),
     "unconfirmed": Code(
         503,
         "The disk did not answer in time",
-        "Check the disk. Karrot does not know yet whether the event is stored. If in doubt, post the event again: an "
-        "event that is stored twice does no harm.",
+        "Check the disk, or the PostgreSQL server and its synchronous standby. Karrot does not know yet whether the "
+        "event is stored. If in doubt, post the event again: an event that is stored twice does no harm.",
     ),
 }

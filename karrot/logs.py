@@ -41,7 +41,8 @@ def configure(level: str, stream: TextIO, *, console: bool | None = None) -> Non
 
     If ``console`` is true, the lines are readable text. If it is ``None``, they are readable text if the stream is a
     terminal. A second call replaces the configuration. Write a constant text as the event, and input from outside as
-    values, because only values are cut.
+    values, because only values are cut. A warning or an error has a stable ``code``, and its cause as ``reason``. With
+    a logger of the standard library, give the values as ``extra``.
     """
     structlog.configure(
         processors=[
@@ -55,7 +56,7 @@ def configure(level: str, stream: TextIO, *, console: bool | None = None) -> Non
     )
     readable = stream.isatty() if console is None else console
     formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=_shared(),
+        foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *_shared()],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(stream, console=readable)],
     )
     _install(level, stream, formatter)

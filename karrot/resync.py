@@ -66,7 +66,7 @@ class Resync:
         except (BurrowError, LogUnavailableError, OverloadedError) as error:
             failed = str(error)
         except Exception as error:  # noqa: BLE001 - the outermost loop of its thread
-            _log.exception("the resync failed unexpectedly")
+            _log.exception("the resync failed unexpectedly", code="resync_failed")
             failed = f"{type(error).__name__}: {error}"
         if stop.is_set():
             return
@@ -74,7 +74,7 @@ class Resync:
         with suppress(LogUnavailableError, OverloadedError):
             kept, now_ms = reporter_state(self._log, RESYNC), self._clock.wall_ms()
             if failed is not None:
-                _log.warning("Burrow's REST API could not be read completely", reason=failed)
+                _log.warning("Burrow's REST API could not be read completely", code="resync_incomplete", reason=failed)
             self._log.save_reporter(kept.well(now_ms) if failed is None else kept.failing(failed, now_ms))
 
     def _pass(self, stop: threading.Event) -> str | None:

@@ -1,21 +1,18 @@
 """Builds the service from its settings and runs it. No other module knows all parts.
 
 To save memory in each worker, parts that are off by default are imported only if they are on. These parts are
-CloudWatch, the pipeline's tables, resync from Burrow and the watch of Kafka.
+CloudWatch, resync from Burrow and the watch of Kafka.
 """
 # ruff: noqa: PLC0415 (see the docstring)
 
-import contextlib
-import socket
-import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -25,28 +22,33 @@ from karrot.delivery import Delivery
 from karrot.distribution_conflict import entry_point
 from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.eventlog.sqlite import SqliteEventLog, datadir
+from karrot.eventlog.opening import OpenLog, database_of_settings, known_groups, prepared_log
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
-from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
+from karrot.reporters.base import GROUP, Context, PacedReporter, PullReporter, PushReporter, Reporter
 from karrot.reporters.prometheus import render as render_metrics
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
-from karrot.server.gunicorn import Server
-from karrot.server.request_serving import Patience
-from karrot.settings.loading import Loaded, SettingsError, checked
+from karrot.server.gunicorn import Server, refuse_taken_port
+from karrot.server.leader_process import LeaderProcess
+from karrot.server.newest_from_files import NewestFromFiles
+from karrot.server.request_serving import Application, EventEndpoint, Patience
+from karrot.server.tls_certificate import Certificate
+from karrot.settings.loading import Loaded, SettingsError, checked, read_secrets_again
 from karrot.settings.options import Settings, effective, needs_restart
-from karrot.settings.sources import PREFIX
-from karrot.settings.types import Secret
+from karrot.settings.sources import DEFAULT, PREFIX
 from karrot.web import Credentials, WebContext, create_app
 from karrot.web.context import AskPast
+from karrot.web.past import Past
 from karrot.web.webhook import Webhook
-
-if TYPE_CHECKING:
-    from karrot.eventlog.sqlite.store import ChosenLimits
-    from karrot.history import History, HourlyHistory
 
 _BOOT_FAILED = 3
 """If a worker ends with this exit code, gunicorn's parent does not start another worker."""
+
+_CLIENT_SECRETS = (
+    *("burrow_password", "burrow_password_previous", "burrow_token", "burrow_token_previous"),
+    *("api_token", "api_token_previous"),
+)
+"""The settings with the secrets that clients send to Karrot."""
 
 _log = structlog.get_logger(__name__)
 
@@ -62,15 +64,25 @@ def serve(load: Callable[[], Loaded]) -> int:
     try_out(loaded.settings)
     logs.configure(loaded.settings.log, sys.stdout)
     _tell(loaded)
-    with _held_directory(loaded.settings, clock):
-        _refuse_taken_port(loaded.settings)  # after the lock, so that workers of a dead parent have left the port
-        Server(Plan(loaded.settings, load, clock)).run()
+    with prepared_log(loaded.settings, clock, _tell_replaced) as open_log:
+        refuse_taken_port(loaded.settings.bind)  # after the lock, so that workers of a dead parent have left the port
+        Server(Plan(loaded.settings, load, clock, open_log)).run()
     return 0
 
 
 def try_out(settings: Settings) -> None:
     """Check whether a worker could start with these settings. Raises `SettingsError` if a worker could not."""
-    problems = [*_wrong_certificate(settings)]
+    problems: list[str] = []
+    try:
+        _certificate(settings)
+    except SettingsError as error:
+        problems += error.problems
+    problems += _wrong_reporters(settings)
+    if settings.is_on_postgresql:
+        try:
+            database_of_settings(settings)  # this does not connect yet
+        except LogUnavailableError as error:
+            problems.append(f"KARROT_EVENT_LOG: {error}")
     if settings.watch_bootstrap:
         from karrot.watch.cluster_interface import NotConnected, connect
 
@@ -78,19 +90,23 @@ def try_out(settings: Settings) -> None:
             connect(settings.watch_bootstrap, settings.watch_client)  # this sends no request to Kafka yet
         except NotConnected as error:
             problems.append(f"KARROT_WATCH_BOOTSTRAP: {error}")
+    if problems:
+        raise SettingsError(problems)
+
+
+def _wrong_reporters(settings: Settings) -> Iterator[str]:
+    """A sentence for each reporter that cannot be built."""
     clock = SystemClock()
     log = MemoryEventLog(clock)
     for name in settings.reporters:
         try:
             reporter = _open_reporter(settings, name, clock, log)
         except Exception as error:  # noqa: BLE001 - code of other packages: show its error to the user
-            problems.append(f"KARROT_REPORTERS: {name} cannot be built: {type(error).__name__}: {error}")
+            yield f"KARROT_REPORTERS: {name} cannot be built: {type(error).__name__}: {error}"
         else:
             if not isinstance(reporter, PullReporter):
                 reporter.close()
     log.close()  # SQLite must not be open during a fork
-    if problems:
-        raise SettingsError(problems)
 
 
 def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
@@ -100,18 +116,19 @@ def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
     from karrot.reporters.cloudwatch.costs import bill
     from karrot.reporters.cloudwatch.options import Options
 
-    options = Options.of(settings)
-    groups = [] if settings.event_log == "memory" else datadir.known_groups(settings.data_dir)
-    return bill(groups, options)
+    return bill(known_groups(settings), Options.of(settings))
 
 
 class Plan:
     """Holds the current settings in the parent process, and builds a worker's service from them."""
 
-    def __init__(self, settings: Settings, load: Callable[[], Loaded], clock: Clock) -> None:
+    def __init__(self, settings: Settings, load: Callable[[], Loaded], clock: Clock, open_log: OpenLog) -> None:
         self._settings = settings
         self._load = load
         self._clock = clock
+        self._open_log = open_log
+        self._certificate = _certificate(settings)
+        self._leader = LeaderProcess()
 
     def options(self) -> Mapping[str, Any]:
         """The settings of gunicorn."""
@@ -133,12 +150,17 @@ class Plan:
             kept = {name: getattr(self._settings, name) for name in attributes}
             settings = checked(replace(loaded.settings, **kept))
             try_out(settings)
+            self._certificate = _certificate(settings)
         except SettingsError as error:
             for problem in error.problems:
-                _log.error("the new settings are refused, the old ones stay", problem=problem)
+                _log.error("the new settings are refused, the old ones stay", code="settings_refused", reason=problem)
             return
         if fixed:
-            _log.warning("some settings take effect with a restart, not a reload", settings=", ".join(fixed))
+            _log.warning(
+                "some settings take effect with a restart, not a reload",
+                code="restart_needed",
+                settings=", ".join(fixed),
+            )
         self._settings = settings
         logs.configure(self._settings.log, sys.stdout)
         _tell(loaded)
@@ -146,34 +168,52 @@ class Plan:
     def build(self) -> "Service":
         """Build the service of one worker. A failure is logged and ends the worker and the start of the service."""
         try:
-            return Service(self._settings, self._clock)
+            return Service(self._settings, self._clock, self._open_log, self._leader, self._certificate)
         except LogUnavailableError as error:
-            _log.error("this worker cannot start", reason=str(error))
+            _log.error("this worker cannot start", code="worker_not_started", reason=str(error))
             sys.exit(_BOOT_FAILED)
 
 
 class Service:
     """Everything that one worker runs. It is built after the fork."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
-        self._log = open_log(settings, clock)
-        reporters = open_reporters(settings, self._log, clock)
-        pull = {name: each for name, each in reporters.items() if isinstance(each, PullReporter)}
-        fed = {name: each for name, each in reporters.items() if not isinstance(each, PullReporter)}
-        self._web_context = _web_context(settings, self._log, clock, pull)
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        open_log: OpenLog,
+        leader: LeaderProcess,
+        certificate: Certificate | None = None,
+    ) -> None:
+        self._log = open_log(settings)
+        self.tls = None if certificate is None else certificate.newest(self._log.count)
+        pull = {
+            name: each
+            for name, each in open_reporters(settings, self._log, clock).items()
+            if isinstance(each, PullReporter)
+        }
+        self._past = Past(settings.tables_dir or settings.data_dir / "tables", clock)
+        self._web_context = _web_context(settings, self._log, clock, pull, self._past, leader=leader)
         duties = [
             partial(duty, settings, self._log, self._web_context.intake, clock) for duty in _duties(settings).values()
         ]
-        self._delivery = Delivery(self._log, fed, clock, alongside=duties)
-        self.wsgi: Callable[..., Any] = create_app(self._web_context)
-        self.events = Webhook(self._web_context)
+        fed = [name for name in settings.reporters if name not in pull]
+        self._delivery = Delivery(
+            self._log,
+            lambda: _fed_reporters(settings, fed, clock, self._log),
+            clock,
+            alongside=[*duties, leader.hold],
+        )
+        self.wsgi: Application = create_app(self._web_context)
+        self.events: EventEndpoint = Webhook(self._web_context)
         self.patience = Patience(settings.header_timeout, settings.body_timeout)
         self._delivery.start()
 
     def close(self) -> None:
-        """Stop delivery, then close the event log."""
+        """Stop delivery, then close the event log and the tables."""
         self._delivery.stop()
         self._log.close()
+        self._past.close()
 
 
 def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, Intake, Clock, threading.Event], None]]:
@@ -197,23 +237,17 @@ def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, sto
     Resync(burrow, intake, log, clock, interval_s=settings.resync_interval).run(stop)
 
 
-def open_log(settings: Settings, clock: Clock) -> EventLog:
-    """Open the event log that the settings name. The caller must have prepared its directory."""
-    bounds: ChosenLimits = {
-        "stale_after_ms": settings.stale_after * 1000,
-        "retention_ms": settings.retention * 1000,
-        "max_bytes": settings.max_log_bytes,
-        "max_consumers": settings.max_consumers,
-        "log_end_max_bytes": settings.log_end_max_bytes,
-    }
-    if settings.event_log == "memory":
-        return MemoryEventLog(clock, **bounds)
-    return SqliteEventLog(settings.data_dir, clock, on_replaced=_tell_replaced, **bounds)
-
-
 def open_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, Reporter]:
     """Build the reporters that are on, by name. The package that registered a reporter builds it."""
     return {name: _open_reporter(settings, name, clock, log) for name in settings.reporters}
+
+
+def _fed_reporters(
+    settings: Settings, names: Sequence[str], clock: Clock, log: EventLog
+) -> Mapping[str, PushReporter | PacedReporter]:
+    """Build the reporters that get events by cursor, for a process that takes the lead."""
+    opened = {name: _open_reporter(settings, name, clock, log) for name in names}
+    return {name: each for name, each in opened.items() if not isinstance(each, PullReporter)}
 
 
 def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -> Reporter:
@@ -225,6 +259,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         log_time_ms=log.log_time_ms,
         recall=partial(log.recall, name),
         remember=partial(log.remember, name),
+        leads=log.leads,
     )
     reporter: Reporter = entry_point(GROUP, name).load()(context)
     return reporter
@@ -245,12 +280,22 @@ def reporter_settings(settings: Settings, name: str) -> Mapping[str, str]:
     elif name == "cloudwatch":
         shared = {"iam_role": settings.iam_role or "", "compat": settings.compat or ""}
     elif name == "archive":
-        shared = {"dir": settings.archive_dir or str(settings.data_dir / "archive")}
+        shared = {"dir": str(settings.archive_dir or settings.data_dir / "archive")}
     return {**settings.reporter_settings(name), **shared}
 
 
-def _web_context(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[str, PullReporter]) -> WebContext:
+def _web_context(
+    settings: Settings,
+    log: EventLog,
+    clock: Clock,
+    pull: Mapping[str, PullReporter],
+    past: AskPast,
+    *,
+    leader: LeaderProcess,
+) -> WebContext:
     collectors = {name: reporter.collector(log) for name, reporter in pull.items()}
+    if "prometheus" in pull:
+        collectors["process"] = leader.collector()
     return WebContext(
         intake=Intake(log, clock, pull_reporters=tuple(pull)),
         log=log,
@@ -263,14 +308,7 @@ def _web_context(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[
         templates=render.templates_dir(),
         runbooks=render.runbooks_dir(),
         version=__version__,
-        credentials=Credentials(
-            username=settings.burrow_username,
-            password=_revealed(settings.burrow_password),
-            password_previous=_revealed(settings.burrow_password_previous),
-            token=_revealed(settings.burrow_token),
-            token_previous=_revealed(settings.burrow_token_previous),
-        ),
-        api_token=_revealed(settings.api_token),
+        credentials=_newest_credentials(settings, log.count),
         metrics_auth=settings.metrics_auth,
         external_url=settings.external_url,
         max_body=settings.max_body,
@@ -279,7 +317,7 @@ def _web_context(settings: Settings, log: EventLog, clock: Clock, pull: Mapping[
         expected_clusters=settings.expected_clusters,
         max_consumers=settings.max_consumers,
         queries=partial(_queries, settings),
-        past=open_past(settings, clock),
+        past=past,
     )
 
 
@@ -296,83 +334,49 @@ def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricName
     return found
 
 
-def open_past(settings: Settings, clock: Clock) -> AskPast:
-    """Return a function that queries the pipeline's tables, if there are any. Any thread may call the function."""
-    tables = settings.tables_dir or settings.data_dir / "tables"
-    lock = threading.Lock()
-
-    @cache
-    def history() -> "History":
-        from karrot.history import History
-
-        return History(tables, threads=1, memory="256MB")
-
-    def ask(cluster: str, consumer: str) -> "HourlyHistory | str | None":
-        if not tables.is_dir():
-            return None
-        from karrot.history import HistoryError
-
-        try:
-            with lock:  # `cache` does not lock: two threads would each open a DuckDB
-                reader = history()
-            return reader.hourly(cluster, consumer, until=datetime.fromtimestamp(clock.wall_ms() / 1000, UTC))
-        except HistoryError as error:
-            return str(error)
-
-    return ask
+def _credentials(settings: Settings) -> Credentials:
+    given = {name.removeprefix("burrow_"): getattr(settings, name) for name in _CLIENT_SECRETS}
+    secrets = {name: secret.reveal() for name, secret in given.items() if secret is not None}
+    return Credentials(username=settings.burrow_username, **secrets)
 
 
-def _revealed(secret: Secret | None) -> str | None:
-    return None if secret is None else secret.reveal()
+def _newest_credentials(settings: Settings, count: Callable[..., None]) -> Callable[[], Credentials]:
+    """The credentials, with those in files as the files are now."""
+    first = _credentials(settings)
+    files = {name: given for name, given in settings.secret_files.items() if name in _CLIENT_SECRETS}
+    if not files:
+        return partial(itemgetter(0), (first,))  # every event asks, and this needs no Python code
+    kept = replace(settings, secret_files=files)
+    return NewestFromFiles(
+        [Path(given.text) for given in files.values()],
+        lambda: _credentials(read_secrets_again(kept)),
+        first,
+        failure="secrets_unusable",
+        count=count,
+    )
 
 
-@contextlib.contextmanager
-def _held_directory(settings: Settings, clock: Clock) -> Iterator[None]:
-    """Lock and prepare the data directory. For an event log in memory, do nothing."""
-    if settings.event_log == "memory":
-        yield
-        return
-    lock = datadir.hold(settings.data_dir)
+def _certificate(settings: Settings) -> Certificate | None:
+    """The certificate as its files are now. Raises `SettingsError`."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
     try:
-        replaced = datadir.prepare(settings.data_dir, clock, max_bytes=settings.max_log_bytes)
-        if replaced is not None:
-            _tell_replaced(*replaced)
-        yield
-    finally:
-        lock.close()
-
-
-def _wrong_certificate(settings: Settings) -> Iterator[str]:
-    if settings.tls_cert is None:
-        return
-    try:
-        # Without a password here, OpenSSL would ask for one on the terminal.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key, password="")
+        return Certificate.read(settings.tls_cert, settings.tls_key)
     except (OSError, ValueError) as error:
-        yield f"KARROT_TLS_CERT and KARROT_TLS_KEY are not a certificate and its private key: {error}"
-
-
-def _refuse_taken_port(settings: Settings) -> None:
-    host, port = settings.bind
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise OSError(
-                f"cannot listen on {settings.bind}: {error.strerror}; choose another address with --bind HOST:PORT "
-                "or KARROT_BIND"
-            ) from error
+        wrong = f"KARROT_TLS_CERT and KARROT_TLS_KEY are not a certificate and its private key: {error}"
+        raise SettingsError([wrong]) from error
 
 
 def _tell(loaded: Loaded) -> None:
     for warning in loaded.warnings:
-        _log.warning("doubtful setting", warning=warning)
+        _log.warning("doubtful setting", code="doubtful_setting", reason=warning)
     defaults = effective(Settings())
     for name, value in effective(loaded.settings).items():
         if value != defaults.get(name):
-            _log.info("setting", name=name, value=value)
+            _log.info("setting", name=name, value=value, source=loaded.sources.get(name, DEFAULT))
 
 
 def _tell_replaced(path: Path, reason: str) -> None:
-    _log.error("the event log was damaged and set aside; a new one begins", path=str(path), reason=reason)
+    _log.error(
+        "the event log was damaged and set aside; a new one begins", code="log_set_aside", path=str(path), reason=reason
+    )

@@ -148,7 +148,7 @@ def test_the_list_of_commands_fits_a_terminal_of_eighty_columns() -> None:
 
 def test_an_invalid_address_is_refused_in_one_line() -> None:
     for command in ("burrow-config", "send-sample", "healthcheck"):
-        result = run_karrot(command, "--url", "karrot:5000")
+        result = run_karrot(command, "--karrot", "karrot:5000")
         assert (result.exit_code, result.stdout) == (2, "")
         assert len(result.stderr.splitlines()) == 1
         assert "'karrot:5000': it must be an http:// or https:// address" in result.stderr

@@ -6,17 +6,30 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 STAGES = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
 
 
-def test_hadolint_finds_nothing() -> None:
+@pytest.mark.parametrize("place", ["Dockerfile", "examples/burrow/Dockerfile", "examples/spark-submit/Dockerfile"])
+def test_hadolint_finds_nothing(place: str) -> None:
     done = subprocess.run(
-        [Path(sys.executable).with_name("hadolint"), ROOT / "Dockerfile"], capture_output=True, text=True, check=False
+        [Path(sys.executable).with_name("hadolint"), ROOT / place], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_of_burrow_is_the_one_that_the_chart_starts() -> None:
+    text = (ROOT / "examples" / "burrow" / "Dockerfile").read_text()
+    chart = yaml.safe_load((ROOT / "helm" / "burrow" / "Chart.yaml").read_text())
+    values = yaml.safe_load((ROOT / "helm" / "burrow" / "values.yaml").read_text())
+    assert set(re.findall(r"\bv\d+\.\d+\.\d+\b", text)) == {chart["appVersion"]}
+    assert re.findall(r'^ENTRYPOINT \["(.*)"\]$', text, re.MULTILINE) == values["image"]["command"]
+    assert f"USER {values['podSecurityContext']['runAsUser']}:" in text
+    readme = (ROOT / "examples" / "burrow" / "README.md").read_text()
+    assert f"burrow:{chart['appVersion']}" in readme
 
 
 def test_every_stage_uses_the_base_from_one_argument() -> None:

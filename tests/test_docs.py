@@ -71,8 +71,21 @@ def test_the_sample_of_a_configuration_is_accepted(tmp_path: Path) -> None:
         "KARROT_API_TOKEN": "a",
         "KARROT_BURROW_TOKEN": "b",
     }  # not in the file, because that would give a warning
-    settings, warnings = load(passwords, config=file)
+    settings, warnings, _ = load(passwords, config=file)
     assert (settings.retention, warnings) == (7 * 86_400, ())
+
+
+def test_every_metric_of_the_process_is_in_the_reference() -> None:
+    page = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8").partition("## The process")[2]
+    listed = re.findall(r"^\| `(process_\w+)` \| (\w+) \|", page, re.MULTILINE)
+    assert listed == [
+        ("process_virtual_memory_bytes", "gauge"),
+        ("process_resident_memory_bytes", "gauge"),
+        ("process_start_time_seconds", "gauge"),
+        ("process_cpu_seconds_total", "counter"),
+        ("process_open_fds", "gauge"),
+        ("process_max_fds", "gauge"),
+    ]
 
 
 def test_every_reason_for_missing_cloudwatch_data_is_explained() -> None:

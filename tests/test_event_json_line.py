@@ -93,6 +93,14 @@ def test_a_line_of_an_older_karrot_has_no_kind() -> None:
     assert event_of(line).age is None
 
 
+def test_a_line_without_its_body_has_every_other_value_but_gives_no_event_back() -> None:
+    told = stored(make_event())
+    line = decode(encode(told, body=False))
+    assert line == msgspec.structs.replace(line_of(told), body=None)
+    with pytest.raises(MalformedLine, match="KARROT_ARCHIVE_BODY"):
+        event_of(line)
+
+
 def test_a_deleted_group_has_no_lag() -> None:
     gone = make_event(status_text="NOTFOUND", total_lag=0, max_lag=None, partitions=(), incident_id=None)
     line = line_of(stored(gone))

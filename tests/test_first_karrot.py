@@ -16,12 +16,14 @@ from werkzeug.test import Client
 from karrot import wiring
 from karrot.delivery import Delivery
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.sqlite import SqliteEventLog, datadir
+from karrot.eventlog.opening import prepared_log
+from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.intake import Intake
+from karrot.server.leader_process import LeaderProcess
 from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS
 from support.burrow.recorded_bodies import recorded_body
-from support.eventlog.sqlite_log import MAX_BYTES, open_sqlite
+from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
 from support.web.website import Website, make_website
@@ -208,7 +210,7 @@ class Failing(Remembering):
 
 def test_a_slow_reporter_delays_no_request_and_no_other_reporter(website: Website, clock: ManualClock) -> None:
     slow, other = Slow(), Remembering()
-    delivery = Delivery(website.log, {"slow": slow, "other": other}, clock)
+    delivery = Delivery(website.log, lambda: {"slow": slow, "other": other}, clock)
     delivery.start()
     try:
         assert post(website, told(1)) == 202
@@ -229,7 +231,7 @@ def test_a_failing_reporter_stops_no_other_part_and_misses_no_event(
     website: Website, clock: ManualClock, failure: Callable[[], BaseException]
 ) -> None:
     failing, other = Failing(failure), Remembering()
-    delivery = Delivery(website.log, {"failing": failing, "other": other}, clock)
+    delivery = Delivery(website.log, lambda: {"failing": failing, "other": other}, clock)
     delivery.start()
     try:
         assert post(website, told(1)) == 202
@@ -251,7 +253,7 @@ def test_a_restart_loses_no_event_and_needs_no_next_event(tmp_path: Path, clock:
     destination = Remembering()
     with closing(open_log(tmp_path, clock)) as log:
         assert samples(make_website(log=log, clock=clock).client) == shown
-        delivery = Delivery(log, {"destination": destination}, clock)
+        delivery = Delivery(log, lambda: {"destination": destination}, clock)
         delivery.start()
         try:
             wait_for(lambda: destination.seen == list(range(25)))
@@ -262,8 +264,11 @@ def test_a_restart_loses_no_event_and_needs_no_next_event(tmp_path: Path, clock:
 def test_config_shows_no_secret_and_is_closed_with_a_token(tmp_path: Path, clock: ManualClock) -> None:
     secrets = {each.name: f"canary-{number}" for number, each in enumerate(OPTIONS) if each.is_secret}
     environ = {"KARROT_DATA_DIR": str(tmp_path), "KARROT_BURROW_USERNAME": "burrow", **secrets}
-    datadir.prepare(tmp_path, clock, max_bytes=MAX_BYTES)
-    with closing(wiring.Service(load(environ).settings, clock)) as service:
+    settings = load(environ).settings
+    with (
+        prepared_log(settings, clock, lambda _path, _reason: None) as open_chosen,
+        closing(wiring.Service(settings, clock, open_chosen, LeaderProcess())) as service,
+    ):
         client = Client(service.wsgi)
         assert {client.get(path).status_code for path in ("/config", "/reporters")} == {401}
         token = {"Authorization": f"Bearer {secrets['KARROT_API_TOKEN']}"}

@@ -19,6 +19,10 @@ SUPPORT = ROOT / "tests" / "support"
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 ONE_OF_A_KIND = {
+    "connections": "the same part of the event log in SQLite and in PostgreSQL",
+    "row_copy": "the same part of the event log in SQLite and in PostgreSQL",
+    "store": "the same part of the event log in SQLite and in PostgreSQL",
+    "transaction": "the rules of a transaction, and the statements of SQLite and of PostgreSQL",
     "base": "the contract of a folder's kind: of a reporter, of the event log",
     "errors": "the errors of a package, for its users",
     "incidents": "a table, a command and a query for the same thing",
@@ -35,6 +39,8 @@ MOST_LINES = 400
 KEPT_FRAGMENTS = {
     "demo/burrow/rest_api.py:_stored": "one partition of a reply, by the words of Burrow",
     "demo/cloudwatch/metric_store.py:_metric": "one metric of the JSON",
+    "eventlog/postgres/committer.py:_is_refusal": "a rule with a name",
+    "eventlog/postgres/store.py:_key": "each database has its own type of names",
     "render/policies_and_alarms.py:_heartbeat": "an alarm, by its name in the template",
     "render/policies_and_alarms.py:_lag_high": "an alarm, by its name in the template",
     "render/policies_and_alarms.py:_lag_low": "an alarm, by its name in the template",

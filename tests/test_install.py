@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,9 @@ from karrot.distribution_conflict import intruder
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 # Each test installs packages into a new environment; one of the packages may be Spark.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.release, pytest.mark.timeout(900)]
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
 
 REMEDY = "run pip uninstall karrot karrot-burrow, then pip install karrot-burrow"
 
@@ -29,10 +32,10 @@ class Environment(NamedTuple):
     directory: Path
     wheels: Path
 
-    def pip(self, *arguments: str) -> None:
+    def pip(self, *arguments: str, finds_wheels: bool = True) -> None:
         """Run pip; it finds our own wheels without an index."""
-        found = ["--find-links", str(self.wheels), "--constraints", str(ROOT / "requirements" / "all.txt")]
-        more = found if arguments[0] == "install" else []
+        found = ["--find-links", str(self.wheels)] if finds_wheels else []
+        more = [*found, "--constraints", str(ROOT / "requirements" / "all.txt")] if arguments[0] == "install" else []
         command = [str(BIN / "uv"), "pip", *arguments, "--python", str(self.directory), *more]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -99,6 +102,7 @@ def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: En
     day.mkdir(parents=True)
     (day / "part.parquet").write_bytes(b"PAR1")
     tables = ("--tables", str(environment.directory / "tables"))
+    postgresql = {"KARROT_EVENT_LOG": "postgresql://karrot@127.0.0.1:1/karrot"}
     reporter = {"KARROT_REPORTERS": "kafka", "KARROT_KAFKA_BOOTSTRAP": "127.0.0.1:1"}
     watch = {"KARROT_WATCH_BOOTSTRAP": "127.0.0.1:1", "KARROT_WATCH_CLUSTER": "prod"}
     needy: list[tuple[str, Callable[[], subprocess.CompletedProcess[str]]]] = [
@@ -106,16 +110,61 @@ def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: En
         ("spark", lambda: environment.karrot("pipeline", "compact", *tables)),
         ("kafka", lambda: environment.karrot("check-config", **reporter)),
         ("kafka", lambda: environment.karrot("check-config", **watch)),
+        ("postgres", lambda: environment.karrot("check-config", **postgresql)),
     ]
     watching = ("kafka", lambda: environment.karrot("watch", "--bootstrap-servers", "127.0.0.1:1", "--cluster", "prod"))
     for extra, run in [*needy, watching]:
         missing = run()
         assert missing.returncode == 2
         assert re.findall(r"pip install '(.+?)'", missing.stderr) == [f"karrot-burrow[{extra}]"]
-    for extra in ("history", "spark", "kafka"):
-        environment.pip("install", f"karrot-burrow[{extra}]")
+    # As a user does it: the installed Karrot has the extras, so the command needs no wheel and no index of Karrot's.
+    for extra in EXTRAS:
+        environment.pip("install", f"karrot-burrow[{extra}]", finds_wheels=False)
     for _, run in needy:  # without the command that would watch until it is stopped
         assert "pip install" not in run().stderr
+    if shutil.which("java"):
+        (day / "part.parquet").unlink()
+        compacted = environment.karrot("pipeline", "compact", *tables)
+        assert compacted.returncode == 0, compacted.stderr
+
+
+LOCAL = "postgresql://karrot@127.0.0.1:1"
+"""A port without a server."""
+
+ONE_MINUTE = """copy (
+    select 'prod' as cluster, 'orders' as consumer, timestamptz '2026-01-01 00:01:00+00' as minute, 1 as count,
+        7 as lag_min, 7 as lag_max, 7.0 as lag_avg, 7 as lag_last, 2.0 as lag_seconds_max,
+        'OK' as worst_status, 0 as not_ok
+) to 'lag_minute/day=2026-01-01/part.parquet'"""
+
+
+# The test above runs the pipeline: to install PySpark once more takes a minute.
+@pytest.mark.parametrize(
+    ("extra", "arguments", "settings", "code", "said"),
+    [
+        ("", "render dashboard overview", {}, 0, '"uid": "karrot-overview"'),
+        ("kafka", "check-config", {"KARROT_REPORTERS": "kafka", "KARROT_KAFKA_BOOTSTRAP": "127.0.0.1:1"}, 0, "=kafka"),
+        ("postgres", f"log copy --from {LOCAL}/one --to {LOCAL}/other", {}, 2, "refused"),
+        ("history", "history groups --tables . --from 2026-01-01 --to 2026-01-02", {}, 0, "orders"),
+    ],
+    ids=["no extra", "kafka", "postgres", "history"],
+)
+def test_a_command_works_with_the_extra_that_it_needs(  # noqa: PLR0917 (the columns of the table above)
+    environment: Environment, extra: str, arguments: str, settings: dict[str, str], code: int, said: str
+) -> None:
+    [wheel] = environment.wheels.glob("karrot_burrow-*.whl")
+    environment.pip("install", f"{wheel}[{extra}]" if extra else str(wheel))
+    assert environment.karrot("--help").returncode == 0
+    shown = environment.karrot("version")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"karrot {karrot.__version__}\n", "")
+    if extra == "history":
+        (environment.directory / "lag_minute" / "day=2026-01-01").mkdir(parents=True)
+        python = str(environment.directory / "bin" / "python")
+        subprocess.run(
+            [python, "-c", f"import duckdb; duckdb.sql({ONE_MINUTE!r})"], cwd=environment.directory, check=True
+        )
+    done = environment.karrot(*arguments.split(), **settings)
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

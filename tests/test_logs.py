@@ -50,6 +50,15 @@ def test_a_line_is_json_with_time_level_logger_and_event_first() -> None:
     }
 
 
+def test_values_of_a_record_of_the_standard_library_are_fields_of_the_line() -> None:
+    stream = io.StringIO()
+    logs.configure("INFO", stream)
+    logging.getLogger("karrot.eventlog").warning("refused", extra={"code": "commit_refused", "reason": "x" * 600})
+    (line,) = lines(stream)
+    assert (line["event"], line["code"]) == ("refused", "commit_refused")
+    assert line["reason"] == "x" * 500 + "... (600 characters)"
+
+
 def test_the_standard_library_s_records_have_the_same_form() -> None:
     stream = io.StringIO()
     logs.configure("INFO", stream)

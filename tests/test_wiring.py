@@ -2,20 +2,28 @@ import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from karrot import history, wiring
 from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.opening import prepared_log
+from karrot.known_problems import TABLES_PROBLEMS
 from karrot.reporters.base import Context
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Settings
+from karrot.settings.storage_place import Bucket
+from karrot.web.context import PastUnknown
+from karrot.web.past import Past
 from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
+from support.pipeline.mirrored_tables import aws_environment
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
@@ -60,6 +68,10 @@ def settings(**environ: str) -> Settings:
     return load(told, available=("prometheus", "stdout", "cloudwatch", "closing", "needy")).settings
 
 
+def never_opened(_settings: Settings) -> NoReturn:
+    raise AssertionError
+
+
 @pytest.mark.usefixtures("offered")
 def test_a_trial_builds_every_reporter_and_closes_it() -> None:
     before = Closing.closed
@@ -77,7 +89,7 @@ def test_a_reload_with_wrong_settings_keeps_the_old(tmp_path: Path) -> None:
     junk = tmp_path / "junk.pem"
     junk.write_text("junk")
     answers = [settings(tls_cert=str(junk), tls_key=str(junk)), settings(threads="3", bind="127.0.0.1:1")]
-    plan = wiring.Plan(settings(), lambda: Loaded(answers.pop(0), ()), ManualClock())
+    plan = wiring.Plan(settings(), lambda: Loaded(answers.pop(0), ()), ManualClock(), never_opened)
     plan.reload()
     assert plan.options()["certfile"] is None
     plan.reload()
@@ -91,7 +103,9 @@ def test_a_reload_with_wrong_settings_keeps_the_old(tmp_path: Path) -> None:
 
 
 def test_a_memory_log_takes_the_bounds_of_the_settings() -> None:
-    log = wiring.open_log(settings(event_log="memory", workers="1", max_consumers="7"), ManualClock())
+    chosen = settings(event_log="memory", workers="1", max_consumers="7")
+    with prepared_log(chosen, ManualClock(), lambda _path, _reason: None) as open_log:
+        log = open_log(chosen)
     assert isinstance(log, MemoryEventLog)
     tracked = [append_event(log, consumer=f"g{number}").tracked for number in range(8)]
     assert tracked == [True] * 7 + [False]
@@ -133,15 +147,31 @@ def test_two_threads_that_ask_for_the_history_share_one_reader(tmp_path: Path, m
             built.append(self)
             time.sleep(0.2)
 
+        def limited(self, _seconds: float) -> AbstractContextManager[None]:
+            return nullcontext()
+
         def hourly(self, *_key: str, until: datetime) -> None:
             """Nothing is known."""
 
     monkeypatch.setattr(history, "History", SlowHistory)
-    past = wiring.open_past(settings(tables_dir=str(tmp_path)), ManualClock())
+    past = Past(tmp_path, ManualClock())
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(past, "prod", consumer) for consumer in ("a", "b")]
     assert [answer.result() for answer in answers] == [None, None]
     assert len(built) == 1
+
+
+def test_a_failure_of_tables_in_s3_has_a_code_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in aws_environment("http://127.0.0.1:1").items():
+        monkeypatch.setenv(name, value)
+    past = Past(Bucket.parse("s3a://lag/tables/"), ManualClock())
+    found = past("prod", "orders")
+    past.close()
+    assert isinstance(found, PastUnknown)
+    # On a slow machine, the time limit can end before the second attempt to connect.
+    assert found.code in {"tables_unavailable", "history_too_slow"}
+    assert found.message.startswith("s3://lag/tables")
+    assert found.remedy in TABLES_PROBLEMS.values()
 
 
 def test_a_service_imports_only_the_modules_that_its_settings_need(

@@ -2,18 +2,39 @@
 
 import re
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from karrot.burrow import wire
-from karrot.burrow.wire import decode, wrong
+from karrot.burrow.wire import MalformedPayload, wrong
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
+
+MAX_DEPTH = 32
+"""Burrow's deepest body has 6 levels."""
+
+Body = TypeVar("Body")
 
 _WEBHOOK = msgspec.json.Decoder(wire.WebhookJson)
 _OUTLINE = msgspec.json.Decoder(wire.OutlineJson)
 _REST_REPLY = msgspec.json.Decoder(wire.RestReply)
 _STRING = msgspec.json.Decoder(str)
+_ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
+_ANY_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+_SHIPPED_TEMPLATES = (
+    ("default-http-post.tmpl", {"api_key", "events"}),
+    ("default-http-delete.tmpl", {"api_key", "ids"}),
+    ("Slack template", {"attachments"}),
+)
+
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_ALL_BUT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])"  # a high surrogate without its low one
+    rb"|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"  # a low surrogate without its high one
+)
+_MISSING = re.compile(r"missing required field `(\w+)`")
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _NO_START = msgspec.Raw(b'"0001-01-01T00:00:00Z"')
@@ -190,6 +211,71 @@ def _incident_start(raw: msgspec.Raw) -> datetime | None:
 
 
 # --- event to wire ---
+
+
+def decode(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
+    """Decode a body. Raises `MalformedPayload` with the first error in it."""
+    if not body.isascii():
+        _require_utf8(body)
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_too_deep(body):
+        raise MalformedPayload(
+            "invalid_json", f"The JSON has more than {MAX_DEPTH} levels, or its brackets do not match."
+        )
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise _explained(body, error) from error
+
+
+def _require_utf8(body: bytes) -> None:
+    # msgspec checks only the texts that it keeps.
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedPayload("invalid_text", f"The body is not UTF-8 (byte {error.start}).") from error
+
+
+def _is_too_deep(body: bytes) -> bool:
+    """Whether brackets remain after removing `MAX_DEPTH` levels. Each round removes the innermost pairs: one level."""
+    marks = body.replace(rb"\\", b"").replace(rb"\"", b"").translate(_ONE_KIND, _ALL_BUT_MARKS)
+    brackets = b"".join(marks.replace(b'""', b"").split(b'"')[::2])
+    for _ in range(MAX_DEPTH):
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
+
+
+def _explained(body: bytes, error: msgspec.DecodeError) -> MalformedPayload:
+    """Why a body could not be decoded. Invalid JSON is reported before a wrong field."""
+    try:
+        _ANY_JSON.decode(body)
+    except msgspec.DecodeError as syntax:
+        return _not_json(body, syntax)
+    try:
+        keys = _ANY_OBJECT.decode(body).keys()
+    except msgspec.ValidationError:
+        return MalformedPayload("not_an_object", "The body is JSON but not an object.")
+    for template, marks in _SHIPPED_TEMPLATES:
+        if marks <= keys and "Event" not in keys:
+            return MalformedPayload(
+                "unsupported_template",
+                f"This body is written by Burrow's {template}, which leaves out most of the verdict. In burrow.toml, "
+                "set template-open and template-close of this notifier to a file that contains "
+                '{"Event": {{ jsonencoder . }}} (`karrot burrow-config` prints the section and the file).',
+            )
+    return _wrong_by(error)
+
+
+def _not_json(body: bytes, syntax: msgspec.DecodeError) -> MalformedPayload:
+    if _LONE_SURROGATE.search(body.replace(rb"\\", b"__")):
+        return MalformedPayload("invalid_text", "A text in the body has half of a surrogate pair (\\ud800 to \\udfff).")
+    return MalformedPayload("invalid_json", f"The body is not JSON: {syntax}.")
+
+
+def _wrong_by(error: msgspec.DecodeError) -> MalformedPayload:
+    what, _, at = str(error).partition(" - at `")
+    path = at.removesuffix("`") or "$"
+    missing = _MISSING.search(what)
+    return wrong(f"{path}.{missing[1]}" if missing else path, what)
 
 
 def _verdict_on_wire(event: LagEvent) -> wire.Verdict:

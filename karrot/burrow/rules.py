@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, Status
 
@@ -53,6 +53,16 @@ class Window:
         self._min_distance_ms = min_distance * 1000
         self._orders: list[int] = []
         self._samples: list[OffsetSample] = []
+
+    @classmethod
+    def restored(
+        cls, orders: Sequence[int], samples: Sequence[OffsetSample], *, intervals: int, min_distance: float
+    ) -> Self:
+        """A window with these stored commits, oldest first."""
+        window = cls(intervals, min_distance)
+        window._orders[:] = orders
+        window._samples[:] = samples
+        return window
 
     @property
     def slots(self) -> tuple[OffsetSample | None, ...]:
@@ -219,7 +229,7 @@ def _reported(tracked: TrackedPartition, status: Status, lag: int, complete: flo
         commits[-1] if commits else None,
         tracked.owner,
         tracked.client_id,
-        _as_written(complete),
+        as_written(complete),
     )
 
 
@@ -254,7 +264,7 @@ def evaluate_group(
         total_lag=sum(lags),
         observed_at_ms=now_ms,
         source=source,
-        complete=_as_written(_float32(completes.count(1) / len(completes))),
+        complete=complete_share(completes.count(1), len(completes)),
         partition_count=len(judged),
         max_lag=_reported(*judged[lags.index(max(lags))]),
         partitions=tuple(listed),
@@ -263,6 +273,11 @@ def evaluate_group(
 
 def _commits(slots: Slots) -> list[OffsetSample]:
     return list(filter(None, slots))
+
+
+def complete_share(complete: int, count: int) -> float:
+    """The share of partitions whose window is full, as Burrow writes it."""
+    return as_written(_float32(complete / count))
 
 
 @lru_cache
@@ -278,7 +293,7 @@ def _float32(number: float) -> float:
 
 
 @lru_cache
-def _as_written(number: float) -> float:
+def as_written(number: float) -> float:
     """A 32-bit float as JSON has it: the shortest decimal with the same 32-bit value, such as 0.6666667."""
     decimals = (float(f"{number:.{digits}g}") for digits in range(1, 10))
     return next(decimal for decimal in decimals if _float32(decimal) == number)

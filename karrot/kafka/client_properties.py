@@ -6,14 +6,13 @@ file.
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 _IAM = "AWS_MSK_IAM"
 _SHORTEST_SECRET = 3
 _MOMENT = re.compile(r" \(after \d+ms in state .*\)$")
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class PropertiesError(ValueError):
@@ -45,7 +44,20 @@ def read(path: Path, understood: Callable[[Mapping[str, str]], dict[str, str]] =
 
 def parse(text: str) -> dict[str, str]:
     """Read ``name=value`` lines as Java's ``Properties`` does: with comments, continued lines and escapes."""
-    return dict(_pair(line) for line in _logical_lines(text) if line)
+    import javaproperties  # noqa: PLC0415 - loads XML and HTTP of the standard library: only a file needs it
+
+    try:
+        found = javaproperties.loads(text)
+    except javaproperties.InvalidUEscapeError as error:
+        raise PropertiesError("a line has an escape \\u without four hexadecimal digits") from error
+    if "" in found:
+        raise PropertiesError("a line has no property name: write name=value")
+    return {_encodable(name): _encodable(value) for name, value in found.items()}
+
+
+def _encodable(text: str) -> str:
+    """The text without halves of surrogate pairs, which an escape can write and UTF-8 cannot."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def without_moment(text: str) -> str:
@@ -63,39 +75,6 @@ def without_values(text: str, properties: Mapping[str, str]) -> str:
         if len(value) >= _SHORTEST_SECRET and value != _IAM:
             text = text.replace(value, "***")
     return text
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """The lines. After an odd number of backslashes, a line continues on the next line. A comment never continues."""
-    held = ""
-    for line in re.split(r"\r\n|\r|\n", text):
-        rest = line.lstrip(" \t\f")
-        if not held and rest.startswith(("#", "!")):
-            continue
-        if (len(rest) - len(rest.rstrip("\\"))) % 2:
-            held += rest[:-1]
-        else:
-            yield held + rest
-            held = ""
-    yield held
-
-
-def _pair(line: str) -> tuple[str, str]:
-    matched = re.fullmatch(r"((?:[^\\=: \t]|\\.)+)[ \t]*[=: \t]?[ \t]*(.*)", line, re.DOTALL)
-    if matched is None:
-        raise PropertiesError("a line has no property name: write name=value")
-    return _unescaped(matched[1]), _unescaped(matched[2])
-
-
-def _unescaped(text: str) -> str:
-    def one(matched: re.Match[str]) -> str:
-        code = matched[1]
-        return chr(int(code[1:], 16)) if code[0] == "u" and len(code) > 1 else _ESCAPES.get(code, code)
-
-    characters = re.sub(r"\\(u[0-9A-Fa-f]{4}|.)", one, text, flags=re.DOTALL)
-    return characters.encode("utf-16", "surrogatepass").decode(
-        "utf-16", "replace"
-    )  # Java writes two escapes for one character beyond \uffff
 
 
 Pairs = Iterable[tuple[str, str]]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.burrow.payload import (
+    MAX_DEPTH,
     Outline,
     parse_outline,
     parse_rest,
@@ -16,7 +17,7 @@ from karrot.burrow.payload import (
     parse_webhook,
     to_wire,
 )
-from karrot.burrow.wire import MAX_DEPTH, MalformedPayload
+from karrot.burrow.wire import MalformedPayload
 from karrot.event import Kind, LagEvent, OffsetSample, PartitionLag, Source
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import expected_events, recorded_body, recorded_posts, recorded_rest_answer

@@ -189,7 +189,7 @@ def test_a_replaced_log_is_read_from_its_start(clock: ManualClock) -> None:
 
 def test_one_stuck_reporter_does_not_delay_the_others(log: MemoryEventLog, clock: ManualClock) -> None:
     stuck, recorder = Stuck(), Recorder()
-    delivery = Delivery(log, {"stuck": stuck, "recorder": recorder}, clock)
+    delivery = Delivery(log, lambda: {"stuck": stuck, "recorder": recorder}, clock)
     delivery.start()
     append_event(log)
     wait_for(lambda: recorder.seen == [1])
@@ -211,7 +211,7 @@ def test_only_the_leader_delivers(log: MemoryEventLog, clock: ManualClock, monke
 
     monkeypatch.setattr(log, "lead", follow)
     append_event(log)
-    delivery = Delivery(log, {"recorder": recorder}, clock)
+    delivery = Delivery(log, lambda: {"recorder": recorder}, clock)
     delivery.start()
     assert asked.wait(5)
     delivery.stop()
@@ -221,7 +221,7 @@ def test_only_the_leader_delivers(log: MemoryEventLog, clock: ManualClock, monke
 def test_the_leader_counts_silent_groups(log: MemoryEventLog, clock: ManualClock) -> None:
     append_event(log)
     clock.advance(300_001)
-    delivery = Delivery(log, {}, clock)
+    delivery = Delivery(log, dict, clock)
     delivery.start()
     wait_for(lambda: counted(log, telemetry.CONSUMERS_EXPIRED) == 1)
     delivery.stop()
@@ -240,10 +240,26 @@ def test_failed_housekeeping_is_counted_and_delivery_continues(
 ) -> None:
     monkeypatch.setattr(log, "prune", raising(error))
     recorder = Recorder()
-    delivery = Delivery(log, {"recorder": recorder}, clock)
+    delivery = Delivery(log, lambda: {"recorder": recorder}, clock)
     delivery.start()
     wait_for(lambda: counted(log, telemetry.LOG_HOUSEKEEPING_FAILURES) == 1)
     append_event(log)
     wait_for(lambda: recorder.seen == [1])
     delivery.stop()
     assert counted(log, telemetry.LOG_HOUSEKEEPING_FAILURES, reason=reason) == 1
+
+
+def test_reporters_that_cannot_be_built_now_are_built_later(log: MemoryEventLog, clock: ManualClock) -> None:
+    recorder = Recorder()
+    attempts = iter([LogUnavailableError("the database is away"), ValueError("no such note")])
+
+    def build() -> dict[str, Recorder]:
+        if (error := next(attempts, None)) is not None:
+            raise error
+        return {"recorder": recorder}
+
+    append_event(log)
+    delivery = Delivery(log, build, clock)
+    delivery.start()
+    wait_for(lambda: recorder.seen == [1])
+    delivery.stop()

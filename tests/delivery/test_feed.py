@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from karrot.delivery import PacedFeed
-from karrot.eventlog.base import Counter, Cursor, LogUnavailableError, StoredEvent
+from karrot.eventlog.base import Counter, Cursor, LogUnavailableError, ReporterState, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter, Sending, Trouble
 from support.eventlog.appended_events import append_event
@@ -202,3 +202,17 @@ def test_a_send_without_a_request_keeps_the_last_known_failure(log: MemoryEventL
     step.step()
     (state,) = log.reporters()
     assert (state.state, state.last_error, state.last_success_ms) == ("failing", "the role may not", None)
+
+
+def test_a_new_leader_continues_at_the_cursor_in_the_log_and_not_at_one_from_memory(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        append_event(log)
+    old = [ReporterState("batching", Cursor(log.log_id, 1), "ok")]
+    log.save_reporter(ReporterState("batching", Cursor(log.log_id, 2), "ok"))
+    monkeypatch.setattr(log, "reporters", lambda: old)  # as an event log in PostgreSQL answers while it is away
+    reporter = Batching()
+    feed(log, clock, reporter).step()
+    assert [event.seq for event in reporter.waiting] == [3]
+    assert log.cursor("batching") == Cursor(log.log_id, 2)

@@ -95,7 +95,7 @@ def test_the_demo_sends_to_a_fake_cloudwatch_and_shows_the_data(demo: "subproces
     page = Request(f"{base}/reporters/cloudwatch", headers={"Accept": "text/html"})
     wait_for(lambda: "Heartbeat {Cluster=prod-eu}" in read(page), 30)
     assert "together at most" in read(page)
-    called = re.compile(r"karrot_reporter_cloudwatch_api_count_total\{[^}]*status=\"200\"\} [1-9]")
+    called = re.compile(r"karrot_reporter_cloudwatch_requests_total\{[^}]*status=\"200\"\} [1-9]")
     wait_for(lambda: called.search(read(Request(f"{base}/metrics"))) is not None, 30)
     demo.send_signal(signal.SIGINT)
     assert demo.wait(30) == 0

@@ -18,7 +18,7 @@ from support.waiting import wait_for
 
 BINARY = prometheus_binary() or ""
 # Their values change during the test.
-OF_KARROT_ITSELF = re.compile(r"karrot_(?!consumer_|partition_)")
+OF_KARROT_ITSELF = re.compile(r"karrot_(?!consumer_|partition_)|process_")
 
 pytestmark = [
     pytest.mark.e2e,

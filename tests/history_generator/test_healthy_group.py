@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from karrot.burrow.notifier import NotifierSettings
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
-from karrot.demo.burrow.notifier_rules import NotifierSettings
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 from karrot.event import Kind, LagEvent, Status
 from tools.history_generator.healthy_group import HealthyGroup

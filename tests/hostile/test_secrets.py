@@ -34,7 +34,8 @@ def basic(user: str, password: str) -> dict[str, str]:
 def answers(service: Service) -> bytes:
     """Return the service's answers to authorized, unauthorized and invalid requests."""
     said = b""
-    for credentials in (bearer(CANARIES["api_token"]), bearer(TRIED), basic("any", TRIED), {}):
+    readers = (bearer(CANARIES["api_token"]), bearer(CANARIES["api_token_previous"]))
+    for credentials in (*readers, bearer(TRIED), basic("any", TRIED), {}):
         for path in PATHS:
             for accept in ({}, {"Accept": "text/html"}):
                 answer = service.get(path, credentials | accept)

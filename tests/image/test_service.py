@@ -12,9 +12,11 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
+from packaging.markers import Marker
 
 import karrot
 from support.burrow.recorded_bodies import recorded_body
+from support.eventlog.postgres_server import PASSWORD, running_postgres
 from support.image.buildah import BASE, CANARY, ROOT, Image
 from support.image.runc_container import USER, Container
 from support.service.free_ports import free_port
@@ -39,13 +41,13 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(service: Image, data: Path, tmp_path: Path) -> Iterator[Callable[[str], "Running"]]:
-    """Yield a function that starts a container with the same volume, under a given name."""
+def start(service: Image, data: Path, tmp_path: Path) -> Iterator[Callable[..., "Running"]]:
+    """Yield a function that starts a container with the same volume, under a given name, with more settings."""
     port = free_port()
     started: list[Running] = []
 
-    def start(name: str) -> Running:
-        environment = {"KARROT_BIND": f"127.0.0.1:{port}"}
+    def start(name: str, **settings: str) -> Running:
+        environment = {"KARROT_BIND": f"127.0.0.1:{port}", **settings}
         container = Container(service.root, service.config, tmp_path / name, data, environment)
         started.append(Running(container.__enter__(), port))
         started[-1].await_alive()
@@ -125,7 +127,7 @@ def test_the_image_has_no_installer_and_no_compiler(service: Image) -> None:
     assert programs & (_INSTALLERS | _COMPILERS) == set()
     packages = {path.name.split("-")[0] for path in service.root.rglob("*.dist-info")}
     assert packages & {"pip", "setuptools", "uv", "hatchling", "pyspark", "duckdb"} == set()
-    assert {"karrot_burrow", "gunicorn", "confluent_kafka"} <= packages
+    assert {"karrot_burrow", "gunicorn", "confluent_kafka", "psycopg_binary"} <= packages
     assert not list(service.root.rglob("ensurepip"))
 
 
@@ -137,7 +139,7 @@ def test_the_images_user_owns_only_the_data_directory(service: Image) -> None:
     assert list(ours.rglob("__pycache__/wiring.*.pyc")), "each start would compile modules that it cannot store"
 
 
-def test_the_image_works_on_a_read_only_root_and_ends_cleanly(start: Callable[[str], Running], data: Path) -> None:
+def test_the_image_works_on_a_read_only_root_and_ends_cleanly(start: Callable[..., Running], data: Path) -> None:
     first = start("first")
     inside = first.container.execute
     assert inside("id", "-u").stdout == f"{USER}\n"
@@ -161,6 +163,21 @@ def test_the_image_works_on_a_read_only_root_and_ends_cleanly(start: Callable[[s
     assert second.container.wait(30) == 0
 
 
+def test_the_image_stores_events_in_postgresql_and_writes_no_file(start: Callable[..., Running], data: Path) -> None:
+    password = data / "password"
+    password.write_text(PASSWORD)
+    data.chmod(0o555)
+    with running_postgres() as database:
+        settings = {"KARROT_EVENT_LOG": database.url(), "KARROT_EVENT_LOG_PASSWORD_FILE": "/data/password"}
+        first = start("first", **settings)
+        assert first.post(_WARN) == 202
+        first.container.signal(signal.SIGTERM)
+        assert first.container.wait(30) == 0
+        second = start("second", **settings)
+        assert "karrot_consumer_lag{" in second.get("/metrics")
+    assert list(data.iterdir()) == [password]
+
+
 def test_the_bill_of_materials_names_the_installed_packages(service: Image, tmp_path: Path) -> None:
     [site] = service.root.glob("opt/karrot/lib/python3*/site-packages")
     python = tmp_path / "python"  # the image's own Python cannot run here; it is needed only for its search path
@@ -173,8 +190,15 @@ def test_the_bill_of_materials_names_the_installed_packages(service: Image, tmp_
     named = {
         part["name"].lower().replace("_", "-"): part["version"] for part in json.loads(bill.read_text())["components"]
     }
-    pinned = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (ROOT / "requirements" / "image.txt").read_text(), re.MULTILINE))
-    assert named == pinned | {"karrot-burrow": karrot.__version__}
+    assert named == _pinned(site.parent.name.removeprefix("python")) | {"karrot-burrow": karrot.__version__}
+
+
+def _pinned(python: str) -> dict[str, str]:
+    """Return the version of each package in the image's requirements, without those for other systems and Pythons."""
+    text = (ROOT / "requirements" / "image.txt").read_text()
+    found = re.findall(r"^([a-z0-9-]+)==(\S+)(?: ; (.*))? \\$", text, re.MULTILINE)
+    here = {"python_full_version": f"{python}.0", "python_version": python}
+    return {name: version for name, version, marker in found if not marker or Marker(marker).evaluate(here)}
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -125,6 +125,8 @@ def test_an_unsupported_property_is_reported_without_a_secret(given: dict[str, s
         pytest.param("a=one \\\n   two", {"a": "one two"}, id="a line that continues"),
         pytest.param("a=\\u00e9\\t.", {"a": "é\t."}, id="escaped letters"),
         pytest.param("a=\\ud83d\\ude00", {"a": "😀"}, id="a surrogate pair"),
+        pytest.param("a=\\ud83d", {"a": "\ufffd"}, id="half of a surrogate pair"),
+        pytest.param("\fa\f=\fb", {"a": "b"}, id="form feeds are spaces"),
         pytest.param("# C:\\\na=b", {"a": "b"}, id="a comment does not continue"),
         pytest.param("a=one\\\n # two", {"a": "one# two"}, id="a continued line is no comment"),
         pytest.param(
@@ -134,6 +136,15 @@ def test_an_unsupported_property_is_reported_without_a_secret(given: dict[str, s
 )
 def test_lines_are_read_as_in_java(text: str, expected: dict[str, str]) -> None:
     assert parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("=hunter2", "no property name"), ("a=\\u12hunter2", "four hexadecimal digits")]
+)
+def test_a_line_that_java_refuses_is_reported_without_its_value(text: str, word: str) -> None:
+    with pytest.raises(PropertiesError, match=word) as raised:
+        parse(text)
+    assert "hunter2" not in str(raised.value)
 
 
 @given(st.text())

@@ -19,9 +19,12 @@ from karrot.doctor.snapshot_types import (
     KarrotSeen,
     PrometheusSeen,
     ReadComponent,
+    ReadEventLog,
     ReadGroup,
     ReadGroupEvent,
     ReadSample,
+    ReadServer,
+    ReadStandby,
     ReadWebhook,
     RecipeInput,
     Reporter,
@@ -134,6 +137,27 @@ def metric_sample(name: str, value: float, **labels: str) -> ReadSample:
     return ReadSample(name, labels, value)
 
 
+def read_event_log(**fields: Any) -> ReadEventLog:
+    """Make the event log of a replica; ``server`` are fields of its database server."""
+    server: dict[str, Any] = {
+        "host": "10.0.3.7",
+        "version": "16.4 (Debian)",
+        "encrypted": True,
+        "synchronous_commit": "on",
+        "synchronous_standby_names": "zone_b",
+        "connections": 14,
+        "max_connections": 97,
+        "standbys": (ReadStandby("zone_b", "sync", 0, 0.0),),
+    } | fields.pop("server", {})
+    told: dict[str, Any] = {
+        "log_id": "0123abcd",
+        "replica": "karrot-0",
+        "leader": "karrot-0",
+        "database": ReadServer(**server),
+    }
+    return ReadEventLog(**(told | fields))
+
+
 def karrot_snapshot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
     """Make a snapshot of Karrot; the samples replace default ones of the same name."""
     usual = (
@@ -163,6 +187,8 @@ def karrot_snapshot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
         "rejects": (),
         "histories": {GroupKey("prod", "billing"): group_history(30, 31, 30, 30, 29, 30)},
         "recipes": (RecipeInput("Karrot", "prod", "billing", ("ScalableLag", "Status"), 60, "scaling.yaml"),),
+        "event_log": read_event_log(),
+        "replicas": {"http://karrot-1:5000": read_event_log(replica="karrot-1")},
         "samples": (*(each for each in usual if each.name not in replaced), *samples),
     }
     return KarrotSeen(**(told | fields))

@@ -9,6 +9,8 @@ from urllib3 import BaseHTTPResponse, PoolManager
 from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, SSLError
 from urllib3.exceptions import TimeoutError as NoAnswerInTime
 
+from karrot.http.pool import TIMEOUT_S, open_pool
+
 WallMs = Callable[[], int]
 """Epoch milliseconds of the wall clock."""
 
@@ -88,7 +90,7 @@ class Asking:
     working on it. Up to ``connections`` connections stay open for as many threads.
     """
 
-    timeout_s: float = 5.0
+    timeout_s: float = TIMEOUT_S
     retries: int = 2
     backoff_s: float = 0.1
     max_bytes: int = 64 * 1024 * 1024
@@ -96,9 +98,9 @@ class Asking:
     pause: Callable[[float], object] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
 
-    def pool(self) -> PoolManager:
-        """Create a pool of connections that several threads may share. It never uses a proxy from the environment."""
-        return PoolManager(maxsize=self.connections, headers=_HEADERS, retries=False, timeout=self.timeout_s)
+    def pool(self, url: str) -> PoolManager:
+        """Open a pool of connections to the host of ``url``, which several threads may share."""
+        return open_pool(url, headers=_HEADERS, timeout_s=self.timeout_s, connections=self.connections)
 
     def get(self, pool: PoolManager, url: str, now_ms: WallMs) -> Answer:
         """Send a GET request. Raises `Unavailable`, or `Unreadable` for an answer larger than ``max_bytes``."""
@@ -112,7 +114,7 @@ class Asking:
     def _once(self, pool: PoolManager, url: str, now_ms: WallMs) -> Answer:
         asked_at_ms = now_ms()
         try:
-            response = pool.request("GET", url, preload_content=False, redirect=False)
+            response = pool.request("GET", url, preload_content=False)
             body = self._body(response, url)
         except HTTPError as error:
             raise self._unavailable(error, url) from error

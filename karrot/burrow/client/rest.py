@@ -22,8 +22,8 @@ from karrot.burrow.client.http import (
     shown,
     wall_ms,
 )
-from karrot.burrow.payload import parse_rest
-from karrot.burrow.wire import MalformedPayload, decode
+from karrot.burrow.payload import decode, parse_rest
+from karrot.burrow.wire import MalformedPayload
 from karrot.event import LagEvent, Status
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Burrow:
     ) -> None:
         self.url = url.rstrip("/")
         self._asking = asking or Asking(timeout_s=timeout_s)
-        self._pool = self._asking.pool()
+        self._pool = self._asking.pool(self.url)
         self._now_ms = now_ms
 
     def close(self) -> None:

@@ -16,10 +16,11 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
+from karrot.burrow.notifier import NotifierSettings, SentNotification, notify
 from karrot.burrow.payload import to_wire
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
-from karrot.demo.burrow.notifier_rules import Instance, Lock, NotifiedAt, NotifierSettings, SentNotification, notify
+from karrot.demo.burrow.burrow_instances import Instance, Lock, NotifiedAt
 from karrot.demo.burrow.offsets_consumer import OffsetsConsumer
 from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.demo.simulated_kafka import ConsumerGroup
@@ -233,7 +234,10 @@ class FakeBurrow:
 def simulate(
     groups: int, *, seed: int, speed: float, clusters: Sequence[str], now_ms: int, settings: BurrowSettings = DEMO
 ) -> FakeBurrow:
-    """A Burrow with ``groups`` groups in all clusters together, and its own group in each. It starts at ``now_ms``."""
+    """A Burrow that watches ``groups`` application groups in total, and in each cluster also Burrow's own group.
+
+    It starts at ``now_ms``.
+    """
     world = {cluster: [burrows_own_group(cluster, seed)] for cluster in clusters}
     for number, group in enumerate(application_groups(groups, seed)):
         world[clusters[number % len(clusters)]].append(group)
@@ -242,7 +246,7 @@ def simulate(
 
 
 def posted(verdict: LagEvent, sent: SentNotification) -> Post:
-    """The post for a verdict, which must list only the partitions worse than OK."""
+    """The post for a verdict. The verdict must list only the partitions that are worse than OK."""
     incident = sent.incident
     if incident is None:
         return Post(verdict, sent.is_close)

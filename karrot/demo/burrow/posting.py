@@ -135,6 +135,7 @@ class PostTally:
         if self.skipped == 1:
             _log.warning(
                 "the fake Burrow skips posts that are late",
+                code="demo_late",
                 remedy="if the machine was not asleep, use fewer groups or a lower speed",
             )
 
@@ -143,7 +144,7 @@ class PostTally:
         if problem != self.last_problem:
             self.last_problem = problem
             if problem:
-                _log.warning("the fake Burrow's posts are not accepted", problem=problem)
+                _log.warning("the fake Burrow's posts are not accepted", code="demo_refused", reason=problem)
             else:
                 _log.info("the fake Burrow's posts are accepted")
 

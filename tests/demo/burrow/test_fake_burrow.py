@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karrot.burrow.notifier import NotifierSettings
 from karrot.burrow.payload import parse_webhook
 from karrot.demo.burrow.fake_burrow import DEMO, BurrowSettings, FakeBurrow, Post, simulate
-from karrot.demo.burrow.notifier_rules import NotifierSettings
 from karrot.demo.demo_groups import BEHAVIOURS
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 from karrot.event import Kind, LagEvent, Status

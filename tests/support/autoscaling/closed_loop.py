@@ -18,9 +18,9 @@ from karrot.autoscaling.alarm_model import AlarmState
 from karrot.autoscaling.metric_math_evaluator import Gaps
 from karrot.autoscaling.metric_statistics import MetricIdentity, RecordedMetrics
 from karrot.autoscaling.simulation import Consumers, Fleet, Signal, signal_of
+from karrot.burrow.notifier import NotifierSettings
 from karrot.delivery import PacedFeed
 from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
-from karrot.demo.burrow.notifier_rules import NotifierSettings
 from karrot.event import Status
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
@@ -107,7 +107,7 @@ class LoopKarrot:
         sender = Sender(
             self._aws.open,
             options.namespace,
-            count=partial(context.count, telemetry.REPORTER_CLOUDWATCH_API.name, 1, reporter=NAME),
+            count=partial(context.count, telemetry.REPORTER_CLOUDWATCH_REQUESTS.name, 1, reporter=NAME),
             pause=lambda seconds: self._clock.advance(round(seconds * 1000)),
             monotonic=lambda: self._clock.boot_ms() / 1000,
         )

@@ -11,7 +11,7 @@ from support.karrot_command import run_karrot
 
 CLUSTER, GROUP = "main", "orders"
 TOPIC_ARN = "arn:aws:sns:eu-west-1:123456789012:oncall"
-_COMMON = ("--burrow-cluster", CLUSTER, "--group", GROUP, "--sns-topic-arn", TOPIC_ARN)
+_COMMON = ("--cluster", CLUSTER, "--group", GROUP, "--sns-topic-arn", TOPIC_ARN)
 
 
 @dataclass(frozen=True)

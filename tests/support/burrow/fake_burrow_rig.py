@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from random import Random
 
 from karrot.burrow.client import Asking, Burrow
+from karrot.burrow.notifier import NotifierSettings
 from karrot.demo.burrow.fake_burrow import BurrowSettings
-from karrot.demo.burrow.notifier_rules import NotifierSettings
 from karrot.demo.burrow.rest_api import BurrowServer
 from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, SimulatedTopic
 from support.burrow.restartable_burrow import RestartableApi, RestartableBurrow

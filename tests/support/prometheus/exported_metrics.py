@@ -1,6 +1,8 @@
 """Lists the samples that Karrot exports with their labels."""
 
 from karrot import telemetry
+from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS
+from karrot.pipeline.run.run_metrics import PIPELINE_METRICS
 
 EXPORTED_METRICS = {
     name: {*metric.labels, *extra}
@@ -12,3 +14,6 @@ EXPORTED_METRICS = {
     )
 }
 """The labels of every sample, by its name."""
+
+PIPELINES_METRICS = {metric.name: {*metric.labels} for metric in (*PIPELINE_METRICS, *EVALUATE_METRICS)}
+"""The same for ``karrot pipeline run`` and ``evaluate``, which are other processes."""

@@ -17,8 +17,9 @@ def scaling_queries() -> dict[str, str]:
     """Return KEDA's queries unchanged, and the autoscaler's query as prometheus-adapter makes it from its template."""
     keda = {
         path.name: trigger["metadata"]["query"]
-        for path in sorted((EXAMPLES / "keda").glob("*.yaml"))
+        for path in sorted((EXAMPLES / "keda").glob("scaledobject*.yaml"))
         for trigger in example(f"keda/{path.name}")["spec"]["triggers"]
+        if trigger["type"] == "prometheus"
     }
     return keda | {"hpa.yaml": _adapted()}
 

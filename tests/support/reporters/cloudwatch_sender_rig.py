@@ -23,7 +23,10 @@ def lag_data(count: int) -> list[Datum]:
 
 
 class SenderRig:
-    """A sender. ``opened`` counts clients, ``statuses`` has those of calls, ``slept_s`` is the sum of the pauses."""
+    """A sender. ``opened`` counts clients, ``statuses`` has those of calls, ``slept_s`` is the sum of the pauses.
+
+    After ``calls_as_leader`` calls, the process does not lead any more.
+    """
 
     def __init__(self, environ: Mapping[str, str], options: Options | None = None) -> None:
         self._environ = environ
@@ -31,11 +34,17 @@ class SenderRig:
         self.opened = 0
         self.statuses: list[str] = []
         self.slept_s = 0.0
+        self.calls_as_leader = 1_000_000
 
     @contextmanager
     def sender(self) -> Iterator[Sender]:
         sender = Sender(
-            self._open, "Karrot", count=self._count, pause=self._pause, monotonic=lambda: 1000.0 + self.slept_s
+            self._open,
+            "Karrot",
+            count=self._count,
+            pause=self._pause,
+            monotonic=lambda: 1000.0 + self.slept_s,
+            may_call=lambda: len(self.statuses) < self.calls_as_leader,
         )
         try:
             yield sender

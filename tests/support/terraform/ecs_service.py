@@ -22,6 +22,8 @@ SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:karrot-1a2B3c"
 PARAMETER = "arn:aws:ssm:eu-west-1:123456789012:parameter/karrot/token"
 NAMESPACE = {"dns_namespace": "lag.internal", "dns_namespace_id": "ns-1a2b3c"}
 WATCH = {"watch": True, "kafka": "b-1.prod.kafka.eu-west-1.amazonaws.com:9098"}
+DATABASE = "postgresql://karrot@db.c1a2b3.eu-west-1.rds.amazonaws.com/karrot"
+VERIFIED = {"event_log": f"{DATABASE}?sslmode=verify-full", "database_ca_secret": f"{SECRET}:ca::"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "karrot": {},
     "several clusters": {"burrow_cluster": ("prod-eu", "prod-us"), "api_token_secret": PARAMETER},
@@ -34,6 +36,24 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "watch": {**WATCH, "kafka_properties_secret": SECRET, "api_token_secret": SECRET, "secrets_kms_key": KEY},
     "another account": {"setting": ("KARROT_IAM_ROLE=arn:aws:iam::210987654321:role/publish",)},
     "watch MSK": {**WATCH, "msk_cluster_arn": MSK, "archive": "s3://lag/karrot/a", **NAMESPACE},
+    "PostgreSQL": {
+        "event_log": "postgresql://karrot@one:5433,two/karrot",
+        "database_password_secret": f"{SECRET}:password::",
+    },
+    "PostgreSQL and Burrow": {
+        **BURROW,
+        **VERIFIED,
+        "database_password_secret": f"{SECRET}:password::",
+        "burrow_password_secret": PARAMETER,
+        "archive": "s3://lag",
+    },
+    "watch with IAM of RDS": {
+        **WATCH,
+        **VERIFIED,
+        "msk_cluster_arn": MSK,
+        "rds_iam": True,
+        "rds_resource_id": "cluster-A1",
+    },
 }
 
 
@@ -63,13 +83,19 @@ def of_cloudformation(template: str) -> Described:
         "tasks": {
             word: [
                 *(found[f"{name}Task"][each] for each in ("Family", "Cpu", "Memory", "NetworkMode")),
-                [volume["Name"] for volume in found[f"{name}Task"]["Volumes"]],
+                [volume["Name"] for volume in found[f"{name}Task"].get("Volumes", ())],
             ]
             for word, name in tasks.items()
             if f"{name}Task" in found
         },
         "services": {
-            word: [found[f"{name}Service"][each] for each in ("ServiceName", "Cluster", "LaunchType", "DesiredCount")]
+            word: [
+                *(found[f"{name}Service"][each] for each in ("ServiceName", "Cluster", "LaunchType", "DesiredCount")),
+                *(
+                    found[f"{name}Service"]["DeploymentConfiguration"][f"{each}Percent"]
+                    for each in ("MinimumHealthy", "Maximum")
+                ),
+            ]
             for word, name in tasks.items()
             if f"{name}Service" in found
         },
@@ -84,6 +110,11 @@ def of_cloudformation(template: str) -> Described:
         "ports": [
             (rule["FromPort"], rule["ToPort"], rule["IpProtocol"])
             for rule in found["KarrotSecurityGroup"].get("SecurityGroupIngress", ())
+        ],
+        "ports of the database": [
+            (rule["FromPort"], rule["ToPort"], rule["IpProtocol"])
+            for name, rule in found.items()
+            if name.startswith("DatabaseAccess")
         ],
         "name": (found["KarrotDiscovery"]["Name"], found.get("Namespace", {}).get("Name")),
         "outputs": [each["Description"] for each in read["Outputs"].values()],
@@ -108,13 +139,16 @@ def of_terraform(text: str) -> Described:
         "tasks": {
             word: [
                 *(tasks[label][each] for each in ("family", "cpu", "memory", "network_mode")),
-                [volume["name"] for volume in tasks[label]["volume"]],
+                [volume["name"] for volume in tasks[label].get("volume", ())],
             ]
             for word, label in labels.items()
             if label in tasks
         },
         "services": {
-            word: [services[label][each] for each in ("name", "cluster", "launch_type", "desired_count")]
+            word: [
+                *(services[label][each] for each in ("name", "cluster", "launch_type", "desired_count")),
+                *(services[label][f"deployment_{each}_percent"] for each in ("minimum_healthy", "maximum")),
+            ]
             for word, label in labels.items()
             if label in services
         },
@@ -124,6 +158,11 @@ def of_terraform(text: str) -> Described:
             (rule["from_port"], rule["to_port"], rule["ip_protocol"])
             for label, rule in found.get("aws_vpc_security_group_ingress_rule", {}).items()
             if label == karrot
+        ],
+        "ports of the database": [
+            (rule["from_port"], rule["to_port"], rule["ip_protocol"])
+            for label, rule in found.get("aws_vpc_security_group_ingress_rule", {}).items()
+            if label != karrot
         ],
         "name": (found["aws_service_discovery_service"][karrot]["name"], namespace["name"]),
         "outputs": [each["description"] for output in read["output"] for each in output.values()],

@@ -8,7 +8,7 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
 from karrot.render import burrow_config, runbooks_dir, templates_dir
 from karrot.reporters.prometheus import build, render
-from karrot.web import WebContext, create_app
+from karrot.web import Credentials, WebContext, create_app
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
@@ -43,5 +43,7 @@ def make_website(**overrides: Any) -> Website:
         "runbooks": runbooks_dir(),
         "version": "2.0.0",
     }
+    if isinstance(credentials := overrides.get("credentials"), Credentials):
+        overrides["credentials"] = lambda: credentials
     context = WebContext(**(fields | overrides))
     return Website(create_app(context).test_client(), log, clock, context)

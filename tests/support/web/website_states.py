@@ -17,6 +17,8 @@ from karrot.reporters.cloudwatch.options import GroupMetricName, Layout
 from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report, Sent
 from karrot.reporters.prometheus.group_metrics import promql_queries
 from support.burrow.lag_events import make_event
+from support.eventlog.replicated_log import ReplicatedLog
+from support.manual_clock import ManualClock
 from support.servers.background_server import serve_in_thread
 from support.web.website import Website, make_website
 
@@ -177,6 +179,27 @@ def _markup() -> Website:
     return website
 
 
+def _replicas() -> Website:
+    """Let two replicas share the event log."""
+    clock = ManualClock()
+    return _lived(_site(clock=clock, log=ReplicatedLog(clock)), _in_trouble)
+
+
+def _database_away() -> Website:
+    """Let the database of the event log be away for three quarters of a minute."""
+    website = _replicas()
+    assert isinstance(website.log, ReplicatedLog)
+    website.log.away_ms = 45_000
+    return website
+
+
+def _no_leader() -> Website:
+    website = _replicas()
+    assert isinstance(website.log, ReplicatedLog)
+    website.log.leading = None
+    return website
+
+
 def _told(website: Website, consumer: str, status: str, lag: int, cluster: str = "prod-eu") -> LagEvent:
     return make_event(
         cluster=cluster,
@@ -198,5 +221,8 @@ STATES: Mapping[str, Callable[[], Website]] = {
     "only-bad": _only_bad,
     "many": _many,
     "markup": _markup,
+    "replicas": _replicas,
+    "database-away": _database_away,
+    "no-leader": _no_leader,
 }
 """The function that makes each state, by name."""

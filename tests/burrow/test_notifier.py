@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from karrot.demo.burrow.notifier_rules import NotifiedGroup, NotifierSettings, notify
+from karrot.burrow.notifier import NotifiedGroup, NotifierSettings, notify
 from karrot.event import OpenIncident, Status
 
-CASES = json.loads((Path(__file__).parents[2] / "data/burrow/evaluation_cases.json").read_text())["notifier_cases"]
+CASES = json.loads((Path(__file__).parents[1] / "data/burrow/evaluation_cases.json").read_text())["notifier_cases"]
 OLD = OpenIncident("00000000-0000-4000-8000-000000000000", 1)
 ROW_8 = "notifyModuleTests[8]"
 

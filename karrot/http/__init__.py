@@ -1,0 +1,1 @@
+"""How Karrot sends HTTP requests: proxies, redirects, time limits and certificates, in one place."""
