@@ -2,13 +2,17 @@
 
 import json
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from urllib.request import urlopen
 
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from e2e.chain import SPARK
 from e2e.pipeline_stores import Commands, LocalDisk
@@ -18,6 +22,7 @@ from e2e.stack.processes import Server, Servers
 from e2e.stack.stack import Stack
 from e2e.traffic import Traffic
 from e2e.waiting import wait_for
+from karrot.event_json_line import EventLine, decode
 from support.kafka.offset_records import commit_key, commit_value
 from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA
 from support.service.free_ports import free_port
@@ -25,7 +30,7 @@ from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-CLUSTER, TOPIC, GROUP = "evaluated", "evaluated-topic", "evaluated-group"
+CLUSTER, TOPIC, GROUP, VERDICTS = "evaluated", "evaluated-topic", "evaluated-group", "evaluated-verdicts"
 _PATIENCE_S = 240
 _START_MS = 1_746_950_400_000
 
@@ -33,7 +38,8 @@ _START_MS = 1_746_950_400_000
 def _start(servers: Servers, kafka: Kafka, service: Service, tables: Path, port: int) -> Server:
     jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
     command = ["evaluate", f"--tables={tables}", f"--cluster={CLUSTER}", f"--bootstrap-servers={kafka.bootstrap}"]
-    command += [f"--to=karrot=http://127.0.0.1:{service.port}", "--every=1s", "--ends-every=1s"]
+    command += [f"--to=karrot=http://127.0.0.1:{service.port},kafka={VERDICTS},tables"]
+    command += ["--every=1s", "--ends-every=1s"]
     command += [f"--metrics-port={port}"]
     # Ten commits in ten seconds at least, so a stop shows soon.
     command += ["--rules=min_distance=1s", f"--conf=spark.jars={jars}", *SPARK]
@@ -46,11 +52,27 @@ def _gauge(port: int, name: str) -> float:
     return float(values[0]) if values else 0
 
 
+def _published(kafka: Kafka) -> list[EventLine]:
+    """The verdicts on the topic."""
+    consumer = Consumer(kafka.client | {"group.id": "reads-verdicts", "enable.auto.commit": False})
+    place = TopicPartition(VERDICTS, 0, 0)
+    with closing(consumer):
+        consumer.assign([place])
+        _, end = consumer.get_watermark_offsets(place, timeout=10)
+        lines = list[EventLine]()
+        while consumer.position([place])[0].offset < end:
+            for message in consumer.consume(500, timeout=10):
+                assert message.error() is None
+                lines.append(decode(message.value() or b""))
+    return lines
+
+
 def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_the_driver_is_killed(
     newest_kafka: Stack, tmp_path: Path
 ) -> None:
     kafka = newest_kafka.kafka
     kafka.create_topic(TOPIC, 1)
+    kafka.create_topic(VERDICTS, 1)
 
     with (
         Service(tmp_path / "data") as service,
@@ -97,6 +119,12 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_the_dri
         assert (incident(), incident_id()) == (None, named)
         job.stop(60)
         assert job.exit_code == 0, job.tail()
+
+    published = _published(kafka)
+    statuses = [each.status for each in published if each.consumer == GROUP]
+    assert [status for status, _ in groupby(statuses) if status != "WARN"] == ["OK", "ERR", "OK"]
+    stored = pads.dataset(tmp_path / "tables/events", partitioning="hive").to_table(["event_id"]).column(0).to_pylist()
+    assert sorted(stored) == sorted({each.event_id for each in published})
 
 
 def _at(seconds: int) -> datetime:

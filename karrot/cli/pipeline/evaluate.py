@@ -5,6 +5,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,11 @@ import click
 from click.core import ParameterSource
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
-from karrot.cli.options import follow_option, read_span, value_of
+from karrot.cli.options import asked_for, follow_option, read_span, value_of
 from karrot.cli.pipeline.job_errors import errors_as_sentences, why_it_failed
 from karrot.cli.pipeline.metrics_option import metrics_port_option, served
 from karrot.cli.pipeline.source_options import KAFKA, kafka_of, kafka_options
-from karrot.cli.pipeline.spark_options import checkpoint_option, read_spark_place, spark_options, started
+from karrot.cli.pipeline.spark_options import checkpoint_option, read_spark_place, spark_options, started, wait_option
 from karrot.cli.table import shown
 
 if TYPE_CHECKING:
@@ -27,13 +28,15 @@ if TYPE_CHECKING:
 
     from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
     from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
-    from karrot.pipeline.evaluate.job import EvaluatedBatch, VerdictDelivery
+    from karrot.pipeline.evaluate.job import EvaluatedBatch
     from karrot.pipeline.evaluate.recent_log_ends import LogEndSource
+    from karrot.pipeline.evaluate.verdict_delivery import Deliver
     from karrot.pipeline.offsets.log_ends import PollSummary
+    from karrot.pipeline.store.table_files import Tables
     from karrot.pipeline.stream.record_sources import RecordSource
     from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
-_PARQUET = "parquet"
+_PARQUET, _TABLES = "parquet", "tables"
 _THRESHOLDS = {"OK": 1, "WARN": 2, "ERR": 3}
 _span = read_span(366 * 86_400)
 
@@ -73,8 +76,9 @@ def _read_pattern(_context: click.Context, option: click.Parameter, text: str | 
     "target",
     default="-",
     show_default=True,
-    metavar="karrot=URL",
-    help="Post the verdicts to this Karrot, such as karrot=http://karrot:5000. - prints them.",
+    metavar="karrot=URL,kafka=TOPIC,tables",
+    help="Receivers of the verdicts, separated by commas: a Karrot (karrot=http://karrot:5000), a Kafka topic as the "
+    "kafka reporter writes it, or the tables events and partitions. - prints them.",
 )
 @follow_option("Continue until Ctrl-C, or read the existing records once, and end.", default=True)
 @click.option("--every", default="60s", show_default=True, callback=_span, help="How often to judge all groups.")
@@ -121,6 +125,7 @@ def _read_pattern(_context: click.Context, option: click.Parameter, text: str | 
     help="Forget a group this long after its last commit.",
 )
 @checkpoint_option(help="Folder of the rings and incidents.  [default: a folder in the tables]")
+@wait_option
 @metrics_port_option
 def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
     """Judge every consumer group by Burrow's rules, and send the verdicts as Burrow does.
@@ -129,30 +134,38 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
     runs until Ctrl-C. A restart continues with the rings and incidents of the checkpoint. After a crash, verdicts can
     be sent twice, with the same incident ids.
 
-    With --to, each verdict is posted to Karrot. The token comes from KARROT_BURROW_TOKEN.
+    Each receiver in --to gets every verdict. The token for Karrot comes from KARROT_BURROW_TOKEN. With kafka=TOPIC, the
+    topic is in the cluster of --bootstrap-servers. With tables, no other command can write events to the same tables.
     """
     asked |= _of_burrow(asked)
-    rules, deliver = _rules(asked), valid(partial(_delivery, asked))
+    rules, receivers = _rules(asked), valid(partial(_receivers, asked))
     opened = _opened(asked)
-    with started("evaluate", master, conf) as spark, errors_as_sentences(asked):
+    with started("evaluate", master, conf) as spark, errors_as_sentences(asked), ExitStack() as leases:
         from pyspark.errors import StreamingQueryException
 
         from karrot.clock import SystemClock
         from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
         from karrot.pipeline.evaluate.job import Evaluate
+        from karrot.pipeline.evaluate.verdict_delivery import ToEach
         from karrot.pipeline.store.filesystem import place_for
+        from karrot.pipeline.store.lease import EVENTS, evaluate_lease, writing
         from karrot.pipeline.store.table_files import Tables
         from karrot.pipeline.stream.query_runner import run_queries
 
         stop, tables = threading.Event(), Tables.at(spark, directory)
+        if asked["follow"]:
+            end_on_signals(stop)
+        command = f"karrot pipeline evaluate --cluster {asked['cluster']}"
+        for name in (evaluate_lease(asked["cluster"]), *([EVENTS] if _TABLES in receivers else [])):
+            lease = writing(spark, tables, name, command, wait=asked["wait"], stop=stop)
+            tables = leases.enter_context(lease)
         own = tables.checkpoint(f"evaluate-{quote(asked['cluster'], safe='')}")
         checkpoint = place_for(spark, asked["checkpoint"]) if asked["checkpoint"] else own
         metrics = EvaluateMetrics(started_s=SystemClock().wall_ms() / 1000, interval_s=asked["every"].total_seconds())
         source, log_ends, now_ms = opened(spark, checkpoint, metrics)
         seen = partial(_seen, metrics, checkpoint)
-        job = Evaluate(spark, source, log_ends, asked["cluster"], checkpoint, rules, deliver, now_ms, seen=seen)
-        if asked["follow"]:
-            end_on_signals(stop)
+        deliver = ToEach([opens(spark, tables) for opens in receivers.values()])
+        job = Evaluate(spark, source, log_ends, asked["cluster"], tables, checkpoint, rules, deliver, now_ms, seen=seen)
         with served(asked["metrics_port"], metrics, lambda: None):
             try:
                 query = valid(partial(job.start, asked["every"] if asked["follow"] else None))
@@ -200,13 +213,16 @@ def _opened(asked: Mapping[str, Any]) -> "Callable[[SparkSession, str, EvaluateM
 
 
 def _seen(metrics: "EvaluateMetrics", checkpoint: str, batch: "EvaluatedBatch") -> None:
-    """Count a batch, and print why Karrot refused verdicts. A group can have any name, so its name is escaped."""
-    metrics.judged(batch)
-    if refused := batch.delivery.refused:
+    """Count a batch, and print why receivers refused verdicts. A group can have any name, so its name is escaped."""
+    metrics.took(batch)
+    for receiver in sorted({each.receiver for each in batch.delivery.refused}):
+        refused = [each for each in batch.delivery.refused if each.receiver == receiver]
         codes = ", ".join(f"{code} {count}" for code, count in sorted(Counter(each.code for each in refused).items()))
         one = shown(refused[0].consumer, getattr(sys.stderr, "encoding", None) or "utf-8")
-        said = f"Karrot refused {len(refused)} verdicts ({codes}), one of {one}; they are in {checkpoint}/refused"
+        said = f"{receiver} refused {len(refused)} verdicts ({codes}), one of {one}; they are in {checkpoint}/refused"
         click.echo(f"karrot: {said}", err=True)
+    if batch.unreadable:
+        click.echo(f"karrot: {batch.unreadable} records could not be read; they are in the table quarantine", err=True)
 
 
 def _of_burrow(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,10 +275,57 @@ def _rules(asked: Mapping[str, Any]) -> "EvaluateRules":
     )
 
 
-def _delivery(asked: Mapping[str, Any]) -> "Callable[[Any], VerdictDelivery]":
+def _receivers(asked: Mapping[str, Any]) -> "dict[str, Callable[[SparkSession, Tables], Deliver]]":
+    """Read --to. Return how to open each receiver, by its name. Raises Refused, or ValueError with the reason."""
+    found: dict[str, Callable[[SparkSession, Tables], Deliver]] = {}
+    for part in asked["target"].split(","):
+        name, _, place = part.strip().partition("=")
+        if name in found:
+            raise ValueError(f"--to has {name} twice")
+        found[name] = _receiver(name, place, asked)
+    return found
+
+
+def _receiver(name: str, place: str, asked: Mapping[str, Any]) -> "Callable[[SparkSession, Tables], Deliver]":
     from karrot.pipeline.evaluate.notification_sinks import ToKarrot, to_stream
 
-    if asked["target"] == "-":
-        return to_stream(sys.stdout)
-    url, token = asked["target"].removeprefix("karrot="), os.environ.get("KARROT_BURROW_TOKEN")
-    return ToKarrot.at(url, token, lists_all=asked["partitions"] == "all")
+    match name, bool(place):
+        case "-", False:
+            return lambda _spark, _tables: to_stream(sys.stdout)
+        case "karrot", True:
+            token = os.environ.get("KARROT_BURROW_TOKEN")
+            to_karrot = ToKarrot.at(place, token, lists_all=asked["partitions"] == "all")
+            return lambda _spark, _tables: to_karrot
+        case "kafka", True:
+            open_topic = _topic(place, asked)
+            return lambda _spark, _tables: open_topic()
+        case "tables", False:
+            return _to_tables
+    raise ValueError(f"--to is {asked['target']!r}: it must be -, or some of karrot=URL, kafka=TOPIC and tables")
+
+
+def _topic(topic: str, asked: Mapping[str, Any]) -> "Callable[[], Deliver]":
+    """Read the options of the topic, and return a function that makes the receiver. Raises Refused."""
+    from karrot.reporters.kafka.reporter import Options
+    from karrot.settings import types
+
+    if asked["bootstrap_servers"] is None:
+        raise Refused("--to kafka= needs --bootstrap-servers")
+    brokers = asked_for(types.brokers, "bootstrap_servers", asked)
+    options = Options(brokers, value_of(types.topic, "--to kafka=", topic), asked["command_config"])
+    options.client_properties()
+
+    def opened() -> "Deliver":
+        from karrot.pipeline.evaluate.event_sinks import ToTopic
+        from karrot.reporters.kafka.producer import KafkaTopic
+
+        return ToTopic(partial(KafkaTopic, options))
+
+    return opened
+
+
+def _to_tables(spark: "SparkSession", tables: "Tables") -> "Deliver":
+    from karrot.clock import SystemClock
+    from karrot.pipeline.evaluate.event_sinks import ToTables
+
+    return ToTables(spark, tables, SystemClock())

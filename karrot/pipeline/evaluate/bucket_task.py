@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from karrot.event import Source
 from karrot.pipeline.evaluate.bucket_records import NewCommits, NewMembers, NewRecords, take
 from karrot.pipeline.evaluate.bucket_state import BucketState
-from karrot.pipeline.evaluate.bucket_verdicts import VerdictMoment, evaluated
+from karrot.pipeline.evaluate.bucket_verdicts import Notification, VerdictMoment, evaluated
 from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
 from karrot.pipeline.evaluate.log_end_lookup import LogEnds
 
@@ -24,7 +24,8 @@ DELETION: Final = "deletion"
 """The kinds of the rows of new records. A group with new members has a row for each member and partition."""
 
 OUT: Final = (
-    "bucket int, state binary, groups bigint, partitions bigint, consumer string, event string, is_close boolean"
+    "bucket int, state binary, groups bigint, partitions bigint, notifications bigint, consumer string, event string, "
+    "is_close boolean"
 )
 """The columns of the result: a row with the new state and its size, and a row for each notification."""
 
@@ -34,6 +35,7 @@ _OUT: Final = pa.schema(
         "state": pa.binary(),
         "groups": pa.int64(),
         "partitions": pa.int64(),
+        "notifications": pa.int64(),
         "consumer": pa.string(),
         "event": pa.string(),
         "is_close": pa.bool_(),
@@ -51,12 +53,16 @@ class Shared(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BucketTask:
-    """Judges a bucket after the records of a batch. ``batch`` is a text that no other batch has."""
+    """Judges a bucket after the records of a batch. ``batch`` is a text that no other batch has.
+
+    Without ``judges``, the bucket only takes the records.
+    """
 
     asked: EvaluateRules
     cluster: str
     now_ms: int
     batch: str
+    judges: bool = True
 
     def of(self, log_ends: Shared) -> Callable[[pa.Table, pa.Table], pa.Table]:
         """The function for Spark's ``applyInArrow``: from the old state and the new records to the rows of `OUT`."""
@@ -73,9 +79,12 @@ class BucketTask:
         if len(before):
             state = BucketState.from_bytes(before.column("state")[0].as_py(), intervals)
         state = take(state, new_records(new), log_ends, self.asked)
-        state, sent = evaluated(state, log_ends, self.asked, VerdictMoment(self.cluster, self.now_ms, self._new_id))
+        sent = list[Notification]()
+        if self.judges:
+            moment = VerdictMoment(self.cluster, self.now_ms, self._new_id)
+            state, sent = evaluated(state, log_ends, self.asked, moment)
         groups = sum(1 for each in state.groups if each.last_commit_ms)
-        size = {"groups": groups, "partitions": len(state.partitions.group)}
+        size = {"groups": groups, "partitions": len(state.partitions.group), "notifications": len(sent)}
         rows: list[dict[str, Any]] = [{"bucket": bucket, "state": state.to_bytes(), **size}]
         rows += [
             {

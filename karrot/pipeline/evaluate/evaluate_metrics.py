@@ -29,10 +29,21 @@ PARTITIONS: Final = Metric(
 VERDICTS: Final = Metric(
     "karrot_evaluate_verdicts_total",
     "counter",
-    "Verdicts by outcome. delivered: the receiver took it. refused: the receiver refused its content. Refused verdicts "
-    "are kept in the checkpoint.",
+    "Verdicts by outcome, for each receiver. delivered: the receiver took it. refused: the receiver refused its "
+    "content. Refused verdicts are kept in the checkpoint.",
     ("outcome",),
     known=("delivered", "refused"),
+)
+CATCHING_UP: Final = Metric(
+    "karrot_evaluate_catching_up",
+    "gauge",
+    "1 while more records wait than a batch takes. The groups are not judged meanwhile, because their newest commits "
+    "are not known yet.",
+)
+UNREADABLE: Final = Metric(
+    "karrot_evaluate_unreadable_records_total",
+    "counter",
+    "Records of __consumer_offsets that could not be read. They are in the table quarantine.",
 )
 LOG_END_FAILURES: Final = Metric(
     "karrot_evaluate_log_end_failures_total", "counter", "Requests to Kafka for log end offsets that failed."
@@ -46,6 +57,8 @@ EVALUATE_METRICS: Final = (
     GROUPS,
     PARTITIONS,
     VERDICTS,
+    CATCHING_UP,
+    UNREADABLE,
     LOG_END_FAILURES,
 )
 """Every metric of ``karrot pipeline evaluate``. The service does not export them."""
@@ -57,19 +70,23 @@ class EvaluateMetrics(MetricValues):
     def __init__(self, *, started_s: float, interval_s: float) -> None:
         super().__init__(EVALUATE_METRICS)
         self.add(BATCHES, 0)
+        self.add(UNREADABLE, 0)
         self.add(LOG_END_FAILURES, 0)
         self.set(INTERVAL, interval_s)
         self.set(LAST_BATCH, started_s)
 
-    def judged(self, batch: EvaluatedBatch) -> None:
+    def took(self, batch: EvaluatedBatch) -> None:
         """Take the counts of a batch."""
-        self.add(BATCHES, 1)
+        self.set(CATCHING_UP, 0 if batch.is_judged else 1)
         self.set(BATCH_SECONDS, batch.seconds)
-        self.set(LAST_BATCH, batch.now_ms / 1000)
         self.set(GROUPS, batch.groups)
         self.set(PARTITIONS, batch.partitions)
         self.add(VERDICTS, batch.delivery.taken, "delivered")
         self.add(VERDICTS, len(batch.delivery.refused), "refused")
+        self.add(UNREADABLE, batch.unreadable)
+        if batch.is_judged:
+            self.add(BATCHES, 1)
+            self.set(LAST_BATCH, batch.now_ms / 1000)
 
     def log_ends_failed(self) -> None:
         """Count a request for log ends that failed."""

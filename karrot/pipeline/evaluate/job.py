@@ -24,30 +24,31 @@ from pyspark.sql.streaming.query import StreamingQuery
 from karrot.burrow.payload import to_wire
 from karrot.clock import Clock, SystemClock
 from karrot.event import LagEvent
+from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.evaluate.bucket_task import COMMIT, DELETION, MEMBER, OUT, BucketTask
 from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules, NameFilter
 from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
-from karrot.pipeline.offsets.commits import decode_offsets
+from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, ToSend, VerdictDelivery
+from karrot.pipeline.offsets.commits import bad_records, decode_offsets
 from karrot.pipeline.offsets.members import decode_members
 from karrot.pipeline.store.filesystem import delete, flush_files, listing, literal, read_text, write_text
-from karrot.pipeline.stream.query_runner import CheckpointReader, persisted, start_query
+from karrot.pipeline.store.table_files import Tables
+from karrot.pipeline.stream.query_runner import CheckpointReader, batch_name, checkpoint_reader, persisted, start_query
 from karrot.pipeline.stream.record_sources import RecordSource
 
 BUCKETS: Final = 32
 _VERSION: Final = 1
 _GROUP_METADATA: Final = 2
 _CONSUMER: Final = "consumer"
-KEPT_BYTES: Final = 65_536
-"""How much of a refused verdict is kept."""
-
 _KEPT_BATCHES: Final = 100
 
 
 class EvaluateNote(msgspec.Struct):
     """The content of ``state.json``: the last valid ``batch``, its time, and whether its notifications are delivered.
 
-    The ``id`` of the checkpoint makes the ids of incidents unique. A ring has ``intervals`` slots.
-    ``topics`` are the topics on which groups commit, with the hashes of their names.
+    The ``id`` of the checkpoint makes the ids of incidents and events unique. ``next_seq`` is the sequence number of
+    the first notification that is not delivered. A ring has ``intervals`` slots. ``topics`` are the topics on which
+    groups commit, with the hashes of their names.
     """
 
     version: int = _VERSION
@@ -56,6 +57,7 @@ class EvaluateNote(msgspec.Struct):
     batch: int = -1
     now_ms: int = 0
     is_delivered: bool = True
+    next_seq: int = 1
     topics: dict[str, int] = {}
 
 
@@ -63,38 +65,11 @@ class UnusableState(ValueError):  # noqa: N818 (names what was found)
     """The checkpoint is of a newer Karrot, or its rings have another length. The message says what to do."""
 
 
-class ToSend(msgspec.Struct, frozen=True):
-    """A notification as Burrow sends it. Its ``key`` is the same whenever it is sent."""
-
-    key: str
-    consumer: str
-    body: bytes
-    is_close: bool
-
-
-class RefusedVerdict(msgspec.Struct, frozen=True):
-    """A verdict that the receiver refused because of what it says. ``body`` has at most `KEPT_BYTES`.
-
-    ``code`` is the receiver's, such as ``too_large``.
-    """
-
-    key: str
-    consumer: str
-    code: str
-    body: str
-
-
-class VerdictDelivery(NamedTuple):
-    """How many verdicts the receiver took, and those that it refused."""
-
-    taken: int
-    refused: Sequence[RefusedVerdict] = ()
-
-
 class EvaluatedBatch(NamedTuple):
-    """A batch whose verdicts were delivered: the time of the verdicts, and the seconds that the batch took.
+    """A batch whose verdicts were delivered: its time, and the seconds that it took.
 
-    ``groups`` counts those with a commit, and ``partitions`` those on which they committed.
+    ``groups`` counts those with a commit, and ``partitions`` those on which they committed. ``unreadable`` counts
+    records. Nothing is judged while more records wait.
     """
 
     now_ms: int
@@ -102,11 +77,13 @@ class EvaluatedBatch(NamedTuple):
     partitions: int
     delivery: VerdictDelivery
     seconds: float
+    unreadable: int
+    is_judged: bool
 
 
 @dataclass(slots=True)
 class Evaluate:
-    """The job. ``deliver`` sends the notifications of a batch.
+    """The job. ``deliver`` sends the notifications of a batch. Records that cannot be read go to ``quarantine``.
 
     The refused verdicts of the newest batches are kept in ``<checkpoint>/refused``. ``seen`` gets each batch.
     ``now_ms`` gives the time of a batch from its rows and its number. Two jobs must not share a checkpoint.
@@ -116,9 +93,10 @@ class Evaluate:
     source: RecordSource
     log_ends: LogEndSource
     cluster: str
+    tables: Tables
     checkpoint: str
     asked: EvaluateRules
-    deliver: Callable[[Iterator[ToSend]], VerdictDelivery]
+    deliver: Deliver
     now_ms: Callable[[DataFrame, int], int]
     buckets: int = BUCKETS
     seen: Callable[[EvaluatedBatch], object] = lambda _batch: None
@@ -142,19 +120,27 @@ class Evaluate:
 
     def take(self, records: DataFrame, batch: int) -> None:
         """Judge all groups after the records of one batch. Spark repeats the same batch after a crash."""
-        note, began_ms = self.note(), self.clock.boot_ms()
+        note, began_ms, unreadable = self.note(), self.clock.boot_ms(), 0
         if batch > note.batch:
-            decoded = decode_offsets(records.where(F.col("key").isNotNull()), self.cluster)
-            with persisted(_of_groups(decoded)) as read:
+            # All columns of the rows that only set the pace are NULL.
+            is_record = F.greatest(*(F.col(name).isNotNull() for name in ("key", "value", "offset")))
+            with persisted(_needed(decode_offsets(records.where(is_record), self.cluster))) as read:
+                unreadable = self._keep_unreadable(read, batch_name(note.id, batch))
                 rows = _rows(read, self.cluster, self.buckets).where(_is_chosen(self.asked.read))
                 note = self._advance(rows, batch, note)
         if not note.is_delivered:
-            delivery = self.deliver(self._notifications(note.batch))
+            delivery = self.deliver(StoredNotifications(self.spark, self._place("state", f"batch={note.batch}"), note))
             if delivery.refused:
-                self._keep(note.batch, delivery.refused)
-            self._remember(msgspec.structs.replace(note, is_delivered=True))
-            seconds = (self.clock.boot_ms() - began_ms) / 1000
-            self.seen(EvaluatedBatch(note.now_ms, *self._size(note.batch), delivery, seconds))
+                self._keep_refused(note.batch, delivery.refused)
+            size = self._size(note.batch)
+            next_seq = note.next_seq + size.notifications
+            self._remember(msgspec.structs.replace(note, is_delivered=True, next_seq=next_seq))
+            seconds, is_judged = (self.clock.boot_ms() - began_ms) / 1000, not self._is_full(batch)
+            counts = size.groups, size.partitions
+            self.seen(EvaluatedBatch(note.now_ms, *counts, delivery, seconds, unreadable, is_judged))
+
+    def _is_full(self, batch: int) -> bool:
+        return self.source.is_full(checkpoint_reader(self.spark, self.checkpoint), batch)
 
     def note(self) -> EvaluateNote:
         """Return the note of the checkpoint."""
@@ -186,7 +172,7 @@ class Evaluate:
         topics = note.topics | {row.topic: row.topic_key for row in found}
         history = self._look(topics, note, now_ms)
         state = self._read(note.batch)
-        task = BucketTask(self.asked, self.cluster, now_ms, f"{note.id}-{batch}")
+        task = BucketTask(self.asked, self.cluster, now_ms, f"{note.id}-{batch}", judges=not self._is_full(batch))
         shared = self.spark.sparkContext.broadcast(history.as_arrays())
         out = state.groupBy("bucket").cogroup(rows.groupBy("bucket")).applyInArrow(task.of(shared), OUT)
         path = self._place("state", f"batch={batch}")
@@ -209,6 +195,7 @@ class Evaluate:
         return history
 
     def _remember(self, note: EvaluateNote) -> EvaluateNote:
+        self.tables.require()
         write_text(self.spark, self._place("state.json"), msgspec.json.encode(note).decode())
         self._note = note
         for name in listing(self.spark, self._place("state")):
@@ -216,18 +203,35 @@ class Evaluate:
                 delete(self.spark, self._place("state", name))
         return note
 
-    def _keep(self, batch: int, refused: Sequence[RefusedVerdict]) -> None:
+    def _keep_unreadable(self, read: DataFrame, batch_id: str) -> int:
+        """Write the records that cannot be read into ``quarantine``, and return how many they are."""
+        is_metadata = F.coalesce(F.col("key_type") == _GROUP_METADATA, F.lit(False))
+        kinds = read.select("readable", is_metadata.alias("is_metadata")).distinct().collect()
+        bad = [bad_records(read)] if any(not row.readable for row in kinds) else []
+        if any(row.readable and row.is_metadata for row in kinds):
+            bad.append(bad_records(decode_members(_metadata(read), self.cluster)))
+        if not bad:
+            return 0
+        with persisted(reduce(DataFrame.unionByName, bad)) as found:
+            counts = {row.day: row["count"] for row in found.groupBy("day").count().collect()}
+            if not counts:
+                return 0
+            stored = self.tables.read(self.spark, "quarantine", days=counts, batches=True)
+            known = stored.where(F.col("batch_id") != batch_id).select("source", "position").distinct()
+            new = found.join(known, on=["source", "position"], how="left_anti").select(found.columns)
+            self.tables.write_batch(new, "quarantine", batch_id)
+        return sum(counts.values())
+
+    def _keep_refused(self, batch: int, refused: Sequence[RefusedVerdict]) -> None:
         lines = "".join(f"{msgspec.json.encode(each).decode()}\n" for each in refused)
         write_text(self.spark, self._place("refused", f"batch={batch:012d}.jsonl"), lines)
         for name in listing(self.spark, self._place("refused"))[:-_KEPT_BATCHES]:
             delete(self.spark, self._place("refused", name))
 
-    def _size(self, batch: int) -> tuple[int, int]:
-        """The numbers of groups and partitions in the state of a batch."""
+    def _size(self, batch: int) -> "_Size":
         rows = self.spark.read.schema(OUT).parquet(literal(self._place("state", f"batch={batch}", "kind=state")))
-        row = rows.agg(F.sum("groups"), F.sum("partitions")).first()
-        groups, partitions = row or (0, 0)
-        return groups or 0, partitions or 0
+        row = rows.agg(*(F.sum(name) for name in _Size._fields)).first()
+        return _Size(*(count or 0 for count in row or ()))
 
     def _read(self, batch: int) -> DataFrame:
         if batch < 0:
@@ -242,32 +246,60 @@ class Evaluate:
         rows = self.spark.read.parquet(literal(self._place("state", f"batch={batch}", "kind=log_ends")))
         return RecentLogEnds.from_table(rows.orderBy("at_ms").collect(), intervals)
 
-    def _notifications(self, batch: int) -> Iterator[ToSend]:
-        path = self._place("state", f"batch={batch}", "kind=notification")
-        if not listing(self.spark, path):
-            return
-        rows = self.spark.read.schema(OUT).parquet(literal(path)).select("consumer", "event", "is_close")
-        for number, row in enumerate(rows.orderBy("consumer").toLocalIterator()):
-            event = msgspec.json.decode(row.event, type=LagEvent)
-            yield ToSend(f"{self.note().id}-{batch}-{number}", row.consumer, to_wire(event), row.is_close)
-
     def _place(self, *names: str) -> str:
         return "/".join([self.checkpoint.rstrip("/"), *names])
 
 
-def _of_groups(decoded: DataFrame) -> DataFrame:
-    """The readable commits without tombstones, and the metadata of groups."""
+class _Size(NamedTuple):
+    """The numbers of groups, of their partitions, and of the notifications of a batch."""
+
+    groups: int = 0
+    partitions: int = 0
+    notifications: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNotifications:
+    """The notifications in the ``folder`` of a batch, by consumer group. Each iteration gives the same."""
+
+    spark: SparkSession
+    folder: str
+    note: EvaluateNote
+
+    def __iter__(self) -> Iterator[ToSend]:
+        path = f"{self.folder}/kind=notification"
+        if not listing(self.spark, path):
+            return
+        rows = self.spark.read.schema(OUT).parquet(literal(path)).select("consumer", "event", "is_close")
+        now_ms = self.note.now_ms
+        for seq, row in enumerate(rows.orderBy("consumer").toLocalIterator(), self.note.next_seq):
+            event = msgspec.json.decode(row.event, type=LagEvent)
+            yield ToSend(StoredEvent(self.note.id, seq, now_ms, now_ms, to_wire(event), event), row.is_close)
+
+
+def _needed(decoded: DataFrame) -> DataFrame:
+    """The commits without tombstones, the metadata of groups, and the records that cannot be read."""
     is_commit = F.col("key_type").isin(0, 1) & ~F.col("tombstone") & F.col("offset").isNotNull()
     is_metadata = F.col("key_type") == _GROUP_METADATA
-    read = decoded.where(F.col("readable") & (is_commit | is_metadata))
-    raw = (F.when(is_metadata, F.col(name)).alias(name) for name in ("key", "value"))
+    read = decoded.where(~F.col("readable") | is_commit | is_metadata)
+    raw = (F.when(~F.col("readable") | is_metadata, F.col(name)).alias(name) for name in ("key", "value"))
     return read.select(*(name for name in read.columns if name not in {"key", "value"}), *raw)
+
+
+def _metadata(read: DataFrame) -> DataFrame:
+    """The records of the metadata of groups, with the columns that a record has in Kafka."""
+    return read.where(F.col("readable") & (F.col("key_type") == _GROUP_METADATA)).select(
+        "key",
+        "value",
+        F.col("log_partition").alias("partition"),
+        F.col("log_offset").alias("offset"),
+        F.col("log_ts").alias("timestamp"),
+    )
 
 
 def _rows(read: DataFrame, cluster: str, buckets: int) -> DataFrame:
     """The rows of new records, as `karrot.pipeline.evaluate.bucket_task` takes them."""
-    is_metadata = F.col("key_type") == _GROUP_METADATA
-    commits = read.where(~is_metadata).select(
+    commits = read.where(F.col("readable") & (F.col("key_type") != _GROUP_METADATA)).select(
         F.lit(COMMIT).alias("kind"),
         F.xxhash64("consumer").alias("group_key"),
         F.xxhash64("topic").alias("topic_key"),
@@ -279,14 +311,7 @@ def _rows(read: DataFrame, cluster: str, buckets: int) -> DataFrame:
         F.col("consumer").alias("group"),
         "topic",
     )
-    metadata = read.where(is_metadata).select(
-        "key",
-        "value",
-        F.col("log_partition").alias("partition"),
-        F.col("log_offset").alias("offset"),
-        F.col("log_ts").alias("timestamp"),
-    )
-    decoded = decode_members(metadata, cluster).where("readable")
+    decoded = decode_members(_metadata(read), cluster).where("readable")
     # Like Burrow, leave out the groups of other programs, such as the workers of Kafka Connect.
     members = decoded.where(F.col("version").isNull() | (F.col("protocol_type") == _CONSUMER)).select(
         F.when(F.col("version").isNull(), DELETION).otherwise(MEMBER).alias("kind"),

@@ -1,10 +1,9 @@
 """Sends notifications: as lines to a stream, or as POSTs to Karrot's ``/burrow``."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final, TextIO
 from urllib.parse import urlsplit
 
@@ -12,7 +11,14 @@ import urllib3
 
 from karrot.event import SOURCE_HEADER, Source
 from karrot.http.pool import open_pool
-from karrot.pipeline.evaluate.job import KEPT_BYTES, RefusedVerdict, ToSend, VerdictDelivery
+from karrot.pipeline.evaluate.verdict_delivery import (
+    Deliver,
+    NotAccepted,
+    RefusedVerdict,
+    ToSend,
+    VerdictDelivery,
+    chunks,
+)
 
 _TIMEOUT_S: Final = 10.0
 _CONNECTIONS: Final = 8
@@ -31,17 +37,13 @@ _RETRIES: Final = urllib3.Retry(
 )
 
 
-class NotAccepted(RuntimeError):  # noqa: N818 (names what happened)
-    """Karrot did not take a notification. The message gives the reason without the address."""
-
-
-def to_stream(stream: TextIO) -> Callable[[Iterator[ToSend]], VerdictDelivery]:
+def to_stream(stream: TextIO) -> Deliver:
     """Return a function that writes each body as a line, and then flushes the stream."""
 
-    def deliver(several: Iterator[ToSend]) -> VerdictDelivery:
+    def deliver(several: Iterable[ToSend]) -> VerdictDelivery:
         taken = 0
         for each in several:
-            stream.write(f"{each.body.decode()}\n")
+            stream.write(f"{each.stored.body.decode()}\n")
             taken += 1
         stream.flush()
         return VerdictDelivery(taken)
@@ -71,7 +73,7 @@ class ToKarrot:
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("--to must be -, or the address of Karrot, such as karrot=http://karrot:5000")
+            raise ValueError("--to karrot= must be an address, such as karrot=http://karrot:5000")
         headers = {"Content-Type": "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -80,26 +82,26 @@ class ToKarrot:
         http = open_pool(url, timeout_s=_TIMEOUT_S, connections=_CONNECTIONS)
         return cls(http, f"{url.rstrip('/').removesuffix('/burrow')}/burrow", headers)
 
-    def __call__(self, several: Iterator[ToSend]) -> VerdictDelivery:
+    def __call__(self, several: Iterable[ToSend]) -> VerdictDelivery:
         """Send all. Karrot can refuse some of them. Raises `NotAccepted`."""
         count, refused = 0, list[RefusedVerdict]()
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
-            while some := [*islice(several, _AT_ONCE)]:
+            for some in chunks(several, _AT_ONCE):
                 refused += (each for each in pool.map(self._send, some) if each is not None)
                 count += len(some)
         return VerdictDelivery(count - len(refused), refused)
 
     def _send(self, each: ToSend) -> RefusedVerdict | None:
-        headers = self.headers | {"Idempotency-Key": each.key}
+        headers = self.headers | {"Idempotency-Key": each.stored.event_id}
         try:
-            answer = self.http.request("POST", self.url, body=each.body, headers=headers, retries=self.retries)
+            answer = self.http.request("POST", self.url, body=each.stored.body, headers=headers, retries=self.retries)
         except urllib3.exceptions.HTTPError as error:
             raise NotAccepted(f"Karrot does not answer: {type(error).__name__}") from error
         if answer.status in _ACCEPTED:
             return None
         if answer.status not in _BAD_BODY:
             raise NotAccepted(f"Karrot answered HTTP {answer.status}")
-        return RefusedVerdict(each.key, each.consumer, _code(answer), each.body[:KEPT_BYTES].decode("utf-8", "replace"))
+        return RefusedVerdict.of(each, "Karrot", _code(answer))
 
 
 def _code(answer: urllib3.BaseHTTPResponse) -> str:

@@ -125,7 +125,7 @@ class Ingest:
         batch_id = batch_name(checkpoint_id(lines.sparkSession), batch)
         with persisted(read_lines(lines)) as read:
             lost = self.source.lost(notes, batch, read)
-            summary = _Batch(lines.sparkSession, self.tables, batch_id, read, taken).write()
+            summary = LineBatch(lines.sparkSession, self.tables, batch_id, read, taken).write()
             if not summary.is_even:
                 raise UnevenError(f"batch {batch_id}: {summary}")
         summary += IngestSummary(lost=lost)
@@ -134,8 +134,8 @@ class Ingest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
-    """One batch: its parsed lines, and the segments from which it read them."""
+class LineBatch:
+    """One batch of event lines: the lines, as `read_lines` parses them, and the segments from which they come."""
 
     spark: SparkSession
     tables: Tables
@@ -144,6 +144,7 @@ class _Batch:
     segments: list[Segment]
 
     def write(self) -> IngestSummary:
+        """Write the events that the tables do not have. Raises `UnevenError` if compact merged a day meanwhile."""
         counted = self._counted()
         found = Counter[str]()
         for row in counted:

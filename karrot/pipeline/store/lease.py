@@ -1,8 +1,9 @@
 """Lets only one command at a time write the same tables.
 
-Each writer holds a lease while it writes: ``events`` (ingest, stream), ``offsets-<cluster>`` (offsets) or ``derived``
-(derive, compact). So ``derive`` and ``compact`` may run next to a following ``ingest``, but not next to each other. A
-second writer waits, or ends with a message that names the holder. A dead holder's lease ends without help.
+Each writer holds a lease while it writes: ``events`` (ingest, stream), ``offsets-<cluster>`` (offsets), ``derived``
+(derive, compact) or ``evaluate-<cluster>`` (evaluate). So ``derive`` and ``compact`` may run next to a following
+``ingest``, but not next to each other. A second writer waits, or ends with a message that names the holder. A dead
+holder's lease ends without help.
 """
 
 import os
@@ -45,6 +46,11 @@ _held: Final[set["Lease"]] = set()
 def offsets_lease(cluster: str) -> str:
     """The lease of a cluster's rows in the tables that ``offsets`` writes."""
     return f"offsets-{quote(cluster, safe='')}"
+
+
+def evaluate_lease(cluster: str) -> str:
+    """The lease of the verdicts on a cluster, and of the checkpoint of ``evaluate``."""
+    return f"evaluate-{quote(cluster, safe='')}"
 
 
 class LeaseHeld(RuntimeError):  # noqa: N818 (names the state of the tables)
@@ -145,7 +151,8 @@ def writing(
 ) -> Iterator[Tables]:
     """Hold a lease, and yield tables that can be written as long as the lease lasts.
 
-    First, this deletes what killed runs left. Raises LeaseHeld, LeaseLost, NewerTables, OSError and Py4JJavaError.
+    If the tables have a lease already, both must last. First, this deletes what killed runs left. Raises LeaseHeld,
+    LeaseLost, NewerTables, OSError and Py4JJavaError.
     """
     require_known_format(spark, tables)
     clock = clock or SystemClock()
@@ -158,7 +165,7 @@ def writing(
     lease.take(wait=wait or timedelta(0), stop=stop or Event())
     try:
         _sweep(spark, tables, name)
-        yield replace(tables, require=lease.require)
+        yield replace(tables, require=lambda: [each() for each in (tables.require, lease.require)])
     except Exception as error:
         if lease.lost:
             raise LeaseLost(f"{lease.lost}. Run the command again.") from error

@@ -177,6 +177,12 @@ class RecordsFromKafka:
         first = decoded.groupBy("log_partition").agg(F.min("log_offset").alias("first")).collect()
         return PassedOffsets(passed, lost_offsets(ranges, starts, {row.log_partition: row["first"] for row in first}))
 
+    def is_full(self, read: CheckpointReader, batch: int) -> bool:
+        """Whether the batch has as many records as a batch may have, so that more records wait."""
+        ranges = ranges_of_batch(read, batch, self.topic).values()
+        # Spark gives each partition a share of the limit, without its fraction.
+        return sum(max(0, each.until - each.first) for each in ranges) >= self.most - len(ranges)
+
     def _starts(self, ranges: Mapping[int, OffsetRange]) -> dict[int, int]:
         try:
             answers = self.kafka.log_starts([TopicPartition(self.topic, partition) for partition in ranges])
@@ -200,6 +206,10 @@ class RecordsFromParquet:
     def passed(self, read: CheckpointReader, batch: int, decoded: DataFrame) -> None:  # noqa: ARG002 (files are in no order)
         """Always ``None``: files do not show which offsets are missing."""
         return
+
+    def is_full(self, read: CheckpointReader, batch: int) -> bool:  # noqa: ARG002 (files say the time themselves)
+        """Always false: each batch is judged at the time of its newest record."""
+        return False
 
 
 RecordSource = RecordsFromKafka | RecordsFromParquet
@@ -265,8 +275,10 @@ def lost_offsets(
 
 
 def _offsets(read: CheckpointReader, name: str, topic: str) -> dict[int, int]:
+    """The offsets of the topic in a file of the checkpoint. The file has a line for each source of the query."""
     text = read(name)
     if text is None:
         raise FileNotFoundError(f"the checkpoint has no {name}")
-    offsets = json.loads(text.splitlines()[-1])
-    return {int(partition): offset for partition, offset in offsets.get(topic, {}).items()}
+    header = 1 if name == _INITIAL else 2
+    sources = [json.loads(line) for line in text.splitlines()[header:] if line.startswith("{")]
+    return {int(partition): offset for each in sources for partition, offset in each.get(topic, {}).items()}

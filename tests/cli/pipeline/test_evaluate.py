@@ -14,8 +14,18 @@ from karrot.cli import main
         ([], "--source kafka needs --bootstrap-servers"),
         (["--source=parquet", "--input=/tmp"], "--source parquet needs --input and --ends-input"),
         (
-            ["--bootstrap-servers=k:9092", "--to=karrot:5000"],
-            "--to must be -, or the address of Karrot, such as karrot=http://karrot:5000",
+            ["--bootstrap-servers=k:9092", "--to=karrot=karrot:5000"],
+            "--to karrot= must be an address, such as karrot=http://karrot:5000",
+        ),
+        (
+            ["--bootstrap-servers=k:9092", "--to=tables,karrot"],
+            "--to is 'tables,karrot': it must be -, or some of karrot=URL, kafka=TOPIC and tables",
+        ),
+        (["--bootstrap-servers=k:9092", "--to=tables,tables"], "--to has tables twice"),
+        (["--bootstrap-servers=k:9092", "--to=kafka=a topic"], "--to kafka= is 'a topic'"),
+        (
+            ["--source=parquet", "--input=/tmp", "--ends-input=/tmp", "--to=kafka=verdicts"],
+            "--to kafka= needs --bootstrap-servers",
         ),
         (["--bootstrap-servers=k:9092", "--rules=colour=blue"], "'colour' is not a rule of Burrow"),
     ],

@@ -1,8 +1,9 @@
 """The job in Spark sends the notifications of the reference model, batch by batch, through crashes."""
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,20 +17,17 @@ from karrot.burrow.payload import parse_stored
 from karrot.event import LogEnd, Source, TopicPartition
 from karrot.pipeline.evaluate.bucket_verdicts import Notification
 from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules, NameFilter
-from karrot.pipeline.evaluate.job import (
-    Evaluate,
-    EvaluatedBatch,
-    RefusedVerdict,
-    ToSend,
-    UnusableState,
-    VerdictDelivery,
-)
+from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, UnusableState
+from karrot.pipeline.evaluate.notification_sinks import to_stream
 from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
+from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, ToSend, VerdictDelivery
+from karrot.pipeline.store.table_files import Tables
+from karrot.pipeline.stream.query_runner import CheckpointReader
 from karrot.pipeline.stream.record_sources import RecordsFromParquet
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value
 from support.pipeline.evaluate_model import Batch, EvaluateModel, Rebalance, batches, comparable
-from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA
+from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA, records_frame
 
 _ASKED = EvaluateRules(
     notifier=NotifierSettings(threshold=1, interval=30, send_close=True), read=NameFilter(("^g",), ("2$",))
@@ -112,19 +110,22 @@ def test_the_job_sends_what_the_model_sends_also_after_crashes(spark: SparkSessi
     sent: list[ToSend] = []
     seen: list[EvaluatedBatch] = []
 
-    def deliver(several: Iterator[ToSend]) -> VerdictDelivery:
+    def deliver(several: Iterable[ToSend]) -> VerdictDelivery:
         sent.extend(several)
-        refused = [RefusedVerdict(each.key, each.consumer, "too_large", "") for each in sent[:1]]
+        assert sent == [*several]
+        refused = [RefusedVerdict.of(each, "Karrot", "too_large") for each in sent[:1]]
         return VerdictDelivery(len(sent) - len(refused), refused)
 
-    def fail(_several: Iterator[ToSend]) -> VerdictDelivery:
+    def fail(_several: Iterable[ToSend]) -> VerdictDelivery:
         raise _Crash
 
-    def job(deliver: Callable[[Iterator[ToSend]], VerdictDelivery] = deliver) -> Evaluate:
+    def job(deliver: Deliver = deliver) -> Evaluate:
         source, place = RecordsFromParquet(str(tmp_path)), str(tmp_path / "checkpoint")
-        return Evaluate(spark, source, ends, "c", place, _ASKED, deliver, ends.now_ms, 3, seen.append)
+        tables = Tables.at(spark, str(tmp_path / "tables"))
+        return Evaluate(spark, source, ends, "c", tables, place, _ASKED, deliver, ends.now_ms, 3, seen.append)
 
     ids: dict[str, str | None] = {}
+    seqs: list[int] = []
     for number, batch in enumerate(batches(Random(3), 8)):
         ends.batch = batch
         records = _records(spark, batch)
@@ -134,7 +135,9 @@ def test_the_job_sends_what_the_model_sends_also_after_crashes(spark: SparkSessi
         sent.clear()
         job().take(records, number)
         told = [
-            Notification(parse_stored(each.body, observed_at_ms=batch.now * 1000, source=Source.KAFKA), each.is_close)
+            Notification(
+                parse_stored(each.stored.body, observed_at_ms=batch.now * 1000, source=Source.KAFKA), each.is_close
+            )
             for each in sent
         ]
         expected = [each for each in model.take(batch) if each.event.consumer != "g2"]
@@ -149,17 +152,73 @@ def test_the_job_sends_what_the_model_sends_also_after_crashes(spark: SparkSessi
             if each.is_close:
                 ids.pop(each.event.consumer)
         assert_counted(seen[-1], batch, told)
+        seqs += (each.stored.seq for each in sent)
         kept = (tmp_path / f"checkpoint/refused/batch={number:012d}.jsonl").read_text().splitlines()
-        assert [json.loads(line)["key"] for line in kept] == [sent[0].key]
+        assert [json.loads(line)["key"] for line in kept] == [sent[0].stored.event_id]
     assert ids
+    assert seqs == [*range(1, len(seqs) + 1)]
+
+
+def test_records_that_cannot_be_read_go_to_quarantine_once(spark: SparkSession, tmp_path: Path) -> None:
+    seen: list[EvaluatedBatch] = []
+    ends, tables = _Ends(), Tables.at(spark, str(tmp_path / "tables"))
+    ends.batch = next(batches(Random(3), 1))
+    bad = [
+        (commit_key("g0", "t0", 0)[:-2], b"\0"),
+        (group_key("g0"), b"\0\4no metadata"),
+        (None, b"a value without a key"),
+    ]
+    for name in ("one", "another"):  # the other checkpoint reads the same records again
+        place, source = str(tmp_path / name), RecordsFromParquet(str(tmp_path))
+        job = Evaluate(
+            spark, source, ends, "c", tables, place, EvaluateRules(), to_stream(StringIO()), ends.now_ms, 1, seen.append
+        )
+        job.take(_records(spark, ends.batch).unionByName(records_frame(spark, bad, 1_000)), 0)
+    kept = tables.read(spark, "quarantine").orderBy("position").collect()
+    assert [(row.source, row.position, row.reason) for row in kept] == [
+        ("c/__consumer_offsets-3", 1000, "truncated_partition"),
+        ("c/__consumer_offsets-3", 1001, "truncated_protocol_type"),
+        ("c/__consumer_offsets-3", 1002, "no_key_type"),
+    ]
+    assert [(each.unreadable, each.delivery.taken > 0) for each in seen] == [(3, True)] * 2
+
+
+class _Backlog(RecordsFromParquet):
+    """Records of which more wait."""
+
+    def is_full(self, read: CheckpointReader, batch: int) -> bool:
+        return read(f"offsets/{batch}") is None
+
+
+def test_nothing_is_judged_while_more_records_wait(spark: SparkSession, tmp_path: Path) -> None:
+    asked, ends, several = EvaluateRules(), _Ends(), [*batches(Random(5), 4)]
+    model, seen, sent = EvaluateModel(asked), list[EvaluatedBatch](), list[ToSend]()
+
+    def deliver(told: Iterable[ToSend]) -> VerdictDelivery:
+        sent.extend(told)
+        return VerdictDelivery(len(sent))
+
+    tables = Tables.at(spark, str(tmp_path / "tables"))
+    for number, batch in enumerate(several):
+        ends.batch, is_last = batch, batch is several[-1]
+        source = (RecordsFromParquet if is_last else _Backlog)(str(tmp_path))
+        job = Evaluate(
+            spark, source, ends, "c", tables, str(tmp_path / "place"), asked, deliver, ends.now_ms, 1, seen.append
+        )
+        job.take(_records(spark, batch), number)
+        expected = model.take(batch)
+        assert bool(sent) is is_last
+    assert [each.is_judged for each in seen] == [False, False, False, True]
+    told = {each.consumer: (each.stored.event.status, each.stored.event.total_lag) for each in sent}
+    assert told == {each.event.consumer: (each.event.status, each.event.total_lag) for each in expected}
 
 
 def test_rings_of_another_length_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     def job(intervals: int) -> Evaluate:
         asked = EvaluateRules(RuleSet("r", intervals))
-        source, checkpoint = RecordsFromParquet(str(tmp_path)), str(tmp_path)
+        source, tables = RecordsFromParquet(str(tmp_path)), Tables.at(spark, str(tmp_path))
         return Evaluate(
-            spark, source, _Ends(), "c", checkpoint, asked, lambda _several: VerdictDelivery(0), _Ends().now_ms
+            spark, source, _Ends(), "c", tables, tables.directory, asked, to_stream(StringIO()), _Ends().now_ms
         )
 
     job(10).note()

@@ -9,8 +9,9 @@ import urllib3
 
 from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import Source
-from karrot.pipeline.evaluate.job import KEPT_BYTES, ToSend
-from karrot.pipeline.evaluate.notification_sinks import NotAccepted, ToKarrot, to_stream
+from karrot.eventlog.base import StoredEvent
+from karrot.pipeline.evaluate.notification_sinks import ToKarrot, to_stream
+from karrot.pipeline.evaluate.verdict_delivery import KEPT_BYTES, NotAccepted, ToEach, ToSend, VerdictDelivery
 from support.burrow.recorded_bodies import recorded_body
 from support.service.free_ports import free_port
 from support.service.karrot_service import Service
@@ -18,31 +19,35 @@ from support.service.karrot_service import Service
 _EVENT = parse_webhook(recorded_body("karrot_v1.9.5_warn.json"), observed_at_ms=0)
 
 
-def _sent(*groups: str) -> list[ToSend]:
-    return [ToSend(f"batch-7-{group}", group, to_wire(_EVENT._replace(consumer=group)), False) for group in groups]
+def _sent(*groups: str, body: bytes | None = None) -> list[ToSend]:
+    events = [_EVENT._replace(consumer=group) for group in groups]
+    return [
+        ToSend(StoredEvent("batch-7", seq, 0, 0, body or to_wire(event), event), is_close=False)
+        for seq, event in enumerate(events)
+    ]
 
 
 def test_each_notification_is_stored_once_with_the_source_kafka(tmp_path: Path) -> None:
     with Service(tmp_path / "data", burrow_token="a token of sixteen") as service:
         sink = ToKarrot.at(f"http://127.0.0.1:{service.port}/", "a token of sixteen", lists_all=True)
-        sink(iter(_sent("one", "two")))
-        sink(iter(_sent("one", "two", "three")))  # the driver died before it had noted the delivery
+        sink(_sent("one", "two"))
+        sink(_sent("one", "two", "three"))  # the driver died before it had noted the delivery
         assert service.metric("karrot_events_accepted_total", source=Source.KAFKA.value) == 3
         assert service.metric("karrot_events_repeated_total") == 2
         assert service.metric("karrot_consumer_lag", consumer="three") == _EVENT.total_lag
 
 
 def test_a_body_that_karrot_refuses_does_not_stop_the_others(tmp_path: Path) -> None:
-    large = ToSend("batch-7-large", "large", b'{"Event": {"Result": "' + b"x" * 100_000 + b'"}}', False)
-    wrong = ToSend("batch-7-wrong", "wrong", b"{}", False)
+    large = _sent("large", body=b'{"Event": {"Result": "' + b"x" * 100_000 + b'"}}')
+    wrong = _sent("", "wrong", body=b"{}")[1:]
     with Service(tmp_path / "data", burrow_token="a token of sixteen", max_body="50000") as service:
         sink = ToKarrot.at(f"http://127.0.0.1:{service.port}", "a token of sixteen", lists_all=True)
-        delivery = sink(iter([large, *_sent("one"), wrong]))
+        delivery = sink([*large, *_sent("one"), *wrong])
         assert service.metric("karrot_consumer_lag", consumer="one") == _EVENT.total_lag
     assert delivery.taken == 1
-    assert [(each.key, each.consumer, each.code) for each in delivery.refused] == [
-        ("batch-7-large", "large", "too_large"),
-        ("batch-7-wrong", "wrong", "invalid_field"),
+    assert [(each.key, each.receiver, each.consumer, each.code) for each in delivery.refused] == [
+        ("batch-7-0", "Karrot", "large", "too_large"),
+        ("batch-7-1", "Karrot", "wrong", "invalid_field"),
     ]
     assert [len(each.body) for each in delivery.refused] == [KEPT_BYTES, 2]
 
@@ -51,16 +56,23 @@ def test_a_batch_fails_if_karrot_refuses_the_token_or_does_not_answer(tmp_path: 
     with Service(tmp_path / "data", burrow_token="a token of sixteen") as service:
         sink = ToKarrot.at(f"http://127.0.0.1:{service.port}", "another token of it", lists_all=True)
         with pytest.raises(NotAccepted, match=r"^Karrot answered HTTP 401$"):
-            sink(iter(_sent("one")))
+            sink(_sent("one"))
     nobody = replace(
         ToKarrot.at(f"http://127.0.0.1:{free_port()}", None, lists_all=True), retries=urllib3.Retry(1, redirect=False)
     )
     with pytest.raises(NotAccepted, match=r"^Karrot does not answer: MaxRetryError$"):
-        nobody(iter(_sent("one")))
+        nobody(_sent("one"))
 
 
 def test_each_body_is_a_line_of_a_stream() -> None:
     stream = StringIO()
-    to_stream(stream)(iter(_sent("one", "two")))
+    to_stream(stream)(_sent("one", "two"))
     bodies = [line.encode() for line in stream.getvalue().splitlines()]
     assert [parse_webhook(body, observed_at_ms=0).consumer for body in bodies] == ["one", "two"]
+
+
+def test_each_receiver_gets_each_verdict() -> None:
+    one, other = StringIO(), StringIO()
+    delivery = ToEach([to_stream(one), to_stream(other)])(_sent("one", "two"))
+    assert delivery == VerdictDelivery(4, [])
+    assert one.getvalue() == other.getvalue() != ""

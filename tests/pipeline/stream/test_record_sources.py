@@ -1,12 +1,33 @@
+from collections.abc import Collection, Mapping
+
 import pytest
 
-from karrot.pipeline.stream.record_sources import OffsetRange, lost_offsets, ranges_of_batch
+from karrot.event import TopicPartition
+from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+from karrot.pipeline.stream.record_sources import (
+    OffsetRange,
+    RecordsFromKafka,
+    RecordsFromParquet,
+    lost_offsets,
+    ranges_of_batch,
+)
+from karrot.watch.cluster_interface import ClusterError
 
 _CHECKPOINT = {
     "sources/0/0": '\0v1\n{"topic":{"0":5,"1":0}}',
     "offsets/0": 'v1\n{"batchWatermarkMs":0}\n{"topic":{"0":9,"1":0}}',
     "offsets/1": 'v1\n{"batchWatermarkMs":0}\n{"topic":{"0":20,"1":3,"2":4}}',
 }
+
+
+class NoMetadata:
+    """A Kafka that does not answer."""
+
+    def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
+        raise ClusterError("unreachable", f"no answer about {topics}")
+
+    def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        raise ClusterError("unreachable", f"no answer about {places}")
 
 
 def test_a_batch_starts_at_the_end_of_the_one_before_and_the_first_at_the_start_of_the_stream() -> None:
@@ -18,6 +39,18 @@ def test_a_batch_starts_at_the_end_of_the_one_before_and_the_first_at_the_start_
     }
     with pytest.raises(FileNotFoundError, match="offsets/2"):
         ranges_of_batch(_CHECKPOINT.get, 2, "topic")
+
+
+@pytest.mark.parametrize(("most", "is_full"), [(6, True), (7, True), (8, True), (9, True), (10, False)])
+def test_a_batch_is_full_if_spark_stopped_at_its_limit(most: int, *, is_full: bool) -> None:
+    """The batch passed seven records. Spark rounds the share of each of its two partitions down."""
+    checkpoint = {
+        "sources/0/0": '\0v1\n{"topic":{"0":5,"1":0}}',
+        "offsets/0": 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"topic":{"0":9,"1":3}}\n17',
+    }
+    kafka = RecordsFromKafka(KafkaConnection(("k:9092",)), NoMetadata(), StartingOffsets("earliest"), "topic", most)
+    assert kafka.is_full(checkpoint.get, 0) is is_full
+    assert not RecordsFromParquet("/records").is_full(checkpoint.get, 0)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,6 @@ def records_table(told: Iterable[Record], first: int = 0) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=KAFKA_SOURCE_SCHEMA)
 
 
-def records_frame(spark: SparkSession, told: Iterable[Record]) -> DataFrame:
+def records_frame(spark: SparkSession, told: Iterable[Record], first: int = 0) -> DataFrame:
     """Make the same records as a Spark frame."""
-    return spark.createDataFrame(records_table(told))
+    return spark.createDataFrame(records_table(told, first))

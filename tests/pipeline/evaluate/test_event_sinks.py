@@ -1,0 +1,94 @@
+"""Verdicts become messages of a topic and rows of the tables, as the ``kafka`` reporter and ``ingest`` make them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from karrot.burrow.payload import parse_webhook, to_wire
+from karrot.clock import SystemClock
+from karrot.event import Source
+from karrot.event_json_line import decode
+from karrot.eventlog.base import StoredEvent
+from karrot.pipeline.evaluate.event_sinks import ToTables, ToTopic
+from karrot.pipeline.evaluate.verdict_delivery import NotAccepted, RefusedVerdict, ToSend, VerdictDelivery
+from karrot.pipeline.store.table_files import Tables
+from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Written
+from support.burrow.recorded_bodies import recorded_body
+
+_AT_MS = 1_746_950_400_000
+_EVENT = parse_webhook(recorded_body("karrot_v1.9.5_warn.json"), observed_at_ms=_AT_MS)._replace(source=Source.KAFKA)
+
+
+def _sent(*groups: str, first: int = 1) -> list[ToSend]:
+    events = [_EVENT._replace(consumer=group) for group in groups]
+    return [
+        ToSend(StoredEvent("0123456789abcdef", seq, _AT_MS, _AT_MS, to_wire(event), event), is_close=False)
+        for seq, event in enumerate(events, first)
+    ]
+
+
+class _Topic:
+    """Answers each send with the next outcomes, by group; by default, a message is written."""
+
+    def __init__(self, *answers: dict[str, Outcome] | NoTopic) -> None:
+        self._answers = [*answers]
+        self._now: dict[str, Outcome] = {}
+        self.written = list[tuple[bytes, str]]()
+        self.waits = list[float]()
+
+    def open(self) -> "_Topic":
+        answer = self._answers.pop(0) if self._answers else {}
+        if isinstance(answer, NoTopic):
+            raise answer
+        self._now = answer
+        return self
+
+    def send(self, messages: Sequence[Message]) -> list[Outcome]:
+        outcomes = list[Outcome]()
+        for message in messages:
+            consumer = decode(message.value).consumer
+            outcomes.append(self._now.get(consumer, Written(0, len(self.written))))
+            if isinstance(outcomes[-1], Written):
+                self.written.append((message.key, consumer))
+        return outcomes
+
+    def close(self) -> None:
+        self._now = {}
+
+    def sink(self) -> ToTopic:
+        return ToTopic(self.open, pause=self.waits.append)
+
+
+def test_failed_messages_are_sent_again_and_refused_ones_are_reported() -> None:
+    away, large = Failed("_transport", "broker away"), Failed("msg_size_too_large", "too large", is_final=True)
+    topic = _Topic({"two": away, "three": large}, NoTopic("no password"), {"two": away})
+    sent = _sent("one", "two", "three")
+    assert topic.sink()(sent) == VerdictDelivery(2, [RefusedVerdict.of(sent[2], "Kafka", "msg_size_too_large")])
+    cluster = _EVENT.cluster
+    assert topic.written == [(f'["{cluster}","{group}"]'.encode(), group) for group in ("one", "two")]
+    assert topic.waits == [0, 0.5, 1, 2]
+
+
+def test_a_batch_fails_if_kafka_stays_away() -> None:
+    away: dict[str, Outcome] = {"one": Failed("_transport", "broker away")}
+    with pytest.raises(NotAccepted, match=r"^Kafka does not take the verdicts: broker away$"):
+        _Topic(*[away] * 6).sink()(_sent("one"))
+    with pytest.raises(NotAccepted, match=r"^Kafka does not take the verdicts: no password$"):
+        _Topic(*[NoTopic("no password")] * 6).sink()(_sent("one"))
+
+
+def test_the_tables_have_each_verdict_once_also_if_it_is_sent_again(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables.at(spark, str(tmp_path))
+    sink = ToTables(spark, tables, SystemClock())
+    assert sink(_sent("one", "two")) == VerdictDelivery(2)
+    sink(_sent("one", "two"))  # the driver died before it had noted the delivery
+    sink(_sent("one", first=3))
+    rows = tables.read(spark, "events").orderBy("seq").collect()
+    assert [(row.event_id, row.consumer, row.source, row.status, row.total_lag) for row in rows] == [
+        (f"0123456789abcdef-{seq}", group, "kafka", _EVENT.status_text, _EVENT.total_lag)
+        for seq, group in enumerate(("one", "two", "one"), 1)
+    ]
+    assert tables.read(spark, "partitions").count() == 3 * len(_EVENT.partitions)
+    assert tables.read(spark, "quarantine").count() == 0
