@@ -10,10 +10,9 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
-from prometheus_client.parser import text_string_to_metric_families
 
 from karrot.burrow.client import Asking
-from karrot.doctor.http_get import NotTold, Parts, Web, understood
+from karrot.doctor.http_get import NotTold, Parts, Web, read_samples, understood
 from karrot.doctor.snapshot_types import (
     Away,
     KarrotSeen,
@@ -22,7 +21,6 @@ from karrot.doctor.snapshot_types import (
     ReadGroup,
     ReadGroupEvent,
     ReadReject,
-    ReadSample,
     RecipeInput,
     Reporter,
 )
@@ -143,7 +141,7 @@ def _read(
         has_all_groups=has_all,
         rejects=rejects.rejects if rejects else None,
         histories=_histories(web, parts, groups or ()),
-        samples=parts.read("metrics (/metrics)", partial(_samples, web), ()),
+        samples=parts.read("metrics (/metrics)", partial(read_samples, web, METRICS), ()),
         recipes=recipes,
         event_log=parts.read("event log (/api/v1/event-log)", partial(_event_log, web), None),
         replicas=replicas,
@@ -176,15 +174,6 @@ def _groups(web: Web) -> tuple[Sequence[ReadGroup] | None, bool]:
         read += page.groups
         after = page.next
     return tuple(read), after is None
-
-
-def _samples(web: Web) -> Sequence[ReadSample]:
-    text = web.body("/metrics", [("name[]", name) for name in METRICS]).decode(errors="replace")
-    families = text_string_to_metric_families(text)
-    try:
-        return [ReadSample(each.name, each.labels, each.value) for family in families for each in family.samples]
-    except ValueError as error:
-        raise NotTold(f"the answer of /metrics is not valid: {error}") from error
 
 
 def _histories(web: Web, parts: Parts, groups: Sequence[ReadGroup]) -> Mapping[GroupKey, Sequence[ReadGroupEvent]]:
