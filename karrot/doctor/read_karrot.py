@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -88,10 +89,12 @@ def read_karrot(
     token: str | None = None,
     recipes: Sequence[RecipeInput] = (),
     replicas: Sequence[str] = (),
+    has_evaluate: bool = False,
 ) -> KarrotSeen | Away:
     """Karrot's state, or `Away` if nothing answers at the URL or if another program answers.
 
-    ``replicas`` are the URLs of its other replicas. Only the event log is read there.
+    ``replicas`` are the URLs of its other replicas. Only the event log is read there. ``has_evaluate`` says whether the
+    URL of ``karrot pipeline evaluate`` was given too.
     """
     parts = Parts()
     others: dict[str, ReadEventLog] = {}
@@ -101,7 +104,8 @@ def read_karrot(
         if found is not None:
             others[other] = found
     with closing(Web(url, asking=asking, token=token)) as web:
-        return _read(web, parts, recipes, others)
+        seen = _read(web, parts, recipes, others)
+    return seen if isinstance(seen, Away) else replace(seen, has_evaluate=has_evaluate)
 
 
 def recipes_in(path: Path) -> list[RecipeInput]:
