@@ -19,7 +19,6 @@ ONLY_PROMETHEUS_SEES = {
     "KarrotConsumerRebalancing": "counts the rebalances of an hour",
     "KarrotMessagesLost": "watch exports it, no page shows it",
     "KarrotRetentionRisk": "predicts by two hours of samples",
-    "KarrotEvaluateBehind": "evaluate is another process, and its own port has its metrics",
     "KarrotPipelineBehind": "the pipeline is another process, and its own port has its metrics",
 }
 """Alerts on problems that neither a page nor the doctor reports, and the reasons."""

@@ -1,4 +1,4 @@
-"""``karrot doctor``: finds problems between Burrow, Karrot and Prometheus, and prints how to solve them."""
+"""``karrot doctor``: finds problems between Burrow or evaluate, Karrot and Prometheus, and prints how to solve them."""
 
 import json
 import sys
@@ -38,6 +38,11 @@ _DOCS = "docs/"
 @click.option("--karrot", help="Address of Karrot, such as http://karrot:5000.")
 @click.option("--prometheus", help="Address of Prometheus, such as http://prometheus:9090.")
 @click.option(
+    "--evaluate",
+    metavar="URL",
+    help="Address of the --metrics-port of karrot pipeline evaluate, such as http://evaluate:9308.",
+)
+@click.option(
     "--recipe",
     "recipes",
     metavar="FILE",
@@ -59,6 +64,7 @@ def doctor(
     karrot: str | None,
     prometheus: str | None,
     *,
+    evaluate: str | None,
     recipes: tuple[Path, ...],
     replicas: tuple[str, ...],
     with_ok: bool,
@@ -68,8 +74,9 @@ def doctor(
 
     The command checks Burrow, Karrot and Prometheus. It only reads, and changes nothing. Without --burrow, it uses the
     address in KARROT_BURROW_URL. It sends the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE) to Karrot. With
-    --recipe, it also checks that Karrot sends the metrics that a scaling recipe reads. With --replica, it checks that
-    all replicas share one event log.
+    --evaluate, it checks that karrot pipeline evaluate judges the groups in time, and that its verdicts reach Karrot.
+    Burrow is then not needed. With --recipe, it also checks that Karrot sends the metrics that a scaling recipe reads.
+    With --replica, it checks that all replicas share one event log.
 
     The exit code is 1 if there is a fault or a warning, and 0 if there is none. It is 2 for wrong options.
     """
@@ -77,8 +84,8 @@ def doctor(
     from karrot.doctor.read_karrot import recipes_in
     from karrot.settings import types
 
-    if not (burrow or karrot or prometheus):
-        raise Refused("there is nothing to check: give at least one of --burrow, --karrot and --prometheus")
+    if not (burrow or karrot or prometheus or evaluate):
+        raise Refused("there is nothing to check: give at least one of --burrow, --evaluate, --karrot and --prometheus")
     if recipes and not karrot:
         raise Refused("--recipe needs --karrot: it compares the recipe with the settings of that Karrot")
     if replicas and not karrot:
@@ -87,6 +94,7 @@ def doctor(
         _address("--burrow", burrow),
         _address("--karrot", karrot),
         _address("--prometheus", prometheus),
+        evaluate=_address("--evaluate", evaluate),
         token=valid(partial(secret, "KARROT_API_TOKEN")),
         replicas=[value_of(types.url, "--replica", url) for url in replicas],
         recipes=[recipe for file in recipes for recipe in valid(partial(recipes_in, file))],

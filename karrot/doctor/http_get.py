@@ -1,14 +1,15 @@
-"""Sends GET requests to Karrot, to Prometheus and to the URL of a notifier."""
+"""Sends GET requests to Karrot, to evaluate, to Prometheus and to the URL of a notifier."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
+from prometheus_client.parser import text_string_to_metric_families
 
 from karrot.burrow.client import Asking, BurrowError
 from karrot.burrow.client.http import Answer, shown, wall_ms
-from karrot.doctor.snapshot_types import Unread
+from karrot.doctor.snapshot_types import ReadSample, Unread
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -66,6 +67,16 @@ def understood(kind: type[T], body: bytes, path: str, status: int) -> T:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NotTold(f"the answer of {path} is not valid: {error}", status) from error
+
+
+def read_samples(web: Web, names: Sequence[str] = ()) -> list[ReadSample]:
+    """The samples of ``/metrics``, or only those of the metrics with these names. Raises `NotTold`."""
+    text = web.body("/metrics", [("name[]", name) for name in names]).decode(errors="replace")
+    families = text_string_to_metric_families(text)
+    try:
+        return [ReadSample(each.name, each.labels, each.value) for family in families for each in family.samples]
+    except ValueError as error:
+        raise NotTold(f"the answer of /metrics is not valid: {error}") from error
 
 
 class Parts:

@@ -1,6 +1,7 @@
-"""Runs the doctor: reads Burrow, Karrot and Prometheus, if their URLs are given, and runs every check on the data."""
+"""Runs the doctor: reads the programs whose URLs are given, and runs every check on the data."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from karrot.burrow.client import Asking
@@ -9,6 +10,7 @@ from karrot.doctor.checks import (
     Finding,
     Level,
     burrow_notifier,
+    evaluate_batches,
     event_log_server,
     karrot,
     prometheus_scrape,
@@ -16,6 +18,7 @@ from karrot.doctor.checks import (
 )
 from karrot.doctor.checks import burrow_storage as burrow
 from karrot.doctor.read_burrow import read_burrow
+from karrot.doctor.read_evaluate import read_evaluate
 from karrot.doctor.read_karrot import read_karrot
 from karrot.doctor.read_prometheus_server import read_prometheus
 from karrot.doctor.snapshot_types import Away, RecipeInput, Snapshot, Unread
@@ -23,6 +26,8 @@ from karrot.doctor.snapshot_types import Away, RecipeInput, Snapshot, Unread
 _CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {
     ("Burrow",): (*burrow_notifier.CHECKS, *burrow.CHECKS),
     ("Burrow", "Karrot"): verdict_arrival.CHECKS,
+    ("evaluate",): evaluate_batches.ALONE,
+    ("evaluate", "Karrot"): evaluate_batches.WITH_KARROT,
     ("Karrot",): (*karrot.CHECKS, *event_log_server.CHECKS),
     ("Prometheus",): prometheus_scrape.ALONE,
     ("Karrot", "Prometheus"): prometheus_scrape.WITH_KARROT,
@@ -33,6 +38,7 @@ _ORDER = list(Level)
 _WHERE = "burrow.md#karrot-doctor"
 _REMEDIES = {
     "Burrow": "pass the URL of Burrow's [httpserver.default] as --burrow, such as http://burrow:8000",
+    "evaluate": "pass the address of its --metrics-port as --evaluate, such as http://evaluate:9308",
     "Karrot": "pass Karrot's URL as --karrot, such as http://karrot:5000",
     "Prometheus": "pass Prometheus' URL as --prometheus, such as http://prometheus:9090",
 }
@@ -43,6 +49,7 @@ def look(
     karrot: str | None = None,
     prometheus: str | None = None,
     *,
+    evaluate: str | None = None,
     token: str | None = None,
     recipes: Sequence[RecipeInput] = (),
     replicas: Sequence[str] = (),
@@ -50,13 +57,16 @@ def look(
 ) -> Snapshot:
     """Read the programs at these URLs, and change nothing there.
 
-    ``token`` is Karrot's API token. ``recipes`` are the scaling recipes to check against Karrot's settings.
-    ``replicas`` are the URLs of Karrot's other replicas.
+    ``evaluate`` is the URL of the metrics of ``karrot pipeline evaluate``. ``token`` is Karrot's API token.
+    ``recipes`` are the scaling recipes to check against Karrot's settings. ``replicas`` are the URLs of Karrot's other
+    replicas.
     """
     how = asking or Asking()
+    read = partial(read_karrot, token=token, recipes=recipes, replicas=replicas, has_evaluate=evaluate is not None)
     return Snapshot(
         burrow=None if burrow is None else read_burrow(burrow, how, karrot_url=karrot),
-        karrot=(None if karrot is None else read_karrot(karrot, how, token=token, recipes=recipes, replicas=replicas)),
+        evaluate=None if evaluate is None else read_evaluate(evaluate, how),
+        karrot=None if karrot is None else read(karrot, how),
         prometheus=None if prometheus is None else read_prometheus(prometheus, how, karrot_url=karrot),
     )
 
@@ -67,11 +77,14 @@ def all_checks() -> Iterator[tuple[str, Check[Any]]]:
 
 
 def examine(seen: Snapshot) -> list[Finding]:
-    """All findings, faults first."""
-    sides = {"Burrow": seen.burrow, "Karrot": seen.karrot, "Prometheus": seen.prometheus}
+    """All findings, faults first. It is no finding if evaluate was not checked, or Burrow next to evaluate."""
+    sides = {"Burrow": seen.burrow, "evaluate": seen.evaluate, "Karrot": seen.karrot, "Prometheus": seen.prometheus}
+    optional = "evaluate" if seen.evaluate is None else "Burrow"
     found: list[Finding] = []
     for name, side in sides.items():
         match side:
+            case None if name == optional:
+                continue
             case None:
                 found.append(_finding(Level.NOTE, "side", f"{name} was not checked", _REMEDIES[name]))
             case Away(_, url, said):

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -10,10 +11,9 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
-from prometheus_client.parser import text_string_to_metric_families
 
 from karrot.burrow.client import Asking
-from karrot.doctor.http_get import NotTold, Parts, Web, understood
+from karrot.doctor.http_get import NotTold, Parts, Web, read_samples, understood
 from karrot.doctor.snapshot_types import (
     Away,
     KarrotSeen,
@@ -22,7 +22,6 @@ from karrot.doctor.snapshot_types import (
     ReadGroup,
     ReadGroupEvent,
     ReadReject,
-    ReadSample,
     RecipeInput,
     Reporter,
 )
@@ -90,10 +89,12 @@ def read_karrot(
     token: str | None = None,
     recipes: Sequence[RecipeInput] = (),
     replicas: Sequence[str] = (),
+    has_evaluate: bool = False,
 ) -> KarrotSeen | Away:
     """Karrot's state, or `Away` if nothing answers at the URL or if another program answers.
 
-    ``replicas`` are the URLs of its other replicas. Only the event log is read there.
+    ``replicas`` are the URLs of its other replicas. Only the event log is read there. ``has_evaluate`` says whether the
+    URL of ``karrot pipeline evaluate`` was given too.
     """
     parts = Parts()
     others: dict[str, ReadEventLog] = {}
@@ -103,7 +104,8 @@ def read_karrot(
         if found is not None:
             others[other] = found
     with closing(Web(url, asking=asking, token=token)) as web:
-        return _read(web, parts, recipes, others)
+        seen = _read(web, parts, recipes, others)
+    return seen if isinstance(seen, Away) else replace(seen, has_evaluate=has_evaluate)
 
 
 def recipes_in(path: Path) -> list[RecipeInput]:
@@ -143,7 +145,7 @@ def _read(
         has_all_groups=has_all,
         rejects=rejects.rejects if rejects else None,
         histories=_histories(web, parts, groups or ()),
-        samples=parts.read("metrics (/metrics)", partial(_samples, web), ()),
+        samples=parts.read("metrics (/metrics)", partial(read_samples, web, METRICS), ()),
         recipes=recipes,
         event_log=parts.read("event log (/api/v1/event-log)", partial(_event_log, web), None),
         replicas=replicas,
@@ -176,15 +178,6 @@ def _groups(web: Web) -> tuple[Sequence[ReadGroup] | None, bool]:
         read += page.groups
         after = page.next
     return tuple(read), after is None
-
-
-def _samples(web: Web) -> Sequence[ReadSample]:
-    text = web.body("/metrics", [("name[]", name) for name in METRICS]).decode(errors="replace")
-    families = text_string_to_metric_families(text)
-    try:
-        return [ReadSample(each.name, each.labels, each.value) for family in families for each in family.samples]
-    except ValueError as error:
-        raise NotTold(f"the answer of /metrics is not valid: {error}") from error
 
 
 def _histories(web: Web, parts: Parts, groups: Sequence[ReadGroup]) -> Mapping[GroupKey, Sequence[ReadGroupEvent]]:

@@ -1,4 +1,4 @@
-"""Defines the snapshot: frozen values from Burrow, Karrot and Prometheus. The checks read nothing but the snapshot."""
+"""Defines the snapshot: frozen values from the programs that the doctor reads. The checks read only the snapshot."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Away(NamedTuple):
-    """Burrow, Karrot or Prometheus, if it did not answer or answered wrongly. ``said`` is the error message."""
+    """A program that did not answer or answered wrongly. ``said`` is the error message."""
 
     side: str
     url: str
@@ -32,7 +32,7 @@ class Away(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """A part of Burrow's, Karrot's or Prometheus' data that could not be read. ``said`` is the error message."""
+    """A part of a program's data that could not be read. ``said`` is the error message."""
 
     what: str
     said: str
@@ -222,7 +222,8 @@ class KarrotSeen:
     ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` if they could not be read.
     ``has_all_groups`` is false if there were too many to read. ``histories`` has the newest events of some groups,
     newest first. ``recipes`` are the scaling recipes that read Karrot's metrics. ``event_log`` is ``None`` for an older
-    Karrot. ``replicas`` are the event logs of further replicas, by the URL of the replica.
+    Karrot. ``replicas`` are the event logs of further replicas, by the URL of the replica. ``has_evaluate`` is true if
+    the URL of ``karrot pipeline evaluate`` was given. Karrot then needs no Burrow.
     """
 
     url: str
@@ -238,6 +239,7 @@ class KarrotSeen:
     recipes: Sequence[RecipeInput] = ()
     event_log: ReadEventLog | None = None
     replicas: Mapping[str, ReadEventLog] = field(default_factory=dict)
+    has_evaluate: bool = False
     unread: Sequence[Unread] = ()
 
     def setting(self, name: str) -> str:
@@ -306,9 +308,42 @@ class PrometheusSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateSeen:
+    """The metrics of ``karrot pipeline evaluate``. ``now`` is the time on the doctor's machine.
+
+    Before the first batch, ``last_batch`` is the time at which the process started, and ``batch_seconds`` and
+    ``groups`` are ``None``. The counts begin with the process. ``trouble`` is why ``/healthz`` answers 503.
+    """
+
+    url: str
+    now: datetime
+    interval: float
+    last_batch: datetime
+    batches: int = 0
+    batch_seconds: float | None = None
+    groups: int | None = None
+    delivered: int = 0
+    refused: int = 0
+    log_end_failures: int = 0
+    trouble: str | None = None
+    unread: Sequence[Unread] = ()
+
+    @property
+    def patience(self) -> float:
+        """The seconds after which verdicts are too old: three intervals, as in the alert KarrotEvaluateBehind."""
+        return 3 * self.interval
+
+    @property
+    def age(self) -> float:
+        """The seconds since the last batch, or since the start if there was no batch."""
+        return max(0.0, (self.now - self.last_batch).total_seconds())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The data read from Burrow, Karrot and Prometheus; ``None`` for a program whose URL was not given."""
+    """The data read from each program; ``None`` for a program whose URL was not given."""
 
     burrow: BurrowSeen | Away | None = None
+    evaluate: EvaluateSeen | Away | None = None
     karrot: KarrotSeen | Away | None = None
     prometheus: PrometheusSeen | Away | None = None

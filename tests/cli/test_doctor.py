@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from prometheus_client import CollectorRegistry
 
 from karrot.cli import doctor as command
 from karrot.cli import main
 from karrot.doctor import Finding, Level
 from karrot.doctor.read_karrot import RECIPE_MARK, recipes_in
 from karrot.doctor.snapshot_types import RecipeInput
+from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
+from karrot.pipeline.evaluate.job import EvaluatedBatch, VerdictDelivery
+from karrot.pipeline.stream.metrics_port import MetricsPort
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 from support.burrow.recorded_bodies import recorded_body
 from support.burrow.restartable_burrow import Outage
@@ -159,6 +163,32 @@ def test_without_the_token_the_closed_routes_are_named(service: Service) -> None
     assert "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor" in result.stdout
 
 
+def test_evaluate_takes_the_place_of_burrow(tmp_path: Path) -> None:
+    body = recorded_body("karrot_v1.9.5_warn.json")
+    cluster = json.loads(body)["Event"]["Cluster"]
+    registry = CollectorRegistry()
+    metrics = EvaluateMetrics(started_s=time.time(), interval_s=60)
+    registry.register(metrics)
+    with (
+        Service(tmp_path / "data", expected_clusters=cluster, workers="1") as running,
+        MetricsPort(registry, 0, lambda: None) as port,
+    ):
+        sides = ("--karrot", url_of(running), "--evaluate", f"http://127.0.0.1:{port.port}", "--json")
+        starting = findings(karrot(*sides))
+        metrics.judged(EvaluatedBatch(time.time_ns() // 1_000_000, 1, 1, VerdictDelivery(1), 0.5))
+        elsewhere = karrot(*sides)
+        assert running.post(body, {"Karrot-Source": "kafka"}).status == 202
+        arrived = karrot(*sides)
+    assert (starting["last-batch"][0], "evaluate-arrival" in starting) == ("note", False)
+    assert findings(elsewhere)["evaluate-arrival"] == (
+        "fault",
+        f"evaluate has delivered 1 verdict since its start, but {url_of(running)} has no event with the source kafka",
+    )
+    assert (elsewhere.exit_code, arrived.exit_code) == (1, 0), arrived.stdout
+    told = {name: level for name, (level, _) in findings(arrived).items() if level != "ok"}
+    assert told == {"side": "note"}, "only Prometheus was not checked"
+
+
 def test_unreachable_sides_are_faults_and_not_tracebacks() -> None:
     urls = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
     result = karrot("--burrow", urls[0], "--karrot", urls[1], "--prometheus", urls[2])
@@ -186,7 +216,7 @@ def test_unclear_options_are_refused() -> None:
     assert (nothing.exit_code, nonsense.exit_code) == (2, 2)
     assert (
         nothing.stderr
-        == "karrot: there is nothing to check: give at least one of --burrow, --karrot and --prometheus\n"
+        == "karrot: there is nothing to check: give at least one of --burrow, --evaluate, --karrot and --prometheus\n"
     )
     assert nonsense.stderr.startswith("karrot: --karrot is 'karrot:5000': it must be an http://")
 

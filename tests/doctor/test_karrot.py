@@ -1,5 +1,6 @@
 """The checks of Karrot itself."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from support.doctor_snapshots import (
     metric_sample,
     only_finding,
     passes,
+    read_group,
     seconds_ago,
 )
 
@@ -132,6 +134,26 @@ def test_a_karrot_that_polls_kafka_needs_no_burrow_and_names_the_runbook_on_fail
         "watch is failing: see the reason in the log of Karrot or on its home page",
         f"check the settings of watch at {KARROT}/config; runbook: {KARROT}/runbooks/KarrotWatchSilent",
     )
+
+
+def test_a_cluster_whose_groups_come_from_kafka_is_not_silent() -> None:
+    old = metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(9000).timestamp(), cluster="prod")
+    moved = karrot_snapshot(old, groups=(read_group(source="kafka"),))
+    assert passes(checks.silence, moved)
+    stopped = karrot_snapshot(old, groups=(read_group(source="kafka", age_s=301),))
+    assert only_finding(checks.silence, stopped)[1] == "the Burrow of prod sent its last event 9000 s ago"
+    other = metric_sample("karrot_events_rejected_total", 0, code="unauthorized")
+    assert passes(checks.silence, karrot_snapshot(samples=(other,), groups=(read_group(source="kafka"),)))
+
+
+def test_with_evaluate_no_burrow_is_needed_but_a_silent_cluster_is_a_fault() -> None:
+    other = metric_sample("karrot_events_rejected_total", 0, code="unauthorized")
+    assert passes(checks.silence, karrot_snapshot(samples=(other,), groups=(), has_evaluate=True))
+    never = karrot_snapshot(metric_sample("karrot_last_event_timestamp_seconds", 0, cluster="test"), has_evaluate=True)
+    level, what, remedy = only_finding(checks.silence, never)
+    assert (level, what) == ("fault", "the Burrow of test never sent an event, and evaluate sent none lately")
+    assert remedy.startswith(f"start evaluate with --cluster test --to karrot={KARROT}; if Burrow sends test, check ")
+    assert finds_nothing(checks.silence, replace(never, has_all_groups=False))
 
 
 def test_groups_without_series_are_a_warning() -> None:

@@ -14,7 +14,13 @@ from karrot.doctor.read_burrow import GROUPS_ASKED
 from karrot.doctor.snapshot_types import Away, BurrowSeen, KarrotSeen, PrometheusSeen, Unread
 from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
 from support.burrow.viper_config import EXAMPLE
-from support.doctor_snapshots import burrow_snapshot, karrot_snapshot, notifier_module, prometheus_snapshot
+from support.doctor_snapshots import (
+    burrow_snapshot,
+    evaluate_snapshot,
+    karrot_snapshot,
+    notifier_module,
+    prometheus_snapshot,
+)
 from support.prometheus.fake_prometheus import fake_prometheus
 from support.servers.scripted_server import http_response, scripted_server
 from support.service.free_ports import free_port
@@ -91,10 +97,11 @@ def test_an_unreadable_module_is_noted_and_the_rest_is_read() -> None:
 
 
 def test_each_unreachable_side_is_reported() -> None:
-    urls = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
-    seen = look(*urls, asking=QUICK)
+    urls = [f"http://127.0.0.1:{free_port()}" for _ in range(4)]
+    seen = look(*urls[:3], evaluate=urls[3], asking=QUICK)
     assert seen == Snapshot(
         burrow=Away("Burrow", urls[0], "no connection: Connection refused"),
+        evaluate=Away("evaluate", urls[3], "no connection: Connection refused"),
         karrot=Away("Karrot", urls[1], "no connection: Connection refused"),
         prometheus=Away("Prometheus", urls[2], "no connection: Connection refused"),
     )
@@ -185,7 +192,14 @@ def test_the_token_is_sent_only_to_karrot() -> None:
 
 
 def test_every_check_reports_success_if_nothing_is_wrong() -> None:
-    found = examine(Snapshot(burrow=burrow_snapshot(), karrot=karrot_snapshot(), prometheus=prometheus_snapshot()))
+    found = examine(
+        Snapshot(
+            burrow=burrow_snapshot(),
+            evaluate=evaluate_snapshot(),
+            karrot=karrot_snapshot(),
+            prometheus=prometheus_snapshot(),
+        )
+    )
     assert [each.check for each in found if each.level is not Level.OK] == ["unseen"]
     assert {each.check for each in found} == {each.name for each in CHECKS}
 
@@ -206,6 +220,16 @@ def test_a_side_that_does_not_answer_is_a_fault_and_the_others_are_checked() -> 
     assert [each.what for each in found if each.level is Level.NOTE] == ["Prometheus was not checked"]
     assert "silence" in {each.check for each in found}
     assert "lag" not in {each.check for each in found}
+
+
+def test_evaluate_replaces_burrow_and_is_optional() -> None:
+    without = examine(Snapshot(karrot=karrot_snapshot()))
+    assert [each.what for each in without if each.check == "side"] == [
+        "Burrow was not checked",
+        "Prometheus was not checked",
+    ]
+    instead = examine(Snapshot(evaluate=evaluate_snapshot(), karrot=karrot_snapshot(has_evaluate=True)))
+    assert [each.what for each in instead if each.level is not Level.OK] == ["Prometheus was not checked"]
 
 
 def test_an_unreadable_part_is_a_warning_with_the_error() -> None:

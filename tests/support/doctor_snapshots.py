@@ -16,6 +16,7 @@ from karrot.burrow.client.replies import ClientProfile
 from karrot.doctor.checks import Check, Finding, Level
 from karrot.doctor.snapshot_types import (
     BurrowSeen,
+    EvaluateSeen,
     KarrotSeen,
     PrometheusSeen,
     ReadComponent,
@@ -119,9 +120,15 @@ def burrow_snapshot(*notifiers: NotifierModule, **fields: Any) -> BurrowSeen:
 
 
 def read_group(
-    consumer: str = "billing", *, status: str = "OK", lag: int | None = 50, cluster: str = "prod"
+    consumer: str = "billing",
+    *,
+    status: str = "OK",
+    lag: int | None = 50,
+    cluster: str = "prod",
+    source: str = "webhook",
+    age_s: float = 10,
 ) -> ReadGroup:
-    return ReadGroup(cluster, consumer, status, lag, "webhook", seconds_ago(10))
+    return ReadGroup(cluster, consumer, status, lag, source, seconds_ago(age_s))
 
 
 def group_history(*gaps_s: float, ids: str = "") -> tuple[ReadGroupEvent, ...]:
@@ -131,6 +138,20 @@ def group_history(*gaps_s: float, ids: str = "") -> tuple[ReadGroupEvent, ...]:
         at += timedelta(seconds=gap)
         events.append(ReadGroupEvent(at, "webhook", ids[number] if ids else None))
     return tuple(reversed(events))
+
+
+def evaluate_snapshot(**fields: Any) -> EvaluateSeen:
+    told: dict[str, Any] = {
+        "url": "http://evaluate:9308",
+        "now": NOW,
+        "interval": 60.0,
+        "last_batch": seconds_ago(70),
+        "batches": 100,
+        "batch_seconds": 12.5,
+        "groups": 2,
+        "delivered": 200,
+    }
+    return EvaluateSeen(**(told | fields))
 
 
 def metric_sample(name: str, value: float, **labels: str) -> ReadSample:
@@ -162,6 +183,8 @@ def karrot_snapshot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
     """Make a snapshot of Karrot; the samples replace default ones of the same name."""
     usual = (
         metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(10).timestamp(), cluster="prod"),
+        metric_sample("karrot_events_accepted_total", 500, source="webhook"),
+        metric_sample("karrot_events_accepted_total", 200, source="kafka"),
         metric_sample("karrot_events_rejected_total", 0, code="unsupported_template"),
         metric_sample("karrot_events_rejected_total", 0, code="unauthorized"),
         metric_sample("karrot_consumers", 2),

@@ -112,16 +112,27 @@ def not_stored(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("Burrow silent", well="every cluster has a recent event", where=_WRONG)
 def silence(seen: KarrotSeen) -> Iterator[Said]:
-    """The Burrow of a cluster has sent no event for a long time."""
-    only_if(seen.samples)
+    """The Burrow of a cluster has sent no event for a long time, and its events do not come from Kafka either."""
+    only_if(seen.samples and (seen.has_all_groups or not seen.has_evaluate))
+    from_kafka = {
+        each.cluster.casefold()
+        for each in seen.groups or ()
+        if each.source == "kafka" and seen.age(each.last_event_at) <= seen.stale_after
+    }
+    by_burrow = f"check Burrow's log; on its host, run karrot send-sample --karrot {seen.url}"
     for cluster, age in seen.heard.items():
-        if age > seen.stale_after:
+        if age > seen.stale_after and cluster.casefold() not in from_kafka:
             said = "never sent an event" if age == float("inf") else f"sent its last event {age:.0f} s ago"
-            yield fault(
-                f"the Burrow of {cluster} {said}",
-                "check Burrow's log; on its host, run karrot send-sample --karrot " + seen.url,
-            )
-    if not seen.heard and WATCH not in seen.components:  # watch needs no Burrow
+            if seen.has_evaluate:
+                yield fault(
+                    f"the Burrow of {cluster} {said}, and evaluate sent none lately",
+                    f"start evaluate with --cluster {cluster} --to karrot={seen.url}; if Burrow sends {cluster}, "
+                    f"{by_burrow}",
+                )
+            else:
+                yield fault(f"the Burrow of {cluster} {said}", by_burrow)
+    # Neither watch nor evaluate needs a Burrow. The check `evaluate-arrival` judges evaluate.
+    if not (seen.heard or from_kafka or seen.has_evaluate or WATCH in seen.components):
         yield fault(
             "no Burrow ever sent an event",
             f"add the section that karrot burrow-config --karrot {seen.url} prints to burrow.toml",
