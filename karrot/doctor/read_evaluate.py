@@ -18,6 +18,8 @@ LAST_BATCH: Final = "karrot_evaluate_last_batch_timestamp_seconds"
 INTERVAL: Final = "karrot_evaluate_interval_seconds"
 GROUPS: Final = "karrot_evaluate_groups"
 VERDICTS: Final = "karrot_evaluate_verdicts_total"
+CATCHING_UP: Final = "karrot_evaluate_catching_up"
+UNREADABLE: Final = "karrot_evaluate_unreadable_records_total"
 LOG_END_FAILURES: Final = "karrot_evaluate_log_end_failures_total"
 # The doctor runs without Spark, so it does not import the module of the pipeline that declares these metrics.
 
@@ -60,6 +62,8 @@ def _read(web: Web, found: Mapping[tuple[str, str], float], now_s: float) -> Eva
         groups=None if groups is None else int(groups),
         delivered=int(found.get((VERDICTS, "delivered"), 0)),
         refused=int(found.get((VERDICTS, "refused"), 0)),
+        unreadable=int(found.get((UNREADABLE, ""), 0)),
+        is_catching_up=found.get((CATCHING_UP, "")) == 1,
         log_end_failures=int(found.get((LOG_END_FAILURES, ""), 0)),
         trouble=parts.read("health (/healthz)", partial(_trouble, web), None),
         unread=tuple(parts.unread),

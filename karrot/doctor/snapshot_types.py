@@ -324,6 +324,8 @@ class EvaluateSeen:
     groups: int | None = None
     delivered: int = 0
     refused: int = 0
+    unreadable: int = 0
+    is_catching_up: bool = False
     log_end_failures: int = 0
     trouble: str | None = None
     unread: Sequence[Unread] = ()

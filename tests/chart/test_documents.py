@@ -103,7 +103,7 @@ def test_the_values_that_the_page_shows_are_accepted() -> None:
     assert f"karrot:{load_chart('karrot').metadata['appVersion']}" in page
 
 
-@pytest.mark.parametrize("shape", ["minimal", "existing-secrets", "everything", "postgresql"])
+@pytest.mark.parametrize("shape", ["minimal", "existing-secrets", "everything", "postgresql", "evaluate"])
 def test_a_shape_renders_its_reviewed_manifests(shape: str) -> None:
     """After an intended change: run GOLDEN=write pytest tests/chart/test_documents.py and review the difference."""
     golden = CHARTS / "karrot" / "golden" / f"{shape}.yaml"

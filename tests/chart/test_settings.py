@@ -41,7 +41,8 @@ SECRETS = {
 
 def environment(manifests: Sequence[Manifest], root: Path) -> dict[str, str]:
     """Return the environment of Karrot's container, with its file system below ``root``."""
-    own = [each for each in manifests if "/charts/" not in each.template and "-pipeline.yaml" not in each.template]
+    others = ("-pipeline.yaml", "-evaluate.yaml")
+    own = [each for each in manifests if "/charts/" not in each.template and not each.template.endswith(others)]
     return write_pod_files(only_object(own, "Deployment")["spec"]["template"], own, SECRETS, root).environment
 
 

@@ -18,7 +18,8 @@ from karrot.doctor import Finding, Level
 from karrot.doctor.read_karrot import RECIPE_MARK, recipes_in
 from karrot.doctor.snapshot_types import RecipeInput
 from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
-from karrot.pipeline.evaluate.job import EvaluatedBatch, VerdictDelivery
+from karrot.pipeline.evaluate.job import EvaluatedBatch
+from karrot.pipeline.evaluate.verdict_delivery import VerdictDelivery
 from karrot.pipeline.stream.metrics_port import MetricsPort
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 from support.burrow.recorded_bodies import recorded_body
@@ -167,7 +168,7 @@ def test_evaluate_takes_the_place_of_burrow(tmp_path: Path) -> None:
     body = recorded_body("karrot_v1.9.5_warn.json")
     cluster = json.loads(body)["Event"]["Cluster"]
     registry = CollectorRegistry()
-    metrics = EvaluateMetrics(started_s=time.time(), interval_s=60)
+    metrics = EvaluateMetrics(cluster="c", started_s=time.time(), interval_s=60)
     registry.register(metrics)
     with (
         Service(tmp_path / "data", expected_clusters=cluster, workers="1") as running,
@@ -175,7 +176,7 @@ def test_evaluate_takes_the_place_of_burrow(tmp_path: Path) -> None:
     ):
         sides = ("--karrot", url_of(running), "--evaluate", f"http://127.0.0.1:{port.port}", "--json")
         starting = findings(karrot(*sides))
-        metrics.judged(EvaluatedBatch(time.time_ns() // 1_000_000, 1, 1, VerdictDelivery(1), 0.5))
+        metrics.took(EvaluatedBatch(time.time_ns() // 1_000_000, 1, 1, VerdictDelivery(1), 0.5))
         elsewhere = karrot(*sides)
         assert running.post(body, {"Karrot-Source": "kafka"}).status == 202
         arrived = karrot(*sides)

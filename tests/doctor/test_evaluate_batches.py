@@ -91,6 +91,21 @@ def test_refused_verdicts_are_a_warning_that_says_where_they_are() -> None:
     assert remedy.startswith("read the codes in CHECKPOINT/refused")
 
 
+def test_an_evaluate_that_is_catching_up_needs_patience() -> None:
+    assert only_finding(checks.last_batch, evaluate_snapshot(last_batch=seconds_ago(600), is_catching_up=True))[:2] == (
+        "note",
+        "evaluate reads records that waited, and judges no group until it has read them",
+    )
+
+
+def test_records_that_evaluate_cannot_read_are_counted() -> None:
+    assert passes(checks.unreadable_records, evaluate_snapshot())
+    assert only_finding(checks.unreadable_records, evaluate_snapshot(unreadable=1))[:2] == (
+        "warn",
+        "evaluate could not read 1 record of __consumer_offsets since its start",
+    )
+
+
 @pytest.mark.parametrize(("failures", "level"), [(0, "ok"), (1, "note"), (9, "note"), (10, "warn")])
 def test_unanswered_requests_for_log_ends_are_counted(failures: int, level: str) -> None:
     assert only_finding(checks.log_end_requests, evaluate_snapshot(log_end_failures=failures))[0] == level

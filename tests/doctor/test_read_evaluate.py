@@ -12,14 +12,15 @@ from karrot.burrow.client import Asking
 from karrot.doctor import Level, Snapshot, examine, look, read_evaluate
 from karrot.doctor.snapshot_types import Away, EvaluateSeen, Unread
 from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS, EvaluateMetrics
-from karrot.pipeline.evaluate.job import EvaluatedBatch, RefusedVerdict, VerdictDelivery
+from karrot.pipeline.evaluate.job import EvaluatedBatch
+from karrot.pipeline.evaluate.verdict_delivery import RefusedVerdict, VerdictDelivery
 from karrot.pipeline.run.run_metrics import RunMetrics
 from karrot.pipeline.stream.metrics_port import MetricsPort
 from support.servers.scripted_server import http_response, scripted_server
 
 QUICK = Asking(timeout_s=5, pause=lambda _: None)
 START_S = 1_800_000_000
-TOO_LARGE = RefusedVerdict("k", "billing", "too_large", "{")
+TOO_LARGE = RefusedVerdict("k", "Karrot", "billing", "too_large", "{")
 
 
 @contextmanager
@@ -35,8 +36,9 @@ def evaluate_at(url: str, now_s: float = START_S) -> EvaluateSeen | Away:
 
 
 def test_all_values_of_evaluate_are_read() -> None:
-    metrics = EvaluateMetrics(started_s=START_S, interval_s=60)
-    metrics.judged(EvaluatedBatch((START_S + 60) * 1000, 3, 40, VerdictDelivery(2, [TOO_LARGE]), 2.5))
+    metrics = EvaluateMetrics(cluster="c", started_s=START_S, interval_s=60)
+    metrics.took(EvaluatedBatch((START_S + 60) * 1000, 3, 40, VerdictDelivery(2, [TOO_LARGE]), 2.5, 7))
+    metrics.took(EvaluatedBatch((START_S + 120) * 1000, 3, 40, VerdictDelivery(0), 2.5, is_judged=False))
     metrics.log_ends_failed()
     with serving(metrics) as url:
         seen = evaluate_at(url, START_S + 90)
@@ -50,12 +52,14 @@ def test_all_values_of_evaluate_are_read() -> None:
         groups=3,
         delivered=2,
         refused=1,
+        unreadable=7,
+        is_catching_up=True,
         log_end_failures=1,
     )
 
 
 def test_an_evaluate_before_its_first_batch_has_no_groups_and_no_duration() -> None:
-    with serving(EvaluateMetrics(started_s=START_S, interval_s=60)) as url:
+    with serving(EvaluateMetrics(cluster="c", started_s=START_S, interval_s=60)) as url:
         seen = evaluate_at(url, START_S + 5)
     assert isinstance(seen, EvaluateSeen)
     assert (seen.batches, seen.batch_seconds, seen.groups, seen.age) == (0, None, None, 5)
@@ -68,7 +72,7 @@ def test_the_doctor_knows_each_metric_by_the_name_that_evaluate_gives_it() -> No
 
 
 def test_the_reason_at_healthz_is_read() -> None:
-    metrics = EvaluateMetrics(started_s=START_S, interval_s=60)
+    metrics = EvaluateMetrics(cluster="c", started_s=START_S, interval_s=60)
     with serving(metrics, lambda: "Spark has ended") as url:
         seen = evaluate_at(url)
     assert isinstance(seen, EvaluateSeen)

@@ -48,7 +48,7 @@ def _start(servers: Servers, kafka: Kafka, service: Service, tables: Path, port:
 
 def _gauge(port: int, name: str) -> float:
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        values = [line.split()[1] for line in answer.read().decode().splitlines() if line.startswith(f"{name} ")]
+        values = [line.split()[1] for line in answer.read().decode().splitlines() if line.startswith(f"{name}{{")]
     return float(values[0]) if values else 0
 
 

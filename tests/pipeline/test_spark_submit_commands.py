@@ -1,4 +1,4 @@
-"""Spark itself parses the commands of docs/pipeline.md for clusters that the tests do not have."""
+"""Spark itself parses the commands of the documentation for clusters that the tests do not have."""
 
 import re
 import shlex
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "spark-submit"
-_PAGE = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
-_BLOCKS = re.findall(r"^```bash\n(.*?)^```", _PAGE, re.MULTILINE | re.DOTALL)
+_PAGES = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("pipeline.md", "evaluate.md"))
+_BLOCKS = re.findall(r"^```bash\n(.*?)^```", _PAGES, re.MULTILINE | re.DOTALL)
 _SUBMITTED = re.compile(r"^spark-submit (?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 _COMMANDS = [shlex.split(found.replace("\\\n", " "))[1:] for block in _BLOCKS for found in _SUBMITTED.findall(block)]
 _SETTINGS = (
@@ -42,6 +42,7 @@ def test_spark_parses_the_commands_for_kubernetes_yarn_and_emr(spark: "SparkSess
         ("k8s", "cluster"),
         ("yarn", "client"),
         ("yarn", "client"),
+        ("k8s", "cluster"),
     ]
     for each, command in zip(parsed, _COMMANDS, strict=True):
         script = next(word for word in command if word.endswith("karrot_pipeline.py"))
@@ -71,11 +72,14 @@ def test_spark_knows_each_setting_of_the_commands(spark: "SparkSession") -> None
 
 def test_on_kubernetes_spark_sends_the_script_and_its_arguments_to_a_pod(spark: "SparkSession") -> None:
     jvm: Any = spark.sparkContext._jvm
-    [command] = [each for each in _COMMANDS if "k8s:" in " ".join(each)]
+    commands = [each for each in _COMMANDS if "k8s:" in " ".join(each)]
+    assert len(commands) == 2
     nothing = getattr(getattr(jvm.scala, "None$"), "MODULE$")
-    prepared = jvm.org.apache.spark.deploy.SparkSubmit().prepareSubmitEnvironment(submitted(spark, command), nothing)
-    assert prepared._4() == "org.apache.spark.deploy.k8s.submit.KubernetesClientApplication"
-    assert prepared._1().toString().startswith("List(--primary-py-file, local:///opt/karrot/karrot_pipeline.py,")
+    submit = jvm.org.apache.spark.deploy.SparkSubmit()
+    for command in commands:
+        prepared = submit.prepareSubmitEnvironment(submitted(spark, command), nothing)
+        assert prepared._4() == "org.apache.spark.deploy.k8s.submit.KubernetesClientApplication"
+        assert prepared._1().toString().startswith("List(--primary-py-file, local:///opt/karrot/karrot_pipeline.py,")
 
 
 @pytest.mark.parametrize("block", _BLOCKS)

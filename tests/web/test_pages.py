@@ -176,6 +176,17 @@ def test_a_silent_burrow_is_shown_while_others_still_post() -> None:
     assert "</bdi> silent for 6 min 40 s" in read(website)
 
 
+def test_a_burrow_is_not_missed_while_another_program_judges_its_cluster() -> None:
+    website = make_website(expected_clusters=("prod-eu",))
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
+    website.clock.advance(400_000)
+    assert "Burrow of" in read(website)
+    take(website, make_event(cluster="prod-eu", source=Source.KAFKA))
+    text = read(website)
+    assert "Burrow of" not in text
+    assert "silent" not in text
+
+
 def test_burrow_s_own_groups_are_shown_separately() -> None:
     own = make_partition(topic="__consumer_offsets")
     website = take(

@@ -3,11 +3,14 @@
 {{- if and .Values.watch.enabled (or (empty .Values.watch.bootstrapServers) (empty .Values.watch.cluster)) }}
 {{- fail "watch.enabled needs watch.bootstrapServers (Kafka's address) and watch.cluster (the cluster's name)" }}
 {{- end }}
-{{- range include "karrot.settingText" (default "" .Values.watch.bootstrapServers) | splitList "," }}
+{{- range $name := list "watch" "evaluate" }}
+{{- range include "karrot.settingText" (default "" (get $.Values $name).bootstrapServers) | splitList "," }}
 {{- if and (trim .) (not (regexMatch "^[^/]+:[0-9]{1,5}$" (trim .))) }}
-{{- fail (printf "watch.bootstrapServers has %q: write HOST:PORT, several separated by commas" .) }}
+{{- fail (printf "%s.bootstrapServers has %q: write HOST:PORT, several separated by commas" $name .) }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- include "karrot.checks.evaluate" . }}
 {{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled }}
 {{- fail "serviceMonitor.enabled and podMonitor.enabled: Karrot would be scraped twice; turn one of them off" }}
 {{- end }}
@@ -51,6 +54,26 @@
 {{- range $name, $values := include "karrot.ownEnv" . | fromYaml }}
 {{- if hasKey $env $name }}
 {{- fail (printf "env.%s: the chart sets it; use %s" $name $values) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "karrot.checks.evaluate" -}}
+{{- if .Values.evaluate.enabled }}
+{{- with .Values.evaluate }}
+{{- if or (empty .bootstrapServers) (empty .cluster) }}
+{{- fail "evaluate.enabled needs evaluate.bootstrapServers (Kafka's address) and evaluate.cluster (the cluster's name)" }}
+{{- end }}
+{{- if not (or .checkpoint $.Values.pipeline.tables) }}
+{{- fail "evaluate.enabled needs a place for the checkpoint that outlives the pod: set evaluate.checkpoint, such as s3://lag/evaluate, or pipeline.tables" }}
+{{- end }}
+{{- if and $.Values.watch.enabled (empty .to) (eq $.Values.watch.cluster .cluster) }}
+{{- fail (printf "watch.cluster and evaluate.cluster are both %q: Karrot would report each incident twice; turn off watch or evaluate" .cluster) }}
+{{- end }}
+{{- end }}
+{{- $keys := include "karrot.authKeys" . | fromYaml }}
+{{- if and (empty .Values.evaluate.to) (hasKey $keys "password") (not (hasKey $keys "token")) }}
+{{- fail "evaluate.enabled: the command sends a token to /burrow, not a password; set auth.token, or auth.keys.token with auth.existingSecret" }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -69,3 +69,19 @@ annotations:
   ports:
     - port: 80
 {{- end }}
+
+{{/* The rule of a NetworkPolicy for traffic to Kafka: (dict "context" $ "brokers" "HOST:PORT,…") */}}
+{{- define "karrot.kafkaEgress" -}}
+{{- $ports := list }}
+{{- range compact (splitList "," .brokers) }}
+{{- with trim . }}{{ $ports = append $ports (splitList ":" . | last | int) }}{{ end }}
+{{- end -}}
+- ports: # Kafka
+    {{- range uniq $ports }}
+    - port: {{ . }}
+    {{- end }}
+  {{- with .context.Values.networkPolicy.kafka }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}

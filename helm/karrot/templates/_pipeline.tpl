@@ -11,30 +11,55 @@
 {{- end }}
 {{- end }}
 
-{{/* The labels of the selector. They must never change in a release, and the service's selector must not match them. */}}
-{{- define "karrot.pipelineSelectorLabels" -}}
-app.kubernetes.io/name: {{ printf "%s-pipeline" (include "karrot.name" . | trunc 54 | trimSuffix "-") | quote }}
-app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{/*
+The labels of the selector of a pod with Spark: (dict "context" $ "name" "pipeline"). They must never change in a release, and the
+service's selector must not match them.
+*/}}
+{{- define "karrot.sparkSelectorLabels" -}}
+app.kubernetes.io/name: {{ printf "%s-%s" (include "karrot.name" .context | trunc 54 | trimSuffix "-") .name | quote }}
+app.kubernetes.io/instance: {{ .context.Release.Name | quote }}
 {{- end }}
 
-{{/* The ports of the brokers in `pipeline.args`, separated by commas. The chart does not know other brokers of the pipeline. */}}
-{{- define "karrot.pipelineBrokerPorts" -}}
-{{- $ports := list }}
+{{/* The brokers in `pipeline.args`. The chart does not know other brokers of the pipeline. */}}
+{{- define "karrot.pipelineBrokers" -}}
 {{- $brokers := "" }}
-{{- range $number, $arg := default list .Values.pipeline.args }}
-{{- if hasPrefix "--bootstrap-servers=" $arg }}{{ $brokers = trimPrefix "--bootstrap-servers=" $arg }}{{ end }}
+{{- range default list .Values.pipeline.args }}
+{{- if hasPrefix "--bootstrap-servers=" . }}{{ $brokers = trimPrefix "--bootstrap-servers=" . }}{{ end }}
 {{- end }}
-{{- range compact (splitList "," $brokers) }}{{ $ports = append $ports (trim . | splitList ":" | last) }}{{ end }}
-{{- uniq $ports | join "," }}
+{{- $brokers }}
 {{- end }}
 
-{{/* The metadata and the spec of the pipeline's pod: (dict "context" $ "args" (list) "stays" true) */}}
+{{/* Spark's settings as arguments, as YAML: (dict "spark.driver.memory" "2g") */}}
+{{- define "karrot.sparkConf" -}}
+{{- $args := list }}
+{{- range $key, $value := . }}
+{{- $args = append $args (printf "--conf=%s=%s" $key (include "karrot.settingText" $value)) }}
+{{- end }}
+{{- toYaml $args }}
+{{- end }}
+
+{{/* All arguments of the pipeline's container, as YAML: (dict "context" $ "args" (list)) */}}
+{{- define "karrot.pipelineArgs" -}}
+{{- $pipeline := .context.Values.pipeline -}}
+{{- $own := list (printf "--archive=%s" (include "karrot.pipelineArchive" .context)) (printf "--tables=%s" $pipeline.tables) }}
+{{- $own = append $own (printf "--compact-at=%s" $pipeline.compactAt) }}
+{{- $own = append $own (printf "--keep=%s" $pipeline.keep) }}
+{{- $conf := include "karrot.sparkConf" (default dict $pipeline.conf) | fromYamlArray }}
+{{- toYaml (concat (list "pipeline" "run") .args $own $conf (default list $pipeline.args)) }}
+{{- end }}
+
+{{/*
+The metadata and the spec of a pod with Spark, for `pipeline` and `evaluate`: (dict "context" $ "name" "pipeline" "args" "…" "stays" true).
+It can also have "annotations", "env", "mounts" and "volumes". The image, the volumes and the size of /tmp are those of `pipeline`.
+*/}}
 {{- define "karrot.pipelinePod" -}}
 {{- $ := .context -}}
+{{- $own := get $.Values .name -}}
+{{- $env := concat (default list .env) (default list $.Values.extraEnv) -}}
 metadata:
   labels:
-    {{- mergeOverwrite (deepCopy (default dict $.Values.commonLabels)) (include "karrot.pipelineSelectorLabels" $ | fromYaml) | toYaml | nindent 4 }}
-  {{- $annotations := mergeOverwrite (deepCopy (default dict $.Values.commonAnnotations)) (deepCopy (default dict $.Values.pipeline.podAnnotations)) }}
+    {{- mergeOverwrite (deepCopy (default dict $.Values.commonLabels)) (include "karrot.sparkSelectorLabels" . | fromYaml) | toYaml | nindent 4 }}
+  {{- $annotations := mergeOverwrite (deepCopy (default dict $.Values.commonAnnotations)) (deepCopy (default dict $own.podAnnotations)) (default dict .annotations) }}
   {{- if and .stays (include "karrot.env" $ | fromYaml) }}
   {{- $_ := set $annotations "checksum/env" (include "karrot.env" $ | sha256sum) }}
   {{- end }}
@@ -44,7 +69,7 @@ metadata:
   {{- end }}
 spec:
   {{- if .stays }}
-  terminationGracePeriodSeconds: 30 # a turn that does not end within 20 s is abandoned
+  terminationGracePeriodSeconds: 30 # a turn or a batch that does not end within 20 s is abandoned
   {{- else }}
   restartPolicy: Never
   {{- end }}
@@ -60,25 +85,18 @@ spec:
   {{- end }}
   {{- end }}
   containers:
-    - name: pipeline
+    - name: {{ .name }}
       image: {{ include "karrot.pipelineImage" $ | quote }}
       imagePullPolicy: {{ $.Values.image.pullPolicy }}
       args:
-        {{- $own := list (printf "--archive=%s" (include "karrot.pipelineArchive" $)) (printf "--tables=%s" $.Values.pipeline.tables) }}
-        {{- $own = append $own (printf "--compact-at=%s" $.Values.pipeline.compactAt) }}
-        {{- $own = append $own (printf "--keep=%s" $.Values.pipeline.keep) }}
-        {{- $args := concat (list "pipeline" "run") .args $own }}
-        {{- range $key, $value := $.Values.pipeline.conf }}
-        {{- $args = append $args (printf "--conf=%s=%s" $key (include "karrot.settingText" $value)) }}
-        {{- end }}
-        {{- toYaml (concat $args (default list $.Values.pipeline.args)) | nindent 8 }}
+        {{- .args | nindent 8 }}
       securityContext:
         {{- toYaml $.Values.securityContext | nindent 8 }}
       {{- if .stays }}
       ports:
         - name: metrics
-          containerPort: {{ $.Values.pipeline.metricsPort }}
-      livenessProbe: # it also fails if a turn takes too long
+          containerPort: {{ $own.metricsPort }}
+      livenessProbe: # the one of the pipeline also fails if a turn takes too long
         httpGet: {path: /healthz, port: metrics}
         periodSeconds: 30
         timeoutSeconds: 10
@@ -98,25 +116,50 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
       {{- end }}
-      {{- with $.Values.extraEnv }}
+      {{- with $env }}
       env:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- with $.Values.pipeline.resources }}
+      {{- with $own.resources }}
       resources:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       volumeMounts:
         - name: tmp
           mountPath: /tmp
-        {{- with $.Values.pipeline.extraVolumeMounts }}
+        {{- with concat (default list .mounts) (default list $.Values.pipeline.extraVolumeMounts) }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
   volumes:
     - name: tmp
       emptyDir:
         sizeLimit: {{ $.Values.pipeline.tmpSize }}
-    {{- with $.Values.pipeline.extraVolumes }}
+    {{- with concat (default list .volumes) (default list $.Values.pipeline.extraVolumes) }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+{{- end }}
+
+{{/* How Prometheus's operator scrapes a pod with Spark: (dict "context" $ "name" "pipeline") */}}
+{{- define "karrot.sparkMonitor" -}}
+{{- $ := .context -}}
+{{- $monitor := $.Values.serviceMonitor -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  {{- include "karrot.metadata" (dict "context" $ "name" (printf "-%s" .name) "namespace" $monitor.namespace "labels" $monitor.labels "annotations" $monitor.annotations) | nindent 2 }}
+spec:
+  namespaceSelector:
+    matchNames: [{{ include "karrot.namespace" $ | quote }}]
+  selector:
+    matchLabels:
+      {{- include "karrot.sparkSelectorLabels" . | nindent 6 }}
+  podMetricsEndpoints:
+    - port: metrics
+      path: /metrics
+      {{- range $name := list "interval" "scrapeTimeout" "relabelings" "metricRelabelings" }}
+      {{- with get $monitor $name }}
+      {{ $name }}:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- end }}
 {{- end }}

@@ -161,7 +161,8 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
             tables = leases.enter_context(lease)
         own = tables.checkpoint(f"evaluate-{quote(asked['cluster'], safe='')}")
         checkpoint = place_for(spark, asked["checkpoint"]) if asked["checkpoint"] else own
-        metrics = EvaluateMetrics(started_s=SystemClock().wall_ms() / 1000, interval_s=asked["every"].total_seconds())
+        started_s, interval_s = SystemClock().wall_ms() / 1000, asked["every"].total_seconds()
+        metrics = EvaluateMetrics(cluster=asked["cluster"], started_s=started_s, interval_s=interval_s)
         source, log_ends, now_ms = opened(spark, checkpoint, metrics)
         seen = partial(_seen, metrics, checkpoint)
         deliver = ToEach([opens(spark, tables) for opens in receivers.values()])

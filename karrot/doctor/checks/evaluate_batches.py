@@ -25,7 +25,12 @@ def evaluate_health(seen: EvaluateSeen) -> Iterator[Said]:
 def last_batch(seen: EvaluateSeen) -> Iterator[Said]:
     """Evaluate has made no verdicts for three intervals, or none since its start."""
     told = f"the interval is {seen.interval:g} s"
-    if seen.batches and seen.age > seen.patience:
+    if seen.is_catching_up:
+        yield note(
+            "evaluate reads records that waited, and judges no group until it has read them",
+            f"run karrot doctor again after {seen.patience:g} s; if it takes too long, give Spark more cores",
+        )
+    elif seen.batches and seen.age > seen.patience:
         yield fault(
             f"the last verdicts of evaluate are {seen.age:.0f} s old, and {told}",
             "look for the reason in the last lines of its log: Karrot, Kafka or the checkpoint cannot be reached, or "
@@ -80,6 +85,17 @@ def refused_verdicts(seen: EvaluateSeen) -> Iterator[Said]:
         )
 
 
+@check(well="evaluate could read every record of __consumer_offsets", where=_HOW)
+def unreadable_records(seen: EvaluateSeen) -> Iterator[Said]:
+    """Evaluate could not read records of __consumer_offsets, so it does not have the commits in them."""
+    only_if(seen.batches)
+    if seen.unreadable:
+        yield warn(
+            f"evaluate could not read {counted_plain(seen.unreadable, 'record')} of __consumer_offsets since its start",
+            "read the reasons in the table quarantine; a newer Kafka can need a newer Karrot",
+        )
+
+
 @check(well="Kafka answered every request for log ends", where=_WATCH_IT)
 def log_end_requests(seen: EvaluateSeen) -> Iterator[Said]:
     """Kafka did not answer requests of evaluate for log end offsets. The lag then lacks the newest messages."""
@@ -128,7 +144,15 @@ def two_senders(seen: EvaluateSeen, karrot: KarrotSeen) -> Iterator[Said]:
         )
 
 
-ALONE = (evaluate_health, last_batch, batch_time, evaluate_groups, refused_verdicts, log_end_requests)
+ALONE = (
+    evaluate_health,
+    last_batch,
+    batch_time,
+    evaluate_groups,
+    refused_verdicts,
+    unreadable_records,
+    log_end_requests,
+)
 """Each takes an `EvaluateSeen`."""
 
 WITH_KARROT = (evaluate_arrival, two_senders)

@@ -6,47 +6,65 @@ from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.stream.metric_values import MetricValues
 from karrot.telemetry import Metric
 
+_CLUSTER: Final = ("cluster",)
 BATCHES: Final = Metric(
-    "karrot_evaluate_batches_total", "counter", "Batches that were judged, and whose verdicts were delivered."
+    "karrot_evaluate_batches_total",
+    "counter",
+    "Batches that were judged, and whose verdicts were delivered.",
+    _CLUSTER,
 )
 BATCH_SECONDS: Final = Metric(
     "karrot_evaluate_batch_seconds",
     "gauge",
     "Duration of the last batch and the delivery of its verdicts, in seconds.",
+    _CLUSTER,
 )
 LAST_BATCH: Final = Metric(
     "karrot_evaluate_last_batch_timestamp_seconds",
     "gauge",
     "Time of the verdicts of the last batch. Before the first batch, the time at which the process started.",
+    _CLUSTER,
 )
 INTERVAL: Final = Metric(
-    "karrot_evaluate_interval_seconds", "gauge", "How often all groups are judged (--every), in seconds."
+    "karrot_evaluate_interval_seconds",
+    "gauge",
+    "How often all groups are judged (--every), in seconds.",
+    _CLUSTER,
 )
-GROUPS: Final = Metric("karrot_evaluate_groups", "gauge", "Consumer groups that have committed, in the last batch.")
+GROUPS: Final = Metric(
+    "karrot_evaluate_groups", "gauge", "Consumer groups that have committed, in the last batch.", _CLUSTER
+)
 PARTITIONS: Final = Metric(
-    "karrot_evaluate_partitions", "gauge", "Partitions on which these groups have committed, one for each group."
+    "karrot_evaluate_partitions",
+    "gauge",
+    "Partitions on which these groups have committed, one for each group.",
+    _CLUSTER,
 )
 VERDICTS: Final = Metric(
     "karrot_evaluate_verdicts_total",
     "counter",
     "Verdicts by outcome, for each receiver. delivered: the receiver took it. refused: the receiver refused its "
     "content. Refused verdicts are kept in the checkpoint.",
-    ("outcome",),
-    known=("delivered", "refused"),
+    ("cluster", "outcome"),
 )
 CATCHING_UP: Final = Metric(
     "karrot_evaluate_catching_up",
     "gauge",
     "1 while more records wait than a batch takes. The groups are not judged meanwhile, because their newest commits "
     "are not known yet.",
+    _CLUSTER,
 )
 UNREADABLE: Final = Metric(
     "karrot_evaluate_unreadable_records_total",
     "counter",
     "Records of __consumer_offsets that could not be read. They are in the table quarantine.",
+    _CLUSTER,
 )
 LOG_END_FAILURES: Final = Metric(
-    "karrot_evaluate_log_end_failures_total", "counter", "Requests to Kafka for log end offsets that failed."
+    "karrot_evaluate_log_end_failures_total",
+    "counter",
+    "Requests to Kafka for log end offsets that failed.",
+    _CLUSTER,
 )
 
 EVALUATE_METRICS: Final = (
@@ -65,29 +83,32 @@ EVALUATE_METRICS: Final = (
 
 
 class EvaluateMetrics(MetricValues):
-    """The values of the metrics. They begin again when the process starts again."""
+    """The values of the metrics of a cluster. They begin again when the process starts again."""
 
-    def __init__(self, *, started_s: float, interval_s: float) -> None:
+    def __init__(self, *, cluster: str, started_s: float, interval_s: float) -> None:
         super().__init__(EVALUATE_METRICS)
-        self.add(BATCHES, 0)
-        self.add(UNREADABLE, 0)
-        self.add(LOG_END_FAILURES, 0)
-        self.set(INTERVAL, interval_s)
-        self.set(LAST_BATCH, started_s)
+        self._cluster = cluster
+        for metric in (BATCHES, UNREADABLE, LOG_END_FAILURES):
+            self.add(metric, 0, cluster)
+        for outcome in ("delivered", "refused"):
+            self.add(VERDICTS, 0, cluster, outcome)
+        self.set(INTERVAL, interval_s, cluster)
+        self.set(LAST_BATCH, started_s, cluster)
 
     def took(self, batch: EvaluatedBatch) -> None:
         """Take the counts of a batch."""
-        self.set(CATCHING_UP, 0 if batch.is_judged else 1)
-        self.set(BATCH_SECONDS, batch.seconds)
-        self.set(GROUPS, batch.groups)
-        self.set(PARTITIONS, batch.partitions)
-        self.add(VERDICTS, batch.delivery.taken, "delivered")
-        self.add(VERDICTS, len(batch.delivery.refused), "refused")
-        self.add(UNREADABLE, batch.unreadable)
+        cluster = self._cluster
+        self.set(CATCHING_UP, 0 if batch.is_judged else 1, cluster)
+        self.set(BATCH_SECONDS, batch.seconds, cluster)
+        self.set(GROUPS, batch.groups, cluster)
+        self.set(PARTITIONS, batch.partitions, cluster)
+        self.add(VERDICTS, batch.delivery.taken, cluster, "delivered")
+        self.add(VERDICTS, len(batch.delivery.refused), cluster, "refused")
+        self.add(UNREADABLE, batch.unreadable, cluster)
         if batch.is_judged:
-            self.add(BATCHES, 1)
-            self.set(LAST_BATCH, batch.now_ms / 1000)
+            self.add(BATCHES, 1, cluster)
+            self.set(LAST_BATCH, batch.now_ms / 1000, cluster)
 
     def log_ends_failed(self) -> None:
         """Count a request for log ends that failed."""
-        self.add(LOG_END_FAILURES, 1)
+        self.add(LOG_END_FAILURES, 1, self._cluster)

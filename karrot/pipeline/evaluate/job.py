@@ -77,8 +77,8 @@ class EvaluatedBatch(NamedTuple):
     partitions: int
     delivery: VerdictDelivery
     seconds: float
-    unreadable: int
-    is_judged: bool
+    unreadable: int = 0
+    is_judged: bool = True
 
 
 @dataclass(slots=True)

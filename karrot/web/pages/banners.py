@@ -4,12 +4,13 @@
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
 from karrot import telemetry
-from karrot.eventlog.base import ReporterState
+from karrot.event import Source
+from karrot.eventlog.base import GroupState, ReporterState
 from karrot.known_problems import CODES, REFUSED_LATELY_S, RUNBOOKS, runbook_of_failing
 from karrot.reporters.last_send import NOTE, read
 from karrot.text import count, counted, duration, some, visible
@@ -105,9 +106,9 @@ def outage(context: WebContext) -> Banner | None:
 
 def service_health(context: WebContext) -> ServiceHealth:
     """The health of the service at this moment."""
-    heard = _heard(context)
     kept = {state.name: state for state in context.log.reporters()}
     ranked = caches().groups.ranked()
+    heard = _heard(context, ranked.worst_first)
     seen = BannerInputs(
         # While the log cannot be read, `outage` says so on every page.
         fault=context.log.writable() if context.log.memory_age_ms() is None else None,
@@ -256,13 +257,16 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
         )
 
 
-def _heard(context: WebContext) -> list[Heard]:
-    """The clusters, silent ones first."""
+def _heard(context: WebContext, live: Iterable[GroupState]) -> list[Heard]:
+    """The clusters with a Burrow, silent ones first. A cluster needs none while its events come from Kafka."""
     now_ms, silent_after = context.clock.wall_ms(), context.stale_after_ms / 1000
     heard_ms = context.log.heard()
     ages = {cluster: max(0, now_ms - at_ms) / 1000 for cluster, at_ms in heard_ms.items()}
     heard = [Heard(cluster, age, age > silent_after) for cluster, age in ages.items()]
     heard += [Heard(cluster, None, silent=True) for cluster in context.expected_clusters if cluster not in ages]
+    if any(each.silent for each in heard):
+        from_kafka = {state.key.cluster.casefold() for state in live if state.summary.source is Source.KAFKA}
+        heard = [each for each in heard if not each.silent or each.cluster.casefold() not in from_kafka]
     return sorted(heard, key=lambda one: (not one.silent, one.cluster))
 
 

@@ -184,7 +184,7 @@ def test_records_that_cannot_be_read_go_to_quarantine_once(spark: SparkSession, 
 
 
 class _Backlog(RecordsFromParquet):
-    """Records of which more wait."""
+    """A source with more records than a batch takes."""
 
     def is_full(self, read: CheckpointReader, batch: int) -> bool:
         return read(f"offsets/{batch}") is None
