@@ -80,6 +80,8 @@ RUNTIME: Final[Mapping[str, str]] = MappingProxyType(
         "spark.sql.maxPlanStringLength": "20000",
         # Lines are long: 10,000 lines (the default) are an array of 30 MB, and Spark holds several arrays at a time.
         "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
+        # Rows are kept on the local disk during a batch. To compress them costs twice the CPU of decoding them.
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Segments are small. With this cost per file, one task reads many segments and writes one file of a table.
         "spark.sql.files.openCostInBytes": "65536",
         # The archive's retention can delete a segment while it is read. Ingest counts the missing lines.

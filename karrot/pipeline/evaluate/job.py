@@ -41,6 +41,22 @@ _VERSION: Final = 1
 _GROUP_METADATA: Final = 2
 _CONSUMER: Final = "consumer"
 _KEPT_BATCHES: Final = 100
+_NEEDED: Final = (
+    "cluster",
+    "consumer",
+    "topic",
+    "partition",
+    "offset",
+    "commit_ts_ms",
+    "log_partition",
+    "log_offset",
+    "log_ts",
+    "log_ts_ms",
+    "key_type",
+    "readable",
+    "reason",
+)
+"""The columns of decoded records that are kept during a batch, besides the bytes of some."""
 
 
 class EvaluateNote(msgspec.Struct):
@@ -178,6 +194,7 @@ class Evaluate:
         path = self._place("state", f"batch={batch}")
         kind = F.when(F.col("state").isNotNull(), "state").otherwise("notification").alias("kind")
         out.select("*", kind).write.mode("overwrite").partitionBy("kind").parquet(path, compression="zstd")
+        history.forget_old()
         self.spark.createDataFrame(history.to_table()).write.mode("append").parquet(f"{path}/kind=log_ends")
         flush_files(self.spark, path)
         shared.unpersist()
@@ -244,7 +261,7 @@ class Evaluate:
         if batch < 0:
             return RecentLogEnds(intervals)
         rows = self.spark.read.parquet(literal(self._place("state", f"batch={batch}", "kind=log_ends")))
-        return RecentLogEnds.from_table(rows.orderBy("at_ms").collect(), intervals)
+        return RecentLogEnds.from_table(rows.toArrow(), intervals)
 
     def _place(self, *names: str) -> str:
         return "/".join([self.checkpoint.rstrip("/"), *names])
@@ -283,7 +300,7 @@ def _needed(decoded: DataFrame) -> DataFrame:
     is_metadata = F.col("key_type") == _GROUP_METADATA
     read = decoded.where(~F.col("readable") | is_commit | is_metadata)
     raw = (F.when(~F.col("readable") | is_metadata, F.col(name)).alias(name) for name in ("key", "value"))
-    return read.select(*(name for name in read.columns if name not in {"key", "value"}), *raw)
+    return read.select(*_NEEDED, *raw)
 
 
 def _metadata(read: DataFrame) -> DataFrame:

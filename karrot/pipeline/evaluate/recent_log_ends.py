@@ -1,11 +1,11 @@
 """Keeps the recent log ends of each partition on the driver, for the verdicts of all buckets."""
 
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import groupby
-from typing import Any, Final, NamedTuple, Protocol
+from itertools import compress
+from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,6 @@ from karrot.pipeline.offsets.log_ends import LogEndReader, PollSummary
 from karrot.pipeline.store.filesystem import literal
 from karrot.pipeline.window_arrays.commit_arrays import LogEndArrays
 from karrot.watch.cluster_interface import ClusterError, Failure
-
-_SINCE_THE_LAST_BATCH: Final = 30
-"""How many log ends are kept besides those of a ring. The commits of a batch are measured with them."""
 
 _SAMPLE: Final = pa.schema({"topic": pa.string(), "partition": pa.int32(), "at_ms": pa.int64(), "offset": pa.int64()})
 
@@ -44,42 +41,67 @@ class LogEndSource(Protocol):
 
 @dataclass(slots=True)
 class RecentLogEnds:
-    """The recent log ends of the partitions of the topics on which groups commit."""
+    """The recent log ends of the partitions of the topics on which groups commit.
+
+    A log end is a row of ``_ends``, whose source is the index of its partition in ``_places``.
+    """
 
     intervals: int
     topic_keys: dict[str, int] = field(default_factory=dict)
-    ends: dict[TopicPartition, deque[LogEnd]] = field(default_factory=dict)
+    _places: dict[TopicPartition, int] = field(default_factory=dict)
+    _ends: LogEndArrays = field(default_factory=lambda: LogEndArrays(*np.zeros((3, 0), np.int64)))
 
     def add(self, look: LogEndLook) -> None:
         """Add new log ends, and forget those of topics that were deleted."""
-        for place, end in look.samples:
-            if place not in self.ends:
-                self.ends[place] = deque(maxlen=self.intervals + _SINCE_THE_LAST_BATCH)
-            self.ends[place].append(end)
-        self.ends = {place: ends for place, ends in self.ends.items() if place.topic in look.topics}
+        rows = [(self._places.setdefault(place, len(self._places)), *end) for place, end in look.samples]
+        new = np.array(rows, np.int64).reshape(-1, 3).T
+        source, at_ms, offset = (np.append(*each) for each in zip(self._ends, new, strict=True))
+        by_time = np.lexsort((at_ms, source))
+        source, at_ms, offset = source[by_time], at_ms[by_time], offset[by_time]
+        is_last = np.ones(len(source), np.bool_)
+        is_last[:-1] = (source[1:] != source[:-1]) | (at_ms[1:] != at_ms[:-1])
+        # Both looks of a batch can give the same log end.
+        exists = np.array([place.topic in look.topics for place in self._places], np.bool_)
+        is_kept = is_last & exists[source]
+        number = np.cumsum(exists) - 1
+        self._ends = LogEndArrays(number[source[is_kept]], at_ms[is_kept], offset[is_kept])
+        self._places = {place: number for number, place in enumerate(compress(self._places, exists))}
         self.topic_keys = {topic: key for topic, key in self.topic_keys.items() if topic in look.topics}
+
+    def forget_old(self) -> None:
+        """Keep what the next batch needs: one log end for the lag of its first commit, and those for Burrow's rules."""
+        kept, source = self.intervals + 1, self._ends.source
+        is_kept = np.ones(len(source), np.bool_)
+        is_kept[:-kept] = source[kept:] != source[:-kept]
+        self._ends = LogEndArrays(*(column[is_kept] for column in self._ends))
 
     def as_arrays(self) -> LogEnds:
         """All log ends."""
-        places = [place for place in self.ends if place.topic in self.topic_keys]
-        topic_keys = np.array([self.topic_keys[place.topic] for place in places], np.int64)
-        keys = source_key(topic_keys, np.array([place.partition for place in places], np.int64))
+        keys = np.array([self.topic_keys.get(place.topic, 0) for place in self._places], np.int64)
+        keys = source_key(keys, np.array([place.partition for place in self._places], np.int64))
         by_key = np.argsort(keys)
-        rows = [(source, *end) for source, row in enumerate(by_key.tolist()) for end in self.ends[places[row]]]
-        counts = {topic: len([*each]) for topic, each in groupby(sorted(places), key=lambda place: place.topic)}
-        return LogEnds(keys[by_key], LogEndArrays(*np.array(rows, np.int64).reshape(-1, 3).T.copy()), counts)
+        row = np.empty_like(by_key)
+        row[by_key] = np.arange(len(by_key))
+        ends = LogEndArrays(row[self._ends.source], *self._ends[1:])
+        order = np.argsort(ends.source, kind="stable")
+        counts = Counter(place.topic for place in self._places)
+        return LogEnds(keys[by_key], LogEndArrays(*(column[order] for column in ends)), counts)
 
     def to_table(self) -> pa.Table:
         """The log ends as a table, for the checkpoint."""
-        rows = [(*place, *end) for place, ends in self.ends.items() for end in ends]
-        return pa.Table.from_pylist([dict(zip(_SAMPLE.names, row, strict=True)) for row in rows], _SAMPLE)
+        source = pa.array(self._ends.source)
+        columns = (pa.array([place[part] for place in self._places]) for part in range(2))
+        return pa.table([*(each.take(source) for each in columns), *map(pa.array, self._ends[1:])], _SAMPLE.names).cast(
+            _SAMPLE
+        )
 
     @classmethod
-    def from_table(cls, rows: list[Any], intervals: int) -> "RecentLogEnds":
-        """Read the rows of a table that `to_table` made."""
+    def from_table(cls, table: pa.Table, intervals: int) -> Self:
+        """Read a table that `to_table` made."""
         history = cls(intervals)
-        samples = [(TopicPartition(row.topic, row.partition), LogEnd(row.at_ms, row.offset)) for row in rows]
-        history.add(LogEndLook(samples, {row.topic for row in rows}))
+        topic, partition, at_ms, offset = (table.column(name).to_pylist() for name in _SAMPLE.names)
+        places = map(TopicPartition, topic, partition)
+        history.add(LogEndLook([*zip(places, map(LogEnd, at_ms, offset), strict=True)], {*topic}))
         return history
 
 

@@ -191,7 +191,7 @@ class _Backlog(RecordsFromParquet):
 
 
 def test_nothing_is_judged_while_more_records_wait(spark: SparkSession, tmp_path: Path) -> None:
-    asked, ends, several = EvaluateRules(), _Ends(), [*batches(Random(5), 4)]
+    asked, ends, several = EvaluateRules(notifier=_ASKED.notifier), _Ends(), [*batches(Random(5), 4)]
     model, seen, sent = EvaluateModel(asked), list[EvaluatedBatch](), list[ToSend]()
 
     def deliver(told: Iterable[ToSend]) -> VerdictDelivery:
