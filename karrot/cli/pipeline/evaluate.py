@@ -184,7 +184,7 @@ def _opened(asked: Mapping[str, Any]) -> "Callable[[SparkSession, str, EvaluateM
         reached = kafka_of(asked, "karrot-evaluate")
 
         def from_kafka(spark: "SparkSession", checkpoint: str, metrics: "EvaluateMetrics") -> Opened:
-            from karrot.pipeline.evaluate.job import batch_time_ms
+            from karrot.pipeline.evaluate.job import MOST_RECORDS, batch_time_ms
             from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromKafka
             from karrot.pipeline.stream.query_runner import checkpoint_reader
             from karrot.pipeline.stream.record_sources import RecordsFromKafka
@@ -196,7 +196,8 @@ def _opened(asked: Mapping[str, Any]) -> "Callable[[SparkSession, str, EvaluateM
                 click.echo(summary, err=True)
 
             log_ends = LogEndsFromKafka(reached.kafka, asked["ends_every"], failed)
-            return RecordsFromKafka(*reached), log_ends, lambda _rows, batch: batch_time_ms(read, batch)
+            records = RecordsFromKafka(*reached, most=MOST_RECORDS)
+            return records, log_ends, lambda _rows, batch: batch_time_ms(read, batch)
 
         return from_kafka
     if asked["directory_in"] is None or asked["ends_input"] is None:

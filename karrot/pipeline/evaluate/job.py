@@ -40,6 +40,9 @@ BUCKETS: Final = 32
 _VERSION: Final = 1
 _GROUP_METADATA: Final = 2
 _CONSUMER: Final = "consumer"
+MOST_RECORDS: Final = 10_000_000
+"""The most records in a batch from Kafka: a minute of 160,000 commits a second."""
+
 _KEPT_BATCHES: Final = 100
 _NEEDED: Final = (
     "cluster",
