@@ -69,7 +69,9 @@ def take(state: BucketState, new: NewRecords, log_ends: LogEnds, asked: Evaluate
     arrays = CommitArrays(*(column[by_ring] for column in known._replace(segment=row)))
     rings, is_newest = appended(partitions.rings, arrays, asked.rules.min_distance)
     last = _last_of_each(group[by_ring], arrays.order, np.flatnonzero(is_newest))
-    for at, timestamp_ms in zip(group[by_ring][last].tolist(), arrays.timestamp_ms[last].tolist(), strict=True):
+    # A clock that is years ahead must not keep a group for years.
+    last_ms = np.minimum(arrays.timestamp_ms, arrays.seen_ms)[last]
+    for at, timestamp_ms in zip(group[by_ring][last].tolist(), last_ms.tolist(), strict=True):
         groups[at] = groups[at]._replace(last_commit_ms=timestamp_ms)
     _list(groups, partitions, len(state.partitions.group), log_ends)
     groups = _with_members(groups, new)

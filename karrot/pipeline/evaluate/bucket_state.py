@@ -56,7 +56,7 @@ class GroupMemory(NamedTuple):
     """What is known of a group.
 
     - ``key``: the hash of the group's name.
-    - ``last_commit_ms``: the timestamp of the commit that came last; 0 if none came.
+    - ``last_commit_ms``: the timestamp of the commit that came last, but not after its record; 0 if none came.
     - ``listed``: by topic, how many partitions a verdict lists. Partitions without a commit are listed too.
     - ``notified``: the open incident and the last notification.
     - ``members``: the members as JSON, each ``[host, client id, {topic: [partition, …]}]``.
