@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -148,12 +149,9 @@ class LogEndsFromParquet:
         after_ms, now_ms = between_ms
         at_ms = F.unix_millis("observed_at").alias("at_ms")
         rows = self.spark.read.option("recursiveFileLookup", "true").parquet(literal(self.directory))
-        found = (
-            rows.where(F.col("topic").isin([*topics]))
-            .select("topic", "partition", at_ms, "end_offset")
-            .where(F.col("at_ms").between(after_ms + 1, now_ms))
-            .orderBy("at_ms")
-            .collect()
-        )
-        samples = [(TopicPartition(row.topic, row.partition), LogEnd(row.at_ms, row.end_offset)) for row in found]
-        return LogEndLook(samples, topics)
+        new = rows.select("topic", "partition", at_ms, "end_offset").where(F.col("at_ms").between(after_ms + 1, now_ms))
+        # A filter with the names of all topics would cost Spark more than to read the others.
+        found = new.toArrow().filter(pc.field("topic").isin(pa.array([*topics], pa.string()))).sort_by("at_ms")
+        topic, partition, observed_ms, offset = (column.to_pylist() for column in found.columns)
+        places = map(TopicPartition, topic, partition)
+        return LogEndLook([*zip(places, map(LogEnd, observed_ms, offset), strict=True)], topics)
