@@ -52,6 +52,7 @@ def test_one_driver_judges_the_groups_and_posts_to_the_charts_own_karrot() -> No
         "--to=karrot=https://karrot.monitoring:80",
         "--every=60s",
         "--metrics-port=9464",
+        "--wait=2m",
         "--tables=s3://lag/tables",
         "--conf=spark.driver.memory=4g",
         "--conf=spark.sql.shuffle.partitions=8",

@@ -14,6 +14,7 @@
 {{- $args = append $args (printf "--to=%s" (prepend (default list $evaluate.alsoTo) (printf "karrot=%s" (include "karrot.evaluateTo" .)) | join ",")) }}
 {{- $args = append $args (printf "--every=%s" $evaluate.every) }}
 {{- $args = append $args (printf "--metrics-port=%v" $evaluate.metricsPort) }}
+{{- $args = append $args "--wait=2m" }}{{/* in S3, the lease of a pod that was killed ends after a minute */}}
 {{- $args = append $args (printf "--tables=%s" (default $evaluate.checkpoint .Values.pipeline.tables)) }}
 {{- with $evaluate.checkpoint }}{{ $args = append $args (printf "--checkpoint=%s" .) }}{{ end }}
 {{- $conf := mergeOverwrite (deepCopy (default dict .Values.pipeline.conf)) (deepCopy (default dict $evaluate.conf)) }}
