@@ -65,7 +65,7 @@ def test_an_estimate_is_printed_as_sentences() -> None:
 def test_the_table_of_the_docs_has_the_estimates() -> None:
     text = (Path(__file__).resolve().parents[3] / "docs" / "cloudwatch.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([\d,]+) \| (\d) \| (.*) \| (.*) \| (.*) \|$", text, re.MULTILINE)
-    assert len(rows) == 4
+    assert len(rows) == 5
     for groups, metrics, *told in rows:
         made = monthly_estimate(int(groups.replace(",", "")), [*GroupMetricName][: int(metrics)], 1, 30, DIMENSIONS)
         assert told == [f"{usd:,.2f} USD" for usd in (made.metrics_usd, made.calls_usd, made.total_usd)]
