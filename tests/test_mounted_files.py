@@ -50,7 +50,8 @@ def test_changed_tokens_are_valid_in_every_worker_and_unusable_ones_are_not_take
         secret.update(read=b"read-2\n", write=b"write-2\n", old=b"read-1\n")
         wait_for(lambda: allowed("read-2", "write-2") == {True})
         wait_for(lambda: allowed("read-0", "write-1") == {False})
-        assert allowed("read-1", "write-2") == {True}
+        # Several answers in a row can all come from the worker that was first to read the files.
+        wait_for(lambda: allowed("read-1", "write-2") == {True})
 
         secret.update(read=b"", write=b"write-3\n", old=b"read-2\n")  # a half-made Secret
         wait_for(lambda: allowed("read-2", "write-2") == {True} and says(service, "secrets_unusable") > 0)
