@@ -19,8 +19,14 @@ from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
 from karrot.cli.options import asked_for, follow_option, read_span, value_of
 from karrot.cli.pipeline.job_errors import errors_as_sentences, why_it_failed
 from karrot.cli.pipeline.metrics_option import metrics_port_option, served
-from karrot.cli.pipeline.source_options import KAFKA, kafka_of, kafka_options
-from karrot.cli.pipeline.spark_options import checkpoint_option, read_spark_place, spark_options, started, wait_option
+from karrot.cli.pipeline.source_options import (
+    KAFKA,
+    kafka_of,
+    kafka_options,
+    record_file_options,
+    record_source_option,
+)
+from karrot.cli.pipeline.spark_options import checkpoint_option, spark_options, started, wait_option
 from karrot.cli.table import shown
 
 if TYPE_CHECKING:
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
     from karrot.pipeline.stream.record_sources import RecordSource
     from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
-_PARQUET, _TABLES = "parquet", "tables"
+_TABLES = "tables"
 _THRESHOLDS = {"OK": 1, "WARN": 2, "ERR": 3}
 _span = read_span(366 * 86_400)
 
@@ -55,22 +61,11 @@ def _read_pattern(_context: click.Context, option: click.Parameter, text: str | 
 
 
 @click.command(short_help="Judge every consumer group by Burrow's rules, from __consumer_offsets.")
-@click.option(
-    "--source",
-    type=click.Choice([KAFKA, _PARQUET]),
-    default=KAFKA,
-    show_default=True,
-    help="Where to read the records of __consumer_offsets.",
-)
+@record_source_option
 @click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster in the verdicts.")
 @spark_options
 @kafka_options
-@click.option(
-    "--input", "directory_in", callback=read_spark_place, metavar="DIR", help="With --source parquet: the records."
-)
-@click.option(
-    "--ends-input", callback=read_spark_place, metavar="DIR", help="With --source parquet: the log end offsets."
-)
+@record_file_options
 @click.option(
     "--to",
     "target",

@@ -13,10 +13,16 @@ import click
 from karrot.cli.errors import NotDone, Refused, end_on_signals
 from karrot.cli.options import asked_for, follow_option, read_span
 from karrot.cli.pipeline.job_errors import errors_as_sentences
-from karrot.cli.pipeline.source_options import KAFKA, Reached, kafka_of, kafka_options
+from karrot.cli.pipeline.source_options import (
+    KAFKA,
+    Reached,
+    kafka_of,
+    kafka_options,
+    record_file_options,
+    record_source_option,
+)
 from karrot.cli.pipeline.spark_options import (
     checkpoint_option,
-    read_spark_place,
     spark_options,
     started,
     trigger_option,
@@ -31,17 +37,8 @@ if TYPE_CHECKING:
     from karrot.pipeline.store.table_files import Tables
 
 
-_PARQUET = "parquet"
-
-
 @click.command(short_help="Write the records of __consumer_offsets to the tables.")
-@click.option(
-    "--source",
-    type=click.Choice([KAFKA, _PARQUET]),
-    default=KAFKA,
-    show_default=True,
-    help="Where to read the records of __consumer_offsets.",
-)
+@record_source_option
 @click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster in the tables.")
 @spark_options
 @kafka_options
@@ -55,19 +52,7 @@ _PARQUET = "parquet"
     callback=read_span(86_400),
     help="How often to sample log end offsets.",
 )
-@click.option(
-    "--input",
-    "directory_in",
-    callback=read_spark_place,
-    metavar="DIR",
-    help="With --source parquet: the files with the records.",
-)
-@click.option(
-    "--ends-input",
-    callback=read_spark_place,
-    metavar="DIR",
-    help="With --source parquet: files with log end offsets.",
-)
+@record_file_options
 @follow_option("Continue with new records until Ctrl-C.", default=False)
 @trigger_option(
     default="10 seconds",

@@ -37,6 +37,34 @@ kafka_options = option_set(
 )
 """The options for Kafka. `kafka_of` reads them."""
 
+_PARQUET = "parquet"
+
+record_source_option = click.option(
+    "--source",
+    type=click.Choice([KAFKA, _PARQUET]),
+    default=KAFKA,
+    show_default=True,
+    help="Where to read the records of __consumer_offsets.",
+)
+"""The option for the source of the records of ``__consumer_offsets``."""
+
+record_file_options = option_set(
+    click.option(
+        "--input",
+        "directory_in",
+        callback=read_spark_place,
+        metavar="DIR",
+        help="With --source parquet: the files with the records.",
+    ),
+    click.option(
+        "--ends-input",
+        callback=read_spark_place,
+        metavar="DIR",
+        help="With --source parquet: files with log end offsets.",
+    ),
+)
+"""The options for records in Parquet files."""
+
 _ARCHIVE = "archive"
 
 event_source_options = option_set(

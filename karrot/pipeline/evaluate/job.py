@@ -140,26 +140,24 @@ class Evaluate:
     def take(self, records: DataFrame, batch: int) -> None:
         """Judge all groups after the records of one batch. Spark repeats the same batch after a crash."""
         note, began_ms, unreadable = self.note(), self.clock.boot_ms(), 0
+        is_judged = not self.source.is_full(checkpoint_reader(self.spark, self.checkpoint), batch)
         if batch > note.batch:
             # All columns of the rows that only set the pace are NULL.
             is_record = F.greatest(*(F.col(name).isNotNull() for name in ("key", "value", "offset")))
             with persisted(_needed(decode_offsets(records.where(is_record), self.cluster))) as read:
                 unreadable = self._keep_unreadable(read, batch_name(note.id, batch))
                 rows = _rows(read, self.cluster, self.buckets).where(_is_chosen(self.asked.read))
-                note = self._advance(rows, batch, note)
+                note = self._advance(rows, batch, note, is_judged=is_judged)
         if not note.is_delivered:
-            delivery = self.deliver(StoredNotifications(self.spark, self._place("state", f"batch={note.batch}"), note))
+            delivery = self.deliver(_StoredNotifications(self.spark, self._place("state", f"batch={note.batch}"), note))
             if delivery.refused:
                 self._keep_refused(note.batch, delivery.refused)
             size = self._size(note.batch)
             next_seq = note.next_seq + size.notifications
             self._remember(msgspec.structs.replace(note, is_delivered=True, next_seq=next_seq))
-            seconds, is_judged = (self.clock.boot_ms() - began_ms) / 1000, not self._is_full(batch)
+            seconds = (self.clock.boot_ms() - began_ms) / 1000
             counts = size.groups, size.partitions
             self.seen(EvaluatedBatch(note.now_ms, *counts, delivery, seconds, unreadable, is_judged))
-
-    def _is_full(self, batch: int) -> bool:
-        return self.source.is_full(checkpoint_reader(self.spark, self.checkpoint), batch)
 
     def note(self) -> EvaluateNote:
         """Return the note of the checkpoint."""
@@ -183,7 +181,7 @@ class Evaluate:
             )
         return note
 
-    def _advance(self, rows: DataFrame, batch: int, note: EvaluateNote) -> EvaluateNote:
+    def _advance(self, rows: DataFrame, batch: int, note: EvaluateNote, *, is_judged: bool) -> EvaluateNote:
         now_ms = max(self.now_ms(rows, batch), note.now_ms)
         # Ask before the records are read, so that the log ends are as old as the newest commit.
         self._look(note.topics, note, now_ms)
@@ -191,7 +189,7 @@ class Evaluate:
         topics = note.topics | {row.topic: row.topic_key for row in found}
         history = self._look(topics, note, now_ms)
         state = self._read(note.batch)
-        task = BucketTask(self.asked, self.cluster, now_ms, f"{note.id}-{batch}", judges=not self._is_full(batch))
+        task = BucketTask(self.asked, self.cluster, now_ms, f"{note.id}-{batch}", judges=is_judged)
         shared = self.spark.sparkContext.broadcast(history.as_arrays())
         out = state.groupBy("bucket").cogroup(rows.groupBy("bucket")).applyInArrow(task.of(shared), OUT)
         path = self._place("state", f"batch={batch}")
@@ -279,7 +277,7 @@ class _Size(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredNotifications:
+class _StoredNotifications:
     """The notifications in the ``folder`` of a batch, by consumer group. Each iteration gives the same."""
 
     spark: SparkSession
