@@ -28,7 +28,8 @@ class NewestFromFiles(Generic[T]):
 
     ``make`` reads the files. It raises `OSError`, `ValueError` or `SourceError` if the files cannot be used. The old
     value then stays, and ``make`` is tried again at the next look. Each new error is logged with the code ``failure``
-    and counted once with ``count``, the event log's. ``first`` is the value before the first look.
+    and counted once with ``count``, the event log's, unless the files changed while they were read.
+    ``first`` is the value before the first look.
     """
 
     def __init__(
@@ -63,18 +64,22 @@ class NewestFromFiles(Generic[T]):
 
     def _look(self) -> None:
         self._next_look = self._now() + _LOOK_S
-        seen = tuple(map(_state, self._files))  # before `make`, so that a change in between is found at the next look
+        seen = self._states()  # before `make`, so that a change in between is found at the next look
         if seen == self._used:
             return
         try:
             made = self._make()
         except (OSError, ValueError, SourceError) as error:
-            self._tell(seen, str(error))
+            if self._states() == seen:  # or else old and new files were read together
+                self._tell(seen, str(error))
             return
         self._used, self._told = seen, None
         if made != self._value:
             self._value = made
             _log.info("changed files are in use", files=FILE_PROBLEMS[self._failure].files)
+
+    def _states(self) -> object:
+        return tuple(map(_state, self._files))
 
     def _tell(self, seen: object, reason: str) -> None:
         """Log and count an error, but not the same error of the same files again."""

@@ -10,6 +10,10 @@ from karrot.server.newest_from_files import NewestFromFiles
 from support.kubernetes.mounted_secret import MountedSecret
 
 
+def _nothing() -> None:
+    """Happen to no file."""
+
+
 class Rig:
     """A value from one file: its text, which must be a number. ``made`` counts how often the file was read."""
 
@@ -17,6 +21,7 @@ class Rig:
         self.file = file
         self.now_s = 0.0
         self.made = 0
+        self.meanwhile = _nothing
         self.counts: Counter[str] = Counter()
         self.value = NewestFromFiles(
             [file], self._make, 0, failure="secrets_unusable", count=self._count, now=lambda: self.now_s
@@ -24,6 +29,7 @@ class Rig:
 
     def _make(self) -> int:
         self.made += 1
+        self.meanwhile()
         return int(self.file.read_text())
 
     def _count(self, name: str, **labels: str) -> None:
@@ -75,6 +81,23 @@ def test_a_file_that_is_replaced_or_written_again_gives_the_new_value(tmp_path: 
     (tmp_path / "new").write_text("3")
     (tmp_path / "new").replace(file)
     assert rig.after(1) == 3
+
+
+def test_files_that_change_while_they_are_read_are_read_again_without_an_error(rig: Rig, secret: MountedSecret) -> None:
+    def replace() -> None:
+        """Between the two reads of a certificate and its key, both are replaced."""
+        rig.meanwhile = _nothing
+        secret.update(token=b"2")
+        raise ValueError("key values mismatch")
+
+    assert rig.after(0) == 1
+    secret.update(token=b"3")
+    rig.meanwhile = replace
+    with capture_logs() as logs:
+        assert rig.after(1) == 1
+        assert rig.after(1) == 2
+    assert [each["log_level"] for each in logs] == ["info"]
+    assert not rig.counts
 
 
 def test_a_file_with_the_same_content_is_not_reported(rig: Rig, secret: MountedSecret) -> None:
