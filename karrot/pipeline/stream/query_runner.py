@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -34,9 +35,22 @@ def start_query(
     lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
 ) -> StreamingQuery:
     """Start a query that passes its batches to ``take``: the existing rows and, with ``every``, also later rows."""
+
+    def taken(rows: DataFrame, batch: int) -> None:
+        try:
+            take(rows, batch)
+        except Py4JJavaError as error:
+            # When Spark stops a query, it searches the text for Py4J's name of this error, and for InterruptedException
+            # after it. In a long text, this search ends with a StackOverflowError, which Java prints in 1,000 lines.
+            raise FailedInJava(str(error)) from None
+
     trigger: dict[str, Any] = {"processingTime": every} if every else {"availableNow": True}
-    writer = lines.writeStream.foreachBatch(take).trigger(**trigger)
+    writer = lines.writeStream.foreachBatch(taken).trigger(**trigger)
     return writer.option("checkpointLocation", checkpoint).start()
+
+
+class FailedInJava(Exception):  # noqa: N818 (the text has the error)
+    """A call to Java failed in a batch. The text is that of Py4J's error."""
 
 
 def checkpoint_id(spark: SparkSession) -> str:
