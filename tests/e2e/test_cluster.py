@@ -116,6 +116,7 @@ class Submitting:
 
     def start_line(self, line: str) -> Server:
         self._number += 1
+        (self.folder / f"{self._number}.out").touch()
         script = self.folder / f"{self._number}.sh"
         script.write_text(f"cd {self.folder}\n{self._preamble}\nexec >{self._number}.out\n{line}\n")
         quick = {"SPARK_CONF_DIR": self.folder / "conf", "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -126,8 +127,11 @@ class Submitting:
     def ended(self, job: Server) -> Ended:
         """Wait for the end of a command."""
         code = job.wait(_ENOUGH_S)
-        number = job.name.removeprefix("submit-")
-        return Ended(code, (self.folder / f"{number}.out").read_text(), job.log.read_text())
+        return Ended(code, self.printed(job), job.log.read_text())
+
+    def printed(self, job: Server) -> str:
+        """Return what a command has printed to its standard output."""
+        return (self.folder / f"{job.name.removeprefix('submit-')}.out").read_text()
 
     def run(self, command: str, more: str = "") -> str:
         """Run a command of the page that must succeed, and return its standard output."""
@@ -303,13 +307,7 @@ def test_offsets_of_a_killed_driver_are_read_once_and_python_on_the_workers_judg
     page: Submitting, local: Local, kafka: Kafka
 ) -> None:
     tables, alone = page.folder / "tables", page.folder / "local"
-    kafka.wait()
-    kafka.create_topic("orders", 2)
-    producer = Producer(kafka.client)
-    for partition in (0, 1):
-        for _ in range(50):
-            producer.produce("orders", b"an order", partition=partition)
-    assert producer.flush(30) == 0
+    make_topic(kafka, "orders")
     commit(kafka, range(1, 11))
     job = page.start("offsets", "--follow --every 1s --ends-every 1s")
     wait_for(
@@ -335,6 +333,26 @@ def test_offsets_of_a_killed_driver_are_read_once_and_python_on_the_workers_judg
     assert on_cluster == here == [("billing", "orders", 0, 25, 25), ("billing", "orders", 1, 25, 25)]
 
 
+def test_verdicts_and_their_incident_continue_although_an_executor_is_killed(page: Submitting, kafka: Kafka) -> None:
+    make_topic(kafka, "payments")
+    commit(kafka, range(1, 6), "waiting", "payments")
+    job = page.start("evaluate", "--follow --every 2s --ends-every 1s --group-allowlist ^waiting$")
+
+    def verdicts() -> list[tuple[str, str]]:
+        lines = page.printed(job).splitlines(keepends=True)
+        events = [json.loads(line)["Event"] for line in lines if line.endswith("\n")]
+        return [(each["Result"]["status"], each["ID"]) for each in events]
+
+    wait_for(lambda: any(status == "ERR" for status, _ in verdicts()), _ENOUGH_S)
+    killed = page.cluster.executors()
+    os.kill(killed[0], signal.SIGKILL)
+    before = len(verdicts())
+    wait_for(lambda: len(verdicts()) > before + 2, _ENOUGH_S)
+    wait_for(lambda: len({*page.cluster.executors()} - {*killed}) == 1)
+    assert len({one for status, one in verdicts() if status == "ERR"}) == 1
+    job.kill()
+
+
 def judged(said: str) -> list[tuple[str, str, int, int, int]]:
     """The listed partitions of the verdicts: group, topic, partition, committed offset and lag."""
     results = [json.loads(line)["Event"]["Result"] for line in said.splitlines()]
@@ -345,9 +363,20 @@ def judged(said: str) -> list[tuple[str, str, int, int, int]]:
     )
 
 
-def commit(kafka: Kafka, offsets: Iterable[int]) -> None:
-    member = Consumer(kafka.client | {"group.id": "billing"})
+def make_topic(kafka: Kafka, name: str) -> None:
+    """Create a topic with two partitions and 50 messages in each."""
+    kafka.wait()
+    kafka.create_topic(name, 2)
+    producer = Producer(kafka.client)
+    for partition in (0, 1):
+        for _ in range(50):
+            producer.produce(name, b"a message", partition=partition)
+    assert producer.flush(30) == 0
+
+
+def commit(kafka: Kafka, offsets: Iterable[int], group: str = "billing", topic: str = "orders") -> None:
+    member = Consumer(kafka.client | {"group.id": group})
     for offset in offsets:
-        places = [TopicPartition("orders", partition, offset) for partition in (0, 1)]
+        places = [TopicPartition(topic, partition, offset) for partition in (0, 1)]
         member.commit(offsets=places, asynchronous=False)
     member.close()

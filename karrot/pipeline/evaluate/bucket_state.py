@@ -184,7 +184,10 @@ def _partitions(table: pa.Table, intervals: int) -> Partitions:
         return column
 
     columns = [*(_slots(table.column(name), intervals) for name in _SLOTS), ints("filled")]
-    topics = table.column("topic").to_pandas().to_numpy() if len(table) else np.zeros(0, np.object_)
+    # Partitions of the same topic share one string. A worker need not have pandas, so this is done without it.
+    topic = table.column("topic").combine_chunks().dictionary_encode()
+    names = np.array(topic.dictionary.to_pylist(), np.object_)
+    topics = names[topic.indices.to_numpy()]
     return Partitions(ints("group"), ints("topic_key"), topics, ints("partition"), RingArrays(*columns))
 
 
