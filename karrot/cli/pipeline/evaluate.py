@@ -135,7 +135,7 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
     asked |= _of_burrow(asked)
     rules, receivers = _rules(asked), valid(partial(_receivers, asked))
     opened = _opened(asked)
-    with started("evaluate", master, conf) as spark, errors_as_sentences(asked), ExitStack() as leases:
+    with started("evaluate", master, conf) as spark, errors_as_sentences(asked), ExitStack() as ending:
         from pyspark.errors import StreamingQueryException
 
         from karrot.clock import SystemClock
@@ -153,12 +153,12 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
         command = f"karrot pipeline evaluate --cluster {asked['cluster']}"
         for name in (evaluate_lease(asked["cluster"]), *([EVENTS] if _TABLES in receivers else [])):
             lease = writing(spark, tables, name, command, wait=asked["wait"], stop=stop)
-            tables = leases.enter_context(lease)
+            tables = ending.enter_context(lease)
         own = tables.checkpoint(f"evaluate-{quote(asked['cluster'], safe='')}")
         checkpoint = place_for(spark, asked["checkpoint"]) if asked["checkpoint"] else own
         started_s, interval_s = SystemClock().wall_ms() / 1000, asked["every"].total_seconds()
         metrics = EvaluateMetrics(cluster=asked["cluster"], started_s=started_s, interval_s=interval_s)
-        source, log_ends, now_ms = opened(spark, checkpoint, metrics)
+        source, log_ends, now_ms = opened(spark, checkpoint, metrics, ending)
         seen = partial(_seen, metrics, checkpoint)
         deliver = ToEach([opens(spark, tables) for opens in receivers.values()])
         job = Evaluate(spark, source, log_ends, asked["cluster"], tables, checkpoint, rules, deliver, now_ms, seen=seen)
@@ -173,12 +173,13 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
 Opened = tuple["RecordSource", "LogEndSource", "Callable[[DataFrame, int], int]"]
 
 
-def _opened(asked: Mapping[str, Any]) -> "Callable[[SparkSession, str, EvaluateMetrics], Opened]":
+def _opened(asked: Mapping[str, Any]) -> "Callable[[SparkSession, str, EvaluateMetrics, ExitStack], Opened]":
     """Read the options of the source. Raises Refused."""
     if asked["source"] == KAFKA:
         reached = kafka_of(asked, "karrot-evaluate")
 
-        def from_kafka(spark: "SparkSession", checkpoint: str, metrics: "EvaluateMetrics") -> Opened:
+        def from_kafka(spark: "SparkSession", checkpoint: str, metrics: "EvaluateMetrics", ending: ExitStack) -> Opened:
+            from karrot.clock import SystemClock
             from karrot.pipeline.evaluate.job import MOST_RECORDS, batch_time_ms
             from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromKafka
             from karrot.pipeline.stream.query_runner import checkpoint_reader
@@ -190,7 +191,8 @@ def _opened(asked: Mapping[str, Any]) -> "Callable[[SparkSession, str, EvaluateM
                 metrics.log_ends_failed()
                 click.echo(summary, err=True)
 
-            log_ends = LogEndsFromKafka(reached.kafka, asked["ends_every"], failed)
+            log_ends = LogEndsFromKafka(reached.kafka, asked["ends_every"], failed, SystemClock())
+            ending.enter_context(log_ends.polling())
             records = RecordsFromKafka(*reached, most=MOST_RECORDS)
             return records, log_ends, lambda _rows, batch: batch_time_ms(read, batch)
 
@@ -198,7 +200,7 @@ def _opened(asked: Mapping[str, Any]) -> "Callable[[SparkSession, str, EvaluateM
     if asked["directory_in"] is None or asked["ends_input"] is None:
         raise Refused("--source parquet needs --input and --ends-input")
 
-    def from_files(spark: "SparkSession", _checkpoint: str, _metrics: "EvaluateMetrics") -> Opened:
+    def from_files(spark: "SparkSession", _checkpoint: str, _metrics: "EvaluateMetrics", _ending: ExitStack) -> Opened:
         from karrot.pipeline.evaluate.job import newest_record_ms
         from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromParquet
         from karrot.pipeline.stream.record_sources import RecordsFromParquet

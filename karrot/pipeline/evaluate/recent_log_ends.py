@@ -1,10 +1,12 @@
 """Keeps the recent log ends of each partition on the driver, for the verdicts of all buckets."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import compress
+from itertools import chain, compress
+from threading import Event, Lock, Thread
 from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -13,20 +15,26 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from karrot.event import LogEnd, TopicPartition
+from karrot.clock import Clock
+from karrot.event import TopicPartition
 from karrot.pipeline.evaluate.log_end_lookup import LogEnds, source_key
 from karrot.pipeline.offsets.log_ends import LogEndReader, PollSummary
 from karrot.pipeline.store.filesystem import literal
-from karrot.pipeline.window_arrays.commit_arrays import LogEndArrays
-from karrot.watch.cluster_interface import ClusterError, Failure
+from karrot.pipeline.window_arrays.commit_arrays import Ints, LogEndArrays
+from karrot.watch.cluster_interface import ClusterError
 
 _SAMPLE: Final = pa.schema({"topic": pa.string(), "partition": pa.int32(), "at_ms": pa.int64(), "offset": pa.int64()})
 
 
-class LogEndLook(NamedTuple):
-    """New log ends, in order of time, and the topics that exist."""
+_MOST_POLLS: Final = 128
 
-    samples: Sequence[tuple[TopicPartition, LogEnd]]
+
+class LogEndLook(NamedTuple):
+    """New log ends: their partitions, times and offsets, in order of time. ``topics`` are the topics that exist."""
+
+    places: Sequence[TopicPartition]
+    at_ms: Ints
+    offset: Ints
     topics: Collection[str]
 
 
@@ -54,8 +62,8 @@ class RecentLogEnds:
 
     def add(self, look: LogEndLook) -> None:
         """Add new log ends, and forget those of topics that were deleted."""
-        rows = [(self._places.setdefault(place, len(self._places)), *end) for place, end in look.samples]
-        new = np.array(rows, np.int64).reshape(-1, 3).T
+        numbers = (self._places.setdefault(place, len(self._places)) for place in look.places)
+        new = np.fromiter(numbers, np.int64, len(look.places)), look.at_ms, look.offset
         source, at_ms, offset = (np.append(*each) for each in zip(self._ends, new, strict=True))
         by_time = np.lexsort((at_ms, source))
         source, at_ms, offset = source[by_time], at_ms[by_time], offset[by_time]
@@ -100,41 +108,87 @@ class RecentLogEnds:
     def from_table(cls, table: pa.Table, intervals: int) -> Self:
         """Read a table that `to_table` made."""
         history = cls(intervals)
-        topic, partition, at_ms, offset = (table.column(name).to_pylist() for name in _SAMPLE.names)
-        places = map(TopicPartition, topic, partition)
-        history.add(LogEndLook([*zip(places, map(LogEnd, at_ms, offset), strict=True)], {*topic}))
+        history.add(_look_of(table, table.column("topic").unique().to_pylist()))
         return history
 
 
 @dataclass(slots=True)
 class LogEndsFromKafka:
-    """Asks Kafka for log ends, at most once in ``every`` for the same topics.
+    """Asks Kafka for log ends once in ``every``, also between batches.
 
-    ``tell`` gets a summary if Kafka does not answer: without a log end, commits on a new partition are dropped.
+    As in Burrow, a commit is then measured with a log end that is at most ``every`` older. ``tell`` gets a summary if
+    Kafka does not answer: without a log end, commits on a new partition are dropped.
     """
 
     kafka: LogEndReader
     every: timedelta
     tell: Callable[[PollSummary], object]
+    clock: Clock
 
-    _next_ms: int = 0
+    _lock: Lock = field(default_factory=Lock)
+    _next_ms: float = 0
+    _counts: Mapping[str, int] = field(default_factory=dict)
+    _asked: list[TopicPartition] = field(default_factory=list)
     _topics: frozenset[str] = frozenset()
+    _polls: list[LogEndLook] = field(default_factory=list)
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """Ask Kafka in a thread, for the topics of the last look, until the block ends."""
+        stop = Event()
+
+        def go() -> None:
+            while not stop.wait(max(self.every.total_seconds() / 10, (self._next_ms - self.clock.boot_ms()) / 1000)):
+                self.ask_if_due()
+
+        thread = Thread(target=go, name="log ends", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
 
     def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook | None:
-        """One log end of each partition, or nothing before the interval is over."""
-        now_ms = between_ms[1]
-        if now_ms < self._next_ms and self._topics.issuperset(topics):
+        """The log ends of the polls since the last look. Asks Kafka now if a topic is new, or if it is time."""
+        with self._lock:
+            if self._is_due() or not self._topics.issuperset(topics):
+                self._poll(frozenset(topics), between_ms[1])
+            polls, self._polls = self._polls, []
+        if not polls:
             return None
+        places = [*chain.from_iterable(each.places for each in polls)]
+        at_ms, offset = (np.concatenate(columns) for columns in zip(*(each[1:3] for each in polls), strict=True))
+        return LogEndLook(places, at_ms, offset, polls[-1].topics)
+
+    def ask_if_due(self) -> None:
+        """Ask Kafka for the topics of the last look, if it is time. The next look has the answer."""
+        with self._lock:
+            if self._topics and self._is_due():
+                self._poll(self._topics, self.clock.wall_ms())
+
+    def _is_due(self) -> bool:
+        return self.clock.boot_ms() >= self._next_ms
+
+    def _poll(self, topics: frozenset[str], at_ms: int) -> None:
+        self._next_ms = self.clock.boot_ms() + self.every.total_seconds() * 1000
         try:
-            counts: Mapping[str, int] = self.kafka.partitions(topics)
-            places = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
-            found = self.kafka.log_ends(places)
+            counts = self.kafka.partitions(topics)
+            if counts != self._counts:
+                self._asked = [
+                    TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
+                ]
+                self._counts = counts
+            found = self.kafka.log_ends(self._asked)
         except ClusterError as error:
             self.tell(PollSummary(trouble=str(error)))
-            return None
-        self._next_ms, self._topics = now_ms + self.every // timedelta(milliseconds=1), frozenset(topics)
-        samples = [(place, LogEnd(now_ms, end)) for place, end in found.items() if not isinstance(end, Failure)]
-        return LogEndLook(samples, counts)
+            return
+        self._topics = topics
+        ends = ((place, found.get(place)) for place in self._asked)
+        known = {place: end for place, end in ends if isinstance(end, int)}
+        offset = np.fromiter(known.values(), np.int64, len(known))
+        self._polls.append(LogEndLook([*known], np.full(len(known), at_ms), offset, counts))
+        if len(self._polls) > _MOST_POLLS:  # a receiver is away, and no batch takes them
+            del self._polls[::2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +203,15 @@ class LogEndsFromParquet:
         after_ms, now_ms = between_ms
         at_ms = F.unix_millis("observed_at").alias("at_ms")
         rows = self.spark.read.option("recursiveFileLookup", "true").parquet(literal(self.directory))
-        new = rows.select("topic", "partition", at_ms, "end_offset").where(F.col("at_ms").between(after_ms + 1, now_ms))
+        end_offset = F.col("end_offset").alias("offset")
+        new = rows.select("topic", "partition", at_ms, end_offset).where(F.col("at_ms").between(after_ms + 1, now_ms))
         # A filter with the names of all topics would cost Spark more than to read the others.
         found = new.toArrow().filter(pc.field("topic").isin(pa.array([*topics], pa.string()))).sort_by("at_ms")
-        topic, partition, observed_ms, offset = (column.to_pylist() for column in found.columns)
-        places = map(TopicPartition, topic, partition)
-        return LogEndLook([*zip(places, map(LogEnd, observed_ms, offset), strict=True)], topics)
+        return _look_of(found, topics)
+
+
+def _look_of(table: pa.Table, topics: Collection[str]) -> LogEndLook:
+    """The rows of a table with the columns of `_SAMPLE`."""
+    topic, partition = (table.column(name).to_pylist() for name in _SAMPLE.names[:2])
+    at_ms, offset = (table.column(name).to_numpy().astype(np.int64) for name in _SAMPLE.names[2:])
+    return LogEndLook([*map(TopicPartition, topic, partition)], at_ms, offset, topics)

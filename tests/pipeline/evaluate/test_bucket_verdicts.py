@@ -12,9 +12,10 @@ from karrot.pipeline.evaluate.bucket_state import BucketState
 from karrot.pipeline.evaluate.bucket_task import COMMIT, DELETION, MEMBER, new_records
 from karrot.pipeline.evaluate.bucket_verdicts import Notification, VerdictMoment, evaluated
 from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
-from karrot.pipeline.evaluate.recent_log_ends import LogEndLook, RecentLogEnds
+from karrot.pipeline.evaluate.recent_log_ends import RecentLogEnds
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from support.pipeline.evaluate_model import ONE_ID, Batch, Commit, EvaluateModel, batches, comparable
+from support.pipeline.log_end_looks import look_of
 
 _KEYS = {name: hash_ for hash_, name in enumerate(("g0", "g1", "g2", "t0", "t1", "t2"), 1_000_003)}
 
@@ -75,7 +76,7 @@ def _compared(asked: EvaluateRules, seed: int) -> list[Notification]:
         at_ms, topics = (batch.now - 60) * 1000, {topic for topic, _ in batch.ends}
         history.topic_keys = {topic: _KEYS[topic] for topic in topics}
         samples = [(TopicPartition(*place), LogEnd(at_ms, end)) for place, end in batch.ends.items()]
-        history.add(LogEndLook(samples, topics))
+        history.add(look_of(samples, topics))
         log_ends = history.as_arrays()
         history.forget_old()
         state = BucketState.from_bytes(state.to_bytes(), asked.rules.intervals)
@@ -90,7 +91,7 @@ def _compared(asked: EvaluateRules, seed: int) -> list[Notification]:
 def test_a_group_with_a_clock_years_ahead_is_forgotten_like_others() -> None:
     asked, at_ms, year_ms = EvaluateRules(expire_group=3_000), 1_000_000_000, 366 * 86_400_000
     history = RecentLogEnds(asked.rules.intervals, {"t0": _KEYS["t0"]})
-    history.add(LogEndLook([(TopicPartition("t0", 0), LogEnd(at_ms, 100))], {"t0"}))
+    history.add(look_of([(TopicPartition("t0", 0), LogEnd(at_ms, 100))], {"t0"}))
     log_ends, commits = history.as_arrays(), [Commit("g0", "t0", 0, 1, 50, at_ms + 9 * year_ms, at_ms)]
     batch = Batch(at_ms // 1000, {("t0", 0): 100}, commits, {}, [])
     state = take(BucketState.empty(asked.rules.intervals), _new_records(batch), log_ends, asked)

@@ -28,6 +28,7 @@ from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value
 from support.pipeline.evaluate_model import Batch, EvaluateModel, Rebalance, batches, comparable
 from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA, records_frame
+from support.pipeline.log_end_looks import look_of
 
 _ASKED = EvaluateRules(
     notifier=NotifierSettings(threshold=1, interval=30, send_close=True), read=NameFilter(("^g",), ("2$",))
@@ -47,7 +48,7 @@ class _Ends:
         at_ms = (self.batch.now - 60) * 1000
         assert between_ms[1] == self.batch.now * 1000
         found = [(TopicPartition(*place), LogEnd(at_ms, end)) for place, end in self.batch.ends.items()]
-        return LogEndLook([each for each in found if each[0].topic in topics], {topic for topic, _ in self.batch.ends})
+        return look_of([each for each in found if each[0].topic in topics], {topic for topic, _ in self.batch.ends})
 
 
 def _records(spark: SparkSession, batch: Batch) -> DataFrame:
