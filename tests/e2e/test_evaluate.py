@@ -1,4 +1,7 @@
-"""Verdicts of ``karrot pipeline evaluate`` on a real broker, up to Karrot's metrics and through a killed driver."""
+"""Verdicts of ``karrot pipeline evaluate`` on a real broker, up to Karrot's metrics.
+
+The driver is killed and the broker restarted in between.
+"""
 
 import json
 import sys
@@ -66,7 +69,7 @@ def _published(kafka: Kafka) -> list[EventLine]:
     return lines
 
 
-def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_the_driver_is_killed(
+def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_and_broker_are_killed(
     newest_kafka: Stack, tmp_path: Path
 ) -> None:
     kafka = newest_kafka.kafka
@@ -109,6 +112,15 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_the_dri
 
         job.kill()
         job = _start(servers, kafka, service, tmp_path / "tables", port)
+        before = accepted()
+        wait_for(lambda: accepted() > before, _PATIENCE_S)
+        assert (status(), incident(), incident_id()) == (3, since, named)
+
+        broker = kafka.brokers[0]
+        kafka.broker(broker).kill()
+        wait_for(lambda: (_gauge(port, "karrot_evaluate_log_end_failures_total") or 0) > 0, _PATIENCE_S)
+        kafka.start_broker(broker)
+        kafka.wait()
         before = accepted()
         wait_for(lambda: accepted() > before, _PATIENCE_S)
         assert (status(), incident(), incident_id()) == (3, since, named)
