@@ -96,7 +96,7 @@ spec:
       ports:
         - name: metrics
           containerPort: {{ $own.metricsPort }}
-      livenessProbe: # the one of the pipeline also fails if a turn takes too long
+      livenessProbe: # also fails if a turn or a batch takes too long
         httpGet: {path: /healthz, port: metrics}
         periodSeconds: 30
         timeoutSeconds: 10

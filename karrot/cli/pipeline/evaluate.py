@@ -32,7 +32,7 @@ from karrot.cli.table import shown
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
+    from karrot.pipeline.evaluate.evaluate_metrics import BatchHealth, EvaluateMetrics
     from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
     from karrot.pipeline.evaluate.job import EvaluatedBatch
     from karrot.pipeline.evaluate.recent_log_ends import LogEndSource
@@ -139,7 +139,7 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
         from pyspark.errors import StreamingQueryException
 
         from karrot.clock import SystemClock
-        from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
+        from karrot.pipeline.evaluate.evaluate_metrics import BatchHealth, EvaluateMetrics
         from karrot.pipeline.evaluate.job import Evaluate
         from karrot.pipeline.evaluate.verdict_delivery import ToEach
         from karrot.pipeline.store.filesystem import place_for
@@ -159,10 +159,11 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
         started_s, interval_s = SystemClock().wall_ms() / 1000, asked["every"].total_seconds()
         metrics = EvaluateMetrics(cluster=asked["cluster"], started_s=started_s, interval_s=interval_s)
         source, log_ends, now_ms = opened(spark, checkpoint, metrics, ending)
-        seen = partial(_seen, metrics, checkpoint)
+        health = BatchHealth(SystemClock(), asked["every"])
+        seen = partial(_seen, metrics, health, checkpoint)
         deliver = ToEach([opens(spark, tables) for opens in receivers.values()])
         job = Evaluate(spark, source, log_ends, asked["cluster"], tables, checkpoint, rules, deliver, now_ms, seen=seen)
-        with served(asked["metrics_port"], metrics, lambda: None):
+        with served(asked["metrics_port"], metrics, health):
             try:
                 query = valid(partial(job.start, asked["every"] if asked["follow"] else None))
                 run_queries([query], stop=stop, follow=asked["follow"])
@@ -211,9 +212,10 @@ def _opened(asked: Mapping[str, Any]) -> "Callable[[SparkSession, str, EvaluateM
     return from_files
 
 
-def _seen(metrics: "EvaluateMetrics", checkpoint: str, batch: "EvaluatedBatch") -> None:
+def _seen(metrics: "EvaluateMetrics", health: "BatchHealth", checkpoint: str, batch: "EvaluatedBatch") -> None:
     """Count a batch, and print why receivers refused verdicts. A group can have any name, so its name is escaped."""
     metrics.took(batch)
+    health.batch_ended()
     for receiver in sorted({each.receiver for each in batch.delivery.refused}):
         refused = [each for each in batch.delivery.refused if each.receiver == receiver]
         codes = ", ".join(f"{code} {count}" for code, count in sorted(Counter(each.code for each in refused).items()))

@@ -1,10 +1,13 @@
-"""Declares the metrics of ``karrot pipeline evaluate``, and keeps their values for a scrape."""
+"""Declares the metrics of ``karrot pipeline evaluate``, keeps their values for a scrape, and judges its health."""
 
+from datetime import timedelta
 from typing import Final
 
+from karrot.clock import Clock
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.stream.metric_values import MetricValues
 from karrot.telemetry import Metric
+from karrot.text import duration
 
 _CLUSTER: Final = ("cluster",)
 BATCHES: Final = Metric(
@@ -112,3 +115,25 @@ class EvaluateMetrics(MetricValues):
     def log_ends_failed(self) -> None:
         """Count a request for log ends that failed."""
         self.add(LOG_END_FAILURES, 1, self._cluster)
+
+
+class BatchHealth:
+    """Says that no batch has ended for ten intervals or, if that is longer, for 30 minutes: then something hangs.
+
+    The first batches of a large topic take minutes.
+    """
+
+    def __init__(self, clock: Clock, every: timedelta) -> None:
+        self._clock = clock
+        self._limit_s = max(10 * every.total_seconds(), 1800.0)
+        self.batch_ended()
+
+    def batch_ended(self) -> None:
+        """Remember the time."""
+        self._ended_ms = self._clock.boot_ms()
+
+    def __call__(self) -> str | None:
+        """Return the reason; ``None`` if the process is healthy."""
+        if self._clock.boot_ms() - self._ended_ms <= self._limit_s * 1000:
+            return None
+        return f"no batch has ended for more than {duration(self._limit_s)}"
