@@ -16,7 +16,7 @@ from karrot.pipeline.evaluate.bucket_records import NewCommits, NewMembers, NewR
 from karrot.pipeline.evaluate.bucket_state import BucketState
 from karrot.pipeline.evaluate.bucket_verdicts import Notification, VerdictMoment, evaluated
 from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
-from karrot.pipeline.evaluate.log_end_lookup import LogEnds
+from karrot.pipeline.evaluate.log_end_lookup import LogEnds, source_key
 
 COMMIT: Final = "commit"
 MEMBER: Final = "member"
@@ -78,7 +78,10 @@ class BucketTask:
         state = BucketState.empty(intervals)
         if len(before):
             state = BucketState.from_bytes(before.column("state")[0].as_py(), intervals)
-        state = take(state, new_records(new), log_ends, self.asked)
+        records = new_records(new)
+        places = ((each.topic_key, each.partition) for each in (state.partitions, records.commits))
+        log_ends = log_ends.only(np.concatenate([source_key(*place) for place in places]))
+        state = take(state, records, log_ends, self.asked)
         sent = list[Notification]()
         if self.judges:
             moment = VerdictMoment(self.cluster, self.now_ms, self._new_id)

@@ -145,9 +145,15 @@ class Evaluate:
             # All columns of the rows that only set the pace are NULL.
             is_record = F.greatest(*(F.col(name).isNotNull() for name in ("key", "value", "offset")))
             with persisted(_needed(decode_offsets(records.where(is_record), self.cluster))) as read:
-                unreadable = self._keep_unreadable(read, batch_name(note.id, batch))
                 rows = _rows(read, self.cluster, self.buckets).where(_is_chosen(self.asked.read))
-                note = self._advance(rows, batch, note, is_judged=is_judged)
+                now_ms = max(self.now_ms(rows, batch), note.now_ms)
+                # Ask before the records are read, so that the log ends are as old as the newest commit.
+                self._look(note.topics, note, now_ms)
+                found = _Found.of(read, self.asked.read)
+                unreadable = self._keep_unreadable(read, found, batch_name(note.id, batch))
+                if not found.topics.keys() <= note.topics.keys():
+                    self._look(note.topics | found.topics, note, now_ms)
+                note = self._advance(rows, batch, note, now_ms, is_judged=is_judged)
         if not note.is_delivered:
             delivery = self.deliver(_StoredNotifications(self.spark, self._place("state", f"batch={note.batch}"), note))
             if delivery.refused:
@@ -181,14 +187,11 @@ class Evaluate:
             )
         return note
 
-    def _advance(self, rows: DataFrame, batch: int, note: EvaluateNote, *, is_judged: bool) -> EvaluateNote:
-        now_ms = max(self.now_ms(rows, batch), note.now_ms)
-        # Ask before the records are read, so that the log ends are as old as the newest commit.
-        self._look(note.topics, note, now_ms)
-        found = rows.where(F.col("kind") == COMMIT).select("topic", "topic_key").distinct().collect()
-        topics = note.topics | {row.topic: row.topic_key for row in found}
-        history = self._look(topics, note, now_ms)
-        state = self._read(note.batch)
+    def _advance(
+        self, rows: DataFrame, batch: int, note: EvaluateNote, now_ms: int, *, is_judged: bool
+    ) -> EvaluateNote:
+        history = self._log_ends_of(note)
+        state = self._read(note.batch).select("bucket", "state")
         task = BucketTask(self.asked, self.cluster, now_ms, f"{note.id}-{batch}", judges=is_judged)
         shared = self.spark.sparkContext.broadcast(history.as_arrays())
         out = state.groupBy("bucket").cogroup(rows.groupBy("bucket")).applyInArrow(task.of(shared), OUT)
@@ -202,15 +205,17 @@ class Evaluate:
         made = msgspec.structs.replace(note, batch=batch, now_ms=now_ms, is_delivered=False, topics=history.topic_keys)
         return self._remember(made)
 
-    def _look(self, topics: dict[str, int], note: EvaluateNote, now_ms: int) -> RecentLogEnds:
-        if self._history is None:
-            self._history = self._read_history(note.batch)
-        history = self._history
+    def _look(self, topics: dict[str, int], note: EvaluateNote, now_ms: int) -> None:
+        history = self._log_ends_of(note)
         history.topic_keys = {**topics}
         look = self.log_ends.look(topics, (note.now_ms, now_ms))
         if look is not None:
             history.add(look)
-        return history
+
+    def _log_ends_of(self, note: EvaluateNote) -> RecentLogEnds:
+        if self._history is None:
+            self._history = self._read_history(note.batch)
+        return self._history
 
     def _remember(self, note: EvaluateNote) -> EvaluateNote:
         self.tables.require()
@@ -221,22 +226,20 @@ class Evaluate:
                 delete(self.spark, self._place("state", name))
         return note
 
-    def _keep_unreadable(self, read: DataFrame, batch_id: str) -> int:
+    def _keep_unreadable(self, read: DataFrame, found: "_Found", batch_id: str) -> int:
         """Write the records that cannot be read into ``quarantine``, and return how many they are."""
-        is_metadata = F.coalesce(F.col("key_type") == _GROUP_METADATA, F.lit(False))
-        kinds = read.select("readable", is_metadata.alias("is_metadata")).distinct().collect()
-        bad = [bad_records(read)] if any(not row.readable for row in kinds) else []
-        if any(row.readable and row.is_metadata for row in kinds):
+        bad = [bad_records(read)] if found.has_unreadable else []
+        if found.has_metadata:
             bad.append(bad_records(decode_members(_metadata(read), self.cluster)))
         if not bad:
             return 0
-        with persisted(reduce(DataFrame.unionByName, bad)) as found:
-            counts = {row.day: row["count"] for row in found.groupBy("day").count().collect()}
+        with persisted(reduce(DataFrame.unionByName, bad)) as unread:
+            counts = {row.day: row["count"] for row in unread.groupBy("day").count().collect()}
             if not counts:
                 return 0
             stored = self.tables.read(self.spark, "quarantine", days=counts, batches=True)
             known = stored.where(F.col("batch_id") != batch_id).select("source", "position").distinct()
-            new = found.join(known, on=["source", "position"], how="left_anti").select(found.columns)
+            new = unread.join(known, on=["source", "position"], how="left_anti").select(unread.columns)
             self.tables.write_batch(new, "quarantine", batch_id)
         return sum(counts.values())
 
@@ -247,15 +250,15 @@ class Evaluate:
             delete(self.spark, self._place("refused", name))
 
     def _size(self, batch: int) -> "_Size":
-        rows = self.spark.read.schema(OUT).parquet(literal(self._place("state", f"batch={batch}", "kind=state")))
-        row = rows.agg(*(F.sum(name) for name in _Size._fields)).first()
+        row = self._read(batch).agg(*(F.sum(name) for name in _Size._fields)).first()
         return _Size(*(count or 0 for count in row or ()))
 
     def _read(self, batch: int) -> DataFrame:
-        if batch < 0:
-            return self.spark.createDataFrame([], "bucket int, state binary")
-        path = literal(self._place("state", f"batch={batch}", "kind=state"))
-        return self.spark.read.schema(OUT).parquet(path).select("bucket", "state")
+        """The rows of the state after a batch. There are none before the first group."""
+        path = self._place("state", f"batch={batch}", "kind=state")
+        if not listing(self.spark, path):
+            return self.spark.createDataFrame([], OUT)
+        return self.spark.read.schema(OUT).parquet(literal(path))
 
     def _read_history(self, batch: int) -> RecentLogEnds:
         intervals = self.asked.rules.intervals
@@ -266,6 +269,30 @@ class Evaluate:
 
     def _place(self, *names: str) -> str:
         return "/".join([self.checkpoint.rstrip("/"), *names])
+
+
+class _Found(NamedTuple):
+    """What a batch has: the topics on which groups commit, with the hashes of their names, and two kinds of records."""
+
+    topics: dict[str, int]
+    has_unreadable: bool
+    has_metadata: bool
+
+    @classmethod
+    def of(cls, read: DataFrame, groups: NameFilter) -> "_Found":
+        """Look through all records once."""
+        is_metadata = F.coalesce(F.col("key_type") == _GROUP_METADATA, F.lit(False))
+        # The filter has the name of a group in the column ``group``.
+        chosen = read.withColumn("group", F.col("consumer"))
+        is_commit = F.col("readable") & ~is_metadata & _is_chosen(groups)
+        topic = F.when(is_commit, F.col("topic"))
+        kinds = chosen.select("readable", is_metadata.alias("is_metadata"), topic.alias("topic")).distinct()
+        rows = kinds.withColumn("topic_key", F.xxhash64("topic")).collect()
+        return cls(
+            {row.topic: row.topic_key for row in rows if row.topic is not None},
+            any(not row.readable for row in rows),
+            any(row.readable and row.is_metadata for row in rows),
+        )
 
 
 class _Size(NamedTuple):

@@ -32,6 +32,18 @@ class LogEnds(NamedTuple):
         found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[found] == keys, found, -1)
 
+    def only(self, keys: Ints) -> "LogEnds":
+        """The log ends of the partitions with these keys. The topics stay."""
+        source = np.unique(self.source_of(keys))
+        source = source[source >= 0]
+        first, stop = (np.searchsorted(self.ends.source, source, side) for side in ("left", "right"))
+        count = stop - first
+        rows = np.repeat(stop - np.cumsum(count), count) + np.arange(count.sum())
+        ends = LogEndArrays(
+            np.repeat(np.arange(len(source)), count), self.ends.observed_ms[rows], self.ends.offset[rows]
+        )
+        return LogEnds(self.keys[source], ends, self.topics)
+
 
 def source_key(topic_key: Ints, partition: Ints) -> Ints:
     """The hash of a partition of a topic."""

@@ -214,6 +214,20 @@ def test_nothing_is_judged_while_more_records_wait(spark: SparkSession, tmp_path
     assert told == {each.event.consumer: (each.event.status, each.event.total_lag) for each in expected}
 
 
+def test_a_cluster_without_groups_has_no_verdicts_until_one_commits(spark: SparkSession, tmp_path: Path) -> None:
+    asked, ends, seen = EvaluateRules(notifier=_ASKED.notifier), _Ends(), list[EvaluatedBatch]()
+    first = next(batches(Random(3), 1))
+    tables = Tables.at(spark, str(tmp_path / "tables"))
+    for number, batch in enumerate((first._replace(now=first.now - 60, commits=[], deleted={}, rebalances=[]), first)):
+        ends.batch, source, place = batch, RecordsFromParquet(str(tmp_path)), str(tmp_path / "place")
+        job = Evaluate(
+            spark, source, ends, "c", tables, place, asked, to_stream(StringIO()), ends.now_ms, 1, seen.append
+        )
+        job.take(_records(spark, batch), number)
+    groups = len({each.group for each in first.commits})
+    assert [(each.groups, each.delivery.taken) for each in seen] == [(0, 0), (groups, groups)]
+
+
 def test_rings_of_another_length_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     def job(intervals: int) -> Evaluate:
         asked = EvaluateRules(RuleSet("r", intervals))
