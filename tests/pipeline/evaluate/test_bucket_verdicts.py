@@ -68,11 +68,17 @@ def test_the_notifications_equal_those_of_the_reference_model(asked: EvaluateRul
     assert {told.is_close for told in sent} == {asked.notifier.send_close, False}
 
 
-def _compared(asked: EvaluateRules, seed: int) -> list[Notification]:
+def test_the_notifications_of_a_day_equal_those_of_the_reference_model() -> None:
+    asked = EvaluateRules(notifier=NotifierSettings(threshold=2, send_interval=30, send_close=True))
+    sent = _compared(asked, 9, minutes=24 * 60)
+    assert sum(each.is_close for each in sent) >= 5
+
+
+def _compared(asked: EvaluateRules, seed: int, minutes: int = 60) -> list[Notification]:
     """Give the same batches to both, compare their notifications, and return them."""
     model, state, sent = EvaluateModel(asked), BucketState.empty(asked.rules.intervals), list[Notification]()
     history = RecentLogEnds(asked.rules.intervals)
-    for batch in batches(Random(seed), 60):
+    for batch in batches(Random(seed), minutes):
         at_ms, topics = (batch.now - 60) * 1000, {topic for topic, _ in batch.ends}
         history.topic_keys = {topic: _KEYS[topic] for topic in topics}
         samples = [(TopicPartition(*place), LogEnd(at_ms, end)) for place, end in batch.ends.items()]
