@@ -72,7 +72,7 @@ audit: $(STAMPS)/audit ## Look for advisories about every pinned package (asks t
 
 install: $(STAMPS)/all ## Make .venv with every extra and every tool
 
-NOT_IN_BENCH := benchmarks/crash.py benchmarks/failover.py benchmarks/soak.py benchmarks/hostile.py benchmarks/fuzz.py benchmarks/offsets_stream.py benchmarks/pipeline_kills.py benchmarks/pipeline_cpu.py
+NOT_IN_BENCH := benchmarks/crash.py benchmarks/failover.py benchmarks/soak.py benchmarks/hostile.py benchmarks/fuzz.py benchmarks/offsets_stream.py benchmarks/pipeline_kills.py benchmarks/pipeline_cpu.py benchmarks/verdict_delay.py
 
 bench: $(STAMPS)/dev ## Run the benchmarks in benchmarks/, one after the other
 	@for each in $(filter-out $(NOT_IN_BENCH),$(wildcard benchmarks/*.py)); do echo "== $$each"; PYTHONPATH=tests $(BIN)/python "$$each" $(ARGS); done

@@ -1,34 +1,52 @@
-"""Measures a minute of `karrot pipeline evaluate` by CPU, next to decoding the same records alone, in one JVM.
+"""Measures a minute of `karrot pipeline evaluate` by CPU, next to decoding and replaying the same records, in one JVM.
 
-PYTHONPATH=tests python benchmarks/evaluate_batches.py [--partitions 10000,100000] [--commits 6] [--minutes 4]
+PYTHONPATH=tests python benchmarks/evaluate_batches.py [--partitions 10000,100000] [--commits 6] [--minutes 4] [--kafka]
 
-Each group has ten partitions of its own topic, and each partition commits ``--commits`` times a minute. Every minute,
-all groups are judged, and each verdict is written to /dev/null. In the first minutes, the JVM compiles and the rings
-fill, so read the last line of each size.
+Each group has ten partitions of its own topic, and each partition commits ``--commits`` times a minute. Log ends are
+sampled every ten seconds. Every minute, all groups are judged, and each verdict is written to /dev/null. In the first
+minutes, the JVM compiles and the rings fill, so read the last line of each size. With ``--kafka``, the records are in a
+topic of a real broker, whose CPU time is shown apart. ``--master local-cluster[2,1,2048]`` has two executors.
 """
 
 import argparse
+import json
 import os
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from harness.cpu_by_thread import measure_by_thread
+from confluent_kafka import Consumer, Producer, TopicPartition
+from harness.cpu_by_thread import CpuByThread, measure_by_thread
 from harness.offset_record_files import CommitRecords, write
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from e2e.stack.downloads import Downloads, default_cache
+from e2e.stack.kafka import Kafka
+from e2e.stack.stack import NEWEST_KAFKA, Parts, running
 from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
 from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, newest_record_ms
 from karrot.pipeline.evaluate.notification_sinks import to_stream
 from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromParquet
 from karrot.pipeline.offsets.commits import decode_offsets
+from karrot.pipeline.replay.group_statuses import statuses
+from karrot.pipeline.replay.partition_statuses import ReplayOptions, changes, together
+from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.record_sources import RecordsFromParquet
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
-_FIRST_MS: Final = 1_800_000_000_000
 _MINUTE_MS: Final = 60_000
+_FIRST_MS: Final = (round(time.time()) // 60 - 30) * _MINUTE_MS
+"""The first minute. Kafka refuses records from the future, and deletes old ones."""
+_PARTS: Final = 6
+_TOPIC: Final = "copy-of-consumer-offsets"
+_LOG_PARTITIONS: Final = 50
 
 
 def main() -> None:
@@ -36,56 +54,130 @@ def main() -> None:
     parser.add_argument("--partitions", default="10000,100000", help="with commas")
     parser.add_argument("--commits", type=int, default=6, help="of each partition in a minute")
     parser.add_argument("--minutes", type=int, default=4)
-    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--master", default="local[2]")
     parser.add_argument("--memory", default="3g")
+    parser.add_argument("--kafka", action="store_true", help="read from a real broker")
     asked = parser.parse_args()
-    spark = session(f"local[{asked.cores}]", {"spark.driver.memory": asked.memory})
-    for partitions in map(int, asked.partitions.split(",")):
-        with tempfile.TemporaryDirectory(prefix="karrot-bench-") as directory:
-            measure(spark, Path(directory), partitions, asked.commits, asked.minutes)
-    spark.stop()
+    conf = {"spark.driver.memory": asked.memory}
+    with ExitStack() as ending:
+        kafka = ending.enter_context(broker()) if asked.kafka else None
+        if kafka:
+            conf["spark.jars"] = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
+        spark = session(asked.master, conf)
+        for partitions in map(int, asked.partitions.split(",")):
+            place = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="karrot-bench-")))
+            bench = Bench(spark, place, CommitRecords(partitions), kafka)
+            bench.measure(partitions * asked.commits, asked.minutes)
+        spark.stop()
 
 
-def measure(spark: SparkSession, place: Path, partitions: int, commits: int, minutes: int) -> None:
-    """Print the CPU time of each minute."""
-    made, seen, count = CommitRecords(partitions), list[EvaluatedBatch](), partitions * commits
-    (place / "records").mkdir()
-    with Path(os.devnull).open("w") as nothing:
-        job = Evaluate(
-            spark,
-            RecordsFromParquet(str(place / "records")),
-            LogEndsFromParquet(spark, str(place / "ends")),
-            "prod-eu",
-            Tables.at(spark, str(place / "tables")),
-            str(place / "checkpoint"),
-            EvaluateRules(),
-            to_stream(nothing),
-            lambda rows, _batch: newest_record_ms(rows),
-            seen=seen.append,
-        )
-        for minute in range(minutes):
-            began_ms = _FIRST_MS + minute * _MINUTE_MS
-            write(made.ends(began_ms), place / "ends", began_ms)
-            folder = place / "records" / str(minute)
-            for part in range(2):  # a core reads each
-                half_ms = began_ms + part * _MINUTE_MS // 2
-                write(made.take(count // 2, half_ms, half_ms + _MINUTE_MS // 2), folder, half_ms)
-            records = spark.read.parquet(str(folder))
-            decoded = measure_by_thread(partial(decode_alone, records))
-            spent = measure_by_thread(partial(job.take, records, minute))
-            sizes = f"{partitions:,} partitions, {count:,} commits, minute {minute}"
-            print(
-                f"{sizes}, load {os.getloadavg()[0]:.1f}: {spent}\n"
-                f"  {spent.cpu / partitions * 1e6:.0f} us a partition and verdict, {spent.cpu / count * 1e6:.1f} us a "
-                f"commit; {spent.cpu / decoded.cpu:.1f} times decoding alone ({decoded.cpu / count * 1e6:.1f} us a "
-                f"commit); state {state_bytes(place) / partitions:.0f} bytes a partition; {seen[-1].groups:,} groups",
-                flush=True,
+@contextmanager
+def broker() -> Iterator[Kafka]:
+    """Start a broker."""
+    with tempfile.TemporaryDirectory(prefix="karrot-bench-") as place:
+        parts = Parts(kafka_version=NEWEST_KAFKA)
+        with running(parts, Path(place, "stack"), Downloads(default_cache())) as stack:
+            stack.kafka.create_topic(_TOPIC, _LOG_PARTITIONS)
+            yield stack.kafka
+
+
+class Bench(NamedTuple):
+    """One size. Without a broker, the records are in files."""
+
+    spark: SparkSession
+    place: Path
+    made: CommitRecords
+    kafka: Kafka | None
+
+    def measure(self, count: int, minutes: int) -> None:
+        """Print the CPU time of each minute with ``count`` commits."""
+        seen, partitions = list[EvaluatedBatch](), len(self.made.keys)
+        apart = [self.kafka.broker(each).pid for each in self.kafka.brokers] if self.kafka else []
+        (self.place / "records").mkdir()
+        with Path(os.devnull).open("w") as nothing:
+            job = Evaluate(
+                self.spark,
+                RecordsFromParquet(str(self.place / "records")),
+                LogEndsFromParquet(self.spark, str(self.place / "ends")),
+                "prod-eu",
+                Tables.at(self.spark, str(self.place / "tables")),
+                str(self.place / "checkpoint"),
+                EvaluateRules(),
+                to_stream(nothing),
+                lambda rows, _batch: newest_record_ms(rows),
+                seen=seen.append,
             )
+            for minute in range(minutes):
+                records = self.records(count, minute)
+                decoded = measure_by_thread(partial(decode_alone, records), apart)
+                spent = measure_by_thread(partial(job.take, records, minute), apart)
+                told = f"{partitions:,} partitions, {count:,} commits, minute {minute}, load {os.getloadavg()[0]:.1f}"
+                state = state_bytes(self.place) / partitions
+                print(f"{told}: {spent}\n  {seen[-1].groups:,} groups, state {state:.0f} bytes a partition", flush=True)
+        replayed = self.replayed(records, minutes - 1)
+        for name, each in (("decode", decoded), ("replay", replayed), ("evaluate", spent)):
+            shown = f"{each.cpu / count * 1e6:.1f} us of CPU a commit, {each.cpu / decoded.cpu:.1f} times decoding"
+            print(f"  {name}: {shown}; {each}", flush=True)
+
+    def records(self, count: int, minute: int) -> DataFrame:
+        """Make the records and the log ends of a minute."""
+        began_ms, part_ms = _FIRST_MS + minute * _MINUTE_MS, _MINUTE_MS // _PARTS
+        folder = self.place / "records" / str(minute)
+        for part in range(_PARTS):
+            at_ms = began_ms + part * part_ms
+            write(self.made.ends(at_ms), self.place / "ends", at_ms)
+            write(self.made.take(count // _PARTS, at_ms, at_ms + part_ms), folder, at_ms)
+        records = self.spark.read.parquet(str(folder))
+        return records if self.kafka is None else produced(self.spark, self.kafka, records)
+
+    def replayed(self, records: DataFrame, minute: int) -> CpuByThread:
+        """Replay the commits of a minute, with a verdict at its beginning and at its end."""
+        commits_at = str(self.place / "commits")
+        decode_offsets(records, "prod-eu").drop("key", "value").write.parquet(commits_at)
+        ends = self.spark.read.parquet(str(self.place / "ends")).select(
+            F.lit("prod-eu").alias("cluster"),
+            *("topic", "partition", "end_offset"),
+            F.unix_millis("observed_at").alias("observed_at_ms"),
+        )
+        commits = self.spark.read.parquet(commits_at)
+        began_ms = _FIRST_MS + minute * _MINUTE_MS
+        ended_ms = began_ms + _MINUTE_MS
+        span = VerdictTimes(began_ms // 1000, ended_ms // 1000, 60)
+        asked = ReplayOptions((RuleSet("burrow"),), span, 604_800, 120_000, {})
+        return measure_by_thread(lambda: discard(statuses(changes(together(commits, ends), asked), commits, ended_ms)))
+
+
+def produced(spark: SparkSession, kafka: Kafka, records: DataFrame) -> DataFrame:
+    """Write the records to the topic, and return how Spark reads them from there."""
+    before = log_ends(kafka)
+    producer = Producer(kafka.client | {"linger.ms": 50, "queue.buffering.max.messages": 2_000_000})
+    rows = records.select("key", "value", "partition", F.unix_millis("timestamp")).toArrow()
+    for batch in rows.to_batches():
+        for key, value, partition, at_ms in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            producer.produce(_TOPIC, value, key, partition, timestamp=at_ms)
+            producer.poll(0)
+    assert producer.flush(120) == 0
+    after = log_ends(kafka)
+    assert sum(after.values()) - sum(before.values()) == len(rows)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": _TOPIC}
+    options |= {"startingOffsets": json.dumps({_TOPIC: before}), "endingOffsets": json.dumps({_TOPIC: after})}
+    return spark.read.format("kafka").options(**options).load()
+
+
+def log_ends(kafka: Kafka) -> dict[int, int]:
+    """The log ends of the topic, by partition."""
+    with closing(Consumer(kafka.client | {"group.id": "bench"})) as consumer:
+        places = [TopicPartition(_TOPIC, number) for number in range(_LOG_PARTITIONS)]
+        return {each.partition: consumer.get_watermark_offsets(each, timeout=10)[1] for each in places}
 
 
 def decode_alone(records: DataFrame) -> None:
     """Decode the records, and write nothing."""
-    decode_offsets(records, "prod-eu").write.format("noop").mode("overwrite").save()
+    discard(decode_offsets(records, "prod-eu"))
+
+
+def discard(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
 
 
 def state_bytes(place: Path) -> int:

@@ -6,7 +6,8 @@ A thread that ends takes its counters with it. So a sampler reads the counters e
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final, NamedTuple
@@ -19,6 +20,7 @@ _JVM: Final = {"Executor task": "tasks", "C1 ": "compilers", "C2 ": "compilers",
 """The beginnings of the names of a JVM's threads. All other threads of the JVM are the driver's."""
 
 KINDS: Final = ("tasks", "compilers", "driver", "GC", "python")
+SERVERS: Final = "servers"
 
 
 class CpuByThread(NamedTuple):
@@ -29,23 +31,25 @@ class CpuByThread(NamedTuple):
 
     @property
     def cpu(self) -> float:
-        """All CPU seconds."""
-        return sum(self.by_kind.values())
+        """The CPU seconds of all kinds except the servers."""
+        return sum(self.by_kind.get(kind, 0.0) for kind in KINDS)
 
     def __str__(self) -> str:
         parts = ", ".join(f"{kind} {self.by_kind.get(kind, 0.0):.1f}" for kind in KINDS)
-        return f"{self.cpu:.1f} s of CPU ({parts}) in {self.wall:.1f} s"
+        servers = f", servers {self.by_kind[SERVERS]:.1f} s" if SERVERS in self.by_kind else ""
+        return f"{self.cpu:.1f} s of CPU ({parts}) in {self.wall:.1f} s{servers}"
 
 
-def measure_by_thread(run: Callable[[], object]) -> CpuByThread:
-    """Measure a run, including Spark's JVM and its Python workers."""
-    before = {thread: ticks for thread, (ticks, _) in _threads()}
+def measure_by_thread(run: Callable[[], object], apart: Collection[int] = ()) -> CpuByThread:
+    """Measure a run, including Spark's JVM and its Python workers. The processes ``apart`` are the kind ``servers``."""
+    threads = partial(_threads, apart)
+    before = {thread: ticks for thread, (ticks, _) in threads()}
     seen: dict[tuple[int, int], tuple[int, str]] = {}
     ended = Event()
 
     def sample() -> None:
         while not ended.wait(_EVERY_S):
-            seen.update(_threads())
+            seen.update(threads())
 
     sampler = Thread(target=sample, daemon=True)
     sampler.start()
@@ -56,14 +60,14 @@ def measure_by_thread(run: Callable[[], object]) -> CpuByThread:
         wall = time.perf_counter() - began
         ended.set()
         sampler.join()
-    seen.update(_threads())
+    seen.update(threads())
     total = Counter[str]()
     for thread, (ticks, kind) in seen.items():
         total[kind] += ticks - before.get(thread, 0)
     return CpuByThread(wall, {kind: ticks / _TICKS for kind, ticks in total.items()})
 
 
-def _threads() -> Iterator[tuple[tuple[int, int], tuple[int, str]]]:
+def _threads(apart: Collection[int]) -> Iterator[tuple[tuple[int, int], tuple[int, str]]]:
     """Yield each thread of this process and its children: the process and the thread, and its CPU ticks and kind."""
     for pid in process_tree():
         is_jvm = _name(Path(f"/proc/{pid}/stat")) == "java"
@@ -73,7 +77,8 @@ def _threads() -> Iterator[tuple[tuple[int, int], tuple[int, str]]]:
             except OSError:
                 continue
             ticks, name = sum(map(int, rest.split()[11:13])), head.partition("(")[2]
-            yield (pid, int(task.name)), (ticks, _kind(name) if is_jvm else "python")
+            kind = SERVERS if pid in apart else _kind(name) if is_jvm else "python"
+            yield (pid, int(task.name)), (ticks, kind)
 
 
 def _kind(name: str) -> str:

@@ -33,7 +33,7 @@ class-name = "kafka"
 servers = [{brokers}]
 client-profile = "e2e"
 topic-refresh = 5
-offset-refresh = 1
+offset-refresh = {offset_refresh}
 [consumer.{cluster}]
 class-name = "kafka"
 cluster = "{cluster}"
@@ -102,6 +102,7 @@ class Burrow:
         name: str = "burrow",
         cluster: str = "e2e",
         notifiers: str = "",
+        offset_refresh: int = 1,
     ) -> None:
         self._servers = servers
         self._binary = binary
@@ -115,6 +116,7 @@ class Burrow:
             cluster=cluster,
             brokers=", ".join(f'"{each}"' for each in kafka.addresses),
             port=self.port,
+            offset_refresh=offset_refresh,
         )
         self.server: Server
 

@@ -36,10 +36,25 @@ class Stack:
     prometheus: Prometheus
     servers: Servers
 
-    def burrow(self, binary: str, *, name: str = "burrow", cluster: str = "e2e", notifiers: str = "") -> Burrow:
+    def burrow(
+        self,
+        binary: str,
+        *,
+        name: str = "burrow",
+        cluster: str = "e2e",
+        notifiers: str = "",
+        offset_refresh: int = 1,
+    ) -> Burrow:
         """Start a real Burrow for this Kafka, and wait until it answers; each of several Burrows needs a name."""
         burrow = Burrow(
-            self.servers, binary, self.kafka, self.zookeeper, name=name, cluster=cluster, notifiers=notifiers
+            self.servers,
+            binary,
+            self.kafka,
+            self.zookeeper,
+            name=name,
+            cluster=cluster,
+            notifiers=notifiers,
+            offset_refresh=offset_refresh,
         )
         burrow.start()
         return burrow
