@@ -197,10 +197,10 @@ def test_a_lead_whose_notes_cannot_be_read_is_given_up_and_taken_again(server: P
             if not reporter.reached.is_set():
                 reporter.reached.set()
                 proxy.cut()
-                proxy.passes = lambda _to_server, _data: False
+                proxy.passes = lambda _to_server, _data, _connection: False
                 with pytest.raises(LogUnavailableError):
                     log.recall("held", "note")
-                proxy.passes = lambda _to_server, _data: True
+                proxy.passes = lambda _to_server, _data, _connection: True
                 raise LogUnavailableError("as a reporter that reads its notes")
             return {"held": reporter}
 

@@ -173,17 +173,21 @@ def end_sessions(server: PostgresServer, schema: str) -> int:
 
 
 class LosingCommit:
-    """Loses one chunk of the next commit: the request or the answer of its first or of its second round trip."""
+    """Loses one chunk of the next commit: the request or the answer of its first or of its second round trip.
+
+    Other connections lose nothing.
+    """
 
     def __init__(self, *, second: bool, answer: bool) -> None:
         self._mark = b"COMMIT" if second else b"FOR UPDATE"
         self._answer = answer
-        self._is_asked = False
+        self._asking: int | None = None
         self.has_lost = False
 
-    def __call__(self, to_server: bool, data: bytes) -> bool:  # noqa: FBT001 - the proxy calls it
-        self._is_asked |= to_server and self._mark in data
-        if self._is_asked and to_server != self._answer and not self.has_lost:
+    def __call__(self, to_server: bool, data: bytes, connection: int) -> bool:  # noqa: FBT001 - the proxy calls it
+        if to_server and self._mark in data and self._asking is None:
+            self._asking = connection
+        if connection == self._asking and to_server != self._answer and not self.has_lost:
             self.has_lost = True
             return False
         return True
@@ -224,12 +228,12 @@ def test_a_commit_whose_server_is_away_afterwards_is_unconfirmed_and_counts_once
         append_event(log, consumer="before")
         log.count(COUNTED, 5)
         loses = LosingCommit(second=second, answer=answer)
-        proxy.passes = lambda to_server, data: loses(to_server, data) and not loses.has_lost
+        proxy.passes = lambda *chunk: loses(*chunk) and not loses.has_lost
         with pytest.raises(LogUnavailableError) as caught:
             append_event(log, consumer="during")
         assert isinstance(caught.value, UnconfirmedError) == second
         assert log.writable() is not None
-        proxy.passes = lambda _to_server, _data: True
+        proxy.passes = lambda _to_server, _data, _connection: True
         wait_for(lambda: log.writable() is None)
         append_event(log, consumer="after")
         assert_stored_once(log, "before", *(["during"] if is_stored else []), "after")

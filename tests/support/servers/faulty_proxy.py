@@ -13,19 +13,22 @@ _CHUNK = 1 << 16
 _POLL_S = 0.05
 
 
+Passes = Callable[[bool, bytes, int], bool]
+
+
 class FaultyProxy:
     """A proxy on ``port``, for one server on this machine.
 
     ``delay_s`` delays each chunk of data, in both directions. While ``swallows`` is set, no data pass and no new
     connection reaches the server, but every connection stays open: nobody gets an error. The data pass later, as with
-    a network whose packets are repeated. ``on_data`` is called with the data of the server before they pass, and with
-    the number of the connection.
+    a network whose packets are repeated. ``passes`` is called with the direction (whether to the server), a chunk of
+    data, and the number of the connection; if it returns false, the connection ends without the chunk.
     """
 
     def __init__(self, target_port: int) -> None:
         self.port = free_port()
         self.delay_s = 0.0
-        self.passes: Callable[[bool, bytes], bool] = lambda _to_server, _data: True
+        self.passes: Passes = lambda _to_server, _data, _connection: True
         self._target = ("127.0.0.1", target_port)
         self._passing = threading.Event()
         self._passing.set()
@@ -76,11 +79,11 @@ class FaultyProxy:
                 client, _ = self._listener.accept()
             except TimeoutError:
                 continue
-            thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
+            thread = threading.Thread(target=self._serve, args=(client, len(self._threads)), daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client: socket.socket, number: int) -> None:
         self._passing.wait()
         try:
             server = socket.create_connection(self._target)
@@ -90,16 +93,16 @@ class FaultyProxy:
         pair = (client, server)
         with self._lock:
             self._pairs.add(pair)
-        to_client = threading.Thread(target=self._pass_on, args=(server, client), daemon=True)
+        to_client = threading.Thread(target=self._pass_on, args=(server, client, number), daemon=True)
         to_client.start()
-        self._pass_on(client, server, to_server=True)
+        self._pass_on(client, server, number, to_server=True)
         to_client.join()
         with self._lock:
             self._pairs.remove(pair)
         client.close()
         server.close()
 
-    def _pass_on(self, source: socket.socket, sink: socket.socket, *, to_server: bool = False) -> None:
+    def _pass_on(self, source: socket.socket, sink: socket.socket, number: int, *, to_server: bool = False) -> None:
         """Pass on all data of one direction until one end closes the connection."""
         with suppress(OSError):
             while not self._closed.is_set():
@@ -109,7 +112,7 @@ class FaultyProxy:
                 if self.delay_s:
                     time.sleep(self.delay_s)
                 self._passing.wait()  # the end of a connection does not pass a faulty network either
-                if not data or not self.passes(to_server, data):
+                if not data or not self.passes(to_server, data, number):
                     break
                 sink.sendall(data)
         _end((source, sink))
