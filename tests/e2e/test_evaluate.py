@@ -139,6 +139,39 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
     assert sorted(stored) == sorted({each.event_id for each in published})
 
 
+def test_verdicts_continue_when_the_broker_that_leads_the_commits_of_a_group_is_killed(
+    stack: Stack, tmp_path: Path
+) -> None:
+    kafka = stack.kafka
+    for topic in (TOPIC, VERDICTS):
+        kafka.create_topic(topic, 1)
+    with (
+        Service(tmp_path / "data") as service,
+        Servers(tmp_path / "logs") as servers,
+        Traffic(kafka, TOPIC, GROUP, writes=5, reads=100) as traffic,
+    ):
+
+        def status() -> float | None:
+            assert job.exit_code is None, job.tail()
+            return service.metric("karrot_consumer_status_code", cluster=CLUSTER, consumer=GROUP)
+
+        job = _start(servers, kafka, service, tmp_path / "tables", free_port())
+        wait_for(lambda: status() == 1, _PATIENCE_S)
+        admin = kafka.admin()  # without a reference to it, its answer never comes
+        leader = admin.describe_consumer_groups([GROUP])[GROUP].result(30).coordinator.id
+        kafka.broker(leader).kill()
+        try:
+            traffic.reads = None
+            wait_for(lambda: status() == 3, _PATIENCE_S)
+            traffic.reads = 200
+            wait_for(lambda: status() == 1, _PATIENCE_S)
+        finally:
+            kafka.start_broker(leader)
+            kafka.wait()
+        job.stop(60)
+        assert job.exit_code == 0, job.tail()
+
+
 def _at(seconds: int) -> datetime:
     return datetime.fromtimestamp(_START_MS / 1000 + seconds, UTC)
 
