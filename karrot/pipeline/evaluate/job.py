@@ -124,16 +124,16 @@ class Evaluate:
     _history: RecentLogEnds | None = field(default=None, init=False)
 
     def start(self, every: timedelta | None = None) -> StreamingQuery:
-        """Start the query and return. With ``every``, it judges all groups that often, also without new records.
+        """Start the query and return. It judges all groups, also without new records: with ``every``, that often.
 
-        Raises `UnusableState` and `NoRecords`.
+        Without ``every``, it ends when it has read the records that exist. Raises `UnusableState` and `NoRecords`.
         """
         self.note()
         records = self.source.records(self.spark)
-        if every is not None:
-            tick = self.spark.readStream.format("rate").option("rowsPerSecond", 1).load()
-            nothing = (F.lit(None).cast(each.dataType).alias(each.name) for each in records.schema)
-            records = records.unionByName(tick.select(*nothing))
+        # Spark continues a checkpoint only with the same number of sources, so this one is there in any case.
+        tick = self.spark.readStream.format("rate").option("rowsPerSecond", 1).load()
+        nothing = (F.lit(None).cast(each.dataType).alias(each.name) for each in records.schema)
+        records = records.unionByName(tick.select(*nothing))
         trigger = None if every is None else f"{every // timedelta(milliseconds=1)} milliseconds"
         return start_query(records, self.take, self.checkpoint, trigger)
 
