@@ -341,6 +341,7 @@ def test_verdicts_and_their_incident_continue_although_an_executor_is_killed(pag
     def verdicts() -> list[tuple[str, str]]:
         lines = page.printed(job).splitlines(keepends=True)
         events = [json.loads(line)["Event"] for line in lines if line.endswith("\n")]
+        assert {each["Group"] for each in events} <= {"waiting"}
         return [(each["Result"]["status"], each["ID"]) for each in events]
 
     wait_for(lambda: any(status == "ERR" for status, _ in verdicts()), _ENOUGH_S)

@@ -51,11 +51,12 @@ def evaluated(
 ) -> tuple[BucketState, list[Notification]]:
     """Judge every group of the bucket, and return the notifications that Burrow would send.
 
-    Groups without a commit for too long are forgotten.
+    Groups without a commit for too long are forgotten, and those that an earlier command read and this one does not.
     """
     now_ms, now = moment.now_ms, moment.now_ms // 1000
     expiry_ms = (now - asked.expire_group) * 1000
-    state = without_groups(state, {each.key for each in state.groups if expiry_ms > each.alive_ms})
+    old = {each.key for each in state.groups if expiry_ms > each.alive_ms or not asked.read.has(each.name)}
+    state = without_groups(state, old)
     found = _Judged.of(state.partitions, log_ends, asked.rules, now)
     sums = _Sums.of(found, state.partitions.group, len(state.groups))
     sent: list[Notification] = []

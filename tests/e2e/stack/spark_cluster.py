@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -100,9 +101,12 @@ def _found(program: str) -> str:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the children of all threads of a process."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    """Return the children of all threads of a process. A thread can end meanwhile."""
+    found = list[int]()
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, (thread / "children").read_text().split())
+    return found
 
 
 def _is_executor(pid: int) -> bool:

@@ -11,7 +11,7 @@ from karrot.pipeline.evaluate.bucket_records import NewRecords, take
 from karrot.pipeline.evaluate.bucket_state import BucketState
 from karrot.pipeline.evaluate.bucket_task import COMMIT, DELETION, MEMBER, new_records
 from karrot.pipeline.evaluate.bucket_verdicts import Notification, VerdictMoment, evaluated
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
+from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules, NameFilter
 from karrot.pipeline.evaluate.recent_log_ends import RecentLogEnds
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from support.pipeline.evaluate_model import ONE_ID, Batch, Commit, EvaluateModel, batches, comparable
@@ -105,3 +105,17 @@ def test_a_group_with_a_clock_years_ahead_is_forgotten_like_others() -> None:
         moment = VerdictMoment("c", at_ms + 1000 * after_s, lambda _group: ONE_ID)
         state, _ = evaluated(state, log_ends, asked, moment)
         assert [each.name for each in state.groups] == known
+
+
+def test_groups_that_are_not_read_any_more_are_forgotten() -> None:
+    asked, at_ms = EvaluateRules(notifier=NotifierSettings(threshold=1)), 1_000_000_000
+    history = RecentLogEnds(asked.rules.intervals, {"t0": _KEYS["t0"]})
+    history.add(look_of([(TopicPartition("t0", 0), LogEnd(at_ms, 100))], {"t0"}))
+    log_ends, commits = history.as_arrays(), [Commit(f"g{each}", "t0", 0, each, 50, at_ms, at_ms) for each in range(3)]
+    batch = Batch(at_ms // 1000, {("t0", 0): 100}, commits, {}, [])
+    state = take(BucketState.empty(asked.rules.intervals), _new_records(batch), log_ends, asked)
+    fewer = asked._replace(read=NameFilter(("^g",), ("2$",)))
+    for rules, known in ((asked, ["g0", "g1", "g2"]), (fewer, ["g0", "g1"]), (asked, ["g0", "g1"])):
+        at_ms += 100_000  # more than the interval between two verdicts
+        state, told = evaluated(state, log_ends, rules, VerdictMoment("c", at_ms, lambda _group: ONE_ID))
+        assert [each.event.consumer for each in told] == [each.name for each in state.groups] == known
