@@ -136,10 +136,10 @@ def test_a_group_goes_through_ok_err_and_close_with_one_incident_also_if_driver_
     assert {"OK", "ERR"} <= {*statuses}
     assert statuses[-1] == "OK"
     stored = pads.dataset(tmp_path / "tables/events", partitioning="hive").to_table(["event_id"]).column(0).to_pylist()
-    # Each once, and in the same order. The end can come between two receivers; the next start would send the rest.
-    in_order = [*dict.fromkeys(each.event_id for each in sorted(published, key=lambda line: line.seq))]
-    assert {*stored} == {*in_order[: len(stored)]}
-    assert GROUP in {each.consumer for each in published if each.event_id in stored}
+    # The end can come between two receivers. Then the tables lack the last batch, which the next start would send.
+    last_ms = max(each.received_at_ms for each in published)
+    missing = {each.event_id for each in published if each.received_at_ms == last_ms} - {*stored}
+    assert sorted(stored) == sorted({each.event_id for each in published} - missing)
 
 
 def test_verdicts_continue_when_the_broker_that_leads_the_commits_of_a_group_is_killed(
