@@ -25,8 +25,8 @@ from karrot.watch.cluster_interface import ClusterError
 
 _SAMPLE: Final = pa.schema({"topic": pa.string(), "partition": pa.int32(), "at_ms": pa.int64(), "offset": pa.int64()})
 
-
 _MOST_POLLS: Final = 128
+"""The most polls that wait for a batch. If there are more, every second one is forgotten."""
 
 
 class LogEndLook(NamedTuple):
