@@ -1,4 +1,5 @@
-# Commands for work on Karrot. They install only packages that requirements/*.txt pins by hash.
+# Commands for work on Karrot. They install only packages that requirements/*.txt pins by hash, and only by pip, so that
+# your pip configuration (index, certificates, proxy) is the only one that counts.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -11,7 +12,6 @@ BROKERS ?= 1
 KAFKA_VERSION ?= 4.1.2
 
 BIN := .venv/bin
-UV := $(BIN)/uv
 STAMPS := .venv/stamps
 PYTEST := pytest -n 2 --dist worksteal -m "not e2e and not image and not apiserver and not release"
 
@@ -21,9 +21,14 @@ PYTEST := pytest -n 2 --dist worksteal -m "not e2e and not image and not apiserv
 demo: $(STAMPS)/service ## Karrot with a simulated Burrow: a page with moving lag; Ctrl-C ends it
 	@exec $(BIN)/karrot demo $(ARGS)
 
-# The tests of the wheel run even if those of the checkout fail, so that one run shows all failures.
+# The tests of the wheel run even if those of the checkout fail. The last lines say how each half ended: conftest.py writes
+# them to the files, unless the half breaks down before.
+SUMMARY = build/tests-of-the-$$half.txt
 test: ## Every test that needs no other servers, first on the checkout and then on the built wheel
-	@failed=0; for each in test-checkout $(if $(filter tests/%,$(ARGS)),,test-wheel); do $(MAKE) --no-print-directory $$each || failed=1; done; exit $$failed
+	@failed=0; mkdir -p build; halves="checkout $(if $(filter tests/%,$(ARGS)),,wheel)"; \
+	for half in $$halves; do echo "They did not end: see above." >$(SUMMARY); \
+		TESTS_SUMMARY="$(CURDIR)/$(SUMMARY)" $(MAKE) --no-print-directory test-$$half || failed=1; done; \
+	for half in $$halves; do printf '\n== The tests of the %s:\n' $$half; cat $(SUMMARY); done; exit $$failed
 
 test-checkout: $(STAMPS)/dev
 	$(BIN)/$(PYTEST) $(ARGS)
@@ -34,13 +39,18 @@ WHEEL_TESTS := tests/test_cli.py tests/demo/test_demo.py tests/test_readme.py te
 	tests/cli/render/test_render.py tests/render tests/test_jinja_filters.py tests/test_text.py tests/web/test_pages.py \
 	tests/web/pages/test_runbooks.py
 
-# From another directory and with a safe path, so that the checkout's karrot/ cannot be imported by chance.
-test-wheel: $(STAMPS)/dev .venv-wheel/stamps/dev
+# The wheel has an environment of its own, which takes all other packages from .venv. Python ignores the .pth files of a
+# directory that a .pth file names, so this environment does not see the checkout. The tests run in another directory and
+# with a safe path, so that the checkout's karrot/ cannot be imported by chance.
+SITE_PACKAGES = bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+
+test-wheel: $(STAMPS)/dev .venv-wheel/stamps/environment
 	@rm -rf build/wheel
 	$(BIN)/hatchling build -t wheel -d build/wheel
-	$(UV) pip install -q --python .venv-wheel/bin/python --no-deps --reinstall build/wheel/karrot_burrow-*.whl
+	.venv-wheel/bin/python -m pip install -q --disable-pip-version-check --no-index --no-deps --force-reinstall build/wheel/karrot_burrow-*.whl
+	@.venv/$(SITE_PACKAGES) >"$$(.venv-wheel/$(SITE_PACKAGES))/packages-of-the-checkout.pth"
 	@directory=$$(mktemp -d); trap 'rm -rf "$$directory"' EXIT; cd "$$directory"; SECONDS=0; root="$(CURDIR)"; tests=($(WHEEL_TESTS)); \
-	PYTHONSAFEPATH=1 TESTS_NEED_INSTALLED=1 "$$root"/.venv-wheel/bin/$(PYTEST) \
+	PYTHONSAFEPATH=1 TESTS_NEED_INSTALLED=1 "$$root"/.venv-wheel/bin/python -m $(PYTEST) \
 		-c "$$root/pyproject.toml" --rootdir "$$root" $(ARGS) "$${tests[@]/#/$$root/}" \
 		$(if $(ARGS),|| [ $$? -eq 5 ]); \
 	echo "The tests of the built wheel took $$SECONDS s."
@@ -85,9 +95,11 @@ docs: $(STAMPS)/dev ## Write docs/reference/, Athena's columns and the Grafana d
 site: $(STAMPS)/site ## Build the documentation site from docs/ into build/site, and check all its links
 	$(BIN)/python -m tools.docs_site $(ARGS)
 
-COMPILE := $(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header
+# uv compiles the files for every platform at once; pip cannot. It does not read pip's configuration: if you have a
+# package index of your own, set UV_DEFAULT_INDEX.
+COMPILE := UV_SYSTEM_CERTS=true $(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-header
 
-requirements: $(STAMPS)/dev ## Compile requirements/*.txt from pyproject.toml; ARGS=--upgrade for newer versions
+requirements: $(STAMPS)/uv ## Compile requirements/*.txt from pyproject.toml; ARGS=--upgrade for newer versions
 	$(COMPILE) $(ARGS) pyproject.toml -o requirements/service.txt
 	$(COMPILE) $(ARGS) --group build -c requirements/service.txt -o requirements/build.txt
 	$(COMPILE) $(ARGS) pyproject.toml --group dev -c requirements/service.txt -c requirements/build.txt -o requirements/dev.txt
@@ -182,43 +194,37 @@ clean: ## Remove all files that the targets made, the environments too
 	$(PYTHON) -m venv $(@D:/stamps=)
 	@touch $@
 
+# The files name every package that is needed, so pip resolves nothing. PySpark is published only as source: the pinned
+# setuptools of build.txt builds its wheel.
+INSTALL := $(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --no-deps --no-build-isolation --use-pep517 --require-hashes
+
 $(STAMPS)/service: requirements/service.txt requirements/build.txt pyproject.toml | $(STAMPS)/environment
-	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --require-hashes \
-		-r requirements/service.txt -r requirements/build.txt
+	$(INSTALL) -r requirements/service.txt -r requirements/build.txt
 	@# Before version 2.0 the distribution was called karrot; an environment from then would list each reporter twice.
 	$(BIN)/python -m pip uninstall -q -y --disable-pip-version-check karrot 2>/dev/null
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@mkdir -p $(@D) && touch $@
 
-$(STAMPS)/uv: requirements/uv.txt | $(STAMPS)/environment
-	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check --require-hashes -r requirements/uv.txt
+$(STAMPS)/dev: requirements/dev.txt $(STAMPS)/service
+	$(INSTALL) -r requirements/dev.txt
 	@mkdir -p $(@D) && touch $@
 
-# PySpark is published only as source, so its wheel is built here, with pinned packages.
-INSTALL := $(UV) pip install -q --no-build-isolation-package pyspark --require-hashes --python
-
-$(STAMPS)/dev: requirements/dev.txt requirements/spark-build.txt $(STAMPS)/uv $(STAMPS)/service
-	$(INSTALL) $(BIN)/python -r requirements/spark-build.txt
-	$(INSTALL) $(BIN)/python -r requirements/dev.txt
+$(STAMPS)/uv: requirements/uv.txt $(STAMPS)/dev
+	$(INSTALL) -r requirements/uv.txt
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/fuzz: requirements/fuzz.txt $(STAMPS)/dev
-	$(INSTALL) $(BIN)/python -r requirements/fuzz.txt
+	$(INSTALL) -r requirements/fuzz.txt
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/site: requirements/site.txt $(STAMPS)/dev
-	$(INSTALL) $(BIN)/python -r requirements/site.txt
+	$(INSTALL) -r requirements/site.txt
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/audit: requirements/audit.txt $(STAMPS)/dev
-	$(INSTALL) $(BIN)/python -r requirements/audit.txt
+	$(INSTALL) -r requirements/audit.txt
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/all: requirements/all.txt $(STAMPS)/dev
-	$(INSTALL) $(BIN)/python -r requirements/all.txt
-	@mkdir -p $(@D) && touch $@
-
-.venv-wheel/stamps/dev: requirements/dev.txt requirements/spark-build.txt $(STAMPS)/uv | .venv-wheel/stamps/environment
-	$(INSTALL) .venv-wheel/bin/python -r requirements/spark-build.txt
-	$(INSTALL) .venv-wheel/bin/python -r requirements/dev.txt
+	$(INSTALL) -r requirements/all.txt
 	@mkdir -p $(@D) && touch $@

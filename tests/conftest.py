@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import karrot
 
 pytest.register_assert_rewrite("support")
 
-# A busy machine makes examples slow without a fault in the tested code.
-settings.register_profile("karrot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("karrot")
+# A busy machine makes examples slow without a fault in the tested code. Each run has the same examples, so that no change
+# is refused by chance; `make deep` looks for new ones with --hypothesis-profile=random.
+settings.register_profile("same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("random", settings.get_profile("same"), derandomize=False, print_blob=True)
+settings.load_profile("same")
 
 
 def pytest_report_header() -> str:
@@ -34,3 +37,22 @@ def pytest_configure() -> None:
         os.environ.pop(name, None)
     if "TESTS_NEED_INSTALLED" in os.environ and "site-packages" not in Path(karrot.__file__).parts:
         raise pytest.UsageError(f"karrot was imported from {karrot.__file__}, which is not an installed package")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Sum up the skipped tests by reason, and write how the tests ended to the file that ``make test`` shows last."""
+    stats = terminalreporter.stats
+    reasons = Counter(_reason(report) for report in stats.get("skipped", ()))
+    skips = [f"{count} skipped: {reason}" for reason, count in reasons.most_common()]
+    for line in skips:
+        terminalreporter.line(line)
+    if summary := os.environ.get("TESTS_SUMMARY"):
+        counts = ", ".join(f"{len(stats[each])} {each}" for each in ("passed", "failed", "error") if each in stats)
+        bad = [f"{each.upper()} {report.nodeid}" for each in ("failed", "error") for report in stats.get(each, ())]
+        Path(summary).write_text("".join(f"{line}\n" for line in [*skips, counts or "no test ran", *bad]))
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """Return why a test or a module was skipped."""
+    told = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return told.removeprefix("Skipped: ")

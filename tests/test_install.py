@@ -27,16 +27,21 @@ REMEDY = "run pip uninstall karrot karrot-burrow, then pip install karrot-burrow
 
 
 class Environment(NamedTuple):
-    """A new, empty environment, and the directory of the wheels for it."""
+    """A new, empty environment, and the directory of the wheels and of the constraints for it."""
 
     directory: Path
     wheels: Path
 
-    def pip(self, *arguments: str, finds_wheels: bool = True) -> None:
-        """Run pip; it finds our own wheels without an index."""
+    def install(self, *arguments: str, finds_wheels: bool = True) -> None:
+        """Install packages; pip finds our own wheels without an index."""
         found = ["--find-links", str(self.wheels)] if finds_wheels else []
-        more = [*found, "--constraints", str(ROOT / "requirements" / "all.txt")] if arguments[0] == "install" else []
-        command = [str(BIN / "uv"), "pip", *arguments, "--python", str(self.directory), *more]
+        self._pip("install", *arguments, *found, "--constraint", str(self.wheels / "constraints.txt"))
+
+    def uninstall(self, *names: str) -> None:
+        self._pip("uninstall", "--yes", *names)
+
+    def _pip(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "pip", "--python", str(self.directory), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
@@ -54,6 +59,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build Karrot's wheel, the same under the name of an older Karrot, and a package of another project."""
     directory = tmp_path_factory.mktemp("wheels")
     subprocess.run([BIN / "hatchling", "build", "-t", "wheel", "-d", directory], cwd=ROOT, check=True)
+    # Without the hashes, because pip would then ask for one of our own wheel too.
+    pinned = (ROOT / "requirements" / "all.txt").read_text()
+    (directory / "constraints.txt").write_text(re.sub(r" \\\n +--hash=\S+", "", pinned))
     [ours] = directory.glob("*.whl")
     with ZipFile(ours) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
@@ -91,13 +99,13 @@ def _write(wheel: Path, files: dict[str, bytes]) -> None:
 @pytest.fixture
 def environment(wheels: Path, tmp_path: Path) -> Iterator[Environment]:
     directory = tmp_path / "environment"
-    subprocess.run([BIN / "uv", "venv", "-q", "--python", sys.executable, directory], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     yield Environment(directory, wheels)
     shutil.rmtree(directory)  # pyspark alone has 400 MB
 
 
 def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: Environment) -> None:
-    environment.pip("install", "karrot-burrow")
+    environment.install("karrot-burrow")
     day = environment.directory / "tables" / "lag_minute" / "day=2026-01-01"
     day.mkdir(parents=True)
     (day / "part.parquet").write_bytes(b"PAR1")
@@ -119,7 +127,7 @@ def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: En
         assert re.findall(r"pip install '(.+?)'", missing.stderr) == [f"karrot-burrow[{extra}]"]
     # As a user does it: the installed Karrot has the extras, so the command needs no wheel and no index of Karrot's.
     for extra in EXTRAS:
-        environment.pip("install", f"karrot-burrow[{extra}]", finds_wheels=False)
+        environment.install(f"karrot-burrow[{extra}]", finds_wheels=False)
     for _, run in needy:  # without the command that would watch until it is stopped
         assert "pip install" not in run().stderr
     if shutil.which("java"):
@@ -153,7 +161,7 @@ def test_a_command_works_with_the_extra_that_it_needs(  # noqa: PLR0917 (the col
     environment: Environment, extra: str, arguments: str, settings: dict[str, str], code: int, said: str
 ) -> None:
     [wheel] = environment.wheels.glob("karrot_burrow-*.whl")
-    environment.pip("install", f"{wheel}[{extra}]" if extra else str(wheel))
+    environment.install(f"{wheel}[{extra}]" if extra else str(wheel))
     assert environment.karrot("--help").returncode == 0
     shown = environment.karrot("version")
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"karrot {karrot.__version__}\n", "")
@@ -172,7 +180,7 @@ def test_a_command_works_with_the_extra_that_it_needs(  # noqa: PLR0917 (the col
 )
 def test_a_package_of_another_project_is_refused_with_the_fix(environment: Environment, order: tuple[str, str]) -> None:
     for each in order:
-        environment.pip("install", each)
+        environment.install(each)
     [site] = environment.directory.glob("lib/python3*/site-packages")
     sentence = (
         f"karrot: another project is installed as 'karrot' 0.1.1 in {site.resolve()} and shares files with "
@@ -191,7 +199,7 @@ def test_an_older_karrot_next_to_this_one_does_no_harm_and_is_named(
     environment: Environment, order: tuple[str, str]
 ) -> None:
     for each in order:
-        environment.pip("install", each)
+        environment.install(each)
     works = environment.karrot("version")
     assert (works.returncode, works.stdout) == (0, f"karrot {karrot.__version__}\n")
     assert works.stderr.startswith("karrot: an older Karrot is installed as 'karrot' 1.9 in ")
@@ -202,25 +210,25 @@ def test_an_older_karrot_next_to_this_one_does_no_harm_and_is_named(
 
 
 def test_files_of_karrot_that_the_other_project_removed_are_named_with_the_fix(environment: Environment) -> None:
-    environment.pip("install", "karrot-burrow", "--link-mode", "symlink")
+    environment.install("karrot-burrow")
     assert environment.karrot("version").returncode == 0
-    environment.pip("install", "karrot==0.1.1", "--link-mode", "symlink")
+    environment.install("karrot==0.1.1")
     refused = environment.karrot("version")
     assert refused.returncode == 2
     assert refused.stderr.startswith("karrot: another project is installed as 'karrot' 0.1.1 in ")
-    environment.pip("uninstall", "karrot")
+    environment.uninstall("karrot")
     for command in (["version"], ["serve"]):
         damaged = environment.karrot(*command)
         assert (damaged.returncode, damaged.stdout) == (2, "")
         assert damaged.stderr.startswith("karrot: files of 'karrot-burrow' are missing (cannot import name ")
         assert damaged.stderr.endswith("): run pip install --force-reinstall karrot-burrow\n")
-    environment.pip("install", "--reinstall", "karrot-burrow")
+    environment.install("--force-reinstall", "karrot-burrow")
     assert environment.karrot("version").returncode == 0
 
 
 def follow_the_remedy(environment: Environment) -> None:
-    environment.pip("uninstall", "karrot", "karrot-burrow")
-    environment.pip("install", "karrot-burrow")
+    environment.uninstall("karrot", "karrot-burrow")
+    environment.install("karrot-burrow")
     mended = environment.karrot("version")
     assert (mended.returncode, mended.stdout, mended.stderr) == (0, f"karrot {karrot.__version__}\n", "")
 

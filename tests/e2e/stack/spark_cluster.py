@@ -60,14 +60,15 @@ class SparkCluster:
 
     def _make_python(self) -> None:
         """Install what ``requirements/spark-worker.txt`` pins, and nothing else."""
-        place, uv = self.python.parents[1], Path(sys.executable).with_name("uv")
+        place = self.python.parents[1]
         pinned = _ROOT / "requirements" / "spark-worker.txt"
         place.parent.mkdir(parents=True, exist_ok=True)
         for command in (
-            ("venv", "-q", "--python", sys.executable, place),
-            ("pip", "install", "-q", "--python", self.python, "--require-hashes", "-r", pinned),
+            ("venv", "--without-pip", place),
+            ("pip", "--python", place, "install", "-q", "--no-deps", "--require-hashes", "-r", pinned),
         ):
-            done = subprocess.run([uv, *map(str, command)], capture_output=True, text=True, check=False)
+            whole = [sys.executable, "-m", *map(str, command)]
+            done = subprocess.run(whole, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise NotStarted(f"the workers' Python: {done.stderr}")
 

@@ -4,7 +4,10 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-_MAKE = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+_MAKE = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    " -addext subjectAltName=DNS:localhost"
+)
 
 
 class SelfSigned(NamedTuple):
