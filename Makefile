@@ -13,9 +13,11 @@ KAFKA_VERSION ?= 4.1.2
 
 BIN := .venv/bin
 STAMPS := .venv/stamps
-PYTEST := pytest -n 2 --dist worksteal -m "not e2e and not image and not apiserver and not release"
+NEED_NO_SERVERS := not e2e and not image and not apiserver and not release
+PYTEST := pytest -n 2 --dist worksteal -m "$(NEED_NO_SERVERS) and not deep"
 
 .PHONY: demo test test-checkout test-wheel fresh lint install bench docs requirements help clean e2e stack-up stack-down fuzz soak history
+.PHONY: deep test-deep real-server stores man mutants
 .PHONY: image screenshots chart chain cluster dist test-release kube-apiserver site audit
 
 demo: $(STAMPS)/service ## Karrot with a simulated Burrow: a page with moving lag; Ctrl-C ends it
@@ -32,6 +34,13 @@ test: ## Every test that needs no other servers, first on the checkout and then 
 
 test-checkout: $(STAMPS)/dev
 	$(BIN)/$(PYTEST) $(ARGS)
+
+test-deep: $(STAMPS)/dev ## The tests of the checkout again, with those that take minutes and with random examples (part of make deep)
+	$(BIN)/pytest -n 2 --dist worksteal --hypothesis-profile=random -m "$(NEED_NO_SERVERS)" $(ARGS)
+
+SUITES ?=
+deep: ## Every check that takes too long for .ci/run; SUITES="e2e image": only these
+	.ci/deep $(SUITES)
 
 # A wheel can lack a file, a template or an entry point. The tests that render files or start the demo detect that.
 WHEEL_TESTS := tests/test_cli.py tests/demo/test_demo.py tests/test_readme.py tests/test_wiring.py tests/cli/simulate/test_simulate.py \
@@ -116,13 +125,20 @@ requirements: $(STAMPS)/uv ## Compile requirements/*.txt from pyproject.toml; AR
 STACK := PYTHONPATH=tests $(BIN)/python -m e2e.stack
 
 # Only the files that have such tests, because collecting all others takes as long as starting Kafka.
-E2E_TESTS = $(shell grep -rl --include='test_*.py' 'mark\.e2e' tests)
+E2E_TESTS = $(filter-out %/test_cluster.py %/test_pipeline_stores.py,$(shell grep -rl --include='test_*.py' 'mark\.e2e' tests))
+WITH_STACK = prometheus=$$($(STACK) fetch); PROMETHEUS_BIN=$$prometheus
 
 e2e: $(STAMPS)/dev ## The tests with real Kafka, ZooKeeper, Prometheus and, if BURROW_BIN or the PATH has one, Burrow
-	prometheus=$$($(STACK) fetch); PROMETHEUS_BIN=$$prometheus $(BIN)/pytest -m e2e -n 2 --dist loadfile $(ARGS) $(E2E_TESTS)
+	$(WITH_STACK) $(BIN)/pytest -m e2e -n 2 --dist loadfile $(ARGS) $(E2E_TESTS)
 
-cluster: $(STAMPS)/dev ## The pipeline on a Spark cluster of its own: a master, two workers, every command by spark-submit, kill -9 (part of make e2e)
+real-server: $(STAMPS)/dev ## The part of make e2e that .ci/run needs: Kafka, watch and Prometheus, with one broker
+	$(WITH_STACK) $(BIN)/python tools/real_server.py $(ARGS)
+
+cluster: $(STAMPS)/dev ## The pipeline on a Spark cluster of its own: a master, two workers, every command by spark-submit, kill -9
 	$(BIN)/pytest -m e2e -rA --show-capture=no $(ARGS) tests/e2e/test_cluster.py
+
+stores: $(STAMPS)/dev ## The pipeline on S3 and on HDFS
+	$(BIN)/pytest -m e2e $(ARGS) tests/e2e/test_pipeline_stores.py
 
 chain: $(STAMPS)/dev ## The chain of 2017 on a real broker, step by step: commits, Spark, JSON topic, minutes, an alert that fires and clears
 	PYTHONPATH=tests $(BIN)/python -m e2e.chain

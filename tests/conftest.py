@@ -12,11 +12,21 @@ import karrot
 
 pytest.register_assert_rewrite("support")
 
-# A busy machine makes examples slow without a fault in the tested code. Each run has the same examples, so that no change
-# is refused by chance; `make deep` looks for new ones with --hypothesis-profile=random.
+# A busy machine makes examples slow without a fault in the tested code. Each run has the same examples, so that no
+# change is refused by chance; `make deep` looks for new ones with --hypothesis-profile=random.
 settings.register_profile("same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.register_profile("random", settings.get_profile("same"), derandomize=False, print_blob=True)
 settings.load_profile("same")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--times", type=int, default=1, help="run each test so many times, as tests of their own")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if (times := metafunc.config.getoption("--times")) > 1:
+        metafunc.fixturenames.append("_time")
+        metafunc.parametrize("_time", range(times))
 
 
 def pytest_report_header() -> str:

@@ -19,7 +19,7 @@ FILES = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 
 
 def test_the_workflows_match_githubs_schema() -> None:
-    assert [path.stem for path in FILES] == ["advisories", "ci", "release", "requirements"]
+    assert [path.stem for path in FILES] == ["advisories", "ci", "deep", "release", "requirements"]
     assert_matches_schema("github-workflows", *FILES)
 
 
@@ -75,12 +75,13 @@ def script(job: dict[str, Any]) -> str:
 
 def test_a_release_has_all_checks_of_a_merge() -> None:
     release = jobs("release")
-    for each in ("ci", "advisories"):
+    for each in ("ci", "deep", "advisories"):
         assert release[each]["uses"] == f"./.github/workflows/{each}.yaml"
     assert ".ci/run" in script(jobs("ci")["everything"])
+    assert "make deep" in script(jobs("deep")["suite"])
     assert "make audit" in script(jobs("advisories")["audit"])
     for publishing in ("images", "charts", "python-package"):
-        assert {"ci", "advisories", "files", "rebuild"} <= set(release[publishing]["needs"])
+        assert {"ci", "deep", "advisories", "files", "rebuild"} <= set(release[publishing]["needs"])
     assert {"images", "charts", "python-package"} <= set(release["release"]["needs"])
 
 
@@ -108,6 +109,19 @@ def test_the_tests_run_on_every_python_of_the_classifiers() -> None:
     [setup] = [step for step in ci["everything"]["steps"] if "setup-python" in step.get("uses", "")]
     tested = {setup["with"]["python-version"], *ci["newer-pythons"]["strategy"]["matrix"]["python"]}
     assert tested == named
+
+
+def test_every_deep_suite_runs_at_night_and_has_a_row_that_says_when_it_last_ran() -> None:
+    suites = re.findall(r"^    \[(\w+)\]=\"(.+)\"$", (ROOT / ".ci" / "deep").read_text(), re.MULTILINE)
+    [job] = jobs("deep").values()
+    assert job["strategy"]["matrix"]["suite"] == [name for name, _ in suites]
+    rows = re.findall(r"^\| (\w+) \| `(make [^`]+)` \| ", (ROOT / "docs" / "reliability.md").read_text(), re.MULTILINE)
+    assert rows == suites
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    wanted = re.findall(
+        r"^\| .*\| ((?:\w+, )*\w+) \|$", contributing.partition("| run these suites |")[2], re.MULTILINE
+    )
+    assert {suite for row in wanted for suite in row.split(", ")} == {name for name, _ in suites}
 
 
 def test_a_check_of_the_charts_has_the_history() -> None:

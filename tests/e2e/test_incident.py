@@ -13,7 +13,7 @@ from e2e.stack.stack import Stack
 from e2e.traffic import Traffic
 from e2e.waiting import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_server, pytest.mark.timeout(400)]
 
 OK, WARN, ERR = 1, 2, 3
 GROUP, TOPIC = "ticketing", "tickets"

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 INTERVAL_S = 0.5
 
 
-@pytest.fixture(params=["one_broker", "newest_kafka"])
+@pytest.fixture(params=[pytest.param("one_broker", marks=pytest.mark.real_server), "newest_kafka"])
 def kafka(request: pytest.FixtureRequest) -> Kafka:
     stack: Stack = request.getfixturevalue(request.param)
     return stack.kafka
