@@ -27,7 +27,7 @@ LISTED = '[[flaky]]\ntest = "tests/e2e/test_race.py::test_race"\nseen = 2026-11-
 
 
 def run(tree: Path, *, names: list[str], bad_run: int, listed: str = "") -> "subprocess.CompletedProcess[str]":
-    """Run the script on tests of which each fails in one of its runs."""
+    """Run the script on tests that each fail in one of their runs."""
     (tree / "tests" / "e2e").mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "conftest.py", tree / "tests")
     (tree / "pyproject.toml").write_text('[tool.pytest.ini_options]\nmarkers = ["real_server"]\n')
