@@ -10,7 +10,7 @@ import pytest
 from karrot.burrow.client import Burrow, Unavailable, UnknownCall
 from karrot.demo.burrow.rest_api import BurrowServer
 from karrot.demo.demo_groups import application_groups, burrows_own_group
-from karrot.event import GroupKey, Kind, Source
+from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, groups
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
@@ -147,6 +147,7 @@ def test_a_group_that_was_heard_in_between_is_not_deleted(
         once(resync, clock, after_s=50)
         heard(log, "elsewhere")
     assert GroupKey("prod-eu", "elsewhere") in known(log)
+    assert "deleted" not in counted(log, "karrot_resync_groups_total")  # an event after a deletion would hide it
 
 
 def test_a_group_that_is_listed_again_in_between_is_kept(
@@ -217,11 +218,32 @@ def test_a_burrow_that_lists_thousands_and_answers_for_none_is_not_asked_again_u
         asked.append(group)
         raise Unavailable("http://burrow", "no answer within 5 s")
 
-    monkeypatch.setattr(burrow, "consumers", lambda _: tuple(map(str, range(10_000))))
+    monkeypatch.setattr(burrow, "consumers", lambda _: tuple(map(str, range(2_000))))
     monkeypatch.setattr(burrow, "lag", silent)
     once(resync, clock)
     assert 20 <= len(asked) < 30
     assert log.reporters()[0].last_error == "http://burrow: no answer within 5 s"
+    asked.clear()
+    once(resync, clock)
+    assert 20 <= len(asked) < 30
+
+
+def test_timeouts_between_answers_do_not_end_a_pass(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = burrow.lag
+    group = burrow.consumers("prod-eu")[0]
+
+    def answers_every_second_request(_cluster: str, name: str) -> LagEvent:
+        if int(name) % 2:
+            raise Unavailable("http://burrow", "no answer within 5 s")
+        return asked("prod-eu", group)
+
+    monkeypatch.setattr(burrow, "clusters", lambda: ("prod-eu",))
+    monkeypatch.setattr(burrow, "consumers", lambda _: tuple(map(str, range(60))))
+    monkeypatch.setattr(burrow, "lag", answers_every_second_request)
+    once(resync, clock)
+    assert counted(log, "karrot_resync_groups_total") == {"taken": 30, "unavailable": 30}
 
 
 def test_a_cluster_that_disappears_after_the_list_does_not_stop_the_others(

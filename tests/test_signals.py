@@ -115,8 +115,10 @@ def test_a_stopped_consumer_has_a_consume_rate_of_zero() -> None:
     assert of(status_text="STOP").consume_rate == 0.0
 
 
-def test_commits_older_than_their_window_do_not_give_the_current_rate() -> None:
-    assert of(status_text="OK", start=sample(300, 9_500, 500), end=sample(200, 9_900, 1_100)).consume_rate is None
+@pytest.mark.parametrize(("ago", "rate"), [(100, 4.0), (100.001, None)], ids=["as old as the window", "1 ms older"])
+def test_commits_older_than_their_window_do_not_give_the_current_rate(ago: float, rate: float | None) -> None:
+    commits = {"start": sample(ago + 100, 9_500, 500), "end": sample(ago, 9_900, 1_100)}
+    assert of(status_text="OK", **commits).consume_rate == rate
 
 
 def test_misread_timestamps_of_kafka_4_1_are_not_used() -> None:

@@ -1,20 +1,25 @@
 import re
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import pytest
+from werkzeug.test import Client
 
 from karrot import history, wiring
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.opening import prepared_log
+from karrot.intake import Intake
 from karrot.known_problems import TABLES_PROBLEMS
 from karrot.reporters.base import Context
+from karrot.server.leader_process import LeaderProcess
+from karrot.server.request_serving import Patience
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Settings
 from karrot.settings.storage_place import Bucket
@@ -32,8 +37,9 @@ MOST_IMPORTED = 115
 
 
 class Closing:
-    """A destination that records whether it was closed."""
+    """A destination that records its contexts and whether it was closed."""
 
+    contexts: ClassVar[list[Context]] = []
     closed = 0
 
     def report(self, events: object) -> None:
@@ -43,7 +49,8 @@ class Closing:
         Closing.closed += 1
 
 
-def build_closing(_context: Context) -> Closing:
+def build_closing(context: Context) -> Closing:
+    Closing.contexts.append(context)
     return Closing()
 
 
@@ -66,6 +73,17 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
 def settings(**environ: str) -> Settings:
     told = {f"KARROT_{name.upper()}": value for name, value in environ.items()}
     return load(told, available=("prometheus", "stdout", "cloudwatch", "closing", "needy")).settings
+
+
+@contextmanager
+def service_of(chosen: Settings) -> Iterator[wiring.Service]:
+    """The service of one worker in this process."""
+    clock = ManualClock()
+    with (
+        prepared_log(chosen, clock, lambda _path, _reason: None) as open_log,
+        closing(wiring.Service(chosen, clock, open_log, LeaderProcess())) as service,
+    ):
+        yield service
 
 
 def never_opened(_settings: Settings) -> NoReturn:
@@ -109,6 +127,65 @@ def test_a_memory_log_takes_the_bounds_of_the_settings() -> None:
     assert isinstance(log, MemoryEventLog)
     tracked = [append_event(log, consumer=f"g{number}").tracked for number in range(8)]
     assert tracked == [True] * 7 + [False]
+
+
+def test_the_server_and_the_pages_get_the_limits_of_the_settings() -> None:
+    chosen = settings(
+        event_log="memory",
+        workers="1",
+        header_timeout="1s",
+        body_timeout="3s",
+        max_body="2KiB",
+        max_consumers="7",
+        stale_after="600s",
+    )
+    with service_of(chosen) as service:
+        client = Client(service.wsgi)
+        assert client.post("/burrow", data=recorded_body("karrot_v1.9.5_warn.json")).status_code == 202
+        page = client.get("/").text
+        context = service._web_context
+    assert service.patience == Patience(headers_s=1, body_s=3)
+    assert "A group leaves this page 10 min after its last event." in page
+    assert (context.max_body, context.body_timeout, context.max_consumers) == (2_048, 3, 7)
+
+
+def test_resync_waits_for_the_interval_of_the_settings() -> None:
+    class Stopped(threading.Event):
+        """Is set by the first wait."""
+
+        waited: float | None = None
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.waited = timeout
+            self.set()
+            return True
+
+    clock, stop = ManualClock(), Stopped()
+    log = MemoryEventLog(clock)
+    chosen = settings(burrow_url="http://127.0.0.1:1", resync_interval="70s")
+    wiring._resync(chosen, log, Intake(log, clock), clock, stop)
+    assert stop.waited == 70
+
+
+@pytest.mark.usefixtures("offered")
+def test_a_reporter_hears_from_the_event_log_whether_this_process_leads() -> None:
+    class Replica(MemoryEventLog):
+        does_lead = False
+
+        def leads(self) -> bool:
+            return self.does_lead
+
+    clock = ManualClock()
+    log = Replica(clock)
+    wiring.open_reporters(settings(reporters="closing", closing_path="/tmp/x"), log, clock)
+    context = Closing.contexts[-1]
+    assert (context.name, context.settings, context.clock) == ("closing", {"path": "/tmp/x"}, clock)
+    assert not context.leads()
+    log.does_lead = True
+    assert context.leads()
+    context.remember("note", b"kept")
+    assert (context.recall("note"), log.recall("closing", "note")) == (b"kept", b"kept")
+    assert context.log_time_ms() == log.log_time_ms()
 
 
 def test_the_reporters_that_are_on_are_opened_by_name() -> None:

@@ -2,13 +2,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.server.connection import RefusedHead, RequestHead
+from karrot.eventlog.base import OverloadedError
+from karrot.server.connection import LargeBodies, RefusedHead, RequestHead
 
 POST = b"POST /burrow?x=1 HTTP/1.1\r\nHost: karrot\r\nAuthorization: Basic abc\r\nContent-Length: 5\r\n\r\n"
 
 
 def head_with(*lines: bytes) -> RequestHead:
     return RequestHead(b"\r\n".join([b"POST /burrow HTTP/1.1", b"Host: karrot", *lines, b"", b""]))
+
+
+def long_line(length: int) -> bytes:
+    return b"GET /".ljust(length - len(" HTTP/1.1"), b"x") + b" HTTP/1.1\r\n\r\n"
+
+
+def headers(count: int) -> bytes:
+    return b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * count + b"\r\n"
 
 
 def test_a_head_gives_the_parts_of_the_request() -> None:
@@ -77,8 +86,8 @@ def test_chunks_announce_a_body_without_a_length() -> None:
         (b"GET / HTTP/1.1\r\nX: a\x00b\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-        (b"GET /" + b"x" * 4_094 + b" HTTP/1.1\r\n\r\n", 414),
-        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 101 + b"\r\n", 431),
+        (long_line(4_095), 414),
+        (headers(101), 431),
     ],
     ids=[
         "no request",
@@ -98,6 +107,21 @@ def test_a_head_that_is_not_http_is_refused(raw: bytes, status: int) -> None:
     with pytest.raises(RefusedHead) as refused:
         RequestHead(raw)
     assert refused.value.status == status
+
+
+@pytest.mark.parametrize("raw", [long_line(4_094), headers(100)], ids=["long line", "many headers"])
+def test_a_head_at_the_limits_is_taken(raw: bytes) -> None:
+    assert RequestHead(raw).method == "GET"
+
+
+def test_large_bodies_have_at_most_32_mib_together() -> None:
+    bodies = LargeBodies()
+    bodies.grow(32 << 20)
+    with pytest.raises(OverloadedError):
+        bodies.grow(1)
+    bodies.grow(-1)
+    bodies.grow(1)
+    assert bodies.held == 32 << 20
 
 
 @pytest.mark.parametrize("length", [b"-1", b"+5", b"5, 5", b"0x10", b"9" * 40, "٣".encode()], ids=repr)

@@ -1,6 +1,7 @@
 """The server's own rules, over one connection; `test_gunicorn_worker.py` tests the whole service."""
 
 import asyncio
+import re
 import socket
 import struct
 import threading
@@ -21,11 +22,25 @@ from karrot.web import create_app
 from karrot.web.webhook import Webhook
 from support.burrow.recorded_bodies import recorded_body
 from support.manual_clock import ManualClock
+from support.waiting import wait_for
 from support.web.website import Website, make_website
 
 WARN = recorded_body("karrot_v1.9.5_warn.json")
-POST = b"POST /burrow HTTP/1.1\r\nHost: k\r\nContent-Length: %d\r\n\r\n" % len(WARN) + WARN
-PATIENCE = Patience(headers_s=5, body_s=5)
+PATIENCE = Patience(headers_s=60, body_s=60)
+"""Longer than any test. A test that needs an end of a time sets that time."""
+
+LARGE_WARN = WARN.replace(b'"value1"', b'"%b"' % (b"x" * 200_000))
+
+
+def post(body: bytes) -> bytes:
+    return b"POST /burrow HTTP/1.1\r\nHost: k\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+POST = post(WARN)
+
+
+def get(path: str, *headers: str, method: str = "GET") -> bytes:
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: k", *headers, "", ""]).encode()
 
 
 def connected_pair() -> tuple[socket.socket, socket.socket]:
@@ -39,18 +54,26 @@ Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Any]]
 
 
 def talk(
-    *clients: Client, website: Website | None = None, application: Any = None, threads: int = 2, **patience: float
+    *clients: Client,
+    website: Website | None = None,
+    application: Any = None,
+    threads: int = 2,
+    large_bodies: LargeBodies | None = None,
+    stopping: bool = False,
+    **patience: float,
 ) -> list[Any]:
     """Serve each client on its own connection with Karrot's application, or another; return what they return."""
+    bodies = large_bodies or LargeBodies()
 
     async def serve_all() -> list[Any]:
         site = website or make_website()
         app = application or create_app(site.context)
         serving = RequestServing(app, Webhook(site.context), PATIENCE._replace(**patience), threads=threads)
+        serving.stopping = stopping
 
         async def serve(client: Client) -> Any:
             ours, theirs = connected_pair()
-            conn = Connection(LargeBodies(), send_s=1)
+            conn = Connection(bodies, send_s=1)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: conn, ours)
             served = asyncio.create_task(serving.serve(conn))
             reader, writer = await asyncio.open_connection(sock=theirs)
@@ -112,18 +135,67 @@ def test_a_head_of_more_than_64_kib_is_refused_even_if_it_arrives_at_once() -> N
 
 
 def test_a_connection_can_be_used_again_after_a_large_event() -> None:
-    large = WARN.replace(b'"value1"', b'"%b"' % (b"x" * 200_000))
-    request = POST.partition(b"\r\n\r\n")[0].replace(b"%d" % len(WARN), b"%d" % len(large)) + b"\r\n\r\n" + large
-
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> list[bytes]:
         answers = []
         for _ in range(3):
-            writer.write(request)
+            writer.write(post(LARGE_WARN))
             answers.append(await reader.readuntil(b'"accepted"}'))
         return answers
 
     (answers,) = talk(client)
     assert all(each.startswith(b"HTTP/1.1 202 Accepted\r\n") for each in answers)
+
+
+def test_a_large_body_counts_from_its_arrival_to_its_answer() -> None:
+    bodies, request = LargeBodies(), post(LARGE_WARN)
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(request[:-1])
+        await asyncio.to_thread(wait_for, lambda: bodies.held == len(LARGE_WARN) - 1)
+        writer.write(request[-1:])
+        answer = await reader.readuntil(b'"accepted"}')
+        await asyncio.to_thread(wait_for, lambda: bodies.held == 0)
+        return answer
+
+    (answer,) = talk(client, large_bodies=bodies)
+    assert answer.startswith(b"HTTP/1.1 202 Accepted\r\n")
+
+
+@pytest.mark.parametrize("body", [LARGE_WARN[:-1] + b"x", LARGE_WARN[:-1]], ids=["not valid", "not complete"])
+def test_a_large_body_that_is_not_stored_does_not_count_any_longer(body: bytes) -> None:
+    bodies = LargeBodies()
+    said_to(post(LARGE_WARN).removesuffix(LARGE_WARN) + body, large_bodies=bodies)
+    assert bodies.held == 0
+
+
+def test_an_event_is_refused_only_for_its_own_large_body() -> None:
+    bodies = LargeBodies()
+    bodies.grow(32 << 20)
+    website = make_website()
+    said = said_to(post(WARN), post(LARGE_WARN), website=website, large_bodies=bodies)
+    assert re.findall(rb"HTTP/1\.1 (\d+)", said) == [b"202", b"503"]
+    assert b'"code":"overloaded"' in said
+    assert website.log.size().events == 1
+
+
+def test_a_thread_parses_a_large_body_and_the_event_loop_a_small_one() -> None:
+    parsed_by: list[str] = []
+
+    class Noted(MemoryEventLog):
+        def begin(self, *arguments: Any, **options: Any) -> Any:
+            parsed_by.append(threading.current_thread().name.partition("_")[0])
+            return super().begin(*arguments, **options)
+
+    said_to(post(WARN), post(LARGE_WARN), website=make_website(log=Noted(ManualClock())))
+    assert parsed_by == [threading.current_thread().name, "quick"]
+
+
+def test_an_event_whose_turn_comes_too_late_is_refused_and_not_stored() -> None:
+    website = make_website()
+    said = said_to(POST, website=website, turn_s=0)
+    assert said.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert b'"code":"overloaded"' in said
+    assert website.log.size().events == 0
 
 
 def test_a_request_that_is_not_http_gets_a_problem_with_a_code() -> None:
@@ -133,13 +205,37 @@ def test_a_request_that_is_not_http_gets_a_problem_with_a_code() -> None:
     assert b'"code":"bad_request"' in said
 
 
-def test_a_request_that_never_ends_is_refused_and_counted() -> None:
+def said_by_itself(*pieces: bytes, **how: Any) -> bytes:
+    """Send the pieces and wait; return everything that the server sends until it closes the connection."""
+
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        writer.write(POST[:-1])
+        writer.write(b"".join(pieces))
         return await reader.read()
 
+    (said,) = talk(client, **how)
+    return bytes(said)
+
+
+def test_a_head_has_its_own_time() -> None:
+    said = said_by_itself(POST[:9], headers_s=0.05)
+    assert said.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+
+
+def test_a_new_connection_has_the_time_of_a_head_and_a_kept_one_has_the_idle_time() -> None:
+    assert said_by_itself(headers_s=0.05) == b""
+    assert said_by_itself(POST, POST, idle_s=0.05).count(b"HTTP/1.1 202 Accepted\r\n") == 2
+
+
+@pytest.mark.parametrize("request_bytes", [POST, get("/healthz")], ids=["an event", "a health check"])
+def test_a_worker_that_stops_closes_the_connection_after_its_answer(request_bytes: bytes) -> None:
+    said = said_by_itself(request_bytes, stopping=True)
+    assert said.startswith(b"HTTP/1.1 20")
+    assert b"\r\nConnection: close\r\n" in said
+
+
+def test_a_request_that_never_ends_is_refused_and_counted() -> None:
     website = make_website()
-    (said,) = talk(client, website=website, body_s=0.05)
+    said = said_by_itself(POST[:-1], website=website, body_s=0.05)
     assert said.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
     assert b'"code":"incomplete_body"' in said
     assert {dict(each.labels).get("code") for each in website.log.counters()} == {"incomplete_body"}
@@ -196,10 +292,6 @@ def test_events_are_taken_with_and_without_the_prefix_of_the_proxy(external_url:
         website = make_website(external_url=external_url)
         said = said_to(POST.replace(b"/burrow", path.encode(), 1), website=website)
         assert said.startswith(b"HTTP/1.1 202 Accepted\r\n"), path
-
-
-def get(path: str, *headers: str, method: str = "GET") -> bytes:
-    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: k", *headers, "", ""]).encode()
 
 
 def app_that_answers(

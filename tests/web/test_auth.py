@@ -36,6 +36,21 @@ def test_readers_send_the_token_as_bearer_or_as_password(path: str) -> None:
     assert client.get(path, headers=as_password(TOKEN)).status_code in (200, 404)
 
 
+@pytest.mark.parametrize("token", ["a:b", ":", "x" * 30_000], ids=["a colon", "only a colon", "30,000 letters"])
+def test_a_token_may_have_colons_and_any_length(token: str) -> None:
+    client = make_website(credentials=Credentials(api_token=token)).client
+    for headers in (bearer(token), as_password(token)):
+        assert client.get("/api/v1/groups", headers=headers).status_code == 200
+
+
+def test_a_token_in_another_place_opens_nothing() -> None:
+    client = make_website(credentials=Credentials(api_token=TOKEN)).client
+    username = "Basic " + base64.b64encode(f"{TOKEN}:".encode()).decode()
+    alone = "Basic " + base64.b64encode(TOKEN.encode()).decode()
+    for authorization in (username, alone, bearer(f"anyone:{TOKEN}")["Authorization"]):
+        assert client.get("/api/v1/groups", headers={"Authorization": authorization}).status_code == 401
+
+
 @pytest.mark.parametrize("path", READ)
 def test_everybody_can_read_without_a_token(path: str) -> None:
     assert make_website().client.get(path).status_code in (200, 404)

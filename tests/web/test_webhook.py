@@ -118,7 +118,7 @@ class Unread(io.BytesIO):
     readinto = readline = read  # type: ignore[assignment]
 
 
-def post_unread(website: Website, headers: dict[str, str], length: int | None = 10) -> Any:
+def post_unread(website: Website, headers: dict[str, str], length: int | str | None = 10) -> Any:
     environ = {"wsgi.input": Unread()} | ({} if length is None else {"CONTENT_LENGTH": str(length)})
     return website.client.post("/burrow", environ_overrides=environ, headers=headers)
 
@@ -151,6 +151,9 @@ def test_current_and_previous_secrets_open_the_webhook(headers: dict[str, str]) 
         pytest.param("Basic !!!", id="Basic with text that is not base64"),
         pytest.param("Basic " + base64.b64encode(b"burrow:wrong").decode(), id="a wrong password"),
         pytest.param("Basic " + base64.b64encode(b"other:old").decode(), id="another username"),
+        pytest.param("Basic " + base64.b64encode(b"tok").decode(), id="a token as Basic credentials"),
+        pytest.param("Bearer burrow:old", id="a username and a password as a token"),
+        pytest.param("Basic !" + base64.b64encode(b"burrow:old").decode(), id="the credentials after another letter"),
         pytest.param("Basic " + base64.b64encode(b"\xff\xfe:\x00").decode(), id="a username that is not UTF-8"),
         pytest.param("Bearer", id="Bearer without a token"),
         pytest.param("Bearer wrong", id="a wrong token"),
@@ -182,14 +185,23 @@ def test_any_other_credentials_give_401_before_the_body_is_read(authorization: s
         pytest.param({}, None, "length_required", id="no length"),
         pytest.param({}, 8 * 1024 * 1024 + 1, "too_large", id="a length just above 8 MiB"),
         pytest.param({}, 10**30, "too_large", id="a length of 31 digits"),
+        pytest.param({}, "9" * 5_000, "length_required", id="a length of 5,000 digits"),
     ],
 )
-def test_limits_are_checked_before_the_body_is_read(headers: dict[str, str], length: int | None, code: str) -> None:
+def test_limits_are_checked_before_the_body_is_read(
+    headers: dict[str, str], length: int | str | None, code: str
+) -> None:
     website = make_website()
     response = post_unread(website, headers, length)
     assert (response.status_code, response.json["code"]) == (CODES[code].status, code)
     assert response.content_type == "application/problem+json"
     assert rejected(website) == {code: 1}
+
+
+@pytest.mark.parametrize(("over", "status"), [(0, 202), (1, 413)], ids=["the limit", "1 byte more"])
+def test_a_body_may_have_as_many_bytes_as_the_setting_says(over: int, status: int) -> None:
+    website = make_website(max_body=len(ERR_STOP))
+    assert website.client.post("/burrow", data=ERR_STOP + b" " * over).status_code == status
 
 
 def test_an_empty_body_is_refused_as_invalid_json() -> None:
@@ -259,6 +271,12 @@ def test_large_bodies_are_read_in_turn_and_refused_after_a_wait() -> None:
         assert response.json["code"] == "overloaded"
         assert website.client.post("/burrow", data=ERR_STOP).status_code == 202
     assert website.client.post("/burrow", data=large).status_code == 202
+
+
+def test_a_refused_large_body_makes_room_for_the_next_one() -> None:
+    website = make_website(large_body_wait=0.01)
+    for body, status in ((b"x" * (LARGE_BODY + 1), 400), (ERR_STOP + b" " * LARGE_BODY, 202)):
+        assert website.client.post("/burrow", data=body).status_code == status
 
 
 @pytest.mark.parametrize(
