@@ -23,7 +23,7 @@ from karrot.server.request_serving import Patience
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Settings
 from karrot.settings.storage_place import Bucket
-from karrot.web.context import PastUnknown
+from karrot.web.context import Credentials, PastUnknown
 from karrot.web.past import Past
 from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.appended_events import append_event
@@ -147,6 +147,34 @@ def test_the_server_and_the_pages_get_the_limits_of_the_settings() -> None:
     assert service.patience == Patience(headers_s=1, body_s=3)
     assert "A group leaves this page 10 min after its last event." in page
     assert (context.max_body, context.body_timeout, context.max_consumers) == (2_048, 3, 7)
+
+
+def test_the_pages_get_the_credentials_and_addresses_of_the_settings() -> None:
+    secrets = {
+        "password": "p1",
+        "password_previous": "p0",
+        "token": "t1",
+        "token_previous": "t0",
+        "api_token": "a1",
+        "api_token_previous": "a0",
+    }
+    told = {name if name.startswith("api") else f"burrow_{name}": secret for name, secret in secrets.items()}
+    chosen = settings(
+        event_log="memory",
+        workers="1",
+        burrow_username="burrow",
+        metrics_auth="true",
+        external_url="https://example.org/monitor",
+        expected_clusters="a,b",
+        **told,
+    )
+    with service_of(chosen) as service:
+        context = service._web_context
+        queries = context.queries("prod-eu", "orders-svc")
+    assert context.credentials() == Credentials(username="burrow", **secrets)
+    assert (context.metrics_auth, context.external_url) == (True, "https://example.org/monitor")
+    assert context.expected_clusters == ("a", "b")
+    assert queries == wiring._queries(chosen, "prod-eu", "orders-svc")
 
 
 def test_resync_waits_for_the_interval_of_the_settings() -> None:

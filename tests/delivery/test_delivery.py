@@ -106,6 +106,16 @@ def test_a_failed_report_is_repeated_with_the_same_events(log: MemoryEventLog, c
     assert log.reporters()[0].state == "ok"
 
 
+def test_a_feed_without_the_lead_hands_over_nothing(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder()
+    append_event(log)
+    monkeypatch.setattr(log, "leads", lambda: False)
+    assert feed(log, recorder, clock).step() == 0.2
+    assert (recorder.calls, log.reporters()) == (0, [])
+
+
 def test_a_new_process_continues_at_the_cursor(log: MemoryEventLog, clock: ManualClock) -> None:
     append_event(log)
     feed(log, Recorder(), clock).step()
@@ -141,17 +151,20 @@ def test_a_new_reporter_on_an_old_log_counts_no_lost_events(log: MemoryEventLog,
     assert counted(log, telemetry.REPORTER_DROPPED) == 0
 
 
-def test_a_damaged_event_is_skipped_and_counted(
-    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("damaged", [{1}, {2}, {1, 2}], ids=["the first", "the last", "all"])
+def test_damaged_events_are_skipped_and_counted_once(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, damaged: set[int]
 ) -> None:
     recorder = Recorder()
     append_event(log)
     append_event(log)
-    whole = list(log.read(0))
-    monkeypatch.setattr(log, "read", lambda after: [Damaged(log.log_id, 1), whole[1]][after:])
-    feed(log, recorder, clock).step()
-    assert recorder.seen == [2]
-    assert counted(log, telemetry.REPORTER_DROPPED, reporter="recorder", reason="damaged") == 1
+    page = [Damaged(log.log_id, each.seq) if each.seq in damaged else each for each in log.read(0)]
+    monkeypatch.setattr(log, "read", lambda after: page[after:])
+    step = feed(log, recorder, clock)
+    assert (step.step(), step.step()) == (0, 0.2)
+    assert recorder.seen == sorted({1, 2} - damaged)
+    assert counted(log, telemetry.REPORTER_DROPPED, reporter="recorder", reason="damaged") == len(damaged)
+    assert log.cursor("recorder") == Cursor(log.log_id, 2)
 
 
 def test_an_unreadable_log_is_read_again_later(
@@ -172,6 +185,19 @@ def raising(error: Exception) -> Callable[..., None]:
         raise error
 
     return fail
+
+
+def test_a_success_ends_the_long_delays(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_event(log)
+    step = feed(log, Recorder(), clock)
+    with monkeypatch.context() as broken:
+        broken.setattr(log, "read", raising(LogUnavailableError("disk")))
+        assert [step.step() for _ in range(5)][-1] >= 8
+    assert step.step() == 0
+    monkeypatch.setattr(log, "read", raising(LogUnavailableError("disk")))
+    assert 0.5 <= step.step() <= 1
 
 
 def test_a_replaced_log_is_read_from_its_start(clock: ManualClock) -> None:
@@ -216,6 +242,32 @@ def test_only_the_leader_delivers(log: MemoryEventLog, clock: ManualClock, monke
     assert asked.wait(5)
     delivery.stop()
     assert recorder.calls == 0
+
+
+def test_a_process_that_leads_again_has_new_reporters(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leads = threading.Event()
+    leads.set()
+    monkeypatch.setattr(log, "lead", leads.is_set)
+    monkeypatch.setattr(log, "leads", leads.is_set)
+    built: list[Recorder] = []
+
+    def build() -> dict[str, Recorder]:
+        built.append(Recorder())
+        return {"recorder": built[-1]}
+
+    delivery = Delivery(log, build, clock)
+    delivery.start()
+    append_event(log)
+    wait_for(lambda: [each.seen for each in built] == [[1]])
+    leads.clear()
+    wait_for(lambda: built[0].closed)
+    append_event(log)
+    leads.set()
+    wait_for(lambda: [each.seen for each in built] == [[1], [2]])
+    delivery.stop()
+    assert [each.closed for each in built] == [True, True]
 
 
 def test_the_leader_counts_silent_groups(log: MemoryEventLog, clock: ManualClock) -> None:

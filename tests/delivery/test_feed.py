@@ -7,12 +7,13 @@ from typing import NoReturn
 
 import pytest
 
-from karrot.delivery import PacedFeed
-from karrot.eventlog.base import Counter, Cursor, LogUnavailableError, ReporterState, StoredEvent
+from karrot.delivery import Delivery, PacedFeed
+from karrot.eventlog.base import Counter, Cursor, Damaged, LogUnavailableError, ReporterState, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import PacedReporter, Sending, Trouble
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
+from support.waiting import wait_for
 
 
 @dataclass
@@ -106,6 +107,40 @@ def test_a_new_leader_gets_the_owed_events_again(log: MemoryEventLog, clock: Man
     assert successor.sent == [2]
 
 
+@pytest.mark.parametrize("damaged", [{1}, {2}, {1, 2}], ids=["the first", "the last", "all"])
+def test_damaged_events_are_skipped_once(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, damaged: set[int]
+) -> None:
+    reporter = Batching(due=0)
+    append_event(log)
+    append_event(log)
+    page = [Damaged(log.log_id, each.seq) if each.seq in damaged else each for each in log.read(0)]
+    monkeypatch.setattr(log, "read", lambda after: page[after:])
+    step = feed(log, clock, reporter)
+    step.step()
+    step.step()
+    assert reporter.sent == sorted({1, 2} - damaged)
+    assert log.cursor("batching") == Cursor(log.log_id, 2)
+
+
+def test_a_success_ends_the_long_delays(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(_after: int) -> None:
+        raise LogUnavailableError("the disk is gone")
+
+    reporter = Batching(due=0)
+    step = feed(log, clock, reporter)
+    append_event(log)
+    with monkeypatch.context() as broken:
+        broken.setattr(log, "read", unreadable)
+        assert [step.step() for _ in range(5)][-1] >= 8
+    step.step()
+    assert reporter.sent == [1]
+    monkeypatch.setattr(log, "read", unreadable)
+    assert 0.5 <= step.step() <= 1
+
+
 def test_a_log_that_was_replaced_is_read_from_its_beginning(log: MemoryEventLog, clock: ManualClock) -> None:
     reporter = Batching(due=0)
     step = feed(log, clock, reporter)
@@ -128,6 +163,20 @@ def test_the_end_takes_new_events_sends_them_and_closes(log: MemoryEventLog, clo
     step.close()
     assert (reporter.sent, reporter.closed) == ([1], 1)
     assert log.cursor("batching") == Cursor(log.log_id, 1)
+
+
+@pytest.mark.parametrize(("leads", "sent"), [(True, [1]), (False, [])], ids=["the leader", "no longer the leader"])
+def test_only_a_process_that_still_leads_sends_its_last_data(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, *, leads: bool, sent: list[int]
+) -> None:
+    reporter = Batching()
+    append_event(log)
+    delivery = Delivery(log, lambda: {"batching": reporter}, clock)
+    delivery.start()
+    wait_for(lambda: len(reporter.waiting) == 1)
+    monkeypatch.setattr(log, "leads", lambda: leads)
+    delivery.stop()
+    assert (reporter.sent, reporter.closed) == (sent, 1)
 
 
 def test_a_reporter_is_closed_even_if_the_log_cannot_be_read_at_the_end(

@@ -1,13 +1,16 @@
 from collections.abc import Sequence
+from typing import NoReturn
 
+import apsw
 import pytest
 from hypothesis import given
 
 from karrot.burrow.payload import to_wire
 from karrot.event import AgeKind, GroupKey, LagAge, LagEvent, LogEnd, OffsetSample, Source, TopicPartition
+from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.log_end_history import MOST_PARTITIONS, LogEndHistory, lag_age
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.eventlog.sqlite.transaction import SIZE
+from karrot.eventlog.sqlite.transaction import SIZE, SqliteTransaction
 from support.burrow.lag_age_scenarios import ROWS, errors
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.manual_clock import ManualClock
@@ -81,6 +84,21 @@ def stored_partitions(log: MemoryEventLog) -> list[int]:
     """Return the partitions that have a history."""
     with log._file.reading() as connection:
         return [int(number) for (number,) in connection.execute("SELECT partition FROM log_ends")]
+
+
+def test_a_history_of_a_refused_event_is_stored_with_the_next_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise apsw.IOError("disk I/O error")
+
+    clock = ManualClock()
+    log = MemoryEventLog(clock)
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteTransaction, "settle", fail)
+        with pytest.raises(LogUnavailableError):
+            told(log, clock, verdict((0, 5, 5)))
+    assert stored_partitions(log) == []
+    told(log, clock, verdict((0, 5, 5)))
+    assert stored_partitions(log) == [0]
 
 
 def test_histories_beyond_the_limit_are_not_stored_and_counted() -> None:

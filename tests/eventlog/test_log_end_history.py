@@ -43,6 +43,12 @@ def test_a_log_end_below_all_of_the_last_minute_starts_the_history_again() -> No
     assert made.age_at(100, NOW_MS + 5000, refresh_ms=0) == Age(5.0, AT_LEAST)
 
 
+def test_an_older_sample_below_the_history_does_not_start_it_again() -> None:
+    made = history((100, 1000), (50, 1500), (5, 1900))
+    assert not made.record([LogEnd(NOW_MS - 70_000, 40)])
+    assert made.samples == history((100, 1000), (50, 1500), (5, 1900)).samples
+
+
 def test_a_new_topic_is_told_from_the_old_one_within_one_verdict() -> None:
     made = LogEndHistory()
     assert not made.record([LogEnd(NOW_MS - 300_000, 90_000), LogEnd(NOW_MS - 5000, 40), LogEnd(NOW_MS, 50)])

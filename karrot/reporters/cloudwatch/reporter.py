@@ -225,9 +225,7 @@ class NewestValues:
     def settle(self, data: Iterable[Datum]) -> None:
         """Remove these data, because they were sent or refused for good."""
         for datum in data:
-            owed = self._owed.get(datum.key)
-            if owed is not None and owed.datum is datum:
-                del self._owed[datum.key]
+            del self._owed[datum.key]
 
     def oldest(self, log_id: str) -> int | None:
         """The sequence number of a log's oldest event with an unsent datum."""

@@ -78,6 +78,25 @@ def test_an_older_observation_does_not_replace_a_newer_one(rig: CloudWatchRig) -
     assert rig.points() == [(newest, 7.0)]
 
 
+def test_the_later_of_two_values_of_the_same_moment_is_sent(rig: CloudWatchRig) -> None:
+    observed = rig.clock.wall
+    rig.tell(total_lag=5)
+    rig.tell(total_lag=7)
+    rig.run(10)
+    assert rig.points() == [(observed, 7.0)]
+
+
+def test_flushes_that_a_frozen_process_missed_are_not_made_up_for(rig: CloudWatchRig) -> None:
+    rig.tell()
+    rig.run(5)
+    rig.clock.advance(600_000)
+    for second in range(70):
+        rig.tell(total_lag=second)
+        rig.run(1)
+    first, *later = (call.at_ms for call in rig.fake.calls)
+    assert [(at - first) / 1000 for at in later] == [604.5, 630, 660]
+
+
 def test_flushes_keep_their_rate_however_long_they_take(rig: CloudWatchRig) -> None:
     began = rig.clock.wall
     for second in range(1800):
