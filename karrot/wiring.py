@@ -187,11 +187,7 @@ class Service:
     ) -> None:
         self._log = open_log(settings)
         self.tls = None if certificate is None else certificate.newest(self._log.count)
-        pull = {
-            name: each
-            for name, each in open_reporters(settings, self._log, clock).items()
-            if isinstance(each, PullReporter)
-        }
+        pull = _pull_reporters(settings, self._log, clock)
         self._past = Past(settings.tables_dir or settings.data_dir / "tables", clock)
         self._web_context = _web_context(settings, self._log, clock, pull, self._past, leader=leader)
         duties = [
@@ -240,6 +236,17 @@ def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, sto
 def open_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, Reporter]:
     """Build the reporters that are on, by name. The package that registered a reporter builds it."""
     return {name: _open_reporter(settings, name, clock, log) for name in settings.reporters}
+
+
+def _pull_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, PullReporter]:
+    """Build the reporters of every worker. Whether a reporter is one is known when it is built, so build all."""
+    pull: dict[str, PullReporter] = {}
+    for name, each in open_reporters(settings, log, clock).items():
+        if isinstance(each, PullReporter):
+            pull[name] = each
+        else:
+            each.close()  # the leader builds its own
+    return pull
 
 
 def _fed_reporters(

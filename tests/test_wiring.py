@@ -37,31 +37,31 @@ MOST_IMPORTED = 115
 
 
 class Closing:
-    """A destination that records its contexts and whether it was closed."""
+    """A destination that records its contexts, and which of them were closed while the event log was open."""
 
     contexts: ClassVar[list[Context]] = []
-    closed = 0
+    closed: ClassVar[list[Context]] = []
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.contexts.append(context)
 
     def report(self, events: object) -> None:
         raise AssertionError(events)
 
     def close(self) -> None:
-        Closing.closed += 1
-
-
-def build_closing(context: Context) -> Closing:
-    Closing.contexts.append(context)
-    return Closing()
+        self.context.recall("note")
+        self.closed.append(self.context)
 
 
 def build_needy(context: Context) -> Closing:
     assert context.settings["path"]
-    return Closing()
+    return Closing(context)
 
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    builders = {"closing": build_closing, "needy": build_needy}
+    builders = {"closing": Closing, "needy": build_needy}
 
     class Point(EntryPoint):
         def load(self) -> Callable[[Context], Closing]:
@@ -92,9 +92,19 @@ def never_opened(_settings: Settings) -> NoReturn:
 
 @pytest.mark.usefixtures("offered")
 def test_a_trial_builds_every_reporter_and_closes_it() -> None:
-    before = Closing.closed
+    Closing.contexts.clear()
+    Closing.closed.clear()
     wiring.try_out(settings(reporters="closing,needy", needy_path="/tmp/x"))
-    assert Closing.closed == before + 2
+    assert [each.name for each in Closing.closed] == ["closing", "needy"]
+
+
+@pytest.mark.usefixtures("offered")
+def test_a_worker_closes_each_reporter_that_it_builds_before_the_event_log() -> None:
+    Closing.contexts.clear()
+    Closing.closed.clear()
+    with service_of(settings(event_log="memory", workers="1", reporters="closing")):
+        wait_for(lambda: len(Closing.contexts) == 2)  # one in each worker, and one in the worker that leads
+    assert Closing.closed == Closing.contexts
 
 
 @pytest.mark.usefixtures("offered")
@@ -223,10 +233,25 @@ def test_the_reporters_that_are_on_are_opened_by_name() -> None:
 
 
 def test_prometheus_shares_the_settings_of_the_service() -> None:
-    chosen = settings(exclude_consumers="^test-", expected_clusters="a,b", partition_metrics="true")
+    chosen = settings(
+        exclude_consumers="^test-",
+        expected_clusters="a,b",
+        topic_metrics="true",
+        reporters="prometheus,stdout",
+        watch_bootstrap="127.0.0.1:1",
+        watch_cluster="prod-eu",
+    )
+    assert wiring.reporter_settings(chosen, "prometheus") == {
+        "partition_metrics": "False",
+        "topic_metrics": "True",
+        "exclude_consumers": "^test-",
+        "expected_clusters": "a,b",
+        "reporters": "prometheus,stdout",
+        "watch": "True",
+    }
     opened = wiring.open_reporters(chosen, MemoryEventLog(ManualClock()), ManualClock())
     options = opened["prometheus"].options  # type: ignore[union-attr]
-    assert (options.partition_metrics, options.expected_clusters) == (True, ("a", "b"))
+    assert (options.partition_metrics, options.topic_metrics, options.expected_clusters) == (False, True, ("a", "b"))
     assert options.excludes("test-1")
 
 
@@ -244,12 +269,14 @@ def test_the_leader_runs_the_enabled_tasks(tmp_path: Path) -> None:
         wait_for(lambda: states() == {"log": "ok", "reporter prometheus": "idle", "resync": "failing"}, 30)
 
 
-def test_two_threads_that_ask_for_the_history_share_one_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[object] = []
+@pytest.fixture
+def opened_tables(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Make all tables empty, and return the folders of the tables that are opened."""
+    opened: list[Path] = []
 
     class SlowHistory:
-        def __init__(self, *_tables: object, **_limits: object) -> None:
-            built.append(self)
+        def __init__(self, tables: Path, **_limits: object) -> None:
+            opened.append(tables)
             time.sleep(0.2)
 
         def limited(self, _seconds: float) -> AbstractContextManager[None]:
@@ -258,12 +285,31 @@ def test_two_threads_that_ask_for_the_history_share_one_reader(tmp_path: Path, m
         def hourly(self, *_key: str, until: datetime) -> None:
             """Nothing is known."""
 
+        def close(self) -> None:
+            """Nothing is copied."""
+
     monkeypatch.setattr(history, "History", SlowHistory)
+    return opened
+
+
+def test_two_threads_that_ask_for_the_history_share_one_reader(tmp_path: Path, opened_tables: list[Path]) -> None:
     past = Past(tmp_path, ManualClock())
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(past, "prod", consumer) for consumer in ("a", "b")]
     assert [answer.result() for answer in answers] == [None, None]
-    assert len(built) == 1
+    assert opened_tables == [tmp_path]
+
+
+@pytest.mark.parametrize("named", [{}, {"tables_dir": "elsewhere"}], ids=["in the data directory", "elsewhere"])
+def test_the_pages_query_the_tables_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened_tables: list[Path], named: dict[str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tables = Path(named.get("tables_dir", "data/tables"))
+    tables.mkdir(parents=True)
+    with service_of(settings(event_log="memory", workers="1", data_dir="data", **named)) as service:
+        assert service._web_context.past("prod-eu", "orders-svc") is None
+    assert opened_tables == [tables]
 
 
 def test_a_failure_of_tables_in_s3_has_a_code_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def test_a_group_with_a_clock_years_ahead_is_forgotten_like_others() -> None:
     log_ends, commits = history.as_arrays(), [Commit("g0", "t0", 0, 1, 50, at_ms + 9 * year_ms, at_ms)]
     batch = Batch(at_ms // 1000, {("t0", 0): 100}, commits, {}, [])
     state = take(BucketState.empty(asked.rules.intervals), _new_records(batch), log_ends, asked)
-    for after_s, known in ((2_990, ["g0"]), (3_010, [])):
+    for after_s, known in ((3_000, ["g0"]), (3_001, [])):
         moment = VerdictMoment("c", at_ms + 1000 * after_s, lambda _group: ONE_ID)
         state, _ = evaluated(state, log_ends, asked, moment)
         assert [each.name for each in state.groups] == known
@@ -119,3 +119,32 @@ def test_groups_that_are_not_read_any_more_are_forgotten() -> None:
         at_ms += 100_000  # more than the interval between two verdicts
         state, told = evaluated(state, log_ends, rules, VerdictMoment("c", at_ms, lambda _group: ONE_ID))
         assert [each.event.consumer for each in told] == [each.name for each in state.groups] == known
+
+
+def test_records_that_come_again_change_nothing() -> None:
+    asked, at_ms = EvaluateRules(), 1_000_000_000
+    history = RecentLogEnds(asked.rules.intervals, {"t0": _KEYS["t0"]})
+    history.add(look_of([(TopicPartition("t0", 0), LogEnd(at_ms, 100))], {"t0"}))
+
+    def after(state: BucketState, commits: list[Commit]) -> BucketState:
+        records = _new_records(Batch(at_ms // 1000, {("t0", 0): 100}, commits, {}, []))
+        return take(state, records, history.as_arrays(), asked)
+
+    commits = [Commit("g0", "t0", 0, each, 50 + each, at_ms + 1000 * each, at_ms + 1000 * each) for each in range(3)]
+    empty = BucketState.empty(asked.rules.intervals)
+    once = after(empty, commits)
+    assert after(empty, [each for each in commits for _ in range(2)]).to_bytes() == once.to_bytes()
+    assert after(once, commits).to_bytes() == once.to_bytes()
+    assert after(once, commits[-1:]).to_bytes() == once.to_bytes()
+
+
+def test_a_verdict_uses_the_log_ends_of_its_own_second() -> None:
+    asked, at_ms = EvaluateRules(notifier=NotifierSettings(threshold=1)), 1_000_000_000
+    history = RecentLogEnds(asked.rules.intervals, {"t0": _KEYS["t0"]})
+    history.add(look_of([(TopicPartition("t0", 0), LogEnd(at_ms, 100))], {"t0"}))
+    batch = Batch(at_ms // 1000, {("t0", 0): 100}, [Commit("g0", "t0", 0, 1, 50, at_ms, at_ms)], {}, [])
+    state = take(BucketState.empty(asked.rules.intervals), _new_records(batch), history.as_arrays(), asked)
+    history.add(look_of([(TopicPartition("t0", 0), LogEnd(at_ms + 500, 900))], {"t0"}))
+    moment = VerdictMoment("c", at_ms + 700, lambda _group: ONE_ID)
+    _, [told] = evaluated(state, history.as_arrays(), asked, moment)
+    assert told.event.total_lag == 850
