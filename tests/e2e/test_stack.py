@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from e2e.stack.stack import NEWEST_KAFKA, Parts, Stack, running
 from e2e.stack.zookeeper import ZooKeeper
 from e2e.waiting import wait_for
 from support.burrow.recorded_bodies import recorded_body
-from support.service.free_ports import free_ports
+from support.service.free_ports import free_port
 from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -115,7 +114,7 @@ def test_prometheus_scrapes_a_running_karrot(one_broker: Stack, tmp_path: Path) 
 
 def test_zookeeper_answers(one_broker: Stack) -> None:
     assert "Mode: standalone" in one_broker.zookeeper.ask("srvr")
-    assert ZooKeeper(one_broker.servers, Path(), free_ports(1)[0]).ask("ruok") == ""
+    assert ZooKeeper(one_broker.servers, Path(), free_port()).ask("ruok") == ""
 
 
 def test_the_real_burrow_sees_a_group_and_its_lag(stack: Stack, burrow_bin: str) -> None:
@@ -131,21 +130,6 @@ def test_the_real_burrow_sees_a_group_and_its_lag(stack: Stack, burrow_bin: str)
 
     wait_for(lambda: lag_after_a_commit() == 20)
     burrow.server.stop()
-
-
-def test_a_taken_port_is_a_reason_to_try_others(tmp_path: Path, downloads: Downloads) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        choices = iter([with_first(taken), free_ports])
-
-        def choose(count: int) -> list[int]:
-            return next(choices)(count)
-
-        with running(Parts(), tmp_path, downloads, choose) as found:
-            assert found.zookeeper.ask("ruok") == "imok"
-            assert "already in use" in (tmp_path / "1" / "zookeeper.log").read_text()
-            assert processes_below(tmp_path / "1") == []
-            assert len(processes_below(tmp_path / "2")) == 3
-    assert processes_below(tmp_path) == []
 
 
 def test_a_start_that_fails_shows_the_logs_and_leaves_no_process(cache: Path, downloads: Downloads) -> None:
@@ -173,7 +157,7 @@ def test_a_stack_stays_up_between_two_commands(commands: Callable[..., str], cac
     assert commands("down") == "the stack is down\n"
     assert commands("down") == "no stack was up\n"
     assert processes_below(cache) == []
-    assert (cache / "kept" / "1" / "kafka-1.log").exists()
+    assert (cache / "kept" / "kafka-1.log").exists()
 
 
 def test_nothing_outlives_a_killed_keeper(commands: Callable[..., str], cache: Path) -> None:
@@ -205,11 +189,6 @@ def commands(cache: Path, downloads: Downloads) -> Iterator[Callable[..., str]]:
 
     yield run
     run("down")
-
-
-def with_first(taken: socket.socket) -> Callable[[int], list[int]]:
-    """Return a function that gives ports; the first one is taken."""
-    return lambda count: [taken.getsockname()[1], *free_ports(count - 1)]
 
 
 def answered(url: str) -> Any:

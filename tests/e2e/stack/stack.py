@@ -1,22 +1,19 @@
 """The whole stack of servers, on free ports."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from e2e.stack.burrow import Burrow
 from e2e.stack.downloads import Downloads
 from e2e.stack.kafka import Kafka
-from e2e.stack.processes import NotStarted, Servers
+from e2e.stack.processes import Servers
 from e2e.stack.prometheus import Prometheus
 from e2e.stack.zookeeper import ZooKeeper
 from support.service.free_ports import free_ports
 
 NEWEST_KAFKA = "4.3.1"  # a version whose jars can all be downloaded
-_ATTEMPTS = 3
-_PORT_TAKEN = "address already in use"
 
 
 @dataclass(frozen=True)
@@ -61,38 +58,19 @@ class Stack:
 
 
 @contextmanager
-def running(
-    parts: Parts, directory: Path, downloads: Downloads, choose_ports: Callable[[int], list[int]] = free_ports
-) -> Iterator[Stack]:
-    """Start a stack and wait until it answers; stop all of it afterwards. Its logs stay below the directory.
+def running(parts: Parts, directory: Path, downloads: Downloads) -> Iterator[Stack]:
+    """Start a stack and wait until it answers; stop all of it afterwards. Its logs stay in the directory.
 
     Call this from the main thread (see `Server`). Raises `NotStarted` with the ends of all logs as a note.
     """
-    with ExitStack() as servers:
-        yield _started(servers, parts, directory, downloads, choose_ports)
+    with Servers(directory) as servers:
+        yield _start(servers, parts, downloads)
 
 
-def _started(
-    servers: ExitStack, parts: Parts, directory: Path, downloads: Downloads, choose_ports: Callable[[int], list[int]]
-) -> Stack:
-    """Start the stack, a limited number of times with other ports if another process has taken one of the ports."""
-    for attempt in count(1):
-        place = directory / str(attempt)
-        try:
-            with ExitStack() as tried:
-                stack = _start(tried.enter_context(Servers(place)), parts, downloads, choose_ports)
-                servers.push(tried.pop_all())
-                return stack
-        except NotStarted:
-            if attempt == _ATTEMPTS or not _met_a_taken_port(place):
-                raise
-    raise AssertionError("the loop ends by return or raise")
-
-
-def _start(servers: Servers, parts: Parts, downloads: Downloads, choose_ports: Callable[[int], list[int]]) -> Stack:
+def _start(servers: Servers, parts: Parts, downloads: Downloads) -> Stack:
     jars = downloads.jars(parts.kafka_version)
-    zookeeper_port, prometheus_port, *kafka_ports = choose_ports(2 + 2 * parts.brokers)
-    servers.directory.mkdir(parents=True)
+    zookeeper_port, prometheus_port, *kafka_ports = free_ports(2 + 2 * parts.brokers)
+    servers.directory.mkdir(parents=True, exist_ok=True)
     kafka = Kafka(servers, jars.kafka, parts.kafka_version, kafka_ports)
     zookeeper = ZooKeeper(servers, jars.zookeeper, zookeeper_port)
     prometheus = Prometheus(servers, downloads.prometheus(), prometheus_port)
@@ -101,7 +79,3 @@ def _start(servers: Servers, parts: Parts, downloads: Downloads, choose_ports: C
     for part in (zookeeper, prometheus, kafka):
         part.wait()
     return Stack(kafka, zookeeper, prometheus, servers)
-
-
-def _met_a_taken_port(directory: Path) -> bool:
-    return any(_PORT_TAKEN in log.read_text(errors="replace").lower() for log in directory.glob("*.log"))

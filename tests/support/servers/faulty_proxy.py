@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from support.service.free_ports import free_port
-
 _CHUNK = 1 << 16
 _POLL_S = 0.05
 
@@ -26,7 +24,6 @@ class FaultyProxy:
     """
 
     def __init__(self, target_port: int) -> None:
-        self.port = free_port()
         self.delay_s = 0.0
         self.passes: Passes = lambda _to_server, _data, _connection: True
         self._target = ("127.0.0.1", target_port)
@@ -35,7 +32,8 @@ class FaultyProxy:
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
-        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=100)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+        self.port: int = self._listener.getsockname()[1]
         self._listener.settimeout(_POLL_S)
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()

@@ -1,33 +1,24 @@
-"""Finds free TCP ports on this machine."""
+"""Gives TCP ports to servers that a test starts.
 
-import random
+Many servers cannot choose a port themselves, or need the same port again after a restart. So a port is bound here
+before anybody learns its number, and stays bound until this process ends: the kernel gives it to no other program,
+neither to a server nor to a client's connection. The socket does not listen and has SO_REUSEADDR. So a server that has
+SO_REUSEADDR too, as servers have, can listen on the port, and without a server each connection is refused.
+"""
+
 import socket
-from contextlib import ExitStack
-
-# Below Linux's range of ports for outgoing connections; otherwise a client could get the port between this check and
-# the server's start.
-_RANGE = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that is free at the moment."""
-    [port] = free_ports(1)
+    """Return a port of 127.0.0.1 that no other program can get while this process runs."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    port = int(held.getsockname()[1])
+    held.detach()  # the descriptor stays open until the process ends
     return port
 
 
 def free_ports(count: int) -> list[int]:
-    """Return this number of different ports of 127.0.0.1 that are free at the moment."""
-    with ExitStack() as held:
-        return [_hold_port(held) for _ in range(count)]
-
-
-def _hold_port(held: ExitStack) -> int:
-    for port in random.sample(_RANGE, len(_RANGE)):
-        probe = held.enter_context(socket.socket())
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            probe.close()
-        else:
-            return port
-    raise OSError(f"every port from {_RANGE.start} to {_RANGE.stop - 1} is taken")
+    """Return this number of ports, as from `free_port`."""
+    return [free_port() for _ in range(count)]
