@@ -1,13 +1,12 @@
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 from werkzeug.test import Client
@@ -274,10 +273,9 @@ def opened_tables(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Make all tables empty, and return the folders of the tables that are opened."""
     opened: list[Path] = []
 
-    class SlowHistory:
+    class EmptyHistory:
         def __init__(self, tables: Path, **_limits: object) -> None:
             opened.append(tables)
-            time.sleep(0.2)
 
         def limited(self, _seconds: float) -> AbstractContextManager[None]:
             return nullcontext()
@@ -288,12 +286,36 @@ def opened_tables(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         def close(self) -> None:
             """Nothing is copied."""
 
-    monkeypatch.setattr(history, "History", SlowHistory)
+    monkeypatch.setattr(history, "History", EmptyHistory)
     return opened
 
 
-def test_two_threads_that_ask_for_the_history_share_one_reader(tmp_path: Path, opened_tables: list[Path]) -> None:
+def test_two_threads_that_ask_for_the_history_share_one_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened_tables: list[Path]
+) -> None:
+    asked: list[object] = []
+
+    class AskedLock:
+        """The lock of the reader; ``asked`` has an entry for each thread that holds it or waits for it."""
+
+        def __init__(self, lock: threading.Lock) -> None:
+            self._lock = lock
+
+        def __enter__(self) -> None:
+            asked.append(self)
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    class SlowHistory(history.History):
+        def __init__(self, tables: Path, **limits: Any) -> None:
+            wait_for(lambda: len(asked) == 2)
+            super().__init__(tables, **limits)
+
+    monkeypatch.setattr(history, "History", SlowHistory)
     past = Past(tmp_path, ManualClock())
+    monkeypatch.setattr(past, "_lock", AskedLock(past._lock))
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(past, "prod", consumer) for consumer in ("a", "b")]
     assert [answer.result() for answer in answers] == [None, None]

@@ -1,7 +1,6 @@
 """A running service whose log file is damaged takes the next events and reports the damage."""
 
 import sqlite3
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -10,8 +9,7 @@ import pytest
 
 from support.burrow.recorded_bodies import padded_warn_body, warn_body
 from support.service.karrot_service import Service
-
-SOON_S = 15.0  # the promise is 5 seconds; a busy machine needs longer
+from support.waiting import wait_for
 
 
 def overwrite_pages(file: Path) -> None:
@@ -52,22 +50,25 @@ def merge(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [overwrite_pages, zero_the_header, truncate, remove, put_a_foreign_one_there])
-def test_a_service_with_a_damaged_log_continues_soon(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_service_with_a_damaged_log_continues(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     file = tmp_path / "data" / "events.db"
     with Service(tmp_path / "data") as service:
         for number in range(40):
             assert service.post(padded_warn_body(f"g{number}", 50_000)).status == 202
         merge(file)
         damage(file)
-        damaged = time.monotonic()
         answers = [service.post(warn_body(f"after-{number}")).status for number in range(20)]
-        while not (answers[-1] == 202 and service.get("/api/v1/groups").status == 200):
-            assert time.monotonic() - damaged < SOON_S
+
+        def continues() -> bool:
+            if answers[-1] == 202 and service.get("/api/v1/groups").status == 200:
+                return True
             answers.append(service.post(warn_body(f"again-{len(answers)}")).status)
+            return False
+
+        wait_for(continues)
         assert set(answers) <= {202, 503}
         name = f"after-{answers.index(202)}" if 202 in answers[:20] else f"again-{len(answers) - 1}"
         assert service.metric("karrot_consumer_lag", consumer=name) == 11_020
         assert service.metric("karrot_log_replaced_total") == 1
-        assert time.monotonic() - damaged < SOON_S
         assert "Traceback" not in service.said.read_text()
         assert service.stop() == 0

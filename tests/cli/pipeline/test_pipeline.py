@@ -165,7 +165,7 @@ def test_tables_need_their_own_option_if_the_archive_is_in_a_bucket() -> None:
 
 
 _INTERRUPTED_AT_THE_START = """
-import logging, os, signal, sys, time
+import logging, os, signal, sys
 from karrot.cli import main
 from karrot.pipeline import spark_session
 
@@ -175,7 +175,7 @@ def starts(*_args, **_named):
     logging.getLogger("py4j.clientserver").error("Exception while sending command.")
     try:
         os.kill(os.getpid(), number)
-        time.sleep(60)
+        signal.pause()
     finally:
         print("unwound: a JVM that is being started would never end")
 

@@ -1,6 +1,5 @@
 """Errors of batches keep their reason, also if the query is stopped meanwhile."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
@@ -43,7 +42,7 @@ def test_a_query_that_is_stopped_in_a_batch_ends_with_the_error_of_that_batch(
 
     def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         began.touch()
-        time.sleep(60)
+        Event().wait(60)
         yield from batches
 
     def take(rows: DataFrame, _batch: int) -> None:
