@@ -13,7 +13,6 @@ from support.pipeline.event_rows import event_row, events_frame, partitions_fram
 from support.pipeline.row_times import MIDNIGHT, second_at
 
 SILENCE = dt.timedelta(seconds=300)
-TEN_MINUTES = dt.timedelta(seconds=600)
 
 
 def _rows(df: DataFrame, table: str, *columns: str) -> list[tuple[Any, ...]]:
@@ -89,7 +88,7 @@ def _look(seconds: float, *, committed: int, lag: int, listed_of: int = 1) -> di
 def test_rates_are_interpolated_between_verdicts_that_list_all_partitions(spark: SparkSession) -> None:
     rows = [
         _look(30, committed=0, lag=0),
-        _look(90, committed=60, lag=60),  # 2 messages per second arrived, 1 was read
+        _look(90, committed=60, lag=60),  # after the longest gap: 2 messages per second arrived, 1 was read
         _look(100, committed=5_000, lag=0, listed_of=2),  # a webhook: lists one of two
         _look(150, committed=300, lag=0),  # 3 messages per second arrived, 4 were read
         _look(180, committed=200, lag=100),  # a rewind
@@ -99,7 +98,7 @@ def test_rates_are_interpolated_between_verdicts_that_list_all_partitions(spark:
     ]
     listings = whole_listings(events_frame(spark, rows), partitions_frame(spark, rows))
     found = _rows(
-        rates_minute(listings, longest=TEN_MINUTES),
+        rates_minute(listings, longest=dt.timedelta(seconds=60)),
         "rates_minute",
         *(
             "minute",
