@@ -60,6 +60,30 @@ SEVERAL_CLASSES = {
 }
 """Names that several classes may have, and why."""
 
+TIMES_IN_TESTS = {
+    "e2e/sender.py": "the pace of a sender",
+    "e2e/stack/__main__.py": "prints how long the servers take to start",
+    "e2e/stack/processes.py": "asks again until a server answers",
+    "e2e/test_evaluate_beside_burrow.py": "the pace of a producer",
+    "e2e/test_failover.py": "a figure that nothing compares",
+    "e2e/test_lag_age.py": "the pace of a producer",
+    "e2e/test_pipeline_run.py": "kills a process at any moment: each moment is right",
+    "e2e/test_real_burrow.py": "a figure that nothing compares",
+    "e2e/test_replay.py": "the pauses of a recorded conversation",
+    "e2e/test_watch.py": "a figure that nothing compares",
+    "image/conftest.py": "a figure that nothing compares",
+    "support/servers/faulty_proxy.py": "a slow network",
+    "support/service/open_loop.py": "requests at their due times, for the benchmarks",
+    "support/waiting.py": "waits for a condition",
+}
+"""Files below tests/ that sleep or read a clock, and why. All others wait for a condition or move a clock."""
+
+PORTS_IN_TESTS = {
+    "support/service/free_ports.py": "keeps the port that it gives to a server",
+    "support/service/open_loop.py": "the source address of a client",
+}
+"""Files below tests/ that bind a socket without listening, and why. A port that is free at the moment can be taken."""
+
 UNCLEAR_PHRASES = ("whoever", "whosoever", "anew", "reckoned", "of which", "who does not", "by whom", "told of")
 TEXT_FILES = (".md", ".py", ".html", ".j2", ".yaml", ".json", ".tpl", ".toml", "Makefile")
 
@@ -202,6 +226,20 @@ def test_the_layers_of_the_architecture_match_the_import_contracts(folder: str, 
     [layers] = [each["layers"] for each in contracts if each["name"] == contract]
     [drawn] = re.findall(rf"^`{folder}`:\n\n```text\n(.*?)^```$", ARCHITECTURE, re.MULTILINE | re.DOTALL)
     assert drawn.splitlines() == layers
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kept"),
+    [
+        (r"\btime\.(sleep|monotonic|perf_counter|process_time)\b|^from time |\basyncio\.sleep\([^0]", TIMES_IN_TESTS),
+        (r"\.bind\(\(", PORTS_IN_TESTS),
+    ],
+    ids=["times", "ports"],
+)
+def test_no_test_depends_on_the_speed_of_the_machine_or_on_luck(pattern: str, kept: dict[str, str]) -> None:
+    tests = SUPPORT.parent
+    texts = {str(path.relative_to(tests)): path.read_text(encoding="utf-8") for path in tests.rglob("*.py")}
+    assert {name for name, text in texts.items() if re.search(pattern, text, re.MULTILINE)} == kept.keys()
 
 
 def test_no_file_has_an_unclear_phrase() -> None:

@@ -26,7 +26,7 @@ def said(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def demo(said: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    command = [sys.executable, "-m", "karrot", "demo", "--groups", "12", "--speed", "5", "--port", "0"]
+    command = [sys.executable, "-m", "karrot", "demo", "--groups", "12", "--speed", "5", "--port", str(free_port())]
     environment = {**os.environ, "TMPDIR": str(said.parent)}  # a demo that is killed leaves its directory behind
     with said.open("wb") as out:
         process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
@@ -179,9 +179,7 @@ def test_the_machine_s_own_credentials_do_not_reach_the_demo(tmp_path: Path) -> 
 
 
 def test_a_given_port_that_is_taken_is_an_error() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", "karrot", "demo", "--port", str(port)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

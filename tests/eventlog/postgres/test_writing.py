@@ -1,10 +1,10 @@
 """The committer on a real server: what cannot be stored hurts no neighbour, and a lost answer is resolved."""
 
 import threading
-import time
 from collections import Counter as Sums
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import count
 from random import Random
 from typing import Any, NamedTuple, NoReturn
 
@@ -294,22 +294,25 @@ def test_sessions_that_end_at_any_moment_lose_no_event_and_no_count(server: Post
     outcomes = Sums[str]()
     stored: set[str] = set()
     refused: set[str] = set()
+    tried: list[str] = []
+    enough = threading.Event()
     rng = Random(7)
 
     def append_all(log: PostgresEventLog, writer: int) -> None:
-        for number in range(60):
-            name = f"{writer}-{number}"
+        numbers = count()
+        while not enough.is_set():
+            name = f"{writer}-{next(numbers)}"
             log.count(COUNTED)
+            tried.append(name)
             try:
                 append_event(log, consumer=name)
             except UnconfirmedError:
                 outcomes["unconfirmed"] += 1
             except (LogUnavailableError, OverloadedError):
                 refused.add(name)
-                time.sleep(0.1)  # or the thread would have tried everything before the log is connected again
+                wait_for(lambda: flushed(log))
             else:
                 stored.add(name)
-                time.sleep(0.01)  # or the thread would have stored everything before a session ends
 
     with ExitStack() as opened:
         logs = [opened.enter_context(open_postgres_named(server, schema)) for _ in range(3)]
@@ -320,20 +323,23 @@ def test_sessions_that_end_at_any_moment_lose_no_event_and_no_count(server: Post
         ]
         for thread in threads:
             thread.start()
-        while any(thread.is_alive() for thread in threads):
+        for _ in range(20):
             outcomes["ended"] += end_sessions(server, schema)
-            threads[0].join(rng.uniform(0.005, 0.08))
+            goal = len(stored) + rng.randrange(12)
+            wait_for(lambda goal=goal: len(stored) > goal, every_s=0.001)  # type: ignore[misc]
+        enough.set()
+        for thread in threads:
+            thread.join()
         for log in logs:
             wait_for(lambda log=log: flushed(log))  # type: ignore[misc]
         found = [each.event.consumer for each in stored_events(logs[0])]
         assert outcomes["ended"] >= len(logs)
-        assert len(stored) > 20
         assert stored <= set(found)
         assert not refused & set(found)
         assert len(found) == len(set(found)) <= len(stored) + outcomes["unconfirmed"]
         assert [each.seq for each in stored_events(logs[0])] == list(range(1, len(found) + 1))
         assert counted(logs[0], telemetry.EVENTS_ACCEPTED.name) == len(found)
-        assert counted(logs[0], COUNTED) == 360
+        assert counted(logs[0], COUNTED) == len(tried)
 
 
 def flushed(log: PostgresEventLog) -> bool:

@@ -179,9 +179,7 @@ def test_an_error_in_xml_is_understood_too() -> None:
 def full_backlog() -> Iterator[str]:
     """Yield an address that neither accepts nor refuses connections."""
     with ExitStack() as stack:
-        server = stack.enter_context(socket.socket())
-        server.bind(("127.0.0.1", 0))
-        server.listen(0)
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(3):
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)

@@ -21,9 +21,12 @@ def append_many(log: Events, number: int) -> None:
 
 
 def stored_events(log: Events, after: int = 0) -> list[StoredEvent]:
-    found = log.read(after)
-    assert all(isinstance(event, StoredEvent) for event in found)
-    return cast("list[StoredEvent]", list(found))
+    """Return all events after the sequence number; a read returns a limited number."""
+    found: list[StoredEvent] = []
+    while page := log.read(found[-1].seq if found else after):
+        assert all(isinstance(event, StoredEvent) for event in page)
+        found += cast("list[StoredEvent]", page)
+    return found
 
 
 def group_names(log: Groups) -> list[str]:
