@@ -70,7 +70,6 @@ def test_one_incident_with_the_right_times_and_states(one_broker: Stack, tmp_pat
     assert {status for _, status in states[3:-1]} <= {WARN}
     [began_at] = began
     assert slow_at < began_at < first_warn < warned_at + 1
-    assert first_warn - began_at < 15  # a poll may take some time; a scrape happens every second
     assert stopped_at < first_err < caught_up_at < first_ok
     told = [(each["kind"], each["status"], each["incident_id"]) for each in reversed(events)]
     ids = {incident_id for _, _, incident_id in told if incident_id}

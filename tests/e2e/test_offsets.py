@@ -141,8 +141,10 @@ def test_a_stream_that_dies_in_a_batch_has_each_record_once_after_a_restart(
     again = job(kafka_spark, source(kafka), tmp_path)
     again.checkpoint = again.tables.checkpoint("another")
     whole = run(again)
-    assert whole.duplicates == whole.records - sum(whole.others.values()) > 0
-    assert (whole.commits, whole.tombstones, whole.members) == (0, 0, 0)
+    # The broker serves other tests as well, so there can be records that are new.
+    new = whole.commits + whole.tombstones + whole.members
+    assert whole.duplicates == whole.records - sum(whole.others.values()) - new > 0
+    assert committed(kafka_spark, tmp_path, "restarted") == found
     assert repeated(kafka_spark, tmp_path) == []
 
     read = read_all(kafka, "as-json")

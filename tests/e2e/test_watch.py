@@ -1,6 +1,7 @@
 """`watch` on real brokers agrees with Kafka's own command about the same groups."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
+from e2e.figures import Figures
 from e2e.stack.kafka import Kafka, Position
 from e2e.stack.stack import Stack
 from e2e.waiting import wait_for
@@ -39,7 +41,7 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
 
 @pytest.fixture
 def topic(kafka: Kafka, request: pytest.FixtureRequest) -> str:
-    name = f"watched-{abs(hash(request.node.name))}"
+    name = "watched-" + re.sub(r"\W+", "-", request.node.name)
     kafka.create_topic(name, 3)
     return name
 
@@ -86,10 +88,11 @@ def reading(kafka: Kafka, group: str, topic: str) -> Iterator[Consumer]:
 
 
 @contextmanager
-def watching(kafka: Kafka, directory: Path, *arguments: str) -> Iterator[Path]:
-    """Start `karrot watch` as a process; yield the file of its output."""
+def watching(kafka: Kafka, topic: str, directory: Path, *arguments: str) -> Iterator[Path]:
+    """Start `karrot watch` for the groups of a topic as a process; yield the file of its output."""
     said = directory / "said"
     command = ["watch", "--bootstrap-servers", kafka.bootstrap, "--cluster", "e2e", "--every", str(INTERVAL_S)]
+    command += ["--exclude", f"^(?!.*{topic})"]
     with said.open("w") as file:
         process = subprocess.Popen([sys.executable, "-m", "karrot", *command, *arguments], stdout=file)
         try:
@@ -109,7 +112,7 @@ def results(said: Path, group: str) -> list[dict[str, Any]]:
 def test_lag_by_partition_equals_that_of_kafkas_own_command(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     produce(kafka, topic, [500, 251, 249])
     commit(kafka, f"skewed-{topic}", topic, [20, 40, 249])
-    with watching(kafka, tmp_path, "--json") as said:
+    with watching(kafka, topic, tmp_path, "--json") as said:
         wait_for(lambda: bool(results(said, f"skewed-{topic}")))
     event = results(said, f"skewed-{topic}")[-1]
     seen = [
@@ -129,7 +132,7 @@ def test_a_stopped_consumer_causes_one_incident_with_one_id_until_a_close(
 ) -> None:
     group = f"stops-{topic}"
     produce(kafka, topic, [10, 0, 0])
-    with reading(kafka, group, topic) as consumer, watching(kafka, tmp_path, "--json") as said:
+    with reading(kafka, group, topic) as consumer, watching(kafka, topic, tmp_path, "--json") as said:
         consumer.commit(offsets=[ClientTopicPartition(topic, 0, 3)], asynchronous=False)
         wait_for(lambda: any(each["status"] == "ERR" for each in results(said, group)))
         consumer.commit(offsets=[ClientTopicPartition(topic, 0, 10)], asynchronous=False)
@@ -214,7 +217,12 @@ def test_inside_the_service_verdicts_state_and_retention_are_on_the_metrics_page
         each.result(30)
     data = tmp_path / "data"
     with Service(
-        data, partition_metrics="true", watch_bootstrap=kafka.bootstrap, watch_cluster="e2e", watch_interval="1s"
+        data,
+        partition_metrics="true",
+        watch_bootstrap=kafka.bootstrap,
+        watch_cluster="e2e",
+        watch_interval="1s",
+        watch_exclude=f"^(?!.*{topic})",
     ) as service:
 
         def samples() -> dict[tuple[str, str], float]:
@@ -245,14 +253,14 @@ def test_verdicts_posted_to_another_karrot_have_burrows_form(kafka: Kafka, topic
     produce(kafka, topic, [9, 0, 0])
     commit(kafka, group, topic, [2, 0, 0])
     with Service(tmp_path / "data") as service:
-        with watching(kafka, tmp_path, "--post", f"http://127.0.0.1:{service.port}"):
+        with watching(kafka, topic, tmp_path, "--post", f"http://127.0.0.1:{service.port}"):
             wait_for(lambda: group in service.get(f"/api/v1/groups?q={group}").body.decode())
         [found] = service.get(f"/api/v1/groups?q={group}").json["groups"]
     assert (found["status"], found["lag"]) == ("ERR", 7)
     assert found["incident"]
 
 
-def test_a_thousand_groups_of_ten_partitions_are_polled_within_an_interval(one_broker: Stack) -> None:
+def test_a_thousand_groups_of_ten_partitions_are_polled(one_broker: Stack, figures: Figures) -> None:
     kafka = one_broker.kafka
     kafka.create_topic("many", 10)
     produce(kafka, "many", [100] * 10)
@@ -266,13 +274,17 @@ def test_a_thousand_groups_of_ten_partitions_are_polled_within_an_interval(one_b
         for future in each.values():
             future.result(60)
     cluster = KafkaCluster(kafka.client)
-    started = time.process_time()  # seconds of one core, independent of other load on the machine
+    started = time.process_time()
     groups = [each for each in cluster.groups().groups if each.startswith("many-")]
     cluster.describe(groups)
     committed = cluster.committed(groups)
-    cluster.log_ends({place for each in committed.values() if not isinstance(each, Failure) for place in each})
+    ends = cluster.log_ends({place for each in committed.values() if not isinstance(each, Failure) for place in each})
+    figures.add("of one core for a poll of 1000 groups", time.process_time() - started)
     assert len(groups) == 1000
-    assert time.process_time() - started < 5
+    assert committed == {group: {TopicPartition("many", number): 50 for number in range(10)} for group in groups}
+    assert ends == {TopicPartition("many", number): 100 for number in range(10)}
+    for deleted in admin.delete_consumer_groups(groups).values():  # the broker serves other tests as well
+        deleted.result(60)
 
 
 def test_a_broker_that_is_down_affects_only_its_own_partitions(stack: Stack) -> None:
@@ -291,20 +303,16 @@ def test_a_broker_that_is_down_affects_only_its_own_partitions(stack: Stack) -> 
             places[1]: 0,
             places[2]: Failure("leader_not_available", "no broker leads the partition"),
         }
-        wait_for(lambda: _answer_before_timeout(cluster, places) == expected, 120)
+        wait_for(lambda: _answer(cluster, places) == expected, 120)
     finally:
         kafka.start_broker(3)
         kafka.wait()
     wait_for(lambda: cluster.log_ends(places) == dict.fromkeys(places, 0))
 
 
-def _answer_before_timeout(
-    cluster: KafkaCluster, places: list[TopicPartition]
-) -> Mapping[TopicPartition, int | Failure] | None:
-    """The log ends, unless the client still asks the dead broker and waits for its timeout."""
-    started = time.monotonic()
+def _answer(cluster: KafkaCluster, places: list[TopicPartition]) -> Mapping[TopicPartition, int | Failure] | None:
+    """The log ends, unless the client still asks the dead broker."""
     try:
-        ends = cluster.log_ends(places)
+        return cluster.log_ends(places)
     except ClusterError:
         return None
-    return ends if time.monotonic() - started < 8 else None
