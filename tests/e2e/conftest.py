@@ -1,5 +1,6 @@
 """Fixtures of the real servers. The first test that needs a set of servers starts it; it ends with the session."""
 
+import re
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
@@ -11,6 +12,12 @@ from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
 from e2e.stack.stack import NEWEST_KAFKA, Parts, Stack, running
 from karrot.pipeline.spark_session import session
+
+
+@pytest.fixture
+def own_name(request: pytest.FixtureRequest) -> str:
+    """Return the test's name in letters that a topic may have: tests share their servers."""
+    return re.sub(r"\W+", "-", request.node.name).strip("-")
 
 
 @pytest.fixture

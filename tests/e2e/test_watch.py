@@ -1,7 +1,6 @@
 """`watch` on real brokers agrees with Kafka's own command about the same groups."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -40,10 +39,9 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
 
 
 @pytest.fixture
-def topic(kafka: Kafka, request: pytest.FixtureRequest) -> str:
-    name = "watched-" + re.sub(r"\W+", "-", request.node.name)
-    kafka.create_topic(name, 3)
-    return name
+def topic(kafka: Kafka, own_name: str) -> str:
+    kafka.create_topic(own_name, 3)
+    return own_name
 
 
 def produce(kafka: Kafka, topic: str, counts: list[int]) -> None:
