@@ -3,6 +3,7 @@
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,7 +15,8 @@ _HERE = Path(__file__).parent
 _SMALL_AND_QUICK_TO_START = {
     "spark.sql.shuffle.partitions": "1",
     # Bytecode verification of Spark's classes costs two CPU seconds per start; pip has already checked the files.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    # With the small code cache of the first compiler alone, HotSpot would sweep it, and compile the same code again.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn400m "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
     "spark.driver.memory": "3g",
     "spark.sql.adaptive.enabled": "false",
@@ -33,9 +35,18 @@ def spark() -> SparkSession:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return session("local[1]", _SMALL_AND_QUICK_TO_START, name=f"karrot-tests-{os.getpid()}")
+            spark = session("local[1]", _SMALL_AND_QUICK_TO_START, name=f"karrot-tests-{os.getpid()}")
     except SparkUnavailable as why:
         pytest.skip(str(why))
+    _remember_classes(spark)
+    return spark
+
+
+def _remember_classes(spark: SparkSession) -> None:
+    """Keep the classes that pyspark uses for each column. Otherwise the JVM looks for each of them in 300 jars."""
+    jvm: Any = spark.sparkContext._jvm
+    for name in ("functions", "PythonSQLUtils", "PythonUtils"):
+        setattr(jvm, name, getattr(jvm, name))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
