@@ -1,5 +1,6 @@
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -20,16 +21,24 @@ from tools.history_generator.history_writer import Told, read_truth, write_histo
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
 
 _START_MS = int(datetime(2026, 11, 14, tzinfo=UTC).timestamp()) * 1000
-_GROUPS = 5
+_ENDED_BY = {2: {"close", "recovered", "deleted"}, 5: {"close", "recovered", "new_incident", "deleted", None}}
+"""How the incidents end, by the number of groups per cluster."""
 OF_COMMITS = {"offsets_minute", "partition_lag_minute", "rebalances"}
 
 
+@pytest.fixture(scope="module", params=[2, pytest.param(5, marks=pytest.mark.deep)])
+def groups(request: pytest.FixtureRequest) -> int:
+    """The number of groups of each cluster."""
+    number: int = request.param
+    return number
+
+
 @pytest.fixture(scope="module")
-def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the history of a day of ten groups on two clusters."""
+def history(tmp_path_factory: pytest.TempPathFactory, groups: int) -> Path:
+    """Write the history of a day of some groups on two clusters."""
     directory = tmp_path_factory.mktemp("history")
     for cluster in CLUSTERS:
-        _write(directory, cluster, _GROUPS)
+        _write(directory, cluster, groups)
     return directory
 
 
@@ -48,16 +57,23 @@ def tables(spark: SparkSession, history: Path) -> Tables:
     return tables
 
 
+@pytest.fixture(scope="module")
+def expected(history: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of all tables, calculated from the raw segments."""
+    return tables_of_archive(history / "archive", Rules())
+
+
 def test_every_row_of_every_table_equals_the_row_calculated_from_the_raw_segments(
-    history: Path, tables: Tables
+    tables: Tables, expected: dict[str, list[dict[str, Any]]]
 ) -> None:
-    expected = tables_of_archive(history / "archive", Rules())
     assert_equal_tables(Path(tables.directory), expected)
     assert {name for name, rows in expected.items() if rows} == DERIVED.keys() - OF_COMMITS | {"events", "partitions"}
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize("groups", [5], indirect=True)
 def test_a_day_that_grows_is_derived_in_parts_and_has_the_same_rows(
-    spark: SparkSession, history: Path, tables: Tables, tmp_path: Path
+    spark: SparkSession, tables: Tables, expected: dict[str, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     running = Tables(str(tmp_path))
 
@@ -88,7 +104,6 @@ def test_a_day_that_grows_is_derived_in_parts_and_has_the_same_rows(
     before = sorted(files())
     assert kept_after("b-16", **received(16, 23)) == []
     assert sorted(files()) == before
-    expected = tables_of_archive(history / "archive", Rules())
     assert_equal_tables(tmp_path, {name: expected[name] for name in DERIVED.keys() - {"verdict_runs"}})
 
     # A late batch changes its part and all later parts.
@@ -104,7 +119,7 @@ def test_a_day_that_grows_is_derived_in_parts_and_has_the_same_rows(
 
 
 def test_every_planted_incident_is_in_the_tables_with_its_start_end_worst_status_and_peak(
-    spark: SparkSession, history: Path, tables: Tables
+    spark: SparkSession, groups: int, history: Path, tables: Tables
 ) -> None:
     truth = [told for cluster in CLUSTERS for told in read_truth(history / f"{cluster}.jsonl")]
     found = tables.read(spark, "incidents").select(
@@ -118,7 +133,7 @@ def test_every_planted_incident_is_in_the_tables_with_its_start_end_worst_status
         "peak_lag",
     )
     assert sorted(map(tuple, found.collect())) == sorted(map(_as_in_the_table, truth))
-    assert {told.ended_by for told in truth} == {"close", "recovered", "new_incident", "deleted", None}
+    assert {told.ended_by for told in truth} == _ENDED_BY[groups]
     assert {told.worst_status for told in truth} == {"WARN", "ERR"}
 
 
@@ -127,10 +142,10 @@ def _as_in_the_table(told: Told) -> tuple[str | int | None, ...]:
     return (told.incident_id, told.cluster, told.consumer, *moments, told.ended_by, told.worst_status, told.peak_lag)
 
 
-def test_only_planted_trouble_causes_incidents(history: Path) -> None:
+def test_only_planted_trouble_causes_incidents(groups: int, history: Path) -> None:
     for cluster in CLUSTERS:
         truth = read_truth(history / f"{cluster}.jsonl")
-        expected = {(one.consumer, one.cause) for one in planted(_GROUPS, 1) if one.cluster == cluster}
+        expected = {(one.consumer, one.cause) for one in planted(groups, 1) if one.cluster == cluster}
         assert {(told.consumer, told.cause) for told in truth} == expected
         for told in truth:
             assert told.planted_from_ms is not None

@@ -243,6 +243,9 @@ def _derive_parts(sources: _Sources, lags: PartitionLagJob, rules: DeriveRules, 
     def derive_lag_and_slo(measured: DataFrame | None) -> None:
         lag = lag_minute(timed) if measured is None else merged(lag_minute(timed), group_lags(measured))
         replace_parts(tables, lag, "lag_minute", parts)
+        for part in parts:
+            if part.is_whole:  # the day may have been in parts until now, and its minutes are read below
+                tables.drop_other_files(sources.spark, "lag_minute", part.day)
         if ended := [part.day for part in parts if part.is_last]:
             lags_of_partitions = all_partitions
             if measured is not None:

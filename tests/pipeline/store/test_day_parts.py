@@ -1,9 +1,16 @@
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.pipeline.store.day_parts import chunks, parts_from, split
+from karrot.history.held_days import Derived
+from karrot.pipeline.store.day_parts import Batch, DayLayout, Layouts, chunks, parts_from, split
+from karrot.pipeline.store.table_files import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _DAY = date(2026, 11, 20)
 _ROWS = dict.fromkeys(range(0, 1_440, 10), 100)
@@ -51,3 +58,29 @@ def test_a_chunk_has_each_day_once_and_the_parts_of_a_day_stay_in_order() -> Non
     assert list(chunks([*second, *first])) == [[first[0], second[0]], [first[1], second[1]], [first[2]]]
     days = [parts_from(_DAY + timedelta(days=number), [0])[0] for number in range(10)]
     assert list(chunks(days)) == [days[:8], days[8:]]
+
+
+def test_a_part_changes_with_batches_that_begin_less_than_the_margin_after_its_end(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    written = tmp_path / "verdict_runs" / f"day={_DAY}"
+    written.mkdir(parents=True)
+    for name in ("verdict_runs.parquet", "verdict_runs-0820.parquet"):
+        (written / name).touch()
+    midnight_ms = int(datetime.combine(_DAY, time(), UTC).timestamp()) * 1000
+
+    def layout(*first_ms: int) -> DayLayout:
+        """The layout of the day with batches that begin at these times."""
+        batches = [
+            Batch("events", _DAY, f"b-{number}", 9, midnight_ms + each, midnight_ms + 86_399_999)
+            for number, each in enumerate(first_ms)
+        ]
+        files = [f"events/{_DAY}/batch_id={each.name}/part-0.parquet" for each in batches]
+        layouts = Layouts(spark, Tables(str(tmp_path)), batches, timedelta(minutes=10), 1_000_000)
+        return layouts.of(_DAY, files, None, stays_whole=False)
+
+    first, second = parts_from(_DAY, [0, 500])
+    before = Derived("", parts=dict(layout(0).files))
+    assert layout(0).changed(before) == []
+    assert layout(0, 510 * 60_000 - 1).changed(before) == [first, second]
+    assert layout(0, 510 * 60_000).changed(before) == [second]
