@@ -1,5 +1,6 @@
 import datetime as dt
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,11 +16,12 @@ from karrot.cli import main
 from karrot.history.held_days import finished
 from karrot.history.stored.tables_in_folder import TablesInFolder
 from karrot.pipeline.derive.job import DeriveRules, derive
-from karrot.pipeline.schemas import DERIVED
-from karrot.pipeline.store.compact import compact
+from karrot.pipeline.schemas import DERIVED, INCIDENTS, with_day
+from karrot.pipeline.store.compact import Compacted, compact
 from karrot.pipeline.store.table_files import Tables, days_present
-from support.pipeline.event_rows import event_row, events_frame, partitions_frame
+from support.pipeline.event_rows import event_row, events_frame, frame_of_rows, partitions_frame
 from support.pipeline.row_times import MIDNIGHT
+from support.pipeline.table_files import incident_row
 
 DAY = MIDNIGHT.date()
 DAYS = [DAY + dt.timedelta(days=number) for number in range(4)]
@@ -61,7 +63,7 @@ def _incidents(tables: Tables) -> list[tuple[Any, ...]]:
     )
 
 
-def _every_five_minutes(first: float, until: float, word: str, incident_id: str | None = None) -> Rows:
+def _every_five_minutes(first: float, until: float, word: str, incident_id: str | None = None, **columns: Any) -> Rows:
     looks = range(int(first), int(until), 300)
     return [
         event_row(
@@ -75,18 +77,28 @@ def _every_five_minutes(first: float, until: float, word: str, incident_id: str 
             ],
             partition_count=2 if incident_id else 1,
             lag_seconds=90.0 if incident_id else 0.0,
+            **columns,
         )
         for at in looks
     ]
 
 
-def _three_days() -> Rows:
-    """Return events: OK, an incident from 23:00 on the first day to 01:00 on the third, then OK again."""
+def _four_days() -> Rows:
+    """Return events: OK, an incident from 23:00 on the first day to 01:00 on the third, then OK.
+
+    The incident of another group ends on the fourth day. A third group is well around the second and the third
+    midnight, and for a moment of the fourth day.
+    """
     return [
         *_every_five_minutes(_A_DAY - 7_200, _A_DAY - 3_600, "ok"),
         *_every_five_minutes(_A_DAY - 3_600, 2 * _A_DAY + 3_600, "warn", "i"),
         event_row(2 * _A_DAY + 3_600, "close", "i"),
         *_every_five_minutes(2 * _A_DAY + 3_900, 2 * _A_DAY + 7_200, "ok"),
+        event_row(2 * _A_DAY + 79_200, "warn", "k", consumer="h"),
+        event_row(3 * _A_DAY + 300, "close", "k", consumer="h"),
+        *_every_five_minutes(_A_DAY, _A_DAY + 1_500, "ok", consumer="steady", log_id="another"),
+        *_every_five_minutes(2 * _A_DAY - 1_500, 2 * _A_DAY + 1_500, "ok", consumer="steady", log_id="another"),
+        *_every_five_minutes(3 * _A_DAY, 3 * _A_DAY + 600, "ok", consumer="steady", log_id="another"),
     ]
 
 
@@ -94,9 +106,13 @@ def test_changed_days_are_derived_again(
     spark: SparkSession, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test adds to one history step by step, because each step needs a run."""
-    rows = _three_days()
+    # A command's own session would end that of all tests.
+    monkeypatch.setattr(SparkSession, "stop", lambda _self: None)
+    rows = _four_days()
     # The first two days; the incident spans midnight and is open.
-    _land(spark, tables, "b-0", [row for row in rows if row["day"] in DAYS[:2]])
+    first_two = [row for row in rows if row["day"] in DAYS[:2]]
+    _land(spark, tables, "b-0", first_two[:200])
+    _land(spark, tables, "b-0-rest", first_two[200:])
     assert derive(spark, tables, DeriveRules()) == DAYS[:2]
     assert derive(spark, tables, DeriveRules()) == []
     assert _incidents(tables) == [("i", "2026-11-20", "20 23:00", None, None, 300)]
@@ -104,129 +120,111 @@ def test_changed_days_are_derived_again(
         "incidents/day=2026-11-20/incidents.parquet"
     }
 
-    # Its end comes with the third day and is written into the first. The next run repairs an interrupted one.
-    _land(spark, tables, "b-1", [row for row in rows if row["day"] == DAYS[2]])
-    before = _state(tables)
-    with pytest.raises(InterruptedError):
-        derive(spark, DiesAtTheSecond(tables.directory), DeriveRules())
-    assert len(_rows(tables, "lag_minute")) == len(before["lag_minute"]) + 24
-    assert _state(tables) | {"lag_minute": before["lag_minute"]} == before
-    assert not list(Path(tables.directory, ".staging").iterdir())
-    assert derive(spark, tables, DeriveRules()) == [DAYS[2]]
-    assert _incidents(tables) == [("i", "2026-11-20", "20 23:00", "22 01:00", "close", 313)]
-    intervals = [
-        (str(row[-1]), row[2], f"{row[3]:%d %H:%M}", f"{row[4]:%d %H:%M}") for row in _rows(tables, "status_intervals")
+    # Its end comes with the third day, and is written into the first. Some events of the third day come twice.
+    later = [row for row in rows if row["day"] in DAYS[2:]]
+    _land(spark, tables, "b-1", later)
+    _land(spark, tables, "b-1-again", [row for row in later if row["consumer"] == "steady" and row["day"] == DAYS[2]])
+    assert derive(spark, tables, DeriveRules()) == DAYS[2:]
+    assert _incidents(tables) == [
+        ("i", "2026-11-20", "20 23:00", "22 01:00", "close", 313),
+        ("k", "2026-11-22", "22 22:00", "23 00:05", "close", 2),
     ]
-    assert sorted(intervals, key=lambda interval: interval[2]) == [
+    assert _intervals(tables) == [
         ("2026-11-20", "OK", "20 22:00", "20 23:00"),
         ("2026-11-20", "WARN", "20 23:00", "21 00:00"),
         ("2026-11-21", "WARN", "21 00:00", "22 00:00"),
         ("2026-11-22", "WARN", "22 00:00", "22 01:00"),
-        ("2026-11-22", "OK", "22 01:00", "22 01:55"),
+        ("2026-11-22", "OK", "22 01:00", "22 02:00"),
+    ]
+    assert _finished(tables) == {*DAYS}
+
+    # Events of the first day arrive late, while compact merges the files of two days: only the first is derived again.
+    late = [
+        event_row(_A_DAY - 1_000, "close", "i"),
+        event_row(_A_DAY - 990, "err", "j"),
+        *_every_five_minutes(_A_DAY - 300, _A_DAY, "ok", consumer="steady", log_id="another"),
     ]
 
-    # An event from the middle arrives late: the incident was over for a time, so there are two incidents. A reader
-    # during the run sees the day either before or after the change.
-    late = [event_row(_A_DAY - 1_000, "close", "i"), event_row(_A_DAY - 990, "err", "j")]
-    _land(spark, tables, "b-2", late)
+    def present_before_the_late_batch(session: SparkSession, place: Tables) -> dict[dt.date, str]:
+        found = days_present(session, place)
+        _land(spark, tables, "b-2", late)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr("karrot.pipeline.store.compact.days_present", present_before_the_late_batch)
+        compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[2])
+    assert (_files(tables, DAY), _files(tables, DAYS[1])) == (1, 1)
+    # A reader during the runs sees the day either before or after the change.
     with _reading(f"{tables.directory}/lag_minute/day={DAY}/*.parquet") as seen:
-        assert derive(spark, tables, DeriveRules()) == [DAY]
-    assert seen <= {(24, 24), (25, 26)}
-    assert len(seen) == 2
-    assert [row[:5] for row in _incidents(tables)] == [
+        _interrupt(spark, tables)
+        assert _command(tables, "derive") == "derived 1 day, 2026-11-20 to 2026-11-20\n"
+    assert seen == {(24, 24), (26, 27)}
+    assert _finished(tables) == {*DAYS[:3]}
+    # The first incident was over for a time, so there are two incidents. The end of the last one was removed.
+    of_three_days = [
         ("i", "2026-11-20", "20 23:00", "20 23:43", "close"),
         ("j", "2026-11-20", "20 23:43", "22 01:00", "recovered"),
+        ("k", "2026-11-22", "22 22:00", None, None),
     ]
+    assert [row[:5] for row in _incidents(tables)] == of_three_days
+    # The rates beside the changed midnight were derived again too, for which a run reads the day after it.
+    rates = Counter(row[-1] for row in _rows(tables, "rates_minute") if row[1] == "steady")
+    assert rates == {DAY: 5, DAYS[1]: 45, DAYS[2]: 20}
 
     # The same events in one run, some of them twice, give the same tables.
-    at_once = Tables(str(tmp_path / "at-once"))
+    at_once, rows = Tables(str(tmp_path / "at-once")), [row for row in rows if row["day"] != DAYS[3]]
     _land(spark, at_once, "b-0", [*rows, *late])
     _land(spark, at_once, "b-1", rows[40:70])
     derive(spark, at_once, DeriveRules())
-    whole = _state(tables)
-    assert _state(at_once) == whole
+    assert _state(at_once) == _state(tables)
 
-    # Merging small files derives nothing again. A removed day disappears from every table; a day that is requested
-    # again has the same rows as before.
-    compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
-    assert len(list(Path(tables.directory, "events", f"day={DAY}").rglob("*.parquet"))) == 1
-    assert derive(spark, tables, DeriveRules()) == []
-    for name in ("events", "partitions"):
-        tables.drop_day(spark, name, DAYS[2])
-    monkeypatch.setattr(
-        SparkSession, "stop", lambda _self: None
-    )  # the command's own session would end that of all tests
-    derived = ["derive", "--day", str(DAY), "--day", str(DAYS[2])]
-    assert _command(tables, *derived) == "derived 2 days, 2026-11-20 to 2026-11-22\n"
-    assert _rows(tables, "lag_minute") == [row for row in whole["lag_minute"] if row[-1] != DAYS[2]]
-    assert _incidents(tables)[-1][3:5] == (None, None)
-    assert _command(tables, "derive") == "nothing changed\n"
-
+    # The incident j lasted into the kept days; i did not. Merging small files derives nothing again.
+    assert compact(spark, tables, keep=dt.timedelta(days=2), today=DAYS[3]) == Compacted(4, 2, [DAY])
     assert _command(tables, "compact", "--keep", "3650d") == "merged 0 files into 0, dropped 0 days\n"
-    assert compact(spark, tables, keep=dt.timedelta(days=2), today=DAYS[3]).dropped == [DAY]
-    # Without the third day j has no end, so it overlaps the kept days; i does not.
-    assert {(path.parent.name == "incidents", path.name) for path in Path(tables.directory).glob("*/day=*")} == {
-        (True, "day=2026-11-20"),
-        (False, "day=2026-11-21"),
-    }
-    assert [row[:5] for row in _incidents(tables)] == [("j", "2026-11-20", "20 23:43", None, None)]
+    assert _command(tables, "derive") == "nothing changed\n"
+    assert [row[:5] for row in _incidents(tables)] == of_three_days[1:]
+    left = {path.parent.name for path in Path(tables.directory).glob(f"*/day={DAY}")}
+    assert left == {"incidents"}
 
 
-def test_a_batch_that_arrives_while_compact_runs_is_derived_later(
-    spark: SparkSession, tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def present_before_the_batch(session: SparkSession, place: Tables) -> dict[dt.date, str]:
-        found = days_present(session, place)
-        _land(spark, tables, "b-1", _every_five_minutes(3_600, 7_200, "warn", "i"))
-        return found
-
-    _land(spark, tables, "b-0", _every_five_minutes(0, 3_600, "ok"))
-    derive(spark, tables, DeriveRules())
-    monkeypatch.setattr("karrot.pipeline.store.compact.days_present", present_before_the_batch)
-    compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
-    assert derive(spark, tables, DeriveRules()) == [DAY]
-    assert [row[0] for row in _incidents(tables)] == ["i"]
+def _intervals(tables: Tables) -> list[tuple[str, ...]]:
+    found = [
+        (str(row[-1]), row[2], f"{row[3]:%d %H:%M}", f"{row[4]:%d %H:%M}")
+        for row in _rows(tables, "status_intervals")
+        if row[1] == "g"
+    ]
+    return sorted(found, key=lambda interval: interval[2])
 
 
-def test_a_day_that_a_run_did_not_finish_is_not_held_until_the_next_run(spark: SparkSession, tables: Tables) -> None:
-    """``verdict_runs`` of such a day may be from this run, and ``incidents`` from the run before."""
-    directory = Path(tables.directory)
-    _land(spark, tables, "b-0", _every_five_minutes(0, 7_200, "ok"))
-    _land(spark, tables, "b-1", _every_five_minutes(_A_DAY, _A_DAY + 7_200, "ok"))
-    derive(spark, tables, DeriveRules())
-    assert finished(TablesInFolder(directory).note()) == set(DAYS[:2])
-    _land(spark, tables, "b-2", _every_five_minutes(7_200, 9_000, "warn", "i"))
+def _files(tables: Tables, day: dt.date) -> int:
+    return len(list(Path(tables.directory, "events", f"day={day}").rglob("*.parquet")))
+
+
+def _finished(tables: Tables) -> set[dt.date]:
+    """The days that the history may report. ``verdict_runs`` of others may be newer than their ``incidents``."""
+    return {*finished(TablesInFolder(Path(tables.directory)).note())}
+
+
+def _interrupt(spark: SparkSession, tables: Tables) -> None:
+    """End a run for the first day early. The day is unfinished until the next run, also after other commands."""
+    before = _state(tables)
     with pytest.raises(InterruptedError):
         derive(spark, DiesAtTheSecond(tables.directory), DeriveRules())
-    assert finished(TablesInFolder(directory).note()) == {DAYS[1]}
-    compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[3])
-    assert finished(TablesInFolder(directory).note()) == {DAYS[1]}
+    assert len(_rows(tables, "lag_minute")) == len(before["lag_minute"]) + 2
+    assert _state(tables) | {"lag_minute": before["lag_minute"]} == before
+    assert not list(Path(tables.directory, ".staging").iterdir())
+    assert _finished(tables) == {*DAYS[1:]}
+    compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[2])
+    assert _finished(tables) == {*DAYS[1:]}
 
-    # A run for another day alone does not change it, and it is derived again if its files are gone.
-    assert derive(spark, tables, DeriveRules(), only=[DAYS[1]]) == [DAYS[1]]
-    assert finished(TablesInFolder(directory).note()) == {DAYS[1]}
+    # A removed day disappears from every table; a day that is requested again has the same rows as before.
     for name in ("events", "partitions"):
-        tables.drop_day(spark, name, DAY)
-    assert derive(spark, tables, DeriveRules()) == [DAY]
-    assert finished(TablesInFolder(directory).note()) == {DAYS[1]}
-    assert {path.name for path in directory.glob("lag_minute/day=*")} == {f"day={DAYS[1]}"}
-    assert derive(spark, tables, DeriveRules()) == []
-
-
-def test_rates_next_to_a_changed_midnight_are_kept_if_the_next_day_has_repeated_events(
-    spark: SparkSession, tables: Tables
-) -> None:
-    """The first day changes near its midnight, so the rates of the second are derived, also from the third."""
-    rows = _every_five_minutes(2 * _A_DAY - 1_500, 2 * _A_DAY + 1_500, "ok")
-    _land(spark, tables, "b-0", rows)
-    _land(spark, tables, "b-1", [row for row in rows if row["day"] == DAYS[2]])
-    derive(spark, tables, DeriveRules())
-    before = _rows(tables, "rates_minute")
-    assert [row[-1] for row in before] == [DAYS[1]] * 25 + [DAYS[2]] * 20
-
-    _land(spark, tables, "b-2", _every_five_minutes(_A_DAY - 300, _A_DAY, "ok"))
-    assert derive(spark, tables, DeriveRules()) == [DAY]
-    assert _rows(tables, "rates_minute") == before
+        tables.drop_day(spark, name, DAYS[3])
+    lag = _rows(tables, "lag_minute")
+    requested = ["derive", "--day", str(DAYS[1]), "--day", str(DAYS[3])]
+    assert _command(tables, *requested) == "derived 2 days, 2026-11-21 to 2026-11-23\n"
+    assert _rows(tables, "lag_minute") == [row for row in lag if row[-1] != DAYS[3]]
+    assert _finished(tables) == {*DAYS[1:3]}
 
 
 class DiesAtTheSecond(Tables):
@@ -271,6 +269,16 @@ def _command(tables: Tables, command: str, *options: str) -> str:
     ended = CliRunner().invoke(main, ["pipeline", command, "--tables", tables.directory, *options])
     assert ended.exit_code == 0, ended.output
     return ended.stdout
+
+
+def test_compact_keeps_the_incidents_that_last_into_the_kept_days(spark: SparkSession, tables: Tables) -> None:
+    ended = {"over": 1_439, "lasting": 1_440, "open": None}
+    rows = [incident_row(5, until, name, day=DAY, topics=[]) for name, until in ended.items()]
+    tables.replace_days(frame_of_rows(spark, with_day(INCIDENTS), rows), "incidents", [DAY])
+    assert compact(spark, tables, keep=dt.timedelta(days=1), today=DAYS[2]).dropped == []
+    assert {row[0] for row in _rows(tables, "incidents")} == {"lasting", "open"}
+    assert compact(spark, tables, keep=dt.timedelta(days=1), today=DAYS[3]).dropped == []
+    assert {row[0] for row in _rows(tables, "incidents")} == {"open"}
 
 
 def test_a_run_without_events_derives_nothing(

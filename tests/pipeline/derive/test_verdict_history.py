@@ -18,13 +18,13 @@ from support.pipeline.event_rows import event_row, events_frame, partitions_fram
 from support.pipeline.row_times import DAY, second_at
 
 SILENCE = dt.timedelta(seconds=300)
-DAYS = [DAY + dt.timedelta(days=number) for number in range(5)]
+DAYS = [DAY + dt.timedelta(days=number) for number in range(4)]
 
 Rows = list[dict[str, Any]]
 
 
 def _anything(rng: Random, consumer: str) -> Rows:
-    """Draw events of a group over five days, with any statuses, ids, silences and late events."""
+    """Draw events of a group over four days, with any statuses, ids, silences and late events."""
     seconds = rng.uniform(0, 86_400)
     rows: Rows = []
     while len(rows) < 30:
@@ -63,41 +63,32 @@ def _found(tables: Tables) -> dict[str, list[tuple[Any, ...]]]:
     return {name: rows(name) for name in ("incidents", "status_intervals")}
 
 
-def _summaries(tables: Tables) -> list[str]:
-    return sorted(path.parent.name for path in Path(tables.directory, "_summaries").rglob("*.parquet"))
+def _summaries(tables: Tables) -> dict[str, int]:
+    """The summaries by day, each with the inode of its file."""
+    files = Path(tables.directory, "_summaries").rglob("*.parquet")
+    return {path.parent.name: path.stat().st_ino for path in files}
 
 
+def _named_on_the_fourth_day() -> Rows:
+    """An incident of three days that gets an id and its start on the fourth, and one that never gets them."""
+    every_200_s, names = range(1_000, 3 * 86_400, 200), ("named late", "stays nameless")
+    rows = [event_row(seconds, "warn", None, consumer=name) for name in names for seconds in every_200_s]
+    return [*rows, event_row(3 * 86_400 + 50, "err", "a", consumer="named late", incident_start=second_at(40))]
+
+
+@pytest.mark.parametrize("groups", [60, pytest.param(300, marks=pytest.mark.deep)])
 def test_incidents_day_after_day_equal_those_of_all_days_at_once(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: int
 ) -> None:
     rng = Random(7)
-    rows = [row for number in range(300) for row in _anything(rng, f"g{number}")]
-    rows += [event_row(day * 86_400 + 86_300, "warn", "z", consumer="never well") for day in range(5)]
-    # These events of the third day come when all later days are derived.
-    late = [row for row in rows if row["day"] == DAYS[2] and rng.random() < 0.2]
-    in_time = [row for row in rows if row not in late]
+    random_rows = [row for number in range(groups) for row in _anything(rng, f"g{number}")]
+    # These events of the second day come when all later days are derived.
+    late = [row["seq"] for row in random_rows if row["day"] == DAYS[1] and rng.random() < 0.2]
+    rows = random_rows + _named_on_the_fourth_day()
+    rows += [event_row(day * 86_400 + 86_300, "warn", "z", consumer="never well") for day in range(len(DAYS))]
+    rows += [event_row(day * 86_400 + 100, "warn", "z", consumer="killed") for day in range(len(DAYS))]
+    in_time = [row for row in rows if row["seq"] not in {*late}]
     grown, whole = Tables(str(tmp_path / "grown")), Tables(str(tmp_path / "whole"))
-
-    for day in DAYS:
-        _write_runs(spark, grown, in_time, [day])
-        derive_history(spark, grown, [day], silence=SILENCE)
-    until_the_day_before = [f"day={day - dt.timedelta(days=1)}" for day in DAYS]
-    assert _summaries(grown) == until_the_day_before
-    _write_runs(spark, whole, in_time, DAYS)
-    derive_history(spark, whole, DAYS, silence=SILENCE)
-    assert _found(grown) == _found(whole)
-    ways = Counter(ended_by for *_, ended_by, _, _, _, _, _ in _found(whole)["incidents"])
-    assert ways.keys() == {"close", "recovered", "new_incident", "deleted", "silence", None}
-
-    _write_runs(spark, grown, rows, [DAYS[2]])
-    derive_history(spark, grown, [DAYS[2]], silence=SILENCE)
-    assert _summaries(grown) == until_the_day_before  # the last one was made again
-    _write_runs(spark, whole, rows, [DAYS[2]])
-    (tmp_path / "whole" / "_summaries").rename(tmp_path / "whole" / "_unused")
-    derive_history(spark, whole, [DAYS[2]], silence=SILENCE)
-    assert _found(grown) == _found(whole)
-
-    # A run of the running day reads the days that its intervals depend on, and no older ones.
     read: set[dt.date] = set()
     read_days = Tables.read
 
@@ -107,35 +98,41 @@ def test_incidents_day_after_day_equal_those_of_all_days_at_once(
         return read_days(self, session, name, **options)
 
     monkeypatch.setattr(Tables, "read", recorded)
-    derive_history(spark, grown, [DAYS[4]], silence=SILENCE)
-    assert read & {*DAYS} == {*DAYS[2:]}
+    for days in (DAYS[:2], DAYS[2:3], DAYS[3:]):
+        _write_runs(spark, grown, in_time, days)
+        read.clear()
+        derive_history(spark, grown, days, silence=SILENCE)
+    # A run of the running day reads the days that its intervals depend on, and no older ones.
+    assert read & {*DAYS} == {*DAYS[1:]}
+    summaries = _summaries(grown)
+    assert sorted(summaries) == [f"day={day}" for day in DAYS[:3]]
+    _write_runs(spark, whole, in_time, DAYS)
+    derive_history(spark, whole, DAYS, silence=SILENCE)
     assert _found(grown) == _found(whole)
+    incidents = _found(whole)["incidents"]
+    ways = Counter(ended_by for *_, ended_by, _, _, _, _, _ in incidents)
+    assert ways.keys() == {"close", "recovered", "new_incident", "deleted", "silence", None}
+    of_group = Counter(row[2] for row in incidents)
+    assert (of_group["named late"], of_group["stays nameless"]) == (1, 1)
+
+    _write_runs(spark, grown, rows, [DAYS[1]])
+    derive_history(spark, grown, [DAYS[1]], silence=SILENCE)
+    again = _summaries(grown)
+    assert again.keys() == summaries.keys()
+    assert {day for day, inode in again.items() if summaries[day] != inode} == {f"day={DAYS[2]}"}
+
+    # No summary with runs of an unfinished day is used.
+    rows.append(event_row(86_400 + 200, "close", "z", consumer="killed"))
+    _write_runs(spark, grown, rows, [DAYS[1]])  # the run was killed after this
+    derive_history(spark, grown, [DAYS[3]], silence=SILENCE, unfinished=[DAYS[1]])
+    (tmp_path / "whole" / "_summaries").rename(tmp_path / "whole" / "_unused")
+    _write_runs(spark, whole, rows, [DAYS[1]])
+    derive_history(spark, whole, [DAYS[1]], silence=SILENCE)
+    grown_rows, whole_rows = _found(grown), _found(whole)
+    assert grown_rows["incidents"] == whole_rows["incidents"]
+    # That run left the intervals of the unfinished day to the next one.
+    assert _but_of_killed(grown_rows["status_intervals"]) == _but_of_killed(whole_rows["status_intervals"])
 
 
-def test_an_incident_without_an_id_gets_one_days_later(spark: SparkSession, tmp_path: Path) -> None:
-    every_200_s = range(1_000, 3 * 86_400, 200)
-    rows = [event_row(seconds, "warn", None, consumer="orders") for seconds in every_200_s]
-    rows += [event_row(seconds, "warn", None, consumer="stays nameless") for seconds in every_200_s]
-    rows += [event_row(3 * 86_400 + 50, "err", "a", consumer="orders", incident_start=second_at(40))]
-    grown, whole = Tables(str(tmp_path / "grown")), Tables(str(tmp_path / "whole"))
-    for day in DAYS[:4]:
-        _write_runs(spark, grown, rows, [day])
-        derive_history(spark, grown, [day], silence=SILENCE)
-    _write_runs(spark, whole, rows, DAYS[:4])
-    derive_history(spark, whole, DAYS[:4], silence=SILENCE)
-    assert _found(grown) == _found(whole)
-    assert len(_found(whole)["incidents"]) == 2
-
-
-def test_no_summary_with_runs_of_an_unfinished_day_is_used(spark: SparkSession, tmp_path: Path) -> None:
-    first = [event_row(day * 86_400 + 100, "warn", "z", consumer="orders") for day in range(3)]
-    grown, whole = Tables(str(tmp_path / "grown")), Tables(str(tmp_path / "whole"))
-    for day in DAYS[:3]:
-        _write_runs(spark, grown, first, [day])
-        derive_history(spark, grown, [day], silence=SILENCE)
-    late = [*first, event_row(86_400 + 200, "close", "z", consumer="orders")]
-    _write_runs(spark, grown, late, [DAYS[1]])  # the run was killed after this
-    derive_history(spark, grown, [DAYS[2]], silence=SILENCE, unfinished=[DAYS[1]])
-    _write_runs(spark, whole, late, DAYS[:3])
-    derive_history(spark, whole, DAYS[:3], silence=SILENCE)
-    assert _found(grown)["incidents"] == _found(whole)["incidents"]
+def _but_of_killed(intervals: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [row for row in intervals if row[1] != "killed"]
