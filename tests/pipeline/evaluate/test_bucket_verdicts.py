@@ -68,9 +68,10 @@ def test_the_notifications_equal_those_of_the_reference_model(asked: EvaluateRul
     assert {told.is_close for told in sent} == {asked.notifier.send_close, False}
 
 
-def test_the_notifications_of_a_day_equal_those_of_the_reference_model() -> None:
+@pytest.mark.parametrize(("seed", "hours"), [(12, 3), pytest.param(9, 24, marks=pytest.mark.deep)])
+def test_the_notifications_of_hours_equal_those_of_the_reference_model(seed: int, hours: int) -> None:
     asked = EvaluateRules(notifier=NotifierSettings(threshold=2, send_interval=30, send_close=True))
-    sent = _compared(asked, 9, minutes=24 * 60)
+    sent = _compared(asked, seed, minutes=60 * hours)
     assert sum(each.is_close for each in sent) >= 5
 
 

@@ -35,6 +35,9 @@ _ASKED = EvaluateRules(
 )
 
 
+_ALL_GROUPS = EvaluateRules(notifier=_ASKED.notifier)
+
+
 class _Ends:
     """The log ends and the time of one batch."""
 
@@ -106,7 +109,8 @@ class _Crash(Exception):  # noqa: N818 (it is one)
     pass
 
 
-def test_the_job_sends_what_the_model_sends_also_after_crashes(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("many", [4, pytest.param(12, marks=pytest.mark.deep)])
+def test_the_job_sends_what_the_model_sends_also_after_crashes(spark: SparkSession, tmp_path: Path, many: int) -> None:
     model, ends = EvaluateModel(_ASKED), _Ends()
     sent: list[ToSend] = []
     seen: list[EvaluatedBatch] = []
@@ -127,7 +131,7 @@ def test_the_job_sends_what_the_model_sends_also_after_crashes(spark: SparkSessi
 
     ids: dict[str, str | None] = {}
     seqs: list[int] = []
-    for number, batch in enumerate(batches(Random(3), 8)):
+    for number, batch in enumerate(batches(Random(3), many)):
         ends.batch = batch
         records = _records(spark, batch)
         if number % 3 == 1:  # the driver dies while it delivers
@@ -160,28 +164,41 @@ def test_the_job_sends_what_the_model_sends_also_after_crashes(spark: SparkSessi
     assert seqs == [*range(1, len(seqs) + 1)]
 
 
-def test_records_that_cannot_be_read_go_to_quarantine_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_cluster_without_groups_has_no_verdicts_and_unreadable_records_go_to_quarantine_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     seen: list[EvaluatedBatch] = []
     ends, tables = _Ends(), Tables.at(spark, str(tmp_path / "tables"))
-    ends.batch = next(batches(Random(3), 1))
+    first = next(batches(Random(3), 1))
+    empty = first._replace(now=first.now - 60, commits=[], deleted={}, rebalances=[])
     bad = [
         (commit_key("g0", "t0", 0)[:-2], b"\0"),
         (group_key("g0"), b"\0\4no metadata"),
         (None, b"a value without a key"),
     ]
-    for name in ("one", "another"):  # the other checkpoint reads the same records again
-        place, source = str(tmp_path / name), RecordsFromParquet(str(tmp_path))
-        job = Evaluate(
-            spark, source, ends, "c", tables, place, EvaluateRules(), to_stream(StringIO()), ends.now_ms, 1, seen.append
-        )
-        job.take(_records(spark, ends.batch).unionByName(records_frame(spark, bad, 1_000)), 0)
+    records = _records(spark, first).unionByName(records_frame(spark, bad, 1_000))
+    # The other checkpoint reads the same records again.
+    for name, several in (
+        ("one", [(empty, _records(spark, empty)), (first, records)]),
+        ("another", [(first, records)]),
+    ):
+        for number, (batch, of_batch) in enumerate(several):
+            ends.batch, place, source = batch, str(tmp_path / name), RecordsFromParquet(str(tmp_path))
+            deliver = to_stream(StringIO())
+            job = Evaluate(spark, source, ends, "c", tables, place, _ALL_GROUPS, deliver, ends.now_ms, 1, seen.append)
+            job.take(of_batch, number)
     kept = tables.read(spark, "quarantine").orderBy("position").collect()
     assert [(row.source, row.position, row.reason) for row in kept] == [
         ("c/__consumer_offsets-3", 1000, "truncated_partition"),
         ("c/__consumer_offsets-3", 1001, "truncated_protocol_type"),
         ("c/__consumer_offsets-3", 1002, "no_key_type"),
     ]
-    assert [(each.unreadable, each.delivery.taken > 0) for each in seen] == [(3, True)] * 2
+    groups = len({each.group for each in first.commits})
+    assert [(each.groups, each.delivery.taken, each.unreadable) for each in seen] == [
+        (0, 0, 0),
+        (groups, groups, 3),
+        (groups, groups, 3),
+    ]
 
 
 class _Backlog(RecordsFromParquet):
@@ -192,7 +209,8 @@ class _Backlog(RecordsFromParquet):
 
 
 def test_nothing_is_judged_while_more_records_wait(spark: SparkSession, tmp_path: Path) -> None:
-    asked, ends, several = EvaluateRules(notifier=_ASKED.notifier), _Ends(), [*batches(Random(5), 4)]
+    # The four commits that a ring keeps here are from both batches.
+    asked, ends, several = EvaluateRules(RuleSet("r", 4), _ASKED.notifier), _Ends(), [*batches(Random(5), 2)]
     model, seen, sent = EvaluateModel(asked), list[EvaluatedBatch](), list[ToSend]()
 
     def deliver(told: Iterable[ToSend]) -> VerdictDelivery:
@@ -209,23 +227,9 @@ def test_nothing_is_judged_while_more_records_wait(spark: SparkSession, tmp_path
         job.take(_records(spark, batch), number)
         expected = model.take(batch)
         assert bool(sent) is is_last
-    assert [each.is_judged for each in seen] == [False, False, False, True]
+    assert [each.is_judged for each in seen] == [False, True]
     told = {each.consumer: (each.stored.event.status, each.stored.event.total_lag) for each in sent}
     assert told == {each.event.consumer: (each.event.status, each.event.total_lag) for each in expected}
-
-
-def test_a_cluster_without_groups_has_no_verdicts_until_one_commits(spark: SparkSession, tmp_path: Path) -> None:
-    asked, ends, seen = EvaluateRules(notifier=_ASKED.notifier), _Ends(), list[EvaluatedBatch]()
-    first = next(batches(Random(3), 1))
-    tables = Tables.at(spark, str(tmp_path / "tables"))
-    for number, batch in enumerate((first._replace(now=first.now - 60, commits=[], deleted={}, rebalances=[]), first)):
-        ends.batch, source, place = batch, RecordsFromParquet(str(tmp_path)), str(tmp_path / "place")
-        job = Evaluate(
-            spark, source, ends, "c", tables, place, asked, to_stream(StringIO()), ends.now_ms, 1, seen.append
-        )
-        job.take(_records(spark, batch), number)
-    groups = len({each.group for each in first.commits})
-    assert [(each.groups, each.delivery.taken) for each in seen] == [(0, 0), (groups, groups)]
 
 
 def test_rings_of_another_length_are_refused(spark: SparkSession, tmp_path: Path) -> None:
