@@ -28,26 +28,48 @@ def _rows(spark: SparkSession, tables: Path) -> dict[str, list[str]]:
     return {name: sorted(map(str, Tables(str(tables)).read(spark, name).collect())) for name in _TABLES}
 
 
-def test_every_event_is_stored_once_however_often_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_event_and_every_foreign_line_is_stored_once_however_often_it_is_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     archive, tables = tmp_path / "the archive", tmp_path / "tables"
-    first = write_segment(archive, 1, [segment_line(seq) for seq in range(1, 6)])
-    assert _ingest(spark, archive, tables) == IngestSummary(batches=1, segments=1, lines=5, events=5, partitions=5)
+    lines = [*(segment_line(seq) for seq in range(1, 6)), b"foreign\n", b"[]\n"]
+    first = write_segment(archive, 1, lines, promised=9)
+    assert _ingest(spark, archive, tables) == IngestSummary(
+        batches=1, segments=1, lines=7, events=5, partitions=5, quarantined=2, short_segments=1, missing=2
+    )
     before = _rows(spark, tables)
+    assert len(before["quarantine"]) == 3
 
     # The next segment has one event twice, and a copy of the first segment has another name.
-    write_segment(archive, 5, [segment_line(5), segment_line(6), segment_line(6)])
+    write_segment(archive, 10, [segment_line(5), segment_line(6), segment_line(6)])
     shutil.copy(first, archive / "copy.jsonl.gz")
+    with pytest.raises(StreamingQueryException, match="compact merged these days meanwhile; run the command again"):
+        Ingest(spark, EventsFromArchive(str(archive)), _MergedMeanwhile(str(tables))).run()
     again = _ingest(spark, archive, tables)
-    assert again == IngestSummary(batches=1, segments=2, lines=8, events=1, partitions=1, duplicates=7)
+    assert again == IngestSummary(batches=1, segments=2, lines=10, events=1, partitions=1, quarantined=2, duplicates=7)
     after = _rows(spark, tables)
     assert len(after["events"]) == 6
     assert set(before["events"]) < set(after["events"])
-    assert _ingest(spark, archive, tables) == IngestSummary()
+    assert len(after["quarantine"]) == 5
+    assert set(before["quarantine"]) < set(after["quarantine"])
 
     # A new checkpoint counts its batches from 0 again: nothing is overwritten or stored twice.
     shutil.rmtree(tables / "_checkpoints")
-    assert _ingest(spark, archive, tables) == IngestSummary(batches=1, segments=3, lines=13, duplicates=13)
+    total = _ingest(spark, archive, tables)
+    assert total == IngestSummary(batches=1, segments=3, lines=17, duplicates=17, short_segments=1, missing=2)
+    assert total.is_even
     assert _rows(spark, tables) == after
+    assert _ingest(spark, archive, tables) == IngestSummary()
+
+
+class _MergedMeanwhile(Tables):
+    """Tables whose earlier batches are merged while a batch is written."""
+
+    def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
+        super().write_batch(df, name, batch_id)
+        for batch in Path(self.directory, "events", "day=2025-05-11").iterdir():
+            if batch.name != f"batch_id={batch_id}":
+                batch.rename(batch.with_name("batch_id=merged-0a"))
 
 
 def test_the_job_ends_and_accounts_for_every_line_for_any_files_in_the_archive(
@@ -186,38 +208,3 @@ def test_the_job_follows_an_archive_of_any_name_until_it_is_stopped(spark: Spark
     assert total == told[0] + told[1]
     assert _ingest(spark, archive, tables) == IngestSummary()
     assert len(_rows(spark, tables)["events"]) == 3
-
-
-def test_a_new_checkpoint_adds_nothing_to_the_quarantine(spark: SparkSession, tmp_path: Path) -> None:
-    archive, tables = tmp_path / "archive", tmp_path / "tables"
-    write_segment(archive, 1, [segment_line(1), b"foreign\n", segment_line(3), b"[]\n"], promised=6)
-    assert _ingest(spark, archive, tables).quarantined == 2
-    before = _rows(spark, tables)
-
-    shutil.rmtree(tables / "_checkpoints")
-    write_segment(archive, 9, [b"foreign\n"])
-    again = _ingest(spark, archive, tables)
-    assert (again.lines, again.events, again.duplicates, again.quarantined) == (5, 0, 4, 1)
-    assert (again.short_segments, again.missing) == (1, 2)
-    assert again.is_even
-    after = _rows(spark, tables)
-    assert after["events"] == before["events"]
-    assert len(after["quarantine"]) == len(before["quarantine"]) + 1 == 4
-
-
-def test_a_batch_fails_if_compact_removed_what_it_was_compared_with(spark: SparkSession, tmp_path: Path) -> None:
-    archive, tables = tmp_path / "archive", tmp_path / "tables"
-    first = write_segment(archive, 1, [segment_line(1), segment_line(2)])
-    _ingest(spark, archive, tables)
-
-    class MergedMeanwhile(Tables):
-        def write_batch(self, df: DataFrame, name: str, batch_id: str) -> None:
-            super().write_batch(df, name, batch_id)
-            for batch in (tables / "events" / "day=2025-05-11").iterdir():
-                if batch.name != f"batch_id={batch_id}":
-                    batch.rename(batch.with_name("batch_id=merged-0a"))
-
-    shutil.copy(first, archive / "copy.jsonl.gz")
-    with pytest.raises(StreamingQueryException, match="compact merged these days meanwhile; run the command again"):
-        Ingest(spark, EventsFromArchive(str(archive)), MergedMeanwhile(str(tables))).run()
-    assert _ingest(spark, archive, tables).duplicates == 2
