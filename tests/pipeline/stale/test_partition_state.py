@@ -183,14 +183,17 @@ def _distinct(records: list[Record]) -> list[Record]:
     return [*commits.values(), *(each for each in records if each[1] is None)]
 
 
-def test_random_batches_give_the_lines_and_the_state_of_the_plain_rule(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seed", "many"), [(123, 6), pytest.param(4, 24, marks=pytest.mark.deep)])
+def test_random_batches_give_the_lines_and_the_state_of_the_plain_rule(
+    spark: SparkSession, tmp_path: Path, seed: int, many: int
+) -> None:
     pair, states, kept, held, forgotten = _Pair(spark, tmp_path), list[str](), StaleState(), 0, 0
-    for batch in _Stream(Random(4)).batches(12):
+    for batch in _Stream(Random(seed)).batches(many):
         states += [json.loads(line)["state"] for line in pair.take(batch)]
         before, kept = kept, pair.model.saved([])
         held += sum(at_ms > 0 for at_ms in kept.held_until_ms.values())
         forgotten += len(dict(before.standings).keys() - dict(kept.standings).keys())
-    assert min(states.count("stale"), states.count("cleared")) > 20
+    assert min(states.count("stale"), states.count("cleared")) > 10
     assert held > 3
     assert forgotten > 3
 
@@ -199,7 +202,7 @@ def test_a_batch_that_died_before_its_note_is_repeated_and_a_batch_with_a_note_g
     spark: SparkSession, tmp_path: Path
 ) -> None:
     pair, died = _Pair(spark, tmp_path), 0
-    for batch in _Stream(Random(2)).batches(4):
+    for batch in _Stream(Random(1)).batches(2):
         state = PartitionState(spark, str(tmp_path))
         state.advance(pair.batch + 1, _frame(spark, tmp_path, batch), _LENGTH)  # and the driver dies
         _, total = state.lines(pair.batch + 1, 3)
@@ -213,7 +216,7 @@ def test_a_batch_that_died_before_its_note_is_repeated_and_a_batch_with_a_note_g
 
 
 def test_the_state_in_a_note_of_the_first_version_is_moved_to_tables(spark: SparkSession, tmp_path: Path) -> None:
-    batches, model = list(_Stream(Random(3)).batches(10)), StaleWatch(_LENGTH, StaleState())
+    batches, model = list(_Stream(Random(3)).batches(8)), StaleWatch(_LENGTH, StaleState())
     for number, batch in enumerate(batches[:7]):
         model.take(number, *_reduced(batch))
     state = model.saved(["a line that waits"])
@@ -223,8 +226,6 @@ def test_the_state_in_a_note_of_the_first_version_is_moved_to_tables(spark: Spar
     assert pair.saved() == _comparable(state)
     assert "standings" not in (tmp_path / "state.json").read_text()
     pair.take(batches[7], waiting=["a line that waits"])
-    for batch in batches[8:]:
-        pair.take(batch)
 
 
 def test_the_state_of_a_newer_karrot_is_refused(spark: SparkSession, tmp_path: Path) -> None:
