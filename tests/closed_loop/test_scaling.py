@@ -15,9 +15,12 @@ from support.autoscaling.closed_loop import ClosedLoop, LoopCloudWatch
 from support.autoscaling.closed_loop_recipes import ASG, ECS, Recipe
 from support.autoscaling.scaled_consumer_group import PARTITIONS, RATE_PER_TASK
 from support.autoscaling.scaling_recipes import make_scaling
+from support.deep_cases import deep_unless
 
 _ASG_UNLIKE_ECS = [ASG[name] for name in ("tracking-seconds", "tracking-backlog", "step-messages", "from-zero-backlog")]
 _ALL = [*ECS.values(), *_ASG_UNLIKE_ECS]
+# Every kind of recipe, measure and target at least once.
+_QUICK = [ECS["tracking-seconds"], ECS["step-messages"], ECS["from-zero-backlog"], ASG["tracking-backlog"]]
 _FROM_ZERO = [kit[f"from-zero-{measure}"] for kit in (ECS, ASG) for measure in ("seconds", "backlog")]
 _USUAL = 40.0
 
@@ -27,7 +30,7 @@ def usual(recipe: Recipe) -> float:
     return _USUAL if recipe.least else 0.0
 
 
-@pytest.mark.parametrize("recipe", _ALL, ids=str)
+@pytest.mark.parametrize("recipe", deep_unless(_QUICK, _ALL), ids=str)
 def test_a_recipe_scales_out_under_a_burst_and_back_in_after_it(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, rate=usual(recipe)).run(3)
     assert loop.changes() == []
@@ -100,7 +103,7 @@ _LEAVES_STUCK_PARTITIONS_OUT = [
 ]
 
 
-@pytest.mark.parametrize("recipe", _LEAVES_STUCK_PARTITIONS_OUT, ids=str)
+@pytest.mark.parametrize("recipe", deep_unless(_QUICK[:2], _LEAVES_STUCK_PARTITIONS_OUT), ids=str)
 def test_a_stuck_partition_adds_no_task_and_raises_an_alarm(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, rate=80).run(3)
     loop.stick(3)
@@ -110,7 +113,7 @@ def test_a_stuck_partition_adds_no_task_and_raises_an_alarm(recipe: Recipe, aws:
     assert loop.state("StatusAlarm") is AlarmState.ALARM
 
 
-@pytest.mark.parametrize("recipe", _LEAVES_STUCK_PARTITIONS_OUT, ids=str)
+@pytest.mark.parametrize("recipe", deep_unless(_QUICK[:2], _LEAVES_STUCK_PARTITIONS_OUT), ids=str)
 def test_a_burst_next_to_a_stuck_partition_still_scales_out(recipe: Recipe, aws: LoopCloudWatch) -> None:
     loop = ClosedLoop(recipe, aws, rate=80).run(3)
     loop.stick(3)
@@ -129,7 +132,9 @@ def test_a_burst_beyond_the_capacity_of_all_tasks_ends_at_the_maximum(recipe: Re
     assert loop.state("MaxCapacityAlarm") is AlarmState.ALARM
 
 
-@pytest.mark.parametrize("recipe", [each for name, each in ECS.items() if name != "step-seconds"], ids=str)
+@pytest.mark.parametrize(
+    "recipe", deep_unless(_QUICK, [each for name, each in ECS.items() if name != "step-seconds"]), ids=str
+)
 def test_two_quiet_hours_cause_no_action(recipe: Recipe, aws: LoopCloudWatch) -> None:
     interval = "20s" if recipe.fast else "60s"
     loop = ClosedLoop(recipe, aws, rate=usual(recipe), settings={"interval": interval}).run(120)
@@ -154,7 +159,9 @@ def stays_s(loop: ClosedLoop) -> list[float]:
 
 
 @pytest.mark.parametrize(("rate", "gaps"), [(5.0, Gaps.ZERO), (0.05, Gaps.DROPPED)])
-@pytest.mark.parametrize("recipe", _FROM_ZERO, ids=str)
+@pytest.mark.parametrize(
+    "recipe", deep_unless([ECS["from-zero-seconds"], ASG["from-zero-backlog"]], _FROM_ZERO), ids=str
+)
 def test_a_few_messages_from_zero_wake_one_task_that_stays_a_quarter_of_an_hour(
     recipe: Recipe, rate: float, gaps: Gaps, aws: LoopCloudWatch
 ) -> None:
