@@ -18,9 +18,8 @@ from support.burrow.malformed_bodies import ALLOWED_STATUSES, FRAGMENTS, RECORDE
 from support.service.bulk_posts import assert_metrics_parse, post_all
 from support.service.karrot_service import Service
 
-BODIES = 2_000
-RANDOM_BODIES = 1_200
-PARSED_EVERY = 400
+BODIES = pytest.mark.parametrize("bodies", [400, pytest.param(2_000, marks=pytest.mark.deep)])
+PARSED_EVERY = 200
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -74,12 +73,15 @@ def post(service: Service) -> Iterator[Callable[[bytes], int]]:
     connection.close()
 
 
-def test_no_changed_body_harms_the_service_or_its_metrics(service: Service, post: Callable[[bytes], int]) -> None:
+@BODIES
+def test_no_changed_body_harms_the_service_or_its_metrics(
+    service: Service, post: Callable[[bytes], int], bodies: int
+) -> None:
     sent = count(1)
     answers = Counter[int]()
 
     @settings(
-        max_examples=BODIES,
+        max_examples=bodies,
         deadline=None,
         database=None,
         derandomize=True,
@@ -96,17 +98,18 @@ def test_no_changed_body_harms_the_service_or_its_metrics(service: Service, post
 
     is_answered()
     assert_metrics_parse(service)
-    assert answers.total() >= BODIES * 0.9
-    assert min(answers[202], answers[400]) > BODIES // 10
+    assert answers.total() >= bodies * 0.9
+    assert min(answers[202], answers[400]) > bodies // 10
     assert "Traceback" not in service.said.read_text()
 
 
-def test_no_random_body_harms_the_service_or_its_metrics(service: Service) -> None:
+@BODIES
+def test_no_random_body_harms_the_service_or_its_metrics(service: Service, bodies: int) -> None:
     made = malformed_bodies(Random(3))
     answers = Counter[tuple[int, str]]()
-    for _ in range(RANDOM_BODIES // PARSED_EVERY):
+    for _ in range(bodies // PARSED_EVERY):
         answers += post_all(service, islice(made, PARSED_EVERY))
         assert_metrics_parse(service)
     assert {status for status, _ in answers} <= ALLOWED_STATUSES
     assert "Traceback" not in service.said.read_text()
-    assert min(answers[202, ""], answers[400, "invalid_field"]) > RANDOM_BODIES // 20
+    assert min(answers[202, ""], answers[400, "invalid_field"]) > bodies // 20

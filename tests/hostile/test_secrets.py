@@ -83,10 +83,9 @@ def test_no_secret_is_ever_shown(tmp_path: Path, by_file: bool) -> None:  # noqa
         assert_no_canary(kept.read_bytes(), kept.name)
 
 
-@pytest.mark.parametrize("name", sorted(CANARIES))
-def test_a_failed_start_does_not_show_a_secret(tmp_path: Path, name: str) -> None:
+def test_a_failed_start_does_not_show_a_secret(tmp_path: Path) -> None:
     service = Service(tmp_path / "data")
-    service.settings |= {name: CANARIES[name], "workers": "many"}
+    service.settings |= {**CANARIES, "workers": "many"}
     service.start(wait=False)
     assert service.process is not None
     assert service.process.wait(30) == 2
