@@ -6,6 +6,7 @@ literal with its quotes, so that no group name can inject syntax.
 
 import json
 import re
+from functools import cache
 from importlib.resources import files
 from itertools import chain, groupby
 from pathlib import Path
@@ -55,6 +56,11 @@ def _shipped(in_package: str, in_checkout: str) -> Path:
 
 def rendered(template: str, **given: Any) -> str:
     """The text of a template with its values. A missing value is an error, and each format has its filter."""
+    return _environment().get_template(template).render(given)
+
+
+@cache
+def _environment() -> Environment:
     jinja = Environment(
         loader=FileSystemLoader(templates_dir()),
         undefined=StrictUndefined,
@@ -64,7 +70,7 @@ def rendered(template: str, **given: Any) -> str:
         lstrip_blocks=True,
     )
     jinja.filters.update(toml=toml, yaml=yaml, hcl=hcl, json=yaml)
-    return jinja.get_template(template).render(given)
+    return jinja
 
 
 def toml(text: str) -> str:
