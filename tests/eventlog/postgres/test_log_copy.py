@@ -50,20 +50,21 @@ def test_a_log_goes_from_schema_to_schema_and_to_sqlite_and_back(new_schema: New
             assert everything(log) == before
 
 
+@pytest.mark.parametrize(("events", "kills"), [(1_500, 2), pytest.param(4_000, 3, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("to_postgres", [True, False], ids=["to PostgreSQL", "to SQLite"])
 def test_a_command_that_is_killed_again_and_again_makes_the_same_copy(
-    new_schema: NewPlace, new_directory: NewPlace, *, to_postgres: bool
+    new_schema: NewPlace, new_directory: NewPlace, events: int, kills: int, *, to_postgres: bool
 ) -> None:
     clock, schema, directory = SystemClock(), new_schema(), new_directory()
     source, target = (directory, schema) if to_postgres else (schema, directory)
     with serving(source, clock) as log:
-        append_many(log, 4_000)
+        append_many(log, events)
         before = everything(log)
     urls = [schema.event_log, f"sqlite:{directory.data_dir}"]
     from_url, to_url = reversed(urls) if to_postgres else urls
     command = [sys.executable, "-m", "karrot", "log", "copy", "--from", from_url, "--to", to_url]
     environment = {**os.environ, "KARROT_EVENT_LOG_PASSWORD_FILE": str(schema.event_log_password_file)}
-    for goal in sorted(Random(25).sample(range(1, 3_000), 3)):
+    for goal in sorted(Random(25).sample(range(1, events * 3 // 4), kills)):
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
             # A copy that is finished has no unfinished file any more, and can be faster than the next look.
             wait_for(partial(has_copied_or_ended, running, target, goal), 60, every_s=0.005)

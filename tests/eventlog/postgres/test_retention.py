@@ -167,7 +167,7 @@ def test_a_long_reader_delays_the_drop_but_no_event_is_deleted_for_nothing(
     assert log.size().last_seq == 200
 
 
-@pytest.mark.parametrize("readers", [1, 4])
+@pytest.mark.parametrize("readers", [1, pytest.param(4, marks=pytest.mark.deep)])
 def test_readers_that_follow_the_log_see_every_event_while_blocks_are_dropped(
     open_postgres: OpenPostgres, readers: int
 ) -> None:

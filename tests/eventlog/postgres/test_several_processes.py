@@ -1,22 +1,20 @@
 """Several processes append at once: a reader that follows the log misses nothing, and the order is that of commits."""
 
-from multiprocessing import get_context
-
 from karrot import telemetry
 from karrot.eventlog.base import StoredEvent
+from support.child_process import CHILDREN
 from support.eventlog.postgres_log import append_many, open_postgres
 from support.eventlog.postgres_server import PostgresServer
 from support.manual_clock import ManualClock
 
 PROCESSES = 3
-EACH = 150
+EACH = 60
 
 
 def test_a_tailing_reader_sees_every_event_of_every_process_in_order(server: PostgresServer, schema: str) -> None:
-    context = get_context("spawn")  # a forked child would share connections
     with open_postgres(server, schema, ManualClock()) as log:
         writers = [
-            context.Process(target=append_many, args=(server.url(schema), f"w{number}", EACH), daemon=True)
+            CHILDREN.Process(target=append_many, args=(server.url(schema), f"w{number}", EACH), daemon=True)
             for number in range(PROCESSES)
         ]
         for writer in writers:

@@ -1,4 +1,3 @@
-import multiprocessing
 from contextlib import closing
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from karrot.clock import Anchor
 from karrot.event import GroupKey
 from karrot.eventlog.base import Counter, LogUnavailableError
 from karrot.eventlog.sqlite import database, datadir, transaction
+from support.child_process import CHILDREN
 from support.eventlog.appended_events import append_event, group_names
 from support.eventlog.sqlite_log import MAX_BYTES, append_and_kill_self, open_sqlite
 from support.manual_clock import ManualClock
@@ -90,7 +90,7 @@ def test_a_log_without_its_write_ahead_log_still_opens(tmp_path: Path, clock: Ma
 
 
 def test_the_write_ahead_log_of_a_killed_process_is_recovered(tmp_path: Path, clock: ManualClock) -> None:
-    process = multiprocessing.get_context("spawn").Process(target=append_and_kill_self, args=(tmp_path,))
+    process = CHILDREN.Process(target=append_and_kill_self, args=(tmp_path,))
     process.start()
     process.join()
     assert process.exitcode == -9

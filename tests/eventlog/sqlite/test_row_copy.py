@@ -1,7 +1,6 @@
 """What a copy does with damaged rows, with an older schema, and when it is killed while it renames the file."""
 
 from contextlib import closing
-from multiprocessing import get_context
 from pathlib import Path
 from signal import SIGKILL
 
@@ -16,6 +15,7 @@ from karrot.eventlog.sqlite import database
 from karrot.eventlog.sqlite.datadir import DATABASE, UNFINISHED_COPY
 from karrot.eventlog.sqlite.row_copy import SqliteCopyTarget
 from karrot.settings.options import Settings
+from support.child_process import CHILDREN
 from support.eventlog.appended_events import append_event
 from support.eventlog.log_copies import copy, copy_and_kill_self, everything, limits, serving
 from support.manual_clock import ManualClock
@@ -141,7 +141,7 @@ def test_a_copy_that_is_killed_while_it_renames_the_file_continues(
     with serving(target, clock):
         pass  # an empty log of its own, whose file makes room
     arguments = (source, target, SystemClock(), (call, 1, "in"))
-    child = get_context("spawn").Process(target=copy_and_kill_self, args=arguments)
+    child = CHILDREN.Process(target=copy_and_kill_self, args=arguments)
     child.start()
     child.join(60)
     assert child.exitcode == -SIGKILL

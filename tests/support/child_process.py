@@ -1,0 +1,12 @@
+"""Starts Python functions in child processes that share nothing with the test's process.
+
+A forked child would share the connections and threads of the test. A spawned one would import Karrot again, which takes
+longer than most of what it then does. So the children are forked from a process that has only imported modules.
+"""
+
+from multiprocessing import get_context
+
+CHILDREN = get_context("forkserver")
+CHILDREN.set_forkserver_preload(
+    ["__main__", "hypothesis.strategies", "karrot.eventlog.log_copy", "karrot.eventlog.opening", "psycopg"]
+)
