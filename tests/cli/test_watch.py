@@ -16,6 +16,7 @@ from karrot.cli.watch import Printer, _as_json, _as_table
 from karrot.event import LagEvent, PartitionLag, Source
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.watch.outputs import PollOutcome
+from support.kafka.mock_brokers import mock_brokers
 from support.waiting import wait_for
 
 
@@ -84,11 +85,13 @@ def test_a_poll_can_be_printed_as_the_bodies_that_burrow_would_post() -> None:
 
 def test_watch_ends_cleanly_on_a_signal(tmp_path: Path) -> None:
     said = tmp_path / "said"
-    command = ["watch", "--bootstrap-servers", "127.0.0.1:1", "--cluster", "c", "--every", "0.5"]
-    with said.open("w") as file, subprocess.Popen([sys.executable, "-m", "karrot", *command], stderr=file) as process:
-        wait_for(lambda: "cannot be watched" in said.read_text(), timeout_s=60)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+    # These brokers refuse at once to list groups. One that does not listen is given up after 10 seconds.
+    with mock_brokers() as bootstrap, said.open("w") as file:
+        command = ["watch", "--bootstrap-servers", bootstrap, "--cluster", "c", "--every", "0.5"]
+        with subprocess.Popen([sys.executable, "-m", "karrot", *command], stderr=file) as process:
+            wait_for(lambda: "cannot be watched" in said.read_text(), timeout_s=60)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
 
 
 def test_watch_ends_when_its_output_is_closed() -> None:

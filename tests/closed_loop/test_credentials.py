@@ -51,9 +51,9 @@ def assert_it_recovers(rig: CloudWatchRig) -> None:
     ("refusal", "because"),
     [
         (ACCESS_DENIED, "permission"),
-        (UNRECOGNIZED_CLIENT, "credentials"),
-        (SIGNATURE_DOES_NOT_MATCH, "credentials"),
         (EXPIRED_TOKEN, "credentials"),
+        pytest.param(UNRECOGNIZED_CLIENT, "credentials", marks=pytest.mark.deep),
+        pytest.param(SIGNATURE_DOES_NOT_MATCH, "credentials", marks=pytest.mark.deep),
     ],
     ids=lambda value: value.code if isinstance(value, Refuse) else "",
 )

@@ -51,28 +51,6 @@ def lags(base: str) -> dict[str, float]:
         }
 
 
-def test_the_demo_shows_changing_lag_and_leaves_nothing_behind_when_it_stops(
-    demo: "subprocess.Popen[bytes]", said: Path
-) -> None:
-    base = address(said)
-    wait_for(lambda: len(lags(base)) == 12, 30)
-    first = lags(base)
-    wait_for(lambda: sum(first.get(group) != lag for group, lag in lags(base).items()) >= 3, 30)
-    with urlopen(f"{base}/") as page:
-        assert b"orders-svc" in page.read()
-    burrow = re.findall(r"--burrow (\S+)", said.read_text())[0]
-    with urlopen(f"{burrow}/v3/kafka") as answer:
-        assert sorted(json.load(answer)["clusters"]) == ["prod-eu", "prod-us"]
-    (typed,) = re.findall(r"^  Burrow +(.+)$", said.read_text(), re.MULTILINE)
-    groups = subprocess.run(shlex.split(typed), capture_output=True, text=True, check=True)
-    assert "orders-svc" in groups.stdout
-    demo.send_signal(signal.SIGUSR1)
-    demo.send_signal(signal.SIGINT)
-    assert demo.wait(30) == 0
-    with pytest.raises(OSError, match="refused"):
-        urlopen(f"{base}/healthz")
-
-
 def sent(fake: str) -> dict[tuple[str, ...], Any]:
     """Return the points that the fake CloudWatch has, by metric and dimensions."""
     with urlopen(f"{fake}/points") as answer:
@@ -88,19 +66,34 @@ def read(request: Request) -> str:
         return str(answer.read().decode())
 
 
-def test_the_demo_sends_to_a_fake_cloudwatch_and_shows_the_data(demo: "subprocess.Popen[bytes]", said: Path) -> None:
+def test_the_demo_shows_changing_lag_and_what_cloudwatch_got_and_leaves_nothing_behind_when_it_stops(
+    demo: "subprocess.Popen[bytes]", said: Path
+) -> None:
     base = address(said)
+    wait_for(lambda: len(lags(base)) == 12, 30)
+    first = lags(base)
+    wait_for(lambda: sum(first.get(group) != lag for group, lag in lags(base).items()) >= 3, 30)
+    with urlopen(f"{base}/") as page:
+        assert b"orders-svc" in page.read()
+    burrow = re.findall(r"--burrow (\S+)", said.read_text())[0]
+    with urlopen(f"{burrow}/v3/kafka") as answer:
+        assert sorted(json.load(answer)["clusters"]) == ["prod-eu", "prod-us"]
+    (typed,) = re.findall(r"^  Burrow +(.+)$", said.read_text(), re.MULTILINE)
+    groups = subprocess.run(shlex.split(typed), capture_output=True, text=True, check=True)
+    assert "orders-svc" in groups.stdout
     fake = re.findall(r"(http://\S+)/ is the local fake CloudWatch", said.read_text())[0]
     wait_for(lambda: {metric for _, metric, *_ in sent(fake)} == {"Heartbeat", "Lag", "LagSeconds"}, 30)
-    page = Request(f"{base}/reporters/cloudwatch", headers={"Accept": "text/html"})
-    wait_for(lambda: "Heartbeat {Cluster=prod-eu}" in read(page), 30)
-    assert "together at most" in read(page)
+    reporter = Request(f"{base}/reporters/cloudwatch", headers={"Accept": "text/html"})
+    wait_for(lambda: "Heartbeat {Cluster=prod-eu}" in read(reporter), 30)
+    assert "together at most" in read(reporter)
     called = re.compile(r"karrot_reporter_cloudwatch_requests_total\{[^}]*status=\"200\"\} [1-9]")
     wait_for(lambda: called.search(read(Request(f"{base}/metrics"))) is not None, 30)
+    demo.send_signal(signal.SIGUSR1)
     demo.send_signal(signal.SIGINT)
     assert demo.wait(30) == 0
-    with pytest.raises(OSError, match="refused"):
-        urlopen(fake)
+    for closed in (f"{base}/healthz", fake):
+        with pytest.raises(OSError, match="refused"):
+            urlopen(closed)
 
 
 def refused(url: str) -> bool:

@@ -508,23 +508,27 @@ ALL = {"partition_metrics": "true", "topic_metrics": "true"}
 HOSTILE = st.text(st.characters(codec="utf-8") | st.sampled_from('\\"\n\r\0\u2028{}=,# '), max_size=30)
 
 
-@settings(deadline=None)
-@given(
-    st.lists(event_strategy(), max_size=4),
-    st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE), max_size=4),
-)
-def test_the_text_equals_that_of_the_official_client(events: list[LagEvent], names: list[tuple[str, str, str]]) -> None:
-    clock = ManualClock()
-    log = MemoryEventLog(clock)
-    for event in events:
-        log.append(event, b"")
-    for cluster, consumer, topic in names:
-        tell(log, cluster=cluster, consumer=consumer, partitions=(make_partition(topic=topic),), source=Source.REST)
-    ours, theirs = exposition(log, **ALL), by_the_client(log, generate_latest)
-    assert families(parse_text(ours)) == families(parse_text(theirs))
-    ours, theirs = exposition(log, OPENMETRICS, **ALL), by_the_client(log, generate_openmetrics)
-    assert families(openmetrics(ours)) == families(openmetrics(theirs))
-    assert not re.search(r"(?m)^karrot[^\n]* (NaN|[+-]?Inf|-[\d.e+-]+)$", exposition(log, **ALL))
+@pytest.mark.parametrize("examples", [20, pytest.param(100, marks=pytest.mark.deep)])
+def test_the_text_equals_that_of_the_official_client(examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(
+        st.lists(event_strategy(), max_size=4),
+        st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE), max_size=4),
+    )
+    def is_equal(events: list[LagEvent], names: list[tuple[str, str, str]]) -> None:
+        clock = ManualClock()
+        log = MemoryEventLog(clock)
+        for event in events:
+            log.append(event, b"")
+        for cluster, consumer, topic in names:
+            tell(log, cluster=cluster, consumer=consumer, partitions=(make_partition(topic=topic),), source=Source.REST)
+        ours, theirs = exposition(log, **ALL), by_the_client(log, generate_latest)
+        assert families(parse_text(ours)) == families(parse_text(theirs))
+        ours, theirs = exposition(log, OPENMETRICS, **ALL), by_the_client(log, generate_openmetrics)
+        assert families(openmetrics(ours)) == families(openmetrics(theirs))
+        assert not re.search(r"(?m)^karrot[^\n]* (NaN|[+-]?Inf|-[\d.e+-]+)$", exposition(log, **ALL))
+
+    is_equal()
 
 
 def test_a_negative_zero_is_exported_as_zero(log: MemoryEventLog) -> None:
