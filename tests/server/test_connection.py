@@ -1,9 +1,13 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.eventlog.base import OverloadedError
-from karrot.server.connection import LargeBodies, RefusedHead, RequestHead
+from karrot.server.connection import Connection, LargeBodies, RefusedHead, RequestHead
 
 POST = b"POST /burrow?x=1 HTTP/1.1\r\nHost: karrot\r\nAuthorization: Basic abc\r\nContent-Length: 5\r\n\r\n"
 
@@ -140,3 +144,77 @@ def test_any_bytes_are_a_head_or_are_refused(data: bytes) -> None:
         assert head.path.startswith("/")
         assert head.version in ("1.0", "1.1")
         assert head.length is None or head.length >= 0
+
+
+class Transport:
+    """A connection to a client that a test plays."""
+
+    reads = True
+    is_closed = False
+
+    def get_extra_info(self, _name: str) -> None:
+        """Nothing is known of the client."""
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        """The client may read the answer now."""
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    abort = close
+
+
+def connected(steps: Callable[[Connection, Transport], Any]) -> None:
+    """Let an open connection go through the steps."""
+
+    async def connect() -> None:
+        conn, transport = Connection(LargeBodies(), send_s=1), Transport()
+        conn.connection_made(transport)
+        await steps(conn, transport)
+
+    asyncio.run(connect())
+
+
+def test_no_more_is_read_than_a_request_may_have() -> None:
+    async def send(conn: Connection, transport: Transport) -> None:
+        conn.data_received(bytes(64 << 10))
+        assert transport.reads
+        conn.data_received(b"x")
+        assert not transport.reads
+        assert await conn.read_body(1, seconds=60) == b"\0"
+        assert transport.reads
+
+    connected(send)
+
+
+def test_a_request_waits_for_its_turn_since_its_newest_bytes() -> None:
+    async def send(conn: Connection, _transport: Transport) -> None:
+        began = conn.received_at
+        conn.data_received(b"x")
+        assert began < conn.received_at <= asyncio.get_running_loop().time()
+
+    connected(send)
+
+
+def test_a_refused_client_may_send_32_mib_before_the_connection_is_closed() -> None:
+    async def send(conn: Connection, transport: Transport) -> None:
+        conn.data_received(b"x")
+        parting = asyncio.create_task(conn.part())
+        for size, is_closed in ((32 << 20, False), (1, True)):
+            await asyncio.sleep(0)
+            conn.data_received(bytes(size))
+            await asyncio.sleep(0)
+            assert transport.is_closed is is_closed
+        conn.connection_lost(None)
+        await parting
+
+    connected(send)

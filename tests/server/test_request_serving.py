@@ -203,6 +203,7 @@ def test_a_request_that_is_not_http_gets_a_problem_with_a_code() -> None:
     said = said_to(b"GARBAGE\r\n\r\n")
     assert said.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"\r\nConnection: close\r\n" in said
+    assert b"\r\nRetry-After: " not in said
     assert b'"code":"bad_request"' in said
 
 
@@ -422,6 +423,50 @@ def test_a_request_without_a_free_thread_gets_503() -> None:
         b"HTTP/1.1 503 Service Unavailable",
     ]
     assert b'"code":"overloaded"' in b"".join(said)
+
+
+def test_a_health_check_does_not_wait_for_a_thread_that_makes_a_page() -> None:
+    busy: list[str] = []
+    checked = threading.Event()
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == "/slow":
+            busy.append("a thread")
+            checked.wait(20)
+        start_response("200 OK", [("Content-Length", "0")])
+        return []
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(get("/slow", "Connection: close"))
+        return await reader.read()
+
+    async def check(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        await asyncio.to_thread(wait_for, lambda: len(busy) == 2)
+        writer.write(get("/healthz", "Connection: close"))
+        said = await reader.read()
+        checked.set()
+        return said
+
+    said = talk(ask, ask, check, application=application, threads=1)  # two threads make pages
+    assert [each.partition(b"\r\n")[0] for each in said] == [b"HTTP/1.1 200 OK"] * 3
+
+
+def test_a_client_that_sends_its_body_slowly_is_not_among_the_requests_that_wait() -> None:
+    async def serve_half() -> None:
+        site, head = make_website(), POST.removesuffix(WARN)
+        serving = RequestServing(create_app(site.context), Webhook(site.context), PATIENCE, threads=1)
+        assert serving.admit(head, "192.0.2.1") is None
+        assert serving._waiting == 1
+        ours, theirs = connected_pair()
+        conn = Connection(LargeBodies(), head, send_s=1)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: conn, ours)
+        served = asyncio.create_task(serving.serve(conn))
+        await asyncio.to_thread(wait_for, lambda: serving._waiting == 0)
+        theirs.close()
+        await served
+        serving.close()
+
+    asyncio.run(serve_half())
 
 
 def test_a_new_connection_is_refused_if_too_many_requests_wait() -> None:

@@ -186,6 +186,7 @@ def test_any_other_credentials_give_401_before_the_body_is_read(authorization: s
         pytest.param({}, 8 * 1024 * 1024 + 1, "too_large", id="a length just above 8 MiB"),
         pytest.param({}, 10**30, "too_large", id="a length of 31 digits"),
         pytest.param({}, "9" * 5_000, "length_required", id="a length of 5,000 digits"),
+        pytest.param({}, "\xb2", "length_required", id="a length in superscript"),
     ],
 )
 def test_limits_are_checked_before_the_body_is_read(
@@ -262,15 +263,32 @@ def test_a_broken_connection_stores_no_event() -> None:
 
 def test_large_bodies_are_read_in_turn_and_refused_after_a_wait() -> None:
     website = make_website(large_body_wait=0.01)
-    large = ERR_STOP + b" " * LARGE_BODY
+    large = ERR_STOP.ljust(LARGE_BODY + 1)
     with website.context.large_bodies:
         response = website.client.post("/burrow", data=large)
         assert response.status_code == 503
         assert response.headers["Retry-After"] == "1"
         assert response.json is not None
         assert response.json["code"] == "overloaded"
-        assert website.client.post("/burrow", data=ERR_STOP).status_code == 202
+        assert website.client.post("/burrow", data=ERR_STOP.ljust(LARGE_BODY)).status_code == 202
     assert website.client.post("/burrow", data=large).status_code == 202
+
+
+def test_a_large_body_waits_for_the_one_before() -> None:
+    class Place:
+        waited: float | None = None
+
+        def acquire(self, *, timeout: float) -> bool:
+            self.waited = timeout
+            return True
+
+        def release(self) -> None:
+            pass
+
+    place = Place()
+    website = make_website(large_body_wait=1.5, large_bodies=place)
+    assert website.client.post("/burrow", data=ERR_STOP.ljust(LARGE_BODY + 1)).status_code == 202
+    assert place.waited == 1.5
 
 
 def test_a_refused_large_body_makes_room_for_the_next_one() -> None:
