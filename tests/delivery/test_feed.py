@@ -172,9 +172,9 @@ def test_only_a_process_that_still_leads_sends_its_last_data(
     reporter = Batching()
     append_event(log)
     delivery = Delivery(log, lambda: {"batching": reporter}, clock)
+    monkeypatch.setattr(log, "leads", lambda: leads or not delivery._stop.is_set())
     delivery.start()
     wait_for(lambda: len(reporter.waiting) == 1)
-    monkeypatch.setattr(log, "leads", lambda: leads)
     delivery.stop()
     assert (reporter.sent, reporter.closed) == (sent, 1)
 

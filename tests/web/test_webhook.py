@@ -135,6 +135,8 @@ SECRETS = Credentials(
         pytest.param(basic(b"burrow", b"old"), id="the previous password"),
         pytest.param({"Authorization": "Bearer tok"}, id="a token"),
         pytest.param({"Authorization": "bearer old-tok"}, id="the previous token"),
+        pytest.param({"Authorization": "Bearer  tok "}, id="a token after two spaces"),
+        pytest.param({"Authorization": "basic  " + base64.b64encode(b"burrow:old").decode()}, id="two spaces in Basic"),
     ],
 )
 def test_current_and_previous_secrets_open_the_webhook(headers: dict[str, str]) -> None:
@@ -174,6 +176,16 @@ def test_any_other_credentials_give_401_before_the_body_is_read(authorization: s
     ]
     assert rejected(website) == {"unauthorized": 1}
     assert website.log.size().events == 0
+
+
+@pytest.mark.parametrize(
+    ("credentials", "schemes"),
+    [(Credentials(password="p"), ["Basic"]), (Credentials(token="t"), ["Bearer"])],
+    ids=["a password", "a token"],
+)
+def test_a_refusal_asks_only_for_credentials_that_are_set(credentials: Credentials, schemes: list[str]) -> None:
+    response = post_unread(make_website(credentials=credentials), {})
+    assert [each.partition(" ")[0] for each in response.headers.getlist("WWW-Authenticate")] == schemes
 
 
 @pytest.mark.parametrize(
