@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import pytest
+from structlog.testing import CapturingLogger
 from werkzeug.test import Client
 
 from karrot import history, wiring
@@ -71,7 +72,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings(**environ: str) -> Settings:
     told = {f"KARROT_{name.upper()}": value for name, value in environ.items()}
-    return load(told, available=("prometheus", "stdout", "cloudwatch", "closing", "needy")).settings
+    return load(told, available=("prometheus", "stdout", "cloudwatch", "archive", "closing", "needy")).settings
 
 
 @contextmanager
@@ -112,10 +113,15 @@ def test_a_reporter_that_cannot_be_built_is_named_with_its_reason() -> None:
         wiring.try_out(settings(reporters="closing,needy"))
 
 
-def test_a_reload_with_wrong_settings_keeps_the_old(tmp_path: Path) -> None:
+def test_a_reload_with_wrong_settings_keeps_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     junk = tmp_path / "junk.pem"
     junk.write_text("junk")
-    answers = [settings(tls_cert=str(junk), tls_key=str(junk)), settings(threads="3", bind="127.0.0.1:1")]
+    answers = [
+        settings(tls_cert=str(junk), tls_key=str(junk)),
+        settings(threads="3", bind="127.0.0.1:1"),
+        settings(threads="4"),
+    ]
+    monkeypatch.setattr(wiring, "_log", log := CapturingLogger())
     plan = wiring.Plan(settings(), lambda: Loaded(answers.pop(0), ()), ManualClock(), never_opened)
     plan.reload()
     assert plan.options()["certfile"] is None
@@ -127,6 +133,22 @@ def test_a_reload_with_wrong_settings_keeps_the_old(tmp_path: Path) -> None:
         "certfile": None,
         "keyfile": None,
     }
+    plan.reload()
+    told = [call.kwargs for call in log.calls if "code" in call.kwargs]
+    assert [each["code"] for each in told] == ["settings_refused", "restart_needed"]
+    assert told[1]["settings"] == "KARROT_BIND"
+
+
+def test_changed_files_of_clients_secrets_are_read_and_no_others(tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("api_token", "burrow_token", "watch_properties_inline")}
+    for file in files.values():
+        file.write_text("old")
+    told = {f"{name}_file": str(file) for name, file in files.items()}
+    chosen = settings(watch_bootstrap="127.0.0.1:1", watch_cluster="prod-eu", **told)
+    newest = wiring._newest_credentials(chosen, MemoryEventLog(ManualClock()).count)
+    files["api_token"].write_text("new")
+    files["watch_properties_inline"].unlink()
+    assert newest() == Credentials(api_token="new", token="old")
 
 
 def test_a_memory_log_takes_the_bounds_of_the_settings() -> None:
@@ -254,6 +276,21 @@ def test_prometheus_shares_the_settings_of_the_service() -> None:
     assert options.excludes("test-1")
 
 
+def test_cloudwatch_and_the_archive_get_their_settings_of_the_service() -> None:
+    chosen = settings(
+        reporters="prometheus,cloudwatch,archive",
+        cloudwatch_namespace="Mine",
+        iam_role="arn:aws:iam::123456789012:role/karrot",
+        compat="2019",
+        archive_dir="/var/archive",
+    )
+    found = wiring.reporter_settings(chosen, "cloudwatch")
+    told = [found[name] for name in ("namespace", "iam_role", "compat")]
+    assert told == ["Mine", "arn:aws:iam::123456789012:role/karrot", "2019"]
+    assert wiring.reporter_settings(chosen, "archive")["dir"] == "/var/archive"
+    assert wiring.reporter_settings(settings(data_dir="/data"), "archive")["dir"] == "/data/archive"
+
+
 def test_a_group_has_its_cloudwatch_name_only_if_it_is_sent_there() -> None:
     assert {each.where for each in wiring._queries(settings(), "prod-eu", "orders-svc")} == {"PromQL"}
     found = wiring._queries(settings(reporters="prometheus,cloudwatch"), "prod-eu", "orders-svc")
@@ -270,11 +307,12 @@ def test_the_leader_runs_the_enabled_tasks(tmp_path: Path) -> None:
 
 @pytest.fixture
 def opened_tables(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Make all tables empty, and return the folders of the tables that are opened."""
+    """Make all tables empty, and return the folders of the tables that are open."""
     opened: list[Path] = []
 
     class EmptyHistory:
         def __init__(self, tables: Path, **_limits: object) -> None:
+            self.tables = tables
             opened.append(tables)
 
         def limited(self, _seconds: float) -> AbstractContextManager[None]:
@@ -284,7 +322,7 @@ def opened_tables(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
             """Nothing is known."""
 
         def close(self) -> None:
-            """Nothing is copied."""
+            opened.remove(self.tables)
 
     monkeypatch.setattr(history, "History", EmptyHistory)
     return opened
@@ -331,7 +369,8 @@ def test_the_pages_query_the_tables_of_the_settings(
     tables.mkdir(parents=True)
     with service_of(settings(event_log="memory", workers="1", data_dir="data", **named)) as service:
         assert service._web_context.past("prod-eu", "orders-svc") is None
-    assert opened_tables == [tables]
+        assert opened_tables == [tables]
+    assert opened_tables == []
 
 
 def test_a_failure_of_tables_in_s3_has_a_code_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
