@@ -131,8 +131,8 @@ class LargeBodies:
         self.held = 0
 
     def grow(self, by: int) -> None:
-        """Count ``by`` more bytes. Raises `OverloadedError` at the limit."""
-        if by > 0 and self.held + by > _LARGE_TOGETHER:
+        """Count ``by`` more bytes, or fewer if it is negative. Raises `OverloadedError` at the limit."""
+        if self.held + by > _LARGE_TOGETHER:
             raise OverloadedError("Too many large bodies are arriving. Send the event again.")
         self.held += by
 
