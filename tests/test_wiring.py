@@ -20,6 +20,7 @@ from karrot.known_problems import TABLES_PROBLEMS
 from karrot.reporters.base import Context
 from karrot.server.leader_process import LeaderProcess
 from karrot.server.request_serving import Patience
+from karrot.server.tls_certificate import Certificate
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Settings
 from karrot.settings.storage_place import Bucket
@@ -29,6 +30,7 @@ from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.pipeline.mirrored_tables import aws_environment
+from support.servers.self_signed_certificate import make_self_signed
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
@@ -137,6 +139,19 @@ def test_a_reload_with_wrong_settings_keeps_the_old(tmp_path: Path, monkeypatch:
     told = [call.kwargs for call in log.calls if "code" in call.kwargs]
     assert [each["code"] for each in told] == ["settings_refused", "restart_needed"]
     assert told[1]["settings"] == "KARROT_BIND"
+    shown = [(call.kwargs["name"], call.kwargs["value"]) for call in log.calls if call.args == ("setting",)]
+    assert shown == [("KARROT_BIND", "127.0.0.1:1"), ("KARROT_THREADS", "3"), ("KARROT_THREADS", "4")]
+
+
+def test_a_reload_takes_a_new_certificate(tmp_path: Path) -> None:
+    made = make_self_signed(tmp_path)
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    chain.write_bytes(made.chain)
+    key.write_bytes(made.key)
+    chosen = settings(tls_cert=str(chain), tls_key=str(key))
+    plan = wiring.Plan(settings(), lambda: Loaded(chosen, ()), ManualClock(), never_opened)
+    plan.reload()
+    assert plan._certificate == Certificate.read(chain, key)
 
 
 def test_changed_files_of_clients_secrets_are_read_and_no_others(tmp_path: Path) -> None:
