@@ -47,11 +47,13 @@ def pytest_configure() -> None:
     A shell starts background commands with SIGINT ignored, and child processes inherit that; so SIGINT is restored.
     pytest-xdist sets the width of a terminal for its processes, and tables would fit themselves to it; so it is
     removed. A machine may have settings that hide a fault: an unbuffered standard output never fails when a program
-    ends; so they are removed too.
+    ends; so they are removed too. So are a developer's own settings of Karrot, AWS and PostgreSQL.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for name in ("COLUMNS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):
-        os.environ.pop(name, None)
+    for name in [*os.environ]:
+        is_own = name.startswith(("KARROT_", "AWS_", "PG")) and name != "KARROT_E2E_CACHE"
+        if is_own or name in {"COLUMNS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}:
+            del os.environ[name]
     if "TESTS_NEED_INSTALLED" in os.environ and "site-packages" not in Path(karrot.__file__).parts:
         raise pytest.UsageError(f"karrot was imported from {karrot.__file__}, which is not an installed package")
 
