@@ -417,12 +417,15 @@ def test_a_request_without_a_free_thread_gets_503() -> None:
         refused.set()
         return said
 
-    said = talk(client, client, client, application=application, threads=1, turn_s=0.2)  # there are two threads
+    website = make_website()
+    how: dict[str, Any] = {"website": website, "application": application, "threads": 1}  # there are two threads
+    said = talk(client, client, client, turn_s=0.2, **how)
     assert sorted(each.partition(b"\r\n")[0] for each in said) == [
         *[b"HTTP/1.1 200 OK"] * 2,
         b"HTTP/1.1 503 Service Unavailable",
     ]
     assert b'"code":"overloaded"' in b"".join(said)
+    assert list(website.log.counters()) == []  # only events are counted
 
 
 def test_a_health_check_does_not_wait_for_a_thread_that_makes_a_page() -> None:
