@@ -6,12 +6,13 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import CapturingLogger
 
 from karrot.event import GroupKey, Kind, Source
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, StoredEvent, UnconfirmedError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.known_problems import CODES
-from karrot.web import Credentials
+from karrot.web import Credentials, webhook
 from karrot.web.webhook import LARGE_BODY
 from support.burrow.recorded_bodies import expected_events, recorded_body
 from support.manual_clock import ManualClock
@@ -317,13 +318,16 @@ def test_a_refused_large_body_makes_room_for_the_next_one() -> None:
         (UnconfirmedError("the disk does not answer"), "unconfirmed"),
     ],
 )
-def test_an_event_that_cannot_be_stored_gets_503(error: Exception, code: str) -> None:
+def test_an_event_that_cannot_be_stored_gets_503_and_no_log_line(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: str
+) -> None:
     class Failing(MemoryEventLog):
         def begin(self, *_args: Any, **_kwargs: Any) -> NoReturn:
             raise error
 
     website = make_website()
     failing = make_website(log=Failing(website.clock))
+    monkeypatch.setattr(webhook, "_log", log := CapturingLogger())  # thousands of lines would fill a disk
     response = failing.client.post("/burrow", data=ERR_STOP)
     assert response.status_code == 503
     assert response.headers["Retry-After"] == "1"
@@ -335,6 +339,7 @@ def test_an_event_that_cannot_be_stored_gets_503(error: Exception, code: str) ->
         "code": code,
     }
     assert rejected(failing) == {code: 1}
+    assert log.calls == []
 
 
 def test_an_internal_error_is_counted_and_its_body_kept() -> None:
