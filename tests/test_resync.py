@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from karrot.burrow.client import Burrow, Unavailable, UnknownCall
+from karrot.burrow.client import Burrow, NotFound, Unavailable, UnknownCall
 from karrot.demo.burrow.rest_api import BurrowServer
 from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.event import GroupKey, Kind, LagEvent, Source
@@ -24,9 +24,14 @@ CLUSTERS = ("prod-eu", "prod-us")
 
 
 class Unhurried(threading.Event):
-    """A service that does not stop and whose waits take no time."""
+    """A service that does not stop and whose waits take no time. ``waited`` are the seconds of each wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited: list[float | None] = []
 
     def wait(self, timeout: float | None = None) -> bool:
+        self.waited.append(timeout)
         return super().wait(0) if timeout is not None else super().wait()
 
 
@@ -244,6 +249,23 @@ def test_timeouts_between_answers_do_not_end_a_pass(
     monkeypatch.setattr(burrow, "lag", answers_every_second_request)
     once(resync, clock)
     assert counted(log, "karrot_resync_groups_total") == {"taken": 30, "unavailable": 30}
+
+
+def test_burrow_gets_at_most_four_requests_at_once_and_a_hundred_in_a_second(
+    resync: Resync, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, together, stop = set[str](), threading.Barrier(4), Unhurried()
+
+    def answer(_cluster: str, _group: str) -> None:
+        threads.add(threading.current_thread().name)
+        together.wait(20)
+        raise NotFound("http://burrow", "deleted")
+
+    monkeypatch.setattr(burrow, "clusters", lambda: ("prod-eu",))
+    monkeypatch.setattr(burrow, "consumers", lambda _: tuple(map(str, range(8))))
+    monkeypatch.setattr(burrow, "lag", answer)
+    resync.once(stop)
+    assert (len(threads), stop.waited) == (4, [0.04] * 8)
 
 
 def test_a_cluster_that_disappears_after_the_list_does_not_stop_the_others(
