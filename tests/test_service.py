@@ -117,56 +117,78 @@ def test_a_reload_loses_no_event_and_applies_new_settings(tmp_path: Path) -> Non
     assert set(load.answers) == {202}
 
 
-def test_a_bad_reload_keeps_the_old_settings(tmp_path: Path) -> None:
-    config = tmp_path / "karrot.toml"
-    config.write_text("max_consumers = 4\n")
-    with Service(tmp_path / "data", arguments=("--config", str(config))) as service:
-        config.write_text('max_consumers = "many"\nbind = "127.0.0.1:1"\n')
-        os.kill(service.pid, signal.SIGHUP)
-        wait_for(lambda: "the new settings are refused, the old ones stay" in service.said.read_text())
-        wait_for(service.ready)
-        assert service.post(WARN).status == 202
-        problem = next(line for line in service.said.read_text().splitlines() if "refused" in line)
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a file of settings, which the tests leave as it was."""
+    directory = tmp_path_factory.mktemp("running")
+    (directory / "karrot.toml").write_text("")
+    with Service(directory / "data", arguments=("--config", str(directory / "karrot.toml"))) as service:
+        yield service
+
+
+def refused_reload(service: Service, settings: str) -> str:
+    """Reload these settings, and return the line that refuses them; the service goes on."""
+
+    def refusals() -> list[str]:
+        return [line for line in service.said.read_text().splitlines() if "the new settings are refused" in line]
+
+    config = service.directory.with_name("karrot.toml")
+    config.write_text(settings)
+    before = len(refusals())
+    os.kill(service.pid, signal.SIGHUP)
+    wait_for(lambda: len(refusals()) > before)
+    config.write_text("")
+    wait_for(service.ready)
+    assert service.post(WARN).status == 202
+    refusal = refusals()[-1]
+    assert "the old ones stay" in refusal
+    return refusal
+
+
+def test_a_bad_reload_keeps_the_old_settings(running: Service) -> None:
+    problem = refused_reload(running, 'max_consumers = "many"\nbind = "127.0.0.1:1"\n')
     assert "max_consumers" in problem
     assert "many" in problem
 
 
-def test_a_second_service_on_the_same_directory_fails_with_the_reason(service: Service) -> None:
-    second = Service(service.directory)
+def test_a_second_service_on_the_same_directory_fails_with_the_reason(running: Service) -> None:
+    second = Service(running.directory)
     second.start(wait=False)
     assert second.process is not None
     assert second.process.wait(30) == 2
     assert "is in use by another Karrot" in second.said.read_text()
 
 
-def test_a_taken_port_is_reported_in_one_line(service: Service, tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_in_one_line(running: Service, tmp_path: Path) -> None:
     second = Service(tmp_path / "other", workers="1")
-    second.port = service.port
+    second.port = running.port
     second.start(wait=False)
     assert second.process is not None
     assert second.process.wait(30) == 2
     assert second.said.read_text().splitlines()[-1] == (
-        f"karrot: cannot listen on 127.0.0.1:{service.port}: Address already in use; choose another address with "
+        f"karrot: cannot listen on 127.0.0.1:{running.port}: Address already in use; choose another address with "
         "--bind HOST:PORT or KARROT_BIND"
     )
 
 
-def test_an_invalid_certificate_is_refused_at_the_start_and_at_a_reload(tmp_path: Path) -> None:
-    junk = tmp_path / "junk.pem"
-    junk.write_text("junk")
-    config = tmp_path / "karrot.toml"
-    config.write_text("")
+@pytest.fixture
+def junk(tmp_path: Path) -> Path:
+    """A file that is not a certificate."""
+    file = tmp_path / "junk.pem"
+    file.write_text("junk")
+    return file
+
+
+def test_an_invalid_certificate_is_refused_at_the_start(tmp_path: Path, junk: Path) -> None:
     refused = Service(tmp_path / "refused", tls_cert=str(junk), tls_key=str(junk))
     refused.start(wait=False)
     assert refused.process is not None
     assert refused.process.wait(30) == 2
     assert "KARROT_TLS_CERT and KARROT_TLS_KEY are not a certificate and its private key" in refused.said.read_text()
-    with Service(tmp_path / "data", arguments=("--config", str(config))) as service:
-        config.write_text(f'tls_cert = "{junk}"\ntls_key = "{junk}"\n')
-        os.kill(service.pid, signal.SIGHUP)
-        wait_for(lambda: "the new settings are refused, the old ones stay" in service.said.read_text())
-        wait_for(service.ready)
-        assert service.post(WARN).status == 202
+
+
+def test_an_invalid_certificate_is_refused_at_a_reload(running: Service, junk: Path) -> None:
+    refused_reload(running, f'tls_cert = "{junk}"\ntls_key = "{junk}"\n')
 
 
 def test_a_memory_log_needs_no_directory(tmp_path: Path) -> None:
