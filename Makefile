@@ -161,6 +161,9 @@ soak: $(STAMPS)/dev ## Kills under load, hostile input, a CloudWatch outage, the
 	PYTHONPATH=tests $(BIN)/python benchmarks/cloudwatch.py $(if $(ARGS),,--seconds 120 --rounds 1 --outage 600)
 	PYTHONPATH=tests $(BIN)/python benchmarks/soak.py $(ARGS)
 
+mutants: $(STAMPS)/dev ## Plant faults in copies of the product: which do the tests notice? ARGS="--only signals" for one module
+	@$(BIN)/python tools/mutants.py $(ARGS)
+
 history: $(STAMPS)/dev ## Run the pipeline on a simulated week of 100 groups, and render its report; ARGS="--groups 10 --days 1" for less
 	$(BIN)/python tools/history.py $(ARGS)
 

@@ -66,6 +66,11 @@ def test_a_faster_consumer_catches_up() -> None:
     assert (signals.produce_rate, signals.consume_rate, signals.catch_up_seconds) == (10.0, 60.0, 24.0)
 
 
+def test_a_catch_up_time_is_rounded_to_a_millisecond() -> None:
+    signals = of(start=sample(100, 9_001, 999), end=sample(20, 10_041, 759), current_lag=959)
+    assert (signals.produce_rate, signals.consume_rate, signals.catch_up_seconds) == (10.0, 13.0, 319.667)
+
+
 def test_no_lag_means_zero_seconds_and_no_catch_up_time() -> None:
     signals = of(start=sample(100, 9_000, 0), end=sample(20, 9_800, 0), current_lag=0)
     assert (signals.lag_seconds, signals.lag_seconds_extrapolated, signals.catch_up_seconds) == (0.0, False, 0.0)
@@ -84,9 +89,10 @@ def test_the_log_end_has_the_time_at_which_burrow_saw_the_commit() -> None:
         ({"start": None, "end": None}, {}),
         ({"start": sample(100, 9_500), "end": sample(20, 9_820), "current_lag": None}, {"consume_rate": 4.0}),
         ({"start": sample(20, 9_820, 980), "current_lag": None}, {}),
+        ({"end": None}, {}),
         ({"start": sample(0, 9_820, 1_180), "end": sample(0, 9_820, 1_180)}, {}),
     ],
-    ids=["no commits", "no lags", "one commit", "no width"],
+    ids=["no commits", "no lags", "one commit", "no newest commit", "no width"],
 )
 def test_missing_fields_give_unknown_signals(overrides: dict[str, object], known: dict[str, float]) -> None:
     assert of(**overrides) == Signals(scalable_lag=11_020, **known)  # type: ignore[arg-type]
@@ -140,7 +146,10 @@ def test_a_clock_far_behind_burrows_gives_no_age() -> None:
 def test_a_lag_in_seconds_is_at_most_ten_years() -> None:
     slow = of(start=sample(100, 0, 10_000), end=sample(20, 1, 10_000), current_lag=10_000)
     assert (slow.lag_seconds, slow.lag_seconds_extrapolated, slow.catch_up_seconds) == (1_000_000.0, True, 4_000_000.0)
-    slow = of(start=sample(100, 0, 10**7), end=sample(20, 1, 10**7), current_lag=10**7)
+    lag = TEN_YEARS // 100
+    longest = of(start=sample(100, 0, lag), end=sample(0, 1, lag), current_lag=lag)
+    assert (longest.lag_seconds, longest.catch_up_seconds) == (TEN_YEARS, None)
+    slow = of(start=sample(100, 0, lag + 1), end=sample(0, 1, lag + 1), current_lag=lag + 1)
     assert (slow.lag_seconds, slow.lag_seconds_extrapolated, slow.catch_up_seconds) == (None, False, None)
 
 

@@ -231,20 +231,26 @@ class Runner:
     """Runs tests in copies of the tree, one run at a time in each copy. No process is left after a run."""
 
     def __init__(self, root: Path, at_once: int) -> None:
-        self._folder = tempfile.mkdtemp(prefix="mutants-")
+        (root / "build").mkdir(exist_ok=True)
+        self._copies = tempfile.TemporaryDirectory(prefix="mutants-", dir=root / "build")
+        # Not below the copies, because paths of sockets are short.
+        self._temporary = tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True)
         self._trees: SimpleQueue[Path] = SimpleQueue()
         self._limits_s: dict[str, float] = {}
-        shutil.rmtree(root / "build/mutants", ignore_errors=True)
         for number in range(at_once):
-            tree = root / "build/mutants" / str(number)
+            tree = Path(self._copies.name) / str(number)
             shutil.copytree(root, tree, ignore=_NOT_COPIED)
             self._check(tree)
             self._trees.put(tree)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """End the processes of all runs."""
-        _end_processes(self._folder)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        _end_processes(self._temporary.name)
+
+    def remove(self) -> None:
+        """Remove all files, when no run goes on."""
+        self._temporary.cleanup()
+        self._copies.cleanup()
 
     def unmutated(self, module: str, tests: Sequence[str]) -> str:
         """Run a module's tests without a fault. Return the first failure, or an empty text."""
@@ -268,7 +274,7 @@ class Runner:
 
     def _tested(self, tree: Path, tests: Sequence[str], limit_s: float) -> str:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", *tests]
-        with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(dir=self._temporary.name, ignore_cleanup_errors=True) as folder:
             said = Path(folder) / "said"
             with said.open("wb") as output:
                 process = subprocess.Popen(
@@ -291,7 +297,7 @@ class Runner:
     def _check(self, tree: Path) -> None:
         """Check that programs import the copy, from any directory."""
         command = [sys.executable, "-c", "import karrot; print(karrot.__file__)"]
-        environ = _environ(tree, self._folder)
+        environ = _environ(tree, self._temporary.name)
         found = subprocess.run(command, cwd="/", env=environ, check=True, capture_output=True, text=True).stdout
         if not Path(found.strip()).is_relative_to(tree):
             raise RuntimeError(f"karrot is imported from {found.strip()}, not from {tree}")
@@ -352,13 +358,14 @@ def run(plan: Plan, faults: Sequence[Fault], at_once: int) -> int:
                 return 2
         for fault, failure in zip(planted, pool.map(runner.planted, planted), strict=True):
             killed[fault.module] += bool(failure)
-            print(f"{'killed    ' if failure else 'SURVIVED  '} {_shown(fault)}", flush=True)
-            print(f"             - {fault.before}\n             + {fault.after}")
-            print(f"             {failure[:200]}" if failure else "", flush=True)
+            print(f"{'killed    ' if failure else 'SURVIVED  '} {_shown(fault)}")
+            print(f"           - {fault.before}\n           + {fault.after}")
+            print(*([f"           {failure[:200]}\n"] if failure else []), end="", flush=True)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        runner.close()
+        runner.stop()
         pool.shutdown()
+        runner.remove()
     for module, number in Counter(fault.module for fault in planted).items():
         print(f"{module:10} {killed[module]:3} of {number:3} killed")
     share = killed.total() / len(planted) if planted else 1.0

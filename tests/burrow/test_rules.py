@@ -222,7 +222,7 @@ def test_stop_stays_stop_while_nothing_is_committed(
 
 
 def test_one_commit_with_lag_is_stop() -> None:
-    assert rules.partition_status(window_of(10), [20], 10, 1) is Status.STOP
+    assert rules.partition_status(window_of(10), [11], 1, 1) is Status.STOP
 
 
 def test_a_commit_of_the_future_is_not_stop() -> None:
