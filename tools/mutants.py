@@ -19,7 +19,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib.util import cache_from_source
 from itertools import chain, pairwise, zip_longest
 from operator import attrgetter
@@ -45,7 +45,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], tuple[str, str]] = {
     ast.Is: ("is", "is not"),
     ast.IsNot: ("is not", "is"),
     ast.In: ("in", "not in"),
-    ast.NotIn: ("not in", "in"),
+    ast.NotIn: ("not in", "in"),  # codespell:ignore notin
 }
 _ARITHMETIC: Mapping[type[ast.operator], tuple[str, str]] = {
     ast.Add: ("+", "-"),
@@ -77,7 +77,6 @@ class Fault(NamedTuple):
     """The first changed line, before and after."""
 
     module: str = ""
-    tests: Sequence[str] = ()
 
 
 def faults_of(file: str, source: bytes) -> Iterator[Fault]:
@@ -91,10 +90,10 @@ def faults_of(file: str, source: bytes) -> Iterator[Fault]:
 
     for function, node in _nodes(ast.parse(source), ""):
         for what, start, end, text in _changes(node, source, span):
-            yield _fault(Fault(file, function, what, start, end, text.encode()), source)
+            yield _in_line(Fault(file, function, what, start, end, text.encode()), source)
 
 
-def _fault(fault: Fault, source: bytes) -> Fault:
+def _in_line(fault: Fault, source: bytes) -> Fault:
     first, last = source.rfind(b"\n", 0, fault.start) + 1, source.find(b"\n", fault.end)
     changed = source[first : fault.start] + fault.text + source[fault.end : last]
     before, after = (text.decode().strip().partition("\n")[0] for text in (source[first:last], changed))
@@ -178,15 +177,15 @@ class Plan:
 
     def kept(self) -> list[Fault]:
         """The kept faults. Raises `ValueError` if the code no longer has the text of one."""
-        return [self._of(each["module"], self._kept_fault(each)) for each in self._kept]
-
-    def _kept_fault(self, asked: Mapping[str, str]) -> Fault:
-        source, find = (self.root / asked["file"]).read_bytes(), asked["find"].encode()
-        if source.count(find) != 1:
-            raise ValueError(f"{asked['file']} has this text {source.count(find)} times, not once: {asked['find']}")
-        start = source.index(find)
-        fault = Fault(asked["file"], "", asked["fault"], start, start + len(find), asked["replace"].encode())
-        return _fault(fault, source)
+        found = []
+        for each in self._kept:
+            source, find = (self.root / each["file"]).read_bytes(), each["find"].encode()
+            if source.count(find) != 1:
+                raise ValueError(f"{each['file']} has this text {source.count(find)} times, not once: {each['find']}")
+            start = source.index(find)
+            fault = Fault(each["file"], "", each["fault"], start, start + len(find), each["replace"].encode())
+            found.append(_in_line(fault, source)._replace(module=each["module"]))
+        return found
 
     def sites(self, module: str) -> list[Fault]:
         """All possible faults of a module, in the order of the draw."""
@@ -199,7 +198,7 @@ class Plan:
                     place = (file, fault.function, fault.what, fault.before)
                     seen[place] += 1
                     key = "\0".join((self._word, *place, str(seen[place])))
-                    found[hashlib.sha256(key.encode()).hexdigest()] = self._of(module, fault)
+                    found[hashlib.sha256(key.encode()).hexdigest()] = fault._replace(module=module)
         return [found[key] for key in sorted(found)]
 
     def drawn(self, count: int) -> list[Fault]:
@@ -223,14 +222,12 @@ class Plan:
         )
         return next((each["reason"] for each in same), None)
 
-    def _of(self, module: str, fault: Fault) -> Fault:
-        return fault._replace(module=module, tests=self.modules[module]["tests"])
-
 
 class Runner:
     """Runs tests in copies of the tree, one run at a time in each copy. No process is left after a run."""
 
-    def __init__(self, root: Path, at_once: int) -> None:
+    def __init__(self, root: Path, modules: Mapping[str, Mapping[str, Sequence[str]]], at_once: int) -> None:
+        self._modules = modules
         (root / "build").mkdir(exist_ok=True)
         self._copies = tempfile.TemporaryDirectory(prefix="mutants-", dir=root / "build")
         # Not below the copies, because paths of sockets are short.
@@ -252,33 +249,40 @@ class Runner:
         self._temporary.cleanup()
         self._copies.cleanup()
 
-    def unmutated(self, module: str, tests: Sequence[str]) -> str:
+    def unmutated(self, module: str) -> str:
         """Run a module's tests without a fault. Return the first failure, or an empty text."""
-        begun = time.monotonic()
-        failure = self._run(None, tests, 1800)
-        # Other programs may need the machine, and a fault that does not hang should not count as one that does.
-        self._limits_s[module] = 60 + 5 * (time.monotonic() - begun)
-        return failure
+        tree, begun = self._trees.get(), time.monotonic()
+        try:
+            return self._tested(tree, module, 1800)
+        finally:
+            # Other programs may need the machine, and a fault that does not hang should not count as one that does.
+            self._limits_s[module] = 60 + 5 * (time.monotonic() - begun)
+            self._trees.put(tree)
 
     def planted(self, fault: Fault) -> str:
         """Run the tests of a fault. Return the first failure, or an empty text if no test noticed the fault."""
-        return self._run(fault, fault.tests, self._limits_s[fault.module])
-
-    def _run(self, fault: Fault | None, tests: Sequence[str], limit_s: float) -> str:
         tree = self._trees.get()
+        path = tree / fault.file
+        source = path.read_bytes()
         try:
-            with _with_fault(tree, fault):
-                return self._tested(tree, tests, limit_s)
+            _write(path, source[: fault.start] + fault.text + source[fault.end :])
+            return self._tested(tree, fault.module, self._limits_s[fault.module])
         finally:
+            _write(path, source)
             self._trees.put(tree)
 
-    def _tested(self, tree: Path, tests: Sequence[str], limit_s: float) -> str:
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", *tests]
+    def _tested(self, tree: Path, module: str, limit_s: float) -> str:
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", *self._modules[module]["tests"]]
         with tempfile.TemporaryDirectory(dir=self._temporary.name, ignore_cleanup_errors=True) as folder:
             said = Path(folder) / "said"
             with said.open("wb") as output:
                 process = subprocess.Popen(
-                    command, cwd=tree, env=_environ(tree, folder), stdout=output, stderr=output, start_new_session=True
+                    [sys.executable, "-m", "pytest", *options],
+                    cwd=tree,
+                    env=_environ(tree, folder),
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
                 )
             try:
                 code = process.wait(limit_s)
@@ -309,20 +313,6 @@ def _environ(tree: Path, folder: str) -> dict[str, str]:
     return kept | own
 
 
-@contextmanager
-def _with_fault(tree: Path, fault: Fault | None) -> Iterator[None]:
-    if fault is None:
-        yield
-        return
-    path = tree / fault.file
-    source = path.read_bytes()
-    try:
-        _write(path, source[: fault.start] + fault.text + source[fault.end :])
-        yield
-    finally:
-        _write(path, source)
-
-
 def _write(path: Path, source: bytes) -> None:
     path.write_bytes(source)
     # Python would use the compiled file of another fault of the same size, written in the same second.
@@ -348,11 +338,11 @@ def run(plan: Plan, faults: Sequence[Fault], at_once: int) -> int:
     for fault in faults:
         if reason := plan.reason(fault):
             print(f"equivalent {_shown(fault)}: {reason}")
-    runner, pool = Runner(plan.root, at_once), ThreadPoolExecutor(at_once)
+    runner, pool = Runner(plan.root, plan.modules, at_once), ThreadPoolExecutor(at_once)
     killed: Counter[str] = Counter()
     try:
-        modules = {fault.module: fault.tests for fault in planted}
-        for module, failure in zip(modules, pool.map(runner.unmutated, modules, modules.values()), strict=True):
+        modules = dict.fromkeys(fault.module for fault in planted)
+        for module, failure in zip(modules, pool.map(runner.unmutated, modules), strict=True):
             if failure:
                 print(f"The tests of {module} fail without a fault: {failure}")
                 return 2
