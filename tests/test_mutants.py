@@ -158,9 +158,8 @@ def test_every_equivalent_fault_is_possible_and_has_a_reason() -> None:
     possible = {
         (fault.file, fault.function, fault.before, fault.after) for name in plan.modules for fault in plan.sites(name)
     }
-    listed = {(each["file"], each["function"], each["line"], each["becomes"]) for each in plan.equivalent}
-    assert listed - possible == set()
-    assert all(each["reason"] for each in plan.equivalent)
+    assert plan.equivalent.keys() - possible == set()
+    assert all(plan.equivalent.values())
 
 
 def test_every_file_of_the_list_exists() -> None:

@@ -171,7 +171,10 @@ class Plan:
         self.root = root
         self.modules: Mapping[str, Mapping[str, Sequence[str]]] = asked["modules"]
         self.count: int = asked["drawn"]
-        self.equivalent: Sequence[Mapping[str, str]] = asked.get("equivalent", ())
+        self.equivalent: Mapping[tuple[str, ...], str] = {
+            (each["file"], each["function"], each["line"], each["becomes"]): each["reason"]
+            for each in asked.get("equivalent", ())
+        }
         self._word = word or asked["word"]
         self._kept: Sequence[Mapping[str, str]] = asked.get("kept", ())
 
@@ -216,11 +219,7 @@ class Plan:
 
     def reason(self, fault: Fault) -> str | None:
         """Why the fault is equivalent, or ``None``."""
-        place = (fault.file, fault.function, fault.before, fault.after)
-        same = (
-            each for each in self.equivalent if (each["file"], each["function"], each["line"], each["becomes"]) == place
-        )
-        return next((each["reason"] for each in same), None)
+        return self.equivalent.get((fault.file, fault.function, fault.before, fault.after))
 
 
 class Runner:
