@@ -255,7 +255,7 @@ class Runner:
             return self._tested(tree, module, 1800)
         finally:
             # Other programs may need the machine, and a fault that does not hang should not count as one that does.
-            self._limits_s[module] = 60 + 5 * (time.monotonic() - begun)
+            self._limits_s[module] = 60 + 3 * (time.monotonic() - begun)
             self._trees.put(tree)
 
     def planted(self, fault: Fault) -> str:
@@ -294,7 +294,7 @@ class Runner:
             lines = said.read_text(errors="replace").splitlines()
             if code in (4, 5):  # pytest was called wrongly, or found no test
                 raise RuntimeError("\n".join(lines[-20:]))
-            named = (line for line in lines if line.startswith(("FAILED ", "ERROR ")))
+            named = (line for line in reversed(lines) if line.startswith(("FAILED ", "ERROR ")))
             return next(named, f"exit code {code}") if code else ""
 
     def _check(self, tree: Path) -> None:
