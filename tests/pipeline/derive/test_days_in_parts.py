@@ -16,12 +16,12 @@ from support.pipeline.offset_rows import log_end_row, write_batch
 from support.pipeline.row_times import DAY
 
 _EVERY_MINUTES = 4
-_PART_ROWS = 250
+_PART_ROWS = 180
 
 Rows = list[dict[str, Any]]
 
 
-def _verdicts(first_hour: int, last_hour: int, **columns: Any) -> Rows:
+def _verdicts(first: int, until: int, **columns: Any) -> Rows:
     """A verdict every four minutes, with the one partition. From 07:40 to 12:32, the group has an incident."""
     return [
         event_row(
@@ -33,7 +33,7 @@ def _verdicts(first_hour: int, last_hour: int, **columns: Any) -> Rows:
             listed=[{"topic": "t", "partition": 0, "end_offset": 9 * minute, "current_lag": minute % 100}],
             **columns,
         )
-        for minute in range(60 * first_hour, 60 * last_hour, _EVERY_MINUTES)
+        for minute in range(first, until, _EVERY_MINUTES)
     ]
 
 
@@ -58,14 +58,14 @@ def test_a_day_that_grows_is_derived_in_parts_and_has_the_same_rows(spark: Spark
         assert_equal_tables(tmp_path, {name: expected[name] for name in DERIVED.keys() - {"verdict_runs"}})
         return sorted(begins for begins, inode in _parts(tables).items() if before.get(begins) == inode)
 
-    assert kept_after("b-0", _verdicts(0, 12)) == []
-    assert sorted(_parts(tables)) == ["0000", "0820"]
-    assert kept_after("b-12", _verdicts(12, 24)) == ["0000"]
-    [*first_two, third] = sorted(_parts(tables))
-    assert first_two == ["0000", "0820"]
-    assert third > "1156"  # the rows that were derived stay in their part
+    assert kept_after("b-0", _verdicts(0, 720)) == []
+    assert sorted(_parts(tables)) == ["0000", "0600"]
+    # The second part has too many rows now, but its rows were derived, so they stay in it.
+    late = _verdicts(372, 720, consumer="late", log_id="another")
+    assert kept_after("b-12", [*_verdicts(720, 1_020), *late]) == ["0000"]
+    assert sorted(_parts(tables)) == ["0000", "0600", "1200"]
 
     # Log ends make the day one part again.
     write_batch(spark, tables, "b-ends", "ends", [log_end_row(0, 1, "u")])
-    assert kept_after("b-late", _verdicts(9, 10, consumer="late", log_id="another")) == []
+    assert kept_after("b-17", _verdicts(1_020, 1_080)) == []
     assert list(_parts(tables)) == ["0000"]

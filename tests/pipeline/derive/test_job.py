@@ -18,7 +18,7 @@ from karrot.history.stored.tables_in_folder import TablesInFolder
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, with_day
 from karrot.pipeline.store.compact import Compacted, compact
-from karrot.pipeline.store.table_files import Tables, days_present
+from karrot.pipeline.store.table_files import Tables, days_present, read_note
 from support.pipeline.event_rows import event_row, events_frame, frame_of_rows, partitions_frame
 from support.pipeline.row_times import MIDNIGHT
 from support.pipeline.table_files import incident_row
@@ -213,9 +213,9 @@ def _interrupt(spark: SparkSession, tables: Tables) -> None:
     assert len(_rows(tables, "lag_minute")) == len(before["lag_minute"]) + 2
     assert _state(tables) | {"lag_minute": before["lag_minute"]} == before
     assert not list(Path(tables.directory, ".staging").iterdir())
-    assert _finished(tables) == {*DAYS[1:]}
+    assert _noted(spark, tables) == ({*DAYS[1:]}, {DAY})
     compact(spark, tables, keep=dt.timedelta(days=400), today=DAYS[2])
-    assert _finished(tables) == {*DAYS[1:]}
+    assert _noted(spark, tables) == ({*DAYS[1:]}, {DAY})
 
     # A removed day disappears from every table; a day that is requested again has the same rows as before.
     for name in ("events", "partitions"):
@@ -224,7 +224,12 @@ def _interrupt(spark: SparkSession, tables: Tables) -> None:
     requested = ["derive", "--day", str(DAYS[1]), "--day", str(DAYS[3])]
     assert _command(tables, *requested) == "derived 2 days, 2026-11-21 to 2026-11-23\n"
     assert _rows(tables, "lag_minute") == [row for row in lag if row[-1] != DAYS[3]]
-    assert _finished(tables) == {*DAYS[1:3]}
+    assert _noted(spark, tables) == ({*DAYS[1:3]}, {DAY})
+
+
+def _noted(spark: SparkSession, tables: Tables) -> tuple[set[dt.date], set[dt.date]]:
+    """The days that are finished, and those that the next run derives again."""
+    return _finished(tables), {*read_note(spark, tables).unfinished}
 
 
 class DiesAtTheSecond(Tables):
