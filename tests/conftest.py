@@ -36,8 +36,14 @@ def pytest_report_header() -> str:
 
 def pytest_collection_finish() -> None:
     """Leave the modules and the collected tests out of garbage collections. With them, each takes up to a second."""
+    gc.enable()
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let the process end as usual: DuckDB reports objects that are left."""
+    gc.unfreeze()
 
 
 def pytest_configure() -> None:
@@ -49,6 +55,7 @@ def pytest_configure() -> None:
     removed. A machine may have settings that hide a fault: an unbuffered standard output never fails when a program
     ends; so they are removed too. So are a developer's own settings of Karrot, AWS and PostgreSQL.
     """
+    gc.disable()  # until the tests are collected
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [*os.environ]:
         is_own = name.startswith(("KARROT_", "AWS_", "PG")) and name != "KARROT_E2E_CACHE"
