@@ -161,6 +161,9 @@ class Transport:
     def resume_reading(self) -> None:
         self.reads = True
 
+    def write(self, data: bytes) -> None:
+        """The client gets the bytes."""
+
     def can_write_eof(self) -> bool:
         return True
 
@@ -201,6 +204,18 @@ def test_a_request_waits_for_its_turn_since_its_newest_bytes() -> None:
         began = conn.received_at
         conn.data_received(b"x")
         assert began < conn.received_at <= asyncio.get_running_loop().time()
+
+    connected(send)
+
+
+def test_an_answer_goes_on_when_a_slow_client_has_caught_up() -> None:
+    async def send(conn: Connection, _transport: Transport) -> None:
+        conn.pause_writing()
+        sending = asyncio.create_task(conn.send_and_wait(b"x"))
+        await asyncio.sleep(0)
+        assert not sending.done()
+        conn.resume_writing()
+        await sending
 
     connected(send)
 
