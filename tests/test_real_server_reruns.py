@@ -23,7 +23,7 @@ def test_race(name):
 def test_sound():
     pass
 """
-LISTED = '[[flaky]]\ntest = "tests/e2e/test_race.py::test_race"\nseen = 2026-11-28\n'
+LISTED = '[[flaky]]\ntest = "tests/e2e/test_race.py::test_race[a]"\nseen = 2026-11-28\n'
 
 
 def run(tree: Path, *, names: list[str], bad_run: int, listed: str = "") -> "subprocess.CompletedProcess[str]":
