@@ -1,10 +1,13 @@
 """Settings of every test run: assertion rewriting for ``support``, Hypothesis, the report of the tested Karrot."""
 
+import functools
 import gc
 import os
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -64,6 +67,19 @@ def pytest_configure() -> None:
             del os.environ[name]
     if "TESTS_NEED_INSTALLED" in os.environ and "site-packages" not in Path(karrot.__file__).parts:
         raise pytest.UsageError(f"karrot was imported from {karrot.__file__}, which is not an installed package")
+
+
+def pytest_runtest_setup() -> None:
+    """Make botocore quick in this process, if it is imported: each process would pay for an import here.
+
+    All sessions share one loader of data files, as all clients of one session do. So each file is parsed once. A request
+    is repeated without a pause.
+    """
+    if "botocore.session" in sys.modules and not hasattr(sys.modules["botocore.session"].create_loader, "cache_info"):
+        botocore = sys.modules["botocore"]
+        botocore.session.create_loader = functools.cache(botocore.session.create_loader)
+        botocore.endpoint.time = SimpleNamespace(sleep=lambda _seconds: None)
+        botocore.utils.ContainerMetadataFetcher.SLEEP_TIME = 0
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
