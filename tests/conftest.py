@@ -72,8 +72,8 @@ def pytest_configure() -> None:
 def pytest_runtest_setup() -> None:
     """Make botocore quick in this process, if it is imported: each process would pay for an import here.
 
-    All sessions share one loader of data files, as all clients of one session do. So each file is parsed once. A request
-    is repeated without a pause.
+    All sessions share one loader of data files, as all clients of one session do. So each file is parsed once. A
+    request is repeated without a pause.
     """
     if "botocore.session" in sys.modules and not hasattr(sys.modules["botocore.session"].create_loader, "cache_info"):
         botocore = sys.modules["botocore"]

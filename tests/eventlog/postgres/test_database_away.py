@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from karrot.clock import SystemClock
+from karrot.clock import Clock, SystemClock
 from karrot.event import GroupKey
 from karrot.eventlog.base import Cursor, LogUnavailableError, ReporterState
-from karrot.eventlog.postgres import PostgresEventLog
+from karrot.eventlog.postgres import PostgresEventLog, last_known
 from karrot.eventlog.postgres.connections import Database, DatabaseUrl
 from karrot.eventlog.postgres.schema import prepare
 from support.eventlog.appended_events import append_event
@@ -22,6 +22,7 @@ from support.eventlog.postgres_server import (
     running_postgres,
     schema_name,
 )
+from support.manual_clock import ManualClock
 from support.waiting import wait_for
 
 OpenLog = Callable[..., PostgresEventLog]
@@ -39,8 +40,8 @@ def open_log(own_server: PostgresServer, request: pytest.FixtureRequest) -> Iter
     schema = schema_name(request.node.name)
     with contextlib.ExitStack() as opened:
 
-        def open_one(url: str | None = None, **options: object) -> PostgresEventLog:
-            clock = SystemClock()
+        def open_one(url: str | None = None, clock: Clock | None = None, **options: object) -> PostgresEventLog:
+            clock = clock or SystemClock()
             database = Database(DatabaseUrl.parse(url or own_server.url(schema)), lambda: PASSWORD)
             log = PostgresEventLog(database, prepare(database, clock), clock, **options)  # type: ignore[arg-type]
             opened.callback(log.close)
@@ -65,7 +66,10 @@ def is_readable(log: PostgresEventLog) -> bool:
         return False
 
 
-def test_the_newest_known_state_is_answered_with_its_age(own_server: PostgresServer, open_log: OpenLog) -> None:
+def test_the_newest_known_state_is_answered_with_its_age(
+    own_server: PostgresServer, open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(last_known, "_READ_AGAIN_S", 0.2)
     log = open_log(name="one")
     log.lead()
     append_event(log, consumer="orders")
@@ -89,7 +93,8 @@ def test_the_newest_known_state_is_answered_with_its_age(own_server: PostgresSer
 def test_what_is_known_is_not_answered_for_longer_than_a_group_is_shown(
     own_server: PostgresServer, open_log: OpenLog
 ) -> None:
-    log = open_log(stale_after_ms=3_000)
+    clock = ManualClock()
+    log = open_log(clock=clock, stale_after_ms=3_000)
     append_event(log, consumer="orders")
     reads: Sequence[Callable[[], object]] = (
         log.live,
@@ -103,8 +108,10 @@ def test_what_is_known_is_not_answered_for_longer_than_a_group_is_shown(
     with stopped(own_server):
         for read in reads:
             assert read()
-        wait_for(lambda: (log.memory_age_ms() or 0) > 3_000)
-        wait_for(lambda: not any(map(answers, reads)))  # not an empty list, which would look as if all groups were gone
+        clock.advance(3_000)
+        assert all(map(answers, reads))
+        clock.advance(1)
+        assert not any(map(answers, reads))  # not an empty list, which would look as if all groups were gone
     wait_for(lambda: answers(log.live))
     append_event(log, consumer="orders")
     assert [state.key.consumer for state in log.live()] == ["orders"]

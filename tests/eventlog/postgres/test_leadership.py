@@ -10,7 +10,7 @@ import pytest
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
 from karrot.eventlog.base import Cursor, LogUnavailableError, ReporterState, StoredEvent
-from karrot.eventlog.postgres import PostgresEventLog
+from karrot.eventlog.postgres import PostgresEventLog, leader_lock
 from karrot.eventlog.postgres.transaction import NotLeadingError
 from support.eventlog.appended_events import append_event
 from support.eventlog.postgres_log import open_postgres
@@ -105,6 +105,15 @@ def test_the_lead_is_kept_through_idle_times_and_given_up_at_once(open_replica: 
     assert not leader.lead()
 
 
+@pytest.fixture
+def _four_times_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide all times of the lead by four."""
+    monkeypatch.setattr(leader_lock, "_SILENCE", f"{int(leader_lock._SILENCE.removesuffix('s')) * 250}ms")
+    for name in ("_VALID_MS", "_PING_S", "_ANSWER_S"):
+        monkeypatch.setattr(leader_lock, name, getattr(leader_lock, name) / 4)
+
+
+@pytest.mark.usefixtures("_four_times_as_fast")
 def test_a_leader_that_gets_no_answer_stops_to_lead_before_another_one_leads(
     server: PostgresServer, schema: str, open_replica: Open
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from karrot.clock import SystemClock
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.postgres import PostgresEventLog
+from karrot.eventlog.postgres import PostgresEventLog, passwords
 from karrot.eventlog.postgres.connections import Database, DatabaseUrl, KeptPassword
 from karrot.eventlog.postgres.passwords import password_of
 from karrot.eventlog.postgres.schema import prepare
@@ -100,7 +100,10 @@ def test_a_wrong_password_is_not_in_the_refusal_and_the_right_one_needs_no_resta
     log.close()
 
 
-def test_a_command_is_run_again_after_its_password_was_changed(role: Role, tmp_path: Path) -> None:
+def test_a_command_is_run_again_after_its_password_was_changed(
+    role: Role, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passwords, "_LEAST_S", 0.1)
     file = tmp_path / "secret"
     file.write_text("first")
     command = f"{sys.executable} -c \"print(open('{file}').read())\""

@@ -17,6 +17,7 @@ from karrot.eventlog.base import Appended, LogUnavailableError, OverloadedError,
 from karrot.eventlog.group_state import arrival
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.postgres import PostgresEventLog
+from karrot.eventlog.postgres import schema as schemas
 from karrot.eventlog.postgres.committer import PostgresCommitter
 from karrot.eventlog.postgres.connections import Database
 from karrot.eventlog.postgres.schema import prepare
@@ -254,7 +255,7 @@ def frozen_in_a_commit(server: PostgresServer, schema: str) -> Iterator[Callable
     with closing(server.connect("karrot")) as connection:
         pid = connection.info.backend_pid
         connection.execute(f"SET search_path = {schema}")
-        connection.execute("SET idle_in_transaction_session_timeout = '3s'")
+        connection.execute("SET idle_in_transaction_session_timeout = '1s'")
         connection.execute("BEGIN")
         connection.execute("SELECT FROM log FOR UPDATE")
         raw = connection.pgconn
@@ -271,6 +272,15 @@ def frozen_in_a_commit(server: PostgresServer, schema: str) -> Iterator[Callable
             yield lives
 
 
+@pytest.fixture
+def _frozen_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End the session of a frozen commit after a second, not after four."""
+    sql = schemas._END_FROZEN_COMMITS
+    assert "'4 s'" in sql
+    monkeypatch.setattr(schemas, "_END_FROZEN_COMMITS", sql.replace("'4 s'", "'1 s'"))
+
+
+@pytest.mark.usefixtures("_frozen_for_a_second")
 def test_the_lock_of_a_process_that_was_frozen_in_a_commit_is_taken_from_it(
     server: PostgresServer, schema: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -284,13 +294,17 @@ def test_the_lock_of_a_process_that_was_frozen_in_a_commit_is_taken_from_it(
     assert [each["sessions"] for each in map(vars, caplog.records) if each.get("code") == "sessions_ended"] == [1]
 
 
+@pytest.mark.usefixtures("_frozen_for_a_second")
 def test_a_process_can_take_the_lead_from_one_that_was_frozen_in_a_commit(server: PostgresServer, schema: str) -> None:
     with open_postgres(server, schema, SystemClock()) as log, frozen_in_a_commit(server, schema) as lives:
         wait_for(log.lead)
         assert not lives()
 
 
-def test_sessions_that_end_at_any_moment_lose_no_event_and_no_count(server: PostgresServer, schema: str) -> None:
+@pytest.mark.parametrize("ends", [8, pytest.param(20, marks=pytest.mark.deep)])
+def test_sessions_that_end_at_any_moment_lose_no_event_and_no_count(
+    server: PostgresServer, schema: str, ends: int
+) -> None:
     outcomes = Sums[str]()
     stored: set[str] = set()
     refused: set[str] = set()
@@ -323,7 +337,7 @@ def test_sessions_that_end_at_any_moment_lose_no_event_and_no_count(server: Post
         ]
         for thread in threads:
             thread.start()
-        for _ in range(20):
+        for _ in range(ends):
             outcomes["ended"] += end_sessions(server, schema)
             goal = len(stored) + rng.randrange(12)
             wait_for(lambda goal=goal: len(stored) > goal, every_s=0.001)  # type: ignore[misc]
