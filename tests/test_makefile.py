@@ -6,12 +6,14 @@ import os
 import shutil
 import ssl
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from zipfile import ZipFile
 
+import pip
 import pytest
 
 from support.servers.background_server import serve_in_thread
@@ -51,12 +53,23 @@ def test_an_environment_that_make_did_not_create_is_refused_and_kept(
     assert (tree / ".venv" / "kept").read_text() == "mine"
 
 
-def test_an_unfinished_environment_is_made_again(tmp_path: Path) -> None:
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """A Python whose new environments share the pip of the tests: to install pip takes most of the time."""
+    packages = Path(pip.__file__).parents[1]
+    program = tmp_path / "python-with-shared-pip"
+    program.write_text(
+        f'#!/bin/sh\nif [ "$1" != -m ]; then exec {sys.executable} "$@"; fi\n'
+        f'{sys.executable} -m venv --without-pip "$3" &&\n'
+        f'exec ln -s {packages}/pip {packages}/pip-*.dist-info "$3"/lib/python3*/site-packages\n'
+    )
+    program.chmod(0o755)
+    return program
+
+
+def test_an_unfinished_environment_is_made_again(tmp_path: Path, python: Path) -> None:
     (tmp_path / ".venv" / "stamps").mkdir(parents=True)
     (tmp_path / ".venv" / "half").write_text("made")
-    python = tmp_path / "python-without-pip"  # to install pip takes most of the time
-    python.write_text('#!/bin/sh\nif [ "$1" = -m ]; then set -- "$@" --without-pip; fi\nexec python3 "$@"\n')
-    python.chmod(0o755)
     made = make(tmp_path, ".venv/stamps/environment", f"PYTHON={python}")
     assert made.returncode == 0, made.stderr
     assert (tmp_path / ".venv" / "bin" / "python").exists()
@@ -120,9 +133,11 @@ def home(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "home"
 
 
-def test_every_package_comes_from_the_index_that_only_pips_configuration_names(clone: Path, home: Path) -> None:
-    stamps = [f".venv/stamps/{each}" for each in REQUIREMENTS if each not in NOT_OF_THE_MAKEFILE | {"build"}]
-    made = make(clone, *stamps, "PYTHON=python3", HOME=str(home), PATH=os.environ["PATH"])
+def test_every_package_comes_from_the_index_that_only_pips_configuration_names(
+    clone: Path, home: Path, python: Path
+) -> None:
+    settings = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    made = make(clone, ".venv/stamps/dev", f"PYTHON={python}", **settings)
     assert made.returncode == 0, made.stderr
     listed = subprocess.run(
         [clone / ".venv" / "bin" / "python", "-m", "pip", "list", "--format=json"],
@@ -130,4 +145,8 @@ def test_every_package_comes_from_the_index_that_only_pips_configuration_names(c
         check=True,
     )
     names = {each["name"].replace("_", "-") for each in json.loads(listed.stdout)} - {"pip", "setuptools"}
-    assert names == {f"for-{each}" for each in REQUIREMENTS if each not in NOT_OF_THE_MAKEFILE} | {"karrot-burrow"}
+    assert names == {"for-service", "for-build", "for-dev", "karrot-burrow"}
+    command = next(line for line in made.stdout.splitlines() if line.endswith("-r requirements/dev.txt"))
+    for each in set(REQUIREMENTS) - NOT_OF_THE_MAKEFILE - {"service", "build", "dev"}:
+        planned = make(clone, "-n", f".venv/stamps/{each}", f"PYTHON={python}", **settings)
+        assert planned.stdout.splitlines()[0] == command.replace("/dev.txt", f"/{each}.txt")

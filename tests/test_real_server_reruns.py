@@ -1,5 +1,6 @@
 """A test with real servers may run a second time, but not in silence, and not if its name is in tests/flaky.toml."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -33,8 +34,11 @@ def run(tree: Path, *, names: list[str], bad_run: int, listed: str = "") -> "sub
     (tree / "pyproject.toml").write_text('[tool.pytest.ini_options]\nmarkers = ["real_server"]\n')
     (tree / "tests" / "e2e" / "test_race.py").write_text(FAILS_ONCE.format(names=names, bad_run=bad_run))
     (tree / "tests" / "flaky.toml").write_text(listed)
-    script = ROOT / "tools" / "real_server.py"
-    return subprocess.run([sys.executable, script], cwd=tree, capture_output=True, text=True, check=False)
+    # Many busy loops and many plugins only delay these tests.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tools"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    code = "import real_server as tool; tool.os.cpu_count = lambda: 1; tool.BUSY_LOOPS_PER_CORE = 1; exit(tool.main())"
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_test_that_passes_only_the_second_time_is_shown_with_the_lines_to_commit(tmp_path: Path) -> None:
