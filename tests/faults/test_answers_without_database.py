@@ -73,11 +73,16 @@ def test_each_route_answers_from_memory(
 ) -> None:
     assert service.post(BODY).status == 202
     assert service.post(b"{}").status == 400
+
+    def has_sent() -> bool:
+        """Whether the reporter has sent an event. Before that, it has no last event to read."""
+        return service.get("/reporters/stdout").json["reporters"][0]["stdout"]["last_event"] is not None
+
+    wait_for(has_sent)  # only the leader sends, and while it is stopped, the other one waits to lead
     for _ in each_worker_alone(service):  # only a worker that has read has a memory
         # The worker that is stopped may be in a commit: the other one then waits until it can take the lock.
         wait_for(lambda: b"orders-svc" in service.get("/metrics").body)
-        # A reporter that has sent nothing yet has no last event to read.
-        wait_for(lambda: service.get("/reporters/stdout").json["reporters"][0]["stdout"]["last_event"] is not None)
+        wait_for(has_sent)
     for path in PAGES:
         assert page(service, path).status == 200
     leave(server)

@@ -63,15 +63,16 @@ FLUSH = "fsync,fdatasync"
 STALL_S = 60
 """Longer than `Service.request` waits for an answer: every answer comes before the stall ends."""
 
+# SQLite has one error for both faults of a flush. A faulty write is also in the next test.
 FAULTS = [
     (FLUSH, "error=EIO:when=3+5"),
-    (FLUSH, "error=ENOSPC:when=2+7"),
-    ("pwrite64", "error=EIO:when=40+211"),
+    pytest.param(FLUSH, "error=ENOSPC:when=2+7", marks=pytest.mark.deep),
+    pytest.param("pwrite64", "error=EIO:when=40+211", marks=pytest.mark.deep),
     ("pwrite64", "error=ENOSPC:when=7+173"),
 ]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _strace() -> None:
     skip_without_strace()
 

@@ -37,7 +37,7 @@ FEW = 8  # earlier connections that are about to close
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("worker") / "data"
-    with Service(directory, workers="1", threads="2", header_timeout="1s", body_timeout="2s") as service:
+    with Service(directory, workers="1", threads="2", header_timeout="500ms", body_timeout="1s") as service:
         yield service
 
 
@@ -168,15 +168,10 @@ def test_slow_clients_are_refused_in_the_end(service: Service) -> None:
         assert {read_all(client).partition(b"\r\n")[0] for client in clients} == {b"HTTP/1.1 408 Request Timeout"}
 
 
-def test_silent_connections_are_closed(service: Service) -> None:
-    with connect(service) as client:
-        assert read_all(client) == b""
-
-
 def test_the_first_event_after_a_quiet_time_is_accepted(service: Service) -> None:
-    for _ in range(3):
+    for _ in range(2):
         with connect(service) as idle:
-            assert read_all(idle) == b""  # closed after an idle second
+            assert read_all(idle) == b""  # closed after an idle half second
         assert service.post(WARN).status == 202
 
 

@@ -106,14 +106,14 @@ def test_the_lead_is_kept_through_idle_times_and_given_up_at_once(open_replica: 
 
 
 @pytest.fixture
-def _four_times_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Divide all times of the lead by four."""
-    monkeypatch.setattr(leader_lock, "_SILENCE", f"{int(leader_lock._SILENCE.removesuffix('s')) * 250}ms")
+def _twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide all times of the lead by two."""
+    monkeypatch.setattr(leader_lock, "_SILENCE", f"{int(leader_lock._SILENCE.removesuffix('s')) * 500}ms")
     for name in ("_VALID_MS", "_PING_S", "_ANSWER_S"):
-        monkeypatch.setattr(leader_lock, name, getattr(leader_lock, name) / 4)
+        monkeypatch.setattr(leader_lock, name, getattr(leader_lock, name) / 2)
 
 
-@pytest.mark.usefixtures("_four_times_as_fast")
+@pytest.mark.usefixtures("_twice_as_fast")
 def test_a_leader_that_gets_no_answer_stops_to_lead_before_another_one_leads(
     server: PostgresServer, schema: str, open_replica: Open
 ) -> None:

@@ -100,12 +100,12 @@ def test_deadlines_that_a_frozen_process_missed_are_skipped() -> None:
 
 def test_flushes_keep_their_rate_however_long_they_take(rig: CloudWatchRig) -> None:
     began = rig.clock.wall
-    for second in range(1800):
+    for second in range(600):
         rig.tell(total_lag=second)
         rig.run(1)
     calls = [call.at_ms for call in rig.fake.calls]
     assert {later - earlier for earlier, later in pairwise(calls)} == {30_000}
-    assert {(at - began) // 60_000 for at, _ in rig.points()} == set(range(30))
+    assert {(at - began) // 60_000 for at, _ in rig.points()} == set(range(10))
 
 
 def test_the_cursor_stays_below_owed_events_and_moves_once_they_are_sent(rig: CloudWatchRig) -> None:
@@ -166,7 +166,7 @@ def test_after_an_outage_the_newest_value_of_every_group_arrives_within_an_inter
 
 def test_a_long_outage_owes_at_most_one_datum_per_metric(rig: CloudWatchRig) -> None:
     rig.fake.stand(UNAVAILABLE)
-    for second in range(600):
+    for second in range(300):
         rig.tell(total_lag=second)
         rig.run(1)
     rig.fake.clear()
