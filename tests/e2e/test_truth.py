@@ -24,15 +24,15 @@ from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOff
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
 from karrot.watch.kafka_admin import KafkaCluster
 from support.pipeline.archive_segments import segment_line, write_segment
-from support.pipeline.event_rows import events_frame, partitions_frame
+from support.pipeline.event_rows import event_of_row, write_events
 from support.pipeline.expected_tables.all_tables import Records, Rules, derived_tables, tables_of_archive
-from support.pipeline.expected_tables.archive_lines import event_of, read_archive
+from support.pipeline.expected_tables.archive_lines import read_archive
 from support.pipeline.expected_tables.commits import assignments_of, commits_of, log_ends_of
 from support.pipeline.expected_tables.comparison import assert_equal_tables, differences, table_rows
 from support.pipeline.expected_tables.offset_topic import RawRecord, commit_rows, member_rows
 from support.pipeline.hostile_archive import FIRST_DAY_MS, STAGES, write_archive
-from support.pipeline.offset_rows import write_batch
 from support.pipeline.random_offsets import random_offsets
+from support.pipeline.table_files import write_rows
 from tools.history_generator.history_scenario import CLUSTERS
 from tools.history_generator.history_writer import write_history
 
@@ -79,15 +79,14 @@ def test_the_tables_of_random_commits_and_log_ends_equal_the_calculated_tables(
     kafka_spark: SparkSession, tmp_path: Path
 ) -> None:
     tables, rows = Tables(str(tmp_path)), random_offsets(seed=1)
-    write_batch(kafka_spark, tables, "b-0", "commits", rows.commits)
-    write_batch(kafka_spark, tables, "b-1", "commits", rows.commits[:50])  # read again from the beginning
-    write_batch(kafka_spark, tables, "b-0", "ends", rows.ends)
-    write_batch(kafka_spark, tables, "b-0", "members", rows.members)
-    tables.write_batch(events_frame(kafka_spark, rows.events), "events", "b-0")
-    tables.write_batch(partitions_frame(kafka_spark, rows.events), "partitions", "b-0")
+    write_rows(tmp_path, "commits", rows.commits, batch="b-0")
+    write_rows(tmp_path, "commits", rows.commits[:50], batch="b-1")  # read again from the beginning
+    write_rows(tmp_path, "ends", rows.ends, batch="b-0")
+    write_rows(tmp_path, "members", rows.members, batch="b-0")
+    write_events(tmp_path, "b-0", rows.events)
     derive(kafka_spark, tables, DeriveRules())
 
-    events = [event_of(row | {"partitions": [{"status": "OK"} | one for one in row["listed"]]}) for row in rows.events]
+    events = [*map(event_of_row, rows.events)]
     records = Records(commits_of(rows.commits), log_ends_of(rows.ends), assignments_of(rows.members))
     assert_equal_tables(tmp_path, derived_tables(events, records, Rules()))
 

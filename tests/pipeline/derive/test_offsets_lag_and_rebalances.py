@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.derive.offsets_lag_and_rebalances import DayHandover, hand_on
 from karrot.pipeline.store.table_files import Tables
-from support.pipeline.event_rows import event_row, events_frame, partitions_frame
+from support.pipeline.event_rows import event_of_row, event_row, write_events
 from support.pipeline.expected_tables.all_tables import Records, Rules, derived_tables
-from support.pipeline.expected_tables.archive_lines import event_of
 from support.pipeline.expected_tables.commits import assignments_of, commits_of, log_ends_of
 from support.pipeline.expected_tables.comparison import assert_equal_tables
-from support.pipeline.offset_rows import commit_row, log_end_row, member_rows, write_batch
+from support.pipeline.offset_rows import commit_row, log_end_row, member_rows
 from support.pipeline.row_times import MIDNIGHT
+from support.pipeline.table_files import write_rows
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
 
@@ -101,12 +101,11 @@ def test_lags_rates_and_rebalances_come_from_commits_if_no_event_lists_all_parti
     spark: SparkSession, tmp_path: Path
 ) -> None:
     tables = Tables(str(tmp_path))
-    write_batch(spark, tables, "b-0", "ends", ENDS)
-    write_batch(spark, tables, "b-0", "commits", COMMITS)
-    write_batch(spark, tables, "b-1", "commits", COMMITS[:3])  # read again from the beginning
-    write_batch(spark, tables, "b-0", "members", MEMBERS)
-    tables.write_batch(events_frame(spark, EVENTS), "events", "b-0")
-    tables.write_batch(partitions_frame(spark, EVENTS), "partitions", "b-0")
+    write_rows(tmp_path, "ends", ENDS, batch="b-0")
+    write_rows(tmp_path, "commits", COMMITS, batch="b-0")
+    write_rows(tmp_path, "commits", COMMITS[:3], batch="b-1")  # read again from the beginning
+    write_rows(tmp_path, "members", MEMBERS, batch="b-0")
+    write_events(tmp_path, "b-0", EVENTS)
     assert derive(spark, tables, DeriveRules()) == DAYS
 
     _check_partitions(tables)
@@ -171,7 +170,7 @@ def _check_partitions(tables: Tables) -> None:
 
 def _check_every_row(tables: Tables) -> None:
     """All derived tables equal those that plain Python makes from the same records."""
-    events = [event_of(row | {"partitions": [{"status": "OK"} | one for one in row["listed"]]}) for row in EVENTS]
+    events = [*map(event_of_row, EVENTS)]
     records = Records(commits_of(COMMITS), log_ends_of(ENDS), assignments_of(MEMBERS))
     assert_equal_tables(Path(tables.directory), derived_tables(events, records, Rules()))
 

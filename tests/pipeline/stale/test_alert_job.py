@@ -17,9 +17,9 @@ from karrot.cli.pipeline.stale import say_if_empty
 from karrot.pipeline.stale.alert_job import DeliverySummary, StaleAlerts, Undelivered
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import run_queries
-from support.pipeline.offset_rows import write_batch
 from support.pipeline.row_times import second_at
 from support.pipeline.stale_partition_cases import CASES, STALE_AFTER, Case, Commit, ObservedEnd, commit_rows, end_rows
+from support.pipeline.table_files import write_rows
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
 
@@ -42,15 +42,15 @@ def test_missing_commits_are_reported_and_awaited_except_in_a_single_run(
         say_if_empty(spark, tables, once=True)
     say_if_empty(spark, tables, once=False)
     assert capsys.readouterr().err == f"karrot: {said}; waiting for the first\n"
-    write_batch(spark, tables, "b-0", "commits", commit_rows(CASES[:1], until=600))
+    write_rows(tmp_path, "commits", commit_rows(CASES[:1], until=600), batch="b-0")
     say_if_empty(spark, tables, once=True)
 
 
 def test_each_alert_fires_once_and_clears_once_across_restarts(spark: SparkSession, tmp_path: Path) -> None:
     tables, lines = Tables(str(tmp_path)), list[dict[str, Any]]()
     known = [case._replace(commits=[each for each in case.commits if each.at <= 600]) for case in CASES]
-    write_batch(spark, tables, "b-0", "commits", commit_rows(known, until=600))
-    write_batch(spark, tables, "b-0", "ends", end_rows(known, until=600))
+    write_rows(tmp_path, "commits", commit_rows(known, until=600), batch="b-0")
+    write_rows(tmp_path, "ends", end_rows(known, until=600), batch="b-0")
 
     def dies_at_the_third(line: str) -> None:
         if len(lines) == 2:
@@ -85,10 +85,10 @@ def test_each_alert_fires_once_and_clears_once_across_restarts(spark: SparkSessi
 
     # One partition moves, and the same files come again with other names: only its line is sent, after the outage.
     moved = [Case("stands while the log moves", [Commit(615, 610)], [ObservedEnd(630, 630)], None)]
-    write_batch(spark, tables, "b-1", "commits", [*commit_rows(moved), *commit_rows(known, until=600)])
-    write_batch(spark, tables, "b-1", "ends", end_rows(moved))
+    write_rows(tmp_path, "commits", [*commit_rows(moved), *commit_rows(known, until=600)], batch="b-1")
+    write_rows(tmp_path, "ends", end_rows(moved), batch="b-1")
     assert _deliver(spark, tables, _refuses) == DeliverySummary(unsent=1, trouble="HTTP 503")
-    write_batch(spark, tables, "b-2", "ends", end_rows([moved[0]._replace(log_ends=[ObservedEnd(660, 660)])]))
+    write_rows(tmp_path, "ends", end_rows([moved[0]._replace(log_ends=[ObservedEnd(660, 660)])]), batch="b-2")
     cleared = list[str]()
     assert _deliver(spark, tables, cleared.append) == DeliverySummary(delivered=1)
     assert json.loads(cleared[0]) == whole | {

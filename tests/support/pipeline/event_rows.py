@@ -3,6 +3,7 @@
 import datetime as dt
 import itertools
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -11,7 +12,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from karrot.pipeline.schemas import EVENTS, PARTITIONS, with_day
+from support.pipeline.expected_tables.archive_lines import Event, event_of
 from support.pipeline.row_times import epoch_ms, second_at
+from support.pipeline.table_files import write_rows
 
 _SEQ = itertools.count(1)
 
@@ -72,6 +75,17 @@ def events_frame(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFra
 def partitions_frame(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFrame:
     """Make a frame of the events' partitions, from each row's ``topics`` (bad ones) or its ``listed`` columns."""
     return frame_of_rows(spark, with_day(PARTITIONS), itertools.chain.from_iterable(map(_listed, rows)))
+
+
+def write_events(tables: Path, batch: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Write events and their partitions as a batch of both tables, without Spark."""
+    write_rows(tables, "events", rows, batch=batch)
+    write_rows(tables, "partitions", itertools.chain.from_iterable(map(_listed, rows)), batch=batch)
+
+
+def event_of_row(row: dict[str, Any]) -> Event:
+    """The event of a row and its partitions, for `support.pipeline.expected_tables`."""
+    return event_of(row | {"partitions": _listed(row)})
 
 
 def _listed(row: dict[str, Any]) -> Sequence[dict[str, Any]]:

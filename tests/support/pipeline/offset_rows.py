@@ -1,14 +1,8 @@
 """Makes rows of the tables ``commits``, ``ends`` and ``members``; seconds count from `row_times.MIDNIGHT`."""
 
 import itertools
-from collections.abc import Iterable
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from karrot.pipeline.schemas import STREAMED, with_day
-from karrot.pipeline.store.table_files import Tables
-from support.pipeline.event_rows import frame_of_rows
 from support.pipeline.row_times import epoch_ms, second_at
 
 _OFFSETS = itertools.count(1)
@@ -52,11 +46,6 @@ def log_end_row(seconds: float, end_offset: int, topic: str = "t", partition: in
         "observed_at_ms": epoch_ms(second_at(seconds)),
         "day": second_at(seconds).date(),
     }
-
-
-def write_batch(spark: SparkSession, tables: Tables, batch: str, name: str, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows as a batch of a streamed table."""
-    tables.write_batch(frame_of_rows(spark, with_day(STREAMED[name]), rows), name, batch)
 
 
 def _record(seconds: float) -> dict[str, Any]:
