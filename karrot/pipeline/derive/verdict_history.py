@@ -105,7 +105,7 @@ class _Summaries(NamedTuple):
 
     def write(self, since: date | None) -> None:
         """Write the summary with which the next runs begin: the runs before the day before the newest."""
-        if not self.there or (since is not None and since >= self.there[-1] - _DAY):
+        if not self.there or any(each >= self.there[-1] - _DAY for each in self._days()):
             return
         day = self.there[-1] - _DAY
         staged = self.tables.staging("summary")
