@@ -145,12 +145,13 @@ class Evaluate:
             # All columns of the rows that only set the pace are NULL.
             is_record = F.greatest(*(F.col(name).isNotNull() for name in ("key", "value", "offset")))
             with persisted(_needed(decode_offsets(records.where(is_record), self.cluster))) as read:
-                rows = _rows(read, self.cluster, self.buckets).where(_is_chosen(self.asked.read))
+                members = _members(read, self.cluster)
+                rows = _rows(read, members, self.buckets).where(_is_chosen(self.asked.read))
                 now_ms = max(self.now_ms(rows, batch), note.now_ms)
                 # Ask before the records are read, so that the log ends are as old as the newest commit.
                 self._look(note.topics, note, now_ms)
                 found = _Found.of(read, self.asked.read)
-                unreadable = self._keep_unreadable(read, found, batch_name(note.id, batch))
+                unreadable = self._keep_unreadable(read, members, found, batch_name(note.id, batch))
                 if not found.topics.keys() <= note.topics.keys():
                     self._look(note.topics | found.topics, note, now_ms)
                 note = self._advance(rows, batch, note, now_ms, is_judged=is_judged)
@@ -226,11 +227,11 @@ class Evaluate:
                 delete(self.spark, self._place("state", name))
         return note
 
-    def _keep_unreadable(self, read: DataFrame, found: "_Found", batch_id: str) -> int:
+    def _keep_unreadable(self, read: DataFrame, members: DataFrame, found: "_Found", batch_id: str) -> int:
         """Write the records that cannot be read into ``quarantine``, and return how many they are."""
         bad = [bad_records(read)] if found.has_unreadable else []
         if found.has_metadata:
-            bad.append(bad_records(decode_members(_metadata(read), self.cluster)))
+            bad.append(bad_records(members))
         if not bad:
             return 0
         with persisted(reduce(DataFrame.unionByName, bad)) as unread:
@@ -331,19 +332,20 @@ def _needed(decoded: DataFrame) -> DataFrame:
     return read.select(*_NEEDED, *raw)
 
 
-def _metadata(read: DataFrame) -> DataFrame:
-    """The records of the metadata of groups, with the columns that a record has in Kafka."""
-    return read.where(F.col("readable") & (F.col("key_type") == _GROUP_METADATA)).select(
+def _members(read: DataFrame, cluster: str) -> DataFrame:
+    """The rows of `decode_members` for the metadata of groups."""
+    metadata = read.where(F.col("readable") & (F.col("key_type") == _GROUP_METADATA)).select(
         "key",
         "value",
         F.col("log_partition").alias("partition"),
         F.col("log_offset").alias("offset"),
         F.col("log_ts").alias("timestamp"),
     )
+    return decode_members(metadata, cluster)
 
 
-def _rows(read: DataFrame, cluster: str, buckets: int) -> DataFrame:
-    """The rows of new records, as `karrot.pipeline.evaluate.bucket_task` takes them."""
+def _rows(read: DataFrame, members: DataFrame, buckets: int) -> DataFrame:
+    """The rows of new records and of the decoded ``members``, as `karrot.pipeline.evaluate.bucket_task` takes them."""
     commits = read.where(F.col("readable") & (F.col("key_type") != _GROUP_METADATA)).select(
         F.lit(COMMIT).alias("kind"),
         F.xxhash64("consumer").alias("group_key"),
@@ -356,9 +358,9 @@ def _rows(read: DataFrame, cluster: str, buckets: int) -> DataFrame:
         F.col("consumer").alias("group"),
         "topic",
     )
-    decoded = decode_members(_metadata(read), cluster).where("readable")
     # Like Burrow, leave out the groups of other programs, such as the workers of Kafka Connect.
-    members = decoded.where(F.col("version").isNull() | (F.col("protocol_type") == _CONSUMER)).select(
+    is_of_consumers = F.col("version").isNull() | (F.col("protocol_type") == _CONSUMER)
+    assigned = members.where(F.col("readable") & is_of_consumers).select(
         F.when(F.col("version").isNull(), DELETION).otherwise(MEMBER).alias("kind"),
         F.xxhash64("consumer").alias("group_key"),
         F.col("partition").cast("bigint").alias("partition"),
@@ -369,7 +371,7 @@ def _rows(read: DataFrame, cluster: str, buckets: int) -> DataFrame:
         F.col("client_host").alias("owner"),
         "client_id",
     )
-    rows = commits.unionByName(members, allowMissingColumns=True)
+    rows = commits.unionByName(assigned, allowMissingColumns=True)
     return rows.withColumn("bucket", F.pmod("group_key", F.lit(buckets)).cast("int"))
 
 
