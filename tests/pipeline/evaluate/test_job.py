@@ -109,7 +109,7 @@ class _Crash(Exception):  # noqa: N818 (it is one)
     pass
 
 
-@pytest.mark.parametrize("many", [4, pytest.param(12, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("many", [3, pytest.param(12, marks=pytest.mark.deep)])
 def test_the_job_sends_what_the_model_sends_also_after_crashes(spark: SparkSession, tmp_path: Path, many: int) -> None:
     model, ends = EvaluateModel(_ASKED), _Ends()
     sent: list[ToSend] = []

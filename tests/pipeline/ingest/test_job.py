@@ -14,6 +14,8 @@ from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.archive_segments import LOG_ID, segment_line, truncate, write_segment
+from support.pipeline.expected_tables.all_tables import Rules, tables_of_archive
+from support.pipeline.expected_tables.comparison import assert_equal_tables, table_rows
 from support.waiting import wait_for
 
 _TABLES = ("events", "partitions", "quarantine")
@@ -24,8 +26,8 @@ def _ingest(spark: SparkSession, archive: Path, tables: Path) -> IngestSummary:
     return Ingest(spark, EventsFromArchive(str(archive)), Tables(str(tables))).run()
 
 
-def _rows(spark: SparkSession, tables: Path) -> dict[str, list[str]]:
-    return {name: sorted(map(str, Tables(str(tables)).read(spark, name).collect())) for name in _TABLES}
+def _rows(tables: Path) -> dict[str, list[str]]:
+    return {name: sorted(map(str, table_rows(tables, name))) for name in _TABLES}
 
 
 def test_every_event_and_every_foreign_line_is_stored_once_however_often_it_is_read(
@@ -37,7 +39,7 @@ def test_every_event_and_every_foreign_line_is_stored_once_however_often_it_is_r
     assert _ingest(spark, archive, tables) == IngestSummary(
         batches=1, segments=1, lines=7, events=5, partitions=5, quarantined=2, short_segments=1, missing=2
     )
-    before = _rows(spark, tables)
+    before = _rows(tables)
     assert len(before["quarantine"]) == 3
 
     # The next segment has one event twice, and a copy of the first segment has another name.
@@ -47,7 +49,7 @@ def test_every_event_and_every_foreign_line_is_stored_once_however_often_it_is_r
         Ingest(spark, EventsFromArchive(str(archive)), _MergedMeanwhile(str(tables))).run()
     again = _ingest(spark, archive, tables)
     assert again == IngestSummary(batches=1, segments=2, lines=10, events=1, partitions=1, quarantined=2, duplicates=7)
-    after = _rows(spark, tables)
+    after = _rows(tables)
     assert len(after["events"]) == 6
     assert set(before["events"]) < set(after["events"])
     assert len(after["quarantine"]) == 5
@@ -58,8 +60,7 @@ def test_every_event_and_every_foreign_line_is_stored_once_however_often_it_is_r
     total = _ingest(spark, archive, tables)
     assert total == IngestSummary(batches=1, segments=3, lines=17, duplicates=17, short_segments=1, missing=2)
     assert total.is_even
-    assert _rows(spark, tables) == after
-    assert _ingest(spark, archive, tables) == IngestSummary()
+    assert _rows(tables) == after
 
 
 class _MergedMeanwhile(Tables):
@@ -133,7 +134,7 @@ def test_the_job_ends_and_accounts_for_every_line_for_any_files_in_the_archive(
 
 
 def test_a_batch_that_was_written_but_not_committed_is_overwritten(spark: SparkSession, tmp_path: Path) -> None:
-    archive, tables, clean = tmp_path / "archive", tmp_path / "tables", tmp_path / "clean"
+    archive, tables = tmp_path / "archive", tmp_path / "tables"
     write_segment(archive, 1, [segment_line(1), b"foreign\n", segment_line(3)], promised=4)
     write_segment(archive, 5, [segment_line(3), segment_line(5)])
     copied = write_segment(archive, 7, [segment_line(7), segment_line(8)])
@@ -157,13 +158,21 @@ def test_a_batch_that_was_written_but_not_committed_is_overwritten(spark: SparkS
         Ingest(spark, EventsFromArchive(str(archive)), DiesBetween(str(tables))).run()
     with pytest.raises(StreamingQueryException, match="before the commit"):
         DiesBeforeTheCommit(spark, EventsFromArchive(str(archive)), Tables(str(tables))).run()
-    assert len(_rows(spark, tables)["quarantine"]) == 3
+    assert len(_rows(tables)["quarantine"]) == 3
     copied.write_bytes(whole)
-    total = _ingest(spark, archive, tables)
-
-    assert total == _ingest(spark, archive, clean)
-    assert (total.events, total.quarantined, total.duplicates, total.missing) == (5, 1, 1, 1)
-    assert _rows(spark, tables) == _rows(spark, clean)
+    assert _ingest(spark, archive, tables) == IngestSummary(
+        batches=1,
+        segments=3,
+        lines=7,
+        events=5,
+        partitions=5,
+        quarantined=1,
+        duplicates=1,
+        short_segments=1,
+        missing=1,
+    )
+    expected = tables_of_archive(archive, Rules())
+    assert_equal_tables(tables, {name: expected[name] for name in _TABLES})
 
 
 def test_a_missing_archive_is_reported(spark: SparkSession, tmp_path: Path) -> None:
@@ -173,7 +182,7 @@ def test_a_missing_archive_is_reported(spark: SparkSession, tmp_path: Path) -> N
 
 def test_a_compacted_file_log_of_spark_is_read_too(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables = tmp_path / "archive", Tables(str(tmp_path / "tables"))
-    for seq in range(1, 4):
+    for seq in (1, 2):
         write_segment(archive, seq, [segment_line(seq)])
     told: list[IngestSummary] = []
     spark.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "2")
@@ -182,7 +191,7 @@ def test_a_compacted_file_log_of_spark_is_read_too(spark: SparkSession, tmp_path
     finally:
         spark.conf.unset("spark.sql.streaming.fileSource.log.compactInterval")
     assert list((tmp_path / "tables").rglob("sources/0/1.compact"))
-    assert told == [IngestSummary(batches=1, segments=1, lines=1, events=1, partitions=1)] * 3
+    assert told == [IngestSummary(batches=1, segments=1, lines=1, events=1, partitions=1)] * 2
 
 
 def test_the_job_follows_an_archive_of_any_name_until_it_is_stopped(spark: SparkSession, tmp_path: Path) -> None:
@@ -207,4 +216,4 @@ def test_the_job_follows_an_archive_of_any_name_until_it_is_stopped(spark: Spark
     ]
     assert total == told[0] + told[1]
     assert _ingest(spark, archive, tables) == IngestSummary()
-    assert len(_rows(spark, tables)["events"]) == 3
+    assert len(_rows(tables)["events"]) == 3

@@ -4,7 +4,9 @@ import base64
 import json
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +22,7 @@ from karrot.pipeline.offsets.log_ends import LandEnds, PollSummary
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, NoRecords, RecordsFromParquet
 from support.kafka.offset_records import commit_key, commit_value, group_key, group_value, other_key
+from support.pipeline.expected_tables.comparison import table_rows
 from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA, LOG_TS, LOG_TS_MS, Record, records_table
 
 _COMMITS = [(commit_key("g", "t", 0), commit_value(version, 100 + version)) for version in (0, 1, 3, 4)]
@@ -39,9 +42,8 @@ def _run(spark: SparkSession, records: Path, tables: Tables) -> OffsetsSummary:
     return job.total
 
 
-def _commits(spark: SparkSession, tables: Tables) -> list[tuple[int, int | None, bool]]:
-    rows = tables.read(spark, "commits").orderBy("log_offset").collect()
-    return [(row.log_offset, row.offset, row.tombstone) for row in rows]
+def _rows(tables: Tables, name: str, by: str) -> list[dict[str, Any]]:
+    return sorted(table_rows(Path(tables.directory), name), key=itemgetter(by))
 
 
 def test_every_record_is_accounted_for_and_stored_once_despite_repeats(spark: SparkSession, tmp_path: Path) -> None:
@@ -85,7 +87,8 @@ def test_every_record_is_accounted_for_and_stored_once_despite_repeats(spark: Sp
         batches=1, records=27, commits=1, others={"consumer_group_metadata": 1}, quarantined=20, duplicates=5
     )
     assert (first + second).others == {"consumer_group_metadata": 3, "consumer_group_member_metadata": 1}
-    assert _commits(spark, tables) == [
+    commits = _rows(tables, "commits", "log_offset")
+    assert [(row["log_offset"], row["offset"], row["tombstone"]) for row in commits] == [
         (50, 100, False),
         (51, 101, False),
         (52, 103, False),
@@ -93,7 +96,7 @@ def test_every_record_is_accounted_for_and_stored_once_despite_repeats(spark: Sp
         (54, None, True),
         (62, 100, False),
     ]
-    assert [row.log_offset for row in tables.read(spark, "members").orderBy("log_offset").collect()] == [59, 60]
+    assert [row["log_offset"] for row in _rows(tables, "members", "log_offset")] == [59, 60]
     quarantined = tables.read(spark, "quarantine").orderBy("position").collect()
     lacking = [row for row in quarantined if row.reason.startswith("no_") or row.reason == "impossible_time"]
     bad = [row for row in quarantined if row not in lacking]
