@@ -16,8 +16,9 @@ _SMALL_AND_QUICK_TO_START = {
     "spark.sql.shuffle.partitions": "1",
     # Bytecode verification of Spark's classes costs two CPU seconds per start; pip has already checked the files.
     # With the small code cache of the first compiler alone, HotSpot would sweep it, and compile the same code again.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn400m "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+    # A heap that begins small is collected whole each time that it has to grow.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
+    "-Xms1g -Xmn400m -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
     "spark.driver.memory": "3g",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.files.minPartitionNum": "1",
@@ -39,6 +40,9 @@ def spark() -> SparkSession:
     except SparkUnavailable as why:
         pytest.skip(str(why))
     _remember_classes(spark)
+    # Otherwise Spark walks through the stack for each RDD, to record where it was made: a twentieth of the CPU time.
+    for form in ("short", "long"):
+        spark.sparkContext.setLocalProperty(f"callSite.{form}", "tests")
     return spark
 
 

@@ -105,9 +105,17 @@ def test_under_spark_submit_stdout_is_only_the_result_and_the_log_is_short(tmp_p
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
     command: list[str | Path] = [
-        *(programs / "spark-submit", "--master", "local[1]", "--driver-java-options", quick),
+        *(
+            programs / "spark-submit",
+            "--master",
+            "local[1]",
+            "--driver-java-options",
+            quick,
+            "--conf",
+            "spark.ui.enabled=false",
+        ),
         *(_EXAMPLE, "compact", "--tables", tmp_path),
     ]
     log = tmp_path.with_name("stderr.log")
