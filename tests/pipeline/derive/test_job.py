@@ -97,7 +97,7 @@ def _four_days() -> Rows:
         *_every_five_minutes(2 * _A_DAY + 3_900, 2 * _A_DAY + 7_200, "ok"),
         event_row(2 * _A_DAY + 79_200, "warn", "k", consumer="h"),
         event_row(3 * _A_DAY + 300, "close", "k", consumer="h"),
-        *_every_five_minutes(_A_DAY, _A_DAY + 1_500, "ok", consumer="steady", log_id="another"),
+        *_every_five_minutes(_A_DAY + 150, _A_DAY + 1_500, "ok", consumer="steady", log_id="another"),
         *_every_five_minutes(2 * _A_DAY - 1_500, 2 * _A_DAY + 1_500, "ok", consumer="steady", log_id="another"),
         *_every_five_minutes(3 * _A_DAY, 3 * _A_DAY + 600, "ok", consumer="steady", log_id="another"),
     ]
@@ -138,12 +138,13 @@ def test_changed_days_are_derived_again(
         ("2026-11-22", "OK", "22 01:00", "22 02:00"),
     ]
     assert _finished(tables) == {*DAYS}
+    assert _steady_rates(tables) == {DAYS[1]: 46, DAYS[2]: 20, DAYS[3]: 5}
 
     # Events of the first day arrive late, while compact merges the files of two days: only the first is derived again.
     late = [
         event_row(_A_DAY - 1_000, "close", "i"),
         event_row(_A_DAY - 990, "err", "j"),
-        *_every_five_minutes(_A_DAY - 300, _A_DAY, "ok", consumer="steady", log_id="another"),
+        *_every_five_minutes(_A_DAY - 150, _A_DAY, "ok", consumer="steady", log_id="another"),
     ]
 
     def present_before_the_late_batch(session: SparkSession, place: Tables) -> dict[dt.date, str]:
@@ -169,8 +170,7 @@ def test_changed_days_are_derived_again(
     ]
     assert [row[:5] for row in _incidents(tables)] == of_three_days
     # The rates beside the changed midnight were derived again too, for which a run reads the day after it.
-    rates = Counter(row[-1] for row in _rows(tables, "rates_minute") if row[1] == "steady")
-    assert rates == {DAY: 5, DAYS[1]: 45, DAYS[2]: 20}
+    assert _steady_rates(tables) == {DAY: 3, DAYS[1]: 48, DAYS[2]: 20}
 
     # After all these runs, each row of each table is as calculated from the events.
     events = [event_of_row(row) for row in [*rows, *late] if row["day"] != DAYS[3]]
@@ -183,6 +183,11 @@ def test_changed_days_are_derived_again(
     assert [row[:5] for row in _incidents(tables)] == of_three_days[1:]
     left = {path.parent.name for path in Path(tables.directory).glob(f"*/day={DAY}")}
     assert left == {"incidents"}
+
+
+def _steady_rates(tables: Tables) -> Counter[dt.date]:
+    """Return the number of minutes of each day for which the steady group has rates."""
+    return Counter(row[-1] for row in _rows(tables, "rates_minute") if row[1] == "steady")
 
 
 def _intervals(tables: Tables) -> list[tuple[str, ...]]:
