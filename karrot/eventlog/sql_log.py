@@ -139,7 +139,8 @@ class SqlEventLog(ABC):
         arrived = arrival(
             event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self.log_time_ms(), age_ms=age_ms
         )
-        return self._writer.begin(Append(arrived, None if key is None else post_digest(key, body)))
+        post = None if key is None else post_digest(key, body)
+        return self._writer.begin(Append(arrived, post, self._limits.stale_after_ms // 4))
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """The events after ``after``, oldest first; fewer than ``limit`` if they are large."""

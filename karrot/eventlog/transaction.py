@@ -152,21 +152,24 @@ class Transaction(ABC):
         self._max_consumers = max_consumers
         self._nothing_to_evict = False
 
-    def append(self, arrived: Arrival, post: bytes | None = None) -> Appended:
+    def append(self, arrived: Arrival, post: bytes | None = None, *, repeat_ms: int = 0) -> Appended:
         """Store an event and its log ends, and update its group unless there are too many groups.
 
-        If the log remembers ``post``, the digest of a post with an idempotency key, it stores nothing.
+        If the log remembers ``post``, the digest of a post with an idempotency key, it stores nothing. But if no event
+        of the group came for ``repeat_ms``, it is no repetition: an idle group has the same body at each interval, and
+        some senders use one key for all their posts.
         """
-        if post is not None and (first := self._find_post(post)) is not None:
+        if arrived.from_webhook:
+            self.heard[arrived.key.cluster] = arrived.received_at_ms
+        tracked, row = self._group(arrived.key)
+        first = None if post is None else self._find_post(post)
+        if first is not None and row is not None and arrived.log_time_ms - row.log_time_ms < repeat_ms:
             self.add(telemetry.EVENTS_REPEATED, 1)
             return Appended(first, tracked=True)
         arrived = self._aged(arrived)
-        tracked, row = self._group(arrived.key)
         seq = self._insert_event(arrived, None if row is None else row.last_seq)
-        if post is not None:
+        if post is not None and first is None:
             self._remember_post(post, seq, arrived.log_time_ms)
-        if arrived.from_webhook:
-            self.heard[arrived.key.cluster] = arrived.received_at_ms
         self.add(telemetry.EVENTS_ACCEPTED, 1, source=arrived.event.source.value)
         if not tracked:
             if self.groups >= self._max_consumers and not self._evict():
@@ -273,15 +276,17 @@ class Transaction(ABC):
 class Append:
     """The work of storing one event. A store can see the event before the transaction begins.
 
-    ``post`` is the digest of the post, if it had an idempotency key: see `post_digest`.
+    ``post`` is the digest of the post, if it had an idempotency key: see `post_digest`. ``repeat_ms`` is for
+    `Transaction.append`.
     """
 
     arrived: Arrival
     post: bytes | None = None
+    repeat_ms: int = 0
 
     def __call__(self, transaction: Transaction) -> Appended:
         """Store the event."""
-        return transaction.append(self.arrived, self.post)
+        return transaction.append(self.arrived, self.post, repeat_ms=self.repeat_ms)
 
 
 def post_digest(key: str, body: bytes) -> bytes:

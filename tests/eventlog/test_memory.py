@@ -45,7 +45,7 @@ def test_several_threads_append_and_read_at_once() -> None:
 
 
 def test_a_damaged_log_says_why_it_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> NoReturn:
+    def fail(*_: object, **__: object) -> NoReturn:
         raise apsw.CorruptError("database disk image is malformed")
 
     log = MemoryEventLog(ManualClock())

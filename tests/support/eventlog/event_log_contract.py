@@ -377,11 +377,39 @@ class EventLogContract:
         body = to_wire(event)
         log.append(event, body, key="a key of one post")
         clock.advance(600_000)
+        append_event(log, total_lag=9)
         log.prune()
         assert log.append(event, body, key="a key of one post").seq == 1
         clock.advance(1)
         log.prune()
-        assert log.append(event, body, key="a key of one post").seq == 2
+        assert log.append(event, body, key="a key of one post").seq == 3
+
+    def test_an_idle_group_stays_live_if_all_its_posts_have_one_key(self, log: EventLog, clock: ManualClock) -> None:
+        event = make_event()
+        for _ in range(3):
+            log.append(event, to_wire(event), key="the key of all posts")
+            clock.advance(STALE_MS - 1)
+            assert [state.key for state in log.live()] == [GroupKey("prod-eu", "orders-svc")]
+
+    def test_a_post_that_is_repeated_shows_that_its_cluster_was_heard(self, log: EventLog, clock: ManualClock) -> None:
+        event = make_event()
+        log.append(event, to_wire(event), key="a key of one post")
+        clock.advance(1_000)
+        log.append(event, to_wire(event), key="a key of one post")
+        assert (log.size().events, dict(log.heard())) == (1, {"prod-eu": clock.wall})
+
+    def test_a_reader_that_pauses_does_not_let_another_reader_wait(self, log: EventLog) -> None:
+        def paced(steps: Iterator[None]) -> Iterator[None]:
+            for step in steps:
+                seen.append([state.summary.total_lag for state in log.live()])  # with a lock, it would wait forever
+                yield step
+
+        seen: list[list[int | None]] = []
+        append_event(log, total_lag=1)
+        log.live()
+        append_event(log, total_lag=2)
+        assert [state.summary.total_lag for state in log.live(paced)] == [2]
+        assert seen == [[2]]
 
     def test_the_newest_rejects_are_kept(self, log: EventLog) -> None:
         for n in range(1_005):
