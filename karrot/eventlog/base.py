@@ -162,8 +162,8 @@ class Changed(NamedTuple):
     state: GroupState | None
 
 
-Pace = Callable[[Iterator[Sequence[Changed]]], Iterator[Sequence[Changed]]]
-"""Passes on portions of changed groups, with pauses between them."""
+Pace = Callable[[Iterator[None]], Iterator[None]]
+"""Takes steps of work one after the other, with pauses between them."""
 
 
 class Counter(NamedTuple):

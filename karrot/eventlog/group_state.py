@@ -209,12 +209,12 @@ class LiveGroups:
         self._read_at_ms = 0
 
     def read(self, pace: Pace | None) -> Sequence[GroupState]:
-        """What `Groups.live` returns."""
+        """What `Groups.live` returns. A caller with a pace pauses without the lock, so that no other caller waits."""
+        for _ in pace(self._portions(_CALM_PORTION)) if pace else ():
+            pass
         with self._lock:
-            if self._read_source is not None:
-                portions = self._changed(_CALM_PORTION if pace else READ_LIMIT)
-                for portion in pace(portions) if pace else portions:
-                    self._take((one.key, one.state) for one in portion)
+            while self._read_source is not None and self._take_changes(READ_LIMIT):
+                pass
             while self._read_source != (source := self._source()):  # reading can notice that the source has changed
                 self._read_all()
                 self._read_source = source
@@ -245,15 +245,21 @@ class LiveGroups:
         self._seen_seq, self._states, self._keys, self._oldest_ms = last_seq, {}, None, sys.maxsize
         self._take((state.key, state) for state in found)
 
-    def _changed(self, at_once: int) -> Iterator[Sequence[Changed]]:
-        """The groups that changed since the last read. The last portion is the first one that is not full."""
-        full = True
-        while full:
-            portion = self._log.changed(self._seen_seq, at_once)
-            full = len(portion) == at_once
-            self._seen_seq = portion[-1].seq if portion else self._seen_seq
-            if portion:
-                yield portion
+    def _portions(self, at_once: int) -> Iterator[None]:
+        """Take the groups that changed since the last read, ``at_once`` at a time."""
+        more = True
+        while more:
+            with self._lock:
+                more = self._read_source is not None and self._take_changes(at_once)
+            yield
+
+    def _take_changes(self, at_once: int) -> bool:
+        """Take the next groups that changed since the last read. Return whether there may be more."""
+        portion = self._log.changed(self._seen_seq, at_once)
+        if portion:
+            self._seen_seq = portion[-1].seq
+            self._take((one.key, one.state) for one in portion)
+        return len(portion) == at_once
 
     def _take(self, changes: Iterable[tuple[GroupKey, GroupState | None]]) -> None:
         for key, state in changes:

@@ -25,6 +25,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Any]
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _QUICK_PATHS = ("/healthz", "/readyz", "/heartbeat")
+_SCRAPED = "/metrics"
 _SERVE_SHARE = TURN_SHARE - 0.05
 """An event waits at most this share of the patience to be served. A commit must take it within `TURN_SHARE`."""
 
@@ -109,7 +110,7 @@ class Turns:
 
 
 class RequestServing:
-    """Serves the connections of one worker. Two pools of threads run the application: health checks have their own.
+    """Serves the connections of one worker. Threads run the application: health checks and scrapes have their own.
 
     While ``stopping``, each connection is closed after its answer.
     """
@@ -121,6 +122,7 @@ class RequestServing:
         self._loop = asyncio.get_running_loop()
         self._quick = ThreadPoolExecutor(threads, "quick")
         self._readers = ThreadPoolExecutor(max(2, threads // 4), "reader")
+        self._scrapes = ThreadPoolExecutor(max(2, threads // 4), "scrape")
         self._stored: deque[asyncio.Future[None]] = deque()
         self._woken = False
         self._turns = Turns()
@@ -167,6 +169,7 @@ class RequestServing:
         """End the threads when they have finished what they do."""
         self._quick.shutdown(wait=False, cancel_futures=True)
         self._readers.shutdown(wait=False, cancel_futures=True)
+        self._scrapes.shutdown(wait=False, cancel_futures=True)
 
     async def _serve_next(self, conn: Connection, idle_s: float) -> bool:
         """Serve one request. Return whether the connection can be used again."""
@@ -260,7 +263,7 @@ class RequestServing:
 
         self._end_wait(conn)
         call = WsgiCall(head, conn, send, keep=not self.stopping)
-        pool = self._quick if head.path in _QUICK_PATHS else self._readers
+        pool = self._quick if head.path in _QUICK_PATHS else self._scrapes if head.path == _SCRAPED else self._readers
         running: Future[None] = pool.submit(call.run, self._application)
         timer = self._loop.call_later(self._patience.turn_s, running.cancel)
         try:

@@ -428,7 +428,8 @@ def test_a_request_without_a_free_thread_gets_503() -> None:
     assert list(website.log.counters()) == []  # only events are counted
 
 
-def test_a_health_check_does_not_wait_for_a_thread_that_makes_a_page() -> None:
+@pytest.mark.parametrize("path", ["/healthz", "/metrics"])
+def test_health_checks_and_scrapes_do_not_wait_for_a_thread_that_makes_a_page(path: str) -> None:
     busy: list[str] = []
     checked = threading.Event()
 
@@ -445,7 +446,7 @@ def test_a_health_check_does_not_wait_for_a_thread_that_makes_a_page() -> None:
 
     async def check(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
         await asyncio.to_thread(wait_for, lambda: len(busy) == 2)
-        writer.write(get("/healthz", "Connection: close"))
+        writer.write(get(path, "Connection: close"))
         said = await reader.read()
         checked.set()
         return said

@@ -14,6 +14,8 @@ _SHARE = 200
 """A throttled value is kept for 200 times as long as it took to make, sleeps included. So fewer than one event in a
 hundred arrives while a value is made, and the 99th percentile of the events' latency does not change."""
 
+_MAKERS = 16
+
 _LONGEST_MS = 1000
 """The longest time that a throttled value is kept, even on a slow machine: replicas show an event within a second."""
 
@@ -65,16 +67,17 @@ class TtlCache(Generic[K, V]):
 class ThrottledCache(TtlCache[K, V]):
     """A cache that keeps a value longer if it took longer to make, but for at most a second.
 
-    One thread makes a value and the others wait for it. So twenty browsers cost as much as one or two.
+    One thread makes a value and the others wait for it. So twenty browsers cost as much as one or two. A thread that
+    makes another value hardly ever waits, because the making may pause.
     """
 
     def __init__(self, clock: Clock, *, size: int = 50) -> None:
         super().__init__(clock, size=size, ttl_ms=lambda _made, took_ms: min(_LONGEST_MS, _SHARE * took_ms))
-        self._making = threading.Lock()
+        self._making = [threading.Lock() for _ in range(_MAKERS)]
 
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of a key, made now or at most a second ago. If ``make`` raises, nothing is kept."""
-        with self._making:
+        with self._making[hash(key) % _MAKERS]:
             return super().get(key, make)
 
 
