@@ -204,8 +204,8 @@ CODES: dict[str, Code] = {
     "log_unavailable": Code(
         503,
         "The event log cannot be used",
-        "Look for the reason at /readyz. It is most often a full disk, or a PostgreSQL server that is away. Nothing "
-        "was stored.",
+        "Look for the reason in Karrot's log, or at /readyz with the API token. It is most often a full disk, or a "
+        "PostgreSQL server that is away. Nothing was stored.",
     ),
     "unconfirmed": Code(
         503,

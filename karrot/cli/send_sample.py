@@ -25,7 +25,7 @@ _REMEDIES = {
     400: "Karrot refused the event: check whether a proxy on the way to Karrot changes the body",
     401: "the credentials are missing or wrong: give --user and set KARROT_BURROW_PASSWORD, or set KARROT_BURROW_TOKEN",
     404: "there is no /burrow at this address: check that it is Karrot's address",
-    503: "Karrot cannot store events now: /readyz gives the reason",
+    503: "Karrot cannot store events now: Karrot's log and, with the API token, /readyz give the reason",
 }
 
 _CLUSTER = "karrot-sample"

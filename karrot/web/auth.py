@@ -4,10 +4,10 @@ import binascii
 import hmac
 from collections.abc import Iterable
 
-from flask import request
+from flask import g, request
 
 from karrot.web.context import Credentials, web_context
-from karrot.web.problems import Problem
+from karrot.web.problems import FOR_READERS, Problem
 
 _BASIC = 'Basic realm="karrot", charset="UTF-8"'
 _BEARER = 'Bearer realm="karrot"'
@@ -36,9 +36,15 @@ def burrow_challenges(credentials: Credentials) -> tuple[str, ...]:
     return ((_BASIC,) if credentials.basic else ()) + ((_BEARER,) if credentials.bearer else ())
 
 
+def is_reader() -> bool:
+    """Whether the current request may read."""
+    return may_read(web_context().credentials(), request.headers.get("Authorization", ""))
+
+
 def require_reader() -> None:
     """End the current request with 401 if an API token is set and the request does not have it."""
-    if not may_read(web_context().credentials(), request.headers.get("Authorization", "")):
+    g.setdefault(FOR_READERS, is_reader())
+    if not g.get(FOR_READERS):
         challenges = [("WWW-Authenticate", value) for value in (_BASIC, _BEARER)]
         raise Problem("unauthorized", "The API token is missing or wrong.", headers=challenges)
 

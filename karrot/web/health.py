@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 from flask import Blueprint, Response
 
+from karrot.web.auth import is_reader
 from karrot.web.context import web_context
 
 routes = Blueprint("health", __name__)
@@ -56,9 +57,9 @@ def ready() -> Response:
 
 
 def _components(fault: str | None) -> dict[str, Component]:
-    log = Component("ok") if fault is None else Component("failing", fault)
+    # This route needs no authentication, and an error may contain internal names. Only readers are told.
+    log = Component("ok") if fault is None else Component("failing", fault if is_reader() else None)
     states = {} if fault else {state.name: state.state for state in web_context().log.reporters()}
-    # This route needs no authentication, and a destination's error may contain internal names. Only the API shows them.
     reporters = {f"reporter {name}": Component(states.get(name, "idle")) for name in web_context().reporters}
     duties = {name: Component(states.get(name, "idle")) for name in web_context().duties}
     return {"log": log} | reporters | duties

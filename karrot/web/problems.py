@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 import msgspec
 import structlog
-from flask import Flask, Response, render_template, request
+from flask import Flask, Response, g, render_template, request
 from werkzeug.exceptions import BadHost, HTTPException, MethodNotAllowed
 
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
@@ -29,6 +29,9 @@ _TO_READERS = {
 
 RETRY_AFTER = ("Retry-After", "1")
 """The header of every answer 503."""
+
+FOR_READERS = "is_for_readers"
+"""The name in Flask's ``g`` that is true if the current request may read."""
 
 _BY_STATUS = {404: "not_found", 405: "method_not_allowed", 411: "length_required", 413: "too_large"}
 
@@ -67,8 +70,7 @@ def install(app: Flask) -> None:
     """Register the error handlers: every failure of a request becomes a problem."""
     app.register_error_handler(Problem, _respond)
     app.register_error_handler(HTTPException, _from_http)
-    app.register_error_handler(UnconfirmedError, lambda error: _respond(Problem("unconfirmed", str(error))))
-    app.register_error_handler(LogUnavailableError, lambda error: _respond(Problem("log_unavailable", str(error))))
+    app.register_error_handler(LogUnavailableError, _log_unavailable)
     app.register_error_handler(OverloadedError, lambda error: _respond(Problem("overloaded", str(error))))
     app.register_error_handler(Exception, _unexpected)
 
@@ -108,6 +110,12 @@ def _method_not_allowed(error: MethodNotAllowed) -> Problem:
     if request.path.rstrip("/") == "/burrow":
         detail += " Burrow posts its verdicts here. Read them at / in a browser, or at /api/v1/groups in a program."
     return Problem("method_not_allowed", detail, headers=[("Allow", allowed)])
+
+
+def _log_unavailable(error: LogUnavailableError) -> Response:
+    # The text may name a file, or the database's host, so only a route that asks for the API token tells it.
+    code = "unconfirmed" if isinstance(error, UnconfirmedError) else "log_unavailable"
+    return _respond(Problem(code, str(error) if g.get(FOR_READERS) else CODES[code].remedy))
 
 
 def _unexpected(_error: Exception) -> Response:

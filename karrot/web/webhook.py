@@ -153,7 +153,9 @@ def _problem(error: Exception) -> Problem:
     if isinstance(error, MalformedPayload):
         return Problem(error.code, str(error), path=error.path)
     code = next((code for kind, code in _CODES_OF.items() if isinstance(error, kind)), None)
-    return Problem("internal_error", CODES["internal_error"].remedy) if code is None else Problem(code, str(error))
+    if code is None or isinstance(error, LogUnavailableError):  # its text may name a file, or the database's host
+        return Problem(code or "internal_error", CODES[code or "internal_error"].remedy)
+    return Problem(code, str(error))
 
 
 def _count(context: WebContext, problem: Problem, error: Exception, client: str) -> None:

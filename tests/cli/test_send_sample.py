@@ -32,7 +32,7 @@ def test_a_sample_has_the_form_of_an_event_from_burrow(server: RecordingServer, 
         (401, "the credentials are missing or wrong"),
         (404, "check that it is Karrot's address"),
         (302, "which Burrow would follow without the event"),
-        (503, "/readyz gives the reason"),
+        (503, "/readyz give the reason"),
         (200, '200 {"status":"told"}'),
     ],
 )

@@ -1,5 +1,6 @@
 from karrot.eventlog.base import Cursor, ReporterState
 from karrot.eventlog.memory import MemoryEventLog
+from karrot.web import Credentials
 from support.manual_clock import ManualClock
 from support.web.website import make_website
 
@@ -46,6 +47,14 @@ def test_a_log_that_cannot_be_written_is_not_ready() -> None:
     assert response.json is not None
     assert response.json["status"] == "not ready"
     assert response.json["components"]["log"] == {"state": "failing", "detail": "the disk is full"}
+
+
+def test_only_who_may_read_is_told_why_the_log_cannot_be_written() -> None:
+    website = make_website(log=Full(ManualClock()), credentials=Credentials(api_token="api-token"))
+    for headers, told in (({}, {}), ({"Authorization": "Bearer api-token"}, {"detail": "the disk is full"})):
+        response = website.client.get("/readyz", headers=headers)
+        assert response.status_code == 503
+        assert response.get_json()["components"]["log"] == {"state": "failing"} | told
 
 
 def test_the_leaders_other_tasks_are_components_too() -> None:

@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from structlog.testing import capture_logs
@@ -6,6 +6,7 @@ from structlog.testing import capture_logs
 from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.known_problems import CODES
+from karrot.web import Credentials
 from support.burrow.recorded_bodies import recorded_body
 from support.manual_clock import ManualClock
 from support.web.website import make_website
@@ -103,6 +104,20 @@ def test_an_unreadable_log_gives_503() -> None:
     assert response.headers["Retry-After"] == "1"
     assert response.json is not None
     assert response.json["detail"] == "the disk is gone"
+
+
+def test_only_who_may_read_is_told_why_the_log_cannot_be_read() -> None:
+    class Away(MemoryEventLog):
+        def live(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+            raise LogUnavailableError("cannot connect to db.internal:5432")
+
+        latest = reporters = live
+
+    website = make_website(log=Away(ManualClock()), credentials=Credentials(api_token="api-token"))
+    for path in ("/readyz", "/metrics", "/", "/api/v1/groups"):
+        assert "db.internal" not in website.client.get(path).text
+    told = website.client.get("/api/v1/groups", headers={"Authorization": "Bearer api-token"})
+    assert (told.status_code, told.get_json()["detail"]) == (503, "cannot connect to db.internal:5432")
 
 
 @pytest.mark.parametrize("path", ["/", "/burrow", "/metrics", "/api/v1/groups", "/nothing", "/healthz"])

@@ -311,15 +311,15 @@ def test_a_refused_large_body_makes_room_for_the_next_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "code", "detail"),
     [
-        (LogUnavailableError("the disk is full"), "log_unavailable"),
-        (OverloadedError("no turn came"), "overloaded"),
-        (UnconfirmedError("the disk does not answer"), "unconfirmed"),
+        (LogUnavailableError("cannot connect to db.internal:5432"), "log_unavailable", CODES["log_unavailable"].remedy),
+        (OverloadedError("no turn came"), "overloaded", "no turn came"),
+        (UnconfirmedError("db.internal does not answer"), "unconfirmed", CODES["unconfirmed"].remedy),
     ],
 )
-def test_an_event_that_cannot_be_stored_gets_503_and_no_log_line(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, code: str
+def test_an_event_that_cannot_be_stored_gets_503_without_names_of_ours_and_no_log_line(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: str, detail: str
 ) -> None:
     class Failing(MemoryEventLog):
         def begin(self, *_args: Any, **_kwargs: Any) -> NoReturn:
@@ -335,7 +335,7 @@ def test_an_event_that_cannot_be_stored_gets_503_and_no_log_line(
         "type": f"urn:problem-type:karrot:{code}",
         "title": CODES[code].title,
         "status": 503,
-        "detail": str(error),
+        "detail": detail,
         "code": code,
     }
     assert rejected(failing) == {code: 1}
