@@ -84,8 +84,6 @@ RUNTIME: Final[Mapping[str, str]] = MappingProxyType(
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Segments are small. With this cost per file, one task reads many segments and writes one file of a table.
         "spark.sql.files.openCostInBytes": "65536",
-        # The archive's retention can delete a segment while it is read. Ingest counts the missing lines.
-        "spark.sql.files.ignoreMissingFiles": "true",
     }
 )
 """Settings that the pipeline uses unless ``--conf`` or spark-submit sets them. The time zone is always UTC."""

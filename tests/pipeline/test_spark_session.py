@@ -1,9 +1,11 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 
 from karrot.pipeline.spark_session import (
@@ -16,10 +18,12 @@ from karrot.pipeline.spark_session import (
     require_java,
     session,
 )
-from karrot.pipeline.stream.record_sources import ConnectorMissing
+from karrot.pipeline.stream.record_sources import CONNECTOR, ConnectorMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
 def test_java_logs_only_errors_by_our_own_configuration(spark: "SparkSession") -> None:
@@ -82,11 +86,23 @@ def test_a_setting_that_comes_too_late_for_spark_submit_is_refused(
 def test_a_missing_connector_is_added_by_an_option_of_the_program_that_started_spark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    package = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+    package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{CONNECTOR}"
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     assert f"add --conf spark.jars.packages={package}" in str(ConnectorMissing())
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert f"give spark-submit --packages {package} before the script" in str(ConnectorMissing())
+
+
+@pytest.mark.parametrize(("spark", "connector"), [("4.0.1", "4.0.1"), ("4.3.0", CONNECTOR), ("4.10.0", CONNECTOR)])
+def test_only_a_published_connector_is_named(monkeypatch: pytest.MonkeyPatch, spark: str, connector: str) -> None:
+    monkeypatch.setattr(pyspark, "__version__", spark)
+    assert f"spark-sql-kafka-0-10_2.13:{connector}," in str(ConnectorMissing())
+
+
+def test_the_extra_installs_no_spark_without_a_published_connector() -> None:
+    extras = tomllib.loads(_PYPROJECT.read_text())["project"]["optional-dependencies"]
+    [spark] = [each for each in extras["spark"] if each.startswith("pyspark")]
+    assert spark.endswith(f"<={CONNECTOR}")
 
 
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark-submit" / "karrot_pipeline.py"

@@ -24,6 +24,10 @@ _TO_DO: Final = (
         "Another command uses the same checkpoint: wait until it ends, or give this command its own --checkpoint.",
     ),
     (
+        re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST"),
+        "Another command, such as compact, replaced this file while it was read: run the command again.",
+    ),
+    (
         re.compile(r"AccessDenied|Access Denied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch"),
         "Check the credentials, and that they may list, read, write and delete objects below this prefix.",
     ),

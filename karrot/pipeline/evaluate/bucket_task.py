@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,15 @@ _OUT: Final = pa.schema(
         "is_close": pa.bool_(),
     }
 )
+
+
+class StateSize(NamedTuple):
+    """The numbers of buckets, groups, partitions and notifications in the state after a batch."""
+
+    buckets: int = 0
+    groups: int = 0
+    partitions: int = 0
+    notifications: int = 0
 
 
 class Shared(Protocol):

@@ -25,7 +25,7 @@ from karrot.burrow.payload import to_wire
 from karrot.clock import Clock, SystemClock
 from karrot.event import LagEvent
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.evaluate.bucket_task import COMMIT, DELETION, MEMBER, OUT, BucketTask
+from karrot.pipeline.evaluate.bucket_task import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
 from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules, NameFilter
 from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
 from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, ToSend, VerdictDelivery
@@ -67,7 +67,7 @@ class EvaluateNote(msgspec.Struct):
 
     The ``id`` of the checkpoint makes the ids of incidents and events unique. ``next_seq`` is the sequence number of
     the first notification that is not delivered. A ring has ``intervals`` slots. ``topics`` are the topics on which
-    groups commit, with the hashes of their names.
+    groups commit, with the hashes of their names. ``size`` is that of the state, and ``None`` in an older note.
     """
 
     version: int = _VERSION
@@ -78,10 +78,11 @@ class EvaluateNote(msgspec.Struct):
     is_delivered: bool = True
     next_seq: int = 1
     topics: dict[str, int] = {}
+    size: StateSize | None = None
 
 
 class UnusableState(ValueError):  # noqa: N818 (names what was found)
-    """The checkpoint is of a newer Karrot, or its rings have another length. The message says what to do."""
+    """The checkpoint is of a newer Karrot, has rings of another length, or lacks rows. The message says what to do."""
 
 
 class EvaluatedBatch(NamedTuple):
@@ -159,12 +160,13 @@ class Evaluate:
             delivery = self.deliver(_StoredNotifications(self.spark, self._place("state", f"batch={note.batch}"), note))
             if delivery.refused:
                 self._keep_refused(note.batch, delivery.refused)
-            size = self._size(note.batch)
+            size = note.size or self._size(note.batch)
             next_seq = note.next_seq + size.notifications
             self._remember(msgspec.structs.replace(note, is_delivered=True, next_seq=next_seq))
             seconds = (self.clock.boot_ms() - began_ms) / 1000
-            counts = size.groups, size.partitions
-            self.seen(EvaluatedBatch(note.now_ms, *counts, delivery, seconds, unreadable, is_judged))
+            self.seen(
+                EvaluatedBatch(note.now_ms, size.groups, size.partitions, delivery, seconds, unreadable, is_judged)
+            )
 
     def note(self) -> EvaluateNote:
         """Return the note of the checkpoint."""
@@ -186,6 +188,11 @@ class Evaluate:
                 f"the rings in {self.checkpoint} have {note.intervals} intervals, and --rules asks for "
                 f"{self.asked.rules.intervals}: use the same intervals, or another --checkpoint"
             )
+        if note.size is not None and (found := self._size(note.batch)) != note.size:
+            raise UnusableState(
+                f"the state in {self.checkpoint} is damaged, for example by a power cut: it has {found.buckets} "
+                f"of {note.size.buckets} buckets and {found.groups} of {note.size.groups} groups: use another one"
+            )
         return note
 
     def _advance(
@@ -204,7 +211,7 @@ class Evaluate:
         flush_files(self.spark, path)
         shared.unpersist()
         made = msgspec.structs.replace(note, batch=batch, now_ms=now_ms, is_delivered=False, topics=history.topic_keys)
-        return self._remember(made)
+        return self._remember(msgspec.structs.replace(made, size=self._size(batch)))
 
     def _look(self, topics: dict[str, int], note: EvaluateNote, now_ms: int) -> None:
         history = self._log_ends_of(note)
@@ -250,9 +257,10 @@ class Evaluate:
         for name in listing(self.spark, self._place("refused"))[:-_KEPT_BATCHES]:
             delete(self.spark, self._place("refused", name))
 
-    def _size(self, batch: int) -> "_Size":
-        row = self._read(batch).agg(*(F.sum(name) for name in _Size._fields)).first()
-        return _Size(*(count or 0 for count in row or ()))
+    def _size(self, batch: int) -> StateSize:
+        counts = F.count("state"), *(F.sum(name) for name in StateSize._fields[1:])
+        row = self._read(batch).agg(*counts).first()
+        return StateSize(*(count or 0 for count in row or ()))
 
     def _read(self, batch: int) -> DataFrame:
         """The rows of the state after a batch. There are none before the first group."""
@@ -294,14 +302,6 @@ class _Found(NamedTuple):
             any(not row.readable for row in rows),
             any(row.readable and row.is_metadata for row in rows),
         )
-
-
-class _Size(NamedTuple):
-    """The numbers of groups, of their partitions, and of the notifications of a batch."""
-
-    groups: int = 0
-    partitions: int = 0
-    notifications: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,8 @@ class EventsFromArchive:
             maxBytesPerTrigger=str(self.batch_bytes),
             # Lines before the damage are read. The number in the segment's name shows how many lines are missing.
             ignoreCorruptFiles="true",
+            # The archive's retention can delete a segment while it is read. The missing lines are counted too.
+            ignoreMissingFiles="true",
         )
         return source.load(literal(place)).select(
             "value",

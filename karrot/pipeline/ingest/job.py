@@ -31,7 +31,7 @@ from karrot.pipeline.ingest.events import (
     without_lines,
 )
 from karrot.pipeline.schemas import QUARANTINE, with_day
-from karrot.pipeline.store.filesystem import listing, plain_url
+from karrot.pipeline.store.filesystem import plain_url
 from karrot.pipeline.store.shared_columns import rows
 from karrot.pipeline.store.table_files import SOURCES, Tables
 from karrot.pipeline.stream.query_runner import (
@@ -144,7 +144,7 @@ class LineBatch:
     segments: list[Segment]
 
     def write(self) -> IngestSummary:
-        """Write the events that the tables do not have. Raises `UnevenError` if compact merged a day meanwhile."""
+        """Write the events that the tables do not have. Fails if compact merges one of their days meanwhile."""
         counted = self._counted()
         found = Counter[str]()
         for row in counted:
@@ -154,14 +154,10 @@ class LineBatch:
         days, bad_days = {row.day for row in good}, {row.day for row in counted if row.is_bad}
         for name in SOURCES:  # a batch that is repeated can have fewer rows than before
             self.tables.drop_batch(self.spark, name, self.batch_id, days)
-        before = self._stored_batches(days)
         new, duplicates = self._new(good, days)
         # Events come last: what has its event is a duplicate, so it would not be written again after a crash.
         self.tables.write_batch(partitions(new), "partitions", self.batch_id)
         self.tables.write_batch(events(new), "events", self.batch_id)
-        # Spark ignores files that are gone, so the batch could have missed that the tables have some of its events.
-        if before - self._stored_batches(days):
-            raise UnevenError(f"batch {self.batch_id}: compact merged these days meanwhile; run the command again")
         short = self._new_short(missing)
         duplicates += self._write_quarantine(counted, short)
         quarantine = self._rows("quarantine", bad_days | {one.written_on for one in short})
@@ -241,11 +237,6 @@ class LineBatch:
         """The rows of ``quarantine`` on these days that other batches wrote."""
         known = self.tables.read(self.spark, "quarantine", days=days, batches=True)
         return known.where(F.col("batch_id") != self.batch_id)
-
-    def _stored_batches(self, days: Collection[date]) -> set[str]:
-        return {
-            f"{day}/{batch}" for day in days for batch in listing(self.spark, self.tables.path("events", f"day={day}"))
-        }
 
     def _rows(self, name: str, days: Iterable[date]) -> int:
         """The number of rows of the batch in the table, from the footers of its files."""

@@ -141,7 +141,9 @@ class StaleAlerts:
         """The new rows of a table as a stream. Creates the table's directory if it does not exist yet."""
         path = self.tables.path(name)
         make_directory(self.spark, path)
-        reader = self.spark.readStream.schema(with_day(STREAMED[name])).option("maxFileAge", ANY_AGE)
+        # ``compact`` replaces files by one with the same rows, which are new to this stream.
+        options = {"maxFileAge": ANY_AGE, "ignoreMissingFiles": "true"}
+        reader = self.spark.readStream.schema(with_day(STREAMED[name])).options(**options)
         return reader.parquet(literal(path)).where(F.col("day") >= F.lit(self.since))
 
 

@@ -134,9 +134,7 @@ class PartitionState:
         if batch < 0:
             columns = (F.lit(None).cast(each.dataType).alias(each.name) for each in schema.fields)
             return self.spark.range(0).select(*columns)
-        # A missing file must not be ignored here: its partitions would lose their alerts.
-        reader = self.spark.read.schema(schema).option("ignoreMissingFiles", "false")
-        return reader.parquet(literal(self._place("state", f"batch={batch}", name)))
+        return self.spark.read.schema(schema).parquet(literal(self._place("state", f"batch={batch}", name)))
 
     def _write(self, rows: DataFrame, batch: int, name: str) -> None:
         path = self._place("state", f"batch={batch}", name)

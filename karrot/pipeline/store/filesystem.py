@@ -85,9 +85,9 @@ def make_directory(spark: SparkSession, path: str) -> None:
 
 
 def flush_files(spark: SparkSession, directory: str) -> None:
-    """Flush a local directory's files and names to the disk. Other file systems keep what a closed file has."""
+    """Flush the files and names below a local directory to the disk. Other file systems keep what a closed file has."""
     if (local := local_path(spark, directory)) and local.is_dir():
-        for entry in [*local.iterdir(), local, local.parent]:
+        for entry in [*local.rglob("*"), local, local.parent]:
             flush(entry)
 
 

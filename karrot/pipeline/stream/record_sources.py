@@ -70,6 +70,10 @@ RECORD: Final = (
 """The columns of a record from Spark's Kafka source."""
 
 
+CONNECTOR: Final = "4.2.0"
+"""The newest Spark whose Kafka connector is published. It is also the newest that the extra ``spark`` installs."""
+
+
 class NoRecords(LookupError):  # noqa: N818 (names the state of the source)
     """The topic or the directory has no records that can be read. The message is for the user."""
 
@@ -78,7 +82,8 @@ class ConnectorMissing(RuntimeError):  # noqa: N818 (names the state of the mach
     """Spark has no Kafka connector. The message names the option that adds the connector."""
 
     def __init__(self) -> None:
-        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+        version = min(pyspark.__version__, CONNECTOR, key=lambda each: [int(part) for part in each.split(".")])
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
         advice = (
             f"give spark-submit --packages {package} before the script, or --jars with the connector's jars"
             if is_submitted()

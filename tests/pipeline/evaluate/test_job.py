@@ -1,6 +1,7 @@
 """The job in Spark sends the notifications of the reference model, batch by batch, through crashes."""
 
 import json
+import os
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from io import StringIO
@@ -230,6 +231,24 @@ def test_nothing_is_judged_while_more_records_wait(spark: SparkSession, tmp_path
     assert [each.is_judged for each in seen] == [False, True]
     told = {each.consumer: (each.stored.event.status, each.stored.event.total_lag) for each in sent}
     assert told == {each.event.consumer: (each.event.status, each.event.total_lag) for each in expected}
+
+
+def test_a_state_that_lost_a_file_in_a_power_cut_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    ends, batch = _Ends(), next(batches(Random(3), 1))
+    ends.batch = batch
+
+    def job() -> Evaluate:
+        source, tables = RecordsFromParquet(str(tmp_path)), Tables.at(spark, str(tmp_path / "tables"))
+        place = str(tmp_path / "checkpoint")
+        return Evaluate(spark, source, ends, "c", tables, place, _ALL_GROUPS, to_stream(StringIO()), ends.now_ms, 1)
+
+    job().take(_records(spark, batch), 0)
+    assert job().note().batch == 0
+    for path in (tmp_path / "checkpoint").glob("state/batch=0/kind=state/*.parquet"):
+        os.truncate(path, 0)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    with pytest.raises(UnusableState, match=r"is damaged.* 0 of 1 buckets"):
+        job().note()
 
 
 def test_rings_of_another_length_are_refused(spark: SparkSession, tmp_path: Path) -> None:

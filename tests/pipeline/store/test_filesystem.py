@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from karrot.pipeline.store.filesystem import read_text, rename_over, write_text
+from karrot.pipeline.store import filesystem
+from karrot.pipeline.store.filesystem import flush_files, read_text, rename_over, write_text
 
 
 @pytest.mark.parametrize("directory", ["local", "file URL"], indirect=True)  # Hadoop's local files have no such rename
@@ -32,6 +33,18 @@ def test_a_note_is_never_away_while_it_is_replaced(spark: SparkSession, director
     assert "" not in found
     assert read_text(spark, f"{directory}/below/note.json") == "39"
     assert [path.name for path in (tmp_path / "below").glob("*note.json")] == ["note.json"]
+
+
+def test_the_files_in_the_folders_of_a_directory_are_flushed_too(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[Path] = []
+    monkeypatch.setattr(filesystem, "flush", flushed.append)
+    file = tmp_path / "state" / "kind=state" / "part.parquet"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    flush_files(spark, str(tmp_path / "state"))
+    assert {file, file.parent, tmp_path / "state", tmp_path} <= {*flushed}
 
 
 def test_a_file_gets_a_name_that_another_file_has(spark: SparkSession, directory: str, tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from karrot.pipeline.schemas import STATUS_INTERVALS, with_day
+from karrot.cli.pipeline.job_errors import why_it_failed
+from karrot.pipeline.schemas import COMMITS, STATUS_INTERVALS, with_day
 from karrot.pipeline.store.compact import compact
 from karrot.pipeline.store.table_files import Tables, sound
 from support.pipeline.event_rows import frame_of_rows
@@ -96,6 +98,19 @@ def test_what_killed_runs_left_is_swept(spark: SparkSession, tmp_path: Path) -> 
     assert batch.exists()
     tables.sweep_batches(spark, ["events", "quarantine"])
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == others
+
+
+def test_a_query_that_began_before_compact_fails_and_says_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    for offset, batch in enumerate(("one", "two")):
+        row = {"cluster": "c1", "consumer": batch, "log_partition": 0, "log_offset": offset, "day": _DAY}
+        tables.write_batch(frame_of_rows(spark, with_day(COMMITS), [row]), "commits", batch)
+    query = tables.read(spark, "commits").select("consumer")
+    compact(spark, tables, keep=dt.timedelta(days=30), today=_NEXT)
+    with pytest.raises(Py4JJavaError) as failed:
+        query.collect()
+    assert why_it_failed(str(failed.value)).endswith("replaced this file while it was read: run the command again.")
+    assert {row.consumer for row in tables.read(spark, "commits").collect()} == {"one", "two"}
 
 
 def test_compact_sweeps_what_killed_batches_left_more_than_a_day_ago(spark: SparkSession, tmp_path: Path) -> None:
