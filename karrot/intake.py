@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from karrot import telemetry
+from karrot.burrow.bounds import require_within
 from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.burrow.wire import MalformedPayload
 from karrot.clock import Clock
@@ -48,15 +49,24 @@ class Intake:
         try:
             event = parse_webhook(body, observed_at_ms=self._clock.wall_ms(), source=source)
         except MalformedPayload as error:
-            self.refuse(error.code, str(error), body)
+            self.refuse(error.code, str(error), body, source)
             raise
         return CountedAppend(self._log.begin(event, body, key=key), partial(self._count_posted, event, started))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended:
-        """Take an event that resync or watch observed ``age_ms`` ago, by the boot clock."""
-        return self._count(self._log.append(event, to_wire(event), age_ms=age_ms))
+        """Take an event that resync or watch observed ``age_ms`` ago, by the boot clock.
 
-    def refuse(self, code: str, detail: str, body: bytes = b"") -> None:
+        Raises `MalformedPayload` for an event beyond a bound, after counting and keeping it as `begin` does.
+        """
+        body = to_wire(event)
+        try:
+            require_within(event)
+        except MalformedPayload as error:
+            self.refuse(error.code, str(error), body, event.source)
+            raise
+        return self._count(self._log.append(event, body, age_ms=age_ms))
+
+    def refuse(self, code: str, detail: str, body: bytes = b"", source: Source = Source.WEBHOOK) -> None:
         """Count a refusal. If there is a body, keep its first bytes. Never blocks and never raises."""
         self._log.count(telemetry.EVENTS_REJECTED.name, code=code)
         if not body:  # refused by its headers: an empty reject would only displace a reject with a body
@@ -66,7 +76,7 @@ class Intake:
                 received_at_ms=self._clock.wall_ms(),
                 code=code,
                 detail=detail,
-                source=Source.WEBHOOK,
+                source=source,
                 body=body[:KEPT_BYTES],
             )
         )

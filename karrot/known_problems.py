@@ -153,8 +153,8 @@ CODES: dict[str, Code] = {
     "invalid_field": Code(
         400,
         "A field has a wrong type or value",
-        "Compare the field or parameter in `path` with /openapi.json. If Burrow sent the body, please report a bug "
-        "with the body.",
+        "Compare the field or parameter in `path` with /openapi.json, and its size with docs/reference/bounds.md. If "
+        "Burrow sent the body, please report a bug with the body.",
     ),
     "invalid_text": Code(
         400,

@@ -245,7 +245,7 @@ RESYNC_RUNS = _counter(
 )
 RESYNC_GROUPS = _counter(
     "karrot_resync_groups_total",
-    "Groups in resyncs, by outcome: taken, deleted, not_found, unaddressable, unavailable, failed.",
+    "Groups in resyncs, by outcome: taken, refused, deleted, not_found, unaddressable, unavailable, failed.",
     "outcome",
 )
 LOG_WRITABLE = _gauge(

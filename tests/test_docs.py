@@ -14,7 +14,7 @@ from karrot.settings.loading import load
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = ["settings.md", "codes.md", "commands.md", "metrics.md", "checks.md"]
+PAGES = ["settings.md", "codes.md", "commands.md", "metrics.md", "checks.md", "bounds.md"]
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from karrot.burrow.client import Burrow, NotFound, Unavailable, UnknownCall
+from karrot.burrow.payload import to_wire
 from karrot.demo.burrow.rest_api import BurrowServer
 from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.event import GroupKey, Kind, LagEvent, Source
@@ -142,6 +143,39 @@ def test_a_group_that_two_lists_a_minute_apart_lack_is_deleted_and_its_incident_
     (newest, _) = log.recent(GroupKey("prod-eu", "gone"))
     assert (newest.event.kind, newest.event.source) == (Kind.DELETED, Source.REST)
     assert counted(log, "karrot_resync_groups_total")["deleted"] == 1
+
+
+def test_an_answer_beyond_a_bound_is_refused_and_counted_and_the_other_groups_are_read(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = burrow.consumers("prod-eu")[0]
+    asked = burrow.lag
+
+    def with_a_long_status(cluster: str, name: str) -> LagEvent:
+        answer = asked(cluster, name)
+        return answer._replace(status_text="x" * 65) if (cluster, name) == ("prod-eu", first) else answer
+
+    monkeypatch.setattr(burrow, "lag", with_a_long_status)
+    once(resync, clock)
+    listed = {GroupKey(cluster, group) for cluster in CLUSTERS for group in burrow.consumers(cluster)}
+    assert set(known(log)) == listed - {("prod-eu", first)}
+    assert counted(log, "karrot_resync_groups_total") == {"taken": len(listed) - 1, "refused": 1}
+    assert counted(log, "karrot_resync_runs_total") == {"ok": 1}
+    [reject] = log.rejects()
+    assert (reject.code, reject.source) == ("invalid_field", Source.REST)
+
+
+def test_the_deletion_of_a_group_whose_name_an_older_karrot_stored_does_not_end_the_resync(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock
+) -> None:
+    event = make_event(consumer="x" * 2000, cluster="prod-eu")
+    log.append(event, to_wire(event))
+    heard(log, "gone")
+    for _ in range(2):
+        once(resync, clock, after_s=60)
+    assert GroupKey("prod-eu", "gone") not in known(log)
+    assert counted(log, "karrot_resync_groups_total")["refused"] == 1
+    assert counted(log, "karrot_resync_runs_total") == {"ok": 2}
 
 
 def test_a_group_that_was_heard_in_between_is_not_deleted(

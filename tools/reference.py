@@ -8,8 +8,13 @@ from prometheus_client import Metric as PrometheusMetric
 from prometheus_client.process_collector import ProcessCollector
 
 from karrot import cli, telemetry
+from karrot.burrow.bounds import BOUNDS
 from karrot.cli.options import RenamedOption
 from karrot.doctor.read_and_check import all_checks
+from karrot.eventlog.group_state import REMEMBERED
+from karrot.eventlog.transaction import MOST_CLUSTERS, POSTS_KEPT_MS
+from karrot.eventlog.writer import KEPT_REJECTS
+from karrot.intake import KEPT_BYTES
 from karrot.known_problems import CODES, FILE_PROBLEMS, RUNBOOKS, TABLES_PROBLEMS
 from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS
 from karrot.pipeline.run.run_metrics import PIPELINE_METRICS
@@ -27,6 +32,7 @@ def pages() -> dict[str, str]:
         "commands.md": _commands(),
         "metrics.md": _metrics(),
         "checks.md": _checks(),
+        "bounds.md": _bounds(),
     }
 
 
@@ -197,6 +203,29 @@ def _checks() -> str:
         "data gives no result. [burrow.md](../burrow.md#karrot-doctor) explains the results. If an alert fires\n"
         "for the problem of a check, the last column names the runbook of the alert.",
         _table(("check", "needs", "problem", "if the check passes", "documentation", "runbook"), rows),
+    )
+
+
+def _bounds() -> str:
+    refused = ((f"`{each.path}`", f"{each.most:,} {each.unit}", _cell(each.reason)) for each in BOUNDS)
+    forgotten = (
+        ("ids of incidents", f"{REMEMBERED} of each group", "Karrot forgets the oldest id."),
+        ("clusters with a time of the last webhook", f"{MOST_CLUSTERS:,}", "Karrot forgets the oldest cluster."),
+        ("refused bodies", f"{KEPT_REJECTS:,}, {KEPT_BYTES:,} bytes of each", "Karrot deletes the oldest body."),
+        ("idempotency keys", f"those of the last {POSTS_KEPT_MS // 60_000} minutes", "Karrot deletes older keys."),
+    )
+    return _page(
+        "Bounds",
+        "Others choose the texts and lists of an event, so each has a bound. Real values are far within the\n"
+        "bounds. Lengths are in bytes of UTF-8.",
+        "Karrot refuses an event beyond a bound with the code `invalid_field`, names the field in `path`, counts the\n"
+        "event in `karrot_events_rejected_total`, and keeps the beginning of its body. The path is that of a posted\n"
+        "body. The same bounds hold for events from Burrow's REST API and from Kafka. `$.Event.Result.maxlag` has the\n"
+        "bounds of a partition. Karrot does not check stored events again.",
+        _table(("field", "at most", "why"), refused),
+        "Settings bound the whole: `KARROT_MAX_BODY`, `KARROT_MAX_CONSUMERS`, `KARROT_MAX_LOG_BYTES`,\n"
+        "`KARROT_LOG_END_MAX_BYTES` and others ([settings](settings.md)). These bounds are fixed:",
+        _table(("what Karrot keeps", "at most", "beyond the bound"), forgotten),
     )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from karrot.burrow import wire
+from karrot.burrow.bounds import require_within
 from karrot.burrow.wire import MalformedPayload, wrong
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
 
@@ -53,9 +54,11 @@ class Outline(NamedTuple):
 def parse_webhook(body: bytes, *, observed_at_ms: int, source: Source = Source.WEBHOOK) -> LagEvent:
     """Parse a posted body, made with the template ``{"Event": {{ jsonencoder . }}}``, or like that by `karrot watch`.
 
-    Raises `MalformedPayload` for any other body, and no other exception.
+    Raises `MalformedPayload` for any other body and for one beyond a bound, and no other exception.
     """
-    return parse_stored(body, observed_at_ms=observed_at_ms, source=source)
+    event = parse_stored(body, observed_at_ms=observed_at_ms, source=source)
+    require_within(event)
+    return event
 
 
 def parse_stored(body: bytes, *, observed_at_ms: int, source: Source) -> LagEvent:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
 from uuid import uuid4
@@ -11,7 +12,9 @@ from uuid import uuid4
 import structlog
 from urllib3.exceptions import HTTPError
 
+from karrot.burrow.bounds import GROUP
 from karrot.burrow.payload import to_wire
+from karrot.burrow.wire import MalformedPayload
 from karrot.event import SOURCE_HEADER, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, ReporterNotes
@@ -74,7 +77,7 @@ class IntakeSink:
             # Store a few events at a time. If the log refuses all events, only these few have waited.
             for start in range(0, len(outcome.events), _AT_ONCE):
                 few = outcome.events[start : start + _AT_ONCE]
-                for _ in self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few):
+                for _ in self._pool.map(partial(self._accept, age_ms), few):
                     pass
             watched = WatchedCluster(
                 cluster=self._cluster,
@@ -82,7 +85,7 @@ class IntakeSink:
                 poll_seconds=outcome.seconds,
                 log_time_ms=self._notes.log_time_ms() - age_ms(),
                 good_for_ms=self._good_for_ms,
-                groups=tuple(outcome.groups),
+                groups=tuple(each for each in outcome.groups if len(each.consumer.encode()) <= GROUP.most),
             )
             watched_groups.keep(self._notes, watched)
         except (LogUnavailableError, OverloadedError) as error:
@@ -91,6 +94,10 @@ class IntakeSink:
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
+
+    def _accept(self, age_ms: Callable[[], int], event: LagEvent) -> None:
+        with suppress(MalformedPayload):  # the intake has counted and kept it
+            self._intake.accept(event, age_ms=age_ms())
 
 
 class PostSink:

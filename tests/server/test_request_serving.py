@@ -28,7 +28,7 @@ WARN = recorded_body("karrot_v1.9.5_warn.json")
 PATIENCE = Patience(headers_s=60, body_s=60)
 """Longer than any test. A test that needs an end of a time sets that time."""
 
-LARGE_WARN = WARN.replace(b'"value1"', b'"%b"' % (b"x" * 200_000))
+LARGE_WARN = WARN.replace(b'"Extras"', b'"Filler":"%b","Extras"' % (b"x" * 200_000))
 
 
 def post(body: bytes) -> bytes:

@@ -4,6 +4,7 @@ import re
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
+import msgspec
 import pytest
 import structlog
 
@@ -69,6 +70,17 @@ def test_events_are_in_the_log_with_kafka_as_their_source(sink: IntakeSink, log:
     assert (state.summary.source, state.summary.total_lag) == (Source.KAFKA, 7)
     assert ("karrot_events_accepted_total", (("source", "kafka"),), 31) in log.counters()
     assert log.heard() == {}  # only Burrow's webhooks set the dead-man metric
+
+
+def test_a_group_beyond_a_bound_is_refused_and_the_others_are_stored(sink: IntakeSink, log: MemoryEventLog) -> None:
+    long = "x" * 2000
+    events = (WELL, *(BAD._replace(consumer=f"{long}{number}") for number in range(3)), BAD._replace(consumer="last"))
+    health = tuple(msgspec.structs.replace(HEALTH, consumer=name) for name in ("g", long))
+    sink.send(outcome(*events, groups=health), no_age)
+    assert {state.key.consumer for state in log.latest()} == {"g", "last"}
+    assert [(each.code, each.source) for each in log.rejects()] == [("invalid_field", Source.KAFKA)] * 3
+    assert ("karrot_events_rejected_total", (("code", "invalid_field"),), 3) in log.counters()
+    assert samples(log, "karrot_consumer_members") == ['karrot_consumer_members{cluster="prod",consumer="g"} 3']
 
 
 def test_a_deletion_ends_the_series_at_once(sink: IntakeSink, log: MemoryEventLog) -> None:

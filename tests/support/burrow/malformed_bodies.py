@@ -85,7 +85,7 @@ def unusual_group_names() -> Iterator[str]:
         "\u202egnp.exe",
         "🏳️‍🌈",
     )
-    yield from ("NaN", "+Inf", "$(reboot)", "../../etc/passwd", "%00", "<script>", "x" * 512, "x" * 513, "🐫" * 5_000)
+    yield from ("NaN", "+Inf", "$(reboot)", "../../etc/passwd", "%00", "<script>", "x" * 512, "x" * 513, "🐫" * 256)
 
 
 def _spliced(body: bytes, random: Random) -> bytes:

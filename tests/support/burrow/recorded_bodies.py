@@ -35,7 +35,6 @@ def recorded_rest_answer(name: str) -> bytes:
 
 
 _WARN = recorded_body("karrot_v1.9.5_warn.json")
-_EXTRAS = b'"Extras":{"key1":"value1","key2":"value2"}'
 
 
 def warn_body(consumer: str) -> bytes:
@@ -45,4 +44,4 @@ def warn_body(consumer: str) -> bytes:
 
 def padded_warn_body(consumer: str, size: int) -> bytes:
     """Return the same verdict with ``size`` bytes more."""
-    return warn_body(consumer).replace(_EXTRAS, b'"Extras":{"filler":"%s"}' % (b"x" * size))
+    return warn_body(consumer).replace(b'"Extras"', b'"Filler":"%s","Extras"' % (b"x" * size))
