@@ -277,7 +277,8 @@ CONSUMERS_EXPIRED = _counter(
 SERIES_DROPPED = _counter(
     "karrot_series_dropped_total",
     "Times that a consumer group got no series, because there were more than KARROT_MAX_CONSUMERS groups, or because "
-    "another group with the same shortened name had a newer event.",
+    "another group with the same shortened name had a newer event. Also times that a group got no series for its "
+    "partitions and topics, because all groups had more than 100,000 partitions.",
 )
 LOG_EVENTS = _gauge("karrot_log_events", "Events in the event log.")
 LOG_SIZE_BYTES = _gauge("karrot_log_size_bytes", "Size of the event log on disk, in bytes.")

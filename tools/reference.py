@@ -18,6 +18,7 @@ from karrot.intake import KEPT_BYTES
 from karrot.known_problems import CODES, FILE_PROBLEMS, RUNBOOKS, TABLES_PROBLEMS
 from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS
 from karrot.pipeline.run.run_metrics import PIPELINE_METRICS
+from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
 from karrot.settings import options
 from tools.log_records import log_records
 
@@ -211,6 +212,11 @@ def _bounds() -> str:
     forgotten = (
         ("ids of incidents", f"{REMEMBERED} of each group", "Karrot forgets the oldest id."),
         ("clusters with a time of the last webhook", f"{MOST_CLUSTERS:,}", "Karrot forgets the oldest cluster."),
+        (
+            "partitions in one scrape",
+            f"{MOST_PARTITIONS:,}",
+            "The groups with the most partitions have no series for them, counted in `karrot_series_dropped_total`.",
+        ),
         ("refused bodies", f"{KEPT_REJECTS:,}, {KEPT_BYTES:,} bytes of each", "Karrot deletes the oldest body."),
         ("idempotency keys", f"those of the last {POSTS_KEPT_MS // 60_000} minutes", "Karrot deletes older keys."),
     )
@@ -225,7 +231,7 @@ def _bounds() -> str:
         _table(("field", "at most", "why"), refused),
         "Settings bound the whole: `KARROT_MAX_BODY`, `KARROT_MAX_CONSUMERS`, `KARROT_MAX_LOG_BYTES`,\n"
         "`KARROT_LOG_END_MAX_BYTES` and others ([settings](settings.md)). These bounds are fixed:",
-        _table(("what Karrot keeps", "at most", "beyond the bound"), forgotten),
+        _table(("what Karrot keeps or exports", "at most", "beyond the bound"), forgotten),
     )
 
 

@@ -138,7 +138,7 @@ class Settings:
         "The largest number of groups to track. Karrot stores the events of other groups, but exports no metrics.",
     )
     partition_metrics: bool = option(
-        "false", types.flag, "Export the lag and status of each partition that Burrow lists."
+        "false", types.flag, "Export the lag and status of each partition that Burrow lists, of at most 100,000."
     )
     topic_metrics: bool = option("false", types.flag, "Export the lag of each topic of a group.")
     exclude_consumers: re.Pattern[str] | None = optional(

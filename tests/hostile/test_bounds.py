@@ -1,6 +1,8 @@
 """Each text and list that others choose is taken up to its bound and refused beyond it, on every way into the log."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,6 +18,7 @@ from karrot.burrow.wire import MalformedPayload
 from karrot.event import LagEvent, PartitionLag, Source
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import KEPT_BYTES, Intake
+from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
 from karrot.telemetry import EVENTS_REJECTED
 from support.burrow.lag_events import make_event, make_partition
 from support.manual_clock import ManualClock
@@ -146,3 +149,20 @@ def test_the_longest_names_have_a_page_and_are_whole_in_one_place_of_a_list(tmp_
         assert json.dumps(service.get("/api/v1/groups").json, ensure_ascii=False).count(consumer) == 1
         query = urlencode({"cluster": cluster, "consumer": consumer})
         assert service.get(f"/api/v1/group?{query}").json["consumer"] == consumer
+
+
+def test_partition_metrics_have_a_bound_in_total_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    half = tuple(map(small_partition, range(MOST_PARTITIONS // 2)))
+    with Service(tmp_path / "data", workers="1", partition_metrics="true", max_body="16MiB") as service:
+
+        def exported() -> tuple[Counter[bytes], int]:
+            text = service.get("/metrics").body
+            groups = Counter(re.findall(rb'\nkarrot_partition_lag{cluster="prod-eu",consumer="(.*?)"', text))
+            return groups, sum(map(int, re.findall(rb"\nkarrot_series_dropped_total (\d+)", text)))
+
+        for consumer in ("first", "second"):
+            event = make_event(consumer=consumer, partitions=half, partition_count=len(half), max_lag=None)
+            assert service.post(to_wire(event)).status == 202
+        assert exported() == ({b"first": len(half), b"second": len(half)}, 0)
+        assert service.post(to_wire(make_event(consumer="small", max_lag=None))).status == 202
+        assert exported() == ({b"first": len(half), b"small": 1}, 1)

@@ -22,7 +22,7 @@ from karrot.eventlog.base import Cursor, EventLog, GroupState, LogUnavailableErr
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import observe
 from karrot.reporters.base import PullReporter
-from karrot.reporters.prometheus import LogCollector, build, render
+from karrot.reporters.prometheus import LogCollector, build, group_metrics, render
 from karrot.reporters.prometheus.metric_family import label_value
 from karrot.telemetry import EVENT_HANDLING_SECONDS, METRICS, SERIES_DROPPED
 from support.burrow.lag_events import event_strategy, make_event, make_partition
@@ -314,6 +314,24 @@ def test_a_source_that_lists_all_partitions_gives_topics_too(log: MemoryEventLog
         labels(cluster="stack", consumer="skewed-consumer-group", topic="skewed-topic"): 536
     }
     assert of(samples, "karrot_partition_lag") == {}
+
+
+def test_groups_with_the_most_partitions_are_left_out_beyond_the_bound_and_counted(
+    log: MemoryEventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_metrics, "MOST_PARTITIONS", 4)
+
+    def scraped_groups() -> tuple[list[str], float]:
+        samples = scraped(log, partition_metrics="true")
+        groups = sorted(dict(found)["consumer"] for found in of(samples, "karrot_partition_lag"))
+        return groups, of(samples, "karrot_series_dropped_total").get(labels(), 0)
+
+    for consumer, size in (("a large one", 3), ("small", 1)):
+        listed = tuple(make_partition(partition=number) for number in range(size))
+        tell(log, consumer=consumer, partitions=listed, max_lag=listed[0], partition_count=size)
+    assert scraped_groups() == (["a large one"] * 3 + ["small"], 0)
+    tell(log, consumer="too much", partitions=(make_partition(),), partition_count=2)
+    assert scraped_groups() == (["small", "too much"], 1)
 
 
 def test_partitions_are_not_exported_by_default(log: MemoryEventLog) -> None:

@@ -141,14 +141,14 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("too many groups", well="every group has its series", where="reference/metrics.md")
 def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
-    """Groups have no series. There are more than KARROT_MAX_CONSUMERS groups, or two shortened names are the same."""
+    """Groups or their partitions have no series: there are too many, or two shortened names are the same."""
     only_if(seen.samples)
     if dropped := seen.total("karrot_series_dropped_total"):
         yield warn(
             f"a group was left without series {counted_plain(dropped, 'time')} since the log began; "
             f"{seen.total('karrot_consumers'):.0f} groups have series",
             f"raise KARROT_MAX_CONSUMERS above {seen.setting('MAX_CONSUMERS') or 50000}, "
-            "or exclude groups with a denylist in Burrow",
+            "or exclude groups with a denylist in Burrow. With fewer groups: set KARROT_PARTITION_METRICS=false",
         )
 
 

@@ -138,6 +138,8 @@ class LogCollector:
         if not (self._options.partition_metrics or self._options.topic_metrics):
             return
         listed = listed_partitions(self._log, rows)
+        if listed.left_out:
+            self._count(telemetry.SERIES_DROPPED.name, listed.left_out)
         if self._options.topic_metrics:
             yield from topic_families(listed)
         if self._options.partition_metrics:
