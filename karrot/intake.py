@@ -12,7 +12,7 @@ from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.burrow.wire import MalformedPayload
 from karrot.clock import Clock
 from karrot.event import LagEvent, Source
-from karrot.eventlog.base import Appended, EventLog, PendingAppend, Reject
+from karrot.eventlog.base import Appended, EventLog, PendingAppend, Reject, UnstorableError
 
 KEPT_BYTES = 4096
 """The most bytes of a refused body that Karrot keeps."""
@@ -51,20 +51,26 @@ class Intake:
         except MalformedPayload as error:
             self.refuse(error.code, str(error), body, source)
             raise
-        return CountedAppend(self._log.begin(event, body, key=key), partial(self._count_posted, event, started))
+        return CountedAppend(
+            self._log.begin(event, body, key=key),
+            partial(self._count_posted, event, started),
+            partial(self._unstorable, body, source),
+        )
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended:
         """Take an event that resync or watch observed ``age_ms`` ago, by the boot clock.
 
-        Raises `MalformedPayload` for an event beyond a bound, after counting and keeping it as `begin` does.
+        Raises `MalformedPayload` for an event beyond a bound, or that the database refuses. Counts and keeps it.
         """
         body = to_wire(event)
         try:
             require_within(event)
+            return self._count(self._log.append(event, body, age_ms=age_ms))
         except MalformedPayload as error:
             self.refuse(error.code, str(error), body, event.source)
             raise
-        return self._count(self._log.append(event, body, age_ms=age_ms))
+        except UnstorableError as error:
+            raise self._unstorable(body, event.source) from error
 
     def refuse(self, code: str, detail: str, body: bytes = b"", source: Source = Source.WEBHOOK) -> None:
         """Count a refusal. If there is a body, keep its first bytes. Never blocks and never raises."""
@@ -80,6 +86,12 @@ class Intake:
                 body=body[:KEPT_BYTES],
             )
         )
+
+    def _unstorable(self, body: bytes, source: Source) -> MalformedPayload:
+        """The refusal of an event with a value that the database refuses. The database's own text is in the log."""
+        error = MalformedPayload("invalid_field", "The database of the event log refuses a value of this event.")
+        self.refuse(error.code, str(error), body, source)
+        return error
 
     def _count_posted(self, event: LagEvent, started: float, appended: Appended) -> Appended:
         self._count(appended)
@@ -101,10 +113,18 @@ class CountedAppend(NamedTuple):
 
     pending: PendingAppend
     counted: Callable[[Appended], Appended]
+    unstorable: Callable[[], MalformedPayload]
 
     def wait(self) -> Appended:
-        """Wait for the result and count the event. Raises what `PendingAppend.wait` raises."""
-        return self.counted(self.pending.wait())
+        """Wait for the result and count the event. Raises what `PendingAppend.wait` raises.
+
+        Raises `MalformedPayload` if the database refuses the event alone.
+        """
+        try:
+            appended = self.pending.wait()
+        except UnstorableError as error:
+            raise self.unstorable() from error
+        return self.counted(appended)
 
     def when_done(self, call: Callable[[], object]) -> None:
         """Run ``call`` once, as soon as `wait` would not block. The call runs in any thread, or immediately."""

@@ -1,12 +1,37 @@
 """How observations are counted; `tests/web/test_webhook.py` and `tests/test_resync.py` test the rest of the intake."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from karrot.burrow.payload import to_wire
+from karrot.burrow.wire import MalformedPayload
+from karrot.event import Source
+from karrot.eventlog.base import Appended, UnstorableError
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.intake import observe
+from karrot.intake import Intake, observe
 from karrot.telemetry import EVENT_HANDLING_SECONDS, Histogram
+from support.burrow.lag_events import make_event
 from support.manual_clock import ManualClock
+
+
+class Refusing(MemoryEventLog):
+    """A log whose database refuses a value of each event."""
+
+    def append(self, *_: object, **__: object) -> Appended:
+        raise UnstorableError("cannot be written: the text of the database")
+
+
+def test_a_verdict_that_the_database_refuses_is_kept_and_the_text_of_the_database_is_not_shown() -> None:
+    log = Refusing(ManualClock())
+    event = make_event(source=Source.REST)
+    with pytest.raises(MalformedPayload, match="refuses a value of this event") as caught:
+        Intake(log, ManualClock()).accept(event)
+    assert caught.value.code == "invalid_field"
+    [reject] = log.rejects()
+    assert (reject.code, reject.detail, reject.source) == ("invalid_field", str(caught.value), Source.REST)
+    assert reject.body == to_wire(event)
+    assert [(each.name, each.value) for each in log.counters()] == [("karrot_events_rejected_total", 1)]
 
 
 def test_an_observation_is_one_count_in_its_bucket_and_its_value_in_the_sum() -> None:

@@ -32,6 +32,10 @@ class UnconfirmedError(LogUnavailableError):
     """The disk has not answered in time. Only after this failure, the data may still be stored."""
 
 
+class UnstorableError(LogUnavailableError):
+    """The database refuses a value of this one write. The call stored nothing, and other writes are stored."""
+
+
 class OverloadedError(Exception):
     """The call waited too long for its turn. It stored nothing, and nothing will be stored later."""
 
@@ -360,8 +364,8 @@ class EventLog(Events, Groups, Counters, ReporterNotes, Leadership, Protocol):
     Code that needs one role takes that role's type as its parameter.
 
     Several threads may use a log. Several processes may use a log in a file. Every method that writes raises
-    `LogUnavailableError` if the storage refuses the write, `UnconfirmedError` if the storage does not answer, and
-    `OverloadedError` if the write did not get its turn in time.
+    `LogUnavailableError` if the storage refuses the write (`UnstorableError` if it refuses only this one),
+    `UnconfirmedError` if the storage does not answer, and `OverloadedError` if the write did not get its turn in time.
     """
 
     def close(self) -> None:

@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from karrot.eventlog.base import TURN_SHARE, Counter, LogUnavailableError, OverloadedError, Reject, UnconfirmedError
+from karrot.eventlog.base import (
+    TURN_SHARE,
+    Counter,
+    LogUnavailableError,
+    OverloadedError,
+    Reject,
+    UnconfirmedError,
+    UnstorableError,
+)
 
 KEPT_REJECTS = 1000
 """The most refused bodies that are kept in memory, and in a log. Beyond this number, the oldest are dropped."""
@@ -302,3 +310,32 @@ class WriteBuffer:
 
     def __bool__(self) -> bool:
         return bool(self._counts or self._rejects)
+
+
+def write_apart(
+    jobs: Sequence[Job[Any]],
+    write: Callable[[Sequence[Job[Any]]], None],
+    refused: tuple[type[Exception], ...],
+    buffer: WriteBuffer,
+) -> None:
+    """Write jobs after the database has ``refused`` a value of one of them: only this job gets the error.
+
+    First write the counters and rejects alone. If the database refuses them, drop them: every commit would fail.
+    """
+
+    def attempt(some: Sequence[Job[Any]]) -> None:
+        try:
+            write(some)
+        except refused as error:
+            if half := len(some) // 2:
+                attempt(some[:half])
+                attempt(some[half:])
+                return
+            _log.exception("a write has a value that cannot be stored", extra={"code": "value_not_stored"})
+            if not some:
+                buffer.take()
+            for job in some:
+                job.error = UnstorableError(f"cannot be written: {' '.join(str(error).split())}")
+
+    attempt(())
+    attempt(jobs)

@@ -4,10 +4,12 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
+from psycopg import errors
 
 from karrot.clock import LogTime
 from karrot.eventlog.base import LogUnavailableError, UnconfirmedError
@@ -29,7 +31,7 @@ from karrot.eventlog.postgres.transaction import (
 from karrot.eventlog.postgres.watchdog import Connection
 from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.transaction import Append, LogEndHistories
-from karrot.eventlog.writer import Job, PendingWrites, Take, WriteBuffer
+from karrot.eventlog.writer import Job, PendingWrites, Take, WriteBuffer, write_apart
 
 T = TypeVar("T")
 _COMMIT_LIMIT_S = 5.0
@@ -44,7 +46,12 @@ _IDLE_TIMEOUT = "3s"
 _MOST_HISTORIES = 2000
 """The most log-end histories that are found together. A commit finds others one by one, so that memory is bounded."""
 
-_UNSTORABLE = (psycopg.DataError, TypeError, ValueError, OverflowError)
+_UNSTORABLE = (
+    *(psycopg.DataError, psycopg.IntegrityError),  # the classes 22 and 23
+    *(errors.ProgramLimitExceeded, errors.StatementTooComplex, errors.TooManyColumns, errors.TooManyArguments),  # 54
+    *(TypeError, ValueError, OverflowError),
+)
+"""The errors that are about one row, not about the server."""
 
 _log = logging.getLogger(__name__)
 
@@ -98,15 +105,9 @@ class PostgresCommitter:
             try:
                 self._transact(connection, jobs)
             except _UNSTORABLE:
-                # One job has a value that cannot be written. Write the other jobs.
-                for job in jobs:
-                    try:
-                        self._transact(connection, [job])
-                    except _UNSTORABLE as error:
-                        _log.exception("a write has a value that cannot be stored", extra={"code": "value_not_stored"})
-                        job.error = LogUnavailableError(f"cannot be written: {one_line(error)}")
+                write_apart(jobs, partial(self._transact, connection), _UNSTORABLE, self._buffer)
         except psycopg.Error as error:
-            if isinstance(error, psycopg.errors.LockNotAvailable) and self._connection is not None:
+            if isinstance(error, errors.LockNotAvailable) and self._connection is not None:
                 end_frozen_commits(self._connection)
             raise self._refused(f"PostgreSQL refused a commit: {one_line(error)}") from error
         except LogUnavailableError as error:

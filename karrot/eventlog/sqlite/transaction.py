@@ -9,7 +9,6 @@ import contextlib
 import logging
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import apsw
@@ -31,7 +30,7 @@ from karrot.eventlog.transaction import (
     StoredHistory,
     Transaction,
 )
-from karrot.eventlog.writer import KEPT_REJECTS, Job, PendingWrites, Take, WriteBuffer
+from karrot.eventlog.writer import KEPT_REJECTS, Job, PendingWrites, Take, WriteBuffer, write_apart
 
 _PRUNED_AT_ONCE = 500
 _ATTEMPTS = 50
@@ -51,6 +50,12 @@ _FORGET_LEAST_RECENT = (
 _FORGET_BEFORE = (
     f"DELETE FROM log_ends WHERE rowid IN (SELECT rowid FROM log_ends WHERE touched_ms < ? LIMIT 500) RETURNING {SIZE}"
 )
+
+_UNSTORABLE = (
+    *(apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError),
+    *(TypeError, ValueError, OverflowError),
+)
+"""The errors that are about one row, not about the file."""
 
 _log = logging.getLogger(__name__)
 
@@ -231,26 +236,9 @@ class SqliteCommitter:
             try:
                 self._file.follow()
                 try:
-                    self._transact(take)
-                except apsw.FullError:
-                    # Dropping events helps only if the log reached its own limit. On a full volume it would lose them
-                    # for nothing.
-                    if not near_its_cap(self._file.connection):
-                        raise
-                    self._transact_with_room(take)
-                except (apsw.CorruptError, apsw.NotADBError) as error:
-                    self._file.replace(str(error))
-                    self._transact(take)
-                except (TypeError, ValueError, OverflowError):
-                    # One job has a value that cannot be written. Write the other jobs.
-                    for job in take():
-                        try:
-                            self._transact(partial(list, [job]))
-                        except (TypeError, ValueError, OverflowError) as error:
-                            _log.exception(
-                                "a write has a value that cannot be stored", extra={"code": "value_not_stored"}
-                            )
-                            job.error = LogUnavailableError(f"cannot be written: {error}")
+                    self._transact_or_repair(take)
+                except _UNSTORABLE:
+                    write_apart(take(), lambda jobs: self._transact_or_repair(lambda: jobs), _UNSTORABLE, self._buffer)
             except (apsw.Error, OSError) as error:
                 raise self._refused(f"{type(error).__name__}: {error}") from error
             except LogUnavailableError as error:  # the file cannot be opened again, or a log in memory is damaged
@@ -285,6 +273,19 @@ class SqliteCommitter:
             raise
         for job in jobs:
             job.stored = True
+
+    def _transact_or_repair(self, take: Take) -> None:
+        try:
+            self._transact(take)
+        except apsw.FullError:
+            # Dropping events helps only if the log reached its own limit. On a full volume it would lose them for
+            # nothing.
+            if not near_its_cap(self._file.connection):
+                raise
+            self._transact_with_room(take)
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            self._file.replace(str(error))
+            self._transact(take)
 
     def _transact_with_room(self, take: Take) -> None:
         """Drop the oldest events until the new ones fit. Raises SQLite's error if they never fit."""

@@ -111,6 +111,24 @@ def test_a_value_that_cannot_be_stored_hurts_no_neighbour(
     assert "a write has a value that cannot be stored" in caplog.text
 
 
+def test_a_counter_that_cannot_be_stored_hurts_no_event_and_is_dropped(
+    parts: Parts, open_postgres: OpenPostgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts.buffer.count(COUNTED, 1, {"reason": Random(1).randbytes(3_000).hex()})  # too long for an index of PostgreSQL
+    assert outcomes(parts.committer, [storing("a"), failing(ValueError("impossible")), storing("b")]) == [
+        None,
+        "cannot be written: impossible",
+        None,
+    ]
+    parts.buffer.count(COUNTED, 2, {"reason": "short"})
+    assert outcomes(parts.committer, [storing("c")]) == [None]
+    log = open_postgres()
+    assert group_names(log) == ["a", "b", "c"]
+    assert counted(log, COUNTED) == 2
+    assert parts.committer.trouble is None
+    assert "a write has a value that cannot be stored" in caplog.text
+
+
 def test_many_groups_in_one_commit_replace_the_silent_ones_like_in_sqlite(
     parts: Parts, server: PostgresServer, schema: str
 ) -> None:

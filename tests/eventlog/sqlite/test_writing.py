@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 from karrot.burrow.payload import to_wire
-from karrot.event import GroupKey
-from karrot.eventlog.base import Appended, LogUnavailableError, UnconfirmedError, groups
+from karrot.event import GroupKey, Source
+from karrot.eventlog.base import Appended, LogUnavailableError, Reject, UnconfirmedError, UnstorableError, groups
 from karrot.eventlog.group_state import arrival
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import datadir
@@ -28,6 +28,7 @@ from support.waiting import wait_for
 class Parts(NamedTuple):
     file: LogFile
     lock: FileLock
+    buffer: WriteBuffer
     committer: SqliteCommitter
 
 
@@ -37,13 +38,9 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
     datadir.prepare(tmp_path, clock, max_bytes=MAX_BYTES)
     file = LogFile(tmp_path, clock, max_bytes=MAX_BYTES, on_replaced=lambda _path, _reason: None)
     lock = FileLock(tmp_path / "commit.lock")
-    yield Parts(
-        file,
-        lock,
-        SqliteCommitter(
-            file, lock, WriteBuffer(), LogEndHistories(max_bytes=1 << 20, retention_ms=86_400_000), max_consumers=10
-        ),
-    )
+    buffer = WriteBuffer()
+    histories = LogEndHistories(max_bytes=1 << 20, retention_ms=86_400_000)
+    yield Parts(file, lock, buffer, SqliteCommitter(file, lock, buffer, histories, max_consumers=10))
     file.close()
     lock.close()
 
@@ -73,8 +70,20 @@ def test_an_event_that_was_stored_before_the_disk_failed_is_not_reported_as_refu
     for job in jobs:
         job.finish(caught.value)
     outcomes = [None if job.error is None else str(job.error) for job in jobs]
-    assert outcomes == [None, "cannot be written: impossible", None, "IOError: gone", "IOError: gone"]
-    assert stored(parts.file) == ["a", "b"]
+    assert outcomes == [None, "cannot be written: impossible", *["IOError: gone"] * 3]
+    assert stored(parts.file) == ["a"]
+
+
+def test_a_refused_body_that_cannot_be_stored_hurts_no_event_and_is_dropped(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts.buffer.reject(Reject(1, "invalid_text", "half of a pair: \ud800", Source.WEBHOOK, b""))
+    jobs = [storing("a"), failing(apsw.TooBigError("too big")), storing("b")]
+    parts.committer.commit(lambda: jobs)
+    assert [None if job.error is None else str(job.error) for job in jobs] == [None, "cannot be written: too big", None]
+    assert isinstance(jobs[1].error, UnstorableError)
+    assert (stored(parts.file), parts.buffer.rejects(), parts.committer.trouble) == (["a", "b"], [], None)
+    assert "a write has a value that cannot be stored" in caplog.text
 
 
 def test_a_file_that_cannot_be_opened_again_is_reported(parts: Parts) -> None:
