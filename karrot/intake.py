@@ -2,7 +2,8 @@
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from karrot.eventlog.base import Appended, EventLog, PendingAppend, Reject, Unst
 
 KEPT_BYTES = 4096
 """The most bytes of a refused body that Karrot keeps."""
+
+_UNSTORABLE = "The database of the event log refuses a value of this event."
 
 
 class Intake:
@@ -46,16 +49,10 @@ class Intake:
         If the body is refused, count and keep it, and raise `MalformedPayload`. Also raises what `Events.begin` raises.
         """
         started = self._stopwatch()
-        try:
+        with self._keeping(body, source):
             event = parse_webhook(body, observed_at_ms=self._clock.wall_ms(), source=source)
-        except MalformedPayload as error:
-            self.refuse(error.code, str(error), body, source)
-            raise
-        return CountedAppend(
-            self._log.begin(event, body, key=key),
-            partial(self._count_posted, event, started),
-            partial(self._unstorable, body, source),
-        )
+        pending = self._log.begin(event, body, key=key)
+        return CountedAppend(pending, partial(self._count_posted, event, started), self._keeping(body, source))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended:
         """Take an event that resync or watch observed ``age_ms`` ago, by the boot clock.
@@ -63,14 +60,9 @@ class Intake:
         Raises `MalformedPayload` for an event beyond a bound, or that the database refuses. Counts and keeps it.
         """
         body = to_wire(event)
-        try:
+        with self._keeping(body, event.source):
             require_within(event)
             return self._count(self._log.append(event, body, age_ms=age_ms))
-        except MalformedPayload as error:
-            self.refuse(error.code, str(error), body, event.source)
-            raise
-        except UnstorableError as error:
-            raise self._unstorable(body, event.source) from error
 
     def refuse(self, code: str, detail: str, body: bytes = b"", source: Source = Source.WEBHOOK) -> None:
         """Count a refusal. If there is a body, keep its first bytes. Never blocks and never raises."""
@@ -87,11 +79,15 @@ class Intake:
             )
         )
 
-    def _unstorable(self, body: bytes, source: Source) -> MalformedPayload:
-        """The refusal of an event with a value that the database refuses. The database's own text is in the log."""
-        error = MalformedPayload("invalid_field", "The database of the event log refuses a value of this event.")
-        self.refuse(error.code, str(error), body, source)
-        return error
+    @contextmanager
+    def _keeping(self, body: bytes, source: Source) -> Iterator[None]:
+        """Count and keep a body that is refused. The text of the database is only in the service's own log."""
+        try:
+            yield
+        except (MalformedPayload, UnstorableError) as error:
+            refused = error if isinstance(error, MalformedPayload) else MalformedPayload("invalid_field", _UNSTORABLE)
+            self.refuse(refused.code, str(refused), body, source)
+            raise refused from error.__cause__
 
     def _count_posted(self, event: LagEvent, started: float, appended: Appended) -> Appended:
         self._count(appended)
@@ -113,18 +109,12 @@ class CountedAppend(NamedTuple):
 
     pending: PendingAppend
     counted: Callable[[Appended], Appended]
-    unstorable: Callable[[], MalformedPayload]
+    keeping: AbstractContextManager[None]
 
     def wait(self) -> Appended:
-        """Wait for the result and count the event. Raises what `PendingAppend.wait` raises.
-
-        Raises `MalformedPayload` if the database refuses the event alone.
-        """
-        try:
-            appended = self.pending.wait()
-        except UnstorableError as error:
-            raise self.unstorable() from error
-        return self.counted(appended)
+        """Wait for the result and count the event. Raises what `PendingAppend.wait` and `Intake.accept` raise."""
+        with self.keeping:
+            return self.counted(self.pending.wait())
 
     def when_done(self, call: Callable[[], object]) -> None:
         """Run ``call`` once, as soon as `wait` would not block. The call runs in any thread, or immediately."""

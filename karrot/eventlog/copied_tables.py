@@ -14,6 +14,10 @@ WRONG_CHECKSUM = -1
 """A checksum that no undamaged row has: checksums are not negative."""
 
 
+LONGEST_KEY = 2600
+"""The most bytes of a key. An index of PostgreSQL holds 2,704 bytes, with what it adds to the key."""
+
+
 class ColumnKind(Enum):
     """The values of a column. A copy handles every text as bytes, because the bytes may be damaged.
 
@@ -44,8 +48,13 @@ class CopiedTable(NamedTuple):
         """The row if every database can hold it.
 
         A damaged file of SQLite can hold NULL where no NULL is allowed, and a text that is not UTF-8. Then the result
-        is a row that readers report as damaged, or ``None`` if the table has no checksums.
+        is a row that readers report as damaged, or ``None`` if the table has no checksums. It is also ``None`` for a
+        key beyond `LONGEST_KEY`, which SQLite can hold: a name that an older Karrot has stored.
         """
+        keys = self.order.split(", ")
+        texts = (value for name, value in zip(self.columns, row, strict=True) if name in keys)
+        if sum(len(value) for value in texts if isinstance(value, bytes)) > LONGEST_KEY:
+            return None
         unfit = {
             place: _BLANK[kind]
             for place, (value, (name, kind)) in enumerate(zip(row, self.columns.items(), strict=True))

@@ -21,6 +21,7 @@ from karrot.eventlog.rows import Row
 from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.sqlite.row_copy import SqliteCopySource, SqliteCopyTarget
 from karrot.settings.options import Settings
+from karrot.text import visible
 
 _STOP_IT = "stop it, or copy its events while it runs with --in-advance"
 
@@ -41,8 +42,9 @@ class CopyProgress(NamedTuple):
 class CopyResult:
     """What one call copied. ``is_finished`` says that Karrot can use the target.
 
-    ``damaged`` counts the copied rows with a wrong checksum, by table. ``left_out`` counts the rows that the target
-    cannot hold, by table: a damaged row without a checksum.
+    ``damaged`` counts the copied rows with a wrong checksum, by table. ``left_out`` counts the rows that not every
+    database can hold, by table: a damaged row without a checksum, or one whose name is too long.
+    ``left_out_groups`` names such groups, by the beginnings of their names.
     """
 
     head: LogHead
@@ -54,6 +56,7 @@ class CopyResult:
     was_finished: bool = False
     damaged: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
+    left_out_groups: list[str] = field(default_factory=list)
 
 
 def open_source(settings: Settings, clock: Clock, *, in_advance: bool) -> CopySource:
@@ -135,7 +138,7 @@ def _copy_state(source: CopySource, target: CopyTarget, result: CopyResult) -> L
     if source.head()._replace(log_ms=0) != head._replace(log_ms=0):
         raise LogUnavailableError(_TAKES_EVENTS)
     target.publish()
-    return head
+    return head._replace(groups=head.groups - result.left_out[GROUPS.name])
 
 
 _TAKES_EVENTS = "a Karrot has written to the source during the copy: stop every Karrot that uses it"
@@ -155,6 +158,9 @@ def _fitted(table: CopiedTable, portion: Sequence[Row], result: CopyResult) -> I
         fitted = table.fitted(row)
         if fitted is None:
             result.left_out[table.name] += 1
+            if table is GROUPS:
+                cluster, consumer = (visible(name.decode(errors="replace")) for name in row[:2])
+                result.left_out_groups.append(f"{consumer} in {cluster}")
         else:
             yield fitted
 

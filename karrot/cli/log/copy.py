@@ -127,6 +127,7 @@ def _fields(result: "CopyResult") -> dict[str, Any]:
         "groups": head.groups,
         "damaged": dict(+result.damaged),
         "left_out": dict(+result.left_out),
+        "left_out_groups": result.left_out_groups,
     }
 
 
@@ -140,9 +141,11 @@ def _sentences(result: "CopyResult", source: str, target: str) -> list[str]:
         for table, number in (+result.damaged).items()
     ]
     sentences += [
-        f"damaged: {counted(number, 'row')} of {table}, left out, because {target} cannot hold them"
+        f"left out: {counted(number, 'row')} of {table}, because not every database can hold them: they are damaged, "
+        "or their name is too long"
         for table, number in (+result.left_out).items()
     ]
+    sentences += [f"left out: the group {name}" for name in result.left_out_groups]
     if result.is_finished:
         sentences.append(
             f"the copy of log {result.head.log_id} is finished, with {counted(result.head.groups, 'group')}: start "

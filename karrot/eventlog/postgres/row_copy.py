@@ -17,7 +17,7 @@ from karrot.eventlog.postgres import schema
 from karrot.eventlog.postgres.array_parameters import Integers, Texts
 from karrot.eventlog.postgres.connections import Database, one_line
 from karrot.eventlog.postgres.leader_lock import try_lock
-from karrot.eventlog.postgres.transaction import ROW_OVERHEAD, ends_block
+from karrot.eventlog.postgres.transaction import LOG_END_SIZE, ROW_OVERHEAD, ends_block
 from karrot.eventlog.postgres.watchdog import Connection
 from karrot.eventlog.rows import Row
 from karrot.eventlog.sql_log import READ_BYTES, Limits
@@ -170,9 +170,10 @@ class PostgresCopyTarget:
                 for portion in portions:
                     self._insert(table, portion)
             self._connection.execute(
-                "UPDATE log SET first_seq = %s, last_seq = %s, groups = %s, log_end_bytes = %s, log_ms = %s, "
+                "UPDATE log SET first_seq = %s, last_seq = %s, groups = (SELECT count(*) FROM groups), "
+                f"log_end_bytes = (SELECT coalesce(sum({LOG_END_SIZE}), 0) FROM log_ends), log_ms = %s, "
                 f"wall_ms = {schema.NOW_MS}",
-                (head.first_seq, head.last_seq, head.groups, head.log_end_bytes, head.log_ms),
+                (head.first_seq, head.last_seq, head.log_ms),
             )
             self._connection.execute(f"DROP TABLE {schema.UNFINISHED_COPY}")
 

@@ -97,14 +97,14 @@ _FORGET_GROUPS = (
     "WHERE used.cluster = g.cluster AND used.consumer = g.consumer) "
     f"ORDER BY log_time_ms LIMIT {EVICTED_AT_ONCE})"
 )
-_LOG_END_SIZE = f"length(samples) + 2 * (length(cluster) + length(topic)) + {ROW_BYTES}"
+LOG_END_SIZE = f"length(samples) + 2 * (length(cluster) + length(topic)) + {ROW_BYTES}"
 _FORGET_LEAST_RECENT = (
     "DELETE FROM log_ends WHERE ctid IN (SELECT ctid FROM log_ends ORDER BY touched_ms LIMIT 100) "
-    f"RETURNING {_LOG_END_SIZE}"
+    f"RETURNING {LOG_END_SIZE}"
 )
 _FORGET_BEFORE = (
     "DELETE FROM log_ends WHERE ctid IN (SELECT ctid FROM log_ends WHERE touched_ms < %s LIMIT 500) "
-    f"RETURNING {_LOG_END_SIZE}"
+    f"RETURNING {LOG_END_SIZE}"
 )
 _SETTLE = (
     "UPDATE log SET log_ms = %s, wall_ms = %s, first_seq = %s, last_seq = %s, groups = %s, log_end_bytes = %s, "

@@ -19,6 +19,7 @@ from karrot.eventlog.locks import FileLock
 from karrot.eventlog.rows import Row
 from karrot.eventlog.sql_log import READ_BYTES
 from karrot.eventlog.sqlite import database, datadir
+from karrot.eventlog.sqlite.transaction import SIZE
 
 _LOCK_WAIT_S = 5.0
 _PORTION = 1000
@@ -159,8 +160,10 @@ class SqliteCopyTarget:
             self._open.execute("UPDATE log SET events = events - ?", (self._open.changes(),))
             anchor = Anchor(self._clock.boot_id, self._clock.boot_ms(), self._clock.wall_ms(), head.log_ms)
             self._open.execute(
-                "UPDATE log SET boot_id = ?, boot_ms = ?, wall_ms = ?, log_ms = ?, groups = ?, log_end_bytes = ?",
-                (*anchor, head.groups, head.log_end_bytes),
+                "UPDATE log SET boot_id = ?, boot_ms = ?, wall_ms = ?, log_ms = ?, "
+                "groups = (SELECT count(*) FROM groups), "
+                f"log_end_bytes = (SELECT coalesce(sum({SIZE}), 0) FROM log_ends)",
+                anchor,
             )
             # The next event gets the number after the newest event that the source ever had, also if it is deleted.
             self._open.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")

@@ -78,7 +78,24 @@ def test_a_copy_in_advance_says_how_to_finish_it(tmp_path: Path, log_id: str) ->
         "groups": 3,
         "damaged": {},
         "left_out": {},
+        "left_out_groups": [],
     }
+
+
+def test_a_group_that_is_left_out_is_named(tmp_path: Path, log_id: str) -> None:
+    name = "\x1b" + "x" * 3_000
+    with serving(limits(data_dir=tmp_path / "old"), SystemClock()) as log:
+        append_event(log, consumer=name)
+    result = run_karrot(*command(tmp_path))
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1:3] == [
+        (
+            "left out: 1 row of groups, because not every database can hold them: they are damaged, or their name is "
+            "too long"
+        ),
+        rf"left out: the group \u{{1b}}{'x' * 255}… in prod-eu",
+    ]
+    assert f"the copy of log {log_id} is finished, with 2 groups" in result.stdout
 
 
 def test_the_progress_goes_to_standard_error(tmp_path: Path, log_id: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """The contract tests of copies of an event log; each pair of databases runs all of them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from random import Random
 from signal import SIGKILL
 
 import pytest
@@ -11,13 +13,14 @@ from hypothesis import strategies as st
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent
 from karrot.eventlog.base import LogUnavailableError
+from karrot.eventlog.copied_tables import LONGEST_KEY
 from karrot.eventlog.log_copy import open_source, open_target
 from karrot.eventlog.postgres import row_copy as postgres_row_copy
 from karrot.eventlog.sqlite import row_copy as sqlite_row_copy
 from karrot.settings.options import Settings
-from support.burrow.lag_events import event_strategy
+from support.burrow.lag_events import event_strategy, make_partition
 from support.child_process import CHILDREN
-from support.eventlog.appended_events import append_event
+from support.eventlog.appended_events import append_event, group_names
 from support.eventlog.log_copies import (
     RETENTION_MS,
     continue_both,
@@ -121,6 +124,26 @@ class LogCopyContract:
                 assert everything(log) == before
 
         is_same()
+
+    def test_a_group_with_a_name_that_postgresql_cannot_hold_is_named_and_its_events_are_copied(
+        self, source: Settings, target: Settings, clock: ManualClock
+    ) -> None:
+        """An older Karrot has stored such names in SQLite. PostgreSQL refuses them, so the copy would never end."""
+        long, longest = (Random(1).randbytes(size // 2).hex() for size in (3_000, LONGEST_KEY))
+        only_on_sqlite = [] if source.is_on_postgresql else [long]
+        with serving(source, clock) as log:
+            for name in ("good", *only_on_sqlite, longest):
+                append_event(log, cluster="", consumer=name, partitions=(make_partition(topic=name),))
+            events = everything(log)["events"]
+        result = copy(source, target, clock, page=5)
+        assert result.is_finished
+        assert +result.left_out == (Counter(groups=1, log_ends=1) if only_on_sqlite else {})
+        assert result.left_out_groups == [f"{name[:256]}… in (empty)" for name in only_on_sqlite]
+        assert result.head.groups == 2
+        with serving(target, clock) as log:
+            assert everything(log)["events"] == events
+            assert group_names(log) == sorted(("good", longest))
+            assert log.size().groups == 2
 
     def test_a_log_whose_events_are_all_deleted_keeps_its_numbers(
         self, source: Settings, target: Settings, clock: ManualClock
