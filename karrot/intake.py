@@ -3,7 +3,7 @@
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -54,15 +54,16 @@ class Intake:
         pending = self._log.begin(event, body, key=key)
         return CountedAppend(pending, partial(self._count_posted, event, started), self._keeping(body, source))
 
-    def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended:
+    def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended | None:
         """Take an event that resync or watch observed ``age_ms`` ago, by the boot clock.
 
-        Raises `MalformedPayload` for an event beyond a bound, or that the database refuses. Counts and keeps it.
+        ``None`` if the event is beyond a bound, or if the database refuses it. It is then counted and kept.
         """
         body = to_wire(event)
-        with self._keeping(body, event.source):
+        with suppress(MalformedPayload), self._keeping(body, event.source):
             require_within(event)
             return self._count(self._log.append(event, body, age_ms=age_ms))
+        return None
 
     def refuse(self, code: str, detail: str, body: bytes = b"", source: Source = Source.WEBHOOK) -> None:
         """Count a refusal. If there is a body, keep its first bytes. Never blocks and never raises."""
@@ -112,7 +113,7 @@ class CountedAppend(NamedTuple):
     keeping: AbstractContextManager[None]
 
     def wait(self) -> Appended:
-        """Wait for the result and count the event. Raises what `PendingAppend.wait` and `Intake.accept` raise."""
+        """Wait for the result and count the event. Raises what `PendingAppend.wait` and `Intake.begin` raise."""
         with self.keeping:
             return self.counted(self.pending.wait())
 

@@ -11,7 +11,6 @@ import structlog
 
 from karrot import telemetry
 from karrot.burrow.client import Burrow, BurrowError, NotFound, Unaddressable, Unavailable, UnknownCall
-from karrot.burrow.wire import MalformedPayload
 from karrot.clock import Clock
 from karrot.event import GroupKey, LagEvent, Source, Status
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, groups, reporter_state
@@ -111,7 +110,7 @@ class Resync:
         asked_ms = self._clock.boot_ms()
         try:
             event = self._burrow.lag(cluster, consumer)
-            self._take(event, "taken", age_ms=self._clock.boot_ms() - asked_ms)
+            taken = self._intake.accept(event, age_ms=self._clock.boot_ms() - asked_ms)
         except (NotFound, Unaddressable) as error:  # removed since the list was made, or no URL can name the group
             self._counted("not_found" if isinstance(error, NotFound) else "unaddressable")
             return None
@@ -120,15 +119,8 @@ class Resync:
             self._unanswered += isinstance(error, Unavailable)
             return str(error)
         self._unanswered = 0
+        self._counted("taken" if taken else "refused")
         return None
-
-    def _take(self, event: LagEvent, outcome: str, *, age_ms: int = 0) -> None:
-        """Store an event and count its outcome. The intake keeps an event that it refuses."""
-        try:
-            self._intake.accept(event, age_ms=age_ms)
-        except MalformedPayload:
-            outcome = "refused"
-        self._counted(outcome)
 
     def _log_deleted(self, cluster: str, listed: set[str]) -> None:
         """Store a deletion of each group that is in neither of two lists, a minute apart, and had no event since."""
@@ -145,7 +137,7 @@ class Resync:
             elif now_ms - missing.since_ms >= _MISSING_MS:
                 wall_ms, gone = self._clock.wall_ms(), Status.NOTFOUND.name
                 event = LagEvent(*key, gone, total_lag=None, observed_at_ms=wall_ms, source=Source.REST)
-                self._take(event, "deleted")
+                self._counted("deleted" if self._intake.accept(event) else "refused")
                 del self._missing[key]
 
     def _counted(self, outcome: str) -> None:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
 from uuid import uuid4
@@ -14,7 +13,6 @@ from urllib3.exceptions import HTTPError
 
 from karrot.burrow.bounds import GROUP
 from karrot.burrow.payload import to_wire
-from karrot.burrow.wire import MalformedPayload
 from karrot.event import SOURCE_HEADER, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, ReporterNotes
@@ -77,7 +75,7 @@ class IntakeSink:
             # Store a few events at a time. If the log refuses all events, only these few have waited.
             for start in range(0, len(outcome.events), _AT_ONCE):
                 few = outcome.events[start : start + _AT_ONCE]
-                for _ in self._pool.map(partial(self._accept, age_ms), few):
+                for _ in self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few):
                     pass
             watched = WatchedCluster(
                 cluster=self._cluster,
@@ -94,10 +92,6 @@ class IntakeSink:
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
-
-    def _accept(self, age_ms: Callable[[], int], event: LagEvent) -> None:
-        with suppress(MalformedPayload):  # the intake has counted and kept it
-            self._intake.accept(event, age_ms=age_ms())
 
 
 class PostSink:
