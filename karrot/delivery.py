@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 import structlog
@@ -19,6 +20,7 @@ import structlog
 from karrot import telemetry
 from karrot.clock import Clock
 from karrot.eventlog.base import (
+    HOUSEKEEPING,
     Cursor,
     Damaged,
     EventLog,
@@ -34,6 +36,9 @@ from karrot.reporters.retry_delay import Backoff
 _POLL_S = 0.2
 _LEAD_S = 0.5
 _HOUSEKEEPING_MS = 5_000
+_RETRY = Backoff(most_s=10.0)
+"""How long a worker waits after it could not lead, so that another worker can."""
+
 _JOIN_S = 6.0
 """The seconds that a shutdown waits for reports in progress. The whole service has ten seconds to stop."""
 
@@ -53,9 +58,9 @@ class Feed(ABC):
 
     def step(self) -> float:
         """Hand over the next events, if there are any. Return the seconds to wait before the next step."""
-        if not self.log.leads():  # a process that was frozen must not send first and ask later
-            return _POLL_S
         try:
+            if not self.log.leads():  # a process that was frozen must not send first and ask later
+                return _POLL_S
             return self._step(self._resume())
         except (LogUnavailableError, OverloadedError) as error:
             return self._failed("log", error)
@@ -249,7 +254,6 @@ class Delivery:
         self._clock = clock
         self._alongside = alongside
         self._jitter = random or Random()  # noqa: S311 - it only spreads retries
-        self._failures = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="karrot-delivery", daemon=True)
 
@@ -263,48 +267,69 @@ class Delivery:
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
+        failures = 0
         while not self._stop.is_set():
-            if self._log.lead():
-                self._lead()
-            else:
-                self._stop.wait(_LEAD_S)
+            try:
+                if not self._log.lead():
+                    self._stop.wait(_LEAD_S)
+                    continue
+                failures = 0 if self._lead() else failures + 1
+            except Exception:  # noqa: BLE001 - the outermost loop: a thread that ends here never leads again
+                _log.exception("this worker cannot lead now and tries again", code="lead_failed")
+                failures += 1
+            if failures:
+                self._stop.wait(_RETRY.spread_seconds(failures, self._jitter))
 
-    def _lead(self) -> None:
-        """Run every task of the leader until this process stops or loses the lead."""
-        try:
-            reporters = self._reporters()
-        except Exception:  # noqa: BLE001 - third-party code, which also reads the log: without this nobody would lead
-            _log.exception(
-                "the reporters cannot be built; this worker leaves the lead to another one", code="reporters_not_built"
-            )
-            self._log.resign()
-            self._failures += 1
-            self._stop.wait(Backoff().spread_seconds(self._failures, self._jitter))
-            return
-        self._failures = 0
-        _log.info("this worker leads")
+    def _lead(self) -> bool:
+        """Run every task of the leader until this process stops or loses the lead. False: a task failed before that."""
         over = threading.Event()
-        feeds = [self._feed(name, reporter) for name, reporter in reporters.items()]
-        threads = [
-            threading.Thread(target=self._run_feed, args=(feed, over), name=f"karrot-{feed.name}", daemon=True)
-            for feed in feeds
-        ]
-        threads += [threading.Thread(target=work, args=(over,), daemon=True) for work in self._alongside]
-        for thread in threads:
-            thread.start()
-        due_ms = self._clock.boot_ms()
-        while not self._stop.is_set() and self._log.leads():
-            if self._clock.boot_ms() >= due_ms:
-                self._keep_house()
-                due_ms = self._clock.boot_ms() + _HOUSEKEEPING_MS
-            self._stop.wait(_LEAD_S)
-        over.set()
-        if not self._stop.is_set():
-            _log.warning("this worker does not lead any more", code="lead_ended")
-        for thread in threads:
-            # A thread of this term must not write in the next one, so without a stop there is no limit of time.
-            thread.join(_JOIN_S if self._stop.is_set() else None)
-        self._log.resign()
+        feeds: list[Feed] = []
+        threads: list[threading.Thread] = []
+        try:
+            try:
+                reporters = self._reporters()
+            except Exception:  # noqa: BLE001 - third-party code, which also reads the log
+                _log.exception(
+                    "the reporters cannot be built; this worker leaves the lead to another one",
+                    code="reporters_not_built",
+                )
+                return False
+            _log.info("this worker leads")
+            feeds += [self._feed(name, reporter) for name, reporter in reporters.items()]
+            tasks = [(f"karrot-{feed.name}", partial(self._run_feed, feed)) for feed in feeds]
+            tasks += [(f"karrot-duty-{number}", partial(work)) for number, work in enumerate(self._alongside)]
+            for name, task in tasks:
+                thread = threading.Thread(target=self._run_task, args=(task, over), name=name, daemon=True)
+                thread.start()
+                threads.append(thread)
+            due_ms = self._clock.boot_ms()
+            while not over.is_set() and not self._stop.is_set() and self._log.leads():
+                if self._clock.boot_ms() >= due_ms:
+                    self._keep_house()
+                    due_ms = self._clock.boot_ms() + _HOUSEKEEPING_MS
+                self._stop.wait(_LEAD_S)
+            failed = over.is_set()
+            if not self._stop.is_set():
+                _log.warning("this worker does not lead any more", code="lead_ended")
+        finally:
+            over.set()
+            for thread in threads:
+                # A thread of this term must not write in the next one, so without a stop there is no limit of time.
+                thread.join(_JOIN_S if self._stop.is_set() else None)
+            for feed in feeds[len(threads) :]:  # their threads could not start
+                feed.abandon()
+            self._log.resign()
+        return not failed
+
+    def _run_task(self, task: Callable[[threading.Event], None], over: threading.Event) -> None:
+        """Run one task of the leader. If it ends early, the term ends, and the next one begins with new threads."""
+        try:
+            task(over)
+        except Exception:  # noqa: BLE001 - the outermost place of a thread
+            name = threading.current_thread().name
+            _log.exception("a task of the leader failed, so the lead ends", code="leader_task_failed", task=name)
+        finally:
+            over.set()
 
     def _feed(self, name: str, reporter: PushReporter | PacedReporter) -> Feed:
         kind = PacedFeed if isinstance(reporter, PacedReporter) else PushFeed
@@ -316,6 +341,7 @@ class Delivery:
             if expired := self._log.expire():
                 self._log.count(telemetry.CONSUMERS_EXPIRED.name, expired)
             self._log.prune()
+            self._log.remember(*HOUSEKEEPING, str(self._log.log_time_ms()).encode())
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("housekeeping failed and will be tried again", code="housekeeping_failed", reason=str(error))
             self._count_failure("overloaded" if isinstance(error, OverloadedError) else "log_unavailable")

@@ -302,6 +302,11 @@ LOG_DAMAGED = _counter("karrot_log_damaged_total", "Groups whose stored state di
 LOG_REPLACED = _counter(
     "karrot_log_replaced_total", "Damaged event logs that Karrot set aside and replaced with a new one."
 )
+LOG_HOUSEKEEPING_AGE = _gauge(
+    "karrot_log_housekeeping_age_seconds",
+    "Seconds since a leading worker last expired groups and pruned events. It grows while no worker leads. Before the "
+    "first time, it counts from the start of the worker that answers.",
+)
 LOG_HOUSEKEEPING_FAILURES = _counter(
     "karrot_log_housekeeping_failures_total",
     "Times that the leading worker could not expire groups or prune events, by reason. The worker tries again.",

@@ -7,6 +7,7 @@ CloudWatch, resync from Burrow and the watch of Kafka.
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -44,6 +45,7 @@ from karrot.web.webhook import Webhook
 _BOOT_FAILED = 3
 """If a worker ends with this exit code, gunicorn's parent does not start another worker."""
 
+_START_AGAIN_S = 1.0
 _CLIENT_SECRETS = (
     *("burrow_password", "burrow_password_previous", "burrow_token", "burrow_token_previous"),
     *("api_token", "api_token_previous"),
@@ -172,6 +174,12 @@ class Plan:
         except LogUnavailableError as error:
             _log.error("this worker cannot start", code="worker_not_started", reason=str(error))
             sys.exit(_BOOT_FAILED)
+        except (OSError, RuntimeError) as error:  # no lock or no thread, which passes: the other workers go on
+            _log.exception(
+                "this worker cannot start; another one is started", code="worker_starts_again", reason=str(error)
+            )
+            time.sleep(_START_AGAIN_S)
+            sys.exit(1)
 
 
 class Service:

@@ -21,6 +21,9 @@ TURN_SHARE = 0.75
 """An append waits at most this share of its time for its turn to be written. The remaining time is for the disk. So an
 append that gets its turn is answered in time if the disk is not slow."""
 
+HOUSEKEEPING = ("karrot housekeeping", "log_time_ms")
+"""The note with the log time of the last housekeeping: the owner and the name. No reporter can have this name."""
+
 _LONGEST_ERROR = 500
 
 

@@ -19,7 +19,8 @@ class FileLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._path = path
+        self._fd = self._open()
         self._held = False
 
     @property
@@ -47,13 +48,21 @@ class FileLock:
 
     def release(self) -> None:
         """Release the lock."""
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except OSError:  # no memory for it: the lock ends with the open file too, and other workers wait for it
+            fresh = self._open()
+            os.dup2(fresh, self._fd, inheritable=False)
+            os.close(fresh)
         self._held = False
 
     def close(self) -> None:
         """Close the file. If no child process shares the open file, this releases the lock."""
         os.close(self._fd)
         self._held = False
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def __enter__(self) -> Self:
         self.acquire()

@@ -7,10 +7,13 @@ heads and bodies: see docs/decisions/0022-one-coroutine-per-connection.md.
 import asyncio
 import contextlib
 import gc
+import logging
 import mmap
 import os
+import signal
 import socket
 import sys
+import threading
 from typing import Any
 
 from gunicorn.workers.base import Worker as GunicornWorker
@@ -31,6 +34,8 @@ _LAST_REQUEST_S = 2.0
 _PIPE_BYTES = 4096
 _SWITCH_S = 0.0002
 _COLLECT = (5000, 50, 10)
+
+_log = logging.getLogger(__name__)
 
 
 class ConnectionCounts:
@@ -63,6 +68,11 @@ class ConnectionCounts:
 
 class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
     """The worker of `karrot.server.gunicorn.Server`, whose ``service`` it serves."""
+
+    def init_process(self) -> None:
+        """Build the service and run."""
+        threading.excepthook = end_worker  # before the service starts threads
+        super().init_process()
 
     def run(self) -> None:
         """Serve until gunicorn stops the worker."""
@@ -191,6 +201,20 @@ def _received(sock: socket.socket) -> bytes:
         return sock.recv(LARGE)
     except OSError:
         return b""
+
+
+def end_worker(failed: threading.ExceptHookArgs) -> None:
+    """End this worker, because it would fail in silence without the thread. gunicorn starts another worker."""
+    if failed.exc_type is SystemExit:  # the thread wanted to end
+        return
+    try:
+        _log.critical(
+            "a thread failed, so this worker ends",
+            exc_info=(failed.exc_type, failed.exc_value or failed.exc_type(), failed.exc_traceback),
+            extra={"code": "thread_failed", "task": failed.thread.name if failed.thread else ""},
+        )
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def put_events_first() -> None:

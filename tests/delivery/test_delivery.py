@@ -315,3 +315,50 @@ def test_reporters_that_cannot_be_built_now_are_built_later(log: MemoryEventLog,
     delivery.start()
     wait_for(lambda: recorder.seen == [1])
     delivery.stop()
+
+
+def test_a_task_that_ends_early_ends_the_term_and_runs_again_in_the_next_one(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
+    runs: list[threading.Event] = []
+    recorders: list[Recorder] = []
+
+    def task(over: threading.Event) -> None:
+        runs.append(over)
+        if len(runs) == 1:
+            raise ConnectionError("no broker")
+        over.wait()
+
+    def build() -> dict[str, Recorder]:
+        recorders.append(Recorder())
+        return {"recorder": recorders[-1]}
+
+    delivery = Delivery(log, build, clock, alongside=[task])
+    delivery.start()
+    wait_for(lambda: len(runs) == 2)
+    append_event(log)
+    wait_for(lambda: recorders[1].seen == [1])
+    assert (runs[0].is_set(), recorders[0].closed) == (True, True)
+    delivery.stop()
+
+
+def test_a_thread_that_cannot_start_closes_its_reporter_and_gives_up_the_lead(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorders = [Recorder(), Recorder()]
+    built, resigned = iter(recorders), threading.Event()
+    start = threading.Thread.start
+
+    def fail_once(thread: threading.Thread) -> None:
+        if thread.name == "karrot-recorder" and not resigned.is_set():
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail_once)
+    monkeypatch.setattr(log, "resign", resigned.set)
+    append_event(log)
+    delivery = Delivery(log, lambda: {"recorder": next(built)}, clock)
+    delivery.start()
+    wait_for(lambda: recorders[1].seen == [1])
+    assert (recorders[0].seen, recorders[0].closed) == ([], True)
+    delivery.stop()

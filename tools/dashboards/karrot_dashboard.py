@@ -196,8 +196,10 @@ _REPORTERS = [
         lines(
             "Age of the backlog",
             "Age of the oldest event in each reporter's backlog. A growing backlog of one reporter does not "
-            "delay other reporters.",
+            "delay other reporters. Housekeeping: the time since a leader last worked, normally at most 5 s. See the "
+            "runbook KarrotNoLeader.",
             Query(each_one("reporter_backlog_age_seconds", "reporter"), "{{reporter}} {{job}}"),
+            Query(each_one("log_housekeeping_age_seconds"), "housekeeping {{job}}"),
             unit="s",
             limit=300,
         ),

@@ -133,7 +133,11 @@ class Database:
         opening: Future[Connection] = Future()
         # A thread, because a name server, a command for the password or several hosts can take longer than the caller
         # may wait.
-        threading.Thread(target=self._open_for, args=(opening, session), name="karrot-connect", daemon=True).start()
+        thread = threading.Thread(target=self._open_for, args=(opening, session), name="karrot-connect", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise LogUnavailableError(f"cannot connect to PostgreSQL: {error}") from error
         wait([opening], within_s)
         if opening.cancel():
             raise self.suspect(f"PostgreSQL did not accept a connection within {within_s:g} s")
@@ -147,7 +151,10 @@ class Database:
         with self._lock:
             if self.trouble is None:
                 _log.warning("PostgreSQL is away", extra={"code": "postgresql_away", "reason": reason})
-                threading.Thread(target=self._try_again, name="karrot-reconnect", daemon=True).start()
+                try:
+                    threading.Thread(target=self._try_again, name="karrot-reconnect", daemon=True).start()
+                except RuntimeError:  # no thread would find out that PostgreSQL is back, so the next caller does
+                    return LogUnavailableError(reason)
             self.trouble = reason
         return LogUnavailableError(reason)
 

@@ -63,7 +63,7 @@ class LeaderLock:
                 return self._still_leads()
             try:
                 return self._take()
-            except (psycopg.Error, LogUnavailableError) as error:
+            except (psycopg.Error, LogUnavailableError, RuntimeError) as error:  # RuntimeError: no thread can start
                 _log.debug("the lead cannot be asked for: %s", one_line(error))
                 if isinstance(error, psycopg.errors.QueryCanceled) and self._connection is not None:
                     end_frozen_commits(self._connection)
@@ -110,10 +110,9 @@ class LeaderLock:
                 return False
             fence = secrets.token_hex(8)
             connection.execute(_TAKE, (fence, self._name))
-        self.fence, self._heard_ms, self._stop = fence, asked_ms, threading.Event()
-        threading.Thread(
-            target=self._ping, args=(connection, self._stop), name="karrot-leader-ping", daemon=True
-        ).start()
+        stop = threading.Event()
+        threading.Thread(target=self._ping, args=(connection, stop), name="karrot-leader-ping", daemon=True).start()
+        self.fence, self._heard_ms, self._stop = fence, asked_ms, stop  # a lead without a ping would be lost soon
         return True
 
     def _ping(self, connection: Connection, stop: threading.Event) -> None:

@@ -36,8 +36,12 @@ class Watchdog:
         """Shut down the connection if the block takes longer than ``seconds``."""
         with self._wake:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="karrot-watchdog", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="karrot-watchdog", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise psycopg.OperationalError(f"the time of an answer cannot be limited: {error}") from error
+                self._thread = thread
             if not self._deadlines:
                 self._wake.notify()
             self._deadlines[connection] = time.monotonic() + seconds

@@ -53,9 +53,10 @@ def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = FileLock(directory / "dir.lock")
+        is_ours = lock.try_acquire(wait_s)
     except OSError as error:
         raise LogUnavailableError(f"cannot use the data directory {directory}: {error.strerror}") from error
-    if not lock.try_acquire(wait_s):
+    if not is_ours:
         lock.close()
         raise LogUnavailableError(f"the data directory {directory} is in use by another Karrot")
     return lock

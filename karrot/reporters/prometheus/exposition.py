@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from karrot import __version__, telemetry
 from karrot.eventlog.base import (
+    HOUSEKEEPING,
     Counter,
     EventLog,
     Events,
@@ -76,6 +77,7 @@ class LogCollector:
         self._options = options
         self._count = count
         self._known: dict[tuple[str, str], ExportedGroup] = {}
+        self._since_ms = log.log_time_ms()
 
     def describe(self) -> Sequence[ClientMetric]:
         """Nothing, because registering this collector would otherwise collect all metrics."""
@@ -110,6 +112,7 @@ class LogCollector:
         yield _heard_family(self._log, self._options.expected_clusters)
         yield from _log_families(self._log)
         yield from _if_readable(_replica_families(self._log))
+        yield from _if_readable(self._housekeeping())
         chosen = self._options.reporters
         states = [state for state in self._log.reporters() if chosen is None or state.name in chosen]
         yield from _reporter_families(self._log, states)
@@ -133,6 +136,10 @@ class LogCollector:
         if dropped := len(exported) - len(rows):
             self._count(telemetry.SERIES_DROPPED.name, dropped)
         return list(rows.values())
+
+    def _housekeeping(self) -> Iterator[Family]:
+        done_ms = int(self._log.recall(*HOUSEKEEPING) or self._since_ms)
+        yield _one(telemetry.LOG_HOUSEKEEPING_AGE, max(0, self._log.log_time_ms() - done_ms) / 1000)
 
     def _by_partition(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:
         if not (self._options.partition_metrics or self._options.topic_metrics):
