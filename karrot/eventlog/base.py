@@ -234,6 +234,9 @@ class Log(Protocol):
     def log_time_ms(self) -> int:
         """The log's own time. It advances with the boot clock, and ignores changes of the wall clock."""
 
+    def wall_ms_at(self, log_ms: int) -> int:
+        """What this machine's wall clock, as it is now, would have shown at a log time. It is never in the future."""
+
     def size(self) -> LogSize:
         """The size of the log."""
 
@@ -294,7 +297,7 @@ class Groups(Log, Protocol):
         """One group. ``None`` if the group has expired or is deleted."""
 
     def heard(self) -> Mapping[str, int]:
-        """The time of the last webhook from each cluster's Burrow, in epoch milliseconds. It never expires."""
+        """The time of the last webhook from each cluster's Burrow, as `wall_ms_at` gives it. It never expires."""
 
     def expire(self) -> int:
         """Mark the groups that became silent since the last call. Return their number."""

@@ -201,9 +201,17 @@ class SqlEventLog(ABC):
         whole = None if row is None else rows.group_of(row)
         return None if whole is None else state_of(*whole)
 
-    @abstractmethod
     def heard(self) -> Mapping[str, int]:
         """When each cluster last sent a webhook."""
+        return {cluster: self.wall_ms_at(at_ms) for cluster, at_ms in self._heard().items()}
+
+    @abstractmethod
+    def _heard(self) -> Mapping[str, int]:
+        """The log time at which each cluster last sent a webhook."""
+
+    def wall_ms_at(self, log_ms: int) -> int:
+        """What the wall clock, as it is now, would have shown at a log time."""
+        return self._clock.wall_ms() - max(0, self.log_time_ms() - log_ms)
 
     def cursor(self, reporter: str) -> Cursor | None:
         """A reporter's cursor; ``None`` if it has none, or if its cursor belongs to a log that was replaced."""

@@ -160,7 +160,7 @@ class Transaction(ABC):
         some senders use one key for all their posts.
         """
         if arrived.from_webhook:
-            self.heard[arrived.key.cluster] = arrived.received_at_ms
+            self.heard[arrived.key.cluster] = arrived.log_time_ms
         tracked, row = self._group(arrived.key)
         first = None if post is None else self._find_post(post)
         if first is not None and row is not None and arrived.log_time_ms - row.log_time_ms < repeat_ms:

@@ -205,16 +205,14 @@ def _received(sock: socket.socket) -> bytes:
 
 def end_worker(failed: threading.ExceptHookArgs) -> None:
     """End this worker, because it would fail in silence without the thread. gunicorn starts another worker."""
-    if failed.exc_type is SystemExit:  # the thread wanted to end
-        return
-    try:
+    if failed.exc_type is not SystemExit:  # which a thread raises to end
+        os.kill(os.getpid(), signal.SIGTERM)
+        name = failed.thread.name if failed.thread else ""
         _log.critical(
             "a thread failed, so this worker ends",
-            exc_info=(failed.exc_type, failed.exc_value or failed.exc_type(), failed.exc_traceback),
-            extra={"code": "thread_failed", "task": failed.thread.name if failed.thread else ""},
+            exc_info=failed[:3],  # type: ignore[arg-type]  # typeshed: the value may be None
+            extra={"code": "thread_failed", "task": name},
         )
-    finally:
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def put_events_first() -> None:

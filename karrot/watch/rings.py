@@ -34,6 +34,8 @@ class Ring:
         """Take a sample of the committed offset if the offset changed or the group has members."""
         slots = self.window.slots
         newest = slots[-1]
+        if newest is not None and newest.timestamp_ms > now_ms:  # the clock was set back: no sample would get a slot
+            self.window, newest = Window(len(slots)), None
         if newest is None or newest.offset != offset or has_members:
             self.window.add(
                 offset, order=order, timestamp_ms=now_ms, broker_offset=end.offset, observed_at_ms=end.at_ms

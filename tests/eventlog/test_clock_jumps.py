@@ -116,6 +116,33 @@ def test_wall_clock_times_are_stored_unchanged(log: EventLog, clock: ManualClock
     assert dict(log.heard()) == {"prod-eu": clock.wall}
 
 
+def heard_s_ago(log: EventLog, clock: ManualClock) -> float:
+    return (clock.wall_ms() - log.heard()["prod-eu"]) / 1000
+
+
+def test_the_age_of_the_last_webhook_follows_no_clock_change(log: EventLog, clock: ManualClock, set_clock: Set) -> None:
+    append_event(log)
+    clock.advance(20_000)
+    set_clock(clock)
+    assert heard_s_ago(log, clock) == 20
+    append_event(log)
+    clock.jump(-HOUR_MS)
+    clock.advance(400_000)
+    assert heard_s_ago(log, clock) == 400
+
+
+def test_a_webhook_in_the_future_is_shown_as_now_and_corrected_by_the_next_one(clock: ManualClock) -> None:
+    log = MemoryEventLog(clock)
+    clock.advance(HOUR_MS)
+    append_event(log)
+    clock.boot -= HOUR_MS  # as if another process had stored it, whose log time is ahead
+    assert heard_s_ago(log, clock) == 0
+    append_event(log)
+    clock.advance(1_000)
+    assert heard_s_ago(log, clock) == 1
+    log.close()
+
+
 def test_a_restart_after_the_jump_changes_nothing(tmp_path: Path, clock: ManualClock, set_clock: Set) -> None:
     before = open_sqlite(tmp_path, clock, stale_after_ms=STALE_MS)
     append_event(before, total_lag=1)

@@ -143,6 +143,7 @@ def service(server: PostgresServer | None, tmp_path: Path, monkeypatch: pytest.M
         yield running
 
 
+@pytest.mark.timeout(600)  # for each place, the workers start again up to three times
 @pytest.mark.parametrize(("store", "kind"), EXPECTED, ids=map(" ".join, EXPECTED))
 def test_any_call_may_fail_once(store: str, kind: str, server: PostgresServer | None, service: FaultyService) -> None:
     def restart_the_database() -> None:

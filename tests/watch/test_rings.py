@@ -121,3 +121,12 @@ def test_a_partition_has_the_name_of_its_member(polls: Polls) -> None:
         ("", ""),
         ("/10.1.2.3", "reader"),
     ]
+
+
+def test_after_the_clock_was_set_back_the_samples_begin_again(polls: Polls) -> None:
+    for offset in range(5):
+        polls.see({A: offset}, {A: 9})
+    polls.now = NOW - 3_600_000
+    for offset in range(5, 8):
+        polls.see({A: offset}, {A: 9})
+    assert [each.offset for each in polls.samples()] == [5, 6, 7]

@@ -431,6 +431,11 @@ def test_problems_of_karrot_are_shown_above_the_groups() -> None:
     website.clock.advance(800_000)
     take(website, make_event())
     assert "refused in the last" not in read(website)
+    website.client.post("/burrow", data=b"{}")
+    website.clock.jump(-86_400_000)  # it was a day ahead, and no body is from the future
+    website.clock.advance(60_000)
+    take(website, make_event())
+    assert "refused in the last" not in read(website)
 
 
 def test_the_list_sorts_by_a_column_in_the_url() -> None:

@@ -130,7 +130,10 @@ ALTER TABLE log_ends ALTER samples SET STORAGE EXTERNAL;
 CREATE INDEX log_ends_touched ON log_ends (touched_ms);
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+# ``heard`` had the time of a replica's wall clock, and kept the largest one.
+_VERSION_2 = "UPDATE heard SET at_ms = log_ms - greatest(0, wall_ms - at_ms) FROM log"
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2)
 """``MIGRATIONS[n]`` migrates a schema from version n to n + 1. Append new ones; never change an existing one.
 
 During a rolling upgrade, the older Karrot still writes: a new column needs a default, and nothing may be removed.

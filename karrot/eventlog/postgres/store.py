@@ -119,7 +119,7 @@ class PostgresEventLog(SqlEventLog):
         )
         groups = partial(self.live, in_turns)
         self._known.keep_fresh(
-            (groups, self.heard, self.reporters, self.counters, self.size, self.leader, self.database)
+            (groups, self._heard, self.reporters, self.counters, self.size, self.leader, self.database)
         )
 
     @property
@@ -160,9 +160,7 @@ class PostgresEventLog(SqlEventLog):
                 raise
             return known
 
-    def heard(self) -> Mapping[str, int]:
-        """When each cluster last sent a webhook."""
-
+    def _heard(self) -> Mapping[str, int]:
         def read() -> Mapping[str, int]:
             with self._reading() as connection:
                 found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()

@@ -78,7 +78,7 @@ _ADD_REJECTS = (
 _FORGET_REJECTS = f"DELETE FROM rejects WHERE id <= (SELECT max(id) FROM rejects) - {KEPT_REJECTS}"
 _HEAR = (
     "INSERT INTO heard (cluster, at_ms) SELECT * FROM unnest(%s, %s) "
-    "ON CONFLICT (cluster) DO UPDATE SET at_ms = greatest(heard.at_ms, excluded.at_ms)"
+    "ON CONFLICT (cluster) DO UPDATE SET at_ms = excluded.at_ms"
 )
 _FORGET_CLUSTERS = (
     f"DELETE FROM heard WHERE cluster IN (SELECT cluster FROM heard ORDER BY at_ms DESC OFFSET {MOST_CLUSTERS})"

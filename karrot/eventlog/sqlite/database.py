@@ -111,7 +111,10 @@ CREATE TABLE posts (
 CREATE INDEX posts_by_time ON posts (log_time_ms);
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
+# ``heard`` had the time of the wall clock, and kept the largest one.
+_VERSION_7 = "UPDATE heard SET at_ms = (SELECT log_ms - max(0, wall_ms - at_ms) FROM log);"
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6, _VERSION_7)
 """``MIGRATIONS[n]`` migrates a file from version n to n + 1. Append new ones; never change an existing one."""
 
 

@@ -62,8 +62,7 @@ class SqliteDatabaseLog(SqlEventLog):
         """The reason why the last commit of this process failed; ``None`` if it succeeded."""
         return self._committer.trouble
 
-    def heard(self) -> Mapping[str, int]:
-        """When each cluster last sent a webhook."""
+    def _heard(self) -> Mapping[str, int]:
         with self._file.reading() as connection:
             found: Any = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
         return dict(found)

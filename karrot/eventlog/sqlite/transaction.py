@@ -189,7 +189,7 @@ class SqliteTransaction(Transaction):
         return self._connection.execute(_FORGET_LEAST_RECENT)
 
     def _hear(self, cluster: str, at_ms: int) -> None:
-        self._connection.execute("UPDATE heard SET at_ms = max(at_ms, ?) WHERE cluster = ?", (at_ms, cluster))
+        self._connection.execute("UPDATE heard SET at_ms = ? WHERE cluster = ?", (at_ms, cluster))
         if self._connection.changes():
             return
         self._connection.execute("INSERT INTO heard VALUES (?, ?)", (cluster, at_ms))

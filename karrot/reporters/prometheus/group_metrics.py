@@ -234,7 +234,7 @@ def watched_families(log: ReporterNotes, excludes: Callable[[str], bool]) -> Ite
     for metric, value_of in _VALUES:
         values = ((labels, value_of(group)) for labels, group in rows.items())
         yield ListedFamily(metric, (sample(metric, labels, value) for labels, value in values if value is not None))
-    yield from _last_poll(poll)
+    yield from _last_poll(log, poll)
 
 
 def _states(rows: Rows) -> ListedFamily:
@@ -249,14 +249,15 @@ def _states(rows: Rows) -> ListedFamily:
     )
 
 
-def _last_poll(poll: WatchedCluster | None) -> Iterator[ListedFamily]:
+def _last_poll(log: ReporterNotes, poll: WatchedCluster | None) -> Iterator[ListedFamily]:
     """The time and the duration of the last poll. The duration is unknown until Kafka answers for the first time.
 
     If there is no poll, the families are empty.
     """
     last, seconds = telemetry.WATCH_LAST_POLL, telemetry.WATCH_POLL_SECONDS
     labels = () if poll is None else (label_value(poll.cluster),)
-    yield ListedFamily(last, [sample(last, labels, poll.polled_at_ms / 1000)] if poll else ())
+    at_ms = log.wall_ms_at(poll.log_time_ms) if poll and poll.polled_at_ms else 0
+    yield ListedFamily(last, [sample(last, labels, at_ms / 1000)] if poll else ())
     yield ListedFamily(seconds, [sample(seconds, labels, poll.poll_seconds)] if poll and poll.polled_at_ms else ())
 
 

@@ -276,9 +276,9 @@ def _kinds(context: WebContext) -> dict[str, float]:
 
 
 def _refused_codes(context: WebContext) -> Counter[str]:
-    since_ms = context.clock.wall_ms() - 1000 * REFUSED_LATELY_S
+    now_ms = context.clock.wall_ms()
     newest = if_readable(lambda: context.log.rejects(_REFUSED_LOOKED_AT), ())
-    return Counter(reject.code for reject in newest if reject.received_at_ms >= since_ms)
+    return Counter(reject.code for reject in newest if 0 <= now_ms - reject.received_at_ms <= 1000 * REFUSED_LATELY_S)
 
 
 def _left_out(context: WebContext) -> dict[str, str]:

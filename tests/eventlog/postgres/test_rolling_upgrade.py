@@ -135,3 +135,13 @@ def test_replicas_that_start_at_the_same_time_migrate_once(server: PostgresServe
     assert len(set(opened)) == 1
     with server.connect("karrot") as connection:
         assert connection.execute(f"SELECT version FROM {schema}.schema_version").fetchall() == [(len(NEWER),)]
+
+
+def test_the_time_of_the_last_webhook_becomes_log_time_and_is_not_in_the_future(database: Database) -> None:
+    prepare(database, SystemClock(), MIGRATIONS[:1])
+    with closing(database.connect()) as connection:
+        connection.execute("UPDATE log SET wall_ms = 9000000, log_ms = 5000000")
+        connection.execute("INSERT INTO heard VALUES ('a minute ago', 8940000), ('set by a wrong clock', 777000000)")
+        prepare(database, SystemClock())
+        found = connection.execute("SELECT at_ms FROM heard ORDER BY at_ms").fetchall()
+    assert found == [(4_940_000,), (5_000_000,)]

@@ -120,6 +120,16 @@ def test_each_migration_runs_once_and_in_order(tmp_path: Path) -> None:
     file.close()
 
 
+def test_the_time_of_the_last_webhook_becomes_log_time_and_is_not_in_the_future(tmp_path: Path) -> None:
+    file = database.connect(tmp_path / "events.db", max_bytes=MAX_BYTES, create=True)
+    database.create_or_migrate(file, ANCHOR._replace(wall_ms=9_000_000, log_ms=5_000_000), database.MIGRATIONS[:6])
+    file.execute("INSERT INTO heard VALUES ('a minute ago', 8940000), ('set by a wrong clock', 777000000)")
+    database.create_or_migrate(file, ANCHOR)
+    found = file.execute("SELECT at_ms FROM heard ORDER BY at_ms").fetchall()
+    assert found == [(4_940_000,), (5_000_000,)]
+    file.close()
+
+
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
     file = database.connect(tmp_path / "events.db", max_bytes=MAX_BYTES, create=True)
     database.create_or_migrate(file, ANCHOR)
