@@ -24,7 +24,7 @@ EXPECTED = {
         "start karrot-stdout of delivery._lead",
         "start karrot-writer of writer.__init__",
         "start quick_N of request_serving._call_application",
-        "start reader_N of request_serving._call_application",
+        "start scrape_N of request_serving._call_application",
     },
     ("sqlite", "run"): {"run karrot-delivery", "run karrot-duty-N", "run karrot-stdout", "run karrot-writer"},
     ("sqlite", "lock"): {
