@@ -263,7 +263,9 @@ class RequestServing:
 
         self._end_wait(conn)
         call = WsgiCall(head, conn, send, keep=not self.stopping)
-        pool = self._quick if head.path in _QUICK_PATHS else self._scrapes if head.path == _SCRAPED else self._readers
+        path = head.path.rstrip("/")  # it may begin with the prefix of a proxy
+        lanes = (self._quick, _QUICK_PATHS), (self._scrapes, _SCRAPED)
+        pool = next((pool for pool, paths in lanes if path.endswith(paths)), self._readers)
         running: Future[None] = pool.submit(call.run, self._application)
         timer = self._loop.call_later(self._patience.turn_s, running.cancel)
         try:

@@ -428,7 +428,7 @@ def test_a_request_without_a_free_thread_gets_503() -> None:
     assert list(website.log.counters()) == []  # only events are counted
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/metrics"])
+@pytest.mark.parametrize("path", ["/healthz", "/metrics", "/metrics/", "/karrot/metrics", "/karrot/readyz"])
 def test_health_checks_and_scrapes_do_not_wait_for_a_thread_that_makes_a_page(path: str) -> None:
     busy: list[str] = []
     checked = threading.Event()

@@ -138,7 +138,8 @@ class LogCollector:
         return list(rows.values())
 
     def _housekeeping(self) -> Iterator[Family]:
-        done_ms = int(self._log.recall(*HOUSEKEEPING) or self._since_ms)
+        noted = self._log.recall(*HOUSEKEEPING) or b""
+        done_ms = int(noted) if noted.isdigit() else self._since_ms
         yield _one(telemetry.LOG_HOUSEKEEPING_AGE, max(0, self._log.log_time_ms() - done_ms) / 1000)
 
     def _by_partition(self, rows: Sequence[ExportedGroup]) -> Iterator[Family]:

@@ -19,6 +19,7 @@ from karrot.eventlog.copied_tables import CopySource, CopyTarget, LogHead
 from karrot.eventlog.log_copy import CopyProgress, CopyResult, copy_log, open_source, open_target
 from karrot.eventlog.opening import database_of_settings, prepared_log
 from karrot.eventlog.rows import Row
+from karrot.eventlog.sql_log import SqlEventLog
 from karrot.eventlog.sqlite.datadir import UNFINISHED_COPY
 from karrot.settings.options import Settings
 from support.burrow.lag_events import make_event, make_partition
@@ -91,7 +92,11 @@ def fill(log: EventLog, clock: ManualClock) -> None:
 
 
 def everything(log: EventLog) -> Everything:
-    """The answers of every method that reads. The bytes of a log depend on its database, and are left out."""
+    """The answers of every method that reads. The bytes of a log depend on its database, and are left out.
+
+    When each cluster was heard is in log time: the time of the wall clock also depends on PostgreSQL's real clock.
+    """
+    assert isinstance(log, SqlEventLog)
     events = [event for page in _pages(log) for event in page]
     decoded = [event for event in events if isinstance(event, StoredEvent)]
     keys = sorted({GroupKey(each.event.cluster, each.event.consumer) for each in decoded})
@@ -107,7 +112,7 @@ def everything(log: EventLog) -> Everything:
         "group": {key: log.group(key) for key in keys},
         "recent": {key: list(log.recent(key)) for key in keys},
         "bodies": {key: list(log.bodies(key)) for key in keys},
-        "heard": dict(log.heard()),
+        "heard": dict(log._heard()),
         "counters": list(log.counters()),
         "rejects": list(log.rejects(2_000)),
         "reporters": list(log.reporters()),
