@@ -19,6 +19,14 @@ class PropertiesError(ValueError):
     """A file of properties cannot be used. The message does not contain the values of properties."""
 
 
+class NoToken(ValueError):  # noqa: N818 (the name describes the state, not an error of Karrot)
+    """AWS gives no token at present. ``reason`` is a word for the kind of the problem."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
 def translated(given: Mapping[str, str]) -> dict[str, str]:
     """The properties under librdkafka's names, without properties that only Java needs. Raises `PropertiesError`."""
     result = {name: value for name, value in given.items() if not _is_java(name)}
@@ -182,12 +190,14 @@ _TRANSLATIONS: Mapping[str, Callable[[str, Mapping[str, str]], Pairs]] = {
 def complete(given: Mapping[str, str], bootstrap: Sequence[str]) -> dict[str, Any]:
     """Add the addresses to the properties. If they ask for IAM of Amazon MSK, also add a source of tokens.
 
-    Raises `ValueError` if the properties ask for IAM, and there are no AWS credentials or no Region.
+    The source is tried once, because librdkafka does not say why a token is missing. Raises `NoToken` if AWS gives no
+    token, and `ValueError` if there is no Region.
     """
     properties: dict[str, Any] = {**given, "bootstrap.servers": ",".join(bootstrap)}
     if given.get("sasl.mechanisms") == _IAM:  # librdkafka does not know this mechanism
-        from karrot.kafka.msk_iam_token import token_source  # noqa: PLC0415 - loads botocore: only sites with IAM need it
+        from karrot.kafka.msk_iam_token import TokenSource  # noqa: PLC0415 - loads botocore: only sites with IAM need it
 
         properties["sasl.mechanisms"] = "OAUTHBEARER"
-        properties["oauth_cb"] = token_source(bootstrap, time.time)
+        properties["oauth_cb"] = tokens = TokenSource(bootstrap, time.time)
+        tokens()
     return properties

@@ -4,11 +4,16 @@ import base64
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from botocore.auth import SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
+from botocore.exceptions import BotoCoreError, NoCredentialsError, NoRegionError
 from botocore.session import Session
+
+from karrot.aws.errors import fault_of
+from karrot.kafka.client_properties import NoToken
 
 _SERVICE = "kafka-cluster"
 _LIFETIME_S = 900
@@ -31,23 +36,40 @@ def token(credentials: ReadOnlyCredentials, region: str) -> str:
     return base64.urlsafe_b64encode(signed.encode()).rstrip(b"=").decode()
 
 
-def token_source(bootstrap: Sequence[str], now_s: Callable[[], float]) -> Callable[[str], tuple[str, float]]:
-    """Return the function that librdkafka calls for a token and its time of expiry.
+class TokenSource:
+    """The function that librdkafka calls for a token and its time of expiry. It finds credentials as AWS's tools do.
 
-    The function finds credentials as AWS's tools do. Raises `ValueError` if there are no credentials or no Region.
+    ``trouble`` is why the last call failed. It is empty if the last call succeeded. Raises `ValueError` if there is no
+    Region.
     """
-    session = Session()
-    # botocore reads AWS_DEFAULT_REGION and profiles, but not AWS_REGION, which ECS and Lambda set.
-    region = region_of(bootstrap) or os.environ.get("AWS_REGION") or session.get_config_variable("region")
-    if region is None:
-        raise ValueError("AWS_MSK_IAM needs a Region: set AWS_REGION")
-    if session.get_credentials() is None:
-        raise ValueError("AWS_MSK_IAM needs AWS credentials, and none were found: set a profile, a role or keys")
 
-    def source(_config: str) -> tuple[str, float]:
-        found = session.get_credentials()
-        if found is None:  # for example, the profile was removed. librdkafka asks again later
-            raise ValueError("the AWS credentials are gone")
-        return token(found.get_frozen_credentials(), region), now_s() + _LIFETIME_S
+    def __init__(self, bootstrap: Sequence[str], now_s: Callable[[], float]) -> None:
+        # botocore reads AWS_DEFAULT_REGION and profiles, but not AWS_REGION, which ECS and Lambda set.
+        self._region = region_of(bootstrap) or os.environ.get("AWS_REGION")
+        self._now_s = now_s
+        self._session: Session | None = None
+        self.trouble = ""
+        with suppress(BotoCoreError):  # the first call reports it
+            if not (self._region or Session().get_config_variable("region")):
+                raise ValueError("AWS_MSK_IAM needs a Region: set AWS_REGION")
 
-    return source
+    def __call__(self, _config: str = "") -> tuple[str, float]:
+        """A token. Raises `NoToken`."""
+        try:
+            made = self._made(self._session or Session())
+        except Exception as error:
+            self._session = None  # the next call reads AWS's configuration again
+            fault = fault_of(error)
+            self.trouble = f"AWS_MSK_IAM has no token: {fault.text}"
+            raise NoToken(fault.kind, self.trouble) from error
+        self.trouble = ""
+        return made, self._now_s() + _LIFETIME_S
+
+    def _made(self, session: Session) -> str:
+        credentials, region = session.get_credentials(), self._region or session.get_config_variable("region")
+        if credentials is None:
+            raise NoCredentialsError
+        if region is None:
+            raise NoRegionError
+        self._session = session
+        return token(credentials.get_frozen_credentials(), region)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from karrot.event import TopicPartition
-from karrot.kafka.client_properties import PropertiesError, complete, parse, read, translated, without_values
+from karrot.kafka.client_properties import NoToken, PropertiesError, complete, parse, read, translated, without_values
 from karrot.settings.types import Secret
 
 if TYPE_CHECKING:
@@ -94,13 +94,24 @@ class Cluster(Protocol):
 class NotConnected(ValueError):  # noqa: N818 (the name describes the state, not an error of Karrot)
     """No client can be created with these addresses and properties. The message does not contain secrets."""
 
+    reason = "properties"
+
+
+class NotConnectedYet(NotConnected):
+    """AWS gives no token for Amazon MSK at present. The properties may be right, so a later attempt can succeed."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
 
 def connect(
     bootstrap: Sequence[str], properties: Path | Secret | None = None, *, client_id: str = "karrot-watch"
 ) -> "KafkaCluster":
     """Create a client of the cluster at these addresses. The client sends nothing yet. Raises `NotConnected`.
 
-    ``properties`` is a file with client properties, or the properties themselves.
+    A problem in the client's C code can abort the process, so a process that must live on uses this function through
+    `karrot.watch.client_process`. ``properties`` is a file with client properties, or the properties themselves.
     """
     try:
         from confluent_kafka import KafkaException
@@ -117,6 +128,8 @@ def connect(
             case _:
                 given = translated(parse(properties.reveal()))
         return KafkaCluster(complete({"client.id": client_id, **given}, bootstrap))
+    except NoToken as error:
+        raise NotConnectedYet(error.reason, str(error)) from error
     except PropertiesError as error:
         raise NotConnected(str(error)) from error
     except KafkaException as error:

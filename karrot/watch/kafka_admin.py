@@ -54,6 +54,7 @@ class KafkaCluster:
         self._timeout_s = timeout_s
         self._seconds = seconds
         self._trouble = ""
+        self._tokens = properties.get("oauth_cb")
         # librdkafka would log every attempt to connect. Karrot adds only the last problem to its own error message.
         client: dict[str, Any] = {"log_level": 0, **properties, "error_cb": self._note_trouble}
         self._admin = AdminClient(client)
@@ -65,7 +66,7 @@ class KafkaCluster:
             listed = _failure(listed.errors[0])  # no broker answered; a cluster without groups has no errors
         self._admin.poll(0)  # lets the client call `_note_trouble` with its errors
         if isinstance(listed, Failure):
-            raise ClusterError(listed.reason, f"{listed.text} {self._trouble}".strip())
+            raise self._error(listed)
         self._trouble = ""
         groups = {each.group_id: _state(getattr(each, "state", None)) for each in listed.valid or ()}
         return Listing(groups, is_complete=not listed.errors)
@@ -162,8 +163,7 @@ class KafkaCluster:
         try:
             topics: dict[str, Any] = self._admin.list_topics(timeout=self._timeout_s).topics
         except KafkaException as error:
-            failure = _failure_of(error)
-            raise ClusterError(failure.reason, f"{failure.text} {self._trouble}".strip()) from error
+            raise self._error(_failure_of(error)) from error
         return topics
 
     def _ask(self, question: Callable[..., V], *about: object) -> V | Failure:
@@ -182,6 +182,11 @@ class KafkaCluster:
             return Failure("_timed_out", "the Kafka client gave no result in time")
         except (KafkaException, ValueError) as error:
             return _failure_of(error)
+
+    def _error(self, failure: Failure) -> ClusterError:
+        """The error for a request that the whole poll needs, with the last problem of the client."""
+        trouble = getattr(self._tokens, "trouble", "") or self._trouble
+        return ClusterError(failure.reason, f"{failure.text} {trouble}".strip())
 
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 (the library's name for this error)

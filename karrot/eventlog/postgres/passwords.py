@@ -1,14 +1,20 @@
 """Gets the password for each new connection: from a file, from a command, or as a token of AWS IAM."""
 
+# ruff: noqa: PLC0415 - loading botocore takes a second and 30 MB
+
 import os
 import re
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from karrot.aws.errors import fault_of
 from karrot.eventlog.postgres.connections import DatabaseUrl, KeptPassword, Password
 from karrot.settings.options import Settings
+
+if TYPE_CHECKING:
+    from botocore.session import Session
 
 _COMMAND_S = 10.0
 _KEPT_S = 60.0
@@ -65,9 +71,16 @@ def _one_line(content: bytes, what: str) -> str:
 
 def _rds_token(url: DatabaseUrl) -> str:
     """A token for the first host of the URL, signed with the credentials that AWS's tools find."""
-    from botocore.session import Session  # noqa: PLC0415 - loading botocore takes a second and 30 MB
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.session import Session
 
-    session = Session()
+    try:
+        return _signed(Session(), url)
+    except (BotoCoreError, ClientError) as error:
+        raise ValueError(f"KARROT_EVENT_LOG_RDS_IAM: {fault_of(error).text}") from error
+
+
+def _signed(session: "Session", url: DatabaseUrl) -> str:
     # botocore reads AWS_DEFAULT_REGION and profiles, but not AWS_REGION, which ECS and Lambda set.
     region = os.environ.get("AWS_REGION") or session.get_config_variable("region")
     if region is None:

@@ -8,15 +8,14 @@ proxies (``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, web identity, containers, ins
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
+from karrot.aws.errors import FaultKind, fault_of
 from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, StoredSegment, StoreError
 from karrot.settings.storage_place import Bucket
 
 if TYPE_CHECKING:
-    from botocore.exceptions import ClientError
     from types_boto3_s3.client import S3Client
 
 _CONNECT_TIMEOUT_S = 2
@@ -25,8 +24,11 @@ _ATTEMPTS = 2
 _A_CALL = 1000
 """The most objects that one call may delete."""
 
-_THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException"}
-_CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed"}
+_REASONS = {
+    FaultKind.THROTTLED: "throttled",
+    FaultKind.CREDENTIALS: "credentials",
+    FaultKind.PERMISSION: "permission",
+}
 
 
 def open_client(environ: Mapping[str, str]) -> "S3Client":
@@ -60,11 +62,13 @@ def explained(what: str, expected: Mapping[str, type[Exception]] = MappingProxyT
 
     try:
         yield
-    except ClientError as error:
-        known = expected.get(error.response.get("Error", {}).get("Code", ""))
-        raise (StoreError(_reason(error), f"{what}: {error}") if known is None else known) from error
-    except (BotoCoreError, OSError, ValueError) as error:
-        raise StoreError(_reason_without_answer(error), f"{what}: {error}") from error
+    except (BotoCoreError, ClientError, OSError, ValueError) as error:
+        code = error.response.get("Error", {}).get("Code", "") if isinstance(error, ClientError) else ""
+        if code in expected:
+            raise expected[code] from error
+        fault = fault_of(error)
+        reason = "no_bucket" if code == "NoSuchBucket" else _REASONS.get(fault.kind, "unavailable")
+        raise StoreError(reason, f"{what}: {fault.text}") from error
 
 
 class _AlreadyStored(Exception):  # noqa: N818 (names what happened)
@@ -142,33 +146,3 @@ class Objects:
         except StoreError:
             self.close()
             raise
-
-
-def _reason(error: "ClientError") -> str:
-    code = error.response.get("Error", {}).get("Code", "")
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    if code in _THROTTLED or status == HTTPStatus.TOO_MANY_REQUESTS:
-        return "throttled"
-    if code == "NoSuchBucket":
-        return "no_bucket"
-    if code in _CREDENTIALS:
-        return "credentials"
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return "permission"
-    return "unavailable"
-
-
-def _reason_without_answer(error: Exception) -> str:
-    from botocore import exceptions as boto
-
-    missing = (
-        boto.NoCredentialsError,
-        boto.PartialCredentialsError,
-        boto.CredentialRetrievalError,
-        boto.MetadataRetrievalError,
-        boto.ProfileNotFound,
-        boto.ConfigParseError,
-        boto.TokenRetrievalError,
-        boto.SSOError,
-    )
-    return "credentials" if isinstance(error, missing) else "unavailable"

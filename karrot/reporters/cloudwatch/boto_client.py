@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 import structlog
 from urllib3.exceptions import HTTPError
 
+from karrot.aws.errors import without_secrets
 from karrot.http.pool import open_pool
-from karrot.reporters.cloudwatch.faults import without_secrets
 from karrot.reporters.cloudwatch.options import Options
 
 if TYPE_CHECKING:

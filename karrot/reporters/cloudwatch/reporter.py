@@ -9,12 +9,12 @@ import msgspec
 import structlog
 
 from karrot import telemetry
+from karrot.aws.errors import Fault, FaultKind
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context, Sending, Trouble
 from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, MetricKey, why_refused
 from karrot.reporters.cloudwatch.event_to_data import CLUSTER, HEARTBEAT, Held, Mapped, data_of
-from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.group_cap import OUTSIDE_BOUND, LegacyNames, Membership
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import BatchRefusal, Sender, SendOutcome

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from karrot.aws.errors import Fault, FaultKind
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, MetricKey, batches
-from karrot.reporters.cloudwatch.faults import Fault, FaultKind, Rejected, TooLarge, Verdict, classify, status_of
+from karrot.reporters.cloudwatch.faults import Rejected, TooLarge, Verdict, classify, status_of
 
 _CALLS_PER_S = 10.0
 _BURST = 10.0

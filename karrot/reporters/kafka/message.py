@@ -36,7 +36,11 @@ Outcome = Written | Failed
 
 
 class NoTopic(Exception):  # noqa: N818 (the name describes the state, not an error of Karrot)
-    """The current settings do not allow a client to be created. The text is for people."""
+    """The current settings or credentials do not allow a client to be created. The text is for people."""
+
+    def __init__(self, text: str, reason: str = "properties") -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 class TopicWriter(Protocol):

@@ -8,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
-from karrot.kafka.client_properties import PropertiesError, complete, without_moment, without_values
+from karrot.kafka.client_properties import NoToken, PropertiesError, complete, without_moment, without_values
 from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Written
 from karrot.reporters.kafka.reporter import Options
 
@@ -58,7 +58,11 @@ class KafkaTopic:
         self._trouble: KafkaError | None = None
         try:
             self._given = options.client_properties()
-            self._producer = Producer(self._properties(options))
+            properties = self._properties(options)
+            self._tokens = properties.get("oauth_cb")
+            self._producer = Producer(properties)
+        except NoToken as error:
+            raise NoTopic(str(error), error.reason) from None
         except (PropertiesError, KafkaException, ValueError, TypeError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
             raise NoTopic(without_values(text, self._given)) from None
@@ -100,7 +104,8 @@ class KafkaTopic:
     def _failure(self, error: KafkaError) -> Failed:
         """The failure for an error. A timeout names no cause, so the client's last error from a broker replaces it."""
         failure = self._trouble if error.code() == _TIMED_OUT and self._trouble else error
-        text = without_values(without_moment(failure.str()), self._given)
+        trouble = getattr(self._tokens, "trouble", "")
+        text = trouble or without_values(without_moment(failure.str()), self._given)
         return Failed(failure.name().lower(), text, is_final=error.code() in _TOO_LARGE)
 
     def _note_trouble(self, error: KafkaError) -> None:

@@ -100,7 +100,7 @@ class KafkaReporter:
         try:
             self._topic = self._topic or self._open()
         except NoTopic as error:
-            return self._failed(Trouble("properties", str(error)))
+            return self._failed(Trouble(error.reason, str(error)))
         outcomes = self._topic.send([each.message for each in self._owed])
         self._settle(outcomes)
         if trouble := _trouble(outcomes):

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 
+from karrot.aws.errors import Fault, FaultKind
 from karrot.reporters.cloudwatch.boto_client import open_client
-from karrot.reporters.cloudwatch.faults import Fault, FaultKind, classify
+from karrot.reporters.cloudwatch.faults import classify
 from karrot.reporters.cloudwatch.options import Options
 from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum

@@ -13,17 +13,10 @@ import pytest
 from botocore import exceptions as boto
 from botocore.config import Config
 
+from karrot.aws.errors import Fault, FaultKind, without_secrets
 from karrot.demo.cloudwatch.request_handler import Refuse
 from karrot.reporters.cloudwatch.boto_client import open_client
-from karrot.reporters.cloudwatch.faults import (
-    Fault,
-    FaultKind,
-    Rejected,
-    TooLarge,
-    classify,
-    status_of,
-    without_secrets,
-)
+from karrot.reporters.cloudwatch.faults import Rejected, TooLarge, classify, status_of
 from karrot.reporters.cloudwatch.options import Options
 from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum

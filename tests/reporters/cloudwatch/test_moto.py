@@ -12,8 +12,8 @@ import pytest
 from moto import mock_aws
 from moto.core import set_initial_no_auth_action_count
 
+from karrot.aws.errors import FaultKind
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
-from karrot.reporters.cloudwatch.faults import FaultKind
 from karrot.reporters.cloudwatch.options import Options
 from support.reporters.cloudwatch_sender_rig import SenderRig, lag_data
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karrot.aws.errors import Fault, FaultKind
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
-from karrot.reporters.cloudwatch.faults import Fault, FaultKind, Rejected, TooLarge, Verdict
+from karrot.reporters.cloudwatch.faults import Rejected, TooLarge, Verdict
 from karrot.reporters.cloudwatch.sender import Flush
 from support.reporters.cloudwatch_sender_rig import lag_data
 

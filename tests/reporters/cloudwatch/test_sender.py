@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import pytest
 
+from karrot.aws.errors import Fault, FaultKind
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
-from karrot.reporters.cloudwatch.faults import Fault, FaultKind
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import Sender, SendOutcome
 from support.reporters import injected_faults as aws
