@@ -236,8 +236,9 @@ WATCH_POLL_SECONDS = _gauge(
 )
 WATCH_FAILURES = _counter(
     "karrot_watch_failures_total",
-    "Failures in polls of Kafka, by Kafka's error name. The reason is memory if the state could not be saved, and "
-    "unexpected for any other error.",
+    "Failures in polls of Kafka, by Kafka's error name. The reason is client_died if the process of the Kafka client "
+    "ended, properties or the kind of AWS's error if no client can be created, memory if the state could not be "
+    "saved, and unexpected for any other error.",
     "reason",
 )
 RESYNC_RUNS = _counter(

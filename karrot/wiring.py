@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -86,10 +87,12 @@ def try_out(settings: Settings) -> None:
         except LogUnavailableError as error:
             problems.append(f"KARROT_EVENT_LOG: {error}")
     if settings.watch_bootstrap:
+        from karrot.watch.client_process import ClientProcess
         from karrot.watch.cluster_interface import NotConnected, connect
 
         try:
-            connect(settings.watch_bootstrap, settings.watch_client)  # this sends no request to Kafka yet
+            with closing(ClientProcess(partial(connect, settings.watch_bootstrap, settings.watch_client))) as cluster:
+                cluster.check()  # this sends no request to Kafka yet
         except NotConnected as error:
             problems.append(f"KARROT_WATCH_BOOTSTRAP: {error}")
     if problems:

@@ -82,6 +82,7 @@ def watch(
     from karrot import logs
     from karrot.clock import SystemClock
     from karrot.settings import types
+    from karrot.watch.client_process import ClientProcess
     from karrot.watch.cluster_interface import connect
     from karrot.watch.persistence import FileKeeper, NoKeeper
     from karrot.watch.poll_and_judge import Watcher, run
@@ -91,9 +92,11 @@ def watch(
     name = value_of(types.text, "--cluster", cluster)
     stop = threading.Event()
     printer = Printer(_as_json if as_json else _as_table, stop)
+    kafka = ClientProcess(partial(connect, brokers, command_config))
+    valid(kafka.check)
     watcher = Watcher(
         name=name,
-        cluster=valid(partial(connect, brokers, command_config)),
+        cluster=kafka,
         clock=SystemClock(),
         sink=printer if post is None else _poster(post, user),
         keeper=NoKeeper() if state is None else FileKeeper(state),

@@ -20,9 +20,9 @@ from karrot.watch.cluster_interface import ClusterError, Description, Failure, G
 
 _TIMEOUT_S = 10.0
 _AT_ONCE = 32
-"""The maximum number of concurrent requests for committed offsets. Each request is about one group."""
+"""The maximum number of concurrent requests about groups. librdkafka sends one for each group. More would only wait in
+a busy broker until they time out, and timeouts are what makes librdkafka abort."""
 
-_DESCRIBED_AT_ONCE = 500
 _PATIENCE_S = 5.0
 """The seconds that a caller waits for the client after the client's own timeout."""
 
@@ -72,12 +72,13 @@ class KafkaCluster:
         return Listing(groups, is_complete=not listed.errors)
 
     def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
-        """State and members of groups, with up to 500 groups in each call."""
+        """State and members of groups, with a few groups in each call."""
         ordered = sorted(groups)
         answers: dict[str, Description | Failure] = {}
-        for start in range(0, len(ordered), _DESCRIBED_AT_ONCE):
-            few = ordered[start : start + _DESCRIBED_AT_ONCE]
-            futures = self._ask(self._admin.describe_consumer_groups, few)
+        too_late = self._too_late()
+        for start in range(0, len(ordered), _AT_ONCE):
+            few = ordered[start : start + _AT_ONCE]
+            futures = self._ask(self._admin.describe_consumer_groups, few) if self._seconds() < too_late else _LATE
             for group in few:
                 found = self._result(futures if isinstance(futures, Failure) else futures[group])
                 answers[group] = found if isinstance(found, Failure) else _description(found)
@@ -105,7 +106,7 @@ class KafkaCluster:
 
     def _committed(self, groups: Iterable[str]) -> Iterator[tuple[str, Mapping[TopicPartition, int] | Failure]]:
         waiting: deque[tuple[str, Any]] = deque()
-        too_late = self._seconds() + 2 * self._timeout_s  # if a coordinator is down, hundreds of groups can time out
+        too_late = self._too_late()
         for group in groups:
             if len(waiting) >= _AT_ONCE:
                 yield self._committed_of(*waiting.popleft())
@@ -117,6 +118,10 @@ class KafkaCluster:
             waiting.append((group, future))
         while waiting:
             yield self._committed_of(*waiting.popleft())
+
+    def _too_late(self) -> float:
+        """When to ask about no more groups: if a coordinator is down, hundreds of groups can time out."""
+        return self._seconds() + 2 * self._timeout_s
 
     def _committed_of(self, group: str, future: Any) -> tuple[str, Mapping[TopicPartition, int] | Failure]:
         found = self._result(future)

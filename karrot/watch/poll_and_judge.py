@@ -18,7 +18,8 @@ from karrot.eventlog.watched_groups import GroupHealth
 from karrot.intake import Intake
 from karrot.known_problems import WATCH
 from karrot.settings.options import Settings
-from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, NotConnected, connect
+from karrot.watch.client_process import ClientProcess
+from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, connect
 from karrot.watch.cluster_reader import Poll, log_starts, poll_cluster
 from karrot.watch.evaluation import deleted, verdict
 from karrot.watch.outputs import IntakeSink, PollOutcome, Sink
@@ -238,17 +239,9 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
     name = settings.watch_cluster or ""
     sink = IntakeSink(name, intake, log, good_for_ms=settings.stale_after * 1000)
     sink.begin()
-    cluster = None
-    while cluster is None:
-        try:
-            cluster = connect(settings.watch_bootstrap, settings.watch_client)
-        except NotConnected as error:  # such as a file of properties that is gone: the leader's other tasks go on
-            save_poll_state(log, clock, str(error))
-            if stop.wait(settings.watch_interval):
-                return
     watcher = Watcher(
         name=name,
-        cluster=cluster,
+        cluster=ClientProcess(partial(connect, settings.watch_bootstrap, settings.watch_client)),
         clock=clock,
         sink=sink,
         keeper=NoteKeeper(log, name),

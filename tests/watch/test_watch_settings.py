@@ -8,6 +8,10 @@ import pytest
 from karrot.settings.loading import SettingsError, load
 from karrot.settings.options import Settings, effective
 from karrot.wiring import try_out
+from support.burrow.recorded_bodies import warn_body
+from support.karrot_command import run_karrot
+from support.service.karrot_service import Service
+from support.waiting import wait_for
 
 WATCHED = {
     "KARROT_BIND": "127.0.0.1:5000",
@@ -71,6 +75,47 @@ def test_properties_can_be_given_inline_and_are_never_shown(monkeypatch: pytest.
     assert "SASL" not in repr(settings)
 
 
+@pytest.fixture
+def msk_without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return a file of properties that asks for IAM, where AWS gives no credentials."""
+    file = tmp_path / "msk.properties"
+    file.write_text("security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\n")
+    for name in ("CONFIG_FILE", "SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(f"AWS_{name}", str(tmp_path / name))
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_PROFILE", "late")
+    return file
+
+
+WHY = "AWS_MSK_IAM has no token: AWS credentials are missing or cannot be fetched: The config profile (late)"
+
+
+def test_the_service_starts_without_aws_credentials_and_says_why_its_watch_fails(
+    msk_without_credentials: Path, tmp_path: Path
+) -> None:
+    with Service(
+        tmp_path / "data",
+        watch_bootstrap="127.0.0.1:1",
+        watch_cluster="prod",
+        watch_interval="1s",
+        watch_properties=str(msk_without_credentials),
+    ) as service:
+        wait_for(lambda: "failing" in str(service.get("/readyz").json))
+        assert WHY in service.get("/").body.decode()
+        assert WHY in service.said.read_text()
+        wait_for(lambda: b'karrot_watch_failures_total{reason="credentials"}' in service.get("/metrics").body)
+        assert service.post(warn_body("billing")).status == 202
+        assert "Traceback" not in service.said.read_text()
+
+
+def test_a_command_without_aws_credentials_prints_one_line(msk_without_credentials: Path) -> None:
+    result = run_karrot(
+        "groups", "--bootstrap-servers", "127.0.0.1:1", "--command-config", str(msk_without_credentials)
+    )
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert result.stderr.startswith(f"karrot: {WHY}")
+
+
 def test_wrong_inline_properties_are_reported_without_their_values() -> None:
     wrong = {"KARROT_WATCH_PROPERTIES_INLINE": "sasl.nosuch=hunter2"}
     settings = load(WATCHED | wrong, available=("prometheus",)).settings
@@ -91,8 +136,11 @@ def test_properties_in_a_file_and_inline_contradict_each_other(tmp_path: Path) -
     assert "are both set: set only one of them" in refused(**both)
 
 
-def test_a_missing_client_library_is_reported_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+def test_a_missing_client_library_is_reported_with_the_command_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "confluent_kafka.py").write_text("raise ImportError")
+    monkeypatch.syspath_prepend(tmp_path)
     [problem] = problems(load(WATCHED, available=("prometheus",)).settings)
     assert problem == "KARROT_WATCH_BOOTSTRAP: watching Kafka needs confluent-kafka: pip install 'karrot-burrow[kafka]'"
 

@@ -1,0 +1,172 @@
+"""Reads Kafka in a child process, because the Kafka client's C code can abort the process that it runs in.
+
+librdkafka 2.16 aborts if requests of its admin client fail or time out at the wrong moment, for example when a broker
+restarts. Then only the child ends: the poll fails, and the next poll starts another child.
+
+Run as a program, this module is the child. It ends when its parent ends, because the pipe to its standard input closes.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from typing import Any, NamedTuple, cast
+
+from karrot.event import TopicPartition
+from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, NotConnected
+
+_DIED = "client_died"
+_AGAIN = "and Karrot starts another one"
+_ANSWER_S = 600.0
+"""How long the parent waits for an answer. The client's own timeouts are shorter, so a child that is late hangs."""
+
+_END_S = 5.0
+_LONGEST_PAUSE_S = 30.0
+
+
+class _Child(NamedTuple):
+    process: Popen[bytes]
+    connection: "Connection[Any, Any]"
+
+
+class ClientProcess:
+    """The `Cluster` that `open_cluster` opens in a child process. The child starts with the first request.
+
+    ``open_cluster`` goes to the child by its name, so it must be a function of a module, or a ``partial`` of one.
+    """
+
+    def __init__(self, open_cluster: Callable[[], Cluster], *, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._open_cluster = open_cluster
+        self._seconds = seconds
+        self._child: _Child | None = None
+        self._deaths = 0
+        self._not_before = 0.0
+
+    def check(self) -> None:
+        """Open the cluster, without a request to Kafka. Raises `NotConnected` if its properties are wrong.
+
+        Any other problem can pass, so the polls report it.
+        """
+        with suppress(ClusterError):
+            answer = self._answer("")
+            if isinstance(answer, Failure) and answer.reason == NotConnected.reason:
+                self.close()
+                raise NotConnected(answer.text)
+
+    def groups(self) -> Listing:
+        """Every consumer group."""
+        return cast("Listing", self._ask("groups"))
+
+    def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
+        """State and members of groups."""
+        return cast("Mapping[str, Description | Failure]", self._ask("describe", list(groups)))
+
+    def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, int] | Failure]:
+        """The committed offsets of groups."""
+        return cast("Mapping[str, Mapping[TopicPartition, int] | Failure]", self._ask("committed", list(groups)))
+
+    def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
+        """The log end offsets."""
+        return cast("Mapping[TopicPartition, int | Failure]", self._ask("log_ends", list(places)))
+
+    def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
+        """The log start offsets."""
+        return cast("Mapping[TopicPartition, int | Failure]", self._ask("log_starts", list(places)))
+
+    def close(self) -> None:
+        """End the child."""
+        if self._child is not None:
+            self._end(self._child)
+
+    def _ask(self, request: str, *about: object) -> object:
+        answer = self._answer(request, *about)
+        if isinstance(answer, Failure):
+            raise ClusterError(*answer)
+        return answer
+
+    def _answer(self, request: str, *about: object) -> object:
+        child = self._child or self._start()
+        try:
+            child.connection.send((request, about))
+            if not child.connection.poll(_ANSWER_S):
+                raise EOFError  # noqa: TRY301 - it hangs: end it as if it had ended
+            answer = child.connection.recv()
+        except (EOFError, OSError) as error:
+            how = self._end(child)
+            self._deaths += 1
+            pause_s = 0.0 if self._deaths == 1 else min(_LONGEST_PAUSE_S, 2.0**self._deaths)
+            self._not_before = self._seconds() + pause_s
+            raise ClusterError(_DIED, f"the process with the Kafka client ended ({how}), {_AGAIN}") from error
+        self._deaths = 0
+        return answer
+
+    def _start(self) -> _Child:
+        if self._seconds() < self._not_before:
+            raise ClusterError(_DIED, f"the process with the Kafka client ended {self._deaths} times, {_AGAIN}")
+        ours, its = Pipe()
+        with its:
+            try:
+                process = Popen(  # noqa: S603 - this module
+                    [sys.executable, "-P", "-m", "karrot.watch.client_process", str(its.fileno())],
+                    stdin=PIPE,
+                    stdout=DEVNULL,
+                    pass_fds=[its.fileno()],
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                    start_new_session=True,  # Ctrl-C in a terminal is for the parent, which ends the child
+                )
+            except OSError as error:
+                raise ClusterError(_DIED, f"no process for the Kafka client can start: {error}") from error
+        self._child = _Child(process, ours)
+        with suppress(OSError):  # a child that has ended already: the first request finds out
+            ours.send(self._open_cluster)
+        return self._child
+
+    def _end(self, child: _Child) -> str:
+        """End the child if it has not ended, and return how it ended."""
+        self._child = None
+        child.connection.close()
+        with suppress(OSError):
+            child.process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
+        try:
+            code = child.process.wait(_END_S)
+        except TimeoutExpired:
+            child.process.kill()
+            code = child.process.wait()
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def main() -> None:
+    """Answer the parent's requests, one after the other, until the parent ends."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # systemd sends it to all processes of a service: the parent decides
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    cluster: Cluster | None = None
+    with suppress(EOFError, ConnectionError):
+        open_cluster = connection.recv()
+        while True:
+            request, about = connection.recv()
+            answer: object = None
+            try:
+                cluster = cluster or open_cluster()
+                if request:
+                    answer = getattr(cluster, request)(*about)
+            except (ClusterError, NotConnected) as error:
+                answer = Failure(error.reason, str(error))
+            connection.send(answer)
+    os._exit(0)  # librdkafka's threads have nothing to finish
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the parent has ended, also during a request."""
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
