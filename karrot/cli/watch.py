@@ -92,7 +92,7 @@ def watch(
     name = value_of(types.text, "--cluster", cluster)
     stop = threading.Event()
     printer = Printer(_as_json if as_json else _as_table, stop)
-    kafka = ClientProcess(partial(connect, brokers, command_config))
+    kafka = ClientProcess(partial(connect, brokers, command_config), stop)
     valid(kafka.check)
     watcher = Watcher(
         name=name,

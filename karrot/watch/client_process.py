@@ -26,8 +26,13 @@ _AGAIN = "and Karrot starts another one"
 _ANSWER_S = 600.0
 """How long the parent waits for an answer. The client's own timeouts are shorter, so a child that is late hangs."""
 
+_LOOK_S = 0.5
 _END_S = 5.0
 _LONGEST_PAUSE_S = 30.0
+
+
+class Stopped(Exception):  # noqa: N818 (the name describes the state, not an error of Karrot)
+    """The parent was asked to stop while it waited for an answer."""
 
 
 class _Child(NamedTuple):
@@ -38,11 +43,19 @@ class _Child(NamedTuple):
 class ClientProcess:
     """The `Cluster` that `open_cluster` opens in a child process. The child starts with the first request.
 
-    ``open_cluster`` goes to the child by its name, so it must be a function of a module, or a ``partial`` of one.
+    ``open_cluster`` goes to the child by its name, so it must be a function of a module, or a ``partial`` of one. If
+    ``stop`` is set, a method that waits for an answer raises `Stopped`.
     """
 
-    def __init__(self, open_cluster: Callable[[], Cluster], *, seconds: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        open_cluster: Callable[[], Cluster],
+        stop: threading.Event | None = None,
+        *,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._open_cluster = open_cluster
+        self._stop = stop
         self._seconds = seconds
         self._child: _Child | None = None
         self._deaths = 0
@@ -94,8 +107,7 @@ class ClientProcess:
         child = self._child or self._start()
         try:
             child.connection.send((request, about))
-            if not child.connection.poll(_ANSWER_S):
-                raise EOFError  # noqa: TRY301 - it hangs: end it as if it had ended
+            self._wait(child)
             answer = child.connection.recv()
         except (EOFError, OSError) as error:
             how = self._end(child)
@@ -105,6 +117,14 @@ class ClientProcess:
             raise ClusterError(_DIED, f"the process with the Kafka client ended ({how}), {_AGAIN}") from error
         self._deaths = 0
         return answer
+
+    def _wait(self, child: _Child) -> None:
+        hangs_at = self._seconds() + _ANSWER_S
+        while not child.connection.poll(_LOOK_S):
+            if self._stop is not None and self._stop.is_set():
+                raise Stopped
+            if self._seconds() > hangs_at:
+                raise EOFError  # end the child as if it had ended
 
     def _start(self) -> _Child:
         if self._seconds() < self._not_before:

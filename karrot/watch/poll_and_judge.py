@@ -18,7 +18,7 @@ from karrot.eventlog.watched_groups import GroupHealth
 from karrot.intake import Intake
 from karrot.known_problems import WATCH
 from karrot.settings.options import Settings
-from karrot.watch.client_process import ClientProcess
+from karrot.watch.client_process import ClientProcess, Stopped
 from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, connect
 from karrot.watch.cluster_reader import Poll, log_starts, poll_cluster
 from karrot.watch.evaluation import deleted, verdict
@@ -220,6 +220,8 @@ def run(watcher: Watcher, stop: threading.Event) -> None:
     while not stop.wait(wait_s):
         try:
             wait_s = watcher.step()
+        except Stopped:
+            break
         except Exception:  # noqa: BLE001 - the outermost loop: a thread that ends here watches nothing more
             _log.exception("a poll failed unexpectedly", code="poll_failed")
             watcher.count(telemetry.WATCH_FAILURES.name, reason="unexpected")
@@ -241,7 +243,7 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
     sink.begin()
     watcher = Watcher(
         name=name,
-        cluster=ClientProcess(partial(connect, settings.watch_bootstrap, settings.watch_client)),
+        cluster=ClientProcess(partial(connect, settings.watch_bootstrap, settings.watch_client), stop),
         clock=clock,
         sink=sink,
         keeper=NoteKeeper(log, name),

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -17,8 +18,8 @@ from karrot.watch.client_process import ClientProcess
 from karrot.watch.cluster_interface import Cluster, ClusterError, NotConnected, connect
 from karrot.watch.outputs import PollOutcome
 from karrot.watch.persistence import NoKeeper
-from karrot.watch.poll_and_judge import Watcher
-from support.kafka.clusters_in_child import PLACE, aborting, cluster, unreachable, without_token, wrong
+from karrot.watch.poll_and_judge import Watcher, run
+from support.kafka.clusters_in_child import PLACE, aborting, cluster, never, unreachable, without_token, wrong
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
 
@@ -152,6 +153,22 @@ def test_the_child_ends_at_once_when_its_parent_is_killed_also_during_a_request(
     parent.kill()
     parent.wait()
     wait_for(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2])
+
+
+def test_a_stop_does_not_wait_for_the_answer_of_kafka(tmp_path: Path) -> None:
+    counted: list[object] = []
+    stop = threading.Event()
+    kafka = ClientProcess(partial(never, tmp_path), stop)
+    watcher = Watcher(
+        "c", kafka, ManualClock(), Held(), NoKeeper(), count=lambda *_args, **labels: counted.append(labels)
+    )
+    thread = threading.Thread(target=run, args=(watcher, stop))
+    thread.start()
+    wait_for((tmp_path / "pid").exists)
+    stop.set()
+    thread.join()
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
+    assert counted == []  # a stop is no failure
 
 
 def test_the_child_ignores_a_signal_for_the_whole_service(opened: Opened) -> None:
