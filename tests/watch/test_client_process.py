@@ -1,5 +1,6 @@
 """The Kafka client runs in a child process: its death is a failed poll, and the next poll has another child."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -153,6 +154,14 @@ def test_the_child_ends_at_once_when_its_parent_is_killed_also_during_a_request(
     parent.kill()
     parent.wait()
     wait_for(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2])
+
+
+def test_a_child_that_hangs_is_ended_as_if_it_had_died(tmp_path: Path) -> None:
+    kafka = ClientProcess(partial(never, tmp_path), seconds=lambda: next(tens_of_minutes))
+    tens_of_minutes = map(float, itertools.count(0, 601))
+    with pytest.raises(ClusterError) as raised:
+        kafka.groups()
+    assert raised.value.reason == "client_died"
 
 
 def test_a_stop_does_not_wait_for_the_answer_of_kafka(tmp_path: Path) -> None:
