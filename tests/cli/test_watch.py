@@ -52,8 +52,11 @@ def test_a_wrong_option_gives_one_sentence(arguments: list[str], said: str) -> N
     assert (result.exit_code, result.stderr) == (2, said)
 
 
-def test_a_missing_client_library_is_reported_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+def test_a_missing_client_library_is_reported_with_the_command_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "confluent_kafka.py").write_text("raise ImportError")  # the process with the client finds this first
+    monkeypatch.syspath_prepend(tmp_path)
     result = run("--bootstrap-servers", "kafka:9092", "--cluster", "c")
     assert result.stderr == "karrot: watching Kafka needs confluent-kafka: pip install 'karrot-burrow[kafka]'\n"
     assert result.exit_code == 2

@@ -365,9 +365,9 @@ def test_tables_in_s3_that_is_away_end_the_command_with_a_code_and_a_remedy(monk
     ended = CliRunner().invoke(main, ["history", "groups", "--tables", "s3a://lag/tables/"])
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert ended.stderr == (
-        "karrot: s3://lag/tables/_derived.json cannot be read: Could not connect to the endpoint URL: "
-        '"http://127.0.0.1:1/lag/tables/_derived.json" (tables_unavailable). Check the network between Karrot and S3, '
-        "the Region, and AWS_ENDPOINT_URL_S3 if it is set.\n"
+        "karrot: s3://lag/tables/_derived.json cannot be read: AWS could not be reached, or its answer did not arrive: "
+        'Could not connect to the endpoint URL: "http://127.0.0.1:1/lag/tables/_derived.json" (tables_unavailable). '
+        "Check the network between Karrot and S3, the Region, and AWS_ENDPOINT_URL_S3 if it is set.\n"
     )
 
 
