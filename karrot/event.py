@@ -110,6 +110,14 @@ class OffsetCommit(NamedTuple):
         return GroupKey(self.place.cluster, self.group)
 
 
+def readable(log_end: int, committed: int, log_start: int | None) -> int:
+    """How many offsets a group can still read: from its position to the log end. Without a log start, none is deleted.
+
+    The position is the committed offset, or the log start if Kafka has deleted the messages before it.
+    """
+    return max(0, log_end - max(committed, committed if log_start is None else log_start))
+
+
 class LogEnd(NamedTuple):
     """The log end offset of a partition at one time. Log ends of the same partition sort by time."""
 
@@ -142,16 +150,21 @@ class OffsetSample(NamedTuple):
 
     ``lag`` is the lag when Burrow read the commit. It is ``None`` if Burrow received the commit out of order.
     ``timestamp_ms`` can be any 64-bit number: Burrow misreads some commits of Kafka 4.1 as times near 8e18.
+    ``log_end`` is the log end offset if the source told it, and it is not the sum of ``offset`` and ``lag``.
     """
 
     offset: int
     timestamp_ms: int
     lag: int | None
     observed_at_ms: int | None = None
+    log_end: int | None = None
 
 
 class PartitionLag(NamedTuple):
-    """One partition of a group: the oldest and newest commit that Burrow stored, and the lag at Burrow's evaluation."""
+    """One partition of a group: the oldest and newest commit that Burrow stored, and the lag at Burrow's evaluation.
+
+    ``log_end`` and ``log_start`` are the offsets that Kafka gave. Burrow does not tell them.
+    """
 
     topic: str
     partition: int
@@ -162,6 +175,8 @@ class PartitionLag(NamedTuple):
     owner: str = ""
     client_id: str = ""
     complete: float | None = None
+    log_end: int | None = None
+    log_start: int | None = None
 
     @property
     def status(self) -> Status | None:
@@ -170,8 +185,20 @@ class PartitionLag(NamedTuple):
 
     @property
     def log_end_offset(self) -> int | None:
-        """The log end offset that Burrow used for the lag. If the committed offset was larger: the committed offset."""
+        """The log end offset: as Kafka gave it, or the one that Burrow used for the lag.
+
+        Burrow's lag is never negative. So from Burrow, the log end offset is never smaller than the committed offset.
+        """
+        if self.log_end is not None:
+            return self.log_end
         return None if self.end is None or self.current_lag is None else self.end.offset + self.current_lag
+
+    @property
+    def position(self) -> int | None:
+        """The offset of the oldest message that the group can still read, or at which the next message will be."""
+        if self.end is None or self.log_start is None:
+            return self.end and self.end.offset
+        return max(self.end.offset, self.log_start)
 
 
 class LagEvent(NamedTuple):

@@ -121,14 +121,14 @@ def _head_at(commit: OffsetSample) -> LogEnd | None:
     lag = commit.lag
     if lag is None or lag < 0 or not _is_time(at_ms):
         return None
-    return LogEnd(at_ms, commit.offset + lag)
+    return LogEnd(at_ms, commit.offset + lag if commit.log_end is None else commit.log_end)
 
 
 def _present_head(partition: PartitionLag, now_ms: int) -> LogEnd | None:
-    end, lag = partition.end, partition.current_lag
-    if end is None or lag is None or lag < 0 or not _is_time(now_ms):
+    log_end, lag = partition.log_end_offset, partition.current_lag
+    if log_end is None or lag is None or lag < 0 or not _is_time(now_ms):
         return None
-    return LogEnd(now_ms, end.offset + lag)
+    return LogEnd(now_ms, log_end)
 
 
 def _produce_rate(heads: list[LogEnd]) -> float | None:
@@ -158,17 +158,18 @@ def _consume_rate(partition: PartitionLag, now_ms: int) -> float | None:
 def _lag_seconds(
     partition: PartitionLag, heads: list[LogEnd], produce_rate: float | None, now_ms: int
 ) -> tuple[float | None, bool]:
-    """How long ago the log end was at the newest committed offset, and whether that was before the first sample."""
+    """How long ago the log end was at the group's position, and whether that was before the first sample."""
     if partition.current_lag == 0:
         return 0.0, False
-    if partition.current_lag is None or partition.end is None or not heads or not _is_time(now_ms):
+    position = partition.position
+    if partition.current_lag is None or position is None or not heads or not _is_time(now_ms):
         return None, False
-    committed, first = partition.end.offset, heads[0]
-    if committed >= first.offset:
-        return _age(now_ms - _time_of(committed, heads)), False
+    first = heads[0]
+    if position >= first.offset:
+        return _age(now_ms - _time_of(position, heads)), False
     if not produce_rate:
         return None, False
-    age = _age(now_ms - first.at_ms + 1000 * (first.offset - committed) / produce_rate)
+    age = _age(now_ms - first.at_ms + 1000 * (first.offset - position) / produce_rate)
     return age, age is not None
 
 

@@ -155,7 +155,7 @@ CONSUMER_REBALANCES = _counter(
 CONSUMER_MESSAGES_LOST = _gauge(
     "karrot_consumer_messages_lost",
     "Messages that Kafka deleted before the group read them. A message counts until the group commits an offset after "
-    "it (only with KARROT_WATCH_BOOTSTRAP).",
+    "it, or until the partition has no message that the group can read (only with KARROT_WATCH_BOOTSTRAP).",
     *GROUP,
 )
 CONSUMER_RETENTION_MARGIN = _gauge(

@@ -1,4 +1,28 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from karrot.event import readable
 from support.burrow.lag_events import make_partition
+
+OFFSETS = st.integers(0, 2**63 - 1)
+
+
+@given(OFFSETS, OFFSETS, OFFSETS | st.none())
+def test_what_can_be_read_is_never_negative_and_never_more_than_the_log_holds(
+    end: int, committed: int, start: int | None
+) -> None:
+    unread = readable(end, committed, start)
+    assert unread == max(0, min(end - committed, end - (committed if start is None else start)))
+
+
+def test_the_log_end_offset_that_kafka_gave_is_never_replaced_by_a_derived_one() -> None:
+    assert make_partition(current_lag=0, log_end=1_331).log_end_offset == 1_331
+
+
+def test_the_position_is_the_committed_offset_or_the_log_start_after_it() -> None:
+    assert make_partition().position == make_partition(log_start=508_100).position == 508_100
+    assert make_partition(log_start=508_101).position == 508_101
+    assert make_partition(end=None, log_start=7).position is None
 
 
 def test_the_log_end_offset_is_the_commit_and_its_lag() -> None:

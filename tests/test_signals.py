@@ -56,6 +56,18 @@ def test_a_lag_that_grew_since_the_newest_commit_is_interpolated_up_to_the_evalu
     assert signals.lag_seconds == 20.0
 
 
+def test_the_lag_in_seconds_is_the_age_of_the_oldest_message_that_the_log_still_has() -> None:
+    """The log ended at 1000 a hundred seconds ago, and at 2000 now; retention has deleted all below 1500."""
+    found = of(
+        start=sample(100, 400, 500)._replace(log_end=1000),
+        end=sample(10, 400, 400)._replace(log_end=1900),
+        current_lag=500,
+        log_end=2000,
+        log_start=1500,
+    )
+    assert (found.lag_seconds, found.produce_rate) == (50, 10)
+
+
 def test_an_idle_time_counts_from_its_end() -> None:
     signals = of(start=sample(100, 10_000, 0), end=sample(20, 10_000, 0), current_lag=200)
     assert signals.lag_seconds == 20.0

@@ -190,11 +190,14 @@ def _partition(said: wire.PartitionJson, path: str) -> PartitionLag:
         said.owner or "",
         said.client_id or "",
         said.complete,
+        None if said.log_end is msgspec.UNSET else said.log_end,
+        None if said.log_start is msgspec.UNSET else said.log_start,
     )
 
 
 def _sample(said: wire.CommitJson, path: str, lag: str) -> OffsetSample:
-    return OffsetSample(said.offset, said.timestamp, _uint64(said.lag, path, lag), said.observed_at)
+    log_end = None if said.log_end is msgspec.UNSET else said.log_end
+    return OffsetSample(said.offset, said.timestamp, _uint64(said.lag, path, lag), said.observed_at, log_end)
 
 
 def _uint64(value: int | None, path: str, field: str) -> int | None:
@@ -305,13 +308,16 @@ def _partition_on_wire(one: PartitionLag) -> wire.PartitionJson:
         end=_commit_on_wire(one.end),
         current_lag=one.current_lag,
         complete=_go_number(one.complete),
+        log_end=msgspec.UNSET if one.log_end is None else one.log_end,
+        log_start=msgspec.UNSET if one.log_start is None else one.log_start,
     )
 
 
 def _commit_on_wire(sample: OffsetSample | None) -> wire.CommitJson | None:
     if sample is None:
         return None
-    return wire.CommitJson(sample.offset, sample.timestamp_ms, sample.observed_at_ms, sample.lag)
+    log_end = msgspec.UNSET if sample.log_end is None else sample.log_end
+    return wire.CommitJson(sample.offset, sample.timestamp_ms, sample.observed_at_ms, sample.lag, log_end)
 
 
 def _go_number(share: float | None) -> float | None:

@@ -75,20 +75,30 @@ class Window:
         return tuple(self._orders)
 
     def add(
-        self, offset: int, *, order: int, timestamp_ms: int, broker_offset: int, observed_at_ms: int | None = None
+        self,
+        offset: int,
+        *,
+        order: int,
+        timestamp_ms: int,
+        broker_offset: int,
+        observed_at_ms: int | None = None,
+        log_end: int | None = None,
     ) -> bool:
         """Store a commit at the place that ``order`` gives, or drop the commit. Return whether it is the newest commit.
 
         A commit is dropped if its order is already stored, or if it is older than all commits of a full window. Only
         the newest commit gets a lag, measured against ``broker_offset``. For a commit out of order, the log end at the
-        time of the commit is not known.
+        time of the commit is not known. ``log_end`` is only kept, for callers whose ``broker_offset`` is not the log
+        end.
         """
         position = bisect_left(self._orders, order)
         is_newest = position == len(self._orders)
         if not is_newest and (self._orders[position] == order or (position == 0 and self._is_full)):
             return False
         lag = max(0, broker_offset - offset) if is_newest else None
-        self._place(position, order, OffsetSample(offset, timestamp_ms, lag, observed_at_ms), is_newest=is_newest)
+        self._place(
+            position, order, OffsetSample(offset, timestamp_ms, lag, observed_at_ms, log_end), is_newest=is_newest
+        )
         return is_newest
 
     @property
@@ -105,8 +115,7 @@ class Window:
             kept_ms = self._samples[position - 1].timestamp_ms
             if sample.timestamp_ms - kept_ms < self._min_distance_ms:
                 # Keep the older timestamp. If every merge moved the timestamp forward, no commit would get a new slot.
-                merged = OffsetSample(sample.offset, kept_ms, sample.lag, sample.observed_at_ms)
-                self._replace(position - 1, order, merged)
+                self._replace(position - 1, order, sample._replace(timestamp_ms=kept_ms))
                 return
         self._insert(position, order, sample)
 

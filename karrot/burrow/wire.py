@@ -3,12 +3,12 @@
 Sources: ``core/protocol/evaluator.go``, ``core/protocol/storage.go``, ``core/internal/notifier/helpers.go`` and
 ``core/internal/httpserver/structs.go``. The fields are in the order in which Burrow writes them. Unknown keys are
 ignored. Fields with a default may be missing, because older releases do not send them. ``None`` means ``null`` or
-missing.
+missing. ``log_end`` and ``log_start`` come from `karrot watch` only, and are left out if they are not known.
 """
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Raw, Struct, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 UINT64_MAX = 2**64 - 1
 
@@ -31,6 +31,7 @@ class CommitJson(Struct, gc=False):
     timestamp: Int64
     observed_at: Int64 | None = field(default=None, name="observedAt")
     lag: UInt64 | None = None
+    log_end: Int64 | UnsetType = UNSET
 
 
 class PartitionJson(Struct, kw_only=True):
@@ -45,6 +46,8 @@ class PartitionJson(Struct, kw_only=True):
     end: CommitJson | None = None
     current_lag: UInt64 | None = None
     complete: float | None = None
+    log_end: Int64 | UnsetType = UNSET
+    log_start: Int64 | UnsetType = UNSET
 
 
 class Verdict(Struct, kw_only=True):

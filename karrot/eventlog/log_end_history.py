@@ -235,12 +235,12 @@ Record = Callable[[TopicPartition, Sequence[LogEnd]], LogEndHistory]
 
 
 class _Unread(NamedTuple):
-    """A listed partition with a known lag: its present log end, its committed offset and its lag."""
+    """A listed partition with a known lag: its present log end, the group's position and its lag."""
 
     listed: PartitionLag
     place: TopicPartition
     now: LogEnd
-    committed: int
+    position: int
     lag: int
 
 
@@ -257,7 +257,7 @@ def lag_age(event: LagEvent, observed_log_ms: int, known: Known, record: Record)
         if history is None or _is_short(history, each):
             samples = [*_commits(each.listed, event.observed_at_ms, observed_log_ms), each.now]
             history = record(each.place, samples)
-        age = history.age_at(each.committed, observed_log_ms, refresh_ms=refresh_ms) if each.lag else _NO_AGE
+        age = history.age_at(each.position, observed_log_ms, refresh_ms=refresh_ms) if each.lag else _NO_AGE
         if age is not None and (oldest is None or age.seconds > oldest.seconds):
             oldest = LagAge(*age, each.place)
     return oldest
@@ -275,14 +275,14 @@ def _unread(event: LagEvent, observed_log_ms: int) -> Iterator[_Unread]:
     if event.status is Status.NOTFOUND:
         return
     for listed in _listed(event):
-        present, lag = listed.log_end_offset, listed.current_lag
-        if listed.end is not None and present is not None and lag is not None and lag >= 0:
+        present, position, lag = listed.log_end_offset, listed.position, listed.current_lag
+        if position is not None and present is not None and lag is not None and lag >= 0:
             place = TopicPartition(listed.topic, listed.partition)
-            yield _Unread(listed, place, LogEnd(observed_log_ms, present), listed.end.offset, lag)
+            yield _Unread(listed, place, LogEnd(observed_log_ms, present), position, lag)
 
 
 def _is_short(history: LogEndHistory, unread: _Unread) -> bool:
-    return bool(unread.lag) and not history.covers(unread.committed)
+    return bool(unread.lag) and not history.covers(unread.position)
 
 
 def _listed(event: LagEvent) -> Sequence[PartitionLag]:

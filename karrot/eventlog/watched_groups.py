@@ -15,7 +15,8 @@ new group protocol (Assigning, Reconciling). A group in one of them has the stat
 class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
     """One group at the last poll. ``None`` means "not known".
 
-    ``messages_lost`` counts messages that were deleted before the group read them. ``retention_margin`` is the number
+    ``messages_lost`` counts messages that were deleted before the group read them. It is 0 again when the group has
+    committed an offset after them, or when nothing is left to read. ``retention_margin`` is the number
     of messages between the log start and the oldest unread message, on the partition where this number is smallest. It
     is ``None`` if no message is unread. ``rebalances`` counts from the group's first poll. New fields must come at the
     end, with a default.

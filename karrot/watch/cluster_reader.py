@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, TopicPartition
+from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, TopicPartition, readable
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.watch.cluster_interface import Cluster, Description, Failure, Listing
 from karrot.watch.rebalances_and_losses import Stability, group_health, retention
@@ -21,11 +21,15 @@ V = TypeVar("V")
 
 
 class Poll(NamedTuple):
-    """The answers of one poll. ``gone`` are deleted partitions, ``failures`` are unreadable groups and partitions."""
+    """The answers of one poll. ``gone`` are deleted partitions, ``failures`` are unreadable groups and partitions.
+
+    A log start that cannot be read is left out of ``starts``.
+    """
 
     listing: Listing
     described: Mapping[str, Description]
     committed: Mapping[str, Mapping[TopicPartition, int]]
+    starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     gone: frozenset[TopicPartition]
     failures: Mapping[str, Failure]
@@ -45,12 +49,15 @@ def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only:
     listing = listing._replace(groups=chosen)
     described, no_description = _parted(cluster.describe(listing.groups))
     committed, no_offsets = _parted(cluster.committed(listing.groups))
-    ends, no_ends = _parted(cluster.log_ends(_places(committed)))
+    places = {place for offsets in committed.values() for place in offsets}
+    starts, _ = _parted(cluster.log_starts(places))
+    ends, no_ends = _parted(cluster.log_ends(places))
     gone = frozenset(place for place, failure in no_ends.items() if failure.reason == _GONE)
     return Poll(
         listing,
         {group: described.get(group) or Description(state, None) for group, state in listing.groups.items()},
         committed,
+        starts,
         ends,
         gone,
         {
@@ -58,18 +65,6 @@ def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only:
             **{f"partition {at.topic}-{at.partition}": no_ends[at] for at in no_ends.keys() - gone},
         },
     )
-
-
-def log_starts(cluster: Cluster, poll: Poll) -> dict[TopicPartition, int]:
-    """The log start offsets of the partitions with a committed offset. Unreadable partitions are left out.
-
-    Raises `ClusterError`.
-    """
-    return _parted(cluster.log_starts(_places(poll.committed) - poll.gone))[0]
-
-
-def _places(committed: Mapping[str, Collection[TopicPartition]]) -> set[TopicPartition]:
-    return {place for offsets in committed.values() for place in offsets}
 
 
 def _parted(answers: Mapping[K, V | Failure]) -> tuple[dict[K, V], dict[K, Failure]]:
@@ -102,21 +97,20 @@ class ClusterReader:
     def read(self, now_ms: int, groups: Collection[str] = ()) -> ClusterSnapshot:
         """Read all groups, or only those in ``groups``. Raises `ClusterError`."""
         poll = poll_cluster(self.cluster, only=groups)
-        starts = log_starts(self.cluster, poll)
         counts_rebalances, self._has_read = self._has_read, True
         unread = {group: poll.failures[f"group {group}"] for group in poll.described.keys() - poll.committed.keys()}
         return ClusterSnapshot(
             tuple(_lag(self.name, group, poll, now_ms) for group in sorted(poll.committed)),
-            {group: self._health(group, poll, starts) for group in poll.described},
+            {group: self._health(group, poll) for group in poll.described},
             dict.fromkeys(set(groups) - poll.described.keys(), _NOT_LISTED) | unread,
             counts_rebalances,
         )
 
-    def _health(self, group: str, poll: Poll, starts: Mapping[TopicPartition, int]) -> GroupHealth:
+    def _health(self, group: str, poll: Poll) -> GroupHealth:
         described, committed = poll.described[group], poll.committed.get(group, {})
         stability = self._stability.setdefault(group, Stability())
         stability.see(described)
-        return group_health(group, described, stability, retention(committed, starts, poll.ends))
+        return group_health(group, described, stability, retention(committed, poll.starts, poll.ends))
 
 
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
@@ -124,7 +118,7 @@ def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
     described, committed = poll.described[group], poll.committed[group]
     owners = {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}
     partitions = tuple(
-        _partition(at, committed[at], poll.ends.get(at), owners.get(at, ("", "")), now_ms)
+        _partition(at, committed[at], poll, owners.get(at, ("", "")), now_ms)
         for at in sorted(committed.keys() - poll.gone)
     )
     lags = [one.current_lag for one in partitions if one.current_lag is not None]
@@ -141,9 +135,18 @@ def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
     )
 
 
-def _partition(at: TopicPartition, offset: int, end: int | None, owner: tuple[str, str], now_ms: int) -> PartitionLag:
-    lag = None if end is None else max(0, end - offset)
+def _partition(at: TopicPartition, offset: int, poll: Poll, owner: tuple[str, str], now_ms: int) -> PartitionLag:
+    end, start = poll.ends.get(at), poll.starts.get(at)
+    lag = None if end is None else readable(end, offset, start)
     host, client_id = owner
     return PartitionLag(
-        at.topic, at.partition, "", lag, end=OffsetSample(offset, now_ms, lag), owner=host, client_id=client_id
+        at.topic,
+        at.partition,
+        "",
+        lag,
+        end=OffsetSample(offset, now_ms, lag),
+        owner=host,
+        client_id=client_id,
+        log_end=end,
+        log_start=start,
     )

@@ -31,7 +31,7 @@ def verdict(
     if all((one.topic, one.partition) in unjudged for one in tracked):
         return None
     event = evaluate_group(cluster, group, tracked, now_ms, source=Source.KAFKA, show_all=True)
-    return _held_back(event, unjudged)._replace(extras=_extras(described))
+    return _with_logs(_held_back(event, unjudged), rings)._replace(extras=_extras(described))
 
 
 def deleted(cluster: str, group: str, now_ms: int) -> LagEvent:
@@ -71,6 +71,17 @@ def _held_back(event: LagEvent, unjudged: Collection[TopicPartition]) -> LagEven
     status = group_status(Status[one.status_text] for one in partitions)
     largest = None if event.max_lag is None else judged(event.max_lag)
     return event._replace(status_text=status.name, partitions=partitions, max_lag=largest)
+
+
+def _with_logs(event: LagEvent, rings: Rings) -> LagEvent:
+    """The event with the log start and log end of each partition."""
+
+    def with_log(one: PartitionLag) -> PartitionLag:
+        log = rings.log(one.topic, one.partition)
+        return one if log is None else one._replace(log_end=log.end, log_start=log.start)
+
+    largest = None if event.max_lag is None else with_log(event.max_lag)
+    return event._replace(partitions=tuple(map(with_log, event.partitions)), max_lag=largest)
 
 
 def _extras(described: Description) -> tuple[tuple[str, str], ...]:

@@ -4,6 +4,7 @@ import os
 import zlib
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import repeat, zip_longest
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from karrot.eventlog.base import ReporterNotes
 from karrot.known_problems import WATCH
 from karrot.watch.evaluation import Incidents
 from karrot.watch.rebalances_and_losses import Stability
-from karrot.watch.rings import Ring, Rings
+from karrot.watch.rings import Log, Ring, Rings
 
 _VERSION = 1
 _log = structlog.get_logger(__name__)
@@ -100,6 +101,7 @@ class _Sample(msgspec.Struct, array_like=True):
     timestamp_ms: int
     lag: int
     observed_at_ms: int
+    log_end: int | None = None
 
 
 class _Ring(msgspec.Struct, array_like=True):
@@ -126,12 +128,14 @@ class _Kept(msgspec.Struct, array_like=True):
     intervals: int
     ends: list[tuple[str, int, list[int]]]
     groups: list[_Group]
+    starts: list[list[int | None]] = []
 
 
 def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
     """The memory as bytes: about 60 bytes for each partition with a full ring."""
     rings = memory.rings
-    ends = [(*place, list(history)) for place, history in rings.ends.items()]
+    ends = [(*place, [log.end for log in history]) for place, history in rings.logs.items()]
+    starts = [[log.start for log in history] for history in rings.logs.values()]
     groups: list[_Group] = []
     for name, of_group in rings.groups.items():
         stability = memory.stability.get(name, Stability())
@@ -144,7 +148,7 @@ def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
             stability.is_rebalancing,
         )
         groups.append(group)
-    kept = _Kept(_VERSION, cluster, now_ms, rings.intervals, ends, groups)
+    kept = _Kept(_VERSION, cluster, now_ms, rings.intervals, ends, groups, starts)
     return zlib.compress(msgspec.msgpack.encode(kept), 1)
 
 
@@ -175,19 +179,25 @@ def _nothing(reason: str) -> Memory:
 def _samples(ring: Ring) -> list[_Sample]:
     taken = [slot for slot in ring.window.slots if slot is not None]
     return [
-        _Sample(each.offset, each.timestamp_ms, each.lag or 0, each.observed_at_ms or each.timestamp_ms)
+        _Sample(each.offset, each.timestamp_ms, each.lag or 0, each.observed_at_ms or each.timestamp_ms, each.log_end)
         for each in taken
     ]
 
 
 def _memory(kept: _Kept) -> Memory:
-    ends = {TopicPartition(topic, partition): deque(history, kept.intervals) for topic, partition, history in kept.ends}
-    memory = Memory(Rings(kept.intervals, ends))
+    logs = {
+        TopicPartition(topic, partition): deque(
+            (Log(start, end, 0) for start, end in zip(starts or repeat(None), ends, strict=False)), kept.intervals
+        )
+        for (topic, partition, ends), starts in zip_longest(kept.ends, kept.starts)
+    }
+    memory = Memory(Rings(kept.intervals, logs))
     for group in kept.groups:
         for one in group.rings:
             ring = Ring(Window(kept.intervals), one.silent, one.is_judged)
             samples = [
-                OffsetSample(each.offset, each.timestamp_ms, each.lag, each.observed_at_ms) for each in one.samples
+                OffsetSample(each.offset, each.timestamp_ms, each.lag, each.observed_at_ms, each.log_end)
+                for each in one.samples
             ]
             memory.rings.restore(group.name, TopicPartition(one.topic, one.partition), ring, samples)
         memory.stability[group.name] = Stability(group.rebalances, group.assignment, group.is_rebalancing)

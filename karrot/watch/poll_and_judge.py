@@ -12,7 +12,7 @@ import structlog
 
 from karrot import telemetry
 from karrot.clock import Clock
-from karrot.event import LagEvent, TopicPartition
+from karrot.event import LagEvent
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, reporter_state
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.intake import Intake
@@ -20,7 +20,7 @@ from karrot.known_problems import WATCH
 from karrot.settings.options import Settings
 from karrot.watch.client_process import ClientProcess, Stopped
 from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, connect
-from karrot.watch.cluster_reader import Poll, log_starts, poll_cluster
+from karrot.watch.cluster_reader import Poll, poll_cluster
 from karrot.watch.evaluation import deleted, verdict
 from karrot.watch.outputs import IntakeSink, PollOutcome, Sink
 from karrot.watch.persistence import Keeper, Memory, NoteKeeper, dump, load
@@ -28,7 +28,6 @@ from karrot.watch.rebalances_and_losses import Stability, group_health, retentio
 
 _MISSING_MS = 60_000
 _SAVE_MS = 60_000
-_LOG_STARTS_MS = 60_000
 _NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
 
 _log = structlog.get_logger(__name__)
@@ -75,8 +74,6 @@ class Watcher:
     count: Callable[..., None] = lambda *_args, **_labels: None
     report: Callable[[str | None], None] = lambda _trouble: None
     _memory: Memory | None = None
-    _starts: dict[TopicPartition, int] = field(default_factory=dict)
-    _starts_at_ms: int | None = None
     _saved_at_ms: int = 0
     _deletions: Deletions = field(default_factory=Deletions)
     _logged: Mapping[str, Failure] = field(default_factory=dict)
@@ -114,7 +111,7 @@ class Watcher:
         self._see(poll, memory, now_ms)
         # Make all requests to Kafka before the verdicts. The event of a close or a deletion is made only once, and an
         # error after that would lose the event.
-        groups = self._health(poll, memory, started)
+        groups = self._health(poll, memory)
         dead = self._dead(poll, memory, started)
         before = dict(memory.incidents.open)
         events: list[LagEvent] = []
@@ -141,7 +138,7 @@ class Watcher:
         return self._memory
 
     def _see(self, poll: Poll, memory: Memory, now_ms: int) -> None:
-        memory.rings.see_ends(poll.ends, now_ms)
+        memory.rings.see_logs(poll.starts, poll.ends, now_ms)
         for group, committed in poll.committed.items():
             has_members = poll.described[group].has_members
             memory.rings.see_commits(group, committed, has_members=has_members, now_ms=now_ms)
@@ -163,15 +160,13 @@ class Watcher:
                 yield deleted(self.name, group, now_ms)
             memory.forget(group)
 
-    def _health(self, poll: Poll, memory: Memory, started: int) -> list[GroupHealth]:
-        if self._starts_at_ms is None or started - self._starts_at_ms >= _LOG_STARTS_MS:
-            self._starts, self._starts_at_ms = log_starts(self.cluster, poll), started
+    def _health(self, poll: Poll, memory: Memory) -> list[GroupHealth]:
         return [
             group_health(
                 group,
                 described,
                 memory.stability[group],
-                retention(poll.committed.get(group, {}), self._starts, poll.ends),
+                retention(poll.committed.get(group, {}), poll.starts, poll.ends),
             )
             for group, described in poll.described.items()
         ]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from karrot.event import TopicPartition
+from karrot.event import TopicPartition, readable
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.watch.cluster_interface import Description
 
@@ -40,7 +40,7 @@ class Stability:
 
 
 class RetentionMargin(NamedTuple):
-    """``lost`` counts the messages that were deleted unread. `GroupHealth` defines ``margin``, the retention margin."""
+    """`GroupHealth` defines both: the messages lost and the retention margin."""
 
     lost: int | None
     margin: int | None
@@ -51,10 +51,10 @@ def retention(
 ) -> RetentionMargin:
     """The lost messages and the retention margin of a group, over the partitions with a known log start and end."""
     known = [(offset, starts[at], ends[at]) for at, offset in committed.items() if at in starts and at in ends]
-    unread = [(offset, start) for offset, start, end in known if offset < end]
+    kept = [offset - start for offset, start, end in known if readable(end, offset, start)]
     return RetentionMargin(
-        lost=sum(max(0, start - offset) for offset, start in unread) if known else None,
-        margin=min((max(0, offset - start) for offset, start in unread), default=None),
+        lost=-sum(each for each in kept if each < 0) if known else None,
+        margin=max(0, min(kept)) if kept else None,
     )
 
 

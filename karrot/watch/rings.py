@@ -7,15 +7,27 @@ A changed offset was committed after the previous poll. At that time, Burrow wou
 previous poll, and the lag would have been the difference. This module computes the lag in the same way. With the log
 end of the current poll, the lag of a group that keeps up would count the messages since its last commit. This lag would
 never be zero, and could grow for ten polls in a row.
+
+Burrow does not know log starts, and counts deleted messages as lag. Here every lag is `karrot.event.readable`: the
+rules get log ends from which the deleted messages are subtracted, each with the log start of the same poll.
 """
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
-from karrot.event import LogEnd, OffsetSample, TopicPartition
+from karrot.event import OffsetSample, TopicPartition, readable
 from karrot.watch.cluster_interface import GroupMember
+
+
+class Log(NamedTuple):
+    """The offsets of a partition at one poll. ``start`` is ``None`` if it is not known."""
+
+    start: int | None
+    end: int
+    at_ms: int
 
 
 @dataclass(slots=True)
@@ -30,15 +42,21 @@ class Ring:
     silent: int = 0
     is_judged: bool = False
 
-    def see(self, offset: int, end: LogEnd, order: int, now_ms: int, *, has_members: bool) -> None:
+    def see(self, offset: int, log: Log, order: int, now_ms: int, *, has_members: bool) -> None:
         """Take a sample of the committed offset if the offset changed or the group has members."""
         slots = self.window.slots
         newest = slots[-1]
         if newest is not None and newest.timestamp_ms > now_ms:  # the clock was set back: no sample would get a slot
             self.window, newest = Window(len(slots)), None
         if newest is None or newest.offset != offset or has_members:
+            unread_end = offset + readable(log.end, offset, log.start)
             self.window.add(
-                offset, order=order, timestamp_ms=now_ms, broker_offset=end.offset, observed_at_ms=end.at_ms
+                offset,
+                order=order,
+                timestamp_ms=now_ms,
+                broker_offset=unread_end,
+                observed_at_ms=log.at_ms,
+                log_end=None if unread_end == log.end else log.end,
             )
             self.silent = 0
         else:
@@ -50,24 +68,25 @@ class Ring:
 
 @dataclass(slots=True)
 class Rings:
-    """The rings of all groups of one cluster, and the log ends of the partitions that they read."""
+    """The rings of all groups of one cluster, and the newest logs of the partitions that they read, oldest first."""
 
     intervals: int = DEFAULT_INTERVALS
-    ends: dict[TopicPartition, deque[int]] = field(default_factory=dict)
+    logs: dict[TopicPartition, deque[Log]] = field(default_factory=dict)
     groups: dict[str, dict[TopicPartition, Ring]] = field(default_factory=dict)
     order: int = 0
-    _newest: dict[TopicPartition, LogEnd] = field(default_factory=dict)
-    _before: dict[TopicPartition, LogEnd] = field(default_factory=dict)
+    _newest: dict[TopicPartition, Log] = field(default_factory=dict)
+    _before: dict[TopicPartition, Log] = field(default_factory=dict)
 
-    def see_ends(self, ends: Mapping[TopicPartition, int], now_ms: int) -> None:
-        """Add the log end offsets of a poll."""
+    def see_logs(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now_ms: int) -> None:
+        """Add the log start and log end offsets of a poll."""
         self._before = self._newest
-        self._newest = self._before | {place: LogEnd(now_ms, end) for place, end in ends.items()}
-        for place, end in ends.items():
-            history = self.ends.get(place)
+        seen = {place: Log(starts.get(place), end, now_ms) for place, end in ends.items()}
+        self._newest = self._before | seen
+        for place, log in seen.items():
+            history = self.logs.get(place)
             if history is None:
-                history = self.ends[place] = deque(maxlen=self.intervals)
-            history.append(end)
+                history = self.logs[place] = deque(maxlen=self.intervals)
+            history.append(log)
 
     def see_commits(
         self, group: str, committed: Mapping[TopicPartition, int], *, has_members: bool, now_ms: int
@@ -95,6 +114,7 @@ class Rings:
                 timestamp_ms=sample.timestamp_ms,
                 broker_offset=sample.offset + (sample.lag or 0),
                 observed_at_ms=sample.observed_at_ms,
+                log_end=sample.log_end,
             )
         self.groups.setdefault(group, {})[place] = ring
 
@@ -103,10 +123,14 @@ class Rings:
         self.groups.pop(group, None)
 
     def forget_unread(self) -> None:
-        """Forget the log ends of partitions that no group reads."""
+        """Forget the logs of partitions that no group reads."""
         read = {place for rings in self.groups.values() for place in rings}
-        self.ends = {place: history for place, history in self.ends.items() if place in read}
-        self._newest = {place: end for place, end in self._newest.items() if place in read}
+        self.logs = {place: history for place, history in self.logs.items() if place in read}
+        self._newest = {place: log for place, log in self._newest.items() if place in read}
+
+    def log(self, topic: str, partition: int) -> Log | None:
+        """The newest log of a partition."""
+        return self._newest.get(TopicPartition(topic, partition))
 
     def tracked(
         self, group: str, members: Collection[GroupMember], without: Collection[TopicPartition]
@@ -115,11 +139,12 @@ class Rings:
         owners = {place: member for member in members for place in member.assigned}
         for place, ring in sorted(self.groups.get(group, {}).items()):
             if place not in without and place in self._before:
-                owner = owners.get(place)
+                owner, slots = owners.get(place), ring.window.slots
+                committed = slots[-1].offset if slots[-1] else 0
                 yield TrackedPartition(
                     *place,
-                    ring.window.slots,
-                    self.ends[place],
+                    slots,
+                    [committed + readable(log.end, committed, log.start) for log in self.logs[place]],
                     owner.host if owner else "",
                     owner.client_id if owner else "",
                 )

@@ -241,6 +241,16 @@ def test_an_event_is_equal_after_a_round_trip_through_the_wire_format(event: Lag
     assert parse_stored(to_wire(event), observed_at_ms=event.observed_at_ms, source=event.source) == event
 
 
+def test_the_log_offsets_that_only_kafka_tells_are_on_the_wire_if_they_are_known_and_else_stay_unknown() -> None:
+    known = make_partition(log_end=511_000, log_start=507_000)
+    for partition, words in ((known, [b'"log_end":511000', b'"log_start":507000']), (make_partition(), [])):
+        body = to_wire(make_event(max_lag=partition, partitions=(partition,)))
+        assert [word for word in (b'"log_end":511000', b'"log_start":507000') if word in body] == words
+        assert (b"log_" in body) == bool(words)
+        [parsed] = parse_webhook(body, observed_at_ms=NOW).partitions
+        assert parsed == partition
+
+
 @pytest.mark.parametrize("name", [name for name in ACCEPTED if "v1.9.5" in name])
 def test_to_wire_writes_the_same_bytes_as_burrow(name: str) -> None:
     body = recorded_body(name)

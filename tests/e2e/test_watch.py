@@ -246,6 +246,28 @@ def test_inside_the_service_verdicts_state_and_retention_are_on_the_metrics_page
     assert ready["components"]["watch"]["state"] == "ok"
 
 
+def test_a_group_whose_unread_messages_are_all_deleted_is_ok_with_lag_0(
+    kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    group = f"purged-{topic}"
+    produce(kafka, topic, [50, 0, 0])
+    commit(kafka, group, topic, [10, 0, 0])
+    admin = AdminClient(kafka.client)
+
+    def newest() -> dict[str, Any]:
+        found = results(said, group)
+        return found[-1] if found else {"status": None}
+
+    with watching(kafka, topic, tmp_path, "--json") as said:
+        wait_for(lambda: newest()["status"] == "ERR")
+        for each in admin.delete_records([ClientTopicPartition(topic, 0, 50)]).values():
+            each.result(30)
+        wait_for(lambda: newest()["status"] == "OK")
+    [purged, *_] = newest()["partitions"]
+    assert (purged["end"]["offset"], purged["log_start"], purged["log_end"], purged["current_lag"]) == (10, 50, 50, 0)
+    assert newest()["totallag"] == 0
+
+
 def test_verdicts_posted_to_another_karrot_have_burrows_form(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     group = f"posted-{topic}"
     produce(kafka, topic, [9, 0, 0])

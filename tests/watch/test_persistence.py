@@ -1,8 +1,10 @@
 """The stored state of the watch is read back unchanged or not at all."""
 
 import stat
+import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 import structlog
 from hypothesis import given, settings
@@ -22,7 +24,7 @@ def lived(polls: list[tuple[int, int, bool]]) -> Memory:
     memory = Memory()
     for number, (offset, end, has_members) in enumerate(polls):
         now_ms = NOW + 10_000 * number
-        memory.rings.see_ends({TopicPartition("t", 0): end}, now_ms)
+        memory.rings.see_logs({TopicPartition("t", 0): end // 2}, {TopicPartition("t", 0): end}, now_ms)
         memory.rings.see_commits("g", {TopicPartition("t", 0): offset}, has_members=has_members, now_ms=now_ms)
         memory.stability.setdefault("g", Stability(3, 77))
     return memory
@@ -39,9 +41,25 @@ def test_rings_are_read_back_unchanged(polls: list[tuple[int, int, bool]]) -> No
         for place, ring in rings.items():
             back = found.rings.groups[group][place]
             assert (back.window.slots, back.silent, back.is_judged) == (ring.window.slots, ring.silent, ring.is_judged)
-    assert found.rings.ends == memory.rings.ends
+    for place, logs in memory.rings.logs.items():
+        assert [each._replace(at_ms=0) for each in logs] == list(found.rings.logs[place])
     assert found.incidents.open == memory.incidents.open
     assert found.stability == memory.stability
+
+
+def test_a_state_from_before_log_starts_were_saved_is_read() -> None:
+    memory = lived([(5, 9, True)] * 3)
+    kept = msgspec.msgpack.decode(zlib.decompress(dump(memory, "prod", NOW)))
+    kept.pop()
+    for group in kept[5]:
+        for ring in group[1]:
+            ring[4] = [sample[:4] for sample in ring[4]]
+    found = load(zlib.compress(msgspec.msgpack.encode(kept)), "prod", NOW)
+    assert [(each.start, each.end) for each in found.rings.logs[TopicPartition("t", 0)]] == [(None, 9)] * 3
+    assert [slot and slot.offset for slot in found.rings.groups["g"][TopicPartition("t", 0)].window.slots][-2:] == [
+        5,
+        5,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import structlog
 
 from karrot.event import Kind, LagEvent, Source, TopicPartition
 from karrot.eventlog.watched_groups import GroupHealth
-from karrot.watch.cluster_interface import ClusterError, Description, Failure
+from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember
 from karrot.watch.outputs import PollOutcome
 from karrot.watch.persistence import FileKeeper, Keeper, NoKeeper
 from karrot.watch.poll_and_judge import Watcher
@@ -429,6 +429,47 @@ def test_values_that_only_kafka_has_are_returned_with_the_verdict(rig: Rig) -> N
     rig.kafka.put("g", {A: 900, B: 950}, make_member(A, B))
     rig.poll()
     assert rig.health() == {"g": GroupHealth("g", "Stable", 1, 1, 1, 20, 0)}
+
+
+def test_a_lag_that_retention_deleted_is_lost_as_long_as_something_is_left_to_read_and_no_incident_after(
+    rig: Rig,
+) -> None:
+    rig.kafka.put("g", {A: 100}, make_member(A))
+    [event] = rig.poll(6)
+    assert (event.status_text, event.total_lag) == ("ERR", 900)
+    rig.kafka.starts[A] = 990
+    [event] = rig.poll()
+    assert (event.total_lag, rig.health()["g"].messages_lost) == (10, 890)
+    rig.kafka.starts[A] = 1000
+    [event] = rig.poll()
+    assert (event.kind, event.status_text, event.total_lag) == (Kind.CLOSE, "OK", 0)
+    [purged] = event.partitions
+    assert (purged.log_start, purged.log_end_offset, purged.position) == (1000, 1000, 1000)
+    assert rig.health()["g"].messages_lost == 0
+    assert {each.status_text for each in [rig.poll()[0] for _ in range(20)]} == {"OK"}
+
+
+@pytest.mark.parametrize("members", [(), (make_member(A),)], ids=["no member", "an idle member"])
+def test_a_group_with_nothing_to_read_is_ok_until_it_does_not_read_what_comes_then(
+    rig: Rig, members: tuple[GroupMember, ...]
+) -> None:
+    rig.kafka.put("g", {A: 100}, *members)
+    rig.kafka.starts[A] = 1000
+    events = [event for _ in range(20) for event in rig.poll()]
+    assert {(event.status_text, event.total_lag) for event in events} == {("OK", 0)}
+    rig.kafka.ends[A] = 1007
+    events = [event for _ in range(12) for event in rig.poll()]
+    assert (events[0].status_text, events[-1].status_text, events[-1].total_lag) == ("OK", "ERR", 7)
+
+
+def test_a_lag_never_counts_what_retention_deletes_while_the_group_reads(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 400}, make_member(A))
+    rig.poll(6)
+    for start in range(500, 1000, 50):
+        rig.kafka.starts[A] = start
+        [event] = rig.poll(reads=5, writes=5)
+        assert event.partitions[0].log_start == start
+        assert event.total_lag == rig.kafka.ends[A] - start
 
 
 def test_the_next_poll_is_an_interval_after_the_start_of_this_one(rig: Rig) -> None:

@@ -17,8 +17,15 @@ class Polls:
         self.rings = Rings()
         self.now = NOW
 
-    def see(self, offsets: dict[TopicPartition, int], ends: dict[TopicPartition, int], *, members: bool = True) -> None:
-        self.rings.see_ends(ends, self.now)
+    def see(
+        self,
+        offsets: dict[TopicPartition, int],
+        ends: dict[TopicPartition, int],
+        *,
+        members: bool = True,
+        starts: dict[TopicPartition, int] | None = None,
+    ) -> None:
+        self.rings.see_logs(starts or {}, ends, self.now)
         self.rings.see_commits("g", offsets, has_members=members, now_ms=self.now)
         self.now += 10_000
 
@@ -94,7 +101,7 @@ def test_a_partition_without_a_committed_offset_is_forgotten(polls: Polls) -> No
     polls.see({B: 6}, {A: 9, B: 9})
     assert [each.partition for each in polls.rings.tracked("g", (), ())] == [1]
     polls.rings.forget_unread()
-    assert set(polls.rings.ends) == {B}
+    assert set(polls.rings.logs) == {B}
 
 
 def test_no_sample_is_taken_before_a_log_end_is_known(polls: Polls) -> None:
@@ -111,6 +118,21 @@ def test_an_unreadable_log_end_is_replaced_by_the_last_known_one(polls: Polls) -
     [tracked] = polls.rings.tracked("g", (), ())
     assert list(tracked.broker_offsets) == [9]
     assert [each.lag for each in polls.samples()] == [3, 1]
+
+
+def test_deleted_messages_are_not_lag_and_the_sample_keeps_the_log_end_that_kafka_gave(polls: Polls) -> None:
+    polls.see({A: 100}, {A: 500}, starts={A: 100})
+    polls.see({A: 100}, {A: 500}, starts={A: 480})
+    polls.see({A: 100}, {A: 510}, starts={A: 500})
+    assert [(each.offset, each.lag, each.log_end) for each in polls.samples()] == [(100, 400, None), (100, 20, 500)]
+    [tracked] = polls.rings.tracked("g", (), ())
+    assert list(tracked.broker_offsets) == [500, 120, 110]
+
+
+def test_a_log_start_that_cannot_be_read_deletes_nothing(polls: Polls) -> None:
+    polls.see({A: 5}, {A: 9}, starts={A: 7})
+    polls.see({A: 5}, {A: 9})
+    assert [list(each.broker_offsets) for each in polls.rings.tracked("g", (), ())] == [[7, 9]]
 
 
 def test_a_partition_has_the_name_of_its_member(polls: Polls) -> None:

@@ -59,6 +59,7 @@ def _commits() -> st.SearchStrategy[OffsetSample]:
         timestamp_ms=_TIMESTAMP,
         lag=st.none() | _UINT64,
         observed_at_ms=st.none() | _TIMESTAMP,
+        log_end=st.none() | _INT64,
     )
 
 
@@ -74,6 +75,8 @@ def _partitions() -> st.SearchStrategy[PartitionLag]:
         owner=_TEXT,
         client_id=_TEXT,
         complete=_COMPLETE,
+        log_end=st.none() | _INT64,
+        log_start=st.none() | _INT64,
     )
 
 
