@@ -25,6 +25,10 @@ class Status(IntEnum):
     REWIND = 6
 
 
+BEYOND_END: Final = "BEYOND_END"
+"""The state of a partition whose committed offset is past the log end. Only Kafka shows it: Burrow's lag is then 0."""
+
+
 class Kind(Enum):
     """What an event means for the incident of its group. Only the content of the event determines the kind."""
 

@@ -20,6 +20,7 @@ KnownProblem = Literal[
     "partition stalled",
     "partition went back",
     "partition not listed",
+    "beyond the log end",
     "catching up",
     "too slow",
     "one partition",
@@ -49,6 +50,7 @@ RUNBOOKS: Mapping[KnownProblem, str] = {
     "partition stalled": "KarrotPartitionStopped",
     "partition went back": "KarrotConsumerError",  # this runbook explains REWIND
     "partition not listed": "KarrotConsumerError",
+    "beyond the log end": "KarrotOffsetBeyondEnd",
     "catching up": "KarrotConsumerLagGrowing",
     "too slow": "KarrotConsumerLagGrowing",
     "one partition": "KarrotConsumerLagGrowing",

@@ -165,6 +165,12 @@ CONSUMER_RETENTION_MARGIN = _gauge(
     "group has read everything (only with KARROT_WATCH_BOOTSTRAP).",
     *GROUP,
 )
+CONSUMER_BEYOND_END = _gauge(
+    "karrot_consumer_beyond_end_partitions",
+    "Partitions whose committed offset was past the log end in two polls in a row. Their lag is not known (only with "
+    "KARROT_WATCH_BOOTSTRAP).",
+    *GROUP,
+)
 
 BUILD_INFO = Metric(
     "karrot_build_info", "info", "Always 1. The labels hold the versions of Karrot and Python.", ("version", "python")

@@ -223,7 +223,7 @@ def test_one_incident_gives_one_slack_message_and_one_page_with_links_to_karrot_
         "text": (
             "*Consumer group orders on prod-eu is in error*\n"
             "Burrow has judged orders on prod-eu as ERR for 5m or longer. "
-            "At least one partition is stopped, stalled or rewound.\n"
+            "At least one partition is stopped, stalled or rewound, or its offset is past the log end.\n"
             f"<{slack_page}|Open in Karrot>  <{KARROT}/runbooks/KarrotConsumerError.md|Runbook>\n"
             "*Consumer group orders on prod-eu has lost messages*\n"
             "Kafka deleted 1.2k messages before orders on prod-eu read them.\n"

@@ -111,6 +111,14 @@ class Damaged:
     seq: int
 
 
+class BeyondEnd(NamedTuple):
+    """How many partitions have a committed offset past the log end, and the two offsets of the first of them."""
+
+    partitions: int
+    committed: int
+    log_end: int
+
+
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The newest event of a group, with its signals and without its partitions. Exporters need nothing else.
 
@@ -130,6 +138,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     bad: tuple[int, int, int, int]
     last_commit_ms: int | None
     signals: Signals
+    beyond_end: BeyondEnd | None = None
 
     @property
     def status(self) -> Status | None:

@@ -110,7 +110,9 @@ class ClusterReader:
         described, committed = poll.described[group], poll.committed.get(group, {})
         stability = self._stability.setdefault(group, Stability())
         stability.see(described)
-        return group_health(group, described, stability, retention(committed, poll.starts, poll.ends))
+        beyond_end = sum(offset > poll.ends.get(at, offset) for at, offset in committed.items())
+        kept = retention(committed, poll.starts, poll.ends)
+        return group_health(group, described, stability, kept, beyond_end=beyond_end)
 
 
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
@@ -137,7 +139,7 @@ def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
 
 def _partition(at: TopicPartition, offset: int, poll: Poll, owner: tuple[str, str], now_ms: int) -> PartitionLag:
     end, start = poll.ends.get(at), poll.starts.get(at)
-    lag = None if end is None else readable(end, offset, start)
+    lag = None if end is None or offset > end else readable(end, offset, start)
     host, client_id = owner
     return PartitionLag(
         at.topic,

@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from karrot.burrow.rules import evaluate_group, group_status
-from karrot.event import Kind, LagEvent, OpenIncident, PartitionLag, Source, Status, TopicPartition
+from karrot.burrow.rules import complete_share, evaluate_group, group_status
+from karrot.event import BEYOND_END, Kind, LagEvent, OpenIncident, PartitionLag, Source, Status, TopicPartition
 from karrot.text import EPOCH
 from karrot.watch.cluster_interface import Description
-from karrot.watch.rings import Rings
+from karrot.watch.rings import BEYOND_END_POLLS, Rings
 
 
 def verdict(
@@ -31,7 +31,7 @@ def verdict(
     if all((one.topic, one.partition) in unjudged for one in tracked):
         return None
     event = evaluate_group(cluster, group, tracked, now_ms, source=Source.KAFKA, show_all=True)
-    return _with_logs(_held_back(event, unjudged), rings)._replace(extras=_extras(described))
+    return _with_proof(_held_back(event, unjudged), rings)._replace(extras=_extras(described))
 
 
 def deleted(cluster: str, group: str, now_ms: int) -> LagEvent:
@@ -73,15 +73,32 @@ def _held_back(event: LagEvent, unjudged: Collection[TopicPartition]) -> LagEven
     return event._replace(status_text=status.name, partitions=partitions, max_lag=largest)
 
 
-def _with_logs(event: LagEvent, rings: Rings) -> LagEvent:
-    """The event with the log start and log end of each partition."""
+def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
+    """The event with what Kafka tells and Burrow does not: the logs, and offsets past the log end.
 
-    def with_log(one: PartitionLag) -> PartitionLag:
-        log = rings.log(one.topic, one.partition)
-        return one if log is None else one._replace(log_end=log.end, log_start=log.start)
+    The lag of a partition whose offset is past the log end is not known, and the total lag leaves it out.
+    """
+    beyond_end = rings.beyond_end(event.consumer)
 
-    largest = None if event.max_lag is None else with_log(event.max_lag)
-    return event._replace(partitions=tuple(map(with_log, event.partitions)), max_lag=largest)
+    def proven(one: PartitionLag) -> PartitionLag:
+        place = TopicPartition(one.topic, one.partition)
+        log, polls = rings.log(place), beyond_end.get(place, 0)
+        if log is not None:
+            one = one._replace(log_end=log.end, log_start=log.start)
+        if polls:
+            one = one._replace(current_lag=None, complete=0.0)
+        return one._replace(status_text=BEYOND_END) if polls >= BEYOND_END_POLLS else one
+
+    partitions = tuple(map(proven, event.partitions))
+    lags = [one.current_lag for one in partitions if one.current_lag is not None]
+    is_beyond_end = any(one.status_text == BEYOND_END for one in partitions)
+    return event._replace(
+        status_text=Status.ERR.name if is_beyond_end else event.status_text,
+        total_lag=sum(lags) if lags else None,
+        complete=complete_share(sum(one.complete == 1 for one in partitions), len(partitions)),
+        max_lag=max(partitions, key=lambda one: -1 if one.current_lag is None else one.current_lag),
+        partitions=partitions,
+    )
 
 
 def _extras(described: Description) -> tuple[tuple[str, str], ...]:

@@ -17,7 +17,7 @@ from karrot.eventlog.base import ReporterNotes
 from karrot.known_problems import WATCH
 from karrot.watch.evaluation import Incidents
 from karrot.watch.rebalances_and_losses import Stability
-from karrot.watch.rings import Log, Ring, Rings
+from karrot.watch.rings import PolledLog, Ring, Rings
 
 _VERSION = 1
 _log = structlog.get_logger(__name__)
@@ -187,7 +187,7 @@ def _samples(ring: Ring) -> list[_Sample]:
 def _memory(kept: _Kept) -> Memory:
     logs = {
         TopicPartition(topic, partition): deque(
-            (Log(start, end, 0) for start, end in zip(starts or repeat(None), ends, strict=False)), kept.intervals
+            (PolledLog(start, end, 0) for start, end in zip(starts or repeat(None), ends, strict=False)), kept.intervals
         )
         for (topic, partition, ends), starts in zip_longest(kept.ends, kept.starts)
     }

@@ -25,6 +25,7 @@ from karrot.watch.evaluation import deleted, verdict
 from karrot.watch.outputs import IntakeSink, PollOutcome, Sink
 from karrot.watch.persistence import Keeper, Memory, NoteKeeper, dump, load
 from karrot.watch.rebalances_and_losses import Stability, group_health, retention
+from karrot.watch.rings import BEYOND_END_POLLS
 
 _MISSING_MS = 60_000
 _SAVE_MS = 60_000
@@ -111,7 +112,7 @@ class Watcher:
         self._see(poll, memory, now_ms)
         # Make all requests to Kafka before the verdicts. The event of a close or a deletion is made only once, and an
         # error after that would lose the event.
-        groups = self._health(poll, memory)
+        groups = list(self._health(poll, memory))
         dead = self._dead(poll, memory, started)
         before = dict(memory.incidents.open)
         events: list[LagEvent] = []
@@ -160,16 +161,17 @@ class Watcher:
                 yield deleted(self.name, group, now_ms)
             memory.forget(group)
 
-    def _health(self, poll: Poll, memory: Memory) -> list[GroupHealth]:
-        return [
-            group_health(
+    def _health(self, poll: Poll, memory: Memory) -> Iterator[GroupHealth]:
+        for group, described in poll.described.items():
+            committed = poll.committed.get(group)
+            beyond_end = sum(polls >= BEYOND_END_POLLS for polls in memory.rings.beyond_end(group).values())
+            yield group_health(
                 group,
                 described,
                 memory.stability[group],
-                retention(poll.committed.get(group, {}), poll.starts, poll.ends),
+                retention(committed or {}, poll.starts, poll.ends),
+                beyond_end=None if committed is None else beyond_end,
             )
-            for group, described in poll.described.items()
-        ]
 
     def _save(self, memory: Memory) -> None:
         try:

@@ -58,7 +58,9 @@ def retention(
     )
 
 
-def group_health(group: str, described: Description, stability: Stability, kept: RetentionMargin) -> GroupHealth:
+def group_health(
+    group: str, described: Description, stability: Stability, kept: RetentionMargin, *, beyond_end: int | None
+) -> GroupHealth:
     """The health of a group: all that Kafka reports about the group, without a verdict."""
     return GroupHealth(
         consumer=group,
@@ -68,4 +70,5 @@ def group_health(group: str, described: Description, stability: Stability, kept:
         rebalances=stability.rebalances,
         messages_lost=kept.lost,
         retention_margin=kept.margin,
+        beyond_end=beyond_end,
     )

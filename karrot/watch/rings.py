@@ -21,8 +21,11 @@ from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
 from karrot.event import OffsetSample, TopicPartition, readable
 from karrot.watch.cluster_interface import GroupMember
 
+BEYOND_END_POLLS = 2
+"""One poll can find an offset past the log end if a broker has just become leader. Two polls in a row cannot."""
 
-class Log(NamedTuple):
+
+class PolledLog(NamedTuple):
     """The offsets of a partition at one poll. ``start`` is ``None`` if it is not known."""
 
     start: int | None
@@ -35,14 +38,16 @@ class Ring:
     """The samples of one partition of one group.
 
     ``silent`` counts the polls since the last sample. ``is_judged`` becomes true when a verdict is possible, and stays
-    true. A verdict needs a half-full ring, or as many polls without a sample as the ring has slots.
+    true. A verdict needs a half-full ring, or as many polls without a sample as the ring has slots. ``beyond_end``
+    counts the polls in a row that found the committed offset past the log end.
     """
 
     window: Window
     silent: int = 0
     is_judged: bool = False
+    beyond_end: int = 0
 
-    def see(self, offset: int, log: Log, order: int, now_ms: int, *, has_members: bool) -> None:
+    def see(self, offset: int, log: PolledLog, order: int, now_ms: int, *, has_members: bool) -> None:
         """Take a sample of the committed offset if the offset changed or the group has members."""
         slots = self.window.slots
         newest = slots[-1]
@@ -71,16 +76,16 @@ class Rings:
     """The rings of all groups of one cluster, and the newest logs of the partitions that they read, oldest first."""
 
     intervals: int = DEFAULT_INTERVALS
-    logs: dict[TopicPartition, deque[Log]] = field(default_factory=dict)
+    logs: dict[TopicPartition, deque[PolledLog]] = field(default_factory=dict)
     groups: dict[str, dict[TopicPartition, Ring]] = field(default_factory=dict)
     order: int = 0
-    _newest: dict[TopicPartition, Log] = field(default_factory=dict)
-    _before: dict[TopicPartition, Log] = field(default_factory=dict)
+    _newest: dict[TopicPartition, PolledLog] = field(default_factory=dict)
+    _before: dict[TopicPartition, PolledLog] = field(default_factory=dict)
 
     def see_logs(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now_ms: int) -> None:
         """Add the log start and log end offsets of a poll."""
         self._before = self._newest
-        seen = {place: Log(starts.get(place), end, now_ms) for place, end in ends.items()}
+        seen = {place: PolledLog(starts.get(place), end, now_ms) for place, end in ends.items()}
         self._newest = self._before | seen
         for place, log in seen.items():
             history = self.logs.get(place)
@@ -100,6 +105,10 @@ class Rings:
         rings = {
             place: before.get(place) or Ring(Window(self.intervals)) for place in committed if place in self._newest
         }
+        for place, ring in rings.items():
+            log = self._newest[place]
+            if log.at_ms == now_ms:  # a log end of an earlier poll can be smaller than the offset
+                ring.beyond_end = ring.beyond_end + 1 if committed[place] > log.end else 0
         for place in rings.keys() & self._before.keys():
             rings[place].see(committed[place], self._before[place], self.order, now_ms, has_members=has_members)
         self.groups[group] = rings
@@ -128,9 +137,13 @@ class Rings:
         self.logs = {place: history for place, history in self.logs.items() if place in read}
         self._newest = {place: log for place, log in self._newest.items() if place in read}
 
-    def log(self, topic: str, partition: int) -> Log | None:
+    def log(self, place: TopicPartition) -> PolledLog | None:
         """The newest log of a partition."""
-        return self._newest.get(TopicPartition(topic, partition))
+        return self._newest.get(place)
+
+    def beyond_end(self, group: str) -> dict[TopicPartition, int]:
+        """The partitions with a committed offset past the log end, and the number of polls in a row that found it."""
+        return {place: ring.beyond_end for place, ring in self.groups.get(group, {}).items() if ring.beyond_end}
 
     def tracked(
         self, group: str, members: Collection[GroupMember], without: Collection[TopicPartition]
@@ -151,4 +164,5 @@ class Rings:
 
     def unjudged(self, group: str) -> set[TopicPartition]:
         """The partitions that do not have enough samples for a verdict yet."""
-        return {place for place, ring in self.groups.get(group, {}).items() if not ring.is_judged}
+        rings = self.groups.get(group, {}).items()
+        return {place for place, ring in rings if not ring.is_judged and ring.beyond_end < BEYOND_END_POLLS}

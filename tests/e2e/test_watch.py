@@ -268,6 +268,36 @@ def test_a_group_whose_unread_messages_are_all_deleted_is_ok_with_lag_0(
     assert newest()["totallag"] == 0
 
 
+def test_an_offset_past_the_log_end_is_an_error_and_the_tables_show_the_log_end_that_kafka_gave(
+    kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    group = f"ahead-{topic}"
+    produce(kafka, topic, [20, 0, 0])
+    commit(kafka, group, topic, [10_000, 0, 0])
+    with watching(kafka, topic, tmp_path, "--json") as said:
+        wait_for(lambda: bool(results(said, group)))
+    event = results(said, group)[0]
+    assert (event["status"], event["partitions"][0]["status"]) == ("ERR", "BEYOND_END")
+    command = [
+        sys.executable,
+        "-m",
+        "karrot",
+        "lag",
+        "--bootstrap-servers",
+        kafka.bootstrap,
+        "--group",
+        group,
+        "--json",
+    ]
+    [told] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["groups"]
+    assert [(each["current_offset"], each["log_end_offset"], each["lag"]) for each in told["partitions"]] == [
+        (10_000, 20, None),
+        (0, 0, 0),
+        (0, 0, 0),
+    ]
+    assert (told["lag"], told["beyond_end"]) == (None, 1)
+
+
 def test_verdicts_posted_to_another_karrot_have_burrows_form(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     group = f"posted-{topic}"
     produce(kafka, topic, [9, 0, 0])

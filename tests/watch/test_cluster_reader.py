@@ -32,8 +32,8 @@ def test_lags_members_and_losses_by_retention_are_known_at_once_but_verdicts_are
     assert isinstance(billing.max_lag, PartitionLag)
     assert billing.max_lag.partition == 0
     assert (idle.consumer, idle.total_lag, idle.max_lag) == ("idle", 0, None)
-    assert snapshot.healths["billing"] == GroupHealth("billing", "Stable", 1, 1, 0, 10, 0)
-    assert snapshot.healths["idle"] == GroupHealth("idle", "Empty", 0, 1, 0, None, None)
+    assert snapshot.healths["billing"] == GroupHealth("billing", "Stable", 1, 1, 0, 10, 0, 0)
+    assert snapshot.healths["idle"] == GroupHealth("idle", "Empty", 0, 1, 0, None, None, 0)
     assert snapshot.failures == {}
 
 
@@ -43,6 +43,15 @@ def test_a_sum_is_unknown_while_one_of_its_parts_is() -> None:
     [billing, _] = ClusterReader("prod", simulated).read(0).lags
     assert (billing.total_lag, [each.current_lag for each in billing.partitions]) == (None, [40, None])
     assert billing.max_lag == billing.partitions[0]
+
+
+def test_an_offset_past_the_log_end_has_no_lag_and_the_log_end_that_kafka_gave() -> None:
+    simulated = kafka()
+    simulated.offsets["billing"][A] = 10_000
+    snapshot = ClusterReader("prod", simulated).read(0)
+    billing = snapshot.lags[0]
+    assert (billing.total_lag, snapshot.healths["billing"].beyond_end) == (None, 1)
+    assert [(each.log_end_offset, each.current_lag) for each in billing.partitions] == [(100, None), (50, 20)]
 
 
 def test_only_the_named_groups_are_requested() -> None:
@@ -59,7 +68,7 @@ def test_an_unreadable_group_does_not_affect_the_others() -> None:
     snapshot = ClusterReader("prod", simulated).read(0)
     assert [each.consumer for each in snapshot.lags] == ["billing"]
     assert snapshot.failures == {"idle": DENIED}
-    assert snapshot.healths["billing"] == GroupHealth("billing", "Stable", None, None, 0, 10, 0)
+    assert snapshot.healths["billing"] == GroupHealth("billing", "Stable", None, None, 0, 10, 0, 0)
 
 
 def test_rebalances_are_counted_from_the_second_poll_on() -> None:

@@ -162,7 +162,7 @@ def test_an_incident_has_one_id_and_start_from_the_first_warning_to_its_close(ri
     rig.poll(12, reads=10, writes=10)
     rig.poll(15, reads=2, writes=10)
     rig.poll(15, writes=10)
-    rig.poll(3, reads=200, writes=10)
+    rig.poll(3, reads=100, writes=10)
     events = rig.all_events()
     kinds = [event.kind for event in events]
     first, close = kinds.index(Kind.INCIDENT), kinds.index(Kind.CLOSE)
@@ -428,7 +428,7 @@ def test_values_that_only_kafka_has_are_returned_with_the_verdict(rig: Rig) -> N
     rig.poll()
     rig.kafka.put("g", {A: 900, B: 950}, make_member(A, B))
     rig.poll()
-    assert rig.health() == {"g": GroupHealth("g", "Stable", 1, 1, 1, 20, 0)}
+    assert rig.health() == {"g": GroupHealth("g", "Stable", 1, 1, 1, 20, 0, 0)}
 
 
 def test_a_lag_that_retention_deleted_is_lost_as_long_as_something_is_left_to_read_and_no_incident_after(
@@ -470,6 +470,48 @@ def test_a_lag_never_counts_what_retention_deletes_while_the_group_reads(rig: Ri
         [event] = rig.poll(reads=5, writes=5)
         assert event.partitions[0].log_start == start
         assert event.total_lag == rig.kafka.ends[A] - start
+
+
+def test_an_offset_past_the_log_end_in_two_polls_in_a_row_is_an_error_without_a_lag(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 10_000, B: 970}, make_member(A, B))
+    rig.poll()
+    assert rig.health()["g"].beyond_end == 0
+    [event] = rig.poll()
+    assert (event.status_text, event.kind, event.total_lag) == ("ERR", Kind.INCIDENT, 30)
+    assert event.complete == 0
+    beyond, other = event.partitions
+    assert (beyond.status_text, beyond.current_lag, beyond.log_end_offset) == ("BEYOND_END", None, 1000)
+    assert (other.status_text, event.max_lag) == ("OK", other)
+    assert rig.health()["g"].beyond_end == 1
+    [event] = rig.poll(10)
+    assert (event.complete, event.incident_id) == (0.5, rig.all_events()[0].incident_id)
+    rig.kafka.offsets["g"] = {A: 1000, B: 1000}
+    [event] = rig.poll()
+    assert (event.kind, event.status_text, event.total_lag) == (Kind.CLOSE, "OK", 0)
+
+
+def test_a_group_whose_only_offset_is_past_the_log_end_has_no_total_lag(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 1001})
+    [event] = rig.poll(2)
+    assert (event.status_text, event.total_lag) == ("ERR", None)
+
+
+def test_an_offset_past_the_log_end_in_one_poll_is_no_error_but_its_lag_is_unknown(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 1000}, make_member(A))
+    rig.poll(12)
+    rig.kafka.offsets["g"][A] = 1010
+    [event] = rig.poll()
+    assert (event.status_text, event.total_lag) == ("OK", None)
+    rig.kafka.ends[A] = 1020
+    [event] = rig.poll()
+    assert (event.status_text, event.total_lag) == ("OK", 10)
+
+
+def test_a_log_end_that_cannot_be_read_proves_nothing_about_the_offset(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 1000}, make_member(A))
+    rig.poll(12)
+    rig.kafka.failures[A] = Failure("leader_not_available", "no leader")
+    assert {event.status_text for _ in range(5) for event in rig.poll(reads=10)} == {"OK"}
 
 
 def test_the_next_poll_is_an_interval_after_the_start_of_this_one(rig: Rig) -> None:

@@ -114,6 +114,8 @@ def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
         told.append(counted_plain(health.rebalances, "rebalance"))
     if health.messages_lost:
         told.append(f"{health.messages_lost} lost unread")
+    if health.beyond_end:
+        told.append(f"{counted_plain(health.beyond_end, 'partition')} with an offset past the log end")
     return "; " + ", ".join(told)
 
 
@@ -150,6 +152,7 @@ def health_fields(health: "GroupHealth | None", *, counts_rebalances: bool = Tru
         "rebalances": health and health.rebalances if counts_rebalances else None,
         "messages_lost": health and health.messages_lost,
         "retention_margin": health and health.retention_margin,
+        "beyond_end": health and health.beyond_end,
     }
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from karrot.event import Status
-from karrot.eventlog.base import EventSummary, GroupState
+from karrot.eventlog.base import BeyondEnd, EventSummary, GroupState
 from karrot.known_problems import RUNBOOKS
 from karrot.text import amount, count, duration, percent, plural, visible
 
@@ -50,6 +50,8 @@ def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None
 
 def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) -> Cause:
     warn, stop, stall, rewind = summary.bad
+    if summary.beyond_end is not None:
+        return _beyond_end(summary, summary.beyond_end)
     if stop:
         return _stopped(summary, stop, seconds_since_commit)
     if stall:
@@ -67,6 +69,17 @@ def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) ->
             RUNBOOKS["partition went back"],
         )
     return _UNLISTED if summary.status is Status.ERR else _slow(summary, warn)
+
+
+def _beyond_end(summary: EventSummary, found: BeyondEnd) -> Cause:
+    partitions, committed, log_end = found
+    return Cause(
+        f"{_of(summary, partitions)} past the log end",
+        f"The group's offset {count(committed)} is past the end {count(log_end)}: the topic was created again or "
+        "restored, or the offset was set by hand.",
+        "The consumer reads nothing until the topic reaches the offset, or it jumps by auto.offset.reset.",
+        RUNBOOKS["beyond the log end"],
+    )
 
 
 def _stopped(summary: EventSummary, number: int, seconds: float | None) -> Cause:

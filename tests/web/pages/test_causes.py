@@ -1,6 +1,6 @@
 import pytest
 
-from karrot.event import GroupKey, LagEvent
+from karrot.event import GroupKey, LagEvent, OffsetSample
 from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.group_state import summarize
 from karrot.web.pages.causes import Cause, cause
@@ -35,6 +35,15 @@ def test_burrows_findings_on_partitions_are_explained(status: str, brief: str, p
     assert (found.brief, found.runbook) == (brief, runbook)
     assert part in found.sentence
     assert found.look
+
+
+def test_an_offset_past_the_log_end_is_explained_with_both_offsets() -> None:
+    found = told(status_text="BEYOND_END", end=OffsetSample(10_000, 0, 0), current_lag=None, log_end=1_331)
+    assert (found.brief, found.runbook) == ("1 of 12 past the log end", "KarrotOffsetBeyondEnd")
+    assert found.sentence == (
+        "The group's offset 10,000 is past the end 1,331: the topic was created again or restored, or the offset was "
+        "set by hand."
+    )
 
 
 def test_an_error_without_its_partition_is_not_called_slow() -> None:
