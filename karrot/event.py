@@ -28,6 +28,9 @@ class Status(IntEnum):
 BEYOND_END: Final = "BEYOND_END"
 """The state of a partition whose committed offset is past the log end. Only Kafka shows it: Burrow's lag is then 0."""
 
+NEVER_COMMITTED: Final = "NEVER_COMMITTED"
+"""The state of a partition that a member owns and that has no committed offset. Only Kafka shows it."""
+
 
 class Kind(Enum):
     """What an event means for the incident of its group. Only the content of the event determines the kind."""
@@ -196,6 +199,13 @@ class PartitionLag(NamedTuple):
         if self.log_end is not None:
             return self.log_end
         return None if self.end is None or self.current_lag is None else self.end.offset + self.current_lag
+
+    @property
+    def at_most(self) -> int | None:
+        """An upper bound of the lag of a partition without a committed offset: all that the log holds."""
+        if self.end is not None or self.log_end is None or self.log_start is None:
+            return None
+        return max(0, self.log_end - self.log_start)
 
     @property
     def position(self) -> int | None:

@@ -21,6 +21,7 @@ KnownProblem = Literal[
     "partition went back",
     "partition not listed",
     "beyond the log end",
+    "never committed",
     "catching up",
     "too slow",
     "one partition",
@@ -51,6 +52,7 @@ RUNBOOKS: Mapping[KnownProblem, str] = {
     "partition went back": "KarrotConsumerError",  # this runbook explains REWIND
     "partition not listed": "KarrotConsumerError",
     "beyond the log end": "KarrotOffsetBeyondEnd",
+    "never committed": "KarrotConsumerError",
     "catching up": "KarrotConsumerLagGrowing",
     "too slow": "KarrotConsumerLagGrowing",
     "one partition": "KarrotConsumerLagGrowing",

@@ -171,6 +171,12 @@ CONSUMER_BEYOND_END = _gauge(
     "KARROT_WATCH_BOOTSTRAP).",
     *GROUP,
 )
+CONSUMER_UNCOMMITTED = _gauge(
+    "karrot_consumer_uncommitted_partitions",
+    "Partitions that a member owns and that have no committed offset. Their lag is not known, and no metric of lag "
+    "contains it (only with KARROT_WATCH_BOOTSTRAP).",
+    *GROUP,
+)
 
 BUILD_INFO = Metric(
     "karrot_build_info", "info", "Always 1. The labels hold the versions of Karrot and Python.", ("version", "python")

@@ -11,7 +11,7 @@ import click
 
 from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import end_on_signals, valid
-from karrot.cli.groups.group_tables import KAFKA, health_fields, tally
+from karrot.cli.groups.group_tables import KAFKA, health_fields, sum_of_known, tally
 from karrot.cli.options import client_properties_option, read_seconds, renamed_option, value_of
 from karrot.cli.table import Column, PrintedTable, print_lines, terminal_width
 from karrot.text import clock, counted_plain
@@ -54,6 +54,11 @@ _COLUMNS = (
 )
 @click.option("--exclude", metavar="REGEX", help="Do not watch groups whose name contains a match.")
 @click.option(
+    "--offsets-elsewhere",
+    metavar="REGEX",
+    help="Groups whose name contains a match keep their offsets outside Kafka: a missing offset is no problem.",
+)
+@click.option(
     "--state",
     type=click.Path(path_type=Path, dir_okay=False),
     help="A file that stores the windows and incidents, so that a restart does not lose them.",
@@ -68,6 +73,7 @@ def watch(
     user: str | None,
     command_config: Path | None,
     exclude: str | None,
+    offsets_elsewhere: str | None,
     state: Path | None,
     as_json: bool,
 ) -> None:
@@ -89,6 +95,7 @@ def watch(
 
     brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap_servers)
     excluded = None if exclude is None else value_of(types.pattern, "--exclude", exclude)
+    elsewhere = None if offsets_elsewhere is None else value_of(types.pattern, "--offsets-elsewhere", offsets_elsewhere)
     name = value_of(types.text, "--cluster", cluster)
     stop = threading.Event()
     printer = Printer(_as_json if as_json else _as_table, stop)
@@ -102,6 +109,7 @@ def watch(
         keeper=NoKeeper() if state is None else FileKeeper(state),
         interval=interval,
         exclude=excluded,
+        offsets_elsewhere=elsewhere,
     )
     logs.configure("INFO", sys.stderr)
     end_on_signals(stop)
@@ -158,7 +166,7 @@ def _sum(outcome: "PollOutcome", groups: int) -> str:
     """A line with the time of the poll, the total lag, the verdicts, and the number of groups without a verdict."""
     judged = {event.consumer for event in outcome.events}
     waiting = sum(group.consumer not in judged for group in outcome.groups)
-    lag = f"lag {sum(event.total_lag or 0 for event in outcome.events)}" if outcome.events else ""
+    lag = f"lag {sum_of_known(outcome.events)}" if outcome.events else ""
     told = [lag, tally(event.status_text for event in outcome.events), f"{waiting} not judged yet" if waiting else ""]
     polled = f"{clock(outcome.polled_at_ms / 1000)} UTC"
     return "; ".join([f"{polled}: {counted_plain(groups, 'group')}", *filter(None, told)])

@@ -139,6 +139,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last_commit_ms: int | None
     signals: Signals
     beyond_end: BeyondEnd | None = None
+    never_committed: int = 0
 
     @property
     def status(self) -> Status | None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from karrot.event import BEYOND_END, GroupKey, Kind, LagAge, LagEvent, Source, Status
+from karrot.event import BEYOND_END, NEVER_COMMITTED, GroupKey, Kind, LagAge, LagEvent, Source, Status
 from karrot.eventlog.base import (
     READ_LIMIT,
     BeyondEnd,
@@ -146,6 +146,7 @@ def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -
         last_commit_ms=_last_commit_ms(event),
         signals=signals_of(event).with_age(age),
         beyond_end=_beyond_end(event),
+        never_committed=sum(each.status_text == NEVER_COMMITTED for each in event.partitions),
     )
 
 

@@ -16,11 +16,11 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
     """One group at the last poll. ``None`` means "not known".
 
     ``messages_lost`` counts messages that were deleted before the group read them. It is 0 again when the group has
-    committed an offset after them, or when nothing is left to read. ``retention_margin`` is the number
-    of messages between the log start and the oldest unread message, on the partition where this number is smallest. It
-    is ``None`` if no message is unread. ``beyond_end`` counts partitions with a committed offset past the log end.
-    ``rebalances`` counts from the group's first poll. New fields must come at the
-    end, with a default.
+    committed an offset after them, or when nothing is left to read. ``retention_margin`` is the number of messages
+    between the log start and the oldest unread message, on the partition where this number is smallest. It is ``None``
+    if no message is unread. ``beyond_end`` counts partitions with a committed offset past the log end. ``uncommitted``
+    counts partitions that a member owns and that have no committed offset. ``rebalances`` counts from the group's first
+    poll. New fields must come at the end, with a default.
     """
 
     consumer: str
@@ -31,6 +31,7 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
     messages_lost: int | None
     retention_margin: int | None
     beyond_end: int | None = None
+    uncommitted: int | None = None
 
 
 class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):

@@ -249,6 +249,10 @@ class Settings:
         "The client properties of watch themselves, one in each line, instead of the file in KARROT_WATCH_PROPERTIES.",
     )
     watch_exclude: re.Pattern[str] | None = optional(types.pattern, "Do not watch groups whose name contains a match.")
+    watch_offsets_elsewhere: re.Pattern[str] | None = optional(
+        types.pattern,
+        "Groups whose name contains a match keep their offsets outside Kafka: a missing offset is no problem for them.",
+    )
 
     burrow_username: str | None = optional(types.user, "The user name for Basic authentication on /burrow.")
     burrow_password: Secret | None = optional(types.secret, "The password for Basic authentication on /burrow.")

@@ -53,6 +53,11 @@ class Description:
     coordinator: int | None = None
 
     @property
+    def assigned(self) -> set[TopicPartition]:
+        """The partitions that members own. None if the members are not known."""
+        return {place for member in self.members or () for place in member.assigned}
+
+    @property
     def has_members(self) -> bool:
         """Whether the group may have a consumer. If the members are not known, the state decides."""
         return bool(self.members) or self.state not in _WITHOUT_MEMBERS

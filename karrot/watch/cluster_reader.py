@@ -34,6 +34,11 @@ class Poll(NamedTuple):
     gone: frozenset[TopicPartition]
     failures: Mapping[str, Failure]
 
+    def uncommitted(self, group: str) -> set[TopicPartition]:
+        """The partitions that members own and that have no committed offset. None if the offsets could not be read."""
+        committed = self.committed.get(group)
+        return set() if committed is None else self.described[group].assigned - committed.keys() - self.gone
+
 
 def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only: Collection[str] = ()) -> Poll:
     """Read the groups in ``only``, or all groups. Leave out a group if its name contains a match of ``exclude``.
@@ -50,6 +55,7 @@ def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only:
     described, no_description = _parted(cluster.describe(listing.groups))
     committed, no_offsets = _parted(cluster.committed(listing.groups))
     places = {place for offsets in committed.values() for place in offsets}
+    places |= {place for group in committed if group in described for place in described[group].assigned}
     starts, _ = _parted(cluster.log_starts(places))
     ends, no_ends = _parted(cluster.log_ends(places))
     gone = frozenset(place for place, failure in no_ends.items() if failure.reason == _GONE)
@@ -112,23 +118,27 @@ class ClusterReader:
         stability.see(described)
         beyond_end = sum(offset > poll.ends.get(at, offset) for at, offset in committed.items())
         kept = retention(committed, poll.starts, poll.ends)
-        return group_health(group, described, stability, kept, beyond_end=beyond_end)
+        uncommitted = len(poll.uncommitted(group)) if group in poll.committed else None
+        return group_health(group, described, stability, kept, beyond_end=beyond_end, uncommitted=uncommitted)
 
 
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
-    """The group's lag, without deleted topics. The total is known only if the lag of every partition is known."""
+    """The group's lag, without deleted topics. The total is known only if the lag of every partition is known.
+
+    Without any partition, the total is unknown too: the offsets can have expired, or Karrot may not see the topics.
+    """
     described, committed = poll.described[group], poll.committed[group]
     owners = {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}
     partitions = tuple(
-        _partition(at, committed[at], poll, owners.get(at, ("", "")), now_ms)
-        for at in sorted(committed.keys() - poll.gone)
+        _partition(at, committed.get(at), poll, owners.get(at, ("", "")), now_ms)
+        for at in sorted((committed.keys() - poll.gone) | poll.uncommitted(group))
     )
     lags = [one.current_lag for one in partitions if one.current_lag is not None]
     return LagEvent(
         cluster,
         group,
         "",
-        sum(lags) if len(lags) == len(partitions) else None,
+        sum(lags) if lags and len(lags) == len(partitions) else None,
         now_ms,
         Source.KAFKA,
         partition_count=len(partitions),
@@ -137,16 +147,16 @@ def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
     )
 
 
-def _partition(at: TopicPartition, offset: int, poll: Poll, owner: tuple[str, str], now_ms: int) -> PartitionLag:
+def _partition(at: TopicPartition, offset: int | None, poll: Poll, owner: tuple[str, str], now_ms: int) -> PartitionLag:
     end, start = poll.ends.get(at), poll.starts.get(at)
-    lag = None if end is None or offset > end else readable(end, offset, start)
+    lag = None if end is None or offset is None or offset > end else readable(end, offset, start)
     host, client_id = owner
     return PartitionLag(
         at.topic,
         at.partition,
         "",
         lag,
-        end=OffsetSample(offset, now_ms, lag),
+        end=None if offset is None else OffsetSample(offset, now_ms, lag),
         owner=host,
         client_id=client_id,
         log_end=end,

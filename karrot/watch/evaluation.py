@@ -6,7 +6,17 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from karrot.burrow.rules import complete_share, evaluate_group, group_status
-from karrot.event import BEYOND_END, Kind, LagEvent, OpenIncident, PartitionLag, Source, Status, TopicPartition
+from karrot.event import (
+    BEYOND_END,
+    NEVER_COMMITTED,
+    Kind,
+    LagEvent,
+    OpenIncident,
+    PartitionLag,
+    Source,
+    Status,
+    TopicPartition,
+)
 from karrot.text import EPOCH
 from karrot.watch.cluster_interface import Description
 from karrot.watch.rings import BEYOND_END_POLLS, Rings
@@ -23,15 +33,28 @@ def verdict(
 ) -> LagEvent | None:
     """The verdict on a group and its partitions by Burrow's rules. ``None`` if no partition has enough samples.
 
+    A partition that a member owns without a committed offset is part of the verdict after half a window. It is an error
+    if records arrived since the member was first seen, and a window passed.
+
     If only some partitions have enough samples for a verdict, the others are OK. ``without`` are partitions to leave
     out, because their topic was deleted.
     """
     tracked = list(rings.tracked(group, described.members or (), without))
     unjudged = rings.unjudged(group)
-    if all((one.topic, one.partition) in unjudged for one in tracked):
+    owned = {place: one for place, one in rings.owned.get(group, {}).items() if 2 * one.polls >= rings.intervals}
+    if not owned and all((one.topic, one.partition) in unjudged for one in tracked):
         return None
     event = evaluate_group(cluster, group, tracked, now_ms, source=Source.KAFKA, show_all=True)
-    return _with_proof(_held_back(event, unjudged), rings)._replace(extras=_extras(described))
+    owners = {place: member for member in described.members or () for place in member.assigned}
+    uncommitted = [
+        PartitionLag(*place, NEVER_COMMITTED, None, None, None, owners[place].host, owners[place].client_id, 0.0)
+        for place in sorted(owned.keys() & owners.keys())
+    ]
+    event = _held_back(event, unjudged)
+    event = _with_proof(event._replace(partitions=(*event.partitions, *uncommitted)), rings)
+    if any(one.got_records and one.polls >= rings.intervals for one in owned.values()):
+        event = event._replace(status_text=Status.ERR.name)
+    return event._replace(partition_count=len(event.partitions), extras=_extras(described))
 
 
 def deleted(cluster: str, group: str, now_ms: int) -> LagEvent:
@@ -76,7 +99,8 @@ def _held_back(event: LagEvent, unjudged: Collection[TopicPartition]) -> LagEven
 def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
     """The event with what Kafka tells and Burrow does not: the logs, and offsets past the log end.
 
-    The lag of a partition whose offset is past the log end is not known, and the total lag leaves it out.
+    The lag of a partition without a committed offset, or with one past the log end, is not known. The total lag leaves
+    it out.
     """
     beyond_end = rings.beyond_end(event.consumer)
 
@@ -95,8 +119,8 @@ def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
     return event._replace(
         status_text=Status.ERR.name if is_beyond_end else event.status_text,
         total_lag=sum(lags) if lags else None,
-        complete=complete_share(sum(one.complete == 1 for one in partitions), len(partitions)),
-        max_lag=max(partitions, key=lambda one: -1 if one.current_lag is None else one.current_lag),
+        complete=complete_share(sum(one.complete == 1 for one in partitions), max(1, len(partitions))),
+        max_lag=max(partitions, key=lambda one: -1 if one.current_lag is None else one.current_lag, default=None),
         partitions=partitions,
     )
 

@@ -12,7 +12,7 @@ import structlog
 
 from karrot import telemetry
 from karrot.clock import Clock
-from karrot.event import LagEvent
+from karrot.event import LagEvent, TopicPartition
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, reporter_state
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.intake import Intake
@@ -61,7 +61,8 @@ class Deletions:
 class Watcher:
     """Watches one cluster.
 
-    ``interval`` is in seconds. A group is left out if its name contains a match of ``exclude``. ``report`` is called
+    ``interval`` is in seconds. A group is left out if its name contains a match of ``exclude``. A group whose name
+    contains a match of ``offsets_elsewhere`` does not commit in Kafka what it has read. ``report`` is called
     after each poll, with the problem of the whole poll or with ``None``.
     """
 
@@ -72,6 +73,7 @@ class Watcher:
     keeper: Keeper
     interval: float = 10.0
     exclude: re.Pattern[str] | None = None
+    offsets_elsewhere: re.Pattern[str] | None = None
     count: Callable[..., None] = lambda *_args, **_labels: None
     report: Callable[[str | None], None] = lambda _trouble: None
     _memory: Memory | None = None
@@ -143,6 +145,7 @@ class Watcher:
         for group, committed in poll.committed.items():
             has_members = poll.described[group].has_members
             memory.rings.see_commits(group, committed, has_members=has_members, now_ms=now_ms)
+            memory.rings.see_uncommitted(group, self._uncommitted(poll, group))
         memory.rings.forget_unread()
         for group, described in poll.described.items():
             memory.stability.setdefault(group, Stability()).see(described)
@@ -171,7 +174,12 @@ class Watcher:
                 memory.stability[group],
                 retention(committed or {}, poll.starts, poll.ends),
                 beyond_end=None if committed is None else beyond_end,
+                uncommitted=None if committed is None else len(self._uncommitted(poll, group)),
             )
+
+    def _uncommitted(self, poll: Poll, group: str) -> set[TopicPartition]:
+        keeps_them_elsewhere = self.offsets_elsewhere and self.offsets_elsewhere.search(group)
+        return set() if keeps_them_elsewhere else poll.uncommitted(group)
 
     def _save(self, memory: Memory) -> None:
         try:
@@ -246,6 +254,7 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
         keeper=NoteKeeper(log, name),
         interval=settings.watch_interval,
         exclude=settings.watch_exclude,
+        offsets_elsewhere=settings.watch_offsets_elsewhere,
         count=log.count,
         report=partial(save_poll_state, log, clock),
     )

@@ -59,7 +59,13 @@ def retention(
 
 
 def group_health(
-    group: str, described: Description, stability: Stability, kept: RetentionMargin, *, beyond_end: int | None
+    group: str,
+    described: Description,
+    stability: Stability,
+    kept: RetentionMargin,
+    *,
+    beyond_end: int | None,
+    uncommitted: int | None,
 ) -> GroupHealth:
     """The health of a group: all that Kafka reports about the group, without a verdict."""
     return GroupHealth(
@@ -71,4 +77,5 @@ def group_health(
         messages_lost=kept.lost,
         retention_margin=kept.margin,
         beyond_end=beyond_end,
+        uncommitted=uncommitted,
     )

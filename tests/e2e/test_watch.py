@@ -235,8 +235,8 @@ def test_inside_the_service_verdicts_state_and_retention_are_on_the_metrics_page
         wait_for(lambda: ("karrot_consumer_lag", "") in samples())
         found = samples()
         ready = service.get("/readyz").json
-    assert found["karrot_consumer_lag", ""] == 90
-    assert [found["karrot_partition_lag", str(number)] for number in range(3)] == [90, 0, 0]
+    assert found["karrot_consumer_lag", ""] == 70
+    assert [found["karrot_partition_lag", str(number)] for number in range(3)] == [70, 0, 0]
     assert found["karrot_consumer_status_code", ""] == 3
     assert found["karrot_consumer_group_state", "Empty"] == 1
     assert found["karrot_consumer_group_state", "Stable"] == 0
@@ -296,6 +296,31 @@ def test_an_offset_past_the_log_end_is_an_error_and_the_tables_show_the_log_end_
         (0, 0, 0),
     ]
     assert (told["lag"], told["beyond_end"]) == (None, 1)
+
+
+def test_a_consumer_that_never_commits_is_an_error_and_its_lag_is_unknown(
+    kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    group = f"fails-{topic}"
+    produce(kafka, topic, [50, 50, 50])
+
+    def newest() -> dict[str, Any]:
+        found = results(said, group)
+        return found[-1] if found else {"status": None}
+
+    with reading(kafka, group, topic), watching(kafka, topic, tmp_path, "--json") as said:
+        wait_for(lambda: newest()["status"] == "OK")
+        assert newest()["totallag"] is None
+        produce(kafka, topic, [1, 0, 0])
+        wait_for(lambda: newest()["status"] == "ERR")
+        asked = ["lag", "--bootstrap-servers", kafka.bootstrap, "--group", group]
+        command = [sys.executable, "-m", "karrot", *asked]
+        told = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    assert [(each["status"], each.get("current_lag")) for each in newest()["partitions"]] == [
+        ("NEVER_COMMITTED", None)
+    ] * 3
+    assert f"{group}: lag -; 3 partitions; Stable, 1 member" in told
+    assert "3 partitions without a committed offset" in told
 
 
 def test_verdicts_posted_to_another_karrot_have_burrows_form(kafka: Kafka, topic: str, tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ def test_lags_members_and_losses_by_retention_are_known_at_once_but_verdicts_are
     assert shown(billing) == [("orders", 0, 40, "/10.0.0.1"), ("orders", 1, 20, "/10.0.0.1")]
     assert isinstance(billing.max_lag, PartitionLag)
     assert billing.max_lag.partition == 0
-    assert (idle.consumer, idle.total_lag, idle.max_lag) == ("idle", 0, None)
-    assert snapshot.healths["billing"] == GroupHealth("billing", "Stable", 1, 1, 0, 10, 0, 0)
-    assert snapshot.healths["idle"] == GroupHealth("idle", "Empty", 0, 1, 0, None, None, 0)
+    assert (idle.consumer, idle.total_lag, idle.max_lag) == ("idle", None, None)
+    assert snapshot.healths["billing"] == GroupHealth("billing", "Stable", 1, 1, 0, 10, 0, 0, 0)
+    assert snapshot.healths["idle"] == GroupHealth("idle", "Empty", 0, 1, 0, None, None, 0, 0)
     assert snapshot.failures == {}
 
 
@@ -54,6 +54,20 @@ def test_an_offset_past_the_log_end_has_no_lag_and_the_log_end_that_kafka_gave()
     assert [(each.log_end_offset, each.current_lag) for each in billing.partitions] == [(100, None), (50, 20)]
 
 
+def test_an_owned_partition_without_a_committed_offset_has_no_lag_but_an_upper_bound() -> None:
+    simulated = kafka()
+    simulated.put("fails", {}, make_member(A, B))
+    simulated.put("half", {A: 90}, make_member(A, B))
+    snapshot = ClusterReader("prod", simulated).read(0)
+    fails, half = (event for event in snapshot.lags if event.consumer in {"fails", "half"})
+    assert (fails.total_lag, [each.at_most for each in fails.partitions]) == (None, [100, 20])
+    assert (half.total_lag, [(each.current_lag, each.at_most) for each in half.partitions]) == (
+        None,
+        [(10, None), (None, 20)],
+    )
+    assert [snapshot.healths[name].uncommitted for name in ("fails", "half", "billing")] == [2, 1, 0]
+
+
 def test_only_the_named_groups_are_requested() -> None:
     simulated = kafka()
     snapshot = ClusterReader("prod", simulated).read(0, ["billing", "nobody"])
@@ -68,7 +82,7 @@ def test_an_unreadable_group_does_not_affect_the_others() -> None:
     snapshot = ClusterReader("prod", simulated).read(0)
     assert [each.consumer for each in snapshot.lags] == ["billing"]
     assert snapshot.failures == {"idle": DENIED}
-    assert snapshot.healths["billing"] == GroupHealth("billing", "Stable", None, None, 0, 10, 0, 0)
+    assert snapshot.healths["billing"] == GroupHealth("billing", "Stable", None, None, 0, 10, 0, 0, 0)
 
 
 def test_rebalances_are_counted_from_the_second_poll_on() -> None:

@@ -25,7 +25,7 @@ from support.servers.scripted_server import http_response, scripted_server
 
 WELL = LagEvent("prod", "g", "OK", 7, 1_800_000_000_000, Source.KAFKA, complete=1.0, partition_count=1)
 BAD = WELL._replace(status_text="ERR", incident_id="9b2b0a6c-0000-4000-8000-000000000001")
-HEALTH = GroupHealth("g", "Stable", 3, 2, 4, 5, 6, 2)
+HEALTH = GroupHealth("g", "Stable", 3, 2, 4, 5, 6, 2, 1)
 ACCEPTED = b'{"status":"accepted"}'
 
 
@@ -102,7 +102,10 @@ def test_values_that_only_kafka_has_are_on_the_metrics_page(sink: IntakeSink, lo
     sink.send(outcome(WELL, groups=(HEALTH,)), no_age)
     names = (
         *(f"karrot_consumer_{name}{{" for name in ("group_state", "members", "coordinator_id", "rebalances_total")),
-        *(f"karrot_consumer_{name}{{" for name in ("messages_lost", "retention_margin", "beyond_end_partitions")),
+        *(
+            f"karrot_consumer_{name}{{"
+            for name in ("messages_lost", "retention_margin", "beyond_end_partitions", "uncommitted_partitions")
+        ),
         "karrot_watch_",
     )
     assert samples(log, *names) == [
@@ -118,6 +121,7 @@ def test_values_that_only_kafka_has_are_on_the_metrics_page(sink: IntakeSink, lo
         'karrot_consumer_messages_lost{cluster="prod",consumer="g"} 5',
         'karrot_consumer_retention_margin{cluster="prod",consumer="g"} 6',
         'karrot_consumer_beyond_end_partitions{cluster="prod",consumer="g"} 2',
+        'karrot_consumer_uncommitted_partitions{cluster="prod",consumer="g"} 1',
         'karrot_watch_last_poll_timestamp_seconds{cluster="prod"} 1800000000.0',
         'karrot_watch_poll_seconds{cluster="prod"} 0.25',
     ]

@@ -292,7 +292,7 @@ def test_a_close_is_not_lost_if_the_coordinator_of_another_group_does_not_answer
 
 
 def test_a_group_without_a_verdict_is_not_reported_as_deleted(rig: Rig) -> None:
-    rig.kafka.put("g", {}, make_member(A))
+    rig.kafka.put("g", {}, make_member())
     rig.poll(6)
     rig.kafka.delete("g")
     rig.poll(20)
@@ -428,7 +428,7 @@ def test_values_that_only_kafka_has_are_returned_with_the_verdict(rig: Rig) -> N
     rig.poll()
     rig.kafka.put("g", {A: 900, B: 950}, make_member(A, B))
     rig.poll()
-    assert rig.health() == {"g": GroupHealth("g", "Stable", 1, 1, 1, 20, 0, 0)}
+    assert rig.health() == {"g": GroupHealth("g", "Stable", 1, 1, 1, 20, 0, 0, 0)}
 
 
 def test_a_lag_that_retention_deleted_is_lost_as_long_as_something_is_left_to_read_and_no_incident_after(
@@ -512,6 +512,63 @@ def test_a_log_end_that_cannot_be_read_proves_nothing_about_the_offset(rig: Rig)
     rig.poll(12)
     rig.kafka.failures[A] = Failure("leader_not_available", "no leader")
     assert {event.status_text for _ in range(5) for event in rig.poll(reads=10)} == {"OK"}
+
+
+def test_a_consumer_that_never_commits_is_an_error_once_records_arrived_and_a_window_passed(rig: Rig) -> None:
+    rig.kafka.put("g", {}, make_member(A, B, host="/10.1.2.3"))
+    assert rig.poll(5) == []
+    assert rig.health()["g"].uncommitted == 2
+    [event] = rig.poll()
+    assert (event.status_text, event.total_lag, event.partition_count, event.complete) == ("OK", None, 2, 0)
+    assert [(each.status_text, each.current_lag, each.at_most, each.owner) for each in event.partitions] == [
+        ("NEVER_COMMITTED", None, 1000, "/10.1.2.3")
+    ] * 2
+    assert {event.status_text for _ in range(10) for event in rig.poll()} == {"OK"}
+    [event] = rig.poll(writes=1)
+    assert (event.status_text, event.kind, event.total_lag) == ("ERR", Kind.INCIDENT, None)
+    rig.kafka.offsets["g"] = {A: 1001, B: 1001}
+    [event] = rig.poll(6)
+    assert (event.status_text, event.total_lag, rig.health()["g"].uncommitted) == ("OK", 0, 0)
+    assert [each.kind for each in rig.all_events()].count(Kind.CLOSE) == 1
+
+
+def test_a_partition_without_a_committed_offset_is_not_in_the_lag_of_its_group(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 990}, make_member(A, B))
+    rig.poll(11)
+    [event] = rig.poll(reads=5, writes=5)
+    assert (event.total_lag, event.complete, event.partition_count) == (10, 0.5, 2)
+    assert event.max_lag == event.partitions[0]
+    assert event.status_text == "ERR"
+
+
+def test_an_idle_consumer_at_the_end_of_the_log_is_no_error_without_a_committed_offset(rig: Rig) -> None:
+    rig.kafka.put("g", {}, make_member(A))
+    assert {event.status_text for _ in range(30) for event in rig.poll()} == {"OK"}
+
+
+def test_records_that_are_already_deleted_are_no_reason_for_an_error(rig: Rig) -> None:
+    rig.kafka.put("g", {}, make_member(A))
+    rig.poll(8)
+    rig.kafka.ends[A] = rig.kafka.starts[A] = 1500
+    assert {event.status_text for _ in range(12) for event in rig.poll()} == {"OK"}
+
+
+def test_a_group_that_keeps_its_offsets_elsewhere_has_no_uncommitted_partitions(rig: Rig) -> None:
+    rig.watcher.offsets_elsewhere = re.compile("^flink-")
+    rig.kafka.put("flink-a", {}, make_member(A))
+    assert rig.poll(30, writes=1) == []
+    assert rig.health()["flink-a"].uncommitted == 0
+
+
+def test_a_never_committed_incident_survives_a_restart(tmp_path: Path) -> None:
+    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig.kafka.put("g", {}, make_member(A))
+    [before] = rig.poll(12, writes=1)
+    assert before.status_text == "ERR"
+    rig.watcher.close()
+    rig.restart()
+    events = [event for _ in range(3) for event in rig.poll(writes=1)]
+    assert {(event.status_text, event.incident_id) for event in events} == {("ERR", before.incident_id)}
 
 
 def test_the_next_poll_is_an_interval_after_the_start_of_this_one(rig: Rig) -> None:

@@ -65,11 +65,19 @@ def groups_table(asked: GroupAnswers) -> Iterator[str]:
         return
     columns = _GROUPS if asked.healths is None else (*_GROUPS, *KAFKA)
     yield from PrintedTable(columns, [_group_fields(asked, event) for event in asked.verdicts]).lines(terminal_width())
-    groups, lag = len(asked.verdicts), sum(event.total_lag or 0 for event in asked.verdicts)
+    groups, lag = len(asked.verdicts), sum_of_known(asked.verdicts)
     told = [tally(event.status_text for event in asked.verdicts)]
     if asked.healths is not None:
         told.append(tally(health.state for health in asked.healths.values()))
     yield "; ".join([f"{safe(asked.cluster)}: {counted_plain(groups, 'group')}, lag {lag}", *filter(None, told)])
+
+
+def sum_of_known(verdicts: "Iterable[LagEvent]") -> str:
+    """The sum of the known lags, and the number of groups whose lag is unknown. Without a known lag, a dash."""
+    lags = [event.total_lag for event in verdicts]
+    unknown = lags.count(None)
+    known = cell(sum(lag for lag in lags if lag is not None) if unknown < len(lags) else None)
+    return f"{known} without {counted_plain(unknown, 'group')}" if unknown else known
 
 
 def tally(words: Iterable[str]) -> str:
@@ -114,6 +122,13 @@ def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
         told.append(counted_plain(health.rebalances, "rebalance"))
     if health.messages_lost:
         told.append(f"{health.messages_lost} lost unread")
+    if health.uncommitted:
+        told.append(f"{counted_plain(health.uncommitted, 'partition')} without a committed offset")
+    elif not event.partitions and not event.status_text:
+        told.append(
+            "no committed offset is visible: nothing was committed yet, the offsets expired, or Karrot has no right "
+            "Describe on the topics"
+        )
     if health.beyond_end:
         told.append(f"{counted_plain(health.beyond_end, 'partition')} with an offset past the log end")
     return "; " + ", ".join(told)
@@ -153,6 +168,7 @@ def health_fields(health: "GroupHealth | None", *, counts_rebalances: bool = Tru
         "messages_lost": health and health.messages_lost,
         "retention_margin": health and health.retention_margin,
         "beyond_end": health and health.beyond_end,
+        "uncommitted": health and health.uncommitted,
     }
 
 

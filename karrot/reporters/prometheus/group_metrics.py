@@ -218,6 +218,7 @@ _VALUES: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
     (telemetry.CONSUMER_MESSAGES_LOST, lambda group: group.messages_lost),
     (telemetry.CONSUMER_RETENTION_MARGIN, lambda group: group.retention_margin),
     (telemetry.CONSUMER_BEYOND_END, lambda group: group.beyond_end),
+    (telemetry.CONSUMER_UNCOMMITTED, lambda group: group.uncommitted),
 )
 
 Rows = Mapping[tuple[str, str], GroupHealth]

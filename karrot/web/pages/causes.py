@@ -68,6 +68,15 @@ def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) ->
             "Somebody reset the offsets, or two consumers commit for the same partition.",
             RUNBOOKS["partition went back"],
         )
+    if summary.status is Status.ERR and summary.never_committed:
+        return Cause(
+            f"{_of(summary, summary.never_committed)} never committed",
+            f"{_partitions(summary, summary.never_committed)} never committed: a member owns them and messages "
+            "arrived, but the group has committed no offset for a whole window.",
+            "Check the consumer's log. The consumer may fail at its first message. If the group keeps its offsets "
+            "outside Kafka, name it in KARROT_WATCH_OFFSETS_ELSEWHERE.",
+            RUNBOOKS["never committed"],
+        )
     return _UNLISTED if summary.status is Status.ERR else _slow(summary, warn)
 
 

@@ -46,6 +46,14 @@ def test_an_offset_past_the_log_end_is_explained_with_both_offsets() -> None:
     )
 
 
+def test_an_error_of_partitions_that_never_committed_is_explained() -> None:
+    owned = make_partition(status_text="NEVER_COMMITTED", current_lag=None, start=None, end=None)
+    found = cause(state(make_event(status_text="ERR", max_lag=owned, partitions=(owned,), partition_count=2)), None)
+    assert found is not None
+    assert (found.brief, found.runbook) == ("1 of 2 never committed", "KarrotConsumerError")
+    assert "KARROT_WATCH_OFFSETS_ELSEWHERE" in found.look
+
+
 def test_an_error_without_its_partition_is_not_called_slow() -> None:
     found = cause(state(make_event(status_text="ERR", max_lag=None, partitions=())), None)
     assert found is not None
