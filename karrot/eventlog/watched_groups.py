@@ -2,6 +2,7 @@
 
 import msgspec
 
+from karrot.event import GroupKey
 from karrot.eventlog.base import ReporterNotes
 from karrot.known_problems import WATCH
 
@@ -54,6 +55,14 @@ _DECODER = msgspec.msgpack.Decoder(WatchedCluster)
 def keep(log: ReporterNotes, watched: WatchedCluster) -> None:
     """Save the last poll. Raises what `ReporterNotes.remember` raises."""
     log.remember(WATCH, NOTE, msgspec.msgpack.encode(watched))
+
+
+def live(log: ReporterNotes, key: GroupKey) -> GroupHealth | None:
+    """The group at the last poll. ``None`` if the poll did not find it, or is too old. Raises `LogUnavailableError`."""
+    poll = read(log)
+    if poll is None or poll.cluster != key.cluster or log.log_time_ms() - poll.log_time_ms > poll.good_for_ms:
+        return None
+    return next((group for group in poll.groups if group.consumer == key.consumer), None)
 
 
 def read(log: ReporterNotes) -> WatchedCluster | None:

@@ -139,7 +139,7 @@ def test_a_stopped_consumer_causes_one_incident_with_one_id_until_a_close(
     bad = [each for each in events if each["status"] != "OK"]
     [close] = [each for each in events if each["status"] == "OK" and each["ID"]]
     assert {(each["ID"], each["Start"]) for each in bad} == {(close["ID"], close["Start"])}
-    assert [each["status"] for each in bad[-1]["partitions"]] == ["STALL"]
+    assert [each["status"] for each in bad[-1]["partitions"]] == ["STALL", "NEVER_COMMITTED", "NEVER_COMMITTED"]
     assert bad[-1]["partitions"][0]["owner"] == "/127.0.0.1"
 
 

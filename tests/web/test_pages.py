@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.event import DayRange, Incident, LagEvent, Source
+from karrot.eventlog import watched_groups
 from karrot.eventlog.base import ReporterState
+from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.history import HistoryHour, HourlyHistory
 from karrot.jinja_filters import marked
 from karrot.known_problems import CODES
@@ -319,6 +321,34 @@ def test_an_unknown_group_has_a_page_that_reports_it() -> None:
     response = make_website().client.get("/group?cluster=a&consumer=b", headers={"Accept": "text/html"})
     assert response.status_code == 404
     assert "No live consumer group has this name" in response.text
+
+
+def test_a_watched_group_without_a_verdict_has_a_page_with_its_state_and_no_lag() -> None:
+    website = make_website()
+    for uncommitted, sentence in (
+        (2, "Its members own 2 partitions without a committed offset."),
+        (0, "no committed offset is visible"),
+        (None, "Kafka did not tell the offsets"),
+    ):
+        health = GroupHealth("orders", "Stable", 3, 1, 0, None, None, 0, uncommitted)
+        poll = WatchedCluster("prod", 1, 0.1, website.log.log_time_ms(), 300_000, (health,))
+        watched_groups.keep(website.log, poll)
+        text = read(website, "/group", cluster="prod", consumer="orders")
+        assert sentence in text
+        assert "Stable" in text
+    response = website.client.get("/group?cluster=prod&consumer=other", headers={"Accept": "text/html"})
+    assert response.status_code == 404
+
+
+def test_a_partition_without_a_committed_offset_shows_an_upper_bound_and_no_lag() -> None:
+    owned = make_partition(
+        status_text="NEVER_COMMITTED", current_lag=None, start=None, end=None, log_end=91_000, log_start=1_000
+    )
+    event = make_event(source=Source.KAFKA, status_text="OK", incident_id=None, total_lag=None, max_lag=owned)
+    website = take(make_website(), event._replace(partitions=(owned,)))
+    text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
+    [row] = [row for row in Page(text).rows if "NEVER_COMMITTED" in row]
+    assert "at most 90,000" in row
 
 
 def test_hostile_names_are_only_text() -> None:

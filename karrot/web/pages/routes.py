@@ -6,6 +6,7 @@ from typing import Any
 from flask import Blueprint, Response, render_template, request, stream_template
 
 from karrot.event import GroupKey, PartitionLag, Source, Status
+from karrot.eventlog import watched_groups
 from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent
 from karrot.known_problems import CODES, WATCH
 from karrot.web.api.group_query import STATUSES, GroupFilter
@@ -82,6 +83,9 @@ def show_group() -> str:
     key = asked_key()
     state = context.log.group(key)
     if state is None:
+        watched = if_readable(lambda: watched_groups.live(context.log, key), None)
+        if watched is not None:
+            return render_template("unjudged.html", key=key, group=watched)
         raise Problem("not_found", "No live consumer group has this name. It was deleted, or it has no recent event.")
     newest = if_readable(lambda: context.log.event(state.seq), None)
     listed = _worst_partitions(newest)
