@@ -53,6 +53,11 @@ class Description:
     coordinator: int | None = None
 
     @property
+    def topics(self) -> set[str]:
+        """The topics that the members of a stable group read. Their partitions all have an owner or get one."""
+        return {place.topic for place in self.assigned} if self.state == "Stable" else set()
+
+    @property
     def assigned(self) -> set[TopicPartition]:
         """The partitions that members own. None if the members are not known."""
         return {place for member in self.members or () for place in member.assigned}
@@ -91,6 +96,9 @@ class Cluster(Protocol):
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The offset of the oldest message that each partition still has."""
+
+    def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
+        """The number of partitions of each of these topics that exists."""
 
     def close(self) -> None:
         """Release the client."""

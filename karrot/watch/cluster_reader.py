@@ -23,7 +23,8 @@ V = TypeVar("V")
 class Poll(NamedTuple):
     """The answers of one poll. ``gone`` are deleted partitions, ``failures`` are unreadable groups and partitions.
 
-    A log start that cannot be read is left out of ``starts``.
+    A log start that cannot be read is left out of ``starts``. ``partitions`` has the number of partitions of each topic
+    that members read.
     """
 
     listing: Listing
@@ -33,11 +34,15 @@ class Poll(NamedTuple):
     ends: Mapping[TopicPartition, int]
     gone: frozenset[TopicPartition]
     failures: Mapping[str, Failure]
+    partitions: Mapping[str, int]
 
     def uncommitted(self, group: str) -> set[TopicPartition]:
-        """The partitions that members own and that have no committed offset. None if the offsets could not be read."""
-        committed = self.committed.get(group)
-        return set() if committed is None else self.described[group].assigned - committed.keys() - self.gone
+        """The partitions without a committed offset that members own, or that were added to a topic that they read.
+
+        The set is empty if the offsets could not be read.
+        """
+        committed, described = self.committed.get(group), self.described[group]
+        return set() if committed is None else _read_by(described, self.partitions) - committed.keys() - self.gone
 
 
 def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only: Collection[str] = ()) -> Poll:
@@ -55,7 +60,10 @@ def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only:
     described, no_description = _parted(cluster.describe(listing.groups))
     committed, no_offsets = _parted(cluster.committed(listing.groups))
     places = {place for offsets in committed.values() for place in offsets}
-    places |= {place for group in committed if group in described for place in described[group].assigned}
+    partitions = cluster.partitions({topic for group in described.values() for topic in group.topics})
+    places |= {
+        place for group in committed.keys() & described.keys() for place in _read_by(described[group], partitions)
+    }
     starts, _ = _parted(cluster.log_starts(places))
     ends, no_ends = _parted(cluster.log_ends(places))
     gone = frozenset(place for place, failure in no_ends.items() if failure.reason == _GONE)
@@ -70,7 +78,14 @@ def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only:
             **{f"group {group}": failure for group, failure in (no_description | no_offsets).items()},
             **{f"partition {at.topic}-{at.partition}": no_ends[at] for at in no_ends.keys() - gone},
         },
+        partitions,
     )
+
+
+def _read_by(described: Description, partitions: Mapping[str, int]) -> set[TopicPartition]:
+    """The partitions that members own, and all other partitions of the topics that they read."""
+    counts = ((topic, partitions.get(topic, 0)) for topic in described.topics)
+    return described.assigned | {TopicPartition(topic, number) for topic, count in counts for number in range(count)}
 
 
 def _parted(answers: Mapping[K, V | Failure]) -> tuple[dict[K, V], dict[K, Failure]]:

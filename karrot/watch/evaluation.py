@@ -41,18 +41,18 @@ def verdict(
     """
     tracked = list(rings.tracked(group, described.members or (), without))
     unjudged = rings.unjudged(group)
-    owned = {place: one for place, one in rings.owned.get(group, {}).items() if 2 * one.polls >= rings.intervals}
-    if not owned and all((one.topic, one.partition) in unjudged for one in tracked):
+    seen = {place: one for place, one in rings.uncommitted.get(group, {}).items() if 2 * one.polls >= rings.intervals}
+    if not seen and all((one.topic, one.partition) in unjudged for one in tracked):
         return None
     event = evaluate_group(cluster, group, tracked, now_ms, source=Source.KAFKA, show_all=True)
     owners = {place: member for member in described.members or () for place in member.assigned}
-    uncommitted = [
-        PartitionLag(*place, NEVER_COMMITTED, None, None, None, owners[place].host, owners[place].client_id, 0.0)
-        for place in sorted(owned.keys() & owners.keys())
-    ]
+    uncommitted = []
+    for place in sorted(seen):
+        host, client_id = (owners[place].host, owners[place].client_id) if place in owners else ("", "")
+        uncommitted.append(PartitionLag(*place, NEVER_COMMITTED, None, None, None, host, client_id, 0.0))
     event = _held_back(event, unjudged)
     event = _with_proof(event._replace(partitions=(*event.partitions, *uncommitted)), rings)
-    if any(one.got_records and one.polls >= rings.intervals for one in owned.values()):
+    if any(one.got_records and one.owned >= rings.intervals for one in seen.values()):
         event = event._replace(status_text=Status.ERR.name)
     return event._replace(partition_count=len(event.partitions), extras=_extras(described))
 

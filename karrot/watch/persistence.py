@@ -17,7 +17,7 @@ from karrot.eventlog.base import ReporterNotes
 from karrot.known_problems import WATCH
 from karrot.watch.evaluation import Incidents
 from karrot.watch.rebalances_and_losses import Stability
-from karrot.watch.rings import Owned, PolledLog, Ring, Rings
+from karrot.watch.rings import PolledLog, Ring, Rings, Uncommitted
 
 _VERSION = 1
 _log = structlog.get_logger(__name__)
@@ -119,7 +119,7 @@ class _Group(msgspec.Struct, array_like=True):
     rebalances: int
     assignment: int | None
     is_rebalancing: bool
-    owned: list[tuple[str, int, int, int]] = []
+    uncommitted: list[tuple[str, int, int, int, int]] = []
 
 
 class _Kept(msgspec.Struct, array_like=True):
@@ -147,7 +147,7 @@ def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
             stability.rebalances,
             stability.assignment,
             stability.is_rebalancing,
-            [(*place, one.first_end, one.polls) for place, one in rings.owned.get(name, {}).items()],
+            [(*place, *one[:3]) for place, one in rings.uncommitted.get(name, {}).items()],
         )
         groups.append(group)
     kept = _Kept(_VERSION, cluster, now_ms, rings.intervals, ends, groups, starts)
@@ -205,11 +205,11 @@ def _memory(kept: _Kept) -> Memory:
         memory.stability[group.name] = Stability(group.rebalances, group.assignment, group.is_rebalancing)
         if group.incident is not None:
             memory.incidents.open[group.name] = group.incident
-        if group.owned:
-            memory.rings.owned[group.name] = {
-                TopicPartition(topic, partition): Owned(first_end, polls)
-                for topic, partition, first_end, polls in group.owned
+        if group.uncommitted:
+            memory.rings.uncommitted[group.name] = {
+                TopicPartition(topic, partition): Uncommitted(first_end, polls, owned)
+                for topic, partition, first_end, polls, owned in group.uncommitted
             }
-        if group.rings or group.owned:
+        if group.rings or group.uncommitted:
             memory.judged.add(group.name)
     return memory

@@ -143,9 +143,9 @@ class Watcher:
     def _see(self, poll: Poll, memory: Memory, now_ms: int) -> None:
         memory.rings.see_logs(poll.starts, poll.ends, now_ms)
         for group, committed in poll.committed.items():
-            has_members = poll.described[group].has_members
-            memory.rings.see_commits(group, committed, has_members=has_members, now_ms=now_ms)
-            memory.rings.see_uncommitted(group, self._uncommitted(poll, group))
+            described = poll.described[group]
+            memory.rings.see_commits(group, committed, has_members=described.has_members, now_ms=now_ms)
+            memory.rings.see_uncommitted(group, self._uncommitted(poll, group), described.assigned)
         memory.rings.forget_unread()
         for group, described in poll.described.items():
             memory.stability.setdefault(group, Stability()).see(described)

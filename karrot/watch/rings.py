@@ -71,14 +71,17 @@ class Ring:
             self.is_judged = self.silent >= len(slots) or is_half_full
 
 
-class Owned(NamedTuple):
-    """A partition without a committed offset: the log end when a member was first seen owning it, and the polls since.
+class Uncommitted(NamedTuple):
+    """A partition that the group reads, without a committed offset.
 
-    ``got_records`` says that the log has grown since and still has messages.
+    ``polls`` counts the polls since the first one that saw it. ``owned`` counts the polls since the first one in which
+    a member owned it, and ``first_end`` is the log end at that poll. ``got_records`` says that the log has grown since
+    and still has messages.
     """
 
     first_end: int
-    polls: int = 0
+    polls: int
+    owned: int
     got_records: bool = False
 
 
@@ -89,7 +92,7 @@ class Rings:
     intervals: int = DEFAULT_INTERVALS
     logs: dict[TopicPartition, deque[PolledLog]] = field(default_factory=dict)
     groups: dict[str, dict[TopicPartition, Ring]] = field(default_factory=dict)
-    owned: dict[str, dict[TopicPartition, Owned]] = field(default_factory=dict)
+    uncommitted: dict[str, dict[TopicPartition, Uncommitted]] = field(default_factory=dict)
     order: int = 0
     _newest: dict[TopicPartition, PolledLog] = field(default_factory=dict)
     _before: dict[TopicPartition, PolledLog] = field(default_factory=dict)
@@ -125,17 +128,25 @@ class Rings:
             rings[place].see(committed[place], self._before[place], self.order, now_ms, has_members=has_members)
         self.groups[group] = rings
 
-    def see_uncommitted(self, group: str, places: Collection[TopicPartition]) -> None:
-        """Note the partitions of a poll that members own and that have no committed offset. Forget all others."""
-        before, owned = self.owned.pop(group, {}), {}
+    def see_uncommitted(
+        self, group: str, places: Collection[TopicPartition], assigned: Collection[TopicPartition]
+    ) -> None:
+        """Note the partitions of a poll that members read and that have no committed offset. Forget all others.
+
+        The time of a partition without an owner does not count: consumers find added partitions after minutes.
+        """
+        before, seen = self.uncommitted.pop(group, {}), {}
         for place in places:
             log = self._newest.get(place)
             if log is not None:
-                first = before.get(place) or Owned(log.end, -1)
-                got_records = log.end > max(first.first_end, log.start or 0)
-                owned[place] = first._replace(polls=first.polls + 1, got_records=got_records)
-        if owned:
-            self.owned[group] = owned
+                one = before.get(place) or Uncommitted(log.end, -1, -1)
+                is_new = place not in assigned or one.owned < 0
+                first_end = log.end if is_new else one.first_end
+                owned = one.owned + 1 if place in assigned else -1
+                got_records = log.end > max(first_end, log.start or 0)
+                seen[place] = Uncommitted(first_end, one.polls + 1, owned, got_records)
+        if seen:
+            self.uncommitted[group] = seen
 
     def restore(self, group: str, place: TopicPartition, ring: Ring, samples: Collection[OffsetSample]) -> None:
         """Restore a saved ring. The samples have lags, and the oldest sample comes first."""
@@ -154,12 +165,12 @@ class Rings:
     def forget(self, group: str) -> None:
         """Forget a group."""
         self.groups.pop(group, None)
-        self.owned.pop(group, None)
+        self.uncommitted.pop(group, None)
 
     def forget_unread(self) -> None:
         """Forget the logs of partitions that no group reads."""
         read = {place for rings in self.groups.values() for place in rings}
-        read |= {place for owned in self.owned.values() for place in owned}
+        read |= {place for places in self.uncommitted.values() for place in places}
         self.logs = {place: history for place, history in self.logs.items() if place in read}
         self._newest = {place: log for place, log in self._newest.items() if place in read}
 

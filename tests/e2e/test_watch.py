@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.figures import Figures
@@ -24,6 +24,7 @@ from e2e.stack.stack import Stack
 from e2e.waiting import wait_for
 from karrot.event import TopicPartition
 from karrot.watch.cluster_interface import ClusterError, Description, Failure
+from karrot.watch.cluster_reader import ClusterReader
 from karrot.watch.kafka_admin import KafkaCluster
 from support.service.karrot_service import Service
 
@@ -321,6 +322,22 @@ def test_a_consumer_that_never_commits_is_an_error_and_its_lag_is_unknown(
     ] * 3
     assert f"{group}: lag -; 3 partitions; Stable, 1 member" in told
     assert "3 partitions without a committed offset" in told
+
+
+def test_partitions_added_to_a_topic_that_a_group_reads_are_not_in_its_lag_and_counted_as_uncommitted(
+    kafka: Kafka, topic: str
+) -> None:
+    group = f"grows-{topic}"
+    produce(kafka, topic, [5, 5, 5])
+    with reading(kafka, group, topic) as consumer:
+        consumer.commit(offsets=[ClientTopicPartition(topic, at, 5) for at in range(3)], asynchronous=False)
+        admin = AdminClient(kafka.client)  # keep a reference to it: without one its answers never come
+        admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
+        reader = ClusterReader("e2e", KafkaCluster(kafka.client))
+        wait_for(lambda: reader.read(0, [group]).healths[group].uncommitted == 1)
+        [event] = reader.read(0, [group]).lags
+    assert [(each.current_lag, each.at_most) for each in event.partitions] == [(0, None)] * 3 + [(None, 0)]
+    assert event.total_lag is None
 
 
 def test_verdicts_posted_to_another_karrot_have_burrows_form(kafka: Kafka, topic: str, tmp_path: Path) -> None:

@@ -541,6 +541,23 @@ def test_a_partition_without_a_committed_offset_is_not_in_the_lag_of_its_group(r
     assert event.status_text == "ERR"
 
 
+def test_a_partition_added_to_a_topic_that_the_group_reads_counts_before_it_has_an_owner_and_is_no_error_yet(
+    rig: Rig,
+) -> None:
+    rig.kafka.put("g", {A: 1000}, make_member(A))
+    rig.poll(12, reads=10, writes=10)
+    rig.kafka.counts["orders"] = 2
+    events = [event for _ in range(20) for event in rig.poll(reads=10, writes=10)]
+    assert {event.status_text for event in events} == {"OK"}
+    assert (events[-1].partition_count, events[-1].total_lag, events[-1].complete) == (2, 0, 0.5)
+    added = events[-1].partitions[1]
+    assert (added.status_text, added.owner, added.at_most) == ("NEVER_COMMITTED", "", 1320)
+    assert rig.health()["g"].uncommitted == 1
+    rig.kafka.put("g", rig.kafka.offsets["g"], make_member(A, B))
+    statuses = [event.status_text for _ in range(11) for event in rig.poll(reads=10, writes=10)]
+    assert statuses == ["OK"] * 10 + ["ERR"]
+
+
 def test_an_idle_consumer_at_the_end_of_the_log_is_no_error_without_a_committed_offset(rig: Rig) -> None:
     rig.kafka.put("g", {}, make_member(A))
     assert {event.status_text for _ in range(30) for event in rig.poll()} == {"OK"}

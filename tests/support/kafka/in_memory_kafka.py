@@ -16,7 +16,10 @@ def make_member(*assigned: TopicPartition, host: str = "/10.0.0.1", name: str = 
 
 @dataclass
 class InMemoryKafka:
-    """A cluster. ``failures`` has errors in place of single groups or partitions, ``down`` one for every call."""
+    """A cluster. ``failures`` has errors in place of single groups or partitions, ``down`` one for every call.
+
+    ``counts`` has the number of partitions of each topic that the metadata shows.
+    """
 
     descriptions: dict[str, Description] = field(default_factory=dict)
     offsets: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
@@ -25,6 +28,7 @@ class InMemoryKafka:
     failures: dict[str | TopicPartition, Failure] = field(default_factory=dict)
     undescribed: dict[str, Failure] = field(default_factory=dict)
     unlisted: set[str] = field(default_factory=set)
+    counts: dict[str, int] = field(default_factory=dict)
     is_complete: bool = True
     down: ClusterError | None = None
     asked: list[str] = field(default_factory=list)
@@ -59,6 +63,9 @@ class InMemoryKafka:
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         return {place: self.failures.get(place) or self.starts.get(place, 0) for place in places}
+
+    def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
+        return {topic: count for topic, count in self.counts.items() if topic in topics}
 
     def close(self) -> None:
         self.is_closed = True
