@@ -92,6 +92,10 @@ class ClientProcess:
         """The log start offsets."""
         return cast("Mapping[TopicPartition, int | Failure]", self._ask("log_starts", list(places)))
 
+    def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
+        """The numbers of partitions of topics."""
+        return cast("Mapping[str, int]", self._ask("partitions", list(topics)))
+
     def close(self) -> None:
         """End the child."""
         if self._child is not None:
