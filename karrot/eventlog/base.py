@@ -261,8 +261,8 @@ class Events(Log, Protocol):
         """Store an event durably, count it and update its group. This is `begin` and a wait for the outcome.
 
         ``age_ms`` is how long ago the event was observed, by the boot clock. An event that is older than the group's
-        newest event is stored, but does not change the group. ``key`` is the sender's idempotency key: if the same
-        body came with the same key in the last 10 minutes, nothing is stored, and the outcome is that of the first one.
+        newest event is stored, but does not change the group. ``key`` is the sender's idempotency key: if the group's
+        newest event has the same body and key, nothing is stored, and the outcome is that of the first one.
         """
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> PendingAppend:

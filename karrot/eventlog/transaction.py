@@ -155,17 +155,17 @@ class Transaction(ABC):
     def append(self, arrived: Arrival, post: bytes | None = None, *, repeat_ms: int = 0) -> Appended:
         """Store an event and its log ends, and update its group unless there are too many groups.
 
-        If the log remembers ``post``, the digest of a post with an idempotency key, it stores nothing. But if no event
-        of the group came for ``repeat_ms``, it is no repetition: an idle group has the same body at each interval, and
-        some senders use one key for all their posts.
+        If ``post``, the digest of a post with an idempotency key, is that of the group's newest event, and this event
+        is younger than ``repeat_ms``, nothing is stored. Otherwise it is no repetition: some senders use one key for
+        all their posts, an idle group has the same body at each interval, and a group can return to an earlier state.
         """
         if arrived.from_webhook:
             self.heard[arrived.key.cluster] = arrived.log_time_ms
         tracked, row = self._group(arrived.key)
         first = None if post is None else self._find_post(post)
-        if first is not None and row is not None and arrived.log_time_ms - row.log_time_ms < repeat_ms:
+        if row is not None and row.last_seq == first and arrived.log_time_ms - row.log_time_ms < repeat_ms:
             self.add(telemetry.EVENTS_REPEATED, 1)
-            return Appended(first, tracked=True)
+            return Appended(row.last_seq, tracked=True)
         arrived = self._aged(arrived)
         seq = self._insert_event(arrived, None if row is None else row.last_seq)
         if post is not None and first is None:

@@ -372,17 +372,11 @@ class EventLogContract:
         assert log.append(other, to_wire(other), key="a key of one post").seq == 3
         assert [log.append(event, body).seq for _ in range(2)] == [4, 5]
 
-    def test_the_key_of_a_post_is_remembered_for_ten_minutes(self, log: EventLog, clock: ManualClock) -> None:
-        event = make_event()
-        body = to_wire(event)
-        log.append(event, body, key="a key of one post")
-        clock.advance(600_000)
-        append_event(log, total_lag=9)
-        log.prune()
-        assert log.append(event, body, key="a key of one post").seq == 1
-        clock.advance(1)
-        log.prune()
-        assert log.append(event, body, key="a key of one post").seq == 3
+    def test_a_state_that_returns_is_stored_if_all_posts_have_one_key(self, log: EventLog) -> None:
+        for seq, lag in enumerate((5, 7, 5), 1):
+            event = make_event(total_lag=lag)
+            assert log.append(event, to_wire(event), key="the key of all posts").seq == seq
+        assert [state.summary.total_lag for state in log.live()] == [5]
 
     def test_an_idle_group_stays_live_if_all_its_posts_have_one_key(self, log: EventLog, clock: ManualClock) -> None:
         event = make_event()
