@@ -332,6 +332,9 @@ def test_groups_with_the_most_partitions_are_left_out_beyond_the_bound_and_count
     assert scraped_groups() == (["a large one"] * 3 + ["small"], 0)
     tell(log, consumer="too much", partitions=(make_partition(),), partition_count=2)
     assert scraped_groups() == (["small", "too much"], 1)
+    # A wrong number of partitions displaces no other group.
+    tell(log, consumer="a liar", partitions=tuple(make_partition(partition=n) for n in range(5)), partition_count=0)
+    assert scraped_groups() == (["small", "too much"], 3)
 
 
 def test_partitions_are_not_exported_by_default(log: MemoryEventLog) -> None:

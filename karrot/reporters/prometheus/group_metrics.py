@@ -282,9 +282,13 @@ def listed_partitions(log: Events, rows: Sequence[ExportedGroup]) -> Listed:
     """The partitions that the newest event of each group lists."""
     partitions: dict[Place, PartitionLag] = {}
     complete: set[tuple[str, str]] = set()
-    # The largest groups come last: one large group must not displace many small ones.
+    left_out = read = 0
+    # The largest groups come last: one large group must not displace many small ones. But the sender gave the sizes.
     by_size = sorted(rows, key=lambda row: row.summary.partition_count or 0)
     for number, row in enumerate(by_size):
+        if read > 2 * MOST_PARTITIONS:
+            left_out += len(by_size) - number
+            break
         stored = log.event(row.state.seq)
         if stored is None:
             continue
@@ -293,12 +297,14 @@ def listed_partitions(log: Events, rows: Sequence[ExportedGroup]) -> Listed:
             (row.cluster, row.consumer, label_value(each.topic), str(each.partition)): each
             for each in (*((event.max_lag,) if event.max_lag else ()), *event.partitions)
         }
+        read += len(own)
         if len(partitions) + len(own) > MOST_PARTITIONS:
-            return Listed(partitions, frozenset(complete), left_out=len(by_size) - number)
+            left_out += 1
+            continue
         partitions |= own
         if event.source is not Source.WEBHOOK:
             complete.add((row.cluster, row.consumer))
-    return Listed(partitions, frozenset(complete), left_out=0)
+    return Listed(partitions, frozenset(complete), left_out)
 
 
 def topic_families(listed: Listed) -> Iterator[ListedFamily]:
