@@ -54,6 +54,14 @@ class Source(Enum):
     KAFKA = "kafka"
 
 
+class BeyondEnd(NamedTuple):
+    """How many partitions have a committed offset past the log end, and the two offsets of the first of them."""
+
+    partitions: int
+    committed: int
+    log_end: int
+
+
 class TopicPartition(NamedTuple):
     """Names one partition of a topic."""
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from karrot.event import GroupKey, Kind, LagAge, LagEvent, Source, Status, is_burrow_itself
+from karrot.event import BeyondEnd, GroupKey, Kind, LagAge, LagEvent, Source, Status, is_burrow_itself
 from karrot.eventlog.database_status import DatabaseStatus
 from karrot.signals import Signals
 
@@ -109,14 +109,6 @@ class Damaged:
 
     log_id: str
     seq: int
-
-
-class BeyondEnd(NamedTuple):
-    """How many partitions have a committed offset past the log end, and the two offsets of the first of them."""
-
-    partitions: int
-    committed: int
-    log_end: int
 
 
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):

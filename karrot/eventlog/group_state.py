@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from karrot.event import BEYOND_END, NEVER_COMMITTED, GroupKey, Kind, LagAge, LagEvent, Source, Status
+from karrot.event import BEYOND_END, NEVER_COMMITTED, BeyondEnd, GroupKey, Kind, LagAge, LagEvent, Source, Status
 from karrot.eventlog.base import (
     READ_LIMIT,
-    BeyondEnd,
     Changed,
     EventSummary,
     Groups,

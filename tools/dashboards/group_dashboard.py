@@ -183,9 +183,11 @@ _PARTITIONS = [
         6,
         lines(
             "Partitions",
-            "Partitions of the group that Burrow knows. After an increase, check that the consumers were "
-            "restarted or rebalanced.",
+            "Partitions of the group that Burrow or watch knows, and those without a usable offset. After an increase, "
+            "check that the consumers were restarted or rebalanced.",
             Query(by_group("partitions"), "partitions"),
+            Query(by_group("uncommitted_partitions"), "never committed"),
+            Query(by_group("beyond_end_partitions"), "committed past the log end"),
         ),
     ),
     (

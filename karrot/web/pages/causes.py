@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from karrot.event import Status
-from karrot.eventlog.base import BeyondEnd, EventSummary, GroupState
+from karrot.event import BeyondEnd, Status
+from karrot.eventlog.base import EventSummary, GroupState
 from karrot.known_problems import RUNBOOKS
 from karrot.text import amount, count, duration, percent, plural, visible
 
