@@ -93,7 +93,9 @@ def test_a_missing_connector_is_added_by_an_option_of_the_program_that_started_s
     assert f"give spark-submit --packages {package} before the script" in str(ConnectorMissing())
 
 
-@pytest.mark.parametrize(("spark", "connector"), [("4.0.1", "4.0.1"), ("4.3.0", CONNECTOR), ("4.10.0", CONNECTOR)])
+@pytest.mark.parametrize(
+    ("spark", "connector"), [("4.0.1", "4.0.1"), ("4.3.0", CONNECTOR), ("4.10.0", CONNECTOR), ("4.2.0.dev1", CONNECTOR)]
+)
 def test_only_a_published_connector_is_named(monkeypatch: pytest.MonkeyPatch, spark: str, connector: str) -> None:
     monkeypatch.setattr(pyspark, "__version__", spark)
     assert f"spark-sql-kafka-0-10_2.13:{connector}," in str(ConnectorMissing())

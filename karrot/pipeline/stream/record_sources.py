@@ -9,6 +9,7 @@ that still existed. If an offset of the range has no readable record, the reason
 """
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -82,7 +83,7 @@ class ConnectorMissing(RuntimeError):  # noqa: N818 (names the state of the mach
     """Spark has no Kafka connector. The message names the option that adds the connector."""
 
     def __init__(self) -> None:
-        version = min(pyspark.__version__, CONNECTOR, key=lambda each: [int(part) for part in each.split(".")])
+        version = min(pyspark.__version__, CONNECTOR, key=lambda each: [int(part) for part in re.findall(r"\d+", each)])
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
         advice = (
             f"give spark-submit --packages {package} before the script, or --jars with the connector's jars"
