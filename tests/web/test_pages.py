@@ -351,6 +351,15 @@ def test_a_partition_without_a_committed_offset_shows_an_upper_bound_and_no_lag(
     assert "at most 90,000" in row
 
 
+def test_partitions_without_a_usable_offset_are_among_the_bad_ones() -> None:
+    beyond = make_partition(status_text="BEYOND_END", current_lag=None, log_end=20, log_start=0)
+    event = make_event(source=Source.KAFKA, status_text="ERR", total_lag=None, max_lag=beyond, partition_count=3)
+    text = read(
+        take(make_website(), event._replace(partitions=(beyond,))), "/group", cluster="prod-eu", consumer="orders-svc"
+    )
+    assert "1 of 3</span> <small>1&nbsp;BEYOND_END</small>" in text
+
+
 def test_hostile_names_are_only_text() -> None:
     hostile = make_partition(topic=HOSTILE, owner=HOSTILE, client_id=HOSTILE, status_text=HOSTILE)
     website = take(
