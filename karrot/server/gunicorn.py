@@ -7,6 +7,7 @@ stops at once.
 
 import logging
 import resource
+import signal
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
-from karrot.server.gunicorn_worker import ConnectionCounts, Worker
+from karrot.server.gunicorn_worker import STOPS, ConnectionCounts, Worker
 from karrot.server.request_serving import Application, EventEndpoint, Patience
 from karrot.settings.types import Address
 
@@ -87,6 +88,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "worker_connections": _connections(),
             "control_socket_disable": True,
             "worker_tmp_dir": str(_SHARED_MEMORY) if _SHARED_MEMORY.is_dir() else None,
+            "pre_fork": lambda _server, _worker: signal.pthread_sigmask(signal.SIG_BLOCK, STOPS),
             "child_exit": lambda _server, worker: self.counts.leave(worker.age),
             "worker_exit": lambda _server, worker: worker.app.close(),
             "proc_name": "karrot",

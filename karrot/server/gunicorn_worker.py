@@ -34,6 +34,9 @@ _LAST_REQUEST_S = 2.0
 _PIPE_BYTES = 4096
 _SWITCH_S = 0.0002
 _COLLECT = (5000, 50, 10)
+# They wait from the fork until a new worker has its own handlers. Before, it has the parent's, which would lose them.
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+os.register_at_fork(after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS))
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +76,11 @@ class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
         """Build the service and run."""
         threading.excepthook = end_worker  # before the service starts threads
         super().init_process()
+
+    def init_signals(self) -> None:
+        """Install gunicorn's handlers, and receive the signals that came since the fork."""
+        super().init_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
     def run(self) -> None:
         """Serve until gunicorn stops the worker."""

@@ -1,8 +1,14 @@
+import os
 import resource
+import signal
+from pathlib import Path
 
 import pytest
 
 from karrot.server import gunicorn
+from support.service import stopped_at_birth
+from support.service.karrot_service import Service
+from support.waiting import wait_for
 
 Limits = tuple[int, int]
 ENDLESS = resource.RLIM_INFINITY
@@ -28,3 +34,20 @@ def test_a_worker_has_at_most_as_many_connections_as_its_limit_of_open_files(
     monkeypatch.setattr(resource, "setrlimit", lambda _what, given: now.__setitem__(0, given))
     assert gunicorn._connections() == connections
     assert now[0] == after
+
+
+class StoppedAtBirth(Service):
+    program = (stopped_at_birth.__file__,)
+
+
+def test_a_worker_that_is_stopped_right_after_its_start_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    monkeypatch.setenv("STOPPED_AT_BIRTH", str(file))
+    with StoppedAtBirth(tmp_path / "data", workers="1", event_log="memory") as service:
+        file.touch()
+        for pid in service.workers():
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: service.said.read_text().count("Worker exiting") == 1)
+        wait_for(service.ready)
+        assert not file.exists()
+        assert service.stop() == 0
