@@ -145,6 +145,10 @@ def test_misread_timestamps_of_kafka_4_1_are_not_used() -> None:
     assert of(start=misread, end=misread) == Signals(scalable_lag=11_020)
 
 
+def test_a_negative_lag_says_nothing_about_the_log_end() -> None:
+    assert of(current_lag=-1) == of()
+
+
 def test_a_clock_a_little_behind_burrows_gives_no_negative_age() -> None:
     ahead = of(start=sample(100, 9_000, 1_000), end=sample(-2, 10_020, 0), current_lag=5)
     assert ahead.lag_seconds == 0.0

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from datetime import datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn
 
 import pytest
@@ -141,6 +142,18 @@ def test_a_reload_with_wrong_settings_keeps_the_old(tmp_path: Path, monkeypatch:
     assert told[1]["settings"] == "KARROT_BIND"
     shown = [(call.kwargs["name"], call.kwargs["value"]) for call in log.calls if call.args == ("setting",)]
     assert shown == [("KARROT_BIND", "127.0.0.1:1"), ("KARROT_THREADS", "3"), ("KARROT_THREADS", "4")]
+
+
+def test_a_worker_that_cannot_start_waits_before_the_next_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_lock(_settings: Settings) -> NoReturn:
+        raise OSError("No locks available")
+
+    pauses: list[float] = []
+    monkeypatch.setattr(wiring, "time", SimpleNamespace(sleep=pauses.append))
+    plan = wiring.Plan(settings(), lambda: Loaded(settings(), ()), ManualClock(), no_lock)
+    with pytest.raises(SystemExit, match=r"\A1\Z"):
+        plan.build()
+    assert pauses == [1.0]
 
 
 def test_a_reload_takes_a_new_certificate(tmp_path: Path) -> None:
