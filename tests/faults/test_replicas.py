@@ -13,11 +13,16 @@ from support.burrow.recorded_bodies import warn_body
 from support.eventlog.postgres_server import PostgresServer, running_postgres, schema_name
 from support.eventlog.saved_cursor import SavedCursor
 from support.servers.faulty_proxy import faulty_proxy
+from support.service import quick_lead
 from support.service.postgres_service import BATCH, PostgresService, assert_all_reported
 from support.service.posting_threads import PostingThreads, assert_nothing_is_lost
 from support.waiting import wait_for
 
 Start = Callable[..., PostgresService]
+
+
+class QuickReplica(PostgresService):
+    program = (quick_lead.__file__,)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +42,7 @@ def start(server: PostgresServer, schema: str, tmp_path: Path) -> Iterator[Start
     with ExitStack() as started:
 
         def start_one(name: str, **settings: str | int) -> PostgresService:
-            replica = PostgresService(tmp_path / name, server, schema, **settings)  # type: ignore[arg-type]
+            replica = QuickReplica(tmp_path / name, server, schema, **settings)  # type: ignore[arg-type]
             started.enter_context(replica)
             if name == "first":
                 wait_for(lambda: replica.terms() == 1)

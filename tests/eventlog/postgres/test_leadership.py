@@ -17,6 +17,7 @@ from support.eventlog.postgres_log import open_postgres
 from support.eventlog.postgres_server import PostgresServer
 from support.manual_clock import ManualClock
 from support.servers.faulty_proxy import faulty_proxy
+from support.service.quick_lead import halved
 from support.waiting import wait_for
 
 STALE_MS = 300_000
@@ -107,10 +108,8 @@ def test_the_lead_is_kept_through_idle_times_and_given_up_at_once(open_replica: 
 
 @pytest.fixture
 def _twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Divide all times of the lead by two."""
-    monkeypatch.setattr(leader_lock, "_SILENCE", f"{int(leader_lock._SILENCE.removesuffix('s')) * 500}ms")
-    for name in ("_VALID_MS", "_PING_S", "_ANSWER_S"):
-        monkeypatch.setattr(leader_lock, name, getattr(leader_lock, name) / 2)
+    for name, value in halved().items():
+        monkeypatch.setattr(leader_lock, name, value)
 
 
 @pytest.mark.usefixtures("_twice_as_fast")
