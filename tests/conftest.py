@@ -1,13 +1,15 @@
 """Settings of every test run: assertion rewriting for ``support``, Hypothesis, the report of the tested Karrot."""
 
+import atexit
 import functools
 import gc
+import importlib
 import os
 import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +24,18 @@ _OURS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", _OURS, derandomize=True, max_examples=50)
 settings.register_profile("random", _OURS, print_blob=True)
 settings.load_profile("same")
+
+
+@functools.cache
+def _rfc3987_syntax() -> ModuleType:
+    del sys.modules["rfc3987_syntax"]
+    return importlib.import_module("rfc3987_syntax")
+
+
+# jsonschema imports this module, which compiles 38 grammars in a second. They are needed only for the format iri.
+_imported_when_needed = ModuleType("rfc3987_syntax")
+_imported_when_needed.__dict__["is_valid_syntax"] = lambda *told: _rfc3987_syntax().is_valid_syntax(*told)
+sys.modules.setdefault(_imported_when_needed.__name__, _imported_when_needed)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,15 +53,14 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_finish() -> None:
-    """Leave the modules and the collected tests out of garbage collections. With them, each takes up to a second."""
+    """Leave the modules and the collected tests out of garbage collections. With them, each takes up to a second.
+
+    Without them, pytest's own collections at the end of a run are quick too. After these, the process ends as usual:
+    DuckDB reports objects that are left.
+    """
     gc.enable()
-    gc.collect()
     gc.freeze()
-
-
-def pytest_unconfigure() -> None:
-    """Let the process end as usual: DuckDB reports objects that are left."""
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)
 
 
 def pytest_configure() -> None:
