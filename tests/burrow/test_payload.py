@@ -21,6 +21,7 @@ from karrot.burrow.wire import MalformedPayload
 from karrot.event import Kind, LagEvent, OffsetSample, PartitionLag, Source
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import expected_events, recorded_body, recorded_posts, recorded_rest_answer
+from support.examples import examples
 
 NOW = 1_746_950_405_000
 KINDS = {
@@ -669,7 +670,7 @@ PIECES = [
 ]
 
 
-@settings(deadline=None, max_examples=500)
+@examples(500)
 @given(st.sampled_from(SMALL), st.data())
 def test_any_broken_body_is_read_or_refused(body: bytes, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
@@ -679,7 +680,7 @@ def test_any_broken_body_is_read_or_refused(body: bytes, data: st.DataObject) ->
     reads_or_refuses(body)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(st.sampled_from(SMALL).map(json.loads), ANY_JSON, st.data())
 def test_any_value_in_any_place_is_read_or_refused(body: Any, value: Any, data: st.DataObject) -> None:
     holder = body

@@ -4,7 +4,7 @@ import json
 from typing import Any, NoReturn
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
 
@@ -15,6 +15,7 @@ from karrot.known_problems import CODES
 from karrot.web import Credentials, webhook
 from karrot.web.webhook import LARGE_BODY
 from support.burrow.recorded_bodies import expected_events, recorded_body
+from support.examples import examples
 from support.manual_clock import ManualClock
 from support.web.website import Website, make_website
 
@@ -407,7 +408,7 @@ def guarded() -> Website:
 
 
 @given(body=st.binary(min_size=1) | JSON_VALUES.map(lambda value: json.dumps(value).encode()) | ALMOST_EVENTS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_no_body_causes_an_internal_error(shared: Website, body: bytes) -> None:
     response = shared.client.post("/burrow", data=body)
     assert response.status_code in (202, 400)
@@ -418,7 +419,7 @@ def test_no_body_causes_an_internal_error(shared: Website, body: bytes) -> None:
 
 
 @given(group=st.text(), cluster=st.text(min_size=1))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_an_accepted_event_can_be_shown_everywhere(shared: Website, group: str, cluster: str) -> None:
     website = shared
     website.forget()
@@ -436,7 +437,7 @@ def test_an_accepted_event_can_be_shown_everywhere(shared: Website, group: str, 
 
 
 @given(authorization=st.text(st.characters(max_codepoint=255, exclude_characters="\r\n\0")))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_no_header_causes_an_internal_error(guarded: Website, authorization: str) -> None:
     response = post_unread(guarded, {"Authorization": authorization})
     assert response.status_code == 401

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.burrow.client import (
@@ -20,6 +20,7 @@ from karrot.burrow.client import (
 )
 from karrot.burrow.client.http import Unreadable
 from karrot.event import Status
+from support.examples import examples
 from support.servers.scripted_server import Script, http_response, scripted_server
 
 REAL = Path(__file__).parents[2] / "data" / "burrow" / "real"
@@ -277,7 +278,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()), st.sampled_from([200, 404, 500]))
 def test_any_answer_is_either_read_or_raises_one_of_our_errors(body: bytes, status: int) -> None:
     script = http_response(body, f"{status} Whatever")

@@ -5,7 +5,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from karrot.burrow.rules import Window
@@ -13,6 +13,7 @@ from karrot.event import OffsetSample
 from karrot.pipeline.evaluate.ring_arrays import RingArrays, appended, windows_of
 from karrot.pipeline.window_arrays.commit_arrays import CommitArrays
 from karrot.pipeline.window_arrays.window_facts import facts_of
+from support.examples import examples
 
 
 class Commit(NamedTuple):
@@ -57,7 +58,7 @@ cut = st.lists(st.integers(0, 30), max_size=6).map(sorted)
 _NEAR = [Commit(0, 0, order, 1, 1000 * at_s, 2) for order, at_s in ((0, 0), (2, 3), (1, 2), (3, 9))]
 
 
-@settings(max_examples=400)
+@examples(400)
 @example(_NEAR, [3], 5, 2)
 @given(st.one_of(in_order, some_late), cut, st.integers(1, 5), st.sampled_from([0, 1, 2]))
 def test_rings_have_the_commits_of_the_reference_model_after_every_batch(

@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.burrow.payload import to_wire
@@ -12,6 +12,7 @@ from karrot.eventlog.base import Cursor, ReporterState
 from karrot.reporters.last_send import Fact, RefusedDatum, Report, Sent
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body
+from support.examples import examples
 from support.web.website import Website, make_website
 
 
@@ -288,7 +289,7 @@ def shared() -> Website:
 
 
 @given(event=event_strategy())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_any_event_can_be_returned(shared: Website, event: LagEvent) -> None:
     website = shared
     website.forget()
@@ -300,7 +301,7 @@ def test_any_event_can_be_returned(shared: Website, event: LagEvent) -> None:
 
 
 @given(query=st.dictionaries(st.sampled_from(["cluster", "status", "q", "limit", "after", "page"]), st.text()))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_no_query_causes_an_internal_error(shared: Website, query: dict[str, str]) -> None:
     website = take(shared, make_event())
     for path in ("/api/v1/groups", "/"):
