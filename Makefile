@@ -43,8 +43,9 @@ deep: ## Every check that takes too long for .ci/run; SUITES="e2e image": only t
 	.ci/deep $(SUITES)
 
 # A wheel can lack a file, a template or an entry point. These tests detect that; all others would test the same code twice.
-WHEEL_TESTS := tests/test_package.py tests/test_wiring.py tests/demo/test_demo.py tests/cli/render/test_render.py \
-	tests/web/test_pages.py tests/web/pages/test_runbooks.py
+WHEEL_TESTS := tests/test_package.py tests/test_wiring.py tests/cli/render/test_render.py \
+	tests/web/test_pages.py tests/web/pages/test_runbooks.py \
+	tests/demo/test_demo.py::test_the_demo_shows_changing_lag_and_what_cloudwatch_got_and_leaves_nothing_behind_when_it_stops
 
 # The wheel has an environment of its own, which takes all other packages from .venv. Python ignores the .pth files of a
 # directory that a .pth file names, so this environment does not see the checkout. The tests run in another directory and
