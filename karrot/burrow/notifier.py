@@ -74,7 +74,7 @@ def _decide(group: NotifiedGroup, status: Status, now_ms: int, settings: Notifie
         return SentNotification(group.incident, is_close=True)
     if status < settings.threshold or (settings.send_once and group.last_open_ms is not None):
         return None
-    if group.last_open_ms is not None and now_ms - group.last_open_ms <= settings.pause_ms:
+    if group.last_open_ms is not None and abs(now_ms - group.last_open_ms) <= settings.pause_ms:
         return None
     group.last_open_ms = now_ms
     return SentNotification(group.incident, is_close=False)

@@ -104,3 +104,9 @@ def test_an_incident_starts_with_its_first_bad_verdict_even_below_the_threshold(
     assert sent.incident is not None
     assert sent.incident.start_ms == 7_000
     assert uuid.UUID(sent.incident.id).version == 4
+
+
+def test_one_notification_by_a_clock_that_was_a_day_ahead_holds_back_no_later_one() -> None:
+    group, settings = NotifiedGroup(), NotifierSettings(threshold=1, interval=5)
+    times_ms = (1_000, 86_400_000, 11_000)
+    assert all(notify(group, Status.OK, at_ms, settings, new_ids()) for at_ms in times_ms)

@@ -148,7 +148,8 @@ class Evaluate:
             with persisted(_needed(decode_offsets(records.where(is_record), self.cluster))) as read:
                 members = _members(read, self.cluster)
                 rows = _rows(read, members, self.buckets).where(_is_chosen(self.asked.read))
-                now_ms = max(self.now_ms(rows, batch), note.now_ms)
+                # Time does not go back, unless the clock of an earlier batch was ahead of the clock now.
+                now_ms = max(self.now_ms(rows, batch), min(note.now_ms, self.clock.wall_ms()))
                 # Ask before the records are read, so that the log ends are as old as the newest commit.
                 self._look(note.topics, note, now_ms)
                 found = _Found.of(read, self.asked.read)
@@ -190,8 +191,8 @@ class Evaluate:
             )
         if note.size is not None and (found := self._size(note.batch)) != note.size:
             raise UnusableState(
-                f"the state in {self.checkpoint} is damaged, for example by a power cut: it has {found.buckets} "
-                f"of {note.size.buckets} buckets and {found.groups} of {note.size.groups} groups: use another one"
+                f"the state in {self.checkpoint} is damaged, for example by a power cut: its numbers "
+                f"of buckets, groups, partitions and notifications are {[*found]}, not {[*note.size]}: use another one"
             )
         return note
 
@@ -258,8 +259,11 @@ class Evaluate:
             delete(self.spark, self._place("refused", name))
 
     def _size(self, batch: int) -> StateSize:
-        counts = F.count("state"), *(F.sum(name) for name in StateSize._fields[1:])
-        row = self._read(batch).agg(*counts).first()
+        path = self._place("state", f"batch={batch}")
+        if not listing(self.spark, path):
+            return StateSize()
+        counts = F.count("groups"), F.sum("groups"), F.sum("partitions"), F.count("is_close")
+        row = self.spark.read.schema(OUT).parquet(literal(path)).agg(*counts).first()
         return StateSize(*(count or 0 for count in row or ()))
 
     def _read(self, batch: int) -> DataFrame:
@@ -390,6 +394,6 @@ def batch_time_ms(read: CheckpointReader, batch: int) -> int:
 
 
 def newest_record_ms(rows: DataFrame) -> int:
-    """The time of the newest record of a batch; 0 without records."""
-    row = rows.agg(F.max("at_ms").alias("at_ms")).first()
+    """The time of the newest record of a batch, without those from a clock that is ahead; 0 without records."""
+    row = rows.where(F.col("at_ms") <= F.unix_millis(F.current_timestamp())).agg(F.max("at_ms").alias("at_ms")).first()
     return int(row.at_ms or 0) if row else 0

@@ -64,6 +64,9 @@ class RecentLogEnds:
         """Add new log ends, and forget those of topics that were deleted."""
         numbers = (self._places.setdefault(place, len(self._places)) for place in look.places)
         new = np.fromiter(numbers, np.int64, len(look.places)), look.at_ms, look.offset
+        if len(look.at_ms):  # a log end that is later than all new ones is from a clock that was ahead
+            is_ahead = self._ends.observed_ms > look.at_ms.max()
+            self._ends.observed_ms[is_ahead] = look.at_ms.min() - 1
         source, at_ms, offset = (np.append(*each) for each in zip(self._ends, new, strict=True))
         by_time = np.lexsort((at_ms, source))
         source, at_ms, offset = source[by_time], at_ms[by_time], offset[by_time]

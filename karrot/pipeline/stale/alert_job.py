@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from urllib3.exceptions import HTTPError
 
+from karrot.clock import Clock, SystemClock
 from karrot.http.pool import open_pool
 from karrot.pipeline.schemas import STREAMED, with_day
 from karrot.pipeline.stale.partition_state import PartitionState, StateNote
@@ -91,10 +92,11 @@ class StaleAlerts:
     since: date
     deliver: Callable[[str], None]
     tell: Callable[[DeliverySummary], object] = lambda _summary: None
+    clock: Clock = field(default_factory=SystemClock)
     _state: PartitionState = field(init=False)
 
     def __post_init__(self) -> None:
-        self._state = PartitionState(self.spark, self.checkpoint)
+        self._state = PartitionState(self.spark, self.checkpoint, self.clock)
 
     def start(self, every: str | None = None) -> StreamingQuery:
         """Start the query and return. The query reads the existing rows and, with ``every``, also later rows.

@@ -5,16 +5,17 @@ which names the batch whose tables are valid, and deletes the older tables. If t
 note, the repeated batch finds the old note and the old tables, and overwrites its own tables.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from karrot.clock import Clock, SystemClock
 from karrot.pipeline.stale.alert_lines import lines_of
 from karrot.pipeline.stale.stale_partition_rule import (
     SAMPLES,
@@ -52,11 +53,6 @@ class StateNote(msgspec.Struct):
     held_until_ms: dict[str, int] = {}
     unsent: list[str] = []
 
-    @property
-    def times(self) -> ClusterTimes:
-        """The times that hold back alerts."""
-        return ClusterTimes(self.sampled_ms, self.held_until_ms)
-
 
 class _Version(msgspec.Struct):
     version: int = 1
@@ -75,10 +71,14 @@ class _NoteWithState(msgspec.Struct):
 
 @dataclass(slots=True)
 class PartitionState:
-    """The state in a checkpoint. Two jobs must not share a checkpoint."""
+    """The state in a checkpoint. Two jobs must not share a checkpoint.
+
+    A time from a clock that was ahead is changed to the present, so that it does not stay the newest.
+    """
 
     spark: SparkSession
     checkpoint: str
+    clock: Clock = field(default_factory=SystemClock)
     _note: StateNote | None = None
 
     def note(self) -> StateNote:
@@ -101,8 +101,8 @@ class PartitionState:
 
     def advance(self, batch: int, records: DataFrame, length: timedelta) -> ClusterTimes:
         """Judge the records of a batch, and write its tables. The note still has to be written."""
-        known = self.note()
-        times = known.times.after(*newest_times(records), length)
+        records = records.withColumn("at_ms", self._not_ahead(F.col("at_ms")))
+        times = self._times().after(*newest_times(records), length)
         self._write(merged_samples(self.samples(), newest_samples(records, length), length), batch, "samples")
         standings = merged_standings(self.standings(), newest_commits(records))
         self._write(judged(standings, self._read(batch, "samples", SAMPLES), times, length), batch, "standings")
@@ -122,13 +122,25 @@ class PartitionState:
 
     def standings(self) -> DataFrame:
         """The rows of `STANDINGS` that are not forgotten."""
-        is_kept = F.col("at_ms") >= self.note().times.oldest_ms()
-        return self._read(self.note().batch, "standings", STANDINGS).where(is_kept)
+        known = self._read(self.note().batch, "standings", STANDINGS).where(F.col("at_ms") >= self._times().oldest_ms())
+        return known.withColumns(
+            {name: self._not_ahead(F.col(name)) for name in ("at_ms", "since_ms", "alert_since_ms")}
+        )
 
     def samples(self) -> DataFrame:
         """The rows of `SAMPLES` that are not forgotten."""
-        is_kept = F.element_at("samples", -1)["at_ms"] >= self.note().times.oldest_ms()
-        return self._read(self.note().batch, "samples", SAMPLES).where(is_kept)
+        known = self._read(self.note().batch, "samples", SAMPLES)
+        each = F.transform("samples", lambda one: one.withField("at_ms", self._not_ahead(one["at_ms"])))
+        is_kept = F.element_at("samples", -1)["at_ms"] >= self._times().oldest_ms()
+        return known.where(is_kept).withColumn("samples", each)
+
+    def _times(self) -> ClusterTimes:
+        note, now_ms = self.note(), self.clock.wall_ms()
+        return ClusterTimes({each: min(at_ms, now_ms) for each, at_ms in note.sampled_ms.items()}, note.held_until_ms)
+
+    def _not_ahead(self, at_ms: Column) -> Column:
+        now_ms = self.clock.wall_ms()
+        return F.when(at_ms > now_ms, now_ms).otherwise(at_ms)
 
     def _read(self, batch: int, name: str, schema: StructType) -> DataFrame:
         if batch < 0:

@@ -81,12 +81,13 @@ class ClusterTimes(NamedTuple):
         samples, and while its commits are older than the newest sample by ``length`` or more. Newer commits may then
         exist that are not read yet. So no partition of the cluster becomes stale until a commit arrives that is less
         than ``length`` older than the newest sample, or until no commit has come for ``length``. The first batch of a
-        cluster sets no time, because it has old rows.
+        cluster sets no time, because it has old rows. A time from a clock that was ahead holds nothing back.
         """
         newest = dict(self.sampled_ms)
         for cluster, at_ms in sampled_ms.items():
             newest[cluster] = max(newest.get(cluster, 0), at_ms)
-        held, length_ms = dict(self.held_until_ms), length // _MS
+        length_ms = length // _MS
+        held = {each: min(until_ms, newest.get(each, 0) + length_ms) for each, until_ms in self.held_until_ms.items()}
         for cluster, now_ms in newest.items():
             before_ms, commit_ms = self.sampled_ms.get(cluster), committed_ms.get(cluster)
             is_fresh = commit_ms is not None and max(commit_ms, 0) > now_ms - length_ms

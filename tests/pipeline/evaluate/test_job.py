@@ -1,7 +1,7 @@
 """The job in Spark sends the notifications of the reference model, batch by batch, through crashes."""
 
 import json
-import os
+import shutil
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from io import StringIO
@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -18,7 +19,7 @@ from karrot.burrow.payload import parse_stored
 from karrot.event import LogEnd, Source, TopicPartition
 from karrot.pipeline.evaluate.bucket_verdicts import Notification
 from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules, NameFilter
-from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, UnusableState
+from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, UnusableState, newest_record_ms
 from karrot.pipeline.evaluate.notification_sinks import to_stream
 from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
 from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, ToSend, VerdictDelivery
@@ -27,6 +28,7 @@ from karrot.pipeline.stream.query_runner import CheckpointReader
 from karrot.pipeline.stream.record_sources import RecordsFromParquet
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from support.kafka.offset_records import Member, assignment, commit_key, commit_value, group_key, group_value
+from support.manual_clock import ManualClock
 from support.pipeline.evaluate_model import Batch, EvaluateModel, Rebalance, batches, comparable
 from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA, records_frame
 from support.pipeline.log_end_looks import look_of
@@ -43,14 +45,15 @@ class _Ends:
     """The log ends and the time of one batch."""
 
     batch: Batch
+    ahead_ms: int = 0
 
     def now_ms(self, _rows: DataFrame, _number: int) -> int:
-        return self.batch.now * 1000
+        return self.batch.now * 1000 + self.ahead_ms
 
     def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook | None:
         """The log ends at the beginning of the batch, once for each topic."""
-        at_ms = (self.batch.now - 60) * 1000
-        assert between_ms[1] == self.batch.now * 1000
+        at_ms = (self.batch.now - 60) * 1000 + self.ahead_ms
+        assert between_ms[1] == self.batch.now * 1000 + self.ahead_ms
         found = [(TopicPartition(*place), LogEnd(at_ms, end)) for place, end in self.batch.ends.items()]
         return look_of([each for each in found if each[0].topic in topics], {topic for topic, _ in self.batch.ends})
 
@@ -233,21 +236,56 @@ def test_nothing_is_judged_while_more_records_wait(spark: SparkSession, tmp_path
     assert told == {each.event.consumer: (each.event.status, each.event.total_lag) for each in expected}
 
 
-def test_a_state_that_lost_a_file_in_a_power_cut_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_batch_by_a_clock_that_was_ahead_silences_no_later_batch(spark: SparkSession, tmp_path: Path) -> None:
+    day_ms, ends, clock = 86_400_000, _Ends(), ManualClock()
+    model, seen, sent = EvaluateModel(_ALL_GROUPS), list[EvaluatedBatch](), list[ToSend]()
+
+    def deliver(told: Iterable[ToSend]) -> VerdictDelivery:
+        sent.extend(told)
+        return VerdictDelivery(len(sent))
+
+    def job() -> Evaluate:
+        source, tables = RecordsFromParquet(str(tmp_path)), Tables.at(spark, str(tmp_path / "tables"))
+        place, count = str(tmp_path / "place"), seen.append
+        return Evaluate(spark, source, ends, "c", tables, place, _ALL_GROUPS, deliver, ends.now_ms, 1, count, clock)
+
+    for number, batch in enumerate(batches(Random(3), 3)):
+        ends.ahead_ms = day_ms if number == 1 else 0
+        ends.batch, clock.wall = batch, batch.now * 1000 + ends.ahead_ms
+        sent.clear()
+        job().take(_records(spark, batch), number)
+        expected = {each.event.consumer: each.event.total_lag for each in model.take(batch)}
+    assert seen[-1].now_ms == batch.now * 1000
+    assert {each.consumer: each.stored.event.total_lag for each in sent} == expected
+    kept = pq.read_table(tmp_path / "place/state/batch=2/kind=log_ends")
+    assert max(kept.column("at_ms").to_pylist()) <= batch.now * 1000
+
+
+def test_a_record_from_a_clock_that_is_ahead_sets_no_time(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(pa.table({"at_ms": [1_000, 2_000, 1 << 50]}))
+    assert newest_record_ms(rows) == 2_000
+
+
+@pytest.mark.parametrize(("kind", "found"), [("state", r"\[0, 0, 0, 3\]"), ("notification", r"\[1, 3, \d+, 0\]")])
+def test_a_state_that_lost_files_in_a_power_cut_is_refused(
+    spark: SparkSession, tmp_path: Path, kind: str, found: str
+) -> None:
     ends, batch = _Ends(), next(batches(Random(3), 1))
     ends.batch = batch
+
+    def fail(_several: Iterable[ToSend]) -> VerdictDelivery:
+        raise _Crash
 
     def job() -> Evaluate:
         source, tables = RecordsFromParquet(str(tmp_path)), Tables.at(spark, str(tmp_path / "tables"))
         place = str(tmp_path / "checkpoint")
-        return Evaluate(spark, source, ends, "c", tables, place, _ALL_GROUPS, to_stream(StringIO()), ends.now_ms, 1)
+        return Evaluate(spark, source, ends, "c", tables, place, _ALL_GROUPS, fail, ends.now_ms, 1)
 
-    job().take(_records(spark, batch), 0)
+    with pytest.raises(_Crash):
+        job().take(_records(spark, batch), 0)
     assert job().note().batch == 0
-    for path in (tmp_path / "checkpoint").glob("state/batch=0/kind=state/*.parquet"):
-        os.truncate(path, 0)
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    with pytest.raises(UnusableState, match=r"is damaged.* 0 of 1 buckets"):
+    shutil.rmtree(tmp_path / f"checkpoint/state/batch=0/kind={kind}")
+    with pytest.raises(UnusableState, match=f"is damaged.* are {found}, not"):
         job().note()
 
 

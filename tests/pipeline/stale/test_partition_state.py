@@ -13,10 +13,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from karrot.cli.errors import Refused, valid
+from karrot.clock import Clock, SystemClock
 from karrot.event import ClusterPartition, LogEnd
 from karrot.pipeline.stale.alert_job import DeliverySummary, StaleAlerts
 from karrot.pipeline.stale.partition_state import PartitionState
 from karrot.pipeline.store.table_files import Tables
+from support.manual_clock import ManualClock
 from support.pipeline.stale_watch import BatchCommits, GroupPartition, RecordPosition, StaleState, StaleWatch
 
 pytestmark = pytest.mark.timeout(600)  # each batch is a few queries, and the machine may be busy
@@ -91,8 +93,10 @@ def _job(
     place: Path,
     deliver: Callable[[str], None],
     tell: Callable[[DeliverySummary], object] = lambda _summary: None,
+    clock: Clock | None = None,
 ) -> StaleAlerts:
-    return StaleAlerts(spark, Tables(str(place / "tables")), str(place), _LENGTH, dt.date(2026, 1, 1), deliver, tell)
+    tables, since = Tables(str(place / "tables")), dt.date(2026, 1, 1)
+    return StaleAlerts(spark, tables, str(place), _LENGTH, since, deliver, tell, clock or SystemClock())
 
 
 def _comparable(state: StaleState) -> StaleState:
@@ -226,6 +230,30 @@ def test_the_state_in_a_note_of_the_first_version_is_moved_to_tables(spark: Spar
     assert pair.saved() == _comparable(state)
     assert "standings" not in (tmp_path / "state.json").read_text()
     pair.take(batches[7], waiting=["a line that waits"])
+
+
+@pytest.mark.parametrize("ahead_s", [86_400, 2 * _MONTH_S])
+def test_one_sample_from_a_clock_that_was_ahead_holds_back_no_later_alert(
+    spark: SparkSession, tmp_path: Path, ahead_s: int
+) -> None:
+    lines, clock, began_ms = list[str](), ManualClock(wall=1_000_000_000), 1_000_000_000
+
+    def take(number: int, end: int, ahead_ms: int = 0) -> None:
+        clock.wall = began_ms + number * 60_000 + ahead_ms
+        sample: Record = ("c", None, "t", 0, end, clock.wall - 1_000, None)
+        alive: Record = ("c", "alive", "t", 0, end, clock.wall - 2_000, number)
+        stopped: list[Record] = [("c", "stopped", "t", 0, 5, clock.wall - 3_000, 1_000)] * (number == 0)
+        records = _frame(spark, tmp_path, [sample, alive, *stopped])
+        _job(spark, tmp_path, lines.append, clock=clock).take(records, number)
+
+    take(0, 10)
+    take(1, 20, ahead_s * 1_000)
+    lines.clear()
+    for number in range(2, 7):
+        take(number, number * 10 + 10)
+    assert [(json.loads(line)["group"], json.loads(line)["state"]) for line in lines][-1:] == [("stopped", "stale")]
+    (alive,) = PartitionState(spark, str(tmp_path), clock).standings().where("consumer = 'alive'").collect()
+    assert (alive.offset, alive.at_ms) == (70, clock.wall - 2_000)
 
 
 def test_the_state_of_a_newer_karrot_is_refused(spark: SparkSession, tmp_path: Path) -> None:
