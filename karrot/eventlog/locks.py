@@ -1,4 +1,7 @@
-"""Provides file locks between processes (``flock``). A lock ends with the last process that shares it."""
+"""Provides file locks between processes (``flock``), and flushes files.
+
+A lock ends with the last process that shares it.
+"""
 
 import fcntl
 import os
@@ -8,6 +11,15 @@ from types import TracebackType
 from typing import Self
 
 _POLL_S = 0.05
+
+
+def flush(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class FileLock:

@@ -14,6 +14,7 @@ from karrot.burrow.rules import Window
 from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP
 from karrot.event import OffsetSample, OpenIncident, TopicPartition
 from karrot.eventlog.base import ReporterNotes
+from karrot.eventlog.locks import flush
 from karrot.known_problems import WATCH
 from karrot.watch.evaluation import Incidents
 from karrot.watch.rebalances_and_losses import Stability
@@ -69,7 +70,9 @@ class FileKeeper:
         written = self.path.with_name(f"{self.path.name}.new")
         with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 (a descriptor)
             file.write(value)
+        flush(written)
         written.replace(self.path)
+        flush(self.path.parent)
 
 
 @dataclass(frozen=True, slots=True)

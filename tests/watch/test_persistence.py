@@ -1,5 +1,6 @@
 """The stored state of the watch is read back unchanged or not at all."""
 
+import os
 import stat
 import zlib
 from pathlib import Path
@@ -90,6 +91,19 @@ def test_a_file_is_readable_only_by_its_owner_and_replaced_as_a_whole(tmp_path: 
     assert keeper.recall() == b"two"
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_saved_file_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed = list[tuple[str, bool]]()
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        flushed.append((str(Path(f"/proc/self/fd/{descriptor}").readlink()), (tmp_path / "state").exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    FileKeeper(tmp_path / "state").remember(b"one")
+    assert flushed == [(str(tmp_path / "state.new"), False), (str(tmp_path), True)]
 
 
 def test_a_note_belongs_to_one_cluster() -> None:

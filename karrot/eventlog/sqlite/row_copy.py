@@ -4,7 +4,6 @@ The new file has another name until the copy is finished. So no Karrot, of whate
 """
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,7 @@ import apsw
 from karrot.clock import Anchor, Clock, LogTime
 from karrot.eventlog.base import READ_LIMIT, LogUnavailableError
 from karrot.eventlog.copied_tables import EVENTS, ColumnKind, CopiedTable, LogHead, taken_target
-from karrot.eventlog.locks import FileLock
+from karrot.eventlog.locks import FileLock, flush
 from karrot.eventlog.rows import Row
 from karrot.eventlog.sql_log import READ_BYTES
 from karrot.eventlog.sqlite import database, datadir
@@ -180,11 +179,7 @@ class SqliteCopyTarget:
             for name in (datadir.DATABASE, f"{datadir.DATABASE}-wal", f"{datadir.DATABASE}-shm"):
                 (self._directory / name).unlink(missing_ok=True)
             self._file.replace(database_file)
-            descriptor = os.open(self._directory, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            flush(self._directory)
 
     def close(self) -> None:
         """Release the directory. What is not committed is lost."""

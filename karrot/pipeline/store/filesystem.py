@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from karrot.eventlog.locks import flush
 from karrot.settings.storage_place import hadoop_url
 
 _SCHEME = re.compile(r"^([a-z0-9+.-]+):/+", re.ASCII)
@@ -87,7 +88,7 @@ def make_directory(spark: SparkSession, path: str) -> None:
 def flush_files(spark: SparkSession, directory: str) -> None:
     """Flush the files and names below a local directory to the disk. Other file systems keep what a closed file has."""
     if (local := local_path(spark, directory)) and local.is_dir():
-        for entry in [*local.rglob("*"), local, local.parent]:
+        for entry in [*local.rglob("*"), local, *local.parents[:2]]:
             flush(entry)
 
 
@@ -178,15 +179,6 @@ def newest_ms(spark: SparkSession, directory: str) -> int:
         while found.hasNext():
             files.append(int(found.next().getModificationTime()))
     return max(files, default=modified_ms(spark, directory) or 0)
-
-
-def flush(path: Path) -> None:
-    """Flush a local file, or the names in a local directory, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_text(spark: SparkSession, path: str) -> str | None:

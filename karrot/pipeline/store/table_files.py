@@ -35,6 +35,7 @@ from karrot.pipeline.store.filesystem import (
     flush_files,
     listing,
     literal,
+    local_path,
     newest_ms,
     place_for,
     plain_url,
@@ -108,7 +109,8 @@ class Tables:
         """Write one batch of a streamed table into its own folders; ``df`` has the schema's columns and ``day``.
 
         If the batch is written again, it overwrites its own files. On a local file system, a rename makes all rows of a
-        day visible at once. On an object store, the files of the batch appear one after the other.
+        day visible at once, and they are on the disk when this returns. On an object store, the files of the batch
+        appear one after the other.
         """
         self.require()
         columns = columns_of(with_day(STREAMED[name]))
@@ -117,14 +119,15 @@ class Tables:
         writer.options(partitionOverwriteMode="dynamic", **plain).partitionBy("day", "batch_id").parquet(
             self.path(name), compression="zstd"
         )
+        if local := local_path(df.sparkSession, self.path(name)):
+            for folder in local.glob(f"day=*/batch_id={batch_id}"):
+                flush_files(df.sparkSession, str(folder))
 
     def rows_of_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> int:
-        """Flush a batch's files of these days to the disk. Return the number of their rows, from their footers."""
+        """The number of rows in a batch's files of these days, from their footers."""
         places = [self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}") for day in sorted(set(days))]
         # Read the batch by its paths. A filter on the batch would list all files of the day.
         there = [literal(path) for path in places if exists(spark, path)]
-        for path in places:
-            flush_files(spark, path)
         return spark.read.schema(STREAMED[name]).parquet(*there).count() if there else 0
 
     def drop_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from karrot.eventlog.locks import FileLock
+from karrot.eventlog.locks import FileLock, flush
 from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, StoredSegment, StoreError
 
 _LOCK = ".lock"
@@ -46,7 +46,7 @@ class Folder:
             if not place.exists():
                 self._make(place.parent)
                 _write(place.with_name(f".{place.name}{_UNFINISHED}"), place, data)
-            _sync(place.parent)
+            flush(place.parent)
 
     def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
         """The segments of one hour."""
@@ -84,7 +84,7 @@ class Folder:
         if not folder.is_dir():
             self._make(folder.parent)
             folder.mkdir(exist_ok=True)
-            _sync(folder.parent)
+            flush(folder.parent)
 
     def _listed(self, hour: ArchiveHour, *, clear: bool = False) -> Iterator[StoredSegment]:
         with suppress(FileNotFoundError), os.scandir(self._root / hour.folder) as entries:
@@ -107,24 +107,13 @@ def _explained(what: str) -> Iterator[None]:
 
 def _write(aside: Path, place: Path, data: bytes) -> None:
     try:
-        with aside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        aside.write_bytes(data)
+        flush(aside)
         aside.rename(place)
     except OSError:
         with suppress(OSError):
             aside.unlink()
         raise
-
-
-def _sync(folder: Path) -> None:
-    """Sync a folder, so that the names in it are on disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _is_unfinished(hour: ArchiveHour, file: str) -> bool:

@@ -8,7 +8,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from karrot.cli.pipeline.job_errors import why_it_failed
-from karrot.pipeline.schemas import COMMITS, STATUS_INTERVALS, with_day
+from karrot.pipeline.schemas import COMMITS, QUARANTINE, STATUS_INTERVALS, with_day
+from karrot.pipeline.store import filesystem
 from karrot.pipeline.store.compact import compact
 from karrot.pipeline.store.table_files import Tables, sound
 from support.pipeline.event_rows import frame_of_rows
@@ -45,6 +46,17 @@ def test_an_empty_day_is_removed_and_other_days_stay(spark: SparkSession, tmp_pa
     assert tables.days(spark, "status_intervals") == [_NEXT]
     assert tables.read(spark, "status_intervals").count() == 1
     assert tables.read(spark, "incidents").count() == 0
+
+
+def test_a_batch_is_on_the_disk_when_it_is_written(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed = set[Path]()
+    monkeypatch.setattr(filesystem, "flush", flushed.add)
+    rows = [{"source": "s", "position": position, "day": _DAY} for position in (1, 2)]
+    Tables(str(tmp_path)).write_batch(frame_of_rows(spark, with_day(QUARANTINE), rows), "quarantine", "run-000001")
+    written = list((tmp_path / "quarantine").rglob("*.parquet"))
+    assert {*written, written[0].parent, written[0].parents[1], written[0].parents[2]} <= flushed
 
 
 def test_a_path_of_the_clusters_file_system_is_looked_up_there(spark: SparkSession, tmp_path: Path) -> None:
