@@ -271,7 +271,7 @@ LOG_MEMORY_AGE = _gauge(
 )
 LEADER_INFO = _gauge(
     "karrot_leader_info",
-    "Always 1. The label names the replica that leads. Absent while no replica leads (only with PostgreSQL).",
+    "Always 1. The label is an id of the replica that leads. Absent while no replica leads (only with PostgreSQL).",
     "replica",
 )
 REPLICA_LEADS = _gauge(
@@ -280,7 +280,7 @@ REPLICA_LEADS = _gauge(
 LOG_STANDBY_LAG = _gauge(
     "karrot_log_standby_lag_seconds",
     "How long commits take to reach the disk of a standby of the event log's PostgreSQL server, in seconds. 0 if the "
-    "standby has everything (only with PostgreSQL, if Karrot's role may see standbys).",
+    "standby has everything. The label is an id (only with PostgreSQL, if Karrot's role may see standbys).",
     "standby",
 )
 CONSUMERS = _gauge("karrot_consumers", "Consumer groups that have not expired and were not deleted.")

@@ -1,10 +1,13 @@
 """Every page and route answers from memory while the database of the event log is away, and says so."""
 
+from hashlib import sha256
+
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from karrot.reporters.prometheus import build, render
+from karrot.web import Credentials
 from support.burrow.lag_events import make_event
 from support.eventlog.replicated_log import REASON, SERVER, ReplicatedLog
 from support.manual_clock import ManualClock
@@ -22,17 +25,26 @@ def log() -> ReplicatedLog:
 
 @pytest.fixture
 def website(log: ReplicatedLog) -> Website:
+    return _website(log)
+
+
+def _website(log: ReplicatedLog, api_token: str | None = None) -> Website:
     settings = {"partition_metrics": "true", "watch": "true", "reporters": "prometheus,stdout"}
     collectors = {"prometheus": build(make_context("prometheus", settings, log=log)).collector(log)}
     website = make_website(
         log=log,
         clock=log._clock,
+        credentials=Credentials(api_token=api_token),
         reporters=("prometheus", "stdout"),
         render_metrics=lambda accept, names: render(collectors, accept, names),
     )
     website.context.intake.accept(make_event(consumer="orders", total_lag=7))
     website.client.post("/burrow", data=b"{}")
     return website
+
+
+def _id(name: str) -> str:
+    return sha256(name.encode()).hexdigest()[:8]
 
 
 def page(website: Website, path: str) -> str:
@@ -81,22 +93,31 @@ def test_the_metrics_of_the_groups_go_on_and_tell_their_age(website: Website, lo
 
     told = samples()
     assert (told["karrot_consumer_lag"], told["karrot_log_memory_age_seconds"]) == (7, 0)
-    assert (told["karrot_leader_infokarrot-0"], told["karrot_replica_leads"]) == (1, 0)
+    assert (told[f"karrot_leader_info{_id('karrot-0')}"], told["karrot_replica_leads"]) == (1, 0)
     log.leading = "karrot-1"
     told = samples()
-    assert (told["karrot_leader_infokarrot-1"], told["karrot_replica_leads"]) == (1, 1)
+    assert (told[f"karrot_leader_info{_id('karrot-1')}"], told["karrot_replica_leads"]) == (1, 1)
     log.away_ms = 45_000
     told = samples()
     assert (told["karrot_consumer_lag"], told["karrot_log_memory_age_seconds"]) == (7, 45)
     assert (told["karrot_log_writable"], told["karrot_replica_leads"]) == (0, 0)  # nobody can lead
-    assert "karrot_leader_infokarrot-1" not in told
+    assert f"karrot_leader_info{_id('karrot-1')}" not in told
+
+
+def test_no_answer_without_credentials_names_a_machine_of_ours(log: ReplicatedLog) -> None:
+    website = _website(log, "secret")
+    for path in ("/metrics", "/readyz", "/healthz", "/heartbeat", "/api/v1/reporters", "/", "/burrow"):
+        answer = website.client.get(path).text
+        assert [name for name in ("karrot-0", "karrot-1", "zone_b", "zone_c", SERVER.host) if name in answer] == [], (
+            path
+        )
 
 
 def test_standbys_are_metrics_if_they_are_visible(website: Website, log: ReplicatedLog) -> None:
     told = website.client.get("/metrics?name[]=karrot_log_standby_lag_seconds").text.splitlines()[2:]
     assert told == [
-        'karrot_log_standby_lag_seconds{standby="zone_b"} 0.0',
-        'karrot_log_standby_lag_seconds{standby="zone_c"} 1.25',
+        f'karrot_log_standby_lag_seconds{{standby="{_id("zone_b")}"}} 0.0',
+        f'karrot_log_standby_lag_seconds{{standby="{_id("zone_c")}"}} 1.25',
     ]
     log.server = msgspec.structs.replace(SERVER, standbys=None)
     assert website.client.get("/metrics?name[]=karrot_log_standby_lag_seconds").text.splitlines()[2:] == []

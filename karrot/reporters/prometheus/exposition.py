@@ -39,7 +39,7 @@ from karrot.reporters.prometheus.group_metrics import (
     topic_families,
     watched_families,
 )
-from karrot.reporters.prometheus.metric_family import ListedFamily, family_name, header, label_value, sample
+from karrot.reporters.prometheus.metric_family import ListedFamily, family_name, header, label_value, opaque, sample
 from karrot.telemetry import Histogram, Metric
 
 Counts = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
@@ -202,10 +202,10 @@ def _replica_families(log: EventLog) -> Iterator[ListedFamily]:
     server = log.database()
     # Nobody can lead while the database is away. The name in memory may be of a process that has stopped to lead.
     leader = log.leader() if log.memory_age_ms() is None else None
-    yield ListedFamily(info, [] if leader is None else [sample(info, (label_value(leader),), 1)])
+    yield ListedFamily(info, [] if leader is None else [sample(info, (opaque(leader),), 1)])
     yield ListedFamily(leads, [] if log.replica is None else [sample(leads, (), int(leader == log.replica))])
     standbys = (server.standbys if server else None) or ()
-    lags = {label_value(each.name): each.lag_seconds for each in standbys}
+    lags = {opaque(each.name): each.lag_seconds for each in standbys}
     yield ListedFamily(lag, (sample(lag, (name,), seconds) for name, seconds in lags.items()))
 
 
