@@ -189,7 +189,8 @@ EVENTS_ACCEPTED = _counter(
 )
 EVENTS_REPEATED = _counter(
     "karrot_events_repeated_total",
-    "Events that were posted again with the same Idempotency-Key. Karrot stored them only once.",
+    "Events that were posted again with the same Idempotency-Key, and not stored again. Those of groups beyond "
+    "KARROT_MAX_CONSUMERS are stored again, and not counted here.",
 )
 WEBHOOK_EVENTS = _counter(
     "karrot_webhook_events_total",

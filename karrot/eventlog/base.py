@@ -254,7 +254,8 @@ class Events(Log, Protocol):
 
         ``age_ms`` is how long ago the event was observed, by the boot clock. An event that is older than the group's
         newest event is stored, but does not change the group. ``key`` is the sender's idempotency key: if the group's
-        newest event has the same body and key, nothing is stored, and the outcome is that of the first one.
+        newest event has the same body and key, nothing is stored, and the outcome is that of the first one. The log
+        does not know the newest event of a group that is not tracked, so it stores such an event again.
         """
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> PendingAppend:
