@@ -12,7 +12,7 @@ from karrot.burrow.bounds import require_within
 from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.burrow.wire import MalformedPayload
 from karrot.clock import Clock
-from karrot.event import LagEvent, Source
+from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import Appended, EventLog, PendingAppend, Reject, UnstorableError
 
 KEPT_BYTES = 4096
@@ -57,11 +57,13 @@ class Intake:
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended | None:
         """Take an event that resync or watch observed ``age_ms`` ago, by the boot clock.
 
-        ``None`` if the event is beyond a bound, or if the database refuses it. It is then counted and kept.
+        ``None`` if the event is beyond a bound, or if the database refuses it. It is then counted and kept. A stored
+        group can be deleted, whatever its name.
         """
         body = to_wire(event)
         with suppress(MalformedPayload), self._keeping(body, event.source):
-            require_within(event)
+            if event.kind is not Kind.DELETED or self._log.group(GroupKey(event.cluster, event.consumer)) is None:
+                require_within(event)
             return self._count(self._log.append(event, body, age_ms=age_ms))
         return None
 

@@ -165,7 +165,7 @@ def test_an_answer_beyond_a_bound_is_refused_and_counted_and_the_other_groups_ar
     assert (reject.code, reject.source) == ("invalid_field", Source.REST)
 
 
-def test_the_deletion_of_a_group_whose_name_an_older_karrot_stored_does_not_end_the_resync(
+def test_a_group_whose_long_name_an_older_karrot_stored_is_deleted_and_does_not_come_back(
     resync: Resync, log: MemoryEventLog, clock: ManualClock
 ) -> None:
     event = make_event(consumer="x" * 2000, cluster="prod-eu")
@@ -173,9 +173,11 @@ def test_the_deletion_of_a_group_whose_name_an_older_karrot_stored_does_not_end_
     heard(log, "gone")
     for _ in range(2):
         once(resync, clock, after_s=60)
-    assert GroupKey("prod-eu", "gone") not in known(log)
-    assert counted(log, "karrot_resync_groups_total")["refused"] == 1
+    assert {GroupKey("prod-eu", "gone"), GroupKey("prod-eu", event.consumer)}.isdisjoint(known(log))
+    assert counted(log, "karrot_resync_groups_total")["deleted"] == 2
     assert counted(log, "karrot_resync_runs_total") == {"ok": 2}
+    deletion = event._replace(status_text="NOTFOUND", source=Source.REST)
+    assert Intake(log, clock).accept(deletion) is None
 
 
 def test_a_group_that_was_heard_in_between_is_not_deleted(
