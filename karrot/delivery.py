@@ -53,6 +53,7 @@ class Feed(ABC):
     log: EventLog
     clock: Clock
     random: Random
+    reporter: PushReporter | PacedReporter | None
     failures: int = field(default=0, init=False)
     state: ReporterState | None = field(default=None, init=False)
 
@@ -64,23 +65,18 @@ class Feed(ABC):
             return self._step(self._resume())
         except (LogUnavailableError, OverloadedError) as error:
             return self._failed("log", error)
-        except Exception as error:  # noqa: BLE001 - the outermost loop: a thread that ends here delivers nothing more
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a thread that ends here ends the work of all reporters
             _log.exception("delivery failed unexpectedly", code="delivery_failed", reporter=self.name)
             return self._failed("unexpected", error)
 
     def close(self) -> None:
         """Hand over what is due, while this process still leads, and close the reporter."""
-        try:
-            self._finish()
-        finally:
-            self.abandon()
+        self.abandon()  # each handled batch is already saved
 
-    @abstractmethod
-    def _finish(self) -> None: ...
-
-    @abstractmethod
     def abandon(self) -> None:
         """Close the reporter. There is no report after this call."""
+        if self.reporter is not None:
+            self.reporter.close()
 
     @abstractmethod
     def _step(self, state: ReporterState) -> float: ...
@@ -119,17 +115,21 @@ class Feed(ABC):
 
 
 @dataclass(slots=True)
+class Unbuilt(Feed):
+    """Builds the reporter. If that fails, the reporter's state says so, and the other reporters go on."""
+
+    build: Callable[[], PushReporter | PacedReporter]
+
+    def _step(self, _state: ReporterState) -> float:
+        self.reporter = self.build()
+        return 0.0
+
+
+@dataclass(slots=True)
 class PushFeed(Feed):
     """Hands over the events as they arrive. The cursor moves after each handled batch. A failed batch is repeated."""
 
     reporter: PushReporter
-
-    def _finish(self) -> None:
-        """Do nothing: each handled batch is already saved."""
-
-    def abandon(self) -> None:
-        """Close the reporter. There is no report after this call."""
-        self.reporter.close()
 
     def _step(self, state: ReporterState) -> float:
         cursor = self._place(state.cursor)
@@ -163,8 +163,8 @@ class PacedFeed(Feed):
     logged_trouble: str | None = field(default=None, init=False)
     """The reason of the trouble that was logged last. ``None`` when the reporter can send again."""
 
-    def _finish(self) -> None:
-        """Take the new events, send them if that is still possible, and save the cursor."""
+    def close(self) -> None:
+        """Take the new events, send them if that is still possible, save the cursor, and close the reporter."""
         try:
             state = self._resume()
             while self._take(state):
@@ -177,10 +177,8 @@ class PacedFeed(Feed):
         except Exception:  # noqa: BLE001 - one reporter must not prevent the service from stopping
             _log.exception("the last values were not sent", code="last_values_not_sent", reporter=self.name)
             self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason="unexpected")
-
-    def abandon(self) -> None:
-        """Close the reporter. There is no report after this call."""
-        self.reporter.close()
+        finally:
+            self.abandon()
 
     def _step(self, state: ReporterState) -> float:
         took = self._take(state)
@@ -236,15 +234,15 @@ class PacedFeed(Feed):
 class Delivery:
     """Waits until the lead is free and takes it. Then it feeds the reporters and keeps the log within its limits.
 
-    ``reporters`` builds the reporters, by name, each time this process takes the lead. ``random`` spreads the retries
-    of failed reporters. ``alongside`` are the other tasks of the leader. Each task runs in its own thread. It gets a
-    stop event as its argument, and returns when this event is set.
+    ``reporters`` has the functions that build the reporters, by name. They are called each time this process takes the
+    lead. ``random`` spreads the retries of failed reporters. ``alongside`` are the other tasks of the leader. Each task
+    runs in its own thread. It gets a stop event as its argument, and returns when this event is set.
     """
 
     def __init__(
         self,
         log: EventLog,
-        reporters: Callable[[], Mapping[str, PushReporter | PacedReporter]],
+        reporters: Mapping[str, Callable[[], PushReporter | PacedReporter]],
         clock: Clock,
         random: Random | None = None,
         alongside: Sequence[Callable[[threading.Event], None]] = (),
@@ -283,20 +281,10 @@ class Delivery:
     def _lead(self) -> bool:
         """Run every task of the leader until this process stops or loses the lead. False: a task failed before that."""
         over = threading.Event()
-        feeds: list[Feed] = []
         threads: list[threading.Thread] = []
         try:
-            try:
-                reporters = self._reporters()
-            except Exception:  # noqa: BLE001 - third-party code, which also reads the log
-                _log.exception(
-                    "the reporters cannot be built; this worker leaves the lead to another one",
-                    code="reporters_not_built",
-                )
-                return False
             _log.info("this worker leads")
-            feeds += [self._feed(name, reporter) for name, reporter in reporters.items()]
-            tasks = [(f"karrot-{feed.name}", partial(self._run_feed, feed)) for feed in feeds]
+            tasks = [(f"karrot-{name}", partial(self._run_feed, name, of)) for name, of in self._reporters.items()]
             tasks += [(f"karrot-duty-{number}", partial(work)) for number, work in enumerate(self._alongside)]
             for name, task in tasks:
                 thread = threading.Thread(target=self._run_task, args=(task, over), name=name, daemon=True)
@@ -316,8 +304,6 @@ class Delivery:
             for thread in threads:
                 # A thread of this term must not write in the next one, so without a stop there is no limit of time.
                 thread.join(_JOIN_S if self._stop.is_set() else None)
-            for feed in feeds[len(threads) :]:  # their threads could not start
-                feed.abandon()
             self._log.resign()
         return not failed
 
@@ -349,10 +335,13 @@ class Delivery:
             _log.exception("housekeeping failed unexpectedly", code="housekeeping_unexpected")
             self._count_failure("unexpected")
 
-    def _run_feed(self, feed: Feed, over: threading.Event) -> None:
+    def _run_feed(self, name: str, build: Callable[[], PushReporter | PacedReporter], over: threading.Event) -> None:
+        feed: Feed = Unbuilt(name, self._log, self._clock, self._jitter, None, build)
         wait_s = 0.0
         while not over.wait(wait_s):
             wait_s = feed.step()
+            if isinstance(feed, Unbuilt) and feed.reporter is not None:
+                feed = self._feed(name, feed.reporter)
         if self._log.leads():
             feed.close()
         else:

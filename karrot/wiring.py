@@ -8,7 +8,7 @@ CloudWatch, resync from Burrow and the watch of Kafka.
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.opening import OpenLog, database_of_settings, known_groups, prepared_log
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
-from karrot.reporters.base import GROUP, Context, PacedReporter, PullReporter, PushReporter, Reporter
+from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
 from karrot.reporters.prometheus import render as render_metrics
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
 from karrot.server.gunicorn import Server, refuse_taken_port
@@ -205,12 +205,8 @@ class Service:
             partial(duty, settings, self._log, self._web_context.intake, clock) for duty in _duties(settings).values()
         ]
         fed = [name for name in settings.reporters if name not in pull]
-        self._delivery = Delivery(
-            self._log,
-            lambda: _fed_reporters(settings, fed, clock, self._log),
-            clock,
-            alongside=[*duties, leader.hold],
-        )
+        builders: dict[str, Any] = {name: partial(_open_reporter, settings, name, clock, self._log) for name in fed}
+        self._delivery = Delivery(self._log, builders, clock, alongside=[*duties, leader.hold])
         self.wsgi: Application = create_app(self._web_context)
         self.events: EventEndpoint = Webhook(self._web_context)
         self.patience = Patience(settings.header_timeout, settings.body_timeout)
@@ -258,14 +254,6 @@ def _pull_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[
         else:
             each.close()  # the leader builds its own
     return pull
-
-
-def _fed_reporters(
-    settings: Settings, names: Sequence[str], clock: Clock, log: EventLog
-) -> Mapping[str, PushReporter | PacedReporter]:
-    """Build the reporters that get events by cursor, for a process that takes the lead."""
-    opened = {name: _open_reporter(settings, name, clock, log) for name in names}
-    return {name: each for name, each in opened.items() if not isinstance(each, PullReporter)}
 
 
 def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -> Reporter:

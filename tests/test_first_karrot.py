@@ -210,7 +210,7 @@ class Failing(Remembering):
 
 def test_a_slow_reporter_delays_no_request_and_no_other_reporter(website: Website, clock: ManualClock) -> None:
     slow, other = Slow(), Remembering()
-    delivery = Delivery(website.log, lambda: {"slow": slow, "other": other}, clock)
+    delivery = Delivery(website.log, {"slow": lambda: slow, "other": lambda: other}, clock)
     delivery.start()
     try:
         assert post(website, told(1)) == 202
@@ -231,7 +231,7 @@ def test_a_failing_reporter_stops_no_other_part_and_misses_no_event(
     website: Website, clock: ManualClock, failure: Callable[[], BaseException]
 ) -> None:
     failing, other = Failing(failure), Remembering()
-    delivery = Delivery(website.log, lambda: {"failing": failing, "other": other}, clock)
+    delivery = Delivery(website.log, {"failing": lambda: failing, "other": lambda: other}, clock)
     delivery.start()
     try:
         assert post(website, told(1)) == 202
@@ -253,7 +253,7 @@ def test_a_restart_loses_no_event_and_needs_no_next_event(tmp_path: Path, clock:
     destination = Remembering()
     with closing(open_log(tmp_path, clock)) as log:
         assert samples(make_website(log=log, clock=clock).client) == shown
-        delivery = Delivery(log, lambda: {"destination": destination}, clock)
+        delivery = Delivery(log, {"destination": lambda: destination}, clock)
         delivery.start()
         try:
             wait_for(lambda: destination.seen == list(range(25)))

@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from random import Random
 
 import pytest
@@ -215,7 +216,7 @@ def test_a_replaced_log_is_read_from_its_start(clock: ManualClock) -> None:
 
 def test_one_stuck_reporter_does_not_delay_the_others(log: MemoryEventLog, clock: ManualClock) -> None:
     stuck, recorder = Stuck(), Recorder()
-    delivery = Delivery(log, lambda: {"stuck": stuck, "recorder": recorder}, clock)
+    delivery = Delivery(log, {"stuck": lambda: stuck, "recorder": lambda: recorder}, clock)
     delivery.start()
     append_event(log)
     wait_for(lambda: recorder.seen == [1])
@@ -237,7 +238,7 @@ def test_only_the_leader_delivers(log: MemoryEventLog, clock: ManualClock, monke
 
     monkeypatch.setattr(log, "lead", follow)
     append_event(log)
-    delivery = Delivery(log, lambda: {"recorder": recorder}, clock)
+    delivery = Delivery(log, {"recorder": lambda: recorder}, clock)
     delivery.start()
     assert asked.wait(5)
     delivery.stop()
@@ -253,11 +254,11 @@ def test_a_process_that_leads_again_has_new_reporters(
     monkeypatch.setattr(log, "leads", leads.is_set)
     built: list[Recorder] = []
 
-    def build() -> dict[str, Recorder]:
+    def build() -> Recorder:
         built.append(Recorder())
-        return {"recorder": built[-1]}
+        return built[-1]
 
-    delivery = Delivery(log, build, clock)
+    delivery = Delivery(log, {"recorder": build}, clock)
     delivery.start()
     append_event(log)
     wait_for(lambda: [each.seen for each in built] == [[1]])
@@ -273,7 +274,7 @@ def test_a_process_that_leads_again_has_new_reporters(
 def test_the_leader_counts_silent_groups(log: MemoryEventLog, clock: ManualClock) -> None:
     append_event(log)
     clock.advance(300_001)
-    delivery = Delivery(log, dict, clock)
+    delivery = Delivery(log, {}, clock)
     delivery.start()
     wait_for(lambda: counted(log, telemetry.CONSUMERS_EXPIRED) == 1)
     delivery.stop()
@@ -292,7 +293,7 @@ def test_failed_housekeeping_is_counted_and_delivery_continues(
 ) -> None:
     monkeypatch.setattr(log, "prune", raising(error))
     recorder = Recorder()
-    delivery = Delivery(log, lambda: {"recorder": recorder}, clock)
+    delivery = Delivery(log, {"recorder": lambda: recorder}, clock)
     delivery.start()
     wait_for(lambda: counted(log, telemetry.LOG_HOUSEKEEPING_FAILURES) == 1)
     append_event(log)
@@ -301,19 +302,26 @@ def test_failed_housekeeping_is_counted_and_delivery_continues(
     assert counted(log, telemetry.LOG_HOUSEKEEPING_FAILURES, reason=reason) == 1
 
 
-def test_reporters_that_cannot_be_built_now_are_built_later(log: MemoryEventLog, clock: ManualClock) -> None:
-    recorder = Recorder()
-    attempts = iter([LogUnavailableError("the database is away"), ValueError("no such note")])
+def test_a_reporter_that_cannot_be_built_now_is_named_and_built_later_and_the_others_run(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
+    late, other = Recorder(), Recorder()
+    can_build = threading.Event()
+    errors = cycle([SystemExit(1), LogUnavailableError("the database is away"), ValueError("no such note")])
 
-    def build() -> dict[str, Recorder]:
-        if (error := next(attempts, None)) is not None:
-            raise error
-        return {"recorder": recorder}
+    def build() -> Recorder:
+        if not can_build.is_set():
+            raise next(errors)
+        return late
 
     append_event(log)
-    delivery = Delivery(log, build, clock)
+    delivery = Delivery(log, {"late": build, "other": lambda: other}, clock)
     delivery.start()
-    wait_for(lambda: recorder.seen == [1])
+    wait_for(lambda: other.seen == [1])
+    wait_for(lambda: counted(log, telemetry.REPORTER_FAILURES, reporter="late", reason="unexpected") > 0)
+    assert {each.name: each.state for each in log.reporters()} == {"late": "failing", "other": "ok"}
+    can_build.set()
+    wait_for(lambda: late.seen == [1])
     delivery.stop()
 
 
@@ -329,11 +337,11 @@ def test_a_task_that_ends_early_ends_the_term_and_runs_again_in_the_next_one(
             raise ConnectionError("no broker")
         over.wait()
 
-    def build() -> dict[str, Recorder]:
+    def build() -> Recorder:
         recorders.append(Recorder())
-        return {"recorder": recorders[-1]}
+        return recorders[-1]
 
-    delivery = Delivery(log, build, clock, alongside=[task])
+    delivery = Delivery(log, {"recorder": build}, clock, alongside=[task])
     delivery.start()
     wait_for(lambda: len(runs) == 2)
     append_event(log)
@@ -342,11 +350,10 @@ def test_a_task_that_ends_early_ends_the_term_and_runs_again_in_the_next_one(
     delivery.stop()
 
 
-def test_a_thread_that_cannot_start_closes_its_reporter_and_gives_up_the_lead(
+def test_a_thread_that_cannot_start_gives_up_the_lead_and_builds_no_reporter(
     log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorders = [Recorder(), Recorder()]
-    built, resigned = iter(recorders), threading.Event()
+    recorder, resigned = Recorder(), threading.Event()
     start = threading.Thread.start
 
     def fail_once(thread: threading.Thread) -> None:
@@ -357,8 +364,8 @@ def test_a_thread_that_cannot_start_closes_its_reporter_and_gives_up_the_lead(
     monkeypatch.setattr(threading.Thread, "start", fail_once)
     monkeypatch.setattr(log, "resign", resigned.set)
     append_event(log)
-    delivery = Delivery(log, lambda: {"recorder": next(built)}, clock)
+    delivery = Delivery(log, {"recorder": lambda: recorder}, clock)
     delivery.start()
-    wait_for(lambda: recorders[1].seen == [1])
-    assert (recorders[0].seen, recorders[0].closed) == ([], True)
+    wait_for(lambda: recorder.seen == [1])
+    assert resigned.is_set()
     delivery.stop()

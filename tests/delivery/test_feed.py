@@ -171,7 +171,7 @@ def test_only_a_process_that_still_leads_sends_its_last_data(
 ) -> None:
     reporter = Batching()
     append_event(log)
-    delivery = Delivery(log, lambda: {"batching": reporter}, clock)
+    delivery = Delivery(log, {"batching": lambda: reporter}, clock)
     monkeypatch.setattr(log, "leads", lambda: leads or not delivery._stop.is_set())
     delivery.start()
     wait_for(lambda: len(reporter.waiting) == 1)

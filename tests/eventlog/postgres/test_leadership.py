@@ -163,7 +163,7 @@ class HeldReporter:
 
 @contextmanager
 def delivering(log: PostgresEventLog, reporter: HeldReporter) -> Iterator[None]:
-    delivery = Delivery(log, lambda: {"held": reporter}, SystemClock())
+    delivery = Delivery(log, {"held": lambda: reporter}, SystemClock())
     delivery.start()
     yield
     reporter.released.set()
@@ -201,7 +201,7 @@ def test_a_lead_whose_notes_cannot_be_read_is_given_up_and_taken_again(server: P
     with faulty_proxy(server.port) as proxy, open_postgres(server, schema, SystemClock(), port=proxy.port) as log:
         append_event(log)
 
-        def build() -> dict[str, HeldReporter]:
+        def build() -> HeldReporter:
             if not reporter.reached.is_set():
                 reporter.reached.set()
                 proxy.cut()
@@ -210,9 +210,9 @@ def test_a_lead_whose_notes_cannot_be_read_is_given_up_and_taken_again(server: P
                     log.recall("held", "note")
                 proxy.passes = lambda _to_server, _data, _connection: True
                 raise LogUnavailableError("as a reporter that reads its notes")
-            return {"held": reporter}
+            return reporter
 
-        delivery = Delivery(log, build, SystemClock())
+        delivery = Delivery(log, {"held": build}, SystemClock())
         delivery.start()
         wait_for(lambda: reporter.batches == [[1]])
         delivery.stop()

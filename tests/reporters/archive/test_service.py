@@ -72,7 +72,7 @@ def test_a_full_disk_is_reported_and_loses_no_event(volume: Path, tmp_path: Path
     for text in incompressible:
         append_event(log, extras=(("noise", text),))
     context = replace(make_context("archive", settings, log=log), clock=clock)
-    delivery = Delivery(log, lambda: {"archive": build(context)}, clock)
+    delivery = Delivery(log, {"archive": lambda: build(context)}, clock)
     delivery.start()
     try:
         wait_for(lambda: [each.state for each in log.reporters()] == ["failing"])
