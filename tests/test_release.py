@@ -71,7 +71,7 @@ def test_all_files_have_one_version() -> None:
 
 
 def test_the_current_version_could_be_tagged() -> None:
-    assert release.problems(ROOT) == []
+    assert list(release.changed_charts(ROOT, "")) == []
     assert release.problems(ROOT, f"v{karrot.__version__}") == []
 
 
