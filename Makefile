@@ -14,7 +14,8 @@ KAFKA_VERSION ?= 4.1.2
 BIN := .venv/bin
 STAMPS := .venv/stamps
 NEED_NO_SERVERS := not e2e and not image and not apiserver and not release
-PYTEST := pytest -n 2 --dist worksteal -m "$(NEED_NO_SERVERS) and not deep"
+# Tests of services mostly wait: three workers use two cores better. With Java, a third one would also start a Spark session.
+PYTEST := pytest -n $(if $(JAVA_HOME)$(shell command -v java),2,3) --dist worksteal -m "$(NEED_NO_SERVERS) and not deep"
 
 .PHONY: demo test test-checkout test-wheel fresh lint install bench docs requirements help clean e2e stack-up stack-down fuzz soak history
 .PHONY: deep test-deep real-server stores man mutants
