@@ -21,6 +21,8 @@ class BadPartitions(msgspec.Struct):
     STOP: int
     STALL: int
     REWIND: int
+    BEYOND_END: int
+    NEVER_COMMITTED: int
 
 
 class OpenIncident(msgspec.Struct):
@@ -95,12 +97,18 @@ class Commit(msgspec.Struct):
 
 
 class Partition(msgspec.Struct):
-    """One partition of a group, with its oldest and newest stored commit, and its lag at the time of the verdict."""
+    """One partition of a group, with its oldest and newest stored commit, and its lag at the time of the verdict.
+
+    Without a commit, ``lag_at_most`` is an upper bound of the lag. Log starts are known only from Kafka.
+    """
 
     topic: str
     partition: int
     status: str
     lag: int | None
+    lag_at_most: int | None
+    log_start_offset: int | None
+    log_end_offset: int | None
     start: Commit | None
     end: Commit | None
     owner: str
@@ -210,17 +218,12 @@ def event_shape(stored: StoredEvent) -> GroupEvent:
 
 def reject_shape(reject: Reject) -> RejectedBody:
     """One refused body."""
-    return RejectedBody(
-        received_at=instant(reject.received_at_ms),
-        code=reject.code,
-        detail=reject.detail,
-        source=reject.source.value,
-        body=reject.body.decode(errors="replace"),
-    )
+    body = reject.body.decode(errors="replace")
+    return RejectedBody(instant(reject.received_at_ms), reject.code, reject.detail, reject.source.value, body)
 
 
 def _group_fields(state: GroupState) -> dict[str, Any]:
-    summary = state.summary
+    summary, opened = state.summary, state.incident.open_id
     signals = summary.signals
     kind, oldest = signals.lag_seconds_kind, signals.lag_seconds_partition
     return {
@@ -229,33 +232,20 @@ def _group_fields(state: GroupState) -> dict[str, Any]:
         "status": summary.status_text,
         "status_code": summary.status,
         "lag": summary.total_lag,
-        "max_lag": summary.max_lag,
-        "max_lag_topic": summary.max_lag_topic,
-        "scalable_lag": signals.scalable_lag,
-        "lag_seconds": signals.lag_seconds,
-        "lag_seconds_extrapolated": signals.lag_seconds_extrapolated,
+        **{name: getattr(summary, name) for name in ("max_lag", "max_lag_topic", "partition_count", "complete")},
+        **signals._asdict(),
         "lag_seconds_kind": None if kind is None else kind.name.lower(),
         "lag_seconds_topic": None if oldest is None else oldest.topic,
         "lag_seconds_partition": None if oldest is None else oldest.partition,
-        "catch_up_seconds": signals.catch_up_seconds,
-        "produce_rate": signals.produce_rate,
-        "consume_rate": signals.consume_rate,
-        "partition_count": summary.partition_count,
-        "bad_partitions": BadPartitions(*summary.bad),
-        "complete": summary.complete,
+        "bad_partitions": BadPartitions(*summary.bad, (summary.beyond_end or (0,))[0], summary.never_committed),
         "kind": summary.kind.value,
         "source": summary.source.value,
         "observed_at": instant(summary.observed_at_ms),
         "last_event_at": instant(summary.received_at_ms),
         "last_commit_at": instant(summary.last_commit_ms),
-        "incident": _incident_shape(state),
+        "incident": opened if opened is None else OpenIncident(opened, instant(state.incident.since_ms)),
         "incidents_total": state.incident.total,
     }
-
-
-def _incident_shape(state: GroupState) -> OpenIncident | None:
-    incident = state.incident
-    return None if incident.open_id is None else OpenIncident(incident.open_id, instant(incident.since_ms))
 
 
 def _partition_shape(partition: PartitionLag) -> Partition:
@@ -264,6 +254,9 @@ def _partition_shape(partition: PartitionLag) -> Partition:
         partition=partition.partition,
         status=partition.status_text,
         lag=partition.current_lag,
+        lag_at_most=partition.at_most,
+        log_start_offset=partition.log_start,
+        log_end_offset=partition.log_end_offset,
         start=_commit_shape(partition.start),
         end=_commit_shape(partition.end),
         owner=partition.owner,
@@ -275,10 +268,5 @@ def _partition_shape(partition: PartitionLag) -> Partition:
 def _commit_shape(sample: OffsetSample | None) -> Commit | None:
     if sample is None:
         return None
-    return Commit(
-        offset=sample.offset,
-        timestamp_ms=sample.timestamp_ms,
-        committed_at=instant(sample.timestamp_ms),
-        lag=sample.lag,
-        observed_at=instant(sample.observed_at_ms),
-    )
+    committed_at, observed_at = instant(sample.timestamp_ms), instant(sample.observed_at_ms)
+    return Commit(sample.offset, sample.timestamp_ms, committed_at, sample.lag, observed_at)

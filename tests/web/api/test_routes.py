@@ -53,7 +53,7 @@ def test_a_group_has_all_fields() -> None:
         "lag_seconds_topic": "orders.v1",
         "lag_seconds_partition": 3,
         "partition_count": 12,
-        "bad_partitions": {"WARN": 0, "STOP": 1, "STALL": 0, "REWIND": 0},
+        "bad_partitions": {"WARN": 0, "STOP": 1, "STALL": 0, "REWIND": 0, "BEYOND_END": 0, "NEVER_COMMITTED": 0},
         "complete": 1.0,
         "kind": "incident",
         "source": "webhook",
@@ -148,6 +148,9 @@ def test_a_single_group_has_its_partitions_and_its_history() -> None:
         "partition": 3,
         "status": "STOP",
         "lag": 48211,
+        "lag_at_most": None,
+        "log_start_offset": None,
+        "log_end_offset": 238222,
         "start": {
             "offset": 188200,
             "timestamp_ms": 1746948500000,
@@ -170,6 +173,19 @@ def test_a_single_group_has_its_partitions_and_its_history() -> None:
     assert [event["status"] for event in answer["events"]] == ["ERR", "WARN"]
     assert answer["events"][0]["event_id"] == f"{website.log.log_id}-2"
     assert answer["events"][0]["bad_partitions"] == 1
+
+
+def test_the_log_and_the_bound_that_kafka_gave_are_in_a_partition() -> None:
+    beyond = make_partition(status_text="BEYOND_END", current_lag=None, log_end=1_331, log_start=7)
+    never = make_partition(status_text="NEVER_COMMITTED", current_lag=None, end=None, log_end=90, log_start=20)
+    event = make_event(source=Source.KAFKA, status_text="ERR", total_lag=None, partitions=(beyond, never))
+    answer = get(take(make_website(), event), "/api/v1/group", cluster="prod-eu", consumer="orders-svc")
+    asked = ("lag", "lag_at_most", "log_start_offset", "log_end_offset")
+    assert [[each[name] for name in asked] for each in answer["partitions"]] == [
+        [None, None, 7, 1_331],
+        [None, 70, 20, 90],
+    ]
+    assert (answer["bad_partitions"]["BEYOND_END"], answer["bad_partitions"]["NEVER_COMMITTED"]) == (1, 1)
 
 
 def test_an_event_that_lists_every_partition_is_marked() -> None:
