@@ -140,6 +140,11 @@ class LogEnd(NamedTuple):
     offset: int
 
 
+def lag_at(log_end: int, seen_ms: int, offset: int, committed_ms: int) -> int | None:
+    """The lag of a commit. It is unknown if the committed offset is past a log end that was read later."""
+    return max(0, log_end - offset) if log_end >= offset or seen_ms < committed_ms else None
+
+
 class AgeKind(IntEnum):
     """How precisely the age of a message is known. The numbers are the values of ``karrot_consumer_lag_seconds_kind``.
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.event import readable
+from karrot.event import lag_at, readable
 from support.burrow.lag_events import make_partition
 
 OFFSETS = st.integers(0, 2**63 - 1)
@@ -32,3 +32,9 @@ def test_the_log_end_offset_is_the_commit_and_its_lag() -> None:
 def test_the_log_end_offset_is_unknown_without_a_commit_or_a_lag() -> None:
     assert make_partition(end=None).log_end_offset is None
     assert make_partition(current_lag=None).log_end_offset is None
+
+
+def test_the_lag_of_a_commit_past_a_later_log_end_is_unknown() -> None:
+    assert lag_at(90, 2_000, offset=100, committed_ms=1_000) is None
+    assert lag_at(90, 1_000, offset=100, committed_ms=2_000) == 0  # the log end is older, so it says nothing
+    assert lag_at(120, 2_000, offset=100, committed_ms=1_000) == 20

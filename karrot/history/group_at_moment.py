@@ -4,7 +4,7 @@ If the tables have no records of ``__consumer_offsets`` for a group, the values 
 ``karrot watch``. Such an event lists all partitions of the group. An event of a webhook lists only the bad ones.
 """
 
-from karrot.event import ClusterPartition, GroupKey, OffsetCommit
+from karrot.event import ClusterPartition, GroupKey, OffsetCommit, lag_at
 from karrot.history.duckdb_reader import Duck, Row, named
 from karrot.history.moments import moment_of
 from karrot.history.offsets_at_moment import LogGrowth, LookBack, Owners, commits, ends, owners
@@ -73,7 +73,7 @@ def _partition(
         place.partition,
         offset,
         end,
-        None if offset is None or end is None else max(0, end - offset),
+        lag_at(sample.end, sample.seen_ms, offset, commit.at_ms) if offset is not None and sample and commit else None,
         owner and owner.consumer_id,
         owner and owner.host,
         owner and owner.client_id,

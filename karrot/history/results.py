@@ -63,7 +63,7 @@ class PartitionDescription:
     """A partition on which a group has committed, or that is assigned to a member of the group.
 
     ``committed_at`` is the time of the commit's record, ``looked_at`` the time of the log-end sample. If the sample is
-    older than the commit, the commit can be beyond the log end. ``lag`` is then 0.
+    older than the commit, the commit can be beyond the log end. ``lag`` is then 0, and unknown if the log end is newer.
     """
 
     topic: str

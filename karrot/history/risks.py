@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from karrot.event import OffsetCommit
+from karrot.event import OffsetCommit, lag_at
 from karrot.history.duckdb_reader import Duck
 from karrot.history.moments import epoch_ms, moment_of
 from karrot.history.offsets_at_moment import LogGrowth, LookBack, OffsetHistory, Owners, ends, owners, pasts
@@ -133,7 +133,7 @@ def _risk(kind: RiskKind, at: datetime, known: _Known, because: str) -> Risk:
 
 def _lag(known: _Known) -> int | None:
     offset, sample = known.past.last_offset, known.sample
-    return None if offset is None or sample is None else max(0, sample.end - offset)
+    return None if offset is None or sample is None else lag_at(sample.end, sample.seen_ms, offset, known.commit.at_ms)
 
 
 def _margin(known: _Known) -> int | None:

@@ -129,9 +129,25 @@ def test_a_group_is_described_at_a_moment_with_the_data_known_then(tables: Path,
         (0, 99, 80),
         (4, 55, 50),
     ]
-    assert (later.lag, later.unknown_lags, later.members) == (0, 0, 0)
+    assert (later.lag, later.unknown_lags, later.members) == (0, 1, 0)  # 99 is past the later log end 80
     assert history.describe("g", minute_at(-4 * DAY)) is None
     assert history.describe("nobody", minute_at(610)) is None
+
+
+def test_the_lag_of_an_offset_past_a_later_log_end_is_unknown_and_not_zero(tables: Path, history: History) -> None:
+    write_rows(tables, "commits", [record(600, 90), record(602, 90, partition=1)])
+    write_rows(tables, "ends", [look(601, 40), look(601, 40, partition=1)])
+    group = history.describe("g", minute_at(610))
+    assert group is not None
+    assert (group.lag, group.unknown_lags) == (0, 1)
+    assert [each.lag for each in group.partitions] == [None, 0]  # the second log end is older than the commit
+
+
+def test_the_lag_of_an_expiring_offset_past_a_later_log_end_is_unknown(tables: Path, history: History) -> None:
+    write_rows(tables, "commits", [record(-60, 90, expire_ts_ms=round(minute_at(30).timestamp() * 1_000))])
+    write_rows(tables, "ends", [look(-30, 40)])
+    [risk] = history.risks(minute_at(0), within=timedelta(days=1)).risks
+    assert (risk.kind, risk.lag) == (RiskKind.EXPIRES, None)
 
 
 def test_a_group_in_two_clusters_needs_its_cluster_and_a_group_without_members_has_no_owners(

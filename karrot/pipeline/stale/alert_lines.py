@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import Row
 
+from karrot.event import lag_at
 from karrot.text import iso_ms
 
 
@@ -28,7 +29,7 @@ def _line(state: str, row: Row, offset: int, since_ms: int) -> str:
         **key,
         "current_offset": row.offset,
         "log_end_offset": row.end_offset,
-        "lag": None if row.offset is None else max(0, row.end_offset - row.offset),
+        "lag": None if row.offset is None else lag_at(row.end_offset, row.looked_at_ms, row.offset, row.at_ms),
         "since": iso_ms(since_ms),
         "committed_at": iso_ms(row.at_ms),
         "looked_at": iso_ms(row.looked_at_ms),
