@@ -168,6 +168,8 @@ def _sum(outcome: "PollOutcome", groups: int) -> str:
     waiting = sum(group.consumer not in judged for group in outcome.groups)
     lag = f"lag {sum_of_known(outcome.events)}" if outcome.events else ""
     told = [lag, tally(event.status_text for event in outcome.events), f"{waiting} not judged yet" if waiting else ""]
+    if outcome.others:
+        told.append(f"{outcome.others} more not watched yet (share groups or other kinds)")
     polled = f"{clock(outcome.polled_at_ms / 1000)} UTC"
     return "; ".join([f"{polled}: {counted_plain(groups, 'group')}", *filter(None, told)])
 

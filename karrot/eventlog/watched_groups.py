@@ -38,7 +38,8 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
 class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):
     """A cluster's last poll. Karrot shows the poll for ``good_for_ms`` after ``log_time_ms``.
 
-    ``polled_at_ms`` is 0 until Kafka answers for the first time.
+    ``polled_at_ms`` is 0 until Kafka answers for the first time. ``others`` counts the groups that are not consumer
+    groups, such as share groups, which Karrot does not watch. New fields must come at the end, with a default.
     """
 
     cluster: str
@@ -47,6 +48,7 @@ class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):
     log_time_ms: int
     good_for_ms: int
     groups: tuple[GroupHealth, ...]
+    others: int = 0
 
 
 _DECODER = msgspec.msgpack.Decoder(WatchedCluster)

@@ -69,10 +69,14 @@ class Description:
 
 
 class Listing(NamedTuple):
-    """The groups and their states. The list is incomplete if a broker did not report its groups."""
+    """The consumer groups and their states. The list is incomplete if a broker did not report its groups.
+
+    ``others`` are the groups that are not consumer groups, such as share groups, as far as they are known.
+    """
 
     groups: Mapping[str, str]
     is_complete: bool
+    others: frozenset[str] = frozenset()
 
 
 class Cluster(Protocol):

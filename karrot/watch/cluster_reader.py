@@ -14,7 +14,8 @@ from karrot.watch.cluster_interface import Cluster, Description, Failure, Listin
 from karrot.watch.rebalances_and_losses import Stability, group_health, retention
 
 _GONE = "unknown_topic_or_part"
-_NOT_LISTED = Failure("group_id_not_found", "Kafka lists no such group")
+_NOT_LISTED = Failure("group_id_not_found", "Kafka lists no such consumer group")
+_OTHER_KIND = Failure("other_kind", "it is no consumer group but a share group or another kind, not watched yet")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -97,13 +98,14 @@ class ClusterSnapshot(NamedTuple):
     """The result of one reading of a cluster.
 
     ``lags`` have no status. ``failures`` are the groups that could not be read. A rebalance is a difference between two
-    readings, so ``counts_rebalances`` is false for the first reading.
+    readings, so ``counts_rebalances`` is false for the first reading. ``others`` are those of `Listing`.
     """
 
     lags: tuple[LagEvent, ...]
     healths: Mapping[str, GroupHealth]
     failures: Mapping[str, Failure]
     counts_rebalances: bool
+    others: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -119,12 +121,14 @@ class ClusterReader:
         """Read all groups, or only those in ``groups``. Raises `ClusterError`."""
         poll = poll_cluster(self.cluster, only=groups)
         counts_rebalances, self._has_read = self._has_read, True
+        others, missing = poll.listing.others, set(groups) - poll.described.keys()
         unread = {group: poll.failures[f"group {group}"] for group in poll.described.keys() - poll.committed.keys()}
         return ClusterSnapshot(
             tuple(_lag(self.name, group, poll, now_ms) for group in sorted(poll.committed)),
             {group: self._health(group, poll) for group in poll.described},
-            dict.fromkeys(set(groups) - poll.described.keys(), _NOT_LISTED) | unread,
+            {group: _OTHER_KIND if group in others else _NOT_LISTED for group in missing} | unread,
             counts_rebalances,
+            others,
         )
 
     def _health(self, group: str, poll: Poll) -> GroupHealth:

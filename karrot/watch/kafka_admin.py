@@ -69,7 +69,15 @@ class KafkaCluster:
             raise self._error(listed)
         self._trouble = ""
         groups = {each.group_id: _state(getattr(each, "state", None)) for each in listed.valid or ()}
-        return Listing(groups, is_complete=not listed.errors)
+        others = frozenset() if listed.errors else self._others(groups)
+        return Listing(groups, is_complete=not listed.errors, others=others)
+
+    def _others(self, consumer_groups: Mapping[str, str]) -> frozenset[str]:
+        try:
+            listed = self._admin.list_groups(timeout=self._timeout_s)  # deprecated, but it alone lists share groups
+        except KafkaException:
+            return frozenset()
+        return frozenset(str(each.id) for each in listed) - consumer_groups.keys()
 
     def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
         """State and members of groups, with a few groups in each call."""

@@ -30,12 +30,13 @@ _log = structlog.get_logger(__name__)
 
 
 class PollOutcome(NamedTuple):
-    """The outcome of one poll: verdicts, deletions and the health of every group."""
+    """The outcome of one poll: verdicts, deletions, the health of every group, and the number of groups not watched."""
 
     polled_at_ms: int
     seconds: float
     events: Sequence[LagEvent]
     groups: Sequence[GroupHealth]
+    others: int = 0
 
 
 class Sink(Protocol):
@@ -84,6 +85,7 @@ class IntakeSink:
                 log_time_ms=self._notes.log_time_ms() - age_ms(),
                 good_for_ms=self._good_for_ms,
                 groups=tuple(each for each in outcome.groups if len(each.consumer.encode()) <= GROUP.most),
+                others=outcome.others,
             )
             watched_groups.keep(self._notes, watched)
         except (LogUnavailableError, OverloadedError) as error:

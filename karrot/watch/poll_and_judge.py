@@ -127,9 +127,8 @@ class Watcher:
         # Save before sending: if this process dies now, the next process continues the incident under its id.
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
             self._save(memory)
-        self.sink.send(
-            PollOutcome(now_ms, self._since(started), events, groups), lambda: self.clock.boot_ms() - started
-        )
+        outcome = PollOutcome(now_ms, self._since(started), events, groups, len(poll.listing.others))
+        self.sink.send(outcome, lambda: self.clock.boot_ms() - started)
         self._log_failures(poll.failures)
         self._count(Counter(failure.reason for failure in poll.failures.values()))
 

@@ -81,6 +81,12 @@ def test_a_poll_is_printed_as_a_table() -> None:
     )
 
 
+def test_groups_that_are_not_watched_are_counted_below_the_table() -> None:
+    assert _as_table(outcome()._replace(others=3))[-2].endswith(
+        "; 3 more not watched yet (share groups or other kinds)"
+    )
+
+
 def test_a_poll_can_be_printed_as_the_bodies_that_burrow_would_post() -> None:
     [line] = _as_json(outcome())
     assert line.startswith('{"Event":{"Cluster":"c","Group":"orders"')

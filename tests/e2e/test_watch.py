@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.figures import Figures
+from e2e.stack.java import java
 from e2e.stack.kafka import Kafka, Position
 from e2e.stack.stack import Stack
 from e2e.waiting import wait_for
@@ -175,6 +176,27 @@ def test_watch_reads_groups_of_every_kind_from_kafka(kafka: Kafka, topic: str) -
     assert ends[places[0]] == 5
     failures = [ends[place] for place in places[1:]]
     assert [each.reason for each in failures if isinstance(each, Failure)] == ["unknown_topic_or_part"] * 2
+
+
+def test_a_share_group_is_counted_and_not_denied(newest_kafka: Stack, own_name: str) -> None:
+    kafka = newest_kafka.kafka
+    kafka.create_topic(own_name, 1)
+    commit(kafka, f"{own_name}-classic", own_name, [0])
+    share = f"{own_name}-share"
+    main = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
+    arguments = ("--bootstrap-server", kafka.bootstrap, "--topic", own_name, "--group", share)
+    process = subprocess.Popen(list(map(str, java(kafka.jars, 128, main, *arguments, log_level="error"))))
+    cluster = KafkaCluster(kafka.client)
+    try:
+        wait_for(lambda: share in cluster.groups().others, timeout_s=60)
+        listing = cluster.groups()
+    finally:
+        process.kill()
+        process.wait()
+    assert f"{own_name}-classic" in listing.groups
+    assert share not in listing.groups
+    snapshot = ClusterReader("e2e", cluster).read(0, [share])
+    assert snapshot.failures[share].reason == "other_kind"
 
 
 def test_the_tables_have_lags_and_stability_from_kafka_alone(kafka: Kafka, topic: str) -> None:

@@ -73,7 +73,16 @@ def test_only_the_named_groups_are_requested() -> None:
     snapshot = ClusterReader("prod", simulated).read(0, ["billing", "nobody"])
     assert set(simulated.asked) == {"billing"}
     assert [each.consumer for each in snapshot.lags] == ["billing"]
-    assert snapshot.failures == {"nobody": Failure("group_id_not_found", "Kafka lists no such group")}
+    assert snapshot.failures == {"nobody": Failure("group_id_not_found", "Kafka lists no such consumer group")}
+
+
+def test_a_share_group_is_not_denied_but_said_to_be_not_watched_yet() -> None:
+    simulated = kafka()
+    simulated.others = {"share-orders"}
+    snapshot = ClusterReader("prod", simulated).read(0, ["share-orders", "nobody"])
+    assert snapshot.failures["share-orders"].text.endswith("a share group or another kind, not watched yet")
+    assert snapshot.failures["nobody"].text == "Kafka lists no such consumer group"
+    assert snapshot.others == {"share-orders"}
 
 
 def test_an_unreadable_group_does_not_affect_the_others() -> None:

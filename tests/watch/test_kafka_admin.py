@@ -2,14 +2,17 @@
 
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from karrot.event import TopicPartition
-from karrot.watch.cluster_interface import ClusterError, Failure, NotConnected, connect
+from karrot.watch.cluster_interface import ClusterError, Failure, Listing, NotConnected, connect
 from karrot.watch.kafka_admin import KafkaCluster, _failure
 
 pytestmark = pytest.mark.timeout(60)
@@ -83,8 +86,31 @@ def test_wrong_properties_are_reported_with_their_file_and_without_values(tmp_pa
 
 
 def test_the_client_has_the_calls_that_watch_makes() -> None:
-    for call in ("list_consumer_groups", "describe_consumer_groups", "list_consumer_group_offsets", "list_offsets"):
+    calls = ("list_consumer_groups", "list_groups", "describe_consumer_groups", "list_consumer_group_offsets")
+    for call in (*calls, "list_offsets"):
         assert callable(getattr(AdminClient, call))
+
+
+def test_groups_that_only_the_old_call_lists_are_no_consumer_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = KafkaCluster({"bootstrap.servers": "127.0.0.1:1"})
+    groups = [SimpleNamespace(id="billing"), SimpleNamespace(id="share-orders")]
+    consumers = SimpleNamespace(valid=[SimpleNamespace(group_id="billing")], errors=[])
+    listed: Future[Any] = Future()
+    listed.set_result(consumers)
+    monkeypatch.setattr(AdminClient, "list_consumer_groups", lambda *_, **__: listed)
+    monkeypatch.setattr(AdminClient, "list_groups", lambda *_, **__: groups)
+    assert cluster.groups() == Listing({"billing": "Unknown"}, is_complete=True, others=frozenset({"share-orders"}))
+
+    def denied(*_: object, **__: object) -> NoReturn:
+        raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(AdminClient, "list_groups", denied)
+    assert cluster.groups() == Listing({"billing": "Unknown"}, is_complete=True)
+    consumers.errors = [KafkaError(KafkaError.BROKER_NOT_AVAILABLE)]
+    monkeypatch.setattr(AdminClient, "list_groups", lambda *_, **__: groups)
+    assert cluster.groups() == Listing(
+        {"billing": "Unknown"}, is_complete=False
+    )  # the other groups may be consumer groups
 
 
 def test_a_partition_that_does_not_exist_has_its_own_error(bootstrap: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from karrot.cli.errors import NotDone, Refused, valid
 from karrot.cli.options import value_of
 from karrot.cli.table import shown
+from karrot.text import counted_plain, some
 
 if TYPE_CHECKING:
     from karrot.burrow.client import Burrow, BurrowError
@@ -28,7 +29,7 @@ class GroupAnswers:
 
     ``teller`` names the source of the verdicts. ``healths`` has Kafka's data about the groups, if Kafka was asked.
     Without Burrow, the verdicts have a lag but no status. Rebalances are counted between two requests to Kafka, so the
-    first request gives no count.
+    first request gives no count. ``others`` are groups of Kafka that are not consumer groups.
     """
 
     cluster: str
@@ -39,6 +40,7 @@ class GroupAnswers:
     teller: str = "Burrow"
     healths: "Mapping[str, GroupHealth] | None" = None
     counts_rebalances: bool = False
+    others: Collection[str] = ()
 
     @property
     def has_failed(self) -> bool:
@@ -56,6 +58,9 @@ class GroupAnswers:
                 f"{self.teller} has no group in {shown(self.cluster)}"
                 + ("" if self.is_ready else f": {self.teller} is still starting")
             )
+        if self.others and not self.named:
+            number, names = counted_plain(len(self.others), "group"), some([*map(shown, sorted(self.others))])
+            said.append(f"{number} not watched yet (share groups or other kinds): {names}")
         return said
 
 
@@ -138,6 +143,7 @@ def ask_kafka(kafka: "ClusterReader", groups: Collection[str]) -> GroupAnswers:
         teller="Kafka",
         healths=snapshot.healths,
         counts_rebalances=snapshot.counts_rebalances,
+        others=snapshot.others,
     )
 
 

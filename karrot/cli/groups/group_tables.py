@@ -42,6 +42,8 @@ KAFKA = (
 )
 """The columns with data from Kafka. They show `health_fields`."""
 
+_HEALTH = (*(each.field for each in KAFKA), "beyond_end", "uncommitted")
+
 OFFSETS = (
     Column("GROUP", "group", may_be_cut=True, goes=4),
     Column("TOPIC", "topic", may_be_cut=True),
@@ -160,16 +162,8 @@ def _group_fields(asked: GroupAnswers, event: "LagEvent") -> dict[str, Any]:
 
 def health_fields(health: "GroupHealth | None", *, counts_rebalances: bool = True) -> dict[str, Any]:
     """The JSON fields with Kafka's data about a group. They are ``None`` if Kafka has no data."""
-    return {
-        "state": health and health.state,
-        "members": health and health.members,
-        "coordinator": health and health.coordinator,
-        "rebalances": health and health.rebalances if counts_rebalances else None,
-        "messages_lost": health and health.messages_lost,
-        "retention_margin": health and health.retention_margin,
-        "beyond_end": health and health.beyond_end,
-        "uncommitted": health and health.uncommitted,
-    }
+    fields = {name: getattr(health, name, None) for name in _HEALTH}
+    return fields if counts_rebalances else fields | {"rebalances": None}
 
 
 def _partition_fields(one: "PartitionLag") -> dict[str, Any]:

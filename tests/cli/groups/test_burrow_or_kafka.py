@@ -86,8 +86,21 @@ def test_a_burrow_without_groups_needs_no_kafka() -> None:
 
 def test_a_group_that_kafka_does_not_list_is_named(kafka: InMemoryKafka) -> None:
     asked = ask_kafka(ClusterReader("prod", kafka), ["nobody"])
-    assert (asked.has_failed, asked.notes) == (True, ["'nobody' is not shown: Kafka lists no such group"])
+    assert (asked.has_failed, asked.notes) == (True, ["'nobody' is not shown: Kafka lists no such consumer group"])
     assert ask_kafka(ClusterReader("prod", InMemoryKafka()), ()).notes == ["Kafka has no group in prod"]
+
+
+def test_groups_that_are_no_consumer_groups_are_counted_and_named_without_an_error(kafka: InMemoryKafka) -> None:
+    kafka.others = {"share-orders", "share\x1b[2J"}
+    asked = ask_kafka(ClusterReader("prod", kafka), ())
+    assert not asked.has_failed
+    assert asked.notes == ["2 groups not watched yet (share groups or other kinds): share\\x1b[2J, share-orders"]
+    assert ask_kafka(ClusterReader("prod", kafka), ["billing"]).notes == []
+    asked = ask_kafka(ClusterReader("prod", kafka), ["share-orders"])
+    assert asked.has_failed
+    assert asked.notes == [
+        "'share-orders' is not shown: it is no consumer group but a share group or another kind, not watched yet"
+    ]
 
 
 def test_an_unreachable_kafka_is_reported_in_one_sentence() -> None:

@@ -18,7 +18,7 @@ def make_member(*assigned: TopicPartition, host: str = "/10.0.0.1", name: str = 
 class InMemoryKafka:
     """A cluster. ``failures`` has errors in place of single groups or partitions, ``down`` one for every call.
 
-    ``counts`` has the number of partitions of each topic that the metadata shows.
+    ``counts`` has the number of partitions of each topic that the metadata shows. ``others`` are no consumer groups.
     """
 
     descriptions: dict[str, Description] = field(default_factory=dict)
@@ -28,6 +28,7 @@ class InMemoryKafka:
     failures: dict[str | TopicPartition, Failure] = field(default_factory=dict)
     undescribed: dict[str, Failure] = field(default_factory=dict)
     unlisted: set[str] = field(default_factory=set)
+    others: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
     is_complete: bool = True
     down: ClusterError | None = None
@@ -49,7 +50,7 @@ class InMemoryKafka:
         if self.down:
             raise self.down
         listed = {group: each.state for group, each in self.descriptions.items() if group not in self.unlisted}
-        return Listing(listed, self.is_complete)
+        return Listing(listed, self.is_complete, frozenset(self.others))
 
     def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
         self.asked += groups
