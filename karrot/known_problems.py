@@ -202,8 +202,8 @@ CODES: dict[str, Code] = {
     "overloaded": Code(
         503,
         "The request waited too long for its turn",
-        "If this continues, use a faster disk, raise KARROT_WORKERS, or set a longer interval in burrow.toml. Nothing "
-        "was stored.",
+        "If this continues, use a faster disk, raise KARROT_WORKERS, or set a longer interval (with Burrow, in "
+        "burrow.toml). Nothing was stored.",
     ),
     "log_unavailable": Code(
         503,

@@ -89,15 +89,15 @@ CONSUMER_PRODUCE_RATE = _gauge(
 CONSUMER_CONSUME_RATE = _gauge(
     "karrot_consumer_consume_rate", "Messages per second that the group commits on the max-lag partition.", *GROUP
 )
-CONSUMER_STATUS = _gauge(
-    "karrot_consumer_status", "Burrow's verdict: 1 for the current status, 0 for the other statuses.", *GROUP, "status"
-)
-CONSUMER_STATUS_CODE = _gauge(
-    "karrot_consumer_status_code", "Burrow's verdict as a number: 1 OK, 2 WARN, 3 ERR.", *GROUP
-)
-CONSUMER_PARTITIONS = _gauge("karrot_consumer_partitions", "Partitions of the group that Burrow knows.", *GROUP)
+CONSUMER_STATUS = _gauge("karrot_consumer_status", "Verdict: 1 for the current status, else 0.", *GROUP, "status")
+CONSUMER_STATUS_CODE = _gauge("karrot_consumer_status_code", "Verdict: 1 OK, 2 WARN, 3 ERR.", *GROUP)
+CONSUMER_PARTITIONS = _gauge("karrot_consumer_partitions", "Known partitions of the group.", *GROUP)
 CONSUMER_BAD_PARTITIONS = _gauge(
-    "karrot_consumer_bad_partitions", "Partitions that are worse than OK, by status.", *GROUP, "status"
+    "karrot_consumer_bad_partitions",
+    "Partitions that are WARN, STOP, STALL or REWIND, by status. The metrics karrot_consumer_beyond_end_partitions and "
+    "karrot_consumer_uncommitted_partitions count the others that are not OK.",
+    *GROUP,
+    "status",
 )
 CONSUMER_COMPLETE_RATIO = _gauge(
     "karrot_consumer_complete_ratio", "Share of the partitions whose window of commits is full.", *GROUP
@@ -130,8 +130,8 @@ PARTITION_LAG = _gauge(
 )
 PARTITION_STATUS_CODE = _gauge(
     "karrot_partition_status_code",
-    "Status of a partition that the verdict lists: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND (only with "
-    "KARROT_PARTITION_METRICS).",
+    "Status of a partition that the verdict lists: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND. Absent for "
+    "BEYOND_END and NEVER_COMMITTED (only with KARROT_PARTITION_METRICS).",
     *PARTITION,
 )
 
@@ -233,7 +233,7 @@ LAST_EVENT = _gauge(
 )
 BURROW_SELF_LAG = _gauge(
     "karrot_burrow_self_lag",
-    "Lag of Burrow itself on __consumer_offsets, in messages. While it grows, every other lag is out of date.",
+    "Lag of Burrow itself on __consumer_offsets, in messages. While it grows, its lags of groups are out of date.",
     "cluster",
 )
 WATCH_LAST_POLL = _gauge(

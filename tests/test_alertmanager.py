@@ -222,8 +222,8 @@ def test_one_incident_gives_one_slack_message_and_one_page_with_links_to_karrot_
         "footer": f"since {datetime.fromisoformat(error['startsAt']):%Y-%m-%d %H:%M UTC}",
         "text": (
             "*Consumer group orders on prod-eu is in error*\n"
-            "Burrow has judged orders on prod-eu as ERR for 5m or longer. "
-            "At least one partition is stopped, stalled or rewound, or its offset is past the log end.\n"
+            "orders on prod-eu has been ERR for 5m or longer. At least one partition is stopped, stalled or rewound, "
+            "has an offset past the log end, or has no committed offset.\n"
             f"<{slack_page}|Open in Karrot>  <{KARROT}/runbooks/KarrotConsumerError.md|Runbook>\n"
             "*Consumer group orders on prod-eu has lost messages*\n"
             "Kafka deleted 1.2k messages before orders on prod-eu read them.\n"

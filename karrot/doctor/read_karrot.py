@@ -32,9 +32,9 @@ GROUPS_READ = 10_000
 
 METRICS = (
     "karrot_last_event_timestamp_seconds",
+    "karrot_watch_last_poll_timestamp_seconds",
     "karrot_events_accepted_total",
     "karrot_events_rejected_total",
-    "karrot_burrow_self_lag",
     "karrot_consumers",
     "karrot_series_dropped_total",
     "karrot_log_replaced_total",

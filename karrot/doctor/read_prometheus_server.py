@@ -16,6 +16,7 @@ from karrot.doctor.snapshot_types import Away, PrometheusSeen, Target, netloc
 T = TypeVar("T")
 
 _MOVED = ("exported_cluster", "exported_consumer", "exported_status", "exported_topic", "exported_partition")
+_BEATS = ("karrot_last_event_timestamp_seconds", "karrot_watch_last_poll_timestamp_seconds")
 _HAS = 'count({{__name__=~"karrot_.+",{}!=""}})'
 _DOUBLED = "count(count by (cluster, consumer) (karrot_consumer_lag) > 1)"
 
@@ -72,6 +73,7 @@ def _read(web: Web, karrot_url: str | None) -> PrometheusSeen | Away:
         exported=[label for label in _MOVED if parts.read(label, partial(_query, web, _HAS.format(label)), ())],
         series=_first(parts.read("groups", lambda: found("count(karrot_consumer_lag)"), ())),
         doubled=_first(parts.read("groups", lambda: found(_DOUBLED), ())),
+        beats=[name for name in _BEATS if parts.read(name, partial(found, f"count({name} > 0)"), ())],
         rules=parts.read("rules", lambda: str(read_rules().data), None),
         unread=tuple(parts.unread),
     )

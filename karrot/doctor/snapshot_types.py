@@ -293,7 +293,8 @@ class PrometheusSeen:
 
     ``exported`` are the labels of Karrot that Prometheus renamed to ``exported_...``. ``series`` is the number of
     samples of ``karrot_consumer_lag``. ``doubled`` is the number of groups with more than one such sample. ``rules``
-    has all alert rules as one text, or is ``None`` if they could not be read.
+    has all alert rules as one text, or is ``None`` if they could not be read. ``beats`` names the metrics with the time
+    of the last event of a Burrow, or of the last poll of watch, if there was one.
     """
 
     url: str
@@ -303,6 +304,7 @@ class PrometheusSeen:
     exported: Sequence[str] = ()
     series: int = 0
     doubled: int = 0
+    beats: Sequence[str] = ()
     rules: str | None = None
     unread: Sequence[Unread] = ()
 

@@ -85,7 +85,7 @@ def findings(result: Result) -> dict[str, tuple[str, str]]:
 
 def test_a_healthy_setup_gives_no_fault_and_no_warning(service: Service) -> None:
     config = "scrape_configs:\n- job_name: karrot\n  honor_labels: true\n"
-    results = {"count(karrot_consumer_lag)": 1.0}
+    results = {"count(karrot_consumer_lag)": 1.0, "count(karrot_last_event_timestamp_seconds > 0)": 1.0}
     alert = {"query": "time() - karrot_last_event_timestamp_seconds > 300"}
     with (
         fake_burrow(

@@ -136,6 +136,26 @@ def test_a_karrot_that_polls_kafka_needs_no_burrow_and_names_the_runbook_on_fail
     )
 
 
+def test_a_cluster_that_watch_polls_has_no_burrow_also_before_its_first_verdict() -> None:
+    never = metric_sample("karrot_last_event_timestamp_seconds", 0, cluster="test")
+    polled = metric_sample("karrot_watch_last_poll_timestamp_seconds", 0, cluster="test")
+    assert passes(checks.silence, karrot_snapshot(samples=(never, polled)))
+
+
+def test_remedies_for_a_karrot_that_polls_kafka_name_no_burrow() -> None:
+    watch = {"components": {"watch": ReadComponent("ok")}}
+    dropped = metric_sample("karrot_series_dropped_total", 9)
+    refused = metric_sample("karrot_events_rejected_total", 3, code="overloaded")
+    for told, check, with_burrow, with_watch in (
+        (dropped, checks.series_dropped, "denylist in Burrow", "KARROT_WATCH_EXCLUDE"),
+        (refused, checks.not_stored, "KARROT_BURROW_URL", "use a faster disk"),
+    ):
+        assert with_burrow in only_finding(check, karrot_snapshot(told))[2]
+        remedy = only_finding(check, karrot_snapshot(told, **watch))[2]
+        assert with_watch in remedy
+        assert with_burrow not in remedy
+
+
 def test_a_cluster_whose_groups_come_from_kafka_is_not_silent() -> None:
     old = metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(9000).timestamp(), cluster="prod")
     moved = karrot_snapshot(old, groups=(read_group(source="kafka"),))

@@ -1,5 +1,6 @@
 """The checks of Prometheus' scrape of Karrot."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,6 +104,16 @@ def test_groups_that_are_scraped_twice_are_reported() -> None:
 def test_a_prometheus_without_an_alert_on_silence_is_noted() -> None:
     assert passes(checks.silence_alert, prometheus_snapshot())
     assert only_finding(checks.silence_alert, prometheus_snapshot(rules="{'groups': []}"))[0] == "note"
+
+
+def test_the_alert_on_silence_uses_the_metric_that_the_source_of_verdicts_has() -> None:
+    polls = prometheus_snapshot(beats=("karrot_watch_last_poll_timestamp_seconds",))
+    assert only_finding(checks.silence_alert, polls) == (
+        "note",
+        "no alert rule of Prometheus uses karrot_watch_last_poll_timestamp_seconds",
+        "add an alert with expr: time() - karrot_watch_last_poll_timestamp_seconds > 300",
+    )
+    assert passes(checks.silence_alert, replace(polls, rules="karrot_watch_last_poll_timestamp_seconds"))
 
 
 def test_groups_that_relabelling_drops_are_a_fault() -> None:

@@ -238,6 +238,7 @@ def prometheus_snapshot(*targets: Target, **fields: Any) -> PrometheusSeen:
         "targets": targets or (scrape_target(),),
         "config": {"scrape_configs": [{"job_name": "karrot"}]},
         "series": 2,
+        "beats": ("karrot_last_event_timestamp_seconds",),
         "rules": "time() - karrot_last_event_timestamp_seconds > 300",
     }
     return replace(PrometheusSeen(url="", now=NOW), **(told | fields))

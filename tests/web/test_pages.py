@@ -15,7 +15,7 @@ from karrot.eventlog.base import ReporterState
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.history import HistoryHour, HourlyHistory
 from karrot.jinja_filters import marked
-from karrot.known_problems import CODES
+from karrot.known_problems import CODES, WATCH
 from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report
 from karrot.web import Credentials
 from karrot.web.context import PastUnknown
@@ -351,6 +351,13 @@ def test_a_partition_without_a_committed_offset_shows_an_upper_bound_and_no_lag(
     assert "at most 90,000" in row
 
 
+def test_a_worst_partition_without_a_lag_is_said_to_be_unknown() -> None:
+    owned = make_partition(status_text="NEVER_COMMITTED", current_lag=None, start=None, end=None)
+    event = make_event(source=Source.KAFKA, total_lag=None, max_lag=owned, partitions=(owned,))
+    text = read(take(make_website(), event), "/group", cluster="prod-eu", consumer="orders-svc")
+    assert "<dt>Worst partition</dt><dd>unknown</dd>" in text
+
+
 def test_partitions_without_a_usable_offset_are_among_the_bad_ones() -> None:
     beyond = make_partition(status_text="BEYOND_END", current_lag=None, log_end=20, log_start=0)
     event = make_event(source=Source.KAFKA, status_text="ERR", total_lag=None, max_lag=beyond, partition_count=3)
@@ -446,6 +453,26 @@ def test_a_burrow_without_groups_does_not_look_like_a_new_karrot() -> None:
     assert "No group is known: Burrow is silent" in text
     assert "Burrow has been silent for 6 min 40 s (prod-eu)" in text
     assert "[notifier.karrot]" not in text
+
+
+def test_a_cluster_that_watch_polls_has_no_silent_burrow_also_before_its_first_verdict() -> None:
+    website = make_website(duties=(WATCH,), expected_clusters=["prod-eu", "prod-us"])
+    watched_groups.keep(website.log, WatchedCluster("prod-eu", 0, 0.0, 0, 0, ()))
+    text = read(website)
+    assert "Burrow never sent an event (prod-us)" in text
+    take(website, make_event())
+    website.clock.advance(400_000)
+    text = read(website)
+    assert "No group is known" in text
+    assert "Burrow is silent" not in text
+    assert "Burrow has been silent" not in text
+
+
+def test_groups_that_are_no_consumer_groups_are_counted_above_the_list() -> None:
+    website = take(make_website(duties=(WATCH,)), make_event(source=Source.KAFKA))
+    poll = WatchedCluster("prod-eu", 1, 0.1, website.log.log_time_ms(), 300_000, (), others=2)
+    watched_groups.keep(website.log, poll)
+    assert "2 groups of prod-eu not watched yet (share groups or other kinds)" in re.sub(r"<[^>]+>", "", read(website))
 
 
 def test_an_expected_cluster_that_was_never_heard_is_shown() -> None:

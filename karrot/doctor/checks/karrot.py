@@ -106,8 +106,8 @@ def bodies(seen: KarrotSeen) -> Iterator[Said]:
 @check("events refused", "log not writable", well="every event was stored in time", where="reference/codes.md")
 def not_stored(seen: KarrotSeen) -> Iterator[Said]:
     """Karrot answered events with 503, because the disk was slow or full. Burrow does not repeat these events."""
-    heals = "Set KARROT_BURROW_URL: resync then replaces lost events."
-    yield from _refused(seen, {code: f"{CODES[code].remedy} {heals}" for code in _NOT_STORED})
+    heals = "" if WATCH in seen.components else " Set KARROT_BURROW_URL: resync then replaces lost events."
+    yield from _refused(seen, {code: f"{CODES[code].remedy}{heals}" for code in _NOT_STORED})
 
 
 @check("Burrow silent", well="every cluster has a recent event", where=_WRONG)
@@ -120,17 +120,13 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
         if each.source == "kafka" and seen.age(each.last_event_at) <= seen.stale_after
     }
     by_burrow = f"check Burrow's log; on its host, run karrot send-sample --karrot {seen.url}"
+    from_kafka |= {each.labels["cluster"].casefold() for each in seen.of("karrot_watch_last_poll_timestamp_seconds")}
     for cluster, age in seen.heard.items():
         if age > seen.stale_after and cluster.casefold() not in from_kafka:
             said = "never sent an event" if age == float("inf") else f"sent its last event {age:.0f} s ago"
-            if seen.has_evaluate:
-                yield fault(
-                    f"the Burrow of {cluster} {said}, and evaluate sent none lately",
-                    f"start evaluate with --cluster {cluster} --to karrot={seen.url}; if Burrow sends {cluster}, "
-                    f"{by_burrow}",
-                )
-            else:
-                yield fault(f"the Burrow of {cluster} {said}", by_burrow)
+            start = f"start evaluate with --cluster {cluster} --to karrot={seen.url}; if Burrow sends {cluster}, "
+            none, remedy = (", and evaluate sent none lately", start) if seen.has_evaluate else ("", "")
+            yield fault(f"the Burrow of {cluster} {said}{none}", f"{remedy}{by_burrow}")
     # Neither watch nor evaluate needs a Burrow. The check `evaluate-arrival` judges evaluate.
     if not (seen.heard or from_kafka or seen.has_evaluate or WATCH in seen.components):
         yield fault(
@@ -148,7 +144,8 @@ def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
             f"a group was left without series {counted_plain(dropped, 'time')} since the log began; "
             f"{seen.total('karrot_consumers'):.0f} groups have series",
             f"raise KARROT_MAX_CONSUMERS above {seen.setting('MAX_CONSUMERS') or 50000}, "
-            "or exclude groups with a denylist in Burrow. With fewer groups: set KARROT_PARTITION_METRICS=false",
+            f"or exclude groups with {'KARROT_WATCH_EXCLUDE' if WATCH in seen.components else 'a denylist in Burrow'}. "
+            "With fewer groups: set KARROT_PARTITION_METRICS=false",
         )
 
 
@@ -205,7 +202,7 @@ def recipe_metrics(seen: KarrotSeen) -> Iterator[Said]:
         if seen.groups is not None and seen.has_all_groups and (recipe.cluster, recipe.group) not in live:
             yield warn(
                 f"{recipe.file} scales on the group {recipe.group} of {recipe.cluster}, but Karrot has no such group",
-                f"compare the names with {seen.url}/groups; Burrow also forgets a group that does not commit",
+                f"compare the names with {seen.url}/groups; a group is forgotten if it does not commit for long",
             )
 
 

@@ -103,15 +103,13 @@ def doubled(seen: PrometheusSeen) -> Iterator[Said]:
         )
 
 
-@check(well="an alert fires when Burrow is silent", where=_WRONG)
+@check(well="an alert fires when no more verdicts come", where=_WRONG)
 def silence_alert(seen: PrometheusSeen) -> Iterator[Said]:
-    """No alert uses karrot_last_event_timestamp_seconds. So you get no alert when Burrow falls silent."""
-    only_if(seen.rules is not None)
-    if "karrot_last_event_timestamp_seconds" not in (seen.rules or ""):
-        yield note(
-            "no alert rule of Prometheus uses karrot_last_event_timestamp_seconds",
-            "add an alert with expr: time() - karrot_last_event_timestamp_seconds > 300",
-        )
+    """No alert uses the time of Burrow's last event or of watch's last poll. You get no alert when they stop."""
+    only_if(seen.rules is not None and seen.beats)
+    for beat in seen.beats:
+        if beat not in (seen.rules or ""):
+            yield note(f"no alert rule of Prometheus uses {beat}", f"add an alert with expr: time() - {beat} > 300")
 
 
 @check(well="Prometheus has the groups that Karrot exports", where=_DOCTOR)

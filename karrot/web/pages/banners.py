@@ -10,8 +10,10 @@ from typing import Literal, NamedTuple
 
 from karrot import telemetry
 from karrot.event import Source
+from karrot.eventlog import watched_groups
 from karrot.eventlog.base import GroupState, ReporterState
-from karrot.known_problems import CODES, REFUSED_LATELY_S, RUNBOOKS, runbook_of_failing
+from karrot.eventlog.watched_groups import WatchedCluster
+from karrot.known_problems import CODES, REFUSED_LATELY_S, RUNBOOKS, WATCH, runbook_of_failing
 from karrot.reporters.last_send import NOTE, read
 from karrot.text import count, counted, duration, some, visible
 from karrot.web.context import WebContext
@@ -81,11 +83,12 @@ class ReporterHealth(NamedTuple):
 
 
 class ServiceHealth(NamedTuple):
-    """The content above every list of groups."""
+    """The content above every list of groups. ``poll`` is the last poll of watch."""
 
     banners: list[Banner]
     heard: list[Heard]
     reporters: list[ReporterHealth]
+    poll: WatchedCluster | None
 
 
 def outage(context: WebContext) -> Banner | None:
@@ -97,9 +100,8 @@ def outage(context: WebContext) -> Banner | None:
         "err",
         f"The database of the event log is away, so the groups are from {duration(age_ms / 1000)} ago: "
         f"{visible((context.log.writable() or 'it does not answer')[:_LONGEST_ERROR])}",
-        "Check that PostgreSQL runs and that this replica reaches it. Until then Karrot answers Burrow with 503, and "
-        f"Burrow does not repeat these events. A group leaves the list {duration(context.stale_after_ms / 1000)} after "
-        "its last event.",
+        "Check that PostgreSQL runs and that this replica reaches it. Until then, new verdicts are lost, and a group "
+        f"leaves the list {duration(context.stale_after_ms / 1000)} after its last event.",
         RUNBOOKS["database away"],
     )
 
@@ -108,7 +110,8 @@ def service_health(context: WebContext) -> ServiceHealth:
     """The health of the service at this moment."""
     kept = {state.name: state for state in context.log.reporters()}
     ranked = caches().groups.ranked()
-    heard = _heard(context, ranked.worst_first)
+    poll = if_readable(lambda: watched_groups.read(context.log), None) if WATCH in context.duties else None
+    heard = _heard(context, ranked.worst_first, poll)
     seen = BannerInputs(
         # While the log cannot be read, `outage` says so on every page.
         fault=context.log.writable() if context.log.memory_age_ms() is None else None,
@@ -128,7 +131,7 @@ def service_health(context: WebContext) -> ServiceHealth:
         left_out=_left_out(context),
         burrow_behind=ranked.burrow_behind,
     )
-    return ServiceHealth(banners(seen), heard, _reporters(context, kept))
+    return ServiceHealth(banners(seen), heard, _reporters(context, kept), poll)
 
 
 def banners(seen: BannerInputs) -> list[Banner]:
@@ -157,7 +160,7 @@ def _not_writable(seen: BannerInputs) -> Iterator[Banner]:
                 if seen.has_replicas
                 else "Give the disk of `KARROT_DATA_DIR` free space and write permission."
             )
-            + " Until then Karrot answers Burrow with 503, and Burrow does not repeat these events.",
+            + " Until then, new verdicts are lost.",
             RUNBOOKS["log not writable"],
         )
 
@@ -244,7 +247,8 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
         yield Banner(
             "warn",
             f"Karrot has reached its limit of groups ({count(seen.groups)}). It hides all other groups.",
-            "Raise `KARROT_MAX_CONSUMERS`, or exclude groups with a denylist in Burrow.",
+            "Raise `KARROT_MAX_CONSUMERS`, or exclude groups: with watch by `KARROT_WATCH_EXCLUDE`, with Burrow by a "
+            "denylist.",
             RUNBOOKS["too many groups"],
         )
     for name, number in seen.left_out.items():
@@ -257,8 +261,8 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
         )
 
 
-def _heard(context: WebContext, live: Iterable[GroupState]) -> list[Heard]:
-    """The clusters with a Burrow, silent ones first. A cluster needs none while its events come from Kafka."""
+def _heard(context: WebContext, live: Iterable[GroupState], poll: WatchedCluster | None) -> list[Heard]:
+    """The clusters with a Burrow, silent ones first. A cluster needs none if its verdicts come from Kafka."""
     now_ms, silent_after = context.clock.wall_ms(), context.stale_after_ms / 1000
     heard_ms = context.log.heard()
     ages = {cluster: max(0, now_ms - at_ms) / 1000 for cluster, at_ms in heard_ms.items()}
@@ -266,6 +270,7 @@ def _heard(context: WebContext, live: Iterable[GroupState]) -> list[Heard]:
     heard += [Heard(cluster, None, silent=True) for cluster in context.expected_clusters if cluster not in ages]
     if any(each.silent for each in heard):
         from_kafka = {state.key.cluster.casefold() for state in live if state.summary.source is Source.KAFKA}
+        from_kafka.add(poll.cluster.casefold() if poll else "")
         heard = [each for each in heard if not each.silent or each.cluster.casefold() not in from_kafka]
     return sorted(heard, key=lambda one: (not one.silent, one.cluster))
 

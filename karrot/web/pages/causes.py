@@ -25,8 +25,8 @@ class Cause(NamedTuple):
 
 _UNLISTED = Cause(
     "partition not listed",
-    "Burrow reports ERR only if a partition is STOP, STALL or REWIND. This event does not list that partition.",
-    "Ask Burrow: its /v3/kafka/<cluster>/consumer/<group>/status lists the partition.",
+    "A group is ERR only if a partition is STOP, STALL or REWIND. This event does not list that partition.",
+    "With Burrow, ask it: its /v3/kafka/<cluster>/consumer/<group>/status lists the partition.",
     RUNBOOKS["partition not listed"],
 )
 """The cause of ERR without a listed partition. "Slow" would suggest more consumers, and they would not help."""
@@ -35,7 +35,7 @@ _UNLISTED = Cause(
 def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None:
     """The likely cause of a group's status. ``None`` for a group that is OK.
 
-    Burrow finds STOP, STALL and REWIND on single partitions. A group that is only slow has the status WARN.
+    STOP, STALL and REWIND are statuses of single partitions. A group that is only slow has the status WARN.
     """
     summary = state.summary
     if summary.status is Status.OK:
@@ -43,7 +43,7 @@ def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None
     if summary.status is None:
         return Cause("", f"Karrot does not know the status {visible(summary.status_text)}.")
     if state.is_of_burrow:
-        sentence = "Burrow reads commits too late, so every other value here is old."
+        sentence = "Burrow reads commits too late, so every lag that this Burrow reports is old."
         return Cause("Burrow itself is behind", sentence, runbook=RUNBOOKS["Burrow behind"])
     return _of_partitions(summary, seconds_since_commit)
 
@@ -95,7 +95,7 @@ def _stopped(summary: EventSummary, number: int, seconds: float | None) -> Cause
     since = "" if seconds is None else f" for {duration(seconds)}"
     return Cause(
         f"{_of(summary, number)} stopped",
-        f"{_partitions(summary, number)} stopped: messages wait, and the group has committed nothing{since}.",
+        f"{_partitions(summary, number)} stopped: messages wait, and the group has committed no new offset{since}.",
         "Check the consumer of these partitions: it is down, hangs, or was never assigned.",
         RUNBOOKS["partition stopped"],
     )

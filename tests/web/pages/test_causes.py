@@ -25,7 +25,7 @@ def test_a_healthy_group_has_no_cause() -> None:
 @pytest.mark.parametrize(
     ("status", "brief", "part", "runbook"),
     [
-        ("STOP", "1 of 12 stopped", "the group has committed nothing for 1 min 30 s", "KarrotPartitionStopped"),
+        ("STOP", "1 of 12 stopped", "the group has committed no new offset for 1 min 30 s", "KarrotPartitionStopped"),
         ("STALL", "1 of 12 stalled", "commits the same offset again and again", "KarrotPartitionStopped"),
         ("REWIND", "1 of 12 went back", "a committed offset was lower than the previous one", "KarrotConsumerError"),
     ],
