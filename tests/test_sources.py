@@ -1,5 +1,6 @@
 """Every alert, runbook, remedy and sentence is true for its source of verdicts: Burrow, or Kafka itself (``watch``)."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -17,7 +18,7 @@ from karrot.eventlog.base import GroupState, IncidentState, ReporterState
 from karrot.eventlog.group_state import summarize
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.known_problems import WATCH
-from karrot.render import runbooks_dir
+from karrot.render import runbooks_dir, templates_dir
 from karrot.render.prometheus_rules import RuleValues, alert_rules
 from karrot.reporters.prometheus import build, render
 from karrot.web.pages.banners import BannerInputs, banners, outage
@@ -214,6 +215,14 @@ def test_an_alert_can_fire_for_its_sources_and_one_of_watch_for_no_other(
         assert can_have_data(expression, exists_for(source, exported)), source
     if ALERTS[alert] == ONLY_KAFKA:
         assert not can_have_data(expression, exists_for(BURROW, exported))
+
+
+@pytest.mark.parametrize("board", ["overview", "group"])
+def test_the_descriptions_of_a_dashboard_on_groups_are_true_for_both_sources(board: str) -> None:
+    text = (templates_dir() / "grafana" / f"karrot-{board}.json").read_text(encoding="utf-8")
+    descriptions = [json.loads(f'"{each}"') for each in re.findall(r'"description": "((?:[^"\\]|\\.)*)"', text)]
+    assert len(descriptions) > 10
+    assert false_for(KAFKA, descriptions) == []
 
 
 # Pages

@@ -21,7 +21,8 @@ from karrot.doctor.read_burrow import read_burrow
 from karrot.doctor.read_evaluate import read_evaluate
 from karrot.doctor.read_karrot import read_karrot
 from karrot.doctor.read_prometheus_server import read_prometheus
-from karrot.doctor.snapshot_types import Away, RecipeInput, Snapshot, Unread
+from karrot.doctor.snapshot_types import Away, KarrotSeen, RecipeInput, Snapshot, Unread
+from karrot.known_problems import WATCH
 
 _CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {
     ("Burrow",): (*burrow_notifier.CHECKS, *burrow.CHECKS),
@@ -77,13 +78,14 @@ def all_checks() -> Iterator[tuple[str, Check[Any]]]:
 
 
 def examine(seen: Snapshot) -> list[Finding]:
-    """All findings, faults first. It is no finding if evaluate was not checked, or Burrow next to evaluate."""
+    """All findings, faults first. It is no finding if evaluate was not checked, or Burrow next to evaluate or watch."""
     sides = {"Burrow": seen.burrow, "evaluate": seen.evaluate, "Karrot": seen.karrot, "Prometheus": seen.prometheus}
-    optional = "evaluate" if seen.evaluate is None else "Burrow"
+    polls = seen.evaluate is not None or (isinstance(seen.karrot, KarrotSeen) and WATCH in seen.karrot.components)
+    optional = ("evaluate", "Burrow") if polls else ("evaluate",)
     found: list[Finding] = []
     for name, side in sides.items():
         match side:
-            case None if name == optional:
+            case None if name in optional:
                 continue
             case None:
                 found.append(_finding(Level.NOTE, "side", f"{name} was not checked", _REMEDIES[name]))

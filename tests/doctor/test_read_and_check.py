@@ -11,7 +11,7 @@ from karrot.burrow.client import Asking
 from karrot.doctor import Level, Snapshot, examine, look
 from karrot.doctor.read_and_check import all_checks
 from karrot.doctor.read_burrow import GROUPS_ASKED
-from karrot.doctor.snapshot_types import Away, BurrowSeen, KarrotSeen, PrometheusSeen, Unread
+from karrot.doctor.snapshot_types import Away, BurrowSeen, KarrotSeen, PrometheusSeen, ReadComponent, Unread
 from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
 from support.burrow.viper_config import EXAMPLE
 from support.doctor_snapshots import (
@@ -224,11 +224,15 @@ def test_a_side_that_does_not_answer_is_a_fault_and_the_others_are_checked() -> 
     assert "lag" not in {each.check for each in found}
 
 
-def test_evaluate_replaces_burrow_and_is_optional() -> None:
+def test_evaluate_or_watch_replaces_burrow_and_is_optional() -> None:
     without = examine(Snapshot(karrot=karrot_snapshot()))
     assert [each.what for each in without if each.check == "side"] == [
         "Burrow was not checked",
         "Prometheus was not checked",
+    ]
+    polls = karrot_snapshot(components={"watch": ReadComponent("ok")})
+    assert [each.what for each in examine(Snapshot(karrot=polls)) if each.check == "side"] == [
+        "Prometheus was not checked"
     ]
     instead = examine(Snapshot(evaluate=evaluate_snapshot(), karrot=karrot_snapshot(has_evaluate=True)))
     assert [each.what for each in instead if each.level is not Level.OK] == ["Prometheus was not checked"]

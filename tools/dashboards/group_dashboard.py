@@ -33,8 +33,8 @@ _NOW = [
         3,
         stat(
             "Status",
-            "Burrow's verdict. WARN: the group consumes, but its lag grew during Burrow's whole window. ERR: "
-            "a partition is stopped, stalled or rewound. The panel Bad partitions shows which of these.",
+            "The verdict. WARN: the group consumes, but its lag grew during the whole window of commits. ERR: a "
+            "partition is stopped, stalled or rewound, or has no usable offset. The panel Bad partitions shows which.",
             by_group("status_code"),
             unit="none",
             mappings=names_of(STATUS_NAMES),
@@ -100,8 +100,8 @@ _NOW = [
         3,
         stat(
             "Last verdict",
-            "Age of the shown values. If the age is above two minutes, check whether Burrow is silent or the "
-            "group is deleted.",
+            "Age of the shown values. If the age is above two minutes, check whether verdicts still come for "
+            "other groups, or the group is deleted.",
             f"time() - {by_group('last_event_timestamp_seconds')}",
             unit="s",
             thresholds=above((120, WATCH_OUT), (300, BAD)),
@@ -112,7 +112,7 @@ _NOW = [
 
 _STATUS = timeline(
     "Status",
-    "Burrow's verdicts. A gap means that no verdict on the group arrived.",
+    "The verdicts. A gap means that no verdict on the group arrived.",
     Query(by_group("status_code"), "{{consumer}}"),
     STATUS_NAMES,
 )
@@ -183,7 +183,7 @@ _PARTITIONS = [
         6,
         lines(
             "Partitions",
-            "Partitions of the group that Burrow or watch knows, and those without a usable offset. After an increase, "
+            "Known partitions of the group, and those without a usable offset. After an increase, "
             "check that the consumers were restarted or rebalanced.",
             Query(by_group("partitions"), "partitions"),
             Query(by_group("uncommitted_partitions"), "never committed"),
@@ -207,8 +207,8 @@ _PARTITIONS = [
         6,
         lines(
             "Full windows",
-            "Share of the partitions with a full window of commits. Below 100 %, Burrow has too few commits "
-            "for a full verdict, because Burrow has just started or the group rarely commits.",
+            "Share of the partitions with a full window of commits. Below 100 %, there are too few commits "
+            "for a full verdict, because the source has just started or the group rarely commits.",
             Query(by_group("complete_ratio"), "full windows"),
             unit="percentunit",
         ),
@@ -221,7 +221,7 @@ _LISTED = [
         lines(
             "Lag by topic",
             "This panel needs KARROT_TOPIC_METRICS=true. It also needs verdicts that list every partition. Such "
-            "verdicts come from Burrow's REST API or from Kafka.",
+            "verdicts come from Kafka or, with Burrow, from its REST API.",
             Query(f"max by (cluster, consumer, topic) (karrot_consumer_topic_lag{{{GROUP}}})", "{{topic}}"),
             stacked=True,
         ),
@@ -304,7 +304,7 @@ _WATCHED = [
 ONE_GROUP: Json = board(
     "karrot-group",
     "Karrot / Consumer group",
-    "One consumer group: its lag in messages and in seconds, Burrow's verdict, and its bad partitions.",
+    "One consumer group: its lag in messages and in seconds, its verdict, and its bad partitions.",
     variables=group_variables(several=False),
     rows=[
         Row("Now", _NOW, height=4),

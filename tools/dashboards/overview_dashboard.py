@@ -54,7 +54,7 @@ _NOW = [
         4,
         stat(
             "Groups in warning",
-            "Groups with status WARN: they consume, but their lag grew during Burrow's whole window.",
+            "Groups with status WARN: they consume, but their lag grew during the whole window of commits.",
             f"sum({_IN_WARNING})",
             thresholds=above((1, WATCH_OUT)),
         ),
@@ -63,8 +63,8 @@ _NOW = [
         4,
         stat(
             "Groups",
-            "Groups with recent verdicts. If some groups are missing, check that the notifier's threshold is 1. "
-            "With 2, Burrow's default, Burrow never posts healthy groups.",
+            "Groups with recent verdicts. With Burrow, if some groups are missing, check that the notifier's "
+            "threshold is 1. With 2, Burrow's default, Burrow never posts healthy groups.",
             f"count({per_group('last_event_timestamp_seconds')})",
         ),
     ),
@@ -91,7 +91,7 @@ _NOW = [
         4,
         stat(
             "Time since the last event",
-            "Time since the last event of each cluster, from Burrow or from Karrot's watch of Kafka. If the time "
+            "Time since the last event (with Burrow) or the last poll (with watch) of each cluster. If the time "
             "grows, all numbers on this dashboard are old: run karrot doctor.",
             Query(
                 "time() - max by (cluster) "
@@ -184,7 +184,7 @@ _COURSE = [
 
 _STATUSES = timeline(
     "Status, groups with the longest time not OK",
-    "Burrow's verdicts on the groups that were not OK for the longest time. A gap means that no verdict arrived. If "
+    "The verdicts on the groups that were not OK for the longest time. A gap means that no verdict arrived. If "
     "several groups turn red at the same time, they have a common cause, such as a broker, a topic or a "
     "deployment.",
     of_those(per_group("status_code"), _most("status_code", "avg_over_time")),
@@ -197,7 +197,7 @@ _CLUSTERS = [
         8,
         lines(
             "Groups by status",
-            "If the numbers of all statuses fall at once, the cause is Burrow or Karrot, not the groups.",
+            "If the numbers of all statuses fall at once, the cause is the source of verdicts or Karrot.",
             Query(f'count_values("status", {per_group("status_code")})', "{{status}}"),
             stacked=True,
             names=STATUS_NAMES,

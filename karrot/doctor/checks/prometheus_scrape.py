@@ -96,14 +96,13 @@ def doubled(seen: PrometheusSeen) -> Iterator[Said]:
     """A group has several samples of its lag, because Prometheus scrapes a Karrot twice. So sums are doubled."""
     only_if(seen.series)
     if seen.doubled:
-        doubled = counted_plain(seen.doubled, "group")
         yield warn(
-            f"more than one sample of karrot_consumer_lag for {doubled}: sums count them twice",
+            f"several samples of karrot_consumer_lag for {counted_plain(seen.doubled, 'group')}: sums count them twice",
             "configure one target for each Karrot, or use max by (cluster, consumer) in queries",
         )
 
 
-@check(well="an alert fires when no more verdicts come", where=_WRONG)
+@check(well="an alert fires when no more verdicts come", where="alerts.md#alerts")
 def silence_alert(seen: PrometheusSeen) -> Iterator[Said]:
     """No alert uses the time of Burrow's last event or of watch's last poll. You get no alert when they stop."""
     only_if(seen.rules is not None and seen.beats)
