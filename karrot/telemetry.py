@@ -94,8 +94,7 @@ CONSUMER_STATUS_CODE = _gauge("karrot_consumer_status_code", "Verdict: 1 OK, 2 W
 CONSUMER_PARTITIONS = _gauge("karrot_consumer_partitions", "Known partitions of the group.", *GROUP)
 CONSUMER_BAD_PARTITIONS = _gauge(
     "karrot_consumer_bad_partitions",
-    "Partitions that are WARN, STOP, STALL or REWIND, by status. The metrics karrot_consumer_beyond_end_partitions and "
-    "karrot_consumer_uncommitted_partitions count the others that are not OK.",
+    "Partitions that are WARN, STOP, STALL or REWIND, by status. Other metrics count BEYOND_END and NEVER_COMMITTED.",
     *GROUP,
     "status",
 )

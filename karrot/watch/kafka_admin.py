@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
@@ -26,6 +27,7 @@ a busy broker until they time out, and timeouts are what makes librdkafka abort.
 _PATIENCE_S = 5.0
 """The seconds that a caller waits for the client after the client's own timeout."""
 
+_LIST_ALL_S = 60.0  # to list groups of all kinds, the client also describes each of them
 _NO_PARTITION = Failure("unknown_topic_or_part", "there is no such partition")
 _NO_LEADER = Failure("leader_not_available", "no broker leads the partition")
 _LATE = Failure("_timed_out", "the group was not read, because the groups before it took too long")
@@ -53,6 +55,8 @@ class KafkaCluster:
     ) -> None:
         self._timeout_s = timeout_s
         self._seconds = seconds
+        self._others: frozenset[str] = frozenset()
+        self._list_all_at = -_LIST_ALL_S
         self._trouble = ""
         self._tokens = properties.get("oauth_cb")
         # librdkafka would log every attempt to connect. Karrot adds only the last problem to its own error message.
@@ -69,15 +73,12 @@ class KafkaCluster:
             raise self._error(listed)
         self._trouble = ""
         groups = {each.group_id: _state(getattr(each, "state", None)) for each in listed.valid or ()}
-        others = frozenset() if listed.errors else self._others(groups)
-        return Listing(groups, is_complete=not listed.errors, others=others)
-
-    def _others(self, consumer_groups: Mapping[str, str]) -> frozenset[str]:
-        try:
-            listed = self._admin.list_groups(timeout=self._timeout_s)  # deprecated, but it alone lists share groups
-        except KafkaException:
-            return frozenset()
-        return frozenset(str(each.id) for each in listed) - consumer_groups.keys()
+        if not listed.errors and self._seconds() >= self._list_all_at:
+            self._list_all_at = self._seconds() + _LIST_ALL_S
+            with suppress(KafkaException):
+                everything = self._admin.list_groups(timeout=self._timeout_s)  # deprecated, but it has share groups too
+                self._others = frozenset(str(each.id) for each in everything) - groups.keys()
+        return Listing(groups, is_complete=not listed.errors, others=self._others - groups.keys())
 
     def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
         """State and members of groups, with a few groups in each call."""

@@ -188,7 +188,8 @@ def test_a_share_group_is_counted_and_not_denied(newest_kafka: Stack, own_name: 
     process = subprocess.Popen(list(map(str, java(kafka.jars, 128, main, *arguments, log_level="error"))))
     cluster = KafkaCluster(kafka.client)
     try:
-        wait_for(lambda: share in cluster.groups().others, timeout_s=60)
+        # A client lists groups of all kinds once a minute, so each look needs a client of its own.
+        wait_for(lambda: share in KafkaCluster(kafka.client).groups().others, timeout_s=60)
         listing = cluster.groups()
     finally:
         process.kill()

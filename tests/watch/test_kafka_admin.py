@@ -92,25 +92,37 @@ def test_the_client_has_the_calls_that_watch_makes() -> None:
 
 
 def test_groups_that_only_the_old_call_lists_are_no_consumer_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = KafkaCluster({"bootstrap.servers": "127.0.0.1:1"})
+    now = [0.0]
+    cluster = KafkaCluster({"bootstrap.servers": "127.0.0.1:1"}, seconds=lambda: now[0])
     groups = [SimpleNamespace(id="billing"), SimpleNamespace(id="share-orders")]
     consumers = SimpleNamespace(valid=[SimpleNamespace(group_id="billing")], errors=[])
     listed: Future[Any] = Future()
     listed.set_result(consumers)
     monkeypatch.setattr(AdminClient, "list_consumer_groups", lambda *_, **__: listed)
     monkeypatch.setattr(AdminClient, "list_groups", lambda *_, **__: groups)
-    assert cluster.groups() == Listing({"billing": "Unknown"}, is_complete=True, others=frozenset({"share-orders"}))
+    share = frozenset({"share-orders"})
+    assert cluster.groups() == Listing({"billing": "Unknown"}, is_complete=True, others=share)
 
     def denied(*_: object, **__: object) -> NoReturn:
         raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
 
     monkeypatch.setattr(AdminClient, "list_groups", denied)
-    assert cluster.groups() == Listing({"billing": "Unknown"}, is_complete=True)
-    consumers.errors = [KafkaError(KafkaError.BROKER_NOT_AVAILABLE)]
-    monkeypatch.setattr(AdminClient, "list_groups", lambda *_, **__: groups)
-    assert cluster.groups() == Listing(
-        {"billing": "Unknown"}, is_complete=False
-    )  # the other groups may be consumer groups
+    now[0] += 60
+    assert cluster.groups().others == share  # the last that is known
+    monkeypatch.setattr(AdminClient, "list_groups", lambda *_, **__: groups[:1])
+    assert cluster.groups().others == share  # the call also describes every group, so it is made once a minute
+    now[0] += 60
+    assert cluster.groups().others == frozenset()
+
+
+def test_an_incomplete_list_of_consumer_groups_makes_none_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = KafkaCluster({"bootstrap.servers": "127.0.0.1:1"})
+    listed: Future[Any] = Future()
+    errors = [KafkaError(KafkaError.BROKER_NOT_AVAILABLE)]
+    listed.set_result(SimpleNamespace(valid=[SimpleNamespace(group_id="billing")], errors=errors))
+    monkeypatch.setattr(AdminClient, "list_consumer_groups", lambda *_, **__: listed)
+    monkeypatch.setattr(AdminClient, "list_groups", lambda *_, **__: [SimpleNamespace(id="audit")])
+    assert cluster.groups() == Listing({"billing": "Unknown"}, is_complete=False)
 
 
 def test_a_partition_that_does_not_exist_has_its_own_error(bootstrap: str) -> None:

@@ -247,8 +247,7 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
         yield Banner(
             "warn",
             f"Karrot has reached its limit of groups ({count(seen.groups)}). It hides all other groups.",
-            "Raise `KARROT_MAX_CONSUMERS`, or exclude groups: with watch by `KARROT_WATCH_EXCLUDE`, with Burrow by a "
-            "denylist.",
+            "Raise `KARROT_MAX_CONSUMERS` or exclude groups: denylist with Burrow, `KARROT_WATCH_EXCLUDE` with watch.",
             RUNBOOKS["too many groups"],
         )
     for name, number in seen.left_out.items():
