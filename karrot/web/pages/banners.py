@@ -269,7 +269,8 @@ def _heard(context: WebContext, live: Iterable[GroupState], poll: WatchedCluster
     heard += [Heard(cluster, None, silent=True) for cluster in context.expected_clusters if cluster not in ages]
     if any(each.silent for each in heard):
         from_kafka = {state.key.cluster.casefold() for state in live if state.summary.source is Source.KAFKA}
-        from_kafka.add(poll.cluster.casefold() if poll else "")
+        if poll is not None:
+            from_kafka.add(poll.cluster.casefold())
         heard = [each for each in heard if not each.silent or each.cluster.casefold() not in from_kafka]
     return sorted(heard, key=lambda one: (not one.silent, one.cluster))
 
