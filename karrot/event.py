@@ -31,6 +31,9 @@ BEYOND_END: Final = "BEYOND_END"
 NEVER_COMMITTED: Final = "NEVER_COMMITTED"
 """The state of a partition that a member owns and that has no committed offset. Only Kafka shows it."""
 
+OPEN_TRANSACTION: Final = "OPEN_TRANSACTION"
+"""The state of a partition on which an open transaction holds back all unread records. Only Kafka shows it."""
+
 
 class Kind(Enum):
     """What an event means for the incident of its group. Only the content of the event determines the kind."""
@@ -60,6 +63,13 @@ class BeyondEnd(NamedTuple):
     partitions: int
     committed: int
     log_end: int
+
+
+class FirstUnread(NamedTuple):
+    """The first record that a group can still read. Without one, it is the last stable offset without a time."""
+
+    offset: int
+    written_ms: int | None = None
 
 
 class TopicPartition(NamedTuple):
@@ -183,7 +193,7 @@ class OffsetSample(NamedTuple):
 class PartitionLag(NamedTuple):
     """One partition of a group: the oldest and newest commit that Burrow stored, and the lag at Burrow's evaluation.
 
-    ``log_end`` and ``log_start`` are the offsets that Kafka gave. Burrow does not tell them.
+    ``log_end``, ``log_start`` and ``first_unread`` come from Kafka. Burrow does not tell them.
     """
 
     topic: str
@@ -197,6 +207,7 @@ class PartitionLag(NamedTuple):
     complete: float | None = None
     log_end: int | None = None
     log_start: int | None = None
+    first_unread: FirstUnread | None = None
 
     @property
     def status(self) -> Status | None:
@@ -223,9 +234,8 @@ class PartitionLag(NamedTuple):
     @property
     def position(self) -> int | None:
         """The offset of the oldest message that the group can still read, or at which the next message will be."""
-        if self.end is None or self.log_start is None:
-            return self.end and self.end.offset
-        return max(self.end.offset, self.log_start)
+        offsets = (self.end and self.end.offset, self.log_start, self.first_unread and self.first_unread.offset)
+        return max(offset for offset in offsets if offset is not None) if self.end else None
 
 
 class LagEvent(NamedTuple):
@@ -255,6 +265,14 @@ class LagEvent(NamedTuple):
     def status(self) -> Status | None:
         """The status. ``None`` if the text is not a status that Burrow sends."""
         return _STATUS_BY_NAME.get(self.status_text)
+
+    @property
+    def beyond_end(self) -> BeyondEnd | None:
+        """The partitions whose committed offset is past the log end. ``None`` if there are none."""
+        found = [each for each in self.partitions if each.status_text == BEYOND_END]
+        if not found or found[0].end is None or found[0].log_end is None:
+            return None
+        return BeyondEnd(len(found), found[0].end.offset, found[0].log_end)
 
     @property
     def kind(self) -> Kind:

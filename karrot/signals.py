@@ -15,7 +15,7 @@ _REFRESH_SECONDS = 10.0
 _MAX_SECONDS = 10 * 365 * 86_400.0
 _MAX_RATE = 1e9
 _MAX_TIME_MS = 253_402_300_800_000  # the year 10000: Burrow misreads some commits of Kafka 4.1 as near 8e18
-_NOT_SCALABLE = frozenset({Status.STOP, Status.STALL, Status.REWIND})
+_NOT_SCALABLE = frozenset({Status.STOP, Status.STALL, Status.REWIND, None})  # None: a state that only Kafka shows
 
 
 class Signals(NamedTuple):

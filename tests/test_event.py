@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.event import lag_at, readable
+from karrot.event import FirstUnread, lag_at, readable
 from support.burrow.lag_events import make_partition
 
 OFFSETS = st.integers(0, 2**63 - 1)
@@ -38,3 +38,8 @@ def test_the_lag_of_a_commit_past_a_later_log_end_is_unknown() -> None:
     assert lag_at(90, 2_000, offset=100, committed_ms=1_000) is None
     assert lag_at(90, 1_000, offset=100, committed_ms=2_000) == 0  # the log end is older, so it says nothing
     assert lag_at(120, 2_000, offset=100, committed_ms=1_000) == 20
+
+
+def test_the_position_is_the_first_unread_record_if_it_is_known() -> None:
+    assert make_partition(log_start=508_100, first_unread=FirstUnread(508_120, 1)).position == 508_120
+    assert make_partition(end=None, first_unread=FirstUnread(1, 1)).position is None

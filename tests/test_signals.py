@@ -173,10 +173,17 @@ def test_scalable_lag_leaves_out_what_more_consumers_would_not_help() -> None:
     bad = tuple(
         make_partition(partition=number, status_text=status, current_lag=lag)
         for number, (status, lag) in enumerate(
-            [("STOP", 100), ("STALL", 20), ("REWIND", 3), ("WARN", 4_000), ("STOP", None)]
+            [
+                ("STOP", 100),
+                ("STALL", 20),
+                ("REWIND", 3),
+                ("WARN", 4_000),
+                ("STOP", None),
+                ("OPEN_TRANSACTION", 77),
+            ]
         )
     )
-    assert signals_of(make_event(total_lag=5_000, partitions=bad)).scalable_lag == 4_877
+    assert signals_of(make_event(total_lag=5_000, partitions=bad)).scalable_lag == 4_800
     assert signals_of(make_event(total_lag=50, partitions=bad)).scalable_lag == 0
     assert signals_of(make_event(total_lag=None, partitions=bad)).scalable_lag is None
     assert signals_of(make_event(total_lag=7, partitions=(), max_lag=None)) == Signals(scalable_lag=7)

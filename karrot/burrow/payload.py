@@ -9,7 +9,7 @@ import msgspec
 from karrot.burrow import wire
 from karrot.burrow.bounds import require_within
 from karrot.burrow.wire import MalformedPayload, wrong
-from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
+from karrot.event import FirstUnread, LagEvent, OffsetSample, PartitionLag, Source
 
 MAX_DEPTH = 32
 """Burrow's deepest body has 6 levels."""
@@ -192,6 +192,7 @@ def _partition(said: wire.PartitionJson, path: str) -> PartitionLag:
         said.complete,
         None if said.log_end is msgspec.UNSET else said.log_end,
         None if said.log_start is msgspec.UNSET else said.log_start,
+        None if said.first_unread is msgspec.UNSET else FirstUnread(*said.first_unread),
     )
 
 
@@ -310,6 +311,7 @@ def _partition_on_wire(one: PartitionLag) -> wire.PartitionJson:
         complete=_go_number(one.complete),
         log_end=msgspec.UNSET if one.log_end is None else one.log_end,
         log_start=msgspec.UNSET if one.log_start is None else one.log_start,
+        first_unread=msgspec.UNSET if one.first_unread is None else one.first_unread,
     )
 
 

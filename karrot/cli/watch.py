@@ -58,6 +58,7 @@ _COLUMNS = (
     metavar="REGEX",
     help="Groups whose name contains a match keep their offsets outside Kafka: a missing offset is no problem.",
 )
+@click.option("--allowed-lag", type=click.IntRange(0), default=0, help="A partition with at most this lag is OK.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -74,6 +75,7 @@ def watch(
     command_config: Path | None,
     exclude: str | None,
     offsets_elsewhere: str | None,
+    allowed_lag: int,
     state: Path | None,
     as_json: bool,
 ) -> None:
@@ -110,6 +112,7 @@ def watch(
         interval=interval,
         exclude=excluded,
         offsets_elsewhere=elsewhere,
+        allowed_lag=allowed_lag,
     )
     logs.configure("INFO", sys.stderr)
     end_on_signals(stop)

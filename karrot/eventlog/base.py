@@ -132,6 +132,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     signals: Signals
     beyond_end: BeyondEnd | None = None
     never_committed: int = 0
+    open_transactions: int = 0
 
     @property
     def status(self) -> Status | None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from karrot.event import BEYOND_END, NEVER_COMMITTED, BeyondEnd, GroupKey, Kind, LagAge, LagEvent, Source, Status
+from karrot.event import NEVER_COMMITTED, OPEN_TRANSACTION, GroupKey, Kind, LagAge, LagEvent, Source, Status
 from karrot.eventlog.base import (
     READ_LIMIT,
     Changed,
@@ -144,16 +144,10 @@ def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -
         bad=(warn, stop, stall, rewind),
         last_commit_ms=_last_commit_ms(event),
         signals=signals_of(event).with_age(age),
-        beyond_end=_beyond_end(event),
+        beyond_end=event.beyond_end,
         never_committed=sum(each.status_text == NEVER_COMMITTED for each in event.partitions),
+        open_transactions=sum(each.status_text == OPEN_TRANSACTION for each in event.partitions),
     )
-
-
-def _beyond_end(event: LagEvent) -> BeyondEnd | None:
-    found = [each for each in event.partitions if each.status_text == BEYOND_END]
-    if not found or found[0].end is None or found[0].log_end is None:
-        return None
-    return BeyondEnd(len(found), found[0].end.offset, found[0].log_end)
 
 
 def _last_commit_ms(event: LagEvent) -> int | None:

@@ -253,6 +253,7 @@ class Settings:
         types.pattern,
         "Groups whose name contains a match keep their offsets outside Kafka: a missing offset is no problem for them.",
     )
+    watch_allowed_lag: int = option("0", types.whole(0, 2**62), "A partition with at most this lag is always OK.")
 
     burrow_username: str | None = optional(types.user, "The user name for Basic authentication on /burrow.")
     burrow_password: Secret | None = optional(types.secret, "The password for Basic authentication on /burrow.")

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import Any, NamedTuple, cast
 
-from karrot.event import TopicPartition
+from karrot.event import FirstUnread, TopicPartition
 from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, NotConnected
 
 _DIED = "client_died"
@@ -91,6 +91,10 @@ class ClientProcess:
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The log start offsets."""
         return cast("Mapping[TopicPartition, int | Failure]", self._ask("log_starts", list(places)))
+
+    def first_unread(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, FirstUnread | Failure]:
+        """The first records that a consumer can read."""
+        return cast("Mapping[TopicPartition, FirstUnread | Failure]", self._ask("first_unread", places))
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """The numbers of partitions of topics."""

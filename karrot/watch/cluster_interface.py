@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from karrot.event import TopicPartition
+from karrot.event import FirstUnread, TopicPartition
 from karrot.kafka.client_properties import NoToken, PropertiesError, complete, parse, read, translated, without_values
 from karrot.settings.types import Secret
 
@@ -100,6 +100,9 @@ class Cluster(Protocol):
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The offset of the oldest message that each partition still has."""
+
+    def first_unread(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, FirstUnread | Failure]:
+        """The first record from an offset of each partition on, without key and value. Needs the right ``Read``."""
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """The number of partitions of each of these topics that exists."""

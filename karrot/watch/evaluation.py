@@ -9,6 +9,7 @@ from karrot.burrow.rules import complete_share, evaluate_group, group_status
 from karrot.event import (
     BEYOND_END,
     NEVER_COMMITTED,
+    OPEN_TRANSACTION,
     Kind,
     LagEvent,
     OpenIncident,
@@ -30,6 +31,7 @@ def verdict(
     now_ms: int,
     *,
     without: Collection[TopicPartition] = (),
+    allowed_lag: int = 0,
 ) -> LagEvent | None:
     """The verdict on a group and its partitions by Burrow's rules. ``None`` if no partition has enough samples.
 
@@ -37,21 +39,20 @@ def verdict(
     if records arrived since the member was first seen, and a window passed.
 
     If only some partitions have enough samples for a verdict, the others are OK. ``without`` are partitions to leave
-    out, because their topic was deleted.
+    out, because their topic was deleted. An open transaction that holds back a consumer is an error after a window.
     """
     tracked = list(rings.tracked(group, described.members or (), without))
     unjudged = rings.unjudged(group)
     seen = {place: one for place, one in rings.uncommitted.get(group, {}).items() if 2 * one.polls >= rings.intervals}
     if not seen and all((one.topic, one.partition) in unjudged for one in tracked):
         return None
-    event = evaluate_group(cluster, group, tracked, now_ms, source=Source.KAFKA, show_all=True)
+    event = evaluate_group(cluster, group, tracked, now_ms, source=Source.KAFKA, show_all=True, allowed_lag=allowed_lag)
     owners = {place: member for member in described.members or () for place in member.assigned}
     uncommitted = []
     for place in sorted(seen):
         host, client_id = (owners[place].host, owners[place].client_id) if place in owners else ("", "")
         uncommitted.append(PartitionLag(*place, NEVER_COMMITTED, None, None, None, host, client_id, 0.0))
-    event = _held_back(event, unjudged)
-    event = _with_proof(event._replace(partitions=(*event.partitions, *uncommitted)), rings)
+    event = _with_proof(event._replace(partitions=(*event.partitions, *uncommitted)), rings, unjudged)
     if any(one.got_records and one.owned >= rings.intervals for one in seen.values()):
         event = event._replace(status_text=Status.ERR.name)
     return event._replace(partition_count=len(event.partitions), extras=_extras(described))
@@ -82,42 +83,36 @@ class Incidents:
         return event._replace(incident_id=incident.id, incident_start=start)
 
 
-def _held_back(event: LagEvent, unjudged: Collection[TopicPartition]) -> LagEvent:
-    """The event with the status OK for partitions that do not have enough samples yet."""
-    if not unjudged:
-        return event
+def _with_proof(event: LagEvent, rings: Rings, unjudged: Collection[TopicPartition]) -> LagEvent:
+    """The event with what Kafka tells and Burrow does not: the logs, unread records, and offsets past the log end.
 
-    def judged(one: PartitionLag) -> PartitionLag:
-        return one._replace(status_text=Status.OK.name) if (one.topic, one.partition) in unjudged else one
-
-    partitions = tuple(map(judged, event.partitions))
-    status = group_status(Status[one.status_text] for one in partitions)
-    largest = None if event.max_lag is None else judged(event.max_lag)
-    return event._replace(status_text=status.name, partitions=partitions, max_lag=largest)
-
-
-def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
-    """The event with what Kafka tells and Burrow does not: the logs, and offsets past the log end.
-
-    The lag of a partition without a committed offset, or with one past the log end, is not known. The total lag leaves
-    it out.
+    Partitions without enough samples are OK. The lag of a partition without a committed offset, or with one past the
+    log end, is not known. The total lag leaves it out.
     """
-    beyond_end = rings.beyond_end(event.consumer)
+    of_group = rings.groups.get(event.consumer, {})
 
     def proven(one: PartitionLag) -> PartitionLag:
         place = TopicPartition(one.topic, one.partition)
-        log, polls = rings.log(place), beyond_end.get(place, 0)
+        log, ring = rings.log(place), of_group.get(place)
         if log is not None:
             one = one._replace(log_end=log.end, log_start=log.start)
-        if polls:
+        if place in unjudged:
+            one = one._replace(status_text=Status.OK.name)
+        if ring is None:
+            return one
+        if ring.held is not None and one.owner:
+            one = one._replace(status_text=OPEN_TRANSACTION if ring.held >= rings.intervals else Status.OK.name)
+        if ring.beyond_end:
             one = one._replace(current_lag=None, complete=0.0)
-        return one._replace(status_text=BEYOND_END) if polls >= BEYOND_END_POLLS else one
+        status = BEYOND_END if ring.beyond_end >= BEYOND_END_POLLS else one.status_text
+        return one._replace(status_text=status, first_unread=ring.first)
 
     partitions = tuple(map(proven, event.partitions))
     lags = [one.current_lag for one in partitions if one.current_lag is not None]
-    is_beyond_end = any(one.status_text == BEYOND_END for one in partitions)
+    status = group_status(one.status for one in partitions if one.status is not None)
+    is_error = any(one.status_text in {BEYOND_END, OPEN_TRANSACTION} for one in partitions)
     return event._replace(
-        status_text=Status.ERR.name if is_beyond_end else event.status_text,
+        status_text=(Status.ERR if is_error else status).name,
         total_lag=sum(lags) if lags else None,
         complete=complete_share(sum(one.complete == 1 for one in partitions), max(1, len(partitions))),
         max_lag=max(partitions, key=lambda one: -1 if one.current_lag is None else one.current_lag, default=None),

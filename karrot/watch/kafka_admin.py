@@ -1,12 +1,13 @@
 """Reads groups, offsets and log ends from a Kafka cluster, through confluent-kafka's Admin API."""
 
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # the library's __init__ lacks __all__
     AdminClient,
@@ -14,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # the library'
     OffsetSpec,
 )
 
-from karrot.event import TopicPartition
+from karrot.event import FirstUnread, TopicPartition
 from karrot.eventlog.watched_groups import UNKNOWN_STATE
 from karrot.kafka.client_properties import without_moment
 from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember, Listing
@@ -28,6 +29,17 @@ _PATIENCE_S = 5.0
 """The seconds that a caller waits for the client after the client's own timeout."""
 
 _LIST_ALL_S = 60.0  # to list groups of all kinds, the client also describes each of them
+_READ_S = 2.0  # for all partitions
+_READ: Mapping[str, Any] = {
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "max.partition.fetch.bytes": 16_384,  # Kafka sends one whole batch of records if it is larger
+    "fetch.max.bytes": 1_048_576,
+    "fetch.wait.max.ms": 10,
+}
+_NOT_READ = Failure("_timed_out", "Kafka did not send the first unread record in time")
 _NO_PARTITION = Failure("unknown_topic_or_part", "there is no such partition")
 _NO_LEADER = Failure("leader_not_available", "no broker leads the partition")
 _LATE = Failure("_timed_out", "the group was not read, because the groups before it took too long")
@@ -60,8 +72,8 @@ class KafkaCluster:
         self._trouble = ""
         self._tokens = properties.get("oauth_cb")
         # librdkafka would log every attempt to connect. Karrot adds only the last problem to its own error message.
-        client: dict[str, Any] = {"log_level": 0, **properties, "error_cb": self._note_trouble}
-        self._admin = AdminClient(client)
+        self._client: dict[str, Any] = {"log_level": 0, **properties, "error_cb": self._note_trouble}
+        self._admin = AdminClient(self._client)
 
     def groups(self) -> Listing:
         """Every consumer group."""
@@ -104,6 +116,26 @@ class KafkaCluster:
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         """The log start offsets."""
         return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def first_unread(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, FirstUnread | Failure]:
+        """The first records from these offsets on. The consumer does not join its group, so no group exists."""
+        answers: dict[TopicPartition, FirstUnread | Failure] = {}
+        too_late = self._seconds() + _READ_S
+        try:
+            consumer: Any = Consumer({**self._client, **_READ, "group.id": f"karrot-{uuid.uuid4()}"})
+            consumer.assign([ClientTopicPartition(*place, offset) for place, offset in places.items()])
+            while len(answers) < len(places) and (left := too_late - self._seconds()) > 0:
+                message = consumer.poll(left)
+                place = message and TopicPartition(message.topic(), message.partition())
+                if place in places and place not in answers:
+                    is_end = (error := message.error()) and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 (the name of this error)
+                    first = FirstUnread(message.offset(), None if is_end else max(0, message.timestamp()[1]))
+                    answers[place] = _failure(error) if error and not is_end else first
+                    consumer.pause([ClientTopicPartition(*place)])
+            consumer.close()
+        except (KafkaException, ValueError, TypeError) as error:
+            raise self._error(_failure_of(error)) from error
+        return {place: answers.get(place, _NOT_READ) for place in places}
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """The number of partitions of each of these topics that exists. Raises `ClusterError`."""

@@ -26,6 +26,7 @@ from karrot.watch.outputs import IntakeSink, PollOutcome, Sink
 from karrot.watch.persistence import Keeper, Memory, NoteKeeper, dump, load
 from karrot.watch.rebalances_and_losses import Stability, group_health, retention
 from karrot.watch.rings import BEYOND_END_POLLS
+from karrot.watch.unread_records import UnreadRecords
 
 _MISSING_MS = 60_000
 _SAVE_MS = 60_000
@@ -62,8 +63,8 @@ class Watcher:
     """Watches one cluster.
 
     ``interval`` is in seconds. A group is left out if its name contains a match of ``exclude``. A group whose name
-    contains a match of ``offsets_elsewhere`` does not commit in Kafka what it has read. ``report`` is called
-    after each poll, with the problem of the whole poll or with ``None``.
+    contains a match of ``offsets_elsewhere`` does not commit in Kafka what it has read. ``allowed_lag`` is a
+    lag that is OK. ``report`` is called after each poll, with the problem of the whole poll or with ``None``.
     """
 
     name: str
@@ -74,10 +75,12 @@ class Watcher:
     interval: float = 10.0
     exclude: re.Pattern[str] | None = None
     offsets_elsewhere: re.Pattern[str] | None = None
+    allowed_lag: int = 0
     count: Callable[..., None] = lambda *_args, **_labels: None
     report: Callable[[str | None], None] = lambda _trouble: None
     _memory: Memory | None = None
     _saved_at_ms: int = 0
+    _unread: UnreadRecords = field(default_factory=UnreadRecords)
     _deletions: Deletions = field(default_factory=Deletions)
     _logged: Mapping[str, Failure] = field(default_factory=dict)
     _is_slow: bool = False
@@ -112,6 +115,7 @@ class Watcher:
         memory = self._remembered(now_ms)
         poll = poll_cluster(self.cluster, self.exclude)
         self._see(poll, memory, now_ms)
+        unreadable = self._unread.see(self.cluster, memory.rings)
         # Make all requests to Kafka before the verdicts. The event of a close or a deletion is made only once, and an
         # error after that would lose the event.
         groups = list(self._health(poll, memory))
@@ -119,7 +123,8 @@ class Watcher:
         before = dict(memory.incidents.open)
         events: list[LagEvent] = []
         for group in poll.committed:  # all other groups could not be read, so their lag is unknown
-            event = verdict(self.name, group, memory.rings, poll.described[group], now_ms, without=poll.gone)
+            asked = (self.name, group, memory.rings, poll.described[group], now_ms)
+            event = verdict(*asked, without=poll.gone, allowed_lag=self.allowed_lag)
             if event is not None:
                 memory.judged.add(group)
                 events.append(memory.incidents.name(event))
@@ -129,8 +134,9 @@ class Watcher:
             self._save(memory)
         outcome = PollOutcome(now_ms, self._since(started), events, groups, len(poll.listing.others))
         self.sink.send(outcome, lambda: self.clock.boot_ms() - started)
-        self._log_failures(poll.failures)
-        self._count(Counter(failure.reason for failure in poll.failures.values()))
+        failures = [*poll.failures.values(), *(each for what, each in unreadable.items() if what not in self._logged)]
+        self._log_failures({**poll.failures, **unreadable})
+        self._count(Counter(failure.reason for failure in failures))
 
     def _remembered(self, now_ms: int) -> Memory:
         if self._memory is None:
@@ -166,12 +172,14 @@ class Watcher:
     def _health(self, poll: Poll, memory: Memory) -> Iterator[GroupHealth]:
         for group, described in poll.described.items():
             committed = poll.committed.get(group)
-            beyond_end = sum(polls >= BEYOND_END_POLLS for polls in memory.rings.beyond_end(group).values())
+            rings = memory.rings.groups.get(group, {})
+            beyond_end = sum(ring.beyond_end >= BEYOND_END_POLLS for ring in rings.values())
+            unread = {place: ring.first.offset for place, ring in rings.items() if ring.first and committed}
             yield group_health(
                 group,
                 described,
                 memory.stability[group],
-                retention(committed or {}, poll.starts, poll.ends),
+                retention({**(committed or {}), **unread}, poll.starts, poll.ends),
                 beyond_end=None if committed is None else beyond_end,
                 uncommitted=None if committed is None else len(self._uncommitted(poll, group)),
             )
@@ -254,6 +262,7 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
         interval=settings.watch_interval,
         exclude=settings.watch_exclude,
         offsets_elsewhere=settings.watch_offsets_elsewhere,
+        allowed_lag=settings.watch_allowed_lag,
         count=log.count,
         report=partial(save_poll_state, log, clock),
     )

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
-from karrot.event import OffsetSample, TopicPartition, readable
+from karrot.event import FirstUnread, OffsetSample, TopicPartition, readable
 from karrot.watch.cluster_interface import GroupMember
 
 BEYOND_END_POLLS = 2
@@ -39,13 +39,16 @@ class Ring:
 
     ``silent`` counts the polls since the last sample. ``is_judged`` becomes true when a verdict is possible, and stays
     true. A verdict needs a half-full ring, or as many polls without a sample as the ring has slots. ``beyond_end``
-    counts the polls in a row that found the committed offset past the log end.
+    counts the polls in a row that found the committed offset past the log end. `karrot.watch.unread_records` sets
+    ``first`` and ``held``, the number of polls in which an open transaction held back all unread records.
     """
 
     window: Window
     silent: int = 0
     is_judged: bool = False
     beyond_end: int = 0
+    first: FirstUnread | None = None
+    held: int | None = None
 
     def see(self, offset: int, log: PolledLog, order: int, now_ms: int, *, has_members: bool) -> None:
         """Take a sample of the committed offset if the offset changed or the group has members."""
@@ -53,8 +56,10 @@ class Ring:
         newest = slots[-1]
         if newest is not None and newest.timestamp_ms > now_ms:  # the clock was set back: no sample would get a slot
             self.window, newest = Window(len(slots)), None
+        if newest is None or newest.offset != offset:
+            self.first = self.held = None
         if newest is None or newest.offset != offset or has_members:
-            unread_end = offset + readable(log.end, offset, log.start)
+            unread_end = self.unread_end(offset, log)
             self.window.add(
                 offset,
                 order=order,
@@ -69,6 +74,10 @@ class Ring:
         if not self.is_judged:
             is_half_full = 2 * sum(slot is not None for slot in self.window.slots) >= len(slots)
             self.is_judged = self.silent >= len(slots) or is_half_full
+
+    def unread_end(self, offset: int, log: PolledLog) -> int:
+        """The log end minus the offsets that hold no record to read, as far as this is known."""
+        return offset + readable(log.end, offset, max(log.start or 0, self.first.offset if self.first else 0))
 
 
 class Uncommitted(NamedTuple):
@@ -178,10 +187,6 @@ class Rings:
         """The newest log of a partition."""
         return self._newest.get(place)
 
-    def beyond_end(self, group: str) -> dict[TopicPartition, int]:
-        """The partitions with a committed offset past the log end, and the number of polls in a row that found it."""
-        return {place: ring.beyond_end for place, ring in self.groups.get(group, {}).items() if ring.beyond_end}
-
     def tracked(
         self, group: str, members: Collection[GroupMember], without: Collection[TopicPartition]
     ) -> Iterator[TrackedPartition]:
@@ -194,7 +199,7 @@ class Rings:
                 yield TrackedPartition(
                     *place,
                     slots,
-                    [committed + readable(log.end, committed, log.start) for log in self.logs[place]],
+                    [ring.unread_end(committed, log) for log in self.logs[place]],
                     owner.host if owner else "",
                     owner.client_id if owner else "",
                 )

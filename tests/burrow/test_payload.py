@@ -18,7 +18,7 @@ from karrot.burrow.payload import (
     to_wire,
 )
 from karrot.burrow.wire import MalformedPayload
-from karrot.event import Kind, LagEvent, OffsetSample, PartitionLag, Source
+from karrot.event import FirstUnread, Kind, LagEvent, OffsetSample, PartitionLag, Source
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import expected_events, recorded_body, recorded_posts, recorded_rest_answer
 from support.examples import examples
@@ -243,11 +243,12 @@ def test_an_event_is_equal_after_a_round_trip_through_the_wire_format(event: Lag
 
 
 def test_the_log_offsets_that_only_kafka_tells_are_on_the_wire_if_they_are_known_and_else_stay_unknown() -> None:
-    known = make_partition(log_end=511_000, log_start=507_000)
-    for partition, words in ((known, [b'"log_end":511000', b'"log_start":507000']), (make_partition(), [])):
+    known = make_partition(log_end=511_000, log_start=507_000, first_unread=FirstUnread(508_100, 7))
+    told = [b'"log_end":511000', b'"log_start":507000', b'"first_unread":[508100,7]']
+    for partition, words in ((known, told), (make_partition(), [])):
         body = to_wire(make_event(max_lag=partition, partitions=(partition,)))
-        assert [word for word in (b'"log_end":511000', b'"log_start":507000') if word in body] == words
-        assert (b"log_" in body) == bool(words)
+        assert [word for word in told if word in body] == words
+        assert (b"log_" in body or b"first_" in body) == bool(words)
         [parsed] = parse_webhook(body, observed_at_ms=NOW).partitions
         assert parsed == partition
 

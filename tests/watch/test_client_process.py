@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from karrot.event import FirstUnread
 from karrot.settings.types import Secret
 from karrot.watch.client_process import ClientProcess
 from karrot.watch.cluster_interface import Cluster, ClusterError, NotConnected, connect
@@ -61,6 +62,7 @@ def test_every_answer_of_the_cluster_passes_through_the_pipe(opened: Opened) -> 
     assert kafka.committed(["billing", "locked"]) == same.committed(["billing", "locked"])
     assert kafka.log_ends({PLACE}) == {PLACE: 12}
     assert kafka.log_starts({PLACE}) == {PLACE: 0}
+    assert kafka.first_unread({PLACE: 12}) == {PLACE: FirstUnread(12)}
 
 
 def test_an_error_of_the_cluster_keeps_its_reason_and_the_child_lives(opened: Opened) -> None:

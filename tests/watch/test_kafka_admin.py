@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from karrot.event import TopicPartition
+from karrot.event import FirstUnread, TopicPartition
 from karrot.watch.cluster_interface import ClusterError, Failure, Listing, NotConnected, connect
 from karrot.watch.kafka_admin import KafkaCluster, _failure
 
@@ -139,3 +139,15 @@ def test_groups_with_an_unavailable_coordinator_do_not_block_the_poll_forever() 
     late = [group for group, each in found.items() if isinstance(each, Failure) and "took too long" in each.text]
     assert len(found) == 300
     assert late == [f"g{number:03}" for number in range(2, 300)]
+
+
+def test_the_first_unread_records_are_read_with_their_times_and_an_end_without_a_record_is_told(bootstrap: str) -> None:
+    cluster = KafkaCluster({"bootstrap.servers": bootstrap})
+    first, full, missing = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("orders", 77)
+    found = cluster.first_unread({first: 4, full: 11, missing: 0})
+    record = found[first]
+    assert isinstance(record, FirstUnread)
+    assert record.offset == 4
+    assert (record.written_ms or 0) > 1_700_000_000_000
+    assert found[full] == FirstUnread(11)
+    assert isinstance(found[missing], Failure)

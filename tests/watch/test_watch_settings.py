@@ -39,7 +39,14 @@ def test_two_settings_enable_watch() -> None:
     settings, warnings, _ = load(WATCHED, available=("prometheus",))
     assert settings.watch_bootstrap == ("kafka-1:9092", "kafka-2:9092")
     assert (settings.watch_cluster, settings.watch_interval, warnings) == ("prod", 10, ())
+    assert settings.watch_allowed_lag == 0
     assert problems(settings) == ()
+
+
+def test_an_allowed_lag_is_a_number_of_messages() -> None:
+    settings, _, _ = load(WATCHED | {"KARROT_WATCH_ALLOWED_LAG": "3"}, available=("prometheus",))
+    assert settings.watch_allowed_lag == 3
+    assert "must be a whole number from 0" in refused(KARROT_WATCH_ALLOWED_LAG="-1")
 
 
 def test_one_of_the_two_settings_alone_is_refused() -> None:

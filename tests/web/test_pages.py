@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.event import DayRange, Incident, LagEvent, Source
+from karrot.event import DayRange, FirstUnread, Incident, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import ReporterState
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
@@ -365,6 +365,37 @@ def test_partitions_without_a_usable_offset_are_among_the_bad_ones() -> None:
         take(make_website(), event._replace(partitions=(beyond,))), "/group", cluster="prod-eu", consumer="orders-svc"
     )
     assert "1 of 3</span> <small>1&nbsp;BEYOND_END</small>" in text
+
+
+def test_a_partition_shows_what_a_read_of_its_first_unread_record_found() -> None:
+    written = datetime(2026, 11, 28, 3, 50, 6, tzinfo=UTC)
+    waits = make_partition(
+        status_text="STALL", client_id="pod-7", first_unread=FirstUnread(8_412, int(written.timestamp() * 1000))
+    )
+    held = make_partition(partition=5, status_text="OPEN_TRANSACTION", first_unread=FirstUnread(8_500))
+    read = make_partition(partition=6, status_text="OK", current_lag=0, first_unread=FirstUnread(508_101))
+    event = make_event(source=Source.KAFKA, status_text="ERR", max_lag=waits, partitions=(waits, held, read))
+    text = read_group(event)
+    [row] = [row for row in Page(text).rows if "nothing to read" in row]
+    assert " 6 0 nothing to read" in row
+    assert "between the offsets 508,100 and 508,101" in text
+    shown = " ".join(re.sub("<[^>]*>", "", text).split())
+    assert "record 8,412, written 2026-11-28 03:50:06 UTC, waits; pod-7 owns the partition." in shown
+    assert "an open transaction holds back all records from offset 8,500 on." in shown
+    assert "describe-producers --topic orders.v1 --partition 5" in shown
+    assert "1&nbsp;OPEN_TRANSACTION" in text
+
+
+def test_a_lag_that_grew_after_a_read_is_not_called_an_open_transaction() -> None:
+    grown = make_partition(status_text="STALL", current_lag=3, first_unread=FirstUnread(508_101))
+    text = read_group(make_event(source=Source.KAFKA, status_text="ERR", max_lag=grown, partitions=(grown,)))
+    assert "no record can be read before offset 508,101." in text
+    assert "nothing to read" not in text
+    assert "transaction holds back" not in text
+
+
+def read_group(event: LagEvent) -> str:
+    return read(take(make_website(), event), "/group", cluster="prod-eu", consumer="orders-svc")
 
 
 def test_hostile_names_are_only_text() -> None:

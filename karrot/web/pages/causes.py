@@ -45,6 +45,13 @@ def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None
     if state.is_of_burrow:
         sentence = "Burrow reads commits too late, so every lag that this Burrow reports is old."
         return Cause("Burrow itself is behind", sentence, runbook=RUNBOOKS["Burrow behind"])
+    if number := summary.open_transactions:
+        return Cause(
+            f"{_of(summary, number)} behind an open transaction",
+            f"{_partitions(summary, number)} wait for an open transaction: consumers cannot read the records after it.",
+            "The page shows the command that finds the producer. Do not restart the consumer: it has nothing to do.",
+            RUNBOOKS["open transaction"],
+        )
     return _of_partitions(summary, seconds_since_commit)
 
 

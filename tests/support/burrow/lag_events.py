@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from karrot.event import LagEvent, OffsetSample, PartitionLag, Source
+from karrot.event import FirstUnread, LagEvent, OffsetSample, PartitionLag, Source
 
 _UINT64 = st.integers(0, 2**64 - 1)
 _INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -77,6 +77,7 @@ def _partitions() -> st.SearchStrategy[PartitionLag]:
         complete=_COMPLETE,
         log_end=st.none() | _INT64,
         log_start=st.none() | _INT64,
+        first_unread=st.none() | st.builds(FirstUnread, _INT64, st.none() | _INT64),
     )
 
 

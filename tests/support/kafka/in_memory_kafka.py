@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from karrot.demo.simulated_kafka import ConsumerGroup, Deletion, Record, SimulatedCommit, SimulatedOwner
-from karrot.event import TopicPartition
+from karrot.event import FirstUnread, TopicPartition
 from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember, Listing
 
 DEAD = Description("Dead")
@@ -19,6 +19,8 @@ class InMemoryKafka:
     """A cluster. ``failures`` has errors in place of single groups or partitions, ``down`` one for every call.
 
     ``counts`` has the number of partitions of each topic that the metadata shows. ``others`` are no consumer groups.
+    ``gaps`` has the offsets without a
+    record, and ``open_from`` the first offset of an open transaction. ``unreadable`` has errors in place of records.
     """
 
     descriptions: dict[str, Description] = field(default_factory=dict)
@@ -30,6 +32,10 @@ class InMemoryKafka:
     unlisted: set[str] = field(default_factory=set)
     others: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
+    gaps: dict[TopicPartition, set[int]] = field(default_factory=dict)
+    open_from: dict[TopicPartition, int] = field(default_factory=dict)
+    unreadable: dict[TopicPartition, Failure] = field(default_factory=dict)
+    reads: list[dict[TopicPartition, int]] = field(default_factory=list)
     is_complete: bool = True
     down: ClusterError | None = None
     asked: list[str] = field(default_factory=list)
@@ -64,6 +70,15 @@ class InMemoryKafka:
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
         return {place: self.failures.get(place) or self.starts.get(place, 0) for place in places}
+
+    def first_unread(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, FirstUnread | Failure]:
+        self.reads.append(dict(places))
+        return {place: self.unreadable.get(place) or self._first(place, offset) for place, offset in places.items()}
+
+    def _first(self, place: TopicPartition, offset: int) -> FirstUnread:
+        stable = self.open_from.get(place, self.ends[place])
+        found = next((each for each in range(offset, stable) if each not in self.gaps.get(place, ())), None)
+        return FirstUnread(stable) if found is None else FirstUnread(found, 1_795_800_000_000 + found)
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         return {topic: count for topic, count in self.counts.items() if topic in topics}

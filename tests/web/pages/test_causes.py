@@ -54,6 +54,14 @@ def test_an_error_of_partitions_that_never_committed_is_explained() -> None:
     assert "KARROT_WATCH_OFFSETS_ELSEWHERE" in found.look
 
 
+def test_an_open_transaction_is_explained_before_other_findings() -> None:
+    held, stopped = make_partition(status_text="OPEN_TRANSACTION"), make_partition(partition=1, status_text="STOP")
+    found = cause(state(make_event(status_text="ERR", partitions=(held, stopped), partition_count=9)), None)
+    assert found is not None
+    assert (found.brief, found.runbook) == ("1 of 9 behind an open transaction", "KarrotPartitionStopped")
+    assert "command that finds the producer" in found.look
+
+
 def test_an_error_without_its_partition_is_not_called_slow() -> None:
     found = cause(state(make_event(status_text="ERR", max_lag=None, partitions=())), None)
     assert found is not None
