@@ -148,6 +148,7 @@ def test_burrow_config_prints_toml() -> None:
     result = run_karrot("burrow-config", "--karrot", "http://karrot:5000", "--user", "burrow")
     assert result.exit_code == 0
     assert tomllib.loads(result.stdout)["notifier"]["karrot"]["username"] == "burrow"
+    assert "set allowed-lag = 1 in the section [evaluator.NAME]" in result.stdout
 
 
 def test_burrow_config_can_print_only_the_template() -> None:
