@@ -193,7 +193,8 @@ class OffsetSample(NamedTuple):
 class PartitionLag(NamedTuple):
     """One partition of a group: the oldest and newest commit that Burrow stored, and the lag at Burrow's evaluation.
 
-    ``log_end``, ``log_start`` and ``first_unread`` come from Kafka. Burrow does not tell them.
+    ``log_end``, ``log_start`` and ``first_unread`` come from Kafka. Burrow does not tell them. In `watch`, samples have
+    the times of polls. ``moved_at_ms`` is the poll that saw the offset move last, or 0. Other sources do not have it.
     """
 
     topic: str
@@ -208,6 +209,7 @@ class PartitionLag(NamedTuple):
     log_end: int | None = None
     log_start: int | None = None
     first_unread: FirstUnread | None = None
+    moved_at_ms: int | None = None
 
     @property
     def status(self) -> Status | None:
@@ -223,6 +225,12 @@ class PartitionLag(NamedTuple):
         if self.log_end is not None:
             return self.log_end
         return None if self.end is None or self.current_lag is None else self.end.offset + self.current_lag
+
+    def committed_at_ms(self, sample: OffsetSample | None) -> int | None:
+        """When one of the two commits was made. ``None`` if it is not known, as for the older sample of `watch`."""
+        if sample is None or self.moved_at_ms is None:
+            return sample and sample.timestamp_ms
+        return self.moved_at_ms or None if sample is self.end else None
 
     @property
     def at_most(self) -> int | None:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 
 from karrot.burrow.payload import parse_webhook, to_wire
-from karrot.event import AgeKind, LagAge, LagEvent, TopicPartition
+from karrot.event import AgeKind, LagAge, LagEvent, Source, TopicPartition
 from karrot.event_json_line import EventLine, MalformedLine, PartitionLine, decode, encode, event_of, line_of
 from karrot.eventlog.base import StoredEvent
-from support.burrow.lag_events import event_strategy, make_event
+from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body
 
 LOG_ID = "9f3c1b7a5d2e4f60"
@@ -83,6 +83,14 @@ def test_a_line_says_how_the_lag_in_seconds_is_known_and_gives_the_same_age_back
     found = (line.lag_seconds, line.lag_seconds_kind, line.lag_seconds_topic, line.lag_seconds_partition)
     assert found == (123.5, "at_least", "orders.v1", 3)
     assert event_of(line).age == age
+
+
+def test_a_line_has_no_time_of_a_commit_that_only_a_poll_saw() -> None:
+    sampled = make_partition(moved_at_ms=0)
+    line = decode(encode(stored(make_event(source=Source.KAFKA, max_lag=sampled, partitions=(sampled,)))))
+    assert line.max_partition is not None
+    assert (line.max_partition.end_offset, line.max_partition.end_ts_ms) == (508_100, None)
+    assert (line.max_partition.start_offset, line.max_partition.start_ts_ms) == (501_000, None)
 
 
 def test_a_line_of_an_older_karrot_has_no_kind() -> None:

@@ -193,6 +193,7 @@ def _partition(said: wire.PartitionJson, path: str) -> PartitionLag:
         None if said.log_end is msgspec.UNSET else said.log_end,
         None if said.log_start is msgspec.UNSET else said.log_start,
         None if said.first_unread is msgspec.UNSET else FirstUnread(*said.first_unread),
+        None if said.moved_at is msgspec.UNSET else said.moved_at,
     )
 
 
@@ -312,6 +313,7 @@ def _partition_on_wire(one: PartitionLag) -> wire.PartitionJson:
         log_end=msgspec.UNSET if one.log_end is None else one.log_end,
         log_start=msgspec.UNSET if one.log_start is None else one.log_start,
         first_unread=msgspec.UNSET if one.first_unread is None else one.first_unread,
+        moved_at=msgspec.UNSET if one.moved_at_ms is None else one.moved_at_ms,
     )
 
 

@@ -3,7 +3,8 @@
 Sources: ``core/protocol/evaluator.go``, ``core/protocol/storage.go``, ``core/internal/notifier/helpers.go`` and
 ``core/internal/httpserver/structs.go``. The fields are in the order in which Burrow writes them. Unknown keys are
 ignored. Fields with a default may be missing, because older releases do not send them. ``None`` means ``null`` or
-missing. ``log_end``, ``log_start`` and ``first_unread`` come from `karrot watch` only, and are left out if not known.
+missing. ``log_end``, ``log_start``, ``first_unread`` and ``moved_at`` come from `karrot watch` only, and are left out
+if not known.
 """
 
 from typing import Annotated, Literal
@@ -49,6 +50,7 @@ class PartitionJson(Struct, kw_only=True):
     log_end: Int64 | UnsetType = UNSET
     log_start: Int64 | UnsetType = UNSET
     first_unread: tuple[Int64, Int64 | None] | UnsetType = UNSET
+    moved_at: Int64 | UnsetType = UNSET
 
 
 class Verdict(Struct, kw_only=True):

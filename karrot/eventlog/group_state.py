@@ -151,10 +151,8 @@ def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -
 
 
 def _last_commit_ms(event: LagEvent) -> int | None:
-    if event.max_lag is None or event.max_lag.end is None:
-        return None
-    timestamp_ms = event.max_lag.end.timestamp_ms
-    return timestamp_ms if 0 < timestamp_ms < event.observed_at_ms + _FUTURE_MS else None
+    at_ms = event.max_lag and event.max_lag.committed_at_ms(event.max_lag.end)
+    return at_ms if at_ms is not None and 0 < at_ms < event.observed_at_ms + _FUTURE_MS else None
 
 
 def incident_after(incident: IncidentState, event: LagEvent) -> IncidentState:

@@ -32,12 +32,13 @@ class Failure(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """One member of a group and its partitions. ``host`` is the address that the broker sees, such as ``/10.1.2.3``."""
+    """A member of a group. ``host`` is its address as the broker sees it. A restart keeps only an ``instance_id``."""
 
     id: str
     client_id: str
     host: str
     assigned: tuple[TopicPartition, ...]
+    instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,11 @@ class Description:
         """The partitions that members own. None if the members are not known."""
         return {place for member in self.members or () for place in member.assigned}
 
-    @property
-    def has_members(self) -> bool:
-        """Whether the group may have a consumer. If the members are not known, the state decides."""
-        return bool(self.members) or self.state not in _WITHOUT_MEMBERS
+    def owned(self, places: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Those of ``places`` that a member may own. If the members are not known, the group's state decides."""
+        if self.members is None:
+            return () if self.state in _WITHOUT_MEMBERS else places
+        return self.assigned.intersection(places)
 
 
 class Listing(NamedTuple):

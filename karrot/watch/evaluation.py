@@ -1,7 +1,7 @@
 """Makes verdicts from Burrow's rings of offsets by Burrow's rules, and gives ids to incidents as Burrow does."""
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -52,7 +52,8 @@ def verdict(
     for place in sorted(seen):
         host, client_id = (owners[place].host, owners[place].client_id) if place in owners else ("", "")
         uncommitted.append(PartitionLag(*place, NEVER_COMMITTED, None, None, None, host, client_id, 0.0))
-    event = _with_proof(event._replace(partitions=(*event.partitions, *uncommitted)), rings, unjudged)
+    event = event._replace(partitions=(*_by_commits(event, rings, unjudged), *uncommitted))
+    event = _with_proof(event, rings)
     if any(one.got_records and one.owned >= rings.intervals for one in seen.values()):
         event = event._replace(status_text=Status.ERR.name)
     return event._replace(partition_count=len(event.partitions), extras=_extras(described))
@@ -83,11 +84,31 @@ class Incidents:
         return event._replace(incident_id=incident.id, incident_start=start)
 
 
-def _with_proof(event: LagEvent, rings: Rings, unjudged: Collection[TopicPartition]) -> LagEvent:
+def _by_commits(event: LagEvent, rings: Rings, unjudged: Collection[TopicPartition]) -> Iterator[PartitionLag]:
+    """The partitions with the statuses that the group's own commits allow. Those without enough samples are OK.
+
+    A partition is stopped or stalled only after a silence that is unusual for it. A partition without an owner is
+    stopped after such a silence even if Burrow would wait for longer.
+    """
+    for one in event.partitions:
+        place, status = TopicPartition(one.topic, one.partition), Status[one.status_text]
+        ring = rings.groups[event.consumer][place]
+        is_silent = ring.past.is_silent(rings.intervals)
+        if place in unjudged:
+            status = Status.OK
+        elif status in {Status.STOP, Status.STALL} and not is_silent:
+            status = Status.WARN if ring.past.was_bad else Status.OK  # an open incident goes on
+        elif status < Status.STOP and is_silent and not ring.is_owned and one.current_lag:
+            status = Status.STOP
+        ring.past = ring.past._replace(was_bad=status > Status.OK)
+        yield one._replace(status_text=status.name)
+
+
+def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
     """The event with what Kafka tells and Burrow does not: the logs, unread records, and offsets past the log end.
 
-    Partitions without enough samples are OK. The lag of a partition without a committed offset, or with one past the
-    log end, is not known. The total lag leaves it out.
+    The lag of a partition without a committed offset, or with one past the log end, is not known. The total lag leaves
+    it out.
     """
     of_group = rings.groups.get(event.consumer, {})
 
@@ -96,10 +117,9 @@ def _with_proof(event: LagEvent, rings: Rings, unjudged: Collection[TopicPartiti
         log, ring = rings.log(place), of_group.get(place)
         if log is not None:
             one = one._replace(log_end=log.end, log_start=log.start)
-        if place in unjudged:
-            one = one._replace(status_text=Status.OK.name)
         if ring is None:
             return one
+        one = one._replace(moved_at_ms=ring.past.moved_at_ms or 0)
         if ring.held is not None and one.owner:
             one = one._replace(status_text=OPEN_TRANSACTION if ring.held >= rings.intervals else Status.OK.name)
         if ring.beyond_end:

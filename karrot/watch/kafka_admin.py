@@ -247,6 +247,7 @@ def _description(found: ConsumerGroupDescription) -> Description:
             each.client_id,
             each.host,
             tuple(TopicPartition(at.topic, at.partition) for at in each.assignment.topic_partitions),
+            each.group_instance_id,
         )
         for each in found.members
     )

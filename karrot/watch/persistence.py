@@ -18,7 +18,7 @@ from karrot.eventlog.locks import flush
 from karrot.known_problems import WATCH
 from karrot.watch.evaluation import Incidents
 from karrot.watch.rebalances_and_losses import Stability
-from karrot.watch.rings import PolledLog, Ring, Rings, Uncommitted
+from karrot.watch.rings import CommitHistory, PolledLog, Ring, Rings, Uncommitted
 
 _VERSION = 1
 _log = structlog.get_logger(__name__)
@@ -99,20 +99,13 @@ Keeper = NoKeeper | FileKeeper | NoteKeeper
 """Keeps bytes for the next start. Its methods raise ``OSError`` or the errors of the event log."""
 
 
-class _Sample(msgspec.Struct, array_like=True):
-    offset: int
-    timestamp_ms: int
-    lag: int
-    observed_at_ms: int
-    log_end: int | None = None
-
-
 class _Ring(msgspec.Struct, array_like=True):
     topic: str
     partition: int
     silent: int
     is_judged: bool
-    samples: list[_Sample]
+    samples: list[OffsetSample]
+    past: CommitHistory = CommitHistory()
 
 
 class _Group(msgspec.Struct, array_like=True):
@@ -145,7 +138,10 @@ def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
         stability = memory.stability.get(name, Stability())
         group = _Group(
             name,
-            [_Ring(*place, ring.silent, ring.is_judged, _samples(ring)) for place, ring in of_group.items()],
+            [
+                _Ring(*at, ring.silent, ring.is_judged, [*filter(None, ring.window.slots)], ring.past)
+                for at, ring in of_group.items()
+            ],
             memory.incidents.open.get(name),
             stability.rebalances,
             stability.assignment,
@@ -181,14 +177,6 @@ def _nothing(reason: str) -> Memory:
     return Memory()
 
 
-def _samples(ring: Ring) -> list[_Sample]:
-    taken = [slot for slot in ring.window.slots if slot is not None]
-    return [
-        _Sample(each.offset, each.timestamp_ms, each.lag or 0, each.observed_at_ms or each.timestamp_ms, each.log_end)
-        for each in taken
-    ]
-
-
 def _memory(kept: _Kept) -> Memory:
     logs = {
         TopicPartition(topic, partition): deque(
@@ -199,12 +187,8 @@ def _memory(kept: _Kept) -> Memory:
     memory = Memory(Rings(kept.intervals, logs))
     for group in kept.groups:
         for one in group.rings:
-            ring = Ring(Window(kept.intervals), one.silent, one.is_judged)
-            samples = [
-                OffsetSample(each.offset, each.timestamp_ms, each.lag, each.observed_at_ms, each.log_end)
-                for each in one.samples
-            ]
-            memory.rings.restore(group.name, TopicPartition(one.topic, one.partition), ring, samples)
+            ring = Ring(Window(kept.intervals), one.silent, one.is_judged, past=one.past)
+            memory.rings.restore(group.name, TopicPartition(one.topic, one.partition), ring, one.samples)
         memory.stability[group.name] = Stability(group.rebalances, group.assignment, group.is_rebalancing)
         if group.incident is not None:
             memory.incidents.open[group.name] = group.incident

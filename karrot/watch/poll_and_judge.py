@@ -149,7 +149,7 @@ class Watcher:
         memory.rings.see_logs(poll.starts, poll.ends, now_ms)
         for group, committed in poll.committed.items():
             described = poll.described[group]
-            memory.rings.see_commits(group, committed, has_members=described.has_members, now_ms=now_ms)
+            memory.rings.see_commits(group, committed, owned=described.owned(committed), now_ms=now_ms)
             memory.rings.see_uncommitted(group, self._uncommitted(poll, group), described.assigned)
         memory.rings.forget_unread()
         for group, described in poll.described.items():
@@ -174,12 +174,11 @@ class Watcher:
             committed = poll.committed.get(group)
             rings = memory.rings.groups.get(group, {})
             beyond_end = sum(ring.beyond_end >= BEYOND_END_POLLS for ring in rings.values())
-            unread = {place: ring.first.offset for place, ring in rings.items() if ring.first and committed}
             yield group_health(
                 group,
                 described,
                 memory.stability[group],
-                retention({**(committed or {}), **unread}, poll.starts, poll.ends),
+                retention(memory.rings.retained(group, committed or {}), poll.starts, poll.ends),
                 beyond_end=None if committed is None else beyond_end,
                 uncommitted=None if committed is None else len(self._uncommitted(poll, group)),
             )

@@ -31,8 +31,8 @@ class Stability:
         if is_rebalancing:
             self.rebalances += not self.is_rebalancing
         else:
-            # A checksum of the assignment. The same assignment has the same checksum, also after a restart.
-            assigned = sorted((member.id, sorted(member.assigned)) for member in described.members)
+            # A checksum of the assignment, which a restart of Karrot or of a static member does not change.
+            assigned = sorted((each.instance_id or each.id, sorted(each.assigned)) for each in described.members)
             assignment = zlib.crc32(repr(assigned).encode())
             self.rebalances += not self.is_rebalancing and self.assignment not in {None, assignment}
             self.assignment = assignment

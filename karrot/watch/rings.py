@@ -1,7 +1,7 @@
 """Keeps a window of samples (Burrow's ring of offsets) for each partition of a group, and the partition's log ends.
 
 Burrow stores commits with their times. The Admin API has no commit times, so a sample gets the time of its poll. A poll
-takes a sample if the committed offset changed. Without a change, a poll takes a sample if the group has members.
+takes a sample if the committed offset changed. Without a change, a poll takes a sample if a member owns the partition.
 
 A changed offset was committed after the previous poll. At that time, Burrow would have known only the log end of the
 previous poll, and the lag would have been the difference. This module computes the lag in the same way. With the log
@@ -24,6 +24,11 @@ from karrot.watch.cluster_interface import GroupMember
 BEYOND_END_POLLS = 2
 """One poll can find an offset past the log end if a broker has just become leader. Two polls in a row cannot."""
 
+_GAPS = 5
+_KNOWN_GAPS = 3
+_PURGES = 2
+"""Retention can move a log start to the group's offset once, by chance."""
+
 
 class PolledLog(NamedTuple):
     """The offsets of a partition at one poll. ``start`` is ``None`` if it is not known."""
@@ -33,6 +38,27 @@ class PolledLog(NamedTuple):
     at_ms: int
 
 
+class CommitHistory(NamedTuple):
+    """What the polls saw of the commits on a partition. ``moved_at_ms`` is the poll that saw the offset move last.
+
+    ``waits`` counts the polls since then in which messages waited. ``gaps`` has these counts of the last moves, oldest
+    first. ``was_bad`` says that the last verdict was worse than OK. ``purges`` counts how often in a row the log start
+    moved to the group's own offsets: Kafka Streams deletes what it has read.
+    """
+
+    moved_at_ms: int | None = None
+    waits: int = 0
+    gaps: tuple[int, ...] = ()
+    was_bad: bool = False
+    purges: int = 0
+
+    def is_silent(self, slots: int) -> bool:
+        """Whether messages wait for longer than a ring, and than twice the usual gap. Three moves make a gap usual."""
+        gaps = sorted(self.gaps)
+        usual = gaps[len(gaps) // 2] if len(gaps) >= _KNOWN_GAPS else max([5 * slots // 6, *gaps])
+        return self.waits > max(slots, 2 * usual)
+
+
 @dataclass(slots=True)
 class Ring:
     """The samples of one partition of one group.
@@ -40,7 +66,8 @@ class Ring:
     ``silent`` counts the polls since the last sample. ``is_judged`` becomes true when a verdict is possible, and stays
     true. A verdict needs a half-full ring, or as many polls without a sample as the ring has slots. ``beyond_end``
     counts the polls in a row that found the committed offset past the log end. `karrot.watch.unread_records` sets
-    ``first`` and ``held``, the number of polls in which an open transaction held back all unread records.
+    ``first`` and ``held``, the number of polls in which an open transaction held back all unread records. ``is_owned``
+    says whether a member owned the partition at the last poll.
     """
 
     window: Window
@@ -49,17 +76,31 @@ class Ring:
     beyond_end: int = 0
     first: FirstUnread | None = None
     held: int | None = None
+    past: CommitHistory = field(default_factory=CommitHistory)
+    is_owned: bool = False
+    log_start: int | None = None
 
-    def see(self, offset: int, log: PolledLog, order: int, now_ms: int, *, has_members: bool) -> None:
-        """Take a sample of the committed offset if the offset changed or the group has members."""
+    def see(self, offset: int, log: PolledLog, order: int, now_ms: int) -> None:
+        """Take a sample of the committed offset if the offset changed or a member owns the partition."""
         slots = self.window.slots
         newest = slots[-1]
         if newest is not None and newest.timestamp_ms > now_ms:  # the clock was set back: no sample would get a slot
-            self.window, newest = Window(len(slots)), None
+            self.window, newest, self.past = Window(len(slots)), None, self.past._replace(moved_at_ms=None)
         if newest is None or newest.offset != offset:
             self.first = self.held = None
-        if newest is None or newest.offset != offset or has_members:
-            unread_end = self.unread_end(offset, log)
+        is_move = newest is not None and newest.offset != offset
+        unread_end = self.unread_end(offset, log)
+        waits = self.past.waits + (unread_end > offset)
+        if is_move:  # a consumer without members may commit seldom, so its first gap counts as at least two rings
+            gap = waits if self.past.gaps or self.is_owned else max(2 * len(slots), waits)
+            self.past = self.past._replace(moved_at_ms=now_ms, waits=0, gaps=(*self.past.gaps, gap)[-_GAPS:])
+        else:
+            self.past = self.past._replace(waits=waits if unread_end > offset else 0)
+        if log.start is not None and self.log_start is not None and self.log_start < log.start < log.end:
+            is_own = slots[-2] is not None and slots[-2].offset <= log.start <= offset
+            self.past = self.past._replace(purges=self.past.purges + 1 if is_own else 0)
+        self.log_start = log.start
+        if newest is None or is_move or self.is_owned:
             self.window.add(
                 offset,
                 order=order,
@@ -118,7 +159,7 @@ class Rings:
             history.append(log)
 
     def see_commits(
-        self, group: str, committed: Mapping[TopicPartition, int], *, has_members: bool, now_ms: int
+        self, group: str, committed: Mapping[TopicPartition, int], *, owned: Collection[TopicPartition], now_ms: int
     ) -> None:
         """Take the samples of a poll, and forget partitions that no longer have a committed offset.
 
@@ -126,15 +167,16 @@ class Rings:
         """
         self.order += 1
         before = self.groups.get(group, {})
-        rings = {
-            place: before.get(place) or Ring(Window(self.intervals)) for place in committed if place in self._newest
-        }
+        usual = CommitHistory(gaps=max((ring.past.gaps for ring in before.values()), key=sum, default=()))
+        known = committed.keys() & self._newest.keys()
+        rings = {place: before.get(place) or Ring(Window(self.intervals), past=usual) for place in known}
         for place, ring in rings.items():
             log = self._newest[place]
             if log.at_ms == now_ms:  # a log end of an earlier poll can be smaller than the offset
                 ring.beyond_end = ring.beyond_end + 1 if committed[place] > log.end else 0
         for place in rings.keys() & self._before.keys():
-            rings[place].see(committed[place], self._before[place], self.order, now_ms, has_members=has_members)
+            rings[place].is_owned = place in owned
+            rings[place].see(committed[place], self._before[place], self.order, now_ms)
         self.groups[group] = rings
 
     def see_uncommitted(
@@ -186,6 +228,13 @@ class Rings:
     def log(self, place: TopicPartition) -> PolledLog | None:
         """The newest log of a partition."""
         return self._newest.get(place)
+
+    def retained(self, group: str, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offsets of the unread, without the partitions where the group itself deletes what it has read."""
+        rings = self.groups.get(group, {})
+        unread = {at: ring.first.offset for at, ring in rings.items() if ring.first and at in committed}
+        kept = {**committed, **unread}
+        return {at: offset for at, offset in kept.items() if at not in rings or rings[at].past.purges < _PURGES}
 
     def tracked(
         self, group: str, members: Collection[GroupMember], without: Collection[TopicPartition]

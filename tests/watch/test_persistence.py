@@ -26,7 +26,8 @@ def lived(polls: list[tuple[int, int, bool]]) -> Memory:
     for number, (offset, end, has_members) in enumerate(polls):
         now_ms = NOW + 10_000 * number
         memory.rings.see_logs({TopicPartition("t", 0): end // 2}, {TopicPartition("t", 0): end}, now_ms)
-        memory.rings.see_commits("g", {TopicPartition("t", 0): offset}, has_members=has_members, now_ms=now_ms)
+        owned = [TopicPartition("t", 0)] if has_members else []
+        memory.rings.see_commits("g", {TopicPartition("t", 0): offset}, owned=owned, now_ms=now_ms)
         memory.stability.setdefault("g", Stability(3, 77))
     return memory
 
@@ -42,6 +43,7 @@ def test_rings_are_read_back_unchanged(polls: list[tuple[int, int, bool]]) -> No
         for place, ring in rings.items():
             back = found.rings.groups[group][place]
             assert (back.window.slots, back.silent, back.is_judged) == (ring.window.slots, ring.silent, ring.is_judged)
+            assert back.past == ring.past
     for place, logs in memory.rings.logs.items():
         assert [each._replace(at_ms=0) for each in logs] == list(found.rings.logs[place])
     assert found.incidents.open == memory.incidents.open
@@ -54,7 +56,7 @@ def test_a_state_from_before_log_starts_were_saved_is_read() -> None:
     kept.pop()
     for group in kept[5]:
         for ring in group[1]:
-            ring[4] = [sample[:4] for sample in ring[4]]
+            ring[4:] = [[sample[:4] for sample in ring[4]]]
     found = load(zlib.compress(msgspec.msgpack.encode(kept)), "prod", NOW)
     assert [(each.start, each.end) for each in found.rings.logs[TopicPartition("t", 0)]] == [(None, 9)] * 3
     assert [slot and slot.offset for slot in found.rings.groups["g"][TopicPartition("t", 0)].window.slots][-2:] == [

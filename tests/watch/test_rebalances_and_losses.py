@@ -10,6 +10,9 @@ from support.kafka.in_memory_kafka import make_member
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 ONE = (make_member(A, B),)
 TWO = (make_member(A), make_member(B, host="/10.0.0.2"))
+STATIC = tuple(each._replace(instance_id=f"pod-{number}") for number, each in enumerate(TWO))
+RESTARTED = (STATIC[0], STATIC[1]._replace(id="another id", host="/10.0.0.9"))
+SWAPPED = (STATIC[0]._replace(assigned=(B,)), STATIC[1]._replace(assigned=(A,)))
 
 
 def seen(*descriptions: Description) -> int:
@@ -35,6 +38,9 @@ def stable(*members: GroupMember) -> Description:
             1,
             id="one in two polls",
         ),
+        pytest.param([stable(*STATIC), stable(*RESTARTED)], 0, id="a static member restarted"),
+        pytest.param([stable(*STATIC), stable(*reversed(STATIC))], 0, id="static members in another order"),
+        pytest.param([stable(*STATIC), stable(*SWAPPED)], 1, id="static members swapped their partitions"),
         pytest.param([stable(*ONE), Description("Empty", ())], 1, id="all left"),
         pytest.param([stable(*ONE), Description("Stable", None), stable(*ONE)], 0, id="not described once"),
         pytest.param([Description("PreparingRebalance", ONE)], 1, id="under way when the watch began"),

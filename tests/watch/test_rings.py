@@ -22,11 +22,11 @@ class Polls:
         offsets: dict[TopicPartition, int],
         ends: dict[TopicPartition, int],
         *,
-        members: bool = True,
+        members: bool | tuple[TopicPartition, ...] = True,
         starts: dict[TopicPartition, int] | None = None,
     ) -> None:
         self.rings.see_logs(starts or {}, ends, self.now)
-        self.rings.see_commits("g", offsets, has_members=members, now_ms=self.now)
+        self.rings.see_commits("g", offsets, owned=offsets if members is True else members or (), now_ms=self.now)
         self.now += 10_000
 
     def samples(self, place: TopicPartition = A) -> list[OffsetSample]:
@@ -57,12 +57,18 @@ def test_the_lag_of_a_sample_uses_the_log_end_of_the_poll_before_as_in_burrow(po
     ]
 
 
-def test_an_unchanged_offset_is_a_sample_only_if_the_group_has_members(polls: Polls) -> None:
+def test_an_unchanged_offset_is_a_sample_only_if_a_member_owns_the_partition(polls: Polls) -> None:
     for _ in range(3):
         polls.see({A: 5}, {A: 9}, members=False)
     assert len(polls.samples()) == 1
     polls.see({A: 5}, {A: 9}, members=True)
     assert len(polls.samples()) == 2
+
+
+def test_members_that_own_other_partitions_give_no_samples(polls: Polls) -> None:
+    for _ in range(3):
+        polls.see({A: 5, B: 5}, {A: 9, B: 9}, members=(B,))
+    assert (len(polls.samples(A)), len(polls.samples(B))) == (1, 2)
 
 
 def test_a_rewind_is_a_sample(polls: Polls) -> None:

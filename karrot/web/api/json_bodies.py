@@ -86,7 +86,8 @@ class Commit(msgspec.Struct):
     """One stored commit.
 
     ``timestamp_ms`` is the commit's time as the source gave it. ``committed_at`` is this time as text, or null if it is
-    not a valid time. ``lag`` is the lag when the source saw the commit.
+    not known. With ``watch``, ``timestamp_ms`` is the time of a poll, and ``committed_at`` that of the last poll that
+    saw the offset move. ``lag`` is the lag when the source saw the commit.
     """
 
     offset: int
@@ -257,16 +258,16 @@ def _partition_shape(partition: PartitionLag) -> Partition:
         lag_at_most=partition.at_most,
         log_start_offset=partition.log_start,
         log_end_offset=partition.log_end_offset,
-        start=_commit_shape(partition.start),
-        end=_commit_shape(partition.end),
+        start=_commit_shape(partition, partition.start),
+        end=_commit_shape(partition, partition.end),
         owner=partition.owner,
         client_id=partition.client_id,
         complete=partition.complete,
     )
 
 
-def _commit_shape(sample: OffsetSample | None) -> Commit | None:
+def _commit_shape(partition: PartitionLag, sample: OffsetSample | None) -> Commit | None:
     if sample is None:
         return None
-    committed_at, observed_at = instant(sample.timestamp_ms), instant(sample.observed_at_ms)
+    committed_at, observed_at = instant(partition.committed_at_ms(sample)), instant(sample.observed_at_ms)
     return Commit(sample.offset, sample.timestamp_ms, committed_at, sample.lag, observed_at)

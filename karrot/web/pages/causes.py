@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from karrot.event import BeyondEnd, Status
+from karrot.event import BeyondEnd, Source, Status
 from karrot.eventlog.base import EventSummary, GroupState
 from karrot.known_problems import RUNBOOKS
 from karrot.text import amount, count, duration, percent, plural, visible
@@ -57,14 +57,23 @@ def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None
 
 def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) -> Cause:
     warn, stop, stall, rewind = summary.bad
+    since = "" if seconds_since_commit is None else f" for {duration(seconds_since_commit)}"
     if summary.beyond_end is not None:
         return _beyond_end(summary, summary.beyond_end)
     if stop:
-        return _stopped(summary, stop, seconds_since_commit)
+        return Cause(
+            f"{_of(summary, stop)} stopped",
+            f"{_partitions(summary, stop)} stopped: messages wait, and the group has committed no new offset{since}.",
+            "Check the consumer of these partitions: it is down, hangs, or was never assigned.",
+            RUNBOOKS["partition stopped"],
+        )
     if stall:
+        what = "the group commits the same offset again and again"
+        if summary.source is Source.KAFKA:
+            what = f"the offset has not moved{since}"
         return Cause(
             f"{_of(summary, stall)} stalled",
-            f"{_partitions(summary, stall)} stalled: the group commits the same offset again and again.",
+            f"{_partitions(summary, stall)} stalled: {what}.",
             "Check the consumer's log. The consumer fails at one message repeatedly, or waits for an answer forever.",
             RUNBOOKS["partition stalled"],
         )
@@ -95,16 +104,6 @@ def _beyond_end(summary: EventSummary, found: BeyondEnd) -> Cause:
         "restored, or the offset was set by hand.",
         "The consumer reads nothing until the topic reaches the offset, or it jumps by auto.offset.reset.",
         RUNBOOKS["beyond the log end"],
-    )
-
-
-def _stopped(summary: EventSummary, number: int, seconds: float | None) -> Cause:
-    since = "" if seconds is None else f" for {duration(seconds)}"
-    return Cause(
-        f"{_of(summary, number)} stopped",
-        f"{_partitions(summary, number)} stopped: messages wait, and the group has committed no new offset{since}.",
-        "Check the consumer of these partitions: it is down, hangs, or was never assigned.",
-        RUNBOOKS["partition stopped"],
     )
 
 

@@ -78,6 +78,7 @@ def _partitions() -> st.SearchStrategy[PartitionLag]:
         log_end=st.none() | _INT64,
         log_start=st.none() | _INT64,
         first_unread=st.none() | st.builds(FirstUnread, _INT64, st.none() | _INT64),
+        moved_at_ms=st.none() | _TIMESTAMP,
     )
 
 

@@ -194,6 +194,22 @@ def test_an_event_that_lists_every_partition_is_marked() -> None:
     assert answer["all_partitions_listed"] is True
 
 
+@pytest.mark.parametrize(
+    ("moved_at_ms", "at"), [(0, None), (1_746_950_300_000, "2025-05-11T07:58:20Z")], ids=["no move seen", "a move seen"]
+)
+def test_a_sample_of_watch_is_no_commit_and_the_last_commit_is_the_last_move_that_a_poll_saw(
+    moved_at_ms: int, at: str | None
+) -> None:
+    sampled = make_partition(status_text="STALL", moved_at_ms=moved_at_ms)
+    website = take(make_website(), make_event(source=Source.KAFKA, max_lag=sampled, partitions=(sampled,)))
+    answer = get(website, "/api/v1/group", cluster="prod-eu", consumer="orders-svc")
+    assert answer["last_commit_at"] == at
+    [partition] = answer["partitions"]
+    assert (partition["start"]["committed_at"], partition["end"]["committed_at"]) == (None, at)
+    metrics = website.client.get("/metrics").text
+    assert ("karrot_consumer_last_commit_timestamp_seconds{" in metrics) == (at is not None)
+
+
 def test_a_time_outside_the_calendar_is_given_only_as_a_number() -> None:
     misread = OffsetSample(1, 7_850_000_000_000_000_000, None)
     website = take(make_website(), make_event(max_lag=make_partition(end=misread)))

@@ -1,6 +1,6 @@
 import pytest
 
-from karrot.event import GroupKey, LagEvent, OffsetSample
+from karrot.event import GroupKey, LagEvent, OffsetSample, Source
 from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.group_state import summarize
 from karrot.web.pages.causes import Cause, cause
@@ -35,6 +35,17 @@ def test_burrows_findings_on_partitions_are_explained(status: str, brief: str, p
     assert (found.brief, found.runbook) == (brief, runbook)
     assert part in found.sentence
     assert found.look
+
+
+@pytest.mark.parametrize(("seconds", "since"), [(90, " for 1 min 30 s"), (None, "")], ids=["since a poll", "unknown"])
+def test_a_stalled_partition_of_watch_has_an_offset_that_does_not_move_and_no_commits(
+    seconds: float | None, since: str
+) -> None:
+    worst = make_partition(status_text="STALL", moved_at_ms=0)
+    event = make_event(source=Source.KAFKA, max_lag=worst, partitions=(worst,))
+    found = cause(state(event), seconds)
+    assert found is not None
+    assert found.sentence == f"1 of 12 partitions stalled: the offset has not moved{since}."
 
 
 def test_an_offset_past_the_log_end_is_explained_with_both_offsets() -> None:
