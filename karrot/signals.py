@@ -34,6 +34,11 @@ class Signals(NamedTuple):
     lag_seconds_kind: AgeKind | None = None
     lag_seconds_partition: TopicPartition | None = None
 
+    @property
+    def lag_seconds_known(self) -> float | None:
+        """The lag in seconds if it is not a lower bound, so that it can be compared with others."""
+        return None if self.lag_seconds_kind is AgeKind.AT_LEAST else self.lag_seconds
+
     def with_age(self, age: LagAge | None) -> "Signals":
         """These signals with the lag in seconds from the log-end history, which is better than the event's own value.
 

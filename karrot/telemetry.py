@@ -72,6 +72,9 @@ CONSUMER_LAG_SECONDS = _gauge(
     "Age of the oldest message that the group has not read, in seconds: the largest age of the listed partitions.",
     *GROUP,
 )
+CONSUMER_LAG_SECONDS_AT_LEAST = _gauge(
+    "karrot_consumer_lag_seconds_at_least", "karrot_consumer_lag_seconds while it is only a lower bound.", *GROUP
+)
 CONSUMER_LAG_SECONDS_KIND = _gauge(
     "karrot_consumer_lag_seconds_kind",
     "How karrot_consumer_lag_seconds is known: 0 exact, 1 extrapolated, 2 at least (a lower bound).",
@@ -106,7 +109,7 @@ CONSUMER_LAST_EVENT = _gauge(
 )
 CONSUMER_LAST_COMMIT = _gauge(
     "karrot_consumer_last_commit_timestamp_seconds",
-    "Time of the newest commit on the max-lag partition, by the broker's clock.",
+    "Time of the newest commit on the max-lag partition. With watch: of the last poll that saw its offset move.",
     *GROUP,
 )
 CONSUMER_INCIDENT_START = _gauge(

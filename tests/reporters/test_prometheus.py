@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector  # noqa: TC002 - next to the im
 
 from karrot import __version__
 from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
-from karrot.event import GroupKey, LagEvent, Source
+from karrot.event import GroupKey, LagEvent, OffsetSample, Source
 from karrot.eventlog.base import Cursor, EventLog, GroupState, LogUnavailableError, ReporterState
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import observe
@@ -185,6 +185,19 @@ def test_a_verdict_gives_the_samples_of_its_group(log: MemoryEventLog, clock: Ma
         ("karrot_consumer_incident_start_timestamp_seconds", None): 1_746_950_292.304,
         ("karrot_consumer_incidents_total", None): 1,
     }
+
+
+def test_a_lower_bound_of_the_lag_in_seconds_is_marked_by_a_metric_of_its_own(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
+    for _ in range(2):
+        clock.advance(60_000)
+        idle = make_partition(current_lag=4, start=None, end=OffsetSample(6, clock.wall_ms(), 4))
+        tell(log, observed_at_ms=clock.wall_ms(), max_lag=idle, partitions=(idle,))
+    samples = scraped(log)
+    assert of(samples, "karrot_consumer_lag_seconds_kind") == {ORDERS: 2}
+    assert of(samples, "karrot_consumer_lag_seconds_at_least") == {ORDERS: 60}
+    assert of(samples, "karrot_consumer_lag_seconds") == {ORDERS: 60}
 
 
 def test_an_unknown_value_has_no_sample(log: MemoryEventLog) -> None:

@@ -109,9 +109,10 @@ _NOW = [
 
 _TABLE = table(
     "Worst groups now",
-    "Groups in ERR come first, then groups in WARN, then groups with the largest lag in seconds. Click a group's name "
-    "to open its dashboard. If the change in 1 h is above 0, the group falls further behind. A group with lag and "
-    "without a catch-up time never catches up at current rates.",
+    "Groups in ERR come first, then groups in WARN, then groups with the largest lag in seconds. Where only a lower "
+    "bound of this lag is known, it is in the column At least. Click a group's name to open its dashboard. If the "
+    "change in 1 h is above 0, the group falls further behind. A group with lag and without a catch-up time never "
+    "catches up at current rates.",
     [
         _column(
             "Status",
@@ -123,11 +124,12 @@ _TABLE = table(
         ),
         _column(
             "Lag in seconds",
-            per_group("lag_seconds"),
+            f"{per_group('lag_seconds')} unless {per_group('lag_seconds_at_least')}",
             "s",
             thresholds=above((60, WATCH_OUT), (LAG_LIMIT_SECONDS, BAD), below=OFF),
             **_COLOURED,
         ),
+        _column("At least", per_group("lag_seconds_at_least"), "s"),
         _column("Lag", per_group("lag"), "short"),
         _column(
             "Change in 1 h",

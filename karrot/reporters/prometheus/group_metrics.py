@@ -15,7 +15,7 @@ from typing import NamedTuple
 from prometheus_client.core import Sample
 
 from karrot import telemetry
-from karrot.event import PartitionLag, Source, Status
+from karrot.event import AgeKind, PartitionLag, Source, Status
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import Events, EventSummary, GroupState, IncidentState, ReporterNotes
 from karrot.eventlog.group_state import BAD_STATUSES
@@ -26,6 +26,7 @@ from karrot.telemetry import Metric
 MOST_PARTITIONS = 100_000
 """The most partitions in one answer: each costs about 20 microseconds and 1.5 kB."""
 
+_BOUND = AgeKind.AT_LEAST
 _ROWS_PER_PIECE = 1000
 _GROUP_STATUSES = {status.name: status for status in (Status.OK, Status.WARN, Status.ERR)}
 _PARTITION_STATUSES = (Status.OK, Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
@@ -187,6 +188,10 @@ _FAMILIES: tuple[tuple[Metric, tuple[GroupMetric, ...]], ...] = (
     (telemetry.CONSUMER_MAX_LAG, _one(lambda row: row.summary.max_lag)),
     (telemetry.CONSUMER_SCALABLE_LAG, _one(lambda row: row.summary.signals.scalable_lag)),
     (telemetry.CONSUMER_LAG_SECONDS, _one(lambda row: row.summary.signals.lag_seconds)),
+    (
+        telemetry.CONSUMER_LAG_SECONDS_AT_LEAST,
+        _one(lambda row: row.summary.signals.lag_seconds if row.summary.signals.lag_seconds_kind == _BOUND else None),
+    ),
     (telemetry.CONSUMER_LAG_SECONDS_KIND, _one(lambda row: row.summary.signals.lag_seconds_kind)),
     (telemetry.CONSUMER_CATCH_UP_SECONDS, _one(lambda row: row.summary.signals.catch_up_seconds)),
     (telemetry.CONSUMER_PRODUCE_RATE, _one(lambda row: row.summary.signals.produce_rate)),

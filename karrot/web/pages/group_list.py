@@ -24,7 +24,7 @@ _VALUE = itemgetter(0)
 class Order(NamedTuple):
     """How groups are sorted: by a column, in the column's natural direction or in reverse.
 
-    Unknown values come last in both directions. Groups with equal values are sorted worst first.
+    Unknown values and lower bounds come last in both directions. Groups with equal values are sorted worst first.
     """
 
     column: str = "status"
@@ -55,7 +55,7 @@ COLUMNS: Mapping[str, tuple[Callable[[GroupState], Any], bool]] = {
     "group": (lambda state: (state.key.consumer.casefold(), state.key), False),
     "cluster": (lambda state: (state.key.cluster.casefold(), state.key), False),
     "lag": (lambda state: state.summary.total_lag, True),
-    "behind": (lambda state: state.summary.signals.lag_seconds, True),
+    "behind": (lambda state: state.summary.signals.lag_seconds_known, True),
     "catch-up": (lambda state: state.summary.signals.catch_up_seconds, True),
     "incident": (lambda state: state.incident.since_ms if state.incident.open_id else None, False),
     "event": (lambda state: state.log_time_ms, True),

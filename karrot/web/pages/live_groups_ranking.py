@@ -36,7 +36,7 @@ class RankedGroups:
 
 
 class _Rank(NamedTuple):
-    """A group's place: by status, then by lag in seconds, then by lag. An unknown value comes after all known values.
+    """A group's place: by status, then by lag in seconds, then by lag. Unknown values and lower bounds come last.
 
     Every key is different, so a comparison never reaches the state after the key.
     """
@@ -50,7 +50,7 @@ class _Rank(NamedTuple):
     @classmethod
     def of(cls, state: GroupState) -> "_Rank":
         summary = state.summary
-        lag, seconds = summary.total_lag, summary.signals.lag_seconds
+        lag, seconds = summary.total_lag, summary.signals.lag_seconds_known
         severity = _SEVERITY.get(summary.status_text, _ODD)
         return cls(severity, 0.0 if seconds is None else -1 - seconds, 0 if lag is None else -1 - lag, state.key, state)
 

@@ -3,11 +3,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.event import GroupKey
+from karrot.event import AgeKind, GroupKey, LagAge, TopicPartition
 from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.group_state import summarize
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
+from karrot.web.pages.group_list import Order
 from karrot.web.pages.live_groups_ranking import LiveRanking, Ranking
 from support.burrow.lag_events import make_event, make_partition
 from support.manual_clock import ManualClock, SlowClock
@@ -37,6 +38,30 @@ def test_a_list_with_small_changes_has_the_same_order_as_a_sorted_one(
         known = {key: each for key, each in (known | states).items() if each}
         assert ranking.ranked() == rank(known.values())
     assert {each.key: each for each in ranking.states()} == known
+
+
+def test_a_lower_bound_of_the_lag_in_seconds_ranks_after_every_known_value_by_its_lag() -> None:
+    place = TopicPartition("t", 0)
+
+    def aged(name: str, lag: int, seconds: float, kind: AgeKind) -> GroupState:
+        event = make_event(consumer=name, status_text="ERR", total_lag=lag)
+        summary = summarize(event, 0, LagAge(seconds, kind, place))
+        return GroupState(GroupKey(event.cluster, name), 1, 0, summary, IncidentState())
+
+    states = [
+        aged("idle tail", 4, 80, AgeKind.AT_LEAST),
+        aged("old backlog", 9_000, 70, AgeKind.AT_LEAST),
+        aged("dead", 323, 60, AgeKind.EXACT),
+        aged("slow", 99, 61, AgeKind.EXTRAPOLATED),
+    ]
+    ranked = rank(states)
+    worst_first = ["slow", "dead", "old backlog", "idle tail"]
+    assert [each.key.consumer for each in ranked.worst_first] == worst_first
+    for text in ("behind", "-behind"):
+        order = Order.read(text)
+        assert order is not None
+        found = [each.key.consumer for each in order.sorted(ranked.worst_first)]
+        assert found[2:] == worst_first[2:]
 
 
 def test_burrow_s_own_groups_are_counted_separately_and_lagging_ones_are_named_worst_first() -> None:
