@@ -64,10 +64,10 @@ def commit(kafka: Kafka, group: str, topic: str, offsets: list[int]) -> None:
 
 
 @contextmanager
-def reading(kafka: Kafka, group: str, topic: str) -> Iterator[Consumer]:
+def reading(kafka: Kafka, group: str, topic: str, **properties: str) -> Iterator[Consumer]:
     """Start a member that has its assignment and stays in the group; it does not commit by itself."""
     consumer = Consumer(
-        kafka.client | {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        kafka.client | {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False} | properties
     )
     consumer.subscribe([topic])
     wait_for(lambda: consumer.poll(0.1) is not None)
@@ -113,7 +113,7 @@ def test_lag_by_partition_equals_that_of_kafkas_own_command(kafka: Kafka, topic:
     produce(kafka, topic, [500, 251, 249])
     commit(kafka, f"skewed-{topic}", topic, [20, 40, 249])
     with watching(kafka, topic, tmp_path, "--json") as said:
-        wait_for(lambda: bool(results(said, f"skewed-{topic}")))
+        wait_for(lambda: any(each["status"] == "ERR" for each in results(said, f"skewed-{topic}")))
     event = results(said, f"skewed-{topic}")[-1]
     seen = [
         Position(each["topic"], each["partition"], each["end"]["offset"], None, each["current_lag"])
@@ -256,7 +256,7 @@ def test_inside_the_service_verdicts_state_and_retention_are_on_the_metrics_page
                 if sample.labels.get("consumer") == group and "status" not in sample.labels
             }
 
-        wait_for(lambda: ("karrot_consumer_lag", "") in samples())
+        wait_for(lambda: samples().get(("karrot_consumer_status_code", "")) == 3)
         found = samples()
         ready = service.get("/readyz").json
     assert found["karrot_consumer_lag", ""] == 70
@@ -363,13 +363,73 @@ def test_partitions_added_to_a_topic_that_a_group_reads_are_not_in_its_lag_and_c
     assert event.total_lag is None
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_static_members_that_restart_are_no_rebalance(newest_kafka: Stack, own_name: str, protocol: str) -> None:
+    kafka, group = newest_kafka.kafka, f"static-{own_name}"
+    kafka.create_topic(own_name, 3)
+    produce(kafka, own_name, [5, 5, 5])
+    static = {"group.instance.id": "pod-1", "group.protocol": protocol}
+    reader = ClusterReader("e2e", KafkaCluster(kafka.client))
+
+    seen: set[str] = set()
+    rebalances: list[int] = []
+
+    def has_a_new_member() -> bool:
+        rebalances.append(reader.read(0, [group]).healths[group].rebalances)
+        described = reader.cluster.describe([group])[group]
+        assert isinstance(described, Description)
+        found = {each.id for each in described.members or () if each.assigned and each.instance_id == "pod-1"}
+        is_new = bool(found - seen)
+        seen.update(found)
+        return is_new
+
+    with reading(kafka, group, own_name, **static):
+        wait_for(has_a_new_member)
+    rebalances.clear()
+    for _ in range(4):
+        with reading(kafka, group, own_name, **static):
+            wait_for(has_a_new_member)
+    assert max(rebalances) == rebalances[0]
+
+
+def test_a_consumer_without_members_that_commits_seldom_is_ok_after_the_start_and_found_when_it_dies(
+    kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    """A window is ten polls, and the consumer commits every fifteen."""
+    group = f"seldom-{topic}"
+    produce(kafka, topic, [5, 0, 0])
+    commit(kafka, group, topic, [4, 0, 0])
+    stop = threading.Event()
+
+    def write_and_commit() -> None:
+        offset = 5
+        while not stop.wait(INTERVAL_S):
+            produce(kafka, topic, [1, 0, 0])
+            offset += 1
+            if offset % 15 == 0:
+                commit(kafka, group, topic, [offset - 1, 0, 0])
+
+    consumer = threading.Thread(target=write_and_commit, daemon=True)
+    consumer.start()
+    with watching(kafka, topic, tmp_path, "--json") as said:
+        wait_for(lambda: len({each["partitions"][0]["end"]["offset"] for each in results(said, group)}) >= 5)
+        stop.set()
+        consumer.join()
+        alive = results(said, group)
+        wait_for(lambda: results(said, group)[-1]["status"] == "ERR")
+        found = results(said, group)
+    assert {each["status"] for each in alive} == {"OK"}
+    assert len(found) - len(alive) <= 3 * 15
+    assert {each["partitions"][0]["moved_at"] > 0 for each in alive[-15:]} == {True}
+
+
 def test_verdicts_posted_to_another_karrot_have_burrows_form(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     group = f"posted-{topic}"
     produce(kafka, topic, [9, 0, 0])
     commit(kafka, group, topic, [2, 0, 0])
     with Service(tmp_path / "data") as service:
         with watching(kafka, topic, tmp_path, "--post", f"http://127.0.0.1:{service.port}"):
-            wait_for(lambda: group in service.get(f"/api/v1/groups?q={group}").body.decode())
+            wait_for(lambda: '"status":"ERR"' in service.get(f"/api/v1/groups?q={group}").body.decode())
         [found] = service.get(f"/api/v1/groups?q={group}").json["groups"]
     assert (found["status"], found["lag"]) == ("ERR", 7)
     assert found["incident"]
