@@ -163,7 +163,7 @@ CONSUMER_MESSAGES_LOST = _gauge(
 CONSUMER_RETENTION_MARGIN = _gauge(
     "karrot_consumer_retention_margin",
     "Messages that Kafka can delete from a partition before the group loses unread messages: the committed offset "
-    "minus the log start offset. The value is the smallest of all partitions with unread messages. Absent if the "
+    "minus the log start offset, where this is the smallest share of the log. Absent if the "
     "group has read everything (only with KARROT_WATCH_BOOTSTRAP).",
     *GROUP,
 )

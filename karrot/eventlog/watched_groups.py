@@ -18,8 +18,8 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
 
     ``messages_lost`` counts messages that were deleted before the group read them. It is 0 again when the group has
     committed an offset after them, or when nothing is left to read. ``retention_margin`` is the number of messages
-    between the log start and the oldest unread message, on the partition where this number is smallest. It is ``None``
-    if no message is unread. ``beyond_end`` counts partitions with a committed offset past the log end. ``uncommitted``
+    between the log start and the oldest unread message, where they are the smallest share of the log. It is ``None`` if
+    no message is unread. ``beyond_end`` counts partitions with a committed offset past the log end. ``uncommitted``
     counts partitions that a member owns and that have no committed offset. ``rebalances`` counts from the group's first
     poll. New fields must come at the end, with a default.
     """

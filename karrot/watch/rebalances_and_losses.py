@@ -51,10 +51,10 @@ def retention(
 ) -> RetentionMargin:
     """The lost messages and the retention margin of a group, over the partitions with a known log start and end."""
     known = [(offset, starts[at], ends[at]) for at, offset in committed.items() if at in starts and at in ends]
-    kept = [offset - start for offset, start, end in known if readable(end, offset, start)]
+    kept = [((at - start) / (end - start), at - start) for at, start, end in known if readable(end, at, start)]
     return RetentionMargin(
-        lost=-sum(each for each in kept if each < 0) if known else None,
-        margin=max(0, min(kept)) if kept else None,
+        lost=-sum(margin for _, margin in kept if margin < 0) if known else None,
+        margin=max(0, min(kept)[1]) if kept else None,
     )
 
 

@@ -55,6 +55,13 @@ def test_rebalances_are_counted(descriptions: list[Description], rebalances: int
     [
         pytest.param({A: 50}, {A: 20}, {A: 90}, RetentionMargin(0, 30), id="thirty messages until unread ones go"),
         pytest.param({A: 50, B: 25}, {A: 20, B: 20}, {A: 90, B: 90}, RetentionMargin(0, 5), id="the nearest partition"),
+        pytest.param(
+            {A: 300, B: 1000},
+            {A: 200, B: 990},
+            {A: 1000, B: 1001},
+            RetentionMargin(0, 100),
+            id="not a short log at its end",
+        ),
         pytest.param({A: 50}, {A: 70}, {A: 90}, RetentionMargin(20, 0), id="twenty are gone"),
         pytest.param({A: 50, B: 10}, {A: 70, B: 12}, {A: 90, B: 20}, RetentionMargin(22, 0), id="gone in both"),
         pytest.param({A: 50}, {A: 90}, {A: 90}, RetentionMargin(0, None), id="nothing is left to read"),
