@@ -19,11 +19,11 @@ STILL_POLLS, MOST_READS = 3, 500
 class _Read(NamedTuple):
     """A read in the poll ``at``. ``is_held``: the last stable offset holds back all records, in each read ``since``."""
 
-    found: FirstUnread | Failure | None
-    log_end: int
-    at: int
-    since: int
-    is_held: bool
+    found: FirstUnread | Failure | None = None
+    log_end: int = 0
+    at: int = 0
+    since: int = 0
+    is_held: bool = False
 
     def is_due(self, poll: int, log_end: int, window: int) -> bool:
         if self.is_held or not isinstance(self.found, FirstUnread):
@@ -41,33 +41,33 @@ class UnreadRecords:
     def see(self, cluster: Cluster, rings: Rings) -> Mapping[str, Failure]:
         """Read the partitions that are due, and tell the rings what was found. Returns the present failures."""
         self._poll += 1
-        never = _Read(None, 0, -rings.intervals, 0, is_held=False)
-        stuck = {(place, offset): log_end for place, offset, log_end, _ in _stuck(rings)}
-        self._reads = reads = {key: self._reads.get(key, never) for key in stuck}
-        due = [key for key, read in reads.items() if read.is_due(self._poll, stuck[key], rings.intervals)]
+        stuck = {key: (log_end, polls) for key, log_end, polls, _ in _stuck(rings)}
+        self._reads = reads = {key: self._reads.get(key, _Read(at=-rings.intervals)) for key in stuck}
+        due = [key for key, read in reads.items() if read.is_due(self._poll, stuck[key][0], rings.intervals)]
         places = dict(sorted(due, key=lambda key: -reads[key].at)[-MOST_READS:])  # those that have waited longest
         try:
             found: Mapping[TopicPartition, FirstUnread | Failure] = cluster.first_unread(places) if places else {}
         except ClusterError as error:  # the poll has all that it needs for verdicts
             found = dict.fromkeys(places, Failure(error.reason, str(error)))
         for key in places.items():
-            before, now = reads[key], found[key[0]]
-            since = before.since if before.is_held and before.found == now else self._poll
-            is_held = isinstance(now, FirstUnread) and now.written_ms is None and now.offset < stuck[key]
-            reads[key] = _Read(now, stuck[key], self._poll, since, is_held)
-        for place, offset, _, ring in _stuck(rings):
-            read = reads[place, offset]
+            before, now, (log_end, polls) = reads[key], found[key[0]], stuck[key]
+            new_since = self._poll if isinstance(before.found, FirstUnread) else self._poll - polls
+            since = before.since if before.is_held and before.found == now else new_since
+            is_held = isinstance(now, FirstUnread) and now.written_ms is None and now.offset < log_end
+            reads[key] = _Read(now, log_end, self._poll, since, is_held)
+        for key, _, _, ring in _stuck(rings):
+            read = reads[key]
             ring.first = read.found if isinstance(read.found, FirstUnread) else ring.first
             ring.held = read.at - read.since if read.is_held else None
         failures = [read.found for read in reads.values() if isinstance(read.found, Failure)]
         return {f"unread records ({failure.reason})": failure for failure in failures}
 
 
-def _stuck(rings: Rings) -> Iterator[tuple[TopicPartition, int, int, Ring]]:
-    """The partitions whose committed offset does not move, the offset and the log end. No unread record is deleted."""
+def _stuck(rings: Rings) -> Iterator[tuple[tuple[TopicPartition, int], int, int, Ring]]:
+    """Each partition whose offset does not move, its log end, and in how many polls. No unread record is deleted."""
     for place, ring in (each for of_group in rings.groups.values() for each in of_group.items()):
         slots, log = ring.window.slots, rings.log(place)
         if (newest := slots[-1]) is not None and log is not None and (log.start or 0) <= newest.offset < log.end:
-            same = [each for each in slots if each and each.offset == newest.offset and each.lag]
-            if ring.silent + len(same) >= STILL_POLLS:
-                yield place, newest.offset, log.end, ring
+            polls = ring.silent + sum(1 for each in slots if each and each.offset == newest.offset and each.lag)
+            if polls >= STILL_POLLS:
+                yield (place, newest.offset), log.end, polls, ring

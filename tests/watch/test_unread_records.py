@@ -91,15 +91,15 @@ def test_a_record_after_a_gap_that_a_group_has_waited_at_is_an_error_only_after_
     assert rig.kafka.reads == [{A: 999}] * 2
 
 
-@pytest.mark.parametrize("writes", [0, 7])
+@pytest.mark.parametrize(("writes", "polls"), [(0, 13), (7, 10)])
 def test_an_open_transaction_is_an_error_within_two_windows_and_ends_with_the_transaction(
-    rig: Rig, writes: int
+    rig: Rig, writes: int, polls: int
 ) -> None:
     rig.kafka.put("g", {A: 1000}, make_member(A))
     rig.poll(12)
     rig.kafka.open_from[A] = 1000
     found = [the(rig.poll(writes=max(writes, int(not number)))) for number in range(20)]
-    assert [event.status_text for event in found].index("ERR") == 13
+    assert [event.status_text for event in found].index("ERR") == polls
     [partition] = found[-1].partitions
     assert (partition.status_text, partition.first_unread) == ("OPEN_TRANSACTION", (1000, None))
     assert found[-1].total_lag == partition.current_lag == rig.kafka.ends[A] - 1000
@@ -179,6 +179,20 @@ def test_after_a_restart_a_group_with_nothing_to_read_stays_ok(tmp_path: Path) -
     rig.watcher.close()
     rig.restart()
     assert set(statuses(rig, 15)) == {"OK"}
+
+
+def test_after_a_restart_the_incident_of_an_open_transaction_goes_on(tmp_path: Path) -> None:
+    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig.kafka.open_from[A] = 990
+    rig.kafka.put("g", {A: 990}, make_member(A))
+    before = the(rig.poll(20))
+    assert before.partitions[0].status_text == "OPEN_TRANSACTION"
+    rig.watcher.close()
+    rig.restart()
+    events = [the(rig.poll(max(1, 2 - number))) for number in range(15)]
+    assert {(event.partitions[0].status_text, event.incident_id) for event in events} == {
+        ("OPEN_TRANSACTION", before.incident_id)
+    }
 
 
 def test_partitions_of_consumers_that_are_slow_or_get_a_record_now_and_then_are_not_read(rig: Rig) -> None:
