@@ -114,7 +114,8 @@ class Damaged:
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The newest event of a group, with its signals and without its partitions. Exporters need nothing else.
 
-    The log stores one summary per group. New fields must come at the end, with a default.
+    The log stores one summary per group. New fields must come at the end, with a default. ``is_polled`` says that polls
+    saw the offsets, and not the commits themselves.
     """
 
     status_text: str
@@ -133,6 +134,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     beyond_end: BeyondEnd | None = None
     never_committed: int = 0
     open_transactions: int = 0
+    is_polled: bool = False
 
     @property
     def status(self) -> Status | None:

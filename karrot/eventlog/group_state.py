@@ -147,6 +147,7 @@ def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -
         beyond_end=event.beyond_end,
         never_committed=sum(each.status_text == NEVER_COMMITTED for each in event.partitions),
         open_transactions=sum(each.status_text == OPEN_TRANSACTION for each in event.partitions),
+        is_polled=any(each.moved_at_ms is not None for each in event.partitions),
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from karrot.event import BeyondEnd, Source, Status
+from karrot.event import BeyondEnd, Status
 from karrot.eventlog.base import EventSummary, GroupState
 from karrot.known_problems import RUNBOOKS
 from karrot.text import amount, count, duration, percent, plural, visible
@@ -68,9 +68,8 @@ def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) ->
             RUNBOOKS["partition stopped"],
         )
     if stall:
-        what = "the group commits the same offset again and again"
-        if summary.source is Source.KAFKA:
-            what = f"the offset has not moved{since}"
+        again = "the group commits the same offset again and again"
+        what = f"the offset has not moved{since}" if summary.is_polled else again
         return Cause(
             f"{_of(summary, stall)} stalled",
             f"{_partitions(summary, stall)} stalled: {what}.",

@@ -48,6 +48,13 @@ def test_a_stalled_partition_of_watch_has_an_offset_that_does_not_move_and_no_co
     assert found.sentence == f"1 of 12 partitions stalled: the offset has not moved{since}."
 
 
+def test_a_stalled_partition_whose_commits_were_read_from_kafka_has_commits() -> None:
+    worst = make_partition(status_text="STALL")
+    found = cause(state(make_event(source=Source.KAFKA, max_lag=worst, partitions=(worst,))), 2)
+    assert found is not None
+    assert found.sentence.endswith("the group commits the same offset again and again.")
+
+
 def test_an_offset_past_the_log_end_is_explained_with_both_offsets() -> None:
     found = told(status_text="BEYOND_END", end=OffsetSample(10_000, 0, 0), current_lag=None, log_end=1_331)
     assert (found.brief, found.runbook) == ("1 of 12 past the log end", "KarrotOffsetBeyondEnd")
