@@ -55,7 +55,7 @@ def test_many_offsets_of_an_aborted_transaction_are_no_lag_either_and_no_lost_me
 def test_records_that_compaction_removed_before_the_first_unread_record_are_no_lag(rig: Rig) -> None:
     rig.kafka.gaps[A] = set(range(900, 990))
     rig.kafka.put("g", {A: 900}, make_member(A))
-    event = the(rig.poll(12))
+    event = the(rig.poll(20))
     assert (event.status_text, event.total_lag) == ("ERR", 10)
 
 
@@ -67,7 +67,7 @@ def test_a_finished_group_without_members_that_has_read_every_record_is_ok(rig: 
 
 def test_a_record_that_waits_is_an_error_with_the_proof(rig: Rig) -> None:
     rig.kafka.put("g", {A: 998}, make_member(A, host="/10.1.2.3"))
-    event = the(rig.poll(12))
+    event = the(rig.poll(20))
     [partition] = event.partitions
     assert (event.status_text, partition.status_text, event.total_lag) == ("ERR", "STALL", 2)
     assert partition.first_unread == (998, 1_795_800_000_998)
@@ -78,14 +78,14 @@ def test_a_record_that_waits_is_an_error_with_the_proof(rig: Rig) -> None:
     assert the(rig.poll()).partitions[0].first_unread is None
 
 
-def test_a_record_after_a_gap_that_a_group_has_waited_at_is_an_error_only_after_a_window(rig: Rig) -> None:
+def test_a_record_after_a_gap_that_a_group_has_waited_at_is_an_error_only_after_a_silence(rig: Rig) -> None:
     rig.kafka.gaps[A] = {999}
     rig.kafka.put("g", {A: 999}, make_member(A))
     rig.poll(30)
     event = the(rig.poll(writes=1))
     [partition] = event.partitions
     assert (event.status_text, event.total_lag, partition.position) == ("OK", 1, 1000)
-    assert statuses(rig, 10) == ["OK"] * 9 + ["ERR"]
+    assert statuses(rig, 17) == ["OK"] * 16 + ["ERR"]
     [partition] = the(rig.poll()).partitions
     assert (partition.first_unread, partition.current_lag) == ((1000, 1_795_800_001_000), 1)
     assert rig.kafka.reads == [{A: 999}] * 2
@@ -144,8 +144,8 @@ def test_a_client_that_dies_in_a_read_costs_no_verdict(rig: Rig, monkeypatch: py
 
     monkeypatch.setattr(rig.kafka, "first_unread", die)
     rig.kafka.put("g", {A: 999}, make_member(A))
-    assert statuses(rig, 15)[-1] == "ERR"
-    assert rig.reports == [None] * 15
+    assert statuses(rig, 20)[-1] == "ERR"
+    assert rig.reports == [None] * 20
     assert rig.counted == Counter({"client_died": 1})
 
 
