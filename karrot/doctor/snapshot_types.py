@@ -264,13 +264,13 @@ class KarrotSeen:
         """Seconds since the last webhook of each cluster's Burrow; infinite if there was none."""
         now = self.now.timestamp()
         return {
-            sample.labels.get("cluster", ""): max(0.0, now - sample.value) if sample.value else float("inf")
+            sample.labels.get("cluster", ""): abs(now - sample.value) if sample.value else float("inf")
             for sample in self.of("karrot_last_event_timestamp_seconds")
         }
 
     def age(self, when: datetime | None) -> float:
         """The seconds since a time; infinite if the time is not known."""
-        return float("inf") if when is None else max(0.0, (self.now - when).total_seconds())
+        return float("inf") if when is None else abs((self.now - when).total_seconds())
 
 
 class Target(Struct, frozen=True, rename="camel"):
@@ -339,8 +339,8 @@ class EvaluateSeen:
 
     @property
     def age(self) -> float:
-        """The seconds since the last batch, or since the start if there was no batch."""
-        return max(0.0, (self.now - self.last_batch).total_seconds())
+        """The seconds between now and the last batch, or the start if there was no batch."""
+        return abs((self.now - self.last_batch).total_seconds())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
