@@ -89,7 +89,7 @@ class Resync:
             for cluster in self._burrow.clusters():
                 try:
                     failed = self._read(pool, stop, cluster, ready=ready) or failed
-                except NotFound as error:  # removed since the list was made
+                except BurrowError as error:  # for example, removed since the list was made
                     failed = str(error)
         return failed
 
@@ -114,10 +114,10 @@ class Resync:
         except (NotFound, Unaddressable) as error:  # removed since the list was made, or no URL can name the group
             self._counted("not_found" if isinstance(error, NotFound) else "unaddressable")
             return None
-        except (BurrowError, LogUnavailableError, OverloadedError) as error:
+        except Exception as error:  # noqa: BLE001 - one group must not end the pass for the others
             self._counted("unavailable" if isinstance(error, Unavailable) else "failed")
             self._unanswered += isinstance(error, Unavailable)
-            return str(error)
+            return str(error) or repr(error)
         self._unanswered = 0
         self._counted("taken" if taken else "refused")
         return None

@@ -269,6 +269,30 @@ def test_a_burrow_that_lists_thousands_and_answers_for_none_is_not_asked_again_u
     assert 20 <= len(asked) < 30
 
 
+def test_an_error_of_one_group_or_one_cluster_ends_the_pass_of_no_other(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, listed = burrow.lag, burrow.consumers
+    first, *rest = listed(CLUSTERS[-1])
+
+    def lag(cluster: str, name: str) -> LagEvent:
+        if name == first:
+            raise RecursionError("too deep")
+        return asked(cluster, name)
+
+    def consumers(cluster: str) -> tuple[str, ...]:
+        if cluster == CLUSTERS[0]:
+            raise Unavailable("http://burrow", "HTTP 500")
+        return tuple(listed(cluster))
+
+    monkeypatch.setattr(burrow, "clusters", lambda: CLUSTERS)
+    monkeypatch.setattr(burrow, "lag", lag)
+    monkeypatch.setattr(burrow, "consumers", consumers)
+    once(resync, clock)
+    assert {key.consumer for key in known(log) if key.cluster == CLUSTERS[-1]} == {*rest}
+    assert counted(log, "karrot_resync_runs_total") == {"failed": 1}
+
+
 def test_timeouts_between_answers_do_not_end_a_pass(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

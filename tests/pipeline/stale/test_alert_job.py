@@ -17,7 +17,8 @@ from karrot.cli.pipeline.stale import say_if_empty
 from karrot.pipeline.stale.alert_job import DeliverySummary, StaleAlerts, Undelivered
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import run_queries
-from support.pipeline.row_times import second_at
+from support.manual_clock import ManualClock
+from support.pipeline.row_times import epoch_ms, second_at
 from support.pipeline.stale_partition_cases import CASES, STALE_AFTER, Case, Commit, ObservedEnd, commit_rows, end_rows
 from support.pipeline.table_files import write_rows
 
@@ -28,7 +29,8 @@ def _deliver(spark: SparkSession, tables: Tables, deliver: Callable[[str], None]
     """Run a new process, which knows only the checkpoint, for one batch of all rows."""
     told: list[DeliverySummary] = []
     length, since = dt.timedelta(seconds=STALE_AFTER), second_at(0).date()
-    job = StaleAlerts(spark, tables, tables.checkpoint("stale"), length, since, deliver, told.append)
+    clock = ManualClock(wall=epoch_ms(3_600))
+    job = StaleAlerts(spark, tables, tables.checkpoint("stale"), length, since, deliver, told.append, clock)
     run_queries([job.start()], stop=threading.Event(), follow=False)
     (only,) = told
     return only
