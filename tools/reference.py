@@ -207,8 +207,29 @@ def _checks() -> str:
     )
 
 
+_EXTRAS = "Extras are lines of the notifier's section in `burrow.toml`."
+_OF_PARTITIONS = "$.Event.Result.partitions"
+_WHY = {
+    "$.Event.Cluster": "It is the name of a section in `burrow.toml`.",
+    "$.Event.Group": "Kafka allows 32,767 bytes. An index of PostgreSQL holds 2,704 bytes for the cluster and the "
+    "group together.",
+    "$.Event.ID": "Burrow's ids have 36 bytes.",
+    "$.Event.Extras": _EXTRAS,
+    "$.Event.Extras[key]": _EXTRAS,
+    "$.Event.Extras[...]": _EXTRAS,
+    "$.Event.Result.status": "Burrow's longest is `NOTFOUND`.",
+    _OF_PARTITIONS: "A body of 8 MiB, the default of `KARROT_MAX_BODY`, has room for about 20,000 of Burrow's "
+    "partitions.",
+    f"{_OF_PARTITIONS}[...].topic": "Kafka allows no longer name.",
+    f"{_OF_PARTITIONS}[...].status": "Burrow's longest is `REWIND`.",
+    f"{_OF_PARTITIONS}[...].owner": "It is the host of a consumer.",
+    f"{_OF_PARTITIONS}[...].client_id": "Kafka allows 32,767 bytes. Real ids have up to 200.",
+}
+"""Why each bound of an event is what it is."""
+
+
 def _bounds() -> str:
-    refused = ((f"`{each.path}`", f"{each.most:,} {each.unit}", _cell(each.reason)) for each in BOUNDS)
+    refused = ((f"`{each.path}`", f"{each.most:,} {each.unit}", _cell(_WHY[each.path])) for each in BOUNDS)
     forgotten = (
         ("ids of incidents", f"{REMEMBERED} of each group", "Karrot forgets the oldest id."),
         ("clusters with a time of the last webhook", f"{MOST_CLUSTERS:,}", "Karrot forgets the oldest cluster."),

@@ -174,10 +174,6 @@ class Changed(NamedTuple):
     state: GroupState | None
 
 
-Pace = Callable[[Iterator[None]], Iterator[None]]
-"""Takes steps of work one after the other, with pauses between them."""
-
-
 class Counter(NamedTuple):
     """The value of a counter, summed over all workers since the log was created."""
 
@@ -292,11 +288,11 @@ class Groups(Log, Protocol):
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
         """A page of the groups whose last event is after ``after``, by their last event. Includes expired groups."""
 
-    def live(self, pace: Pace | None = None) -> Sequence[GroupState]:
+    def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
         """Every live group now, ordered by key. The log keeps them in memory and reads only the changed ones again.
 
-        It includes every event that was stored before the call. With ``pace``, changed groups are read in small
-        portions.
+        It includes every event that was stored before the call. With ``pause``, changed groups are read in small
+        portions, with a pause after each.
         """
 
     def group(self, key: GroupKey) -> GroupState | None:

@@ -7,7 +7,7 @@ event with a new id opens an incident. A close, another id, an observation or a 
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +21,6 @@ from karrot.eventlog.base import (
     GroupState,
     IncidentState,
     LogUnavailableError,
-    Pace,
     groups,
 )
 from karrot.signals import signals_of
@@ -33,7 +32,7 @@ _FUTURE_MS = 86_400_000
 """A commit with a time further in the future was misread (Burrow v1.9.5 reads some commits of Kafka 4.1 near 8e18)."""
 
 _CALM_PORTION = 5
-"""The changed groups per read for a caller with a pace: reading them takes about a tenth of a millisecond."""
+"""The changed groups per read for a caller that pauses: reading them takes about a tenth of a millisecond."""
 
 REMEMBERED = 8
 """The number of a group's incident ids that are kept. So a late event neither reopens an incident nor counts it."""
@@ -210,10 +209,13 @@ class LiveGroups:
         self._keys: list[GroupKey] | None = None
         self._read_at_ms = 0
 
-    def read(self, pace: Pace | None) -> Sequence[GroupState]:
-        """What `Groups.live` returns. A caller with a pace pauses without the lock, so that no other caller waits."""
-        for _ in pace(self._portions(_CALM_PORTION)) if pace else ():
-            pass
+    def read(self, pause: Callable[[], object] | None) -> Sequence[GroupState]:
+        """What `Groups.live` returns. A caller pauses without the lock, so that no other caller waits."""
+        more = True
+        while pause is not None and more:
+            with self._lock:
+                more = self._read_source is not None and self._take_changes(_CALM_PORTION)
+            pause()
         with self._lock:
             while self._read_source is not None and self._take_changes(READ_LIMIT):
                 pass
@@ -246,14 +248,6 @@ class LiveGroups:
         last_seq, found = self._log.size().last_seq, list(groups(self._log))
         self._seen_seq, self._states, self._keys, self._oldest_ms = last_seq, {}, None, sys.maxsize
         self._take((state.key, state) for state in found)
-
-    def _portions(self, at_once: int) -> Iterator[None]:
-        """Take the groups that changed since the last read, ``at_once`` at a time."""
-        more = True
-        while more:
-            with self._lock:
-                more = self._read_source is not None and self._take_changes(at_once)
-            yield
 
     def _take_changes(self, at_once: int) -> bool:
         """Take the next groups that changed since the last read. Return whether there may be more."""

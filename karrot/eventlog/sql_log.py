@@ -18,7 +18,6 @@ from karrot.eventlog.base import (
     Damaged,
     GroupState,
     LogSize,
-    Pace,
     Reject,
     ReporterState,
     StoredBody,
@@ -186,9 +185,9 @@ class SqlEventLog(ABC):
             found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
             return [changed(*whole) for row in found if (whole := rows.group_of(row))]
 
-    def live(self, pace: Pace | None = None) -> Sequence[GroupState]:
+    def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
         """Every live group, from memory."""
-        return self._live.read(pace)
+        return self._live.read(pause)
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One live group."""

@@ -322,20 +322,17 @@ def write_apart(
 
     First write the counters and rejects alone. If the database refuses them, drop them: every commit would fail.
     """
-
-    def attempt(some: Sequence[Job[Any]]) -> None:
+    parts: list[Sequence[Job[Any]]] = [jobs, ()]
+    while parts:
+        some = parts.pop()
         try:
             write(some)
         except refused as error:
             if half := len(some) // 2:
-                attempt(some[:half])
-                attempt(some[half:])
-                return
+                parts += [some[half:], some[:half]]
+                continue
             _log.exception("a write has a value that cannot be stored", extra={"code": "value_not_stored"})
             if not some:
                 buffer.take()
             for job in some:
                 job.error = UnstorableError(f"cannot be written: {' '.join(str(error).split())}")
-
-    attempt(())
-    attempt(jobs)

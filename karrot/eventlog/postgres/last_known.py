@@ -3,8 +3,7 @@
 import contextlib
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from karrot.eventlog.base import LogUnavailableError
@@ -12,14 +11,6 @@ from karrot.eventlog.base import LogUnavailableError
 T = TypeVar("T")
 
 _READ_AGAIN_S = 15.0
-_PAUSE_S = 0.001
-
-
-def in_turns(portions: Iterable[T]) -> Iterator[T]:
-    """The same portions of work, with a pause before each one, so that no event waits for all of them."""
-    for portion in portions:
-        time.sleep(_PAUSE_S)
-        yield portion
 
 
 class LastKnown:

@@ -10,6 +10,7 @@ this process has read, for as long as groups are shown after their last event.
 import contextlib
 import logging
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -27,14 +28,13 @@ from karrot.eventlog.base import (
     LogSize,
     LogUnavailableError,
     OverloadedError,
-    Pace,
     Reject,
     ReporterState,
 )
 from karrot.eventlog.database_status import DatabaseStatus
 from karrot.eventlog.postgres.committer import PostgresCommitter
 from karrot.eventlog.postgres.connections import Database, Readers, one_line
-from karrot.eventlog.postgres.last_known import LastKnown, in_turns
+from karrot.eventlog.postgres.last_known import LastKnown
 from karrot.eventlog.postgres.leader_lock import WHO_LEADS, LeaderLock
 from karrot.eventlog.postgres.schema import Opened, block_table
 from karrot.eventlog.postgres.server_status import server_status
@@ -117,7 +117,7 @@ class PostgresEventLog(SqlEventLog):
             idle_work=lambda: bool(self._buffer) or self._committer.trouble is not None,
             patience_s=patience_s,
         )
-        groups = partial(self.live, in_turns)
+        groups = partial(self.live, partial(time.sleep, 0.001))  # no event waits for all of them
         self._known.keep_fresh(
             (groups, self._heard, self.reporters, self.counters, self.size, self.leader, self.database)
         )
@@ -139,10 +139,10 @@ class PostgresEventLog(SqlEventLog):
         """The age of the groups while the database is away or too slow; ``None`` if they could be read."""
         return self._live.age_ms() if self._is_from_memory or self._readers.trouble is not None else None
 
-    def live(self, pace: Pace | None = None) -> Sequence[GroupState]:
+    def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
         """Every live group; the last known ones while the database is away."""
         try:
-            found = super().live(pace)
+            found = super().live(pause)
         except LogUnavailableError:
             found = self._last_known()
             self._is_from_memory = True

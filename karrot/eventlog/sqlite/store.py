@@ -33,6 +33,7 @@ from karrot.eventlog.transaction import POSTS_KEPT_MS, TOUCHED_MS, LogEndHistori
 from karrot.eventlog.writer import Writer
 
 _NEARLY_FULL = 0.9
+_OLDEST = "(SELECT log_time_ms FROM events ORDER BY seq LIMIT 1)"
 
 
 class SqliteDatabaseLog(SqlEventLog):
@@ -90,33 +91,28 @@ class SqliteDatabaseLog(SqlEventLog):
 
     def prune(self) -> int:
         """Delete events and log-end histories beyond the limits of age and size, some hundred in each transaction."""
-        before_ms = self.log_time_ms() - self._limits.retention_ms
+        now_ms = self.log_time_ms()
+        before_ms = now_ms - self._limits.retention_ms
         most_bytes = self._limits.max_bytes * _NEARLY_FULL
-        posts_before_ms = self.log_time_ms() - POSTS_KEPT_MS
 
-        def has_older(connection: apsw.Connection) -> bool:
-            oldest = connection.execute("SELECT log_time_ms FROM events ORDER BY seq LIMIT 1").fetchone()
-            return oldest is not None and oldest[0] < before_ms
-
-        def has_forgotten(connection: apsw.Connection) -> bool:
-            sql = "SELECT 1 FROM log_ends WHERE touched_ms < ? LIMIT 1"
-            return connection.execute(sql, (before_ms - TOUCHED_MS,)).fetchone() is not None
-
-        def has_old_posts(connection: apsw.Connection) -> bool:
-            sql = "SELECT 1 FROM posts WHERE log_time_ms < ? LIMIT 1"
-            return connection.execute(sql, (posts_before_ms,)).fetchone() is not None
+        def prune_until(work: Callable[[SqliteTransaction, int], int], rows_of: str, until_ms: int) -> int:
+            sql = f"SELECT 1 FROM {rows_of} < ? LIMIT 1"
+            return self._prune(
+                lambda transaction: work(transaction, until_ms),
+                lambda connection: connection.execute(sql, (until_ms,)).fetchone() is not None,
+            )
 
         def log_end_bytes(connection: apsw.Connection) -> int:
             return int(connection.execute("SELECT log_end_bytes FROM log").get)
 
-        self._prune(lambda transaction: transaction.forget_posts(posts_before_ms), has_old_posts)
-        self._prune(lambda transaction: transaction.forget_log_ends_before(before_ms - TOUCHED_MS), has_forgotten)
+        prune_until(SqliteTransaction.forget_posts, "posts WHERE log_time_ms", now_ms - POSTS_KEPT_MS)
+        prune_until(SqliteTransaction.forget_log_ends_before, "log_ends WHERE touched_ms", before_ms - TOUCHED_MS)
         with self._file.reading() as connection:
             too_large = log_end_bytes(connection) > self._limits.most_log_end_bytes
         if too_large:  # new histories never make it too large, so histories in use are not dropped again and again
             enough = self._limits.most_log_end_bytes * _NEARLY_FULL
             self._prune(SqliteTransaction.forget_oldest_log_ends, lambda connection: log_end_bytes(connection) > enough)
-        return self._prune(lambda transaction: transaction.prune_older(before_ms), has_older) + (
+        return prune_until(SqliteTransaction.prune_older, f"{_OLDEST} WHERE log_time_ms", before_ms) + (
             self._prune(SqliteTransaction.prune_oldest, lambda connection: used_bytes(connection) > most_bytes)
         )
 

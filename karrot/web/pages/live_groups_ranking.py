@@ -9,7 +9,7 @@ from typing import NamedTuple
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.eventlog.base import Groups, GroupState
-from karrot.web.pages.gil_yielding import gently
+from karrot.web.pages.gil_yielding import rest
 from karrot.web.pages.value_cache import ThrottledCache
 
 WELL = "OK"
@@ -125,7 +125,7 @@ class LiveRanking:
         return self._cache.get(None, self._read)
 
     def _read(self) -> RankedGroups:
-        live = {state.key: state for state in self._log.live(gently)}
+        live = {state.key: state for state in self._log.live(rest)}
         changes: dict[GroupKey, GroupState | None] = dict.fromkeys(self._ranked.keys() - live.keys())
         changes |= {key: state for key, state in live.items() if self._ranked.get(key) is not state}
         self._ranking.update(changes)
