@@ -29,7 +29,7 @@ def _deliver(spark: SparkSession, tables: Tables, deliver: Callable[[str], None]
     """Run a new process, which knows only the checkpoint, for one batch of all rows."""
     told: list[DeliverySummary] = []
     length, since = dt.timedelta(seconds=STALE_AFTER), second_at(0).date()
-    clock = ManualClock(wall=epoch_ms(3_600))
+    clock = ManualClock(wall=epoch_ms(second_at(3_600)))
     job = StaleAlerts(spark, tables, tables.checkpoint("stale"), length, since, deliver, told.append, clock)
     run_queries([job.start()], stop=threading.Event(), follow=False)
     (only,) = told
