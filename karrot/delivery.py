@@ -317,10 +317,6 @@ class Delivery:
         finally:
             over.set()
 
-    def _feed(self, name: str, reporter: PushReporter | PacedReporter) -> Feed:
-        kind = PacedFeed if isinstance(reporter, PacedReporter) else PushFeed
-        return kind(name, self._log, self._clock, self._jitter, reporter)  # type: ignore[arg-type]  # by its kind
-
     def _keep_house(self) -> None:
         """Count groups that became silent, and delete events that are too old."""
         try:
@@ -330,10 +326,11 @@ class Delivery:
             self._log.remember(*HOUSEKEEPING, str(self._log.log_time_ms()).encode())
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("housekeeping failed and will be tried again", code="housekeeping_failed", reason=str(error))
-            self._count_failure("overloaded" if isinstance(error, OverloadedError) else "log_unavailable")
+            reason = "overloaded" if isinstance(error, OverloadedError) else "log_unavailable"
+            self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES.name, reason=reason)
         except Exception:  # noqa: BLE001 - the outermost loop of the leader
             _log.exception("housekeeping failed unexpectedly", code="housekeeping_unexpected")
-            self._count_failure("unexpected")
+            self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES.name, reason="unexpected")
 
     def _run_feed(self, name: str, build: Callable[[], PushReporter | PacedReporter], over: threading.Event) -> None:
         feed: Feed = Unbuilt(name, self._log, self._clock, self._jitter, None, build)
@@ -341,11 +338,9 @@ class Delivery:
         while not over.wait(wait_s):
             wait_s = feed.step()
             if isinstance(feed, Unbuilt) and feed.reporter is not None:
-                feed = self._feed(name, feed.reporter)
+                kind = PacedFeed if isinstance(feed.reporter, PacedReporter) else PushFeed
+                feed = kind(name, self._log, self._clock, self._jitter, feed.reporter)  # type: ignore[arg-type]
         if self._log.leads():
             feed.close()
         else:
             feed.abandon()
-
-    def _count_failure(self, reason: str) -> None:
-        self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES.name, reason=reason)
