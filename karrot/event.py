@@ -34,6 +34,14 @@ NEVER_COMMITTED: Final = "NEVER_COMMITTED"
 OPEN_TRANSACTION: Final = "OPEN_TRANSACTION"
 """The state of a partition on which an open transaction holds back all unread records. Only Kafka shows it."""
 
+LEFT: Final = "LEFT"
+ABANDONED: Final = "ABANDONED"
+"""The states of a partition whose topic the group has left, and of all partitions of an abandoned group, which is OK.
+Only Kafka shows them. A left partition counts in nothing."""
+
+NO_PROBLEM: Final = frozenset({Status.OK.name, LEFT, ABANDONED})
+"""The states of a partition that is not bad."""
+
 
 class Kind(Enum):
     """What an event means for the incident of its group. Only the content of the event determines the kind."""
@@ -281,6 +289,11 @@ class LagEvent(NamedTuple):
         if not found or found[0].end is None or found[0].log_end is None:
             return None
         return BeyondEnd(len(found), found[0].end.offset, found[0].log_end)
+
+    @property
+    def shown_status(self) -> str:
+        """The status that people see: ABANDONED, or the status of the event."""
+        return ABANDONED if any(one.status_text == ABANDONED for one in self.partitions) else self.status_text
 
     @property
     def kind(self) -> Kind:

@@ -249,6 +249,9 @@ WATCH_POLL_SECONDS = _gauge(
     "Duration of the last poll of Kafka, in seconds (only with KARROT_WATCH_BOOTSTRAP).",
     "cluster",
 )
+WATCH_ABANDONED = _gauge(
+    "karrot_watch_abandoned_groups", "Abandoned groups at the last poll (only with KARROT_WATCH_BOOTSTRAP).", "cluster"
+)
 WATCH_FAILURES = _counter(
     "karrot_watch_failures_total",
     "Failures in polls of Kafka, by Kafka's error name. The reason is client_died if the process of the Kafka client "

@@ -3,6 +3,7 @@
 Source: v1.9.5, ``core/internal/notifier/coordinator.go``.
 """
 
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -32,6 +33,31 @@ class NotifierSettings:
     def at_speed(self, speed: float) -> Self:
         """These settings in seconds of the wall clock, for a simulation speed."""
         return replace(self, interval=self.interval / speed, send_interval=self.pause_ms / 1000 / speed)
+
+
+class NameFilter(NamedTuple):
+    """Chooses names. A regular expression need not match the whole name, as in Burrow.
+
+    A name is chosen if it matches all of ``allow`` and none of ``deny``.
+    """
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, allow: re.Pattern[str] | None, deny: re.Pattern[str] | None) -> Self:
+        """A filter of at most one pattern each."""
+        return cls(*(() if each is None else (each.pattern,) for each in (allow, deny)))
+
+    def has(self, name: str) -> bool:
+        """Whether a name is chosen."""
+        return all(re.search(each, name) for each in self.allow) and not any(
+            re.search(each, name) for each in self.deny
+        )
+
+    def joined(self, other: Self) -> "NameFilter":
+        """The names that both filters choose."""
+        return NameFilter(self.allow + other.allow, self.deny + other.deny)
 
 
 class SentNotification(NamedTuple):

@@ -9,7 +9,7 @@ import msgspec
 from karrot.burrow import wire
 from karrot.burrow.bounds import require_within
 from karrot.burrow.wire import MalformedPayload, wrong
-from karrot.event import FirstUnread, LagEvent, OffsetSample, PartitionLag, Source
+from karrot.event import NO_PROBLEM, FirstUnread, LagEvent, OffsetSample, PartitionLag, Source
 
 MAX_DEPTH = 32
 """Burrow's deepest body has 6 levels."""
@@ -39,7 +39,6 @@ _MISSING = re.compile(r"missing required field `(\w+)`")
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _NO_START = msgspec.Raw(b'"0001-01-01T00:00:00Z"')
-_WELL = "OK"
 _QUOTED = 100
 """The most characters that an error message quotes from a received text."""
 
@@ -91,7 +90,7 @@ def parse_outline(body: bytes, *, observed_at_ms: int, source: Source) -> Outlin
         incident_id=notification.id or None,
         max_lag=None if verdict.maxlag is None else _partition(verdict.maxlag, "$.Event.Result.maxlag"),
     )
-    return Outline(event, sum(each.status != _WELL for each in verdict.partitions or ()))
+    return Outline(event, sum(each.status not in NO_PROBLEM for each in verdict.partitions or ()))
 
 
 def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:

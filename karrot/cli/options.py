@@ -95,15 +95,24 @@ def asked_for(kind: "ValueKind[T]", name: str, asked: Mapping[str, Any]) -> T:
     return value_of(kind, f"--{name.replace('_', '-')}", asked[name])
 
 
-def read_span(longest_s: int) -> Callable[[click.Context, click.Parameter, str | None], timedelta | None]:
-    """A callback that reads a duration of at least one second."""
+def _reads(kind: Callable[[Any], "ValueKind[Any]"], made: Callable[[Any], Any] = lambda value: value) -> Any:
+    """A callback that reads an option. ``kind`` chooses the kind of value from the module `karrot.settings.types`."""
 
-    def read(_context: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
-        from karrot.settings.types import duration
+    def read(_context: click.Context, option: click.Parameter, text: str | None) -> Any:
+        from karrot.settings import types
 
-        return None if text is None else timedelta(seconds=value_of(duration(1, longest_s), option.opts[0], text))
+        return None if text is None else made(value_of(kind(types), option.opts[0], text))
 
     return read
+
+
+pattern_option = partial(renamed_option, old=(), metavar="REGEX", callback=_reads(lambda types: types.pattern))
+"""An option for a regular expression."""
+
+
+def read_span(longest_s: int) -> Callable[[click.Context, click.Parameter, str | None], timedelta | None]:
+    """A callback that reads a duration of at least one second."""
+    return _reads(lambda types: types.duration(1, longest_s), lambda seconds: timedelta(seconds=seconds))  # type: ignore[no-any-return]
 
 
 def day_option(*names: str, **asked: Any) -> Callable[[Command], Command]:
@@ -120,13 +129,7 @@ def _read_days(_context: click.Context, option: click.Parameter, given: Any) -> 
 
 def read_seconds(least: float, most: float) -> Callable[[click.Context, click.Parameter, str], float]:
     """A callback that reads a short duration, such as ``0.5``, ``500ms`` or ``2.5s``, as seconds."""
-
-    def read(_context: click.Context, option: click.Parameter, text: str) -> float:
-        from karrot.settings.types import timeout
-
-        return value_of(timeout(least, most), option.opts[0], text)
-
-    return read
+    return _reads(lambda types: types.timeout(least, most))  # type: ignore[no-any-return]
 
 
 class Number(click.FloatRange):

@@ -12,7 +12,7 @@ import click
 from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import end_on_signals, valid
 from karrot.cli.groups.group_tables import KAFKA, health_fields, sum_of_known, tally
-from karrot.cli.options import client_properties_option, read_seconds, renamed_option, value_of
+from karrot.cli.options import client_properties_option, pattern_option, read_seconds, renamed_option, value_of
 from karrot.cli.table import Column, PrintedTable, print_lines, terminal_width
 from karrot.text import clock, counted_plain
 
@@ -52,10 +52,12 @@ _COLUMNS = (
 @client_properties_option(
     help="A file with client properties (TLS, SASL, MSK IAM), with the names of librdkafka or of Kafka's Java client.",
 )
-@click.option("--exclude", metavar="REGEX", help="Do not watch groups whose name contains a match.")
-@click.option(
+@pattern_option("--groups", help="Watch only groups whose name contains a match.")
+@pattern_option("--exclude-groups", old=("--exclude",), help="Do not watch groups whose name contains a match.")
+@pattern_option("--topics", help="Watch only topics whose name contains a match.")
+@pattern_option("--exclude-topics", help="Do not watch topics whose name contains a match.")
+@pattern_option(
     "--offsets-elsewhere",
-    metavar="REGEX",
     help="Groups whose name contains a match keep their offsets outside Kafka: a missing offset is no problem.",
 )
 @click.option("--allowed-lag", type=click.IntRange(0), default=0, help="A partition with at most this lag is OK.")
@@ -73,11 +75,10 @@ def watch(
     post: str | None,
     user: str | None,
     command_config: Path | None,
-    exclude: str | None,
-    offsets_elsewhere: str | None,
     allowed_lag: int,
     state: Path | None,
     as_json: bool,
+    **patterns: Any,
 ) -> None:
     """Poll Kafka and judge groups by Burrow's rules.
 
@@ -88,6 +89,7 @@ def watch(
     The command needs confluent-kafka: pip install 'karrot-burrow[kafka]'
     """
     from karrot import logs
+    from karrot.burrow.notifier import NameFilter
     from karrot.clock import SystemClock
     from karrot.settings import types
     from karrot.watch.client_process import ClientProcess
@@ -96,8 +98,6 @@ def watch(
     from karrot.watch.poll_and_judge import Watcher, run
 
     brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap_servers)
-    excluded = None if exclude is None else value_of(types.pattern, "--exclude", exclude)
-    elsewhere = None if offsets_elsewhere is None else value_of(types.pattern, "--offsets-elsewhere", offsets_elsewhere)
     name = value_of(types.text, "--cluster", cluster)
     stop = threading.Event()
     printer = Printer(_as_json if as_json else _as_table, stop)
@@ -110,8 +110,9 @@ def watch(
         sink=printer if post is None else _poster(post, user),
         keeper=NoKeeper() if state is None else FileKeeper(state),
         interval=interval,
-        exclude=excluded,
-        offsets_elsewhere=elsewhere,
+        groups=NameFilter.of(patterns["groups"], patterns["exclude_groups"]),
+        topics=NameFilter.of(patterns["topics"], patterns["exclude_topics"]),
+        offsets_elsewhere=patterns["offsets_elsewhere"],
         allowed_lag=allowed_lag,
     )
     logs.configure("INFO", sys.stderr)
@@ -159,7 +160,7 @@ def _as_table(outcome: "PollOutcome") -> list[str]:
 def _verdict_fields(event: "LagEvent | None") -> dict[str, Any]:
     largest = event and event.max_lag
     return {
-        "status": event and event.status_text,
+        "status": event and event.shown_status,
         "lag": event and event.total_lag,
         "max_lag": largest and largest.current_lag,
     }
@@ -168,9 +169,9 @@ def _verdict_fields(event: "LagEvent | None") -> dict[str, Any]:
 def _sum(outcome: "PollOutcome", groups: int) -> str:
     """A line with the time of the poll, the total lag, the verdicts, and the number of groups without a verdict."""
     judged = {event.consumer for event in outcome.events}
-    waiting = sum(group.consumer not in judged for group in outcome.groups)
+    waiting = sum(group.consumer not in judged and group.state != "Dead" for group in outcome.groups)
     lag = f"lag {sum_of_known(outcome.events)}" if outcome.events else ""
-    told = [lag, tally(event.status_text for event in outcome.events), f"{waiting} not judged yet" if waiting else ""]
+    told = [lag, tally(event.shown_status for event in outcome.events), f"{waiting} not judged yet" if waiting else ""]
     if outcome.others:
         told.append(f"{outcome.others} more not watched yet (share groups or other kinds)")
     polled = f"{clock(outcome.polled_at_ms / 1000)} UTC"

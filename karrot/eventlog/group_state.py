@@ -130,7 +130,7 @@ def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -
     statuses = [partition.status for partition in event.partitions]
     warn, stop, stall, rewind = map(statuses.count, BAD_STATUSES) if statuses else (0, 0, 0, 0)
     return EventSummary(
-        status_text=event.status_text,
+        status_text=event.shown_status,
         kind=event.kind,
         source=event.source,
         observed_at_ms=event.observed_at_ms,

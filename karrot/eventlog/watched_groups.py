@@ -21,7 +21,7 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
     between the log start and the oldest unread message, where they are the smallest share of the log. It is ``None`` if
     no message is unread. ``beyond_end`` counts partitions with a committed offset past the log end. ``uncommitted``
     counts partitions that a member owns and that have no committed offset. ``rebalances`` counts from the group's first
-    poll. New fields must come at the end, with a default.
+    poll. The state is Dead for some minutes after a deletion. New fields must come at the end, with a default.
     """
 
     consumer: str
@@ -33,6 +33,7 @@ class GroupHealth(msgspec.Struct, frozen=True, array_like=True):
     retention_margin: int | None
     beyond_end: int | None = None
     uncommitted: int | None = None
+    abandoned: bool = False
 
 
 class WatchedCluster(msgspec.Struct, frozen=True, array_like=True):
@@ -64,7 +65,7 @@ def live(log: ReporterNotes, key: GroupKey) -> GroupHealth | None:
     poll = read(log)
     if poll is None or poll.cluster != key.cluster or log.log_time_ms() - poll.log_time_ms > poll.good_for_ms:
         return None
-    return next((group for group in poll.groups if group.consumer == key.consumer), None)
+    return next((group for group in poll.groups if group.consumer == key.consumer and group.state != "Dead"), None)
 
 
 def read(log: ReporterNotes) -> WatchedCluster | None:

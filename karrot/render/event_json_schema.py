@@ -64,7 +64,8 @@ _KEYS: Mapping[str, str] = {
 _KEYS_OF_A_PARTITION: Mapping[str, str] = {
     "topic": "the name of the topic",
     "partition": "the number of the partition",
-    "status": "`OK`, `WARN`, `STOP`, `STALL`, `REWIND`; of Kafka `BEYOND_END`, `NEVER_COMMITTED`, `OPEN_TRANSACTION`",
+    "status": "`OK`, `WARN`, `STOP`, `STALL`, `REWIND`; of Kafka `BEYOND_END`, `NEVER_COMMITTED`, `OPEN_TRANSACTION`, "
+    "`LEFT`, `ABANDONED`",
     "owner": "the address of the member that reads the partition",
     "client_id": "the client id of that member",
     "start_offset": "the offset of the oldest commit that Burrow stores",

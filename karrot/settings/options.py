@@ -13,6 +13,7 @@ from karrot.settings.storage_place import Bucket
 from karrot.settings.types import Address, Secret, ValueKind
 
 T = TypeVar("T")
+Pattern = re.Pattern[str] | None
 
 ARCHIVE = ("KARROT_ARCHIVE_",)
 """The prefixes of the ``archive`` reporter's settings."""
@@ -141,7 +142,7 @@ class Settings:
         "false", types.flag, "Export the lag and status of each partition that Burrow lists, of at most 100,000."
     )
     topic_metrics: bool = option("false", types.flag, "Export the lag of each topic of a group.")
-    exclude_consumers: re.Pattern[str] | None = optional(
+    exclude_consumers: Pattern = optional(
         types.pattern, "Do not export groups whose name contains a match. Karrot still stores their events."
     )
 
@@ -167,10 +168,8 @@ class Settings:
         types.whole(1, 1_000_000),
         "The largest number of groups in CloudWatch. A new group waits until another is deleted or silent for a day.",
     )
-    cloudwatch_include: re.Pattern[str] | None = optional(
-        types.pattern, "Send to CloudWatch only groups whose name contains a match."
-    )
-    cloudwatch_exclude: re.Pattern[str] | None = optional(
+    cloudwatch_include: Pattern = optional(types.pattern, "Send to CloudWatch only groups whose name contains a match.")
+    cloudwatch_exclude: Pattern = optional(
         types.pattern, "Do not send to CloudWatch groups whose name contains a match."
     )
     cloudwatch_ttl: int = option(
@@ -248,12 +247,22 @@ class Settings:
         types.secret,
         "The client properties of watch themselves, one in each line, instead of the file in KARROT_WATCH_PROPERTIES.",
     )
-    watch_exclude: re.Pattern[str] | None = optional(types.pattern, "Do not watch groups whose name contains a match.")
-    watch_offsets_elsewhere: re.Pattern[str] | None = optional(
+    watch_groups: Pattern = optional(types.pattern, "Watch only groups whose name contains a match.")
+    watch_exclude_groups: Pattern = optional(types.pattern, "Do not watch groups whose name contains a match.")
+    watch_topics: Pattern = optional(types.pattern, "Watch only topics whose name contains a match.")
+    watch_exclude_topics: Pattern = optional(types.pattern, "Do not watch topics whose name contains a match.")
+    watch_offsets_elsewhere: Pattern = optional(
         types.pattern,
         "Groups whose name contains a match keep their offsets outside Kafka: a missing offset is no problem for them.",
     )
     watch_allowed_lag: int = option("0", types.whole(0, 2**62), "A partition with at most this lag is always OK.")
+    abandoned_after: int = option(
+        "1h",
+        types.duration(0, 365 * 86400),
+        "A group without members is abandoned if watch saw that it was active for less than this time in all, or that "
+        "its topics got nothing for this time.",
+    )
+    abandoned_groups: Pattern = optional(types.pattern, "Groups with such names are abandoned without members.")
 
     burrow_username: str | None = optional(types.user, "The user name for Basic authentication on /burrow.")
     burrow_password: Secret | None = optional(types.secret, "The password for Basic authentication on /burrow.")

@@ -3,11 +3,11 @@
 One reading gives no verdicts, because a verdict needs several polls.
 """
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from karrot.burrow.notifier import NameFilter
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, TopicPartition, readable
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.watch.cluster_interface import Cluster, Description, Failure, Listing
@@ -36,6 +36,7 @@ class Poll(NamedTuple):
     gone: frozenset[TopicPartition]
     failures: Mapping[str, Failure]
     partitions: Mapping[str, int]
+    topics: NameFilter
 
     def uncommitted(self, group: str) -> set[TopicPartition]:
         """The partitions without a committed offset that members own, or that were added to a topic that they read.
@@ -43,27 +44,25 @@ class Poll(NamedTuple):
         The set is empty if the offsets could not be read.
         """
         committed, described = self.committed.get(group), self.described[group]
-        return set() if committed is None else _read_by(described, self.partitions) - committed.keys() - self.gone
+        read = _read_by(described, self.partitions, self.topics)
+        return set() if committed is None else read - committed.keys() - self.gone
 
 
-def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only: Collection[str] = ()) -> Poll:
-    """Read the groups in ``only``, or all groups. Leave out a group if its name contains a match of ``exclude``.
+def poll_cluster(cluster: Cluster, groups: NameFilter, topics: NameFilter, only: Collection[str] = ()) -> Poll:
+    """Read the groups in ``only``, or all groups. Leave out groups and topics that the filters do not admit.
 
     Raises `ClusterError`. The log ends are read last, so a lag is never too small.
     """
     listing = cluster.groups()
-    chosen = {
-        name: state
-        for name, state in listing.groups.items()
-        if (not only or name in only) and not (exclude and exclude.search(name))
-    }
-    listing = listing._replace(groups=chosen)
+    chosen = [name for name in listing.groups if (not only or name in only) and groups.has(name)]
+    listing = listing._replace(groups={name: listing.groups[name] for name in chosen})
     described, no_description = _parted(cluster.describe(listing.groups))
     committed, no_offsets = _parted(cluster.committed(listing.groups))
+    committed = {group: {at: each[at] for at in each if topics.has(at.topic)} for group, each in committed.items()}
     places = {place for offsets in committed.values() for place in offsets}
     partitions = cluster.partitions({topic for group in described.values() for topic in group.topics})
     places |= {
-        place for group in committed.keys() & described.keys() for place in _read_by(described[group], partitions)
+        at for group in committed.keys() & described.keys() for at in _read_by(described[group], partitions, topics)
     }
     starts, _ = _parted(cluster.log_starts(places))
     ends, no_ends = _parted(cluster.log_ends(places))
@@ -80,13 +79,15 @@ def poll_cluster(cluster: Cluster, exclude: re.Pattern[str] | None = None, only:
             **{f"partition {at.topic}-{at.partition}": no_ends[at] for at in no_ends.keys() - gone},
         },
         partitions,
+        topics,
     )
 
 
-def _read_by(described: Description, partitions: Mapping[str, int]) -> set[TopicPartition]:
+def _read_by(described: Description, partitions: Mapping[str, int], topics: NameFilter) -> set[TopicPartition]:
     """The partitions that members own, and all other partitions of the topics that they read."""
     counts = ((topic, partitions.get(topic, 0)) for topic in described.topics)
-    return described.assigned | {TopicPartition(topic, number) for topic, count in counts for number in range(count)}
+    read = described.assigned | {TopicPartition(topic, number) for topic, count in counts for number in range(count)}
+    return {place for place in read if topics.has(place.topic)}
 
 
 def _parted(answers: Mapping[K, V | Failure]) -> tuple[dict[K, V], dict[K, Failure]]:
@@ -119,7 +120,7 @@ class ClusterReader:
 
     def read(self, now_ms: int, groups: Collection[str] = ()) -> ClusterSnapshot:
         """Read all groups, or only those in ``groups``. Raises `ClusterError`."""
-        poll = poll_cluster(self.cluster, only=groups)
+        poll = poll_cluster(self.cluster, NameFilter(), NameFilter(), groups)
         counts_rebalances, self._has_read = self._has_read, True
         others, missing = poll.listing.others, set(groups) - poll.described.keys()
         unread = {group: poll.failures[f"group {group}"] for group in poll.described.keys() - poll.committed.keys()}

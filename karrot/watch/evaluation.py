@@ -8,6 +8,7 @@ from datetime import timedelta
 from karrot.burrow.rules import complete_share, evaluate_group, group_status
 from karrot.event import (
     BEYOND_END,
+    LEFT,
     NEVER_COMMITTED,
     OPEN_TRANSACTION,
     Kind,
@@ -56,7 +57,7 @@ def verdict(
     event = _with_proof(event, rings)
     if any(one.got_records and one.owned >= rings.intervals for one in seen.values()):
         event = event._replace(status_text=Status.ERR.name)
-    return event._replace(partition_count=len(event.partitions), extras=_extras(described))
+    return event._replace(extras=_extras(described))
 
 
 def deleted(cluster: str, group: str, now_ms: int) -> LagEvent:
@@ -108,7 +109,7 @@ def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
     """The event with what Kafka tells and Burrow does not: the logs, unread records, and offsets past the log end.
 
     The lag of a partition without a committed offset, or with one past the log end, is not known. The total lag leaves
-    it out.
+    it out. A partition of a topic that the group has left counts in nothing.
     """
     of_group = rings.groups.get(event.consumer, {})
 
@@ -120,6 +121,8 @@ def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
         if ring is None:
             return one
         one = one._replace(moved_at_ms=ring.past.moved_at_ms or 0)
+        if ring.is_left:
+            return one._replace(status_text=LEFT, current_lag=None)
         if ring.held is not None and one.owner:
             one = one._replace(status_text=OPEN_TRANSACTION if ring.held >= rings.intervals else Status.OK.name)
         if ring.beyond_end:
@@ -128,14 +131,16 @@ def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
         return one._replace(status_text=status, first_unread=ring.first)
 
     partitions = tuple(map(proven, event.partitions))
+    read = [one for one in partitions if one.status_text != LEFT]
     lags = [one.current_lag for one in partitions if one.current_lag is not None]
     status = group_status(one.status for one in partitions if one.status is not None)
     is_error = any(one.status_text in {BEYOND_END, OPEN_TRANSACTION} for one in partitions)
     return event._replace(
         status_text=(Status.ERR if is_error else status).name,
         total_lag=sum(lags) if lags else None,
-        complete=complete_share(sum(one.complete == 1 for one in partitions), max(1, len(partitions))),
-        max_lag=max(partitions, key=lambda one: -1 if one.current_lag is None else one.current_lag, default=None),
+        complete=complete_share(sum(one.complete == 1 for one in read), max(1, len(read))),
+        partition_count=len(read),
+        max_lag=max(read, key=lambda one: -1 if one.current_lag is None else one.current_lag, default=None),
         partitions=partitions,
     )
 

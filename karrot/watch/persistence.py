@@ -17,6 +17,7 @@ from karrot.eventlog.base import ReporterNotes
 from karrot.eventlog.locks import flush
 from karrot.known_problems import WATCH
 from karrot.watch.evaluation import Incidents
+from karrot.watch.left_and_abandoned import Life
 from karrot.watch.rebalances_and_losses import Stability
 from karrot.watch.rings import CommitHistory, PolledLog, Ring, Rings, Uncommitted
 
@@ -29,12 +30,17 @@ class Memory:
     """Everything that the next poll needs from the earlier ones.
 
     ``judged`` are the groups that had a verdict. The deletion of such a group needs an event, even without offsets.
+    ``lists`` has the filter of the lists, and the times of the first and the newest complete one. ``deleted`` has the
+    times of the newest deletions.
     """
 
     rings: Rings = field(default_factory=Rings)
     incidents: Incidents = field(default_factory=Incidents)
     stability: dict[str, Stability] = field(default_factory=dict)
     judged: set[str] = field(default_factory=set)
+    lives: dict[str, Life] = field(default_factory=dict)
+    lists: tuple[str, int, int] = ("", 0, 0)
+    deleted: dict[str, int] = field(default_factory=dict)
 
     def forget(self, group: str) -> None:
         """Forget a group."""
@@ -42,6 +48,7 @@ class Memory:
         self.incidents.open.pop(group, None)
         self.stability.pop(group, None)
         self.judged.discard(group)
+        self.lives.pop(group, None)
 
 
 class NoKeeper:
@@ -106,6 +113,7 @@ class _Ring(msgspec.Struct, array_like=True):
     is_judged: bool
     samples: list[OffsetSample]
     past: CommitHistory = CommitHistory()
+    unowned: int = 0
 
 
 class _Group(msgspec.Struct, array_like=True):
@@ -116,6 +124,7 @@ class _Group(msgspec.Struct, array_like=True):
     assignment: int | None
     is_rebalancing: bool
     uncommitted: list[tuple[str, int, int, int, int]] = []
+    life: Life | None = None
 
 
 class _Kept(msgspec.Struct, array_like=True):
@@ -126,6 +135,8 @@ class _Kept(msgspec.Struct, array_like=True):
     ends: list[tuple[str, int, list[int]]]
     groups: list[_Group]
     starts: list[list[int | None]] = []
+    lists: tuple[str, int, int] = ("", 0, 0)
+    deleted: dict[str, int] = {}
 
 
 def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
@@ -134,22 +145,22 @@ def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
     ends = [(*place, [log.end for log in history]) for place, history in rings.logs.items()]
     starts = [[log.start for log in history] for history in rings.logs.values()]
     groups: list[_Group] = []
-    for name, of_group in rings.groups.items():
-        stability = memory.stability.get(name, Stability())
+    for name, stability in memory.stability.items():
         group = _Group(
             name,
             [
-                _Ring(*at, ring.silent, ring.is_judged, [*filter(None, ring.window.slots)], ring.past)
-                for at, ring in of_group.items()
+                _Ring(*at, ring.silent, ring.is_judged, [*filter(None, ring.window.slots)], ring.past, ring.unowned)
+                for at, ring in rings.groups.get(name, {}).items()
             ],
             memory.incidents.open.get(name),
             stability.rebalances,
             stability.assignment,
             stability.is_rebalancing,
             [(*place, *one[:3]) for place, one in rings.uncommitted.get(name, {}).items()],
+            memory.lives.get(name),
         )
         groups.append(group)
-    kept = _Kept(_VERSION, cluster, now_ms, rings.intervals, ends, groups, starts)
+    kept = _Kept(_VERSION, cluster, now_ms, rings.intervals, ends, groups, starts, memory.lists, memory.deleted)
     return zlib.compress(msgspec.msgpack.encode(kept), 1)
 
 
@@ -184,12 +195,14 @@ def _memory(kept: _Kept) -> Memory:
         )
         for (topic, partition, ends), starts in zip_longest(kept.ends, kept.starts)
     }
-    memory = Memory(Rings(kept.intervals, logs))
+    memory = Memory(Rings(kept.intervals, logs), lists=kept.lists, deleted=kept.deleted)
     for group in kept.groups:
         for one in group.rings:
-            ring = Ring(Window(kept.intervals), one.silent, one.is_judged, past=one.past)
+            ring = Ring(Window(kept.intervals), one.silent, one.is_judged, past=one.past, unowned=one.unowned)
             memory.rings.restore(group.name, TopicPartition(one.topic, one.partition), ring, one.samples)
         memory.stability[group.name] = Stability(group.rebalances, group.assignment, group.is_rebalancing)
+        if group.life is not None:
+            memory.lives[group.name] = group.life
         if group.incident is not None:
             memory.incidents.open[group.name] = group.incident
         if group.uncommitted:

@@ -11,8 +11,9 @@ from functools import partial
 import structlog
 
 from karrot import telemetry
+from karrot.burrow.notifier import NameFilter
 from karrot.clock import Clock
-from karrot.event import LagEvent, TopicPartition
+from karrot.event import ABANDONED, LagEvent, TopicPartition
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, reporter_state
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.intake import Intake
@@ -22,6 +23,7 @@ from karrot.watch.client_process import ClientProcess, Stopped
 from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, connect
 from karrot.watch.cluster_reader import Poll, poll_cluster
 from karrot.watch.evaluation import deleted, verdict
+from karrot.watch.left_and_abandoned import Life, see_owners, without_alarm
 from karrot.watch.outputs import IntakeSink, PollOutcome, Sink
 from karrot.watch.persistence import Keeper, Memory, NoteKeeper, dump, load
 from karrot.watch.rebalances_and_losses import Stability, group_health, retention
@@ -30,6 +32,7 @@ from karrot.watch.unread_records import UnreadRecords
 
 _MISSING_MS = 60_000
 _SAVE_MS = 60_000
+_DEAD_MS = 300_000
 _NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
 
 _log = structlog.get_logger(__name__)
@@ -60,11 +63,12 @@ class Deletions:
 
 @dataclass(slots=True)
 class Watcher:
-    """Watches one cluster.
+    """Watches one cluster, without the groups and topics that the filters ``groups`` and ``topics`` do not admit.
 
-    ``interval`` is in seconds. A group is left out if its name contains a match of ``exclude``. A group whose name
-    contains a match of ``offsets_elsewhere`` does not commit in Kafka what it has read. ``allowed_lag`` is a
-    lag that is OK. ``report`` is called after each poll, with the problem of the whole poll or with ``None``.
+    ``interval`` is in seconds. A group whose name contains a match of ``offsets_elsewhere`` does not commit in Kafka
+    what it has read. ``allowed_lag`` is a lag that is OK. ``abandoned_after`` (in seconds) and ``abandoned_groups`` say
+    which groups without members are abandoned. ``report`` is called after each poll, with the problem of the whole poll
+    or with ``None``.
     """
 
     name: str
@@ -73,9 +77,12 @@ class Watcher:
     sink: Sink
     keeper: Keeper
     interval: float = 10.0
-    exclude: re.Pattern[str] | None = None
+    groups: NameFilter = field(default_factory=NameFilter)
+    topics: NameFilter = field(default_factory=NameFilter)
     offsets_elsewhere: re.Pattern[str] | None = None
     allowed_lag: int = 0
+    abandoned_after: int = 3600
+    abandoned_groups: re.Pattern[str] | None = None
     count: Callable[..., None] = lambda *_args, **_labels: None
     report: Callable[[str | None], None] = lambda _trouble: None
     _memory: Memory | None = None
@@ -113,7 +120,7 @@ class Watcher:
 
     def _poll(self, started: int, now_ms: int) -> None:
         memory = self._remembered(now_ms)
-        poll = poll_cluster(self.cluster, self.exclude)
+        poll = poll_cluster(self.cluster, self.groups, self.topics)
         self._see(poll, memory, now_ms)
         unreadable = self._unread.see(self.cluster, memory.rings)
         # Make all requests to Kafka before the verdicts. The event of a close or a deletion is made only once, and an
@@ -127,8 +134,10 @@ class Watcher:
             event = verdict(*asked, without=poll.gone, allowed_lag=self.allowed_lag)
             if event is not None:
                 memory.judged.add(group)
-                events.append(memory.incidents.name(event))
+                text = memory.lives[group].text
+                events.append(memory.incidents.name(without_alarm(event, text) if text else event))
         events += self._deleted(dead, memory, now_ms)
+        groups += [GroupHealth(group, "Dead", 0, None, 0, None, None) for group in sorted(memory.deleted)]
         # Save before sending: if this process dies now, the next process continues the incident under its id.
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
             self._save(memory)
@@ -141,12 +150,18 @@ class Watcher:
     def _remembered(self, now_ms: int) -> Memory:
         if self._memory is None:
             self._memory = load(self.keeper.recall(), self.name, now_ms)
-            for group in [each for each in self._memory.stability if self.exclude and self.exclude.search(each)]:
+            for group in [each for each in self._memory.stability if not self.groups.has(each)]:
                 self._memory.forget(group)
+            if self._memory.lists[0] != str(self.groups):  # the lists before did not have the same groups
+                self._memory.lists = (str(self.groups), 0, 0)
         return self._memory
 
     def _see(self, poll: Poll, memory: Memory, now_ms: int) -> None:
         memory.rings.see_logs(poll.starts, poll.ends, now_ms)
+        for group in poll.described:
+            self._see_life(group, poll, memory, now_ms)
+        if poll.listing.is_complete:
+            memory.lists = (memory.lists[0], memory.lists[1] or now_ms, now_ms)
         for group, committed in poll.committed.items():
             described = poll.described[group]
             memory.rings.see_commits(group, committed, owned=described.owned(committed), now_ms=now_ms)
@@ -154,6 +169,21 @@ class Watcher:
         memory.rings.forget_unread()
         for group, described in poll.described.items():
             memory.stability.setdefault(group, Stability()).see(described)
+
+    def _see_life(self, group: str, poll: Poll, memory: Memory, now_ms: int) -> None:
+        described, rings, (_, first_ms, newest_ms) = poll.described[group], memory.rings, memory.lists
+        # Only a list proves that a group is new, and not one of the first minute: see `Deletions`.
+        new_since_ms = newest_ms if 0 < first_ms < now_ms - _MISSING_MS else 0
+        is_empty, of_group = described.state == "Empty", rings.groups.get(group, {})
+        memory.lives.setdefault(group, Life(now_ms - new_since_ms, now_ms, is_empty)).see(
+            now_ms,
+            int(self.interval * 1000) * rings.intervals,
+            self.abandoned_after * 1000,
+            is_empty=is_empty,
+            moved=group in poll.committed and see_owners(of_group, described, poll.committed[group]),
+            grown=not rings.grown.isdisjoint(of_group),
+            is_named=bool(self.abandoned_groups and self.abandoned_groups.search(group)),
+        )
 
     def _dead(self, poll: Poll, memory: Memory, started: int) -> list[str]:
         """The deleted groups: they are missing from the lists, and their coordinator says that they are Dead."""
@@ -168,12 +198,15 @@ class Watcher:
             if group in memory.judged:
                 yield deleted(self.name, group, now_ms)
             memory.forget(group)
+            memory.deleted[group] = now_ms
+        # The alert KarrotConsumerVanished needs a scrape that shows the group as Dead.
+        deleted_ms = {each: memory.deleted[each] for each in memory.deleted.keys() - memory.lives.keys()}
+        memory.deleted = {group: at_ms for group, at_ms in deleted_ms.items() if now_ms - at_ms < _DEAD_MS}
 
     def _health(self, poll: Poll, memory: Memory) -> Iterator[GroupHealth]:
         for group, described in poll.described.items():
-            committed = poll.committed.get(group)
-            rings = memory.rings.groups.get(group, {})
-            beyond_end = sum(ring.beyond_end >= BEYOND_END_POLLS for ring in rings.values())
+            committed, rings = poll.committed.get(group), memory.rings.groups.get(group, {})
+            beyond_end = sum(ring.beyond_end >= BEYOND_END_POLLS and not ring.is_left for ring in rings.values())
             yield group_health(
                 group,
                 described,
@@ -181,6 +214,7 @@ class Watcher:
                 retention(memory.rings.retained(group, committed or {}), poll.starts, poll.ends),
                 beyond_end=None if committed is None else beyond_end,
                 uncommitted=None if committed is None else len(self._uncommitted(poll, group)),
+                abandoned=memory.lives[group].text == ABANDONED,
             )
 
     def _uncommitted(self, poll: Poll, group: str) -> set[TopicPartition]:
@@ -259,9 +293,12 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
         sink=sink,
         keeper=NoteKeeper(log, name),
         interval=settings.watch_interval,
-        exclude=settings.watch_exclude,
+        groups=NameFilter.of(settings.watch_groups, settings.watch_exclude_groups),
+        topics=NameFilter.of(settings.watch_topics, settings.watch_exclude_topics),
         offsets_elsewhere=settings.watch_offsets_elsewhere,
         allowed_lag=settings.watch_allowed_lag,
+        abandoned_after=settings.abandoned_after,
+        abandoned_groups=settings.abandoned_groups,
         count=log.count,
         report=partial(save_poll_state, log, clock),
     )

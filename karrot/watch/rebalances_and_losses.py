@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from karrot.event import TopicPartition, readable
 from karrot.eventlog.watched_groups import GroupHealth
@@ -59,23 +59,8 @@ def retention(
 
 
 def group_health(
-    group: str,
-    described: Description,
-    stability: Stability,
-    kept: RetentionMargin,
-    *,
-    beyond_end: int | None,
-    uncommitted: int | None,
+    group: str, described: Description, stability: Stability, kept: RetentionMargin, **more: Any
 ) -> GroupHealth:
-    """The health of a group: all that Kafka reports about the group, without a verdict."""
-    return GroupHealth(
-        consumer=group,
-        state=described.state,
-        members=None if described.members is None else len(described.members),
-        coordinator=described.coordinator,
-        rebalances=stability.rebalances,
-        messages_lost=kept.lost,
-        retention_margin=kept.margin,
-        beyond_end=beyond_end,
-        uncommitted=uncommitted,
-    )
+    """The health of a group: all that Kafka reports about the group, without a verdict. ``more`` are other fields."""
+    members = None if described.members is None else len(described.members)
+    return GroupHealth(group, described.state, members, described.coordinator, stability.rebalances, *kept, **more)

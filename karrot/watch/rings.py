@@ -67,7 +67,8 @@ class Ring:
     true. A verdict needs a half-full ring, or as many polls without a sample as the ring has slots. ``beyond_end``
     counts the polls in a row that found the committed offset past the log end. `karrot.watch.unread_records` sets
     ``first`` and ``held``, the number of polls in which an open transaction held back all unread records. ``is_owned``
-    says whether a member owned the partition at the last poll.
+    says whether a member owned the partition at the last poll. ``unowned`` counts the polls since the offset moved in
+    which the group read other topics only. After a window of them, the group has left the topic.
     """
 
     window: Window
@@ -79,6 +80,12 @@ class Ring:
     past: CommitHistory = field(default_factory=CommitHistory)
     is_owned: bool = False
     log_start: int | None = None
+    unowned: int = 0
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the group has left the topic."""
+        return self.unowned >= len(self.window.slots)
 
     def see(self, offset: int, log: PolledLog, order: int, now_ms: int) -> None:
         """Take a sample of the committed offset if the offset changed or a member owns the partition."""
@@ -143,6 +150,7 @@ class Rings:
     logs: dict[TopicPartition, deque[PolledLog]] = field(default_factory=dict)
     groups: dict[str, dict[TopicPartition, Ring]] = field(default_factory=dict)
     uncommitted: dict[str, dict[TopicPartition, Uncommitted]] = field(default_factory=dict)
+    grown: set[TopicPartition] = field(default_factory=set)
     order: int = 0
     _newest: dict[TopicPartition, PolledLog] = field(default_factory=dict)
     _before: dict[TopicPartition, PolledLog] = field(default_factory=dict)
@@ -152,6 +160,7 @@ class Rings:
         self._before = self._newest
         seen = {place: PolledLog(starts.get(place), end, now_ms) for place, end in ends.items()}
         self._newest = self._before | seen
+        self.grown = {place for place, log in seen.items() if (old := self.logs.get(place)) and old[-1].end != log.end}
         for place, log in seen.items():
             history = self.logs.get(place)
             if history is None:
@@ -230,11 +239,11 @@ class Rings:
         return self._newest.get(place)
 
     def retained(self, group: str, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The offsets of the unread, without the partitions where the group itself deletes what it has read."""
+        """The oldest unread offsets, without left topics and without those where the group deletes what it has read."""
         rings = self.groups.get(group, {})
         unread = {at: ring.first.offset for at, ring in rings.items() if ring.first and at in committed}
-        kept = {**committed, **unread}
-        return {at: offset for at, offset in kept.items() if at not in rings or rings[at].past.purges < _PURGES}
+        ignored = {at for at, ring in rings.items() if ring.is_left or ring.past.purges >= _PURGES}
+        return {at: offset for at, offset in {**committed, **unread}.items() if at not in ignored}
 
     def tracked(
         self, group: str, members: Collection[GroupMember], without: Collection[TopicPartition]
@@ -254,6 +263,8 @@ class Rings:
                 )
 
     def unjudged(self, group: str) -> set[TopicPartition]:
-        """The partitions that do not have enough samples for a verdict yet."""
+        """The partitions that do not have enough samples for a verdict yet, or whose topic the group may have left."""
         rings = self.groups.get(group, {}).items()
-        return {place for place, ring in rings if not ring.is_judged and ring.beyond_end < BEYOND_END_POLLS}
+        few = {place for place, ring in rings if not ring.is_judged and ring.beyond_end < BEYOND_END_POLLS}
+        # One poll can find a topic without an owner between two steps of a rebalance.
+        return few | {place for place, ring in rings if ring.unowned > 1}

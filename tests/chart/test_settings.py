@@ -93,6 +93,23 @@ def test_watching_needs_two_values(tmp_path: Path) -> None:
     assert (settings.watch_bootstrap, settings.watch_cluster) == (("a:1", "b:2"), "prod")
 
 
+def test_the_patterns_of_watch_are_values_and_the_old_name_stays(tmp_path: Path) -> None:
+    watch = {"enabled": True, "bootstrapServers": "a:1", "cluster": "prod"}
+    named = {"groups": "g", "excludeGroups": "x", "topics": "t", "excludeTopics": "u", "offsetsElsewhere": "e"}
+    settings = settings_of({"watch": watch | named}, tmp_path)
+    patterns = (
+        settings.watch_groups,
+        settings.watch_exclude_groups,
+        settings.watch_topics,
+        settings.watch_exclude_topics,
+        settings.watch_offsets_elsewhere,
+    )
+    assert [each and each.pattern for each in patterns] == ["g", "x", "t", "u", "e"]
+    old = settings_of({"watch": watch | {"exclude": "^console-"}}, tmp_path / "old").watch_exclude_groups
+    assert old is not None
+    assert old.pattern == "^console-"
+
+
 def test_the_kafka_reporter_finds_its_properties_in_a_secret(tmp_path: Path) -> None:
     config = {"reporters": "kafka", "kafka_bootstrap": "a:1"}
     settings = settings_of({"config": config, "kafka": {"existingSecret": "kafka-client"}}, tmp_path)

@@ -42,6 +42,7 @@ OLD_NAMES = {
     ("status", "--interval", "--every"),
     ("status", "--properties", "--command-config"),
     ("status", "--watch", "--follow"),
+    ("watch", "--exclude", "--exclude-groups"),
     ("watch", "--interval", "--every"),
     ("watch", "--properties", "--command-config"),
 }

@@ -37,8 +37,16 @@ def run(*arguments: str) -> Result:
         ),
         pytest.param(
             ["--bootstrap-servers", "kafka:9092", "--cluster", "c", "--exclude", "("],
-            "karrot: --exclude is '(': it must be a regular expression\n",
-            id="an invalid pattern",
+            "karrot: --exclude-groups is '(': it must be a regular expression\n",
+            id="an invalid pattern under its old name",
+        ),
+        *(
+            pytest.param(
+                ["--bootstrap-servers", "kafka:9092", "--cluster", "c", option, "("],
+                f"karrot: {option} is '(': it must be a regular expression\n",
+                id=option,
+            )
+            for option in ("--groups", "--exclude-groups", "--topics", "--exclude-topics", "--offsets-elsewhere")
         ),
         pytest.param(
             ["--bootstrap-servers", "kafka:9092", "--cluster", "c", "--command-config", "/nonexistent"],

@@ -113,6 +113,8 @@ def test_a_deleted_group_ends_when_its_deletion_is_certain_and_long_before_the_s
     assert service.metric("karrot_consumers_expired_total") == 0
     assert service.metric("karrot_consumer_incident_start_timestamp_seconds", consumer="gone-group") is None
     assert service.get(f"/api/v1/group?cluster={CLUSTER}&consumer=gone-group").status == 404
+    if which == "watch":  # then the alert KarrotConsumerVanished does not fire
+        assert service.metric("karrot_consumer_group_state", consumer="gone-group", state="Dead") == 1
 
 
 def test_without_a_second_source_a_silent_group_ends_after_the_stale_time(tmp_path: Path) -> None:

@@ -423,6 +423,62 @@ def test_a_consumer_without_members_that_commits_seldom_is_ok_after_the_start_an
     assert {each["partitions"][0]["moved_at"] > 0 for each in alive[-15:]} == {True}
 
 
+def test_a_group_that_moved_to_another_topic_is_ok_and_the_old_topic_is_shown_as_left(
+    kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    group, new = f"moved-{topic}", f"new-{topic}"
+    kafka.create_topic(new, 1)
+    produce(kafka, topic, [5, 5, 5])
+    produce(kafka, new, [5])
+    with reading(kafka, group, topic) as consumer:
+        consumer.commit(offsets=[ClientTopicPartition(topic, at, 5) for at in range(3)], asynchronous=False)
+    produce(kafka, topic, [50, 0, 0])
+
+    def statuses() -> dict[str, str]:
+        return {each["topic"]: each["status"] for found in results(said, group)[-1:] for each in found["partitions"]}
+
+    with reading(kafka, group, new) as consumer, watching(kafka, topic, tmp_path, "--json") as said:
+        consumer.commit(offsets=[ClientTopicPartition(new, 0, 5)], asynchronous=False)
+        wait_for(lambda: statuses() == {topic: "LEFT", new: "OK"})
+        consumer.subscribe([topic, new])
+        wait_for(lambda: statuses().get(topic) in {"OK", "STALL"})
+    events = results(said, group)
+    left = next(each for each in events if each["partitions"][-1]["status"] == "LEFT")
+    assert {each["status"] for each in events[: events.index(left) + 1]} == {"OK"}
+    assert (left["totallag"], left["partition_count"], left["complete"]) == (0, 1, 1)
+    assert [(each["end"]["offset"], each.get("current_lag")) for each in left["partitions"][-3:]] == [(5, None)] * 3
+
+
+def test_a_finished_job_is_abandoned_and_a_group_from_before_the_first_poll_is_an_error(
+    kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    job, service = f"job-{topic}", f"service-{topic}"
+    produce(kafka, topic, [50, 0, 0])
+    commit(kafka, service, topic, [10, 0, 0])
+    with watching(kafka, topic, tmp_path, "--json") as said:
+        # In its first minute, a group may be an old one that the first list lacked.
+        wait_for(lambda: len(results(said, service)) > 62 / INTERVAL_S, 150)
+        commit(kafka, job, topic, [10, 0, 0])
+        produce(kafka, topic, [50, 0, 0])
+        wait_for(lambda: any(each["partitions"][0]["status"] == "ABANDONED" for each in results(said, job)))
+    assert {(each["status"], each["ID"]) for each in results(said, job)} == {("OK", "")}
+    assert results(said, service)[-1]["status"] == "ERR"
+
+
+def test_the_filters_choose_groups_and_topics(kafka: Kafka, topic: str, tmp_path: Path) -> None:
+    other = f"other-{topic}"
+    kafka.create_topic(other, 1)
+    produce(kafka, topic, [9, 0, 0])
+    for group in (f"in-{topic}", f"out-{topic}"):
+        commit(kafka, group, topic, [2, 0, 0])
+        commit(kafka, group, other, [0])
+    filters = ("--groups", f"^(in|out)-{topic}$", "--exclude-groups", "^out-", "--exclude-topics", "^other-")
+    with watching(kafka, topic, tmp_path, "--json", *filters) as said:
+        wait_for(lambda: bool(results(said, f"in-{topic}")))
+    assert {each["topic"] for each in results(said, f"in-{topic}")[-1]["partitions"]} == {topic}
+    assert results(said, f"out-{topic}") == []
+
+
 def test_verdicts_posted_to_another_karrot_have_burrows_form(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     group = f"posted-{topic}"
     produce(kafka, topic, [9, 0, 0])

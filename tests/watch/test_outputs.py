@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from karrot.burrow.payload import parse_stored
-from karrot.event import GroupKey, Kind, LagEvent, Source
+from karrot.event import GroupKey, Kind, LagEvent, PartitionLag, Source
 from karrot.eventlog.base import Appended, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.watched_groups import GroupHealth
@@ -124,7 +124,22 @@ def test_values_that_only_kafka_has_are_on_the_metrics_page(sink: IntakeSink, lo
         'karrot_consumer_uncommitted_partitions{cluster="prod",consumer="g"} 1',
         'karrot_watch_last_poll_timestamp_seconds{cluster="prod"} 1800000000.0',
         'karrot_watch_poll_seconds{cluster="prod"} 0.25',
+        'karrot_watch_abandoned_groups{cluster="prod"} 0',
     ]
+
+
+def test_an_abandoned_group_has_only_what_an_autoscaler_needs_and_is_counted(
+    sink: IntakeSink, log: MemoryEventLog
+) -> None:
+    one = PartitionLag("t", 0, "ABANDONED", 7)
+    event = WELL._replace(partitions=(one,), max_lag=one, total_lag=7, partition_count=1)
+    sink.send(outcome(event, groups=(msgspec.structs.replace(HEALTH, abandoned=True),)), no_age)
+    assert [line.partition("{")[0] for line in scraped(log) if 'consumer="g"' in line] == [
+        "karrot_consumer_lag",
+        "karrot_consumer_scalable_lag",
+        "karrot_consumer_last_event_timestamp_seconds",
+    ]
+    assert samples(log, "karrot_watch_abandoned_groups") == ['karrot_watch_abandoned_groups{cluster="prod"} 1']
 
 
 def test_a_cluster_that_never_answered_is_exported_and_one_that_did_keeps_its_time(
@@ -137,7 +152,7 @@ def test_a_cluster_that_never_answered_is_exported_and_one_that_did_keeps_its_ti
     assert polls() == ['karrot_watch_last_poll_timestamp_seconds{cluster="prod"} 0.0']
     sink.send(outcome(WELL), no_age)
     answered = polls()
-    assert len(answered) == 2
+    assert len(answered) == 3
     sink.begin()
     assert polls() == answered
 

@@ -340,6 +340,54 @@ def test_a_watched_group_without_a_verdict_has_a_page_with_its_state_and_no_lag(
     assert response.status_code == 404
 
 
+def make_abandoned(consumer: str) -> LagEvent:
+    one = make_partition(status_text="ABANDONED", current_lag=40)
+    event = make_event(consumer=consumer, source=Source.KAFKA, status_text="OK", incident_id=None, max_lag=one)
+    return event._replace(partitions=(one,), total_lag=40, partition_count=1)
+
+
+def test_abandoned_groups_are_listed_apart_with_a_filter_of_their_own() -> None:
+    well = make_event(consumer="fine", status_text="OK", incident_id=None, partitions=())
+    website = take(make_website(), well, make_abandoned("job-1"), make_abandoned("job-2"))
+    text = read(website)
+    assert "The only group is OK" in text
+    assert "2 more groups are abandoned" in text
+    assert 'aria-label="The worst group"' not in text
+    assert [row.split()[:2] for row in rows(website)] == [
+        ["OK", "fine"],
+        ["ABANDONED", "job-1"],
+        ["ABANDONED", "job-2"],
+    ]
+    assert [row.split()[1] for row in rows(website, status="ABANDONED")] == ["job-1", "job-2"]
+    assert "abandoned" not in read(take(make_website(), well))
+
+
+def test_a_list_of_abandoned_groups_alone_has_no_worst_group() -> None:
+    assert 'aria-label="The worst group"' not in read(take(make_website(), make_abandoned("job-1")))
+
+
+def test_the_page_of_an_abandoned_group_says_why_it_causes_no_incident() -> None:
+    text = read(take(make_website(), make_abandoned("job-1")), "/group", cluster="prod-eu", consumer="job-1")
+    assert "The group has no members" in text
+    assert "0 of 1</span>" in text
+
+
+def test_a_left_partition_comes_last_without_a_lag_and_is_not_bad() -> None:
+    left = make_partition(topic="old", status_text="LEFT", current_lag=None, log_end=91_000, log_start=1_000)
+    well = make_partition(topic="new", status_text="OK", current_lag=0)
+    event = make_event(source=Source.KAFKA, status_text="OK", incident_id=None, total_lag=0, max_lag=well)
+    website = take(make_website(), event._replace(partitions=(left, well), partition_count=1))
+    text = read(website, "/group", cluster="prod-eu", consumer="orders-svc")
+    assert [row.split()[:2] for row in Page(text).rows if "new" in row or "old" in row] == [
+        ["OK", "new"],
+        ["LEFT", "old"],
+    ]
+    assert "counts neither in the lag nor in the status" in text
+    answer: Any = website.client.get("/api/v1/group?cluster=prod-eu&consumer=orders-svc").json
+    assert [verdict["bad_partitions"] for verdict in answer["events"]] == [0]
+    assert Page(text).rows[-1].split()[-2] == "0"
+
+
 def test_a_partition_without_a_committed_offset_shows_an_upper_bound_and_no_lag() -> None:
     owned = make_partition(
         status_text="NEVER_COMMITTED", current_lag=None, start=None, end=None, log_end=91_000, log_start=1_000

@@ -20,7 +20,8 @@
 {{- with .Values.watch }}
 {{- if .enabled }}
 {{- $_ := mergeOverwrite $settings (dict "KARROT_WATCH_BOOTSTRAP" (include "karrot.settingText" .bootstrapServers) "KARROT_WATCH_CLUSTER" .cluster "KARROT_WATCH_INTERVAL" .interval) -}}
-{{- with .exclude }}{{ $_ := set $settings "KARROT_WATCH_EXCLUDE" . }}{{ end }}
+{{- $named := dict "KARROT_WATCH_GROUPS" .groups "KARROT_WATCH_EXCLUDE_GROUPS" (.excludeGroups | default .exclude) "KARROT_WATCH_TOPICS" .topics "KARROT_WATCH_EXCLUDE_TOPICS" .excludeTopics "KARROT_WATCH_OFFSETS_ELSEWHERE" .offsetsElsewhere -}}
+{{- range $name, $value := $named }}{{ with $value }}{{ $_ := set $settings $name . }}{{ end }}{{ end }}
 {{- if .existingSecret }}{{ $_ := set $settings "KARROT_WATCH_PROPERTIES" (printf "/etc/karrot/watch/%s" .propertiesKey) }}{{ end }}
 {{- end }}
 {{- end }}

@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
-from karrot.cli.options import asked_for, follow_option, read_span, value_of
+from karrot.cli.options import asked_for, follow_option, pattern_option, read_span, value_of
 from karrot.cli.pipeline.job_errors import errors_as_sentences, why_it_failed
 from karrot.cli.pipeline.metrics_option import metrics_port_option, served
 from karrot.cli.pipeline.source_options import (
@@ -52,12 +52,6 @@ def _read_rules(_context: click.Context, _option: click.Parameter, text: str | N
 
     [rules] = valid(partial(read_rule_sets, [text] if text else []))
     return rules
-
-
-def _read_pattern(_context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    from karrot.settings import types
-
-    return None if text is None else value_of(types.pattern, option.opts[0], text).pattern
 
 
 @click.command(short_help="Judge every consumer group by Burrow's rules, from __consumer_offsets.")
@@ -101,10 +95,8 @@ def _read_pattern(_context: click.Context, option: click.Parameter, text: str | 
     show_default=True,
     help="Which partitions a verdict lists. Burrow lists the bad ones, which are worse than OK.",
 )
-@click.option("--group-allowlist", metavar="REGEX", callback=_read_pattern, help="Judge only groups whose names match.")
-@click.option(
-    "--group-denylist", metavar="REGEX", callback=_read_pattern, help="Do not judge groups whose names match."
-)
+@pattern_option("--group-allowlist", help="Judge only groups whose names match.")
+@pattern_option("--group-denylist", help="Do not judge groups whose names match.")
 @click.option(
     "--burrow-toml",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
@@ -257,10 +249,10 @@ def _of_burrow(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rules(asked: Mapping[str, Any]) -> "EvaluateRules":
-    from karrot.burrow.notifier import NotifierSettings
-    from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules, NameFilter
+    from karrot.burrow.notifier import NameFilter, NotifierSettings
+    from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
 
-    own = NameFilter(*(() if each is None else (each,) for each in (asked["group_allowlist"], asked["group_denylist"])))
+    own = NameFilter.of(asked["group_allowlist"], asked["group_denylist"])
     return EvaluateRules(
         asked["rules"],
         NotifierSettings(

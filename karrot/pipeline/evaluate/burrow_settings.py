@@ -8,10 +8,10 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from karrot.burrow.notifier import NotifierSettings
+from karrot.burrow.notifier import NameFilter, NotifierSettings
 from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP
 from karrot.event import Status
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules, NameFilter
+from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from karrot.settings.types import ValueKind, checked, duration, flag, pattern, share, whole
 
@@ -154,8 +154,7 @@ def _values(kind: str, sections: _Sections) -> dict[str, Any]:
 
 
 def _filter(values: Mapping[str, Any]) -> NameFilter:
-    allow, deny = (values.get(f"group-{name}list") for name in ("allow", "deny"))
-    return NameFilter(*(() if each is None else (each.pattern,) for each in (allow, deny)))
+    return NameFilter.of(values.get("group-allowlist"), values.get("group-denylist"))
 
 
 def _left_out(file: Mapping[str, Any], chosen: Mapping[str, _Sections]) -> Iterator[str]:

@@ -21,12 +21,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from karrot.burrow.notifier import NameFilter
 from karrot.burrow.payload import to_wire
 from karrot.clock import Clock, SystemClock
 from karrot.event import LagEvent
 from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.evaluate.bucket_task import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules, NameFilter
+from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
 from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
 from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, ToSend, VerdictDelivery
 from karrot.pipeline.offsets.commits import bad_records, decode_offsets

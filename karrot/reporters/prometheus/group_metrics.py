@@ -15,7 +15,7 @@ from typing import NamedTuple
 from prometheus_client.core import Sample
 
 from karrot import telemetry
-from karrot.event import AgeKind, PartitionLag, Source, Status
+from karrot.event import ABANDONED, AgeKind, PartitionLag, Source, Status
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import Events, EventSummary, GroupState, IncidentState, ReporterNotes
 from karrot.eventlog.group_state import BAD_STATUSES
@@ -36,6 +36,7 @@ _ASKED_FIRST = (
     telemetry.CONSUMER_SCALABLE_LAG,
     telemetry.CONSUMER_STATUS_CODE,
 )
+_OF_ABANDONED = (telemetry.CONSUMER_LAG, telemetry.CONSUMER_SCALABLE_LAG, telemetry.CONSUMER_LAST_EVENT)
 
 
 class ExportedGroup(NamedTuple):
@@ -56,6 +57,10 @@ class ExportedGroup(NamedTuple):
     def summary(self) -> EventSummary:
         """The newest event."""
         return self.state.summary
+
+    def has(self, metric: Metric) -> bool:
+        """Whether the group has the metric. An abandoned group has only those by which services start from zero."""
+        return self.summary.status_text != ABANDONED or metric in _OF_ABANDONED
 
     @property
     def incident(self) -> IncidentState:
@@ -88,7 +93,7 @@ def row_of(state: GroupState) -> ExportedGroup:
     cluster, consumer = map(label_value, state.key)
     text = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
     row = ExportedGroup(cluster, consumer, text, _GROUP_STATUSES.get(state.summary.status_text), state)
-    values = (value_of(row) for _, columns in _FAMILIES for _, value_of in columns)
+    values = (value_of(row) if row.has(metric) else None for metric, columns in _FAMILIES for _, value_of in columns)
     return row._replace(values=tuple(None if value is None else f"{value}" for value in values))
 
 
@@ -112,7 +117,7 @@ class GroupFamily:
         for status, value_of in self._columns:
             extra = {} if status is None else {"status": status.name}
             for row in self._rows:
-                value = value_of(row)
+                value = value_of(row) if row.has(self.metric) else None
                 if value is not None:
                     yield Sample(self.metric.name, {"cluster": row.cluster, "consumer": row.consumer, **extra}, value)
 
@@ -233,10 +238,13 @@ def watched_families(log: ReporterNotes, excludes: Callable[[str], bool]) -> Ite
     """The families from the last poll of `watch`: its groups, if the poll is not too old, and its time."""
     poll = watched_groups.read(log)
     rows: Rows = {}
+    abandoned = []
     if poll is not None and log.log_time_ms() - poll.log_time_ms <= poll.good_for_ms:
         cluster = label_value(poll.cluster)
-        named = ((label_value(group.consumer), group) for group in poll.groups)
+        named = ((label_value(group.consumer), group) for group in poll.groups if not group.abandoned)
         rows = {(cluster, consumer): group for consumer, group in named if not excludes(consumer)}
+        abandoned = [sample(telemetry.WATCH_ABANDONED, (cluster,), sum(group.abandoned for group in poll.groups))]
+    yield ListedFamily(telemetry.WATCH_ABANDONED, abandoned)
     yield _states(rows)
     for metric, value_of in _VALUES:
         values = ((labels, value_of(group)) for labels, group in rows.items())
@@ -289,7 +297,8 @@ def listed_partitions(log: Events, rows: Sequence[ExportedGroup]) -> Listed:
     complete: set[tuple[str, str]] = set()
     left_out = read = 0
     # The largest groups come last: one large group must not displace many small ones. But the sender gave the sizes.
-    by_size = sorted(rows, key=lambda row: row.summary.partition_count or 0)
+    judged = (row for row in rows if row.summary.status_text != ABANDONED)
+    by_size = sorted(judged, key=lambda row: row.summary.partition_count or 0)
     for number, row in enumerate(by_size):
         if read > 2 * MOST_PARTITIONS:
             left_out += len(by_size) - number

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from karrot.event import GroupKey
 from karrot.eventlog.base import Groups, GroupState
 
-STATUSES = ("ERR", "WARN", "OK")
+STATUSES = ("ERR", "WARN", "OK", "ABANDONED")
 """The statuses of a group, worst first."""
 
 GROUPS_LIMIT, EVENTS_LIMIT, REJECTS_LIMIT = 100, 50, 50

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from karrot.event import OffsetSample, PartitionLag, Source
+from karrot.event import NO_PROBLEM, OffsetSample, PartitionLag, Source
 from karrot.eventlog.base import GroupState, Reject, StoredEvent
 from karrot.text import EPOCH
 
@@ -212,7 +212,7 @@ def event_shape(stored: StoredEvent) -> GroupEvent:
         status=event.status_text,
         lag=event.total_lag,
         max_lag=event.max_lag.current_lag if event.max_lag else None,
-        bad_partitions=sum(partition.status_text != "OK" for partition in event.partitions),
+        bad_partitions=sum(partition.status_text not in NO_PROBLEM for partition in event.partitions),
         incident_id=event.incident_id,
     )
 

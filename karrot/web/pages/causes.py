@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from karrot.event import BeyondEnd, Status
+from karrot.event import ABANDONED, BeyondEnd, Status
 from karrot.eventlog.base import EventSummary, GroupState
 from karrot.known_problems import RUNBOOKS
 from karrot.text import amount, count, duration, percent, plural, visible
@@ -40,6 +40,8 @@ def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None
     summary = state.summary
     if summary.status is Status.OK:
         return None
+    if summary.status_text == ABANDONED:
+        return Cause("", "The group has no members. It ran briefly, its topics get nothing, or a setting names it.")
     if summary.status is None:
         return Cause("", f"Karrot does not know the status {visible(summary.status_text)}.")
     if state.is_of_burrow:

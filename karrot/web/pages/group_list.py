@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 from flask import get_template_attribute
 from markupsafe import Markup
 
+from karrot.event import NO_PROBLEM
 from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.web.api.group_query import GroupFilter
 from karrot.web.context import WebContext
 from karrot.web.pages.causes import Cause, cause
 from karrot.web.pages.charts import Spark, spark
 from karrot.web.pages.lag_trend import Mark, Trend, trend
-from karrot.web.pages.live_groups_ranking import WELL, RankedGroups
+from karrot.web.pages.live_groups_ranking import RankedGroups
 from karrot.web.pages.page_caches import caches
 
 _VALUE = itemgetter(0)
@@ -122,7 +123,7 @@ def overview(
     named = everything if by_name == GroupFilter() else list(by_name.among(everything))
     shown = named if wanted.status is None else list(GroupFilter(status=wanted.status).among(named))
     matching = order.sorted(shown)
-    worst = named[0] if named and named[0].summary.status_text != WELL else None
+    worst = named[0] if named and named[0].summary.status_text not in NO_PROBLEM else None
     counts, of_burrow = (ranked.counts, ranked.of_burrow) if named is everything else _counted(named)
     return Overview(
         counts=counts,

@@ -14,7 +14,7 @@ from karrot.web.pages.value_cache import ThrottledCache
 
 WELL = "OK"
 
-_SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3}
+_SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3, "ABANDONED": 4}
 _ODD = 2  # a status that Burrow does not document deserves attention
 _MANY = 10
 """If more than one in ten groups changed, sorting all groups is cheaper than inserting each one."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Blueprint, Response, render_template, request, stream_template
 
-from karrot.event import GroupKey, PartitionLag, Source, Status
+from karrot.event import NO_PROBLEM, GroupKey, PartitionLag, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent
 from karrot.known_problems import CODES, WATCH
@@ -193,4 +193,4 @@ def _worst_partitions(newest: StoredEvent | None) -> list[PartitionLag]:
 
 def _badness(partition: PartitionLag) -> tuple[bool, int, str, int]:
     lag = partition.current_lag
-    return partition.status is Status.OK, 0 if lag is None else -1 - lag, partition.topic, partition.partition
+    return partition.status_text in NO_PROBLEM, 0 if lag is None else -1 - lag, partition.topic, partition.partition

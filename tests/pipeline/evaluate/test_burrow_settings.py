@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from karrot.burrow.notifier import NotifierSettings
+from karrot.burrow.notifier import NameFilter, NotifierSettings
 from karrot.pipeline.evaluate.burrow_settings import TAKEN, read_burrow_settings
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules, NameFilter
+from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
 _FILE = """

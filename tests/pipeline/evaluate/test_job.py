@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from karrot.burrow.notifier import NotifierSettings
+from karrot.burrow.notifier import NameFilter, NotifierSettings
 from karrot.burrow.payload import parse_stored
 from karrot.event import LogEnd, Source, TopicPartition
 from karrot.pipeline.evaluate.bucket_verdicts import Notification
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules, NameFilter
+from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
 from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, UnusableState, newest_record_ms
 from karrot.pipeline.evaluate.notification_sinks import to_stream
 from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
