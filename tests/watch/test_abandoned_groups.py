@@ -59,6 +59,7 @@ def test_two_hundred_finished_jobs_are_abandoned_and_a_service_beside_them_is_ju
 def test_a_group_that_was_empty_at_the_first_poll_has_an_unknown_past_and_is_an_error(tmp_path: Path) -> None:
     rig = WatchRig(tmp_path)
     rig.kafka.put("g", {OLD: 1000})
+    rig.poll(2 * WINDOW)
     assert set(rig.statuses(3 * HOUR)) == {"ERR"}
 
 
@@ -67,6 +68,7 @@ def test_a_group_that_was_empty_at_the_first_poll_stays_an_error_although_its_to
 ) -> None:
     rig = WatchRig(tmp_path)
     rig.kafka.put("g", {OLD: 900})
+    rig.poll(2 * WINDOW)
     assert set(rig.statuses(3 * HOUR, writes=0)) == {"ERR"}
 
 
@@ -127,7 +129,7 @@ def test_a_group_with_a_named_pattern_is_abandoned_while_it_has_no_members(tmp_p
     rig = WatchRig(tmp_path, abandoned_groups=re.compile("^job-"))
     rig.kafka.put("job-a", {OLD: 1000}, make_member(OLD))
     rig.kafka.put("other", {NEW: 1000})
-    rig.poll(12, reads={})
+    rig.poll(2 * WINDOW, reads={})
     assert rig.outcomes[-1].events[0].shown_status == "ERR"
     rig.read("job-a")
     assert rig.statuses(WINDOW + 2, "job-a") == ["OK"] * WINDOW + ["ABANDONED"] * 2

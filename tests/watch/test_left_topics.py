@@ -69,7 +69,7 @@ def test_a_partition_without_an_owner_in_a_topic_that_the_group_reads_counts(rig
     rig.poll(12)
     rig.read("g", NEW)
     [*_, event] = rig.poll(30)
-    assert (event.status_text, event.partitions[1].status_text, event.total_lag) == ("ERR", "STALL", 150)
+    assert (event.status_text, event.partitions[1].status_text, event.total_lag) == ("ERR", "STOP", 150)
 
 
 def test_a_topic_whose_offset_moves_without_an_owner_counts(rig: WatchRig) -> None:
@@ -84,14 +84,14 @@ def test_a_group_whose_members_own_nothing_has_left_nothing(rig: WatchRig) -> No
     rig.poll(12)
     rig.kafka.put("g", rig.kafka.offsets["g"], make_member())
     [*_, event] = rig.poll(30)
-    assert [each.status_text for each in event.partitions] == ["STALL", "STALL"]
+    assert [each.status_text for each in event.partitions] == ["STOP", "STOP"]
 
 
 def test_a_group_that_rebalances_has_left_nothing(rig: WatchRig) -> None:
     rig.poll(12)
     rig.kafka.put("g", rig.kafka.offsets["g"], make_member(NEW), state="PreparingRebalance")
     [*_, event] = rig.poll(30)
-    assert [each.status_text for each in event.partitions] == ["OK", "STALL"]
+    assert [each.status_text for each in event.partitions] == ["OK", "STOP"]
 
 
 def test_a_group_whose_members_cannot_be_read_has_left_nothing(rig: WatchRig) -> None:
@@ -118,7 +118,7 @@ def test_a_topic_that_the_group_owns_again_and_does_not_read_is_an_error(rig: Wa
     rig.read("g", NEW)
     rig.poll(60)
     rig.read("g", OLD, NEW)
-    assert rig.statuses(WINDOW, reads={})[-1] == "ERR"
+    assert rig.statuses(2 * WINDOW, reads={})[-1] == "ERR"
 
 
 def test_a_left_topic_stays_left_while_the_group_is_empty_and_the_topic_that_it_read_counts(rig: WatchRig) -> None:
