@@ -60,10 +60,14 @@ class Kafka:
     """Brokers numbered from 1, and the clients for them.
 
     ``bootstrap`` is the address for clients. ``ports`` has two ports per broker, for clients and for the other
-    controllers. ``jars`` is the directory of Kafka's classes.
+    controllers. ``jars`` is the directory of Kafka's classes. ``more_settings`` are lines of the brokers' properties;
+    they win over the lines of this module.
     """
 
-    def __init__(self, servers: Servers, jars: Path, version: str, ports: Sequence[int]) -> None:
+    def __init__(
+        self, servers: Servers, jars: Path, version: str, ports: Sequence[int], *, more_settings: str = ""
+    ) -> None:
+        self._more_settings = more_settings
         self._servers = servers
         self.jars = jars
         self.version = version
@@ -166,6 +170,7 @@ class Kafka:
                 replicas=len(self._ports),
                 in_sync=min(2, len(self._ports)),
             )
+            + self._more_settings
         )
         return config
 
