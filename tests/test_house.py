@@ -71,6 +71,8 @@ TIMES_IN_TESTS = {
     "e2e/test_real_burrow.py": "a figure that nothing compares",
     "e2e/test_replay.py": "the pauses of a recorded conversation",
     "e2e/test_watch.py": "a figure that nothing compares",
+    "e2e/truth/members.py": "the rhythms of consumers",
+    "e2e/truth/world.py": "the pace of producers, and the times at which things happen",
     "image/conftest.py": "a figure that nothing compares",
     "support/servers/faulty_proxy.py": "a slow network",
     "support/service/open_loop.py": "requests at their due times, for the benchmarks",

@@ -186,12 +186,12 @@ def paused(world: World) -> Iterator[None]:
         )
     world.feed(short, 1, 1)
     _until_read(world, quiet)
-    members[0].pause((quiet, 0))
+    members[0].pauses = True
     yield
     for _ in world.every(60, 60, world.timetable.end):
-        members[1].pause((short, 0))
+        members[1].pauses = True
         world.until(world.now() + 0.4 * WINDOW_S)
-        members[1].resume((short, 0))
+        members[1].pauses = False
 
 
 def idle_at_latest(world: World) -> Iterator[None]:

@@ -37,7 +37,8 @@ class Member:
     """A member that reads and commits in a thread of its own.
 
     ``commit_every_s`` is None for a member that never commits. ``per_second`` limits what it reads. ``assigned`` are
-    partitions for a consumer that does not join its group. ``hang`` stops it without an end of its heartbeats,
+    partitions for a consumer that does not join its group. ``pauses`` lets it pause all its partitions, or resume them.
+    ``hang`` stops it without an end of its heartbeats,
     ``poison`` makes it fail for ever at the next record of a partition, and ``recommits`` lets it commit the offset of
     that record again at each try.
     """
@@ -65,6 +66,8 @@ class Member:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"member of {group}", daemon=True)
         self.hang = threading.Event()
+        self.pauses = False
+        self._is_paused = False
         self.poison: Place | None = None
         self.poisoned_at: int | None = None
         self.read = 0
@@ -79,12 +82,6 @@ class Member:
         self._end.set()
         self._thread.join(60)
 
-    def pause(self, *places: Place) -> None:
-        self._consumer.pause([TopicPartition(*each) for each in places])
-
-    def resume(self, *places: Place) -> None:
-        self._consumer.resume([TopicPartition(*each) for each in places])
-
     def _run(self) -> None:
         if self._assigned is not None:
             self._consumer.assign([TopicPartition(*each) for each in self._assigned])
@@ -95,6 +92,8 @@ class Member:
             if self.hang.is_set():
                 self._end.wait(0.5)
                 continue
+            if self.pauses != self._is_paused:
+                self._pause_or_resume()
             message = self._consumer.poll(0.5)
             if message is not None and message.error() is None:
                 self._handle(message)
@@ -107,6 +106,10 @@ class Member:
                 self._commit()
         self._commit()
         self._consumer.close()
+
+    def _pause_or_resume(self) -> None:
+        (self._consumer.resume if self._is_paused else self._consumer.pause)(self._consumer.assignment())
+        self._is_paused = not self._is_paused
 
     def _handle(self, message: Message) -> None:
         place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0

@@ -3,10 +3,11 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from e2e.truth.members import Client, consumer_properties
@@ -56,7 +57,7 @@ class World:
         self.stopping = threading.Event()
         self._started_at: float | None = None
         self._began = threading.Event()
-        self._producer = Producer(self.client | {"linger.ms": 50})
+        self._producer = Producer(self.client | {"linger.ms": 50, "topic.metadata.refresh.interval.ms": 2000})
         self._feeds: list[Feed] = []
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -194,6 +195,7 @@ class World:
                 feeds = tuple(self._feeds)
             for feed in feeds:
                 for partition in feed.due(now - before):
-                    self._producer.produce(feed.topic, b"x" * 20, partition=partition)
+                    with suppress(KafkaException):  # the producer does not know a new partition yet
+                        self._producer.produce(feed.topic, b"x" * 20, partition=partition)
             self._producer.poll(0)
             before = now

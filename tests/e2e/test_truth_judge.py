@@ -1,0 +1,88 @@
+"""`make truth` notices each way in which Karrot can be wrong about a group."""
+
+from dataclasses import replace
+
+import pytest
+
+from e2e.truth.judge import Verdict, is_true, judged, last_line
+from e2e.truth.plan import Case, Proof, Sighting
+from e2e.truth.report import as_json, markdown
+
+HARMLESS = Case("compacted topic", "calm")
+FAULT = Case(
+    "hung thread",
+    "hung-1",
+    Proof({("hung-1", 0): frozenset({"STALL"})}),
+    ("KarrotConsumerError",),
+    commit_gap_s=2,
+    planted_at=100.0,
+)
+FOUND = Sighting(
+    found_at=130.0, incidents=1, open_at_end=True, lack="", lack_at_end="", alerts={"KarrotConsumerError": [1.0]}
+)
+
+
+def verdict(case: Case, sighting: Sighting) -> Verdict:
+    [found] = judged([case], {case.group: sighting})
+    return found.verdict
+
+
+def test_a_fault_found_in_time_once_with_its_proof_and_a_silent_healthy_group_are_true() -> None:
+    found = judged([HARMLESS, FAULT], {"hung-1": FOUND})
+    assert is_true(found)
+    assert last_line(found) == "truth: false 0 of 1, missed 0 of 1"
+
+
+def test_an_incident_or_an_alert_of_a_healthy_group_is_false() -> None:
+    assert verdict(HARMLESS, Sighting(incidents=1, found_at=5, sentence="It stopped.")).incident
+    assert verdict(HARMLESS, Sighting(alerts={"KarrotMessagesLost": [1.0]})).alert == "KarrotMessagesLost"
+    found = judged([HARMLESS, FAULT], {"calm": Sighting(incidents=2), "hung-1": FOUND})
+    assert not is_true(found)
+    assert last_line(found) == "truth: false 1 of 1, missed 0 of 1"
+
+
+@pytest.mark.parametrize(
+    ("sighting", "kind", "words"),
+    [
+        (Sighting(), "missed", "not found"),
+        (replace(FOUND, found_at=99.0), "missed", "before it was planted"),
+        (replace(FOUND, found_at=141.0), "missed", "found after 41 s, more than 40 s"),
+        (replace(FOUND, open_at_end=False), "missed", "ended"),
+        (replace(FOUND, alerts={"KarrotConsumerRebalancing": [1.0]}), "missed", "no alert"),
+        (replace(FOUND, incidents=2), "twice", "2 incidents"),
+        (replace(FOUND, alerts={"KarrotConsumerError": [1.0, 90.0]}), "twice", "fired 2 times"),
+        (replace(FOUND, lack="names healthy partitions: 1 STALL"), "unproved", "healthy partitions"),
+        (replace(FOUND, lack_at_end="the page has no sentence"), "unproved", "at the end"),
+    ],
+)
+def test_a_fault_that_is_not_shown_in_time_once_and_with_its_proof_is_missed(
+    sighting: Sighting, kind: str, words: str
+) -> None:
+    assert words in getattr(verdict(FAULT, sighting), kind)
+    assert last_line(judged([FAULT], {"hung-1": sighting})) == "truth: false 0 of 0, missed 1 of 1"
+
+
+def test_a_fault_that_was_not_planted_is_missed() -> None:
+    assert verdict(replace(FAULT, planted_at=None), Sighting()).missed == "the fault was not planted"
+
+
+def test_a_group_that_commits_seldom_leaves_more_time_to_find_its_fault() -> None:
+    seldom = replace(FAULT, commit_gap_s=15)
+    assert verdict(seldom, replace(FOUND, found_at=144.0)).missed == ""
+    assert verdict(seldom, replace(FOUND, found_at=146.0)).missed
+
+
+def test_a_run_without_groups_is_not_true() -> None:
+    assert not is_true([])
+
+
+def test_the_report_has_a_row_for_each_kind_a_line_for_each_wrong_group_and_the_figure_at_its_end() -> None:
+    found = judged([HARMLESS, FAULT], {"calm": Sighting(incidents=1), "hung-1": replace(FOUND, incidents=3)})
+    text = markdown(found, {"minutes": 20})
+    assert "| compacted topic | 1 | 1 | 0 |" in text
+    assert "| hung thread | 1 | 0 | 1 | 0 | 30 / 30 |" in text
+    assert "- hung-1 (hung thread): 3 incidents" in text
+    assert text.endswith("\ntruth: false 1 of 1, missed 1 of 1\n")
+    told = as_json(found, {"minutes": 20})
+    assert (told["is_true"], told["result"]) == (False, "truth: false 1 of 1, missed 1 of 1")
+    assert [each["wrong"] for each in told["groups"]] == [["1 incidents,"], ["3 incidents"]]
