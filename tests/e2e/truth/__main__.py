@@ -8,6 +8,7 @@ found in time, once, with its proof.
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -90,6 +91,7 @@ def _run(timetable: Timetable, seed: int, each: int, only: str, logs: Path) -> t
 @click.option("--out", type=click.Path(path_type=Path), default=Path("build/truth"), show_default=True)
 def main(minutes: float, each: int, seed: int, only: str, out: Path) -> None:
     """Run all scenarios side by side, and write truth.md, truth.json and the logs."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Karrot and Prometheus end with this process
     timetable = Timetable(minutes)
     with tempfile.TemporaryDirectory(prefix="karrot-truth-") as directory:
         try:
