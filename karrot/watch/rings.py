@@ -131,9 +131,9 @@ class Ring:
 class Uncommitted(NamedTuple):
     """A partition that the group reads, without a committed offset.
 
-    ``polls`` counts the polls since the first one that saw it. ``owned`` counts the polls since the first one in which
-    a member owned it, and ``first_end`` is the log end at that poll. ``got_records`` says that the log has grown since
-    and still has messages.
+    ``polls`` counts the polls since the first one that saw it. ``first_end`` is the log end at the first poll in which
+    a member owned it. ``got_records`` says that the log has grown since and still has messages. ``owned`` counts the
+    polls since the log grew, and is -1 without an owner.
     """
 
     first_end: int
@@ -202,8 +202,8 @@ class Rings:
                 one = before.get(place) or Uncommitted(log.end, -1, -1)
                 is_new = place not in assigned or one.owned < 0
                 first_end = log.end if is_new else one.first_end
-                owned = one.owned + 1 if place in assigned else -1
                 got_records = log.end > max(first_end, log.start or 0)
+                owned = -1 if place not in assigned else max(one.owned, 0) + 1 if got_records else 0
                 seen[place] = Uncommitted(first_end, one.polls + 1, owned, got_records)
         if seen:
             self.uncommitted[group] = seen
