@@ -52,6 +52,7 @@ def _kill_broker(world: World, broker: Broker) -> None:
     _wait(world, world.now() + _DOWN_S)
     broker.kafka.start_broker(1)
     broker.kafka.wait()
+    world.renew()
 
 
 def _run(timetable: Timetable, seed: int, each: int, only: str, logs: Path) -> tuple[World, Observer]:

@@ -291,9 +291,11 @@ def mirrored(world: World) -> Iterator[None]:
         world.harmless("offsets that jump, as MirrorMaker sets them", topic)
         world.commit(topic, {(topic, 0): 128})
     yield
-    for _ in world.every(12, 0, world.timetable.end):
+    for _ in world.every(12, 0, world.timetable.end, always=True):
         for topic in topics:
-            world.commit(topic, {(topic, 0): (world.end(topic) - 30) // 64 * 64})
+            with suppress(KafkaException, TimeoutError):  # the broker is down: it tries again
+                offset = (world.end(topic, within_s=5) - 30) // 64 * 64
+                world.commit(topic, {(topic, 0): offset}, within_s=5)
 
 
 def broker_killed(world: World) -> Iterator[None]:

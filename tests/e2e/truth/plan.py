@@ -88,4 +88,4 @@ class Timetable:
 
     def is_calm(self, at: float) -> bool:
         """Return whether the broker is neither down nor about to be."""
-        return not self.kill - 20 < at < self.kill + 90
+        return not self.kill - 60 < at < self.kill + 90

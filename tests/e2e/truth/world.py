@@ -78,11 +78,11 @@ class World:
         self._began.wait()
         return not self.stopping.wait(max(0.0, at - self.now()))
 
-    def every(self, seconds: float, first: float, last: float) -> Iterator[None]:
-        """Yield at a steady pace, from one time to another, except while the broker is down."""
+    def every(self, seconds: float, first: float, last: float, *, always: bool = False) -> Iterator[None]:
+        """Yield at a steady pace, from one time to another; unless ``always``, not while the broker is down."""
         at = first
         while at <= last and self.until(at):
-            if self.timetable.is_calm(at):
+            if always or self.timetable.is_calm(at):
                 yield
             at = max(at + seconds, self.now())
 
@@ -155,19 +155,24 @@ class World:
             self._feeds.append(feed)
         return feed
 
-    def end(self, topic: str, partition: int = 0) -> int:
+    def end(self, topic: str, partition: int = 0, *, within_s: float = 30) -> int:
         """Return the log end offset, transaction markers included."""
         reader = Consumer(self.client | {"group.id": "nobody", "isolation.level": "read_uncommitted"})
         try:
-            return int(reader.get_watermark_offsets(TopicPartition(topic, partition), 30)[1])
+            return int(reader.get_watermark_offsets(TopicPartition(topic, partition), within_s)[1])
         finally:
             reader.close()
 
-    def commit(self, group: str, offsets: dict[Place, int]) -> None:
+    def commit(self, group: str, offsets: dict[Place, int], *, within_s: float = 60) -> None:
         """Set the offsets of a group without members."""
         asked = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-        done = self.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
-        assert not [each for each in done[group].result(60).topic_partitions if each.error]
+        told = [ConsumerGroupTopicPartitions(group, asked)]
+        done = self.admin.alter_consumer_group_offsets(told, request_timeout=within_s)
+        assert not [each for each in done[group].result(within_s + 5).topic_partitions if each.error]
+
+    def renew(self) -> None:
+        """Take another client for administration: the old one can wait in vain after the death of a broker."""
+        self.admin = self.broker.kafka.admin()
 
     def committed(self, group: str) -> dict[Place, int]:
         """Return the committed offsets that Kafka has."""
