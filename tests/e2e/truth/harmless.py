@@ -9,7 +9,7 @@ from contextlib import suppress
 from confluent_kafka import KafkaException, Producer
 
 from e2e.truth.members import Member
-from e2e.truth.plan import ELSEWHERE, WINDOW_S
+from e2e.truth.plan import ELSEWHERE, NIGHTLY, WINDOW_S
 from e2e.truth.world import World
 
 Scenario = Callable[[World], Iterator[None]]
@@ -258,18 +258,17 @@ def jobs(world: World) -> Iterator[None]:
     done, live = world.topic("jobs-done"), world.topic("jobs-live")
     kind = "finished job groups"
     world.send(done, 100)
-    before = [world.harmless(kind, f"job-before-{number}") for number in range(_JOBS // 2)]
+    before = [world.harmless(kind, f"{NIGHTLY}{number}") for number in range(_JOBS // 2)]
     for number, group in enumerate(before):
         _job(world, group, done, left=10 * (number % 2))
     world.feed(live, 1, 1)
     yield
-    during = [f"job-during-{number}" for number in range(_JOBS // 2)]
-    last = min(world.timetable.kill - 120, 400)
-    for group, _ in zip(during, world.every((last - 30) / len(during), 30, world.timetable.end), strict=False):
-        _job(world, world.harmless(kind, group), live, left=10 * (int(group[-1]) % 2))
+    during, first = [f"job-{number}" for number in range(_JOBS // 2)], 75
+    pace = (min(world.timetable.kill - 120, 420) - first) / len(during)
+    for number, (group, _) in enumerate(zip(during, world.every(pace, first, world.timetable.end), strict=False)):
+        _job(world, world.harmless(kind, group), live, left=10 * (number % 2))
     for group in [*before[::4], *during[::4]]:
-        with suppress(KafkaException):  # Kafka has no such group yet if the run is short
-            world.admin.delete_consumer_groups([group])[group].result(60)
+        world.admin.delete_consumer_groups([group])[group].result(60)
 
 
 def _job(world: World, group: str, topic: str, *, left: int) -> None:

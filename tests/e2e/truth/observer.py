@@ -19,6 +19,7 @@ from support.service.karrot_service import Service
 ITSELF: Final = "Karrot itself"
 """The name of alerts that are about no group."""
 
+_NO_FAULT = {"OK", "LEFT", "ABANDONED"}
 _MOST_PROOFS = 8
 _PAUSE_BETWEEN_FIRINGS_S = 16
 _NEAR = 500
@@ -85,7 +86,7 @@ class Observer:
         name, incident = group["consumer"], group["incident"]
         sighting = self.sightings[name]
         sighting.incidents = max(sighting.incidents, group["incidents_total"])
-        is_bad = incident is not None or group["status"] != "OK" or any(group["bad_partitions"].values())
+        is_bad = incident is not None or group["status"] in {"WARN", "ERR"}
         sighting.open_at_end = is_bad
         change = (group["status"], incident["id"] if incident else "")
         if not sighting.changes or sighting.changes[-1][1:] != change:
@@ -106,7 +107,7 @@ class Observer:
         if answer.status != 200:
             return f"the API answers {answer.status}"
         partitions = {(each["topic"], each["partition"]): each for each in answer.json["partitions"] or ()}
-        bad = {place: each for place, each in partitions.items() if each["status"] != "OK"}
+        bad = {place: each for place, each in partitions.items() if each["status"] not in _NO_FAULT}
         if wrong := bad.keys() - proof.places.keys():
             return f"names healthy partitions: {_statuses(bad, wrong)}"
         if not bad or (is_end and bad.keys() != proof.places.keys()):

@@ -8,6 +8,9 @@ CLUSTER: Final = "truth"
 ELSEWHERE: Final = "elsewhere-"
 """The beginning of the names of groups that keep their offsets outside Kafka."""
 
+NIGHTLY: Final = "nightly-"
+"""The beginning of the names of groups whose jobs ended before Karrot started: only their names say what they are."""
+
 INTERVAL_S: Final = 2
 WINDOW_S: Final = 10 * INTERVAL_S
 LONGEST_FOR_S: Final = 300

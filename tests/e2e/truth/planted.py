@@ -263,7 +263,12 @@ def open_transactions(world: World, each: int) -> Iterator[None]:
         proof = Proof({place: _STANDS_STILL | {"OPEN_TRANSACTION"}}, ("transaction",))
         cases.append(
             world.faulty(
-                "open transaction", group.name, proof, commit_gap_s=group.commit_gap_s, note=f"partition {place[1]}"
+                "open transaction",
+                group.name,
+                proof,
+                _ERROR,
+                commit_gap_s=group.commit_gap_s,
+                note=f"partition {place[1]}",
             )
         )
     yield

@@ -13,7 +13,7 @@ from e2e.stack.kafka import Kafka
 from e2e.stack.processes import Servers
 from e2e.stack.stack import Parts
 from e2e.truth.members import Client
-from e2e.truth.plan import CLUSTER, ELSEWHERE, INTERVAL_S
+from e2e.truth.plan import CLUSTER, ELSEWHERE, INTERVAL_S, NIGHTLY
 from support.prometheus.prometheus_server import Prometheus
 from support.service.free_ports import free_ports
 from support.service.karrot_service import Service
@@ -81,6 +81,7 @@ def running_karrot(kafka: Kafka, directory: Path) -> Iterator[tuple[Service, Pro
                 watch_cluster=CLUSTER,
                 watch_interval=f"{INTERVAL_S}s",
                 watch_offsets_elsewhere=f"^{ELSEWHERE}",
+                abandoned_groups=f"^{NIGHTLY}",
             )
         )
         binary = str(Downloads(default_cache()).prometheus())
