@@ -6,13 +6,15 @@ import pytest
 
 from e2e.truth.judge import Verdict, is_true, judged, last_line
 from e2e.truth.plan import Case, Proof, Sighting
+from e2e.truth.proofs import Json, bad_partitions, lack_of_facts, lack_of_page
 from e2e.truth.report import as_json, markdown
 
 HARMLESS = Case("compacted topic", "calm")
+PROOF = Proof({("hung-1", 0): frozenset({"STALL"})}, has_owner=True)
 FAULT = Case(
     "hung thread",
     "hung-1",
-    Proof({("hung-1", 0): frozenset({"STALL"})}),
+    PROOF,
     ("KarrotConsumerError",),
     commit_gap_s=2,
     planted_at=100.0,
@@ -86,3 +88,50 @@ def test_the_report_has_a_row_for_each_kind_a_line_for_each_wrong_group_and_the_
     told = as_json(found, {"minutes": 20})
     assert (told["is_true"], told["result"]) == (False, "truth: false 1 of 1, missed 1 of 1")
     assert [each["wrong"] for each in told["groups"]] == [["1 incidents,"], ["3 incidents"]]
+
+
+def facts(*partitions: Json) -> str:
+    bad = bad_partitions({"partitions": [*partitions]})
+    return lack_of_facts(bad, PROOF, {("hung-1", 0): 7, ("hung-1", 1): 9}, is_end=False)
+
+
+def partition(number: int = 0, status: str = "STALL", offset: int = 7, owner: str = "/10.0.0.1") -> Json:
+    return {"topic": "hung-1", "partition": number, "status": status, "end": {"offset": offset}, "owner": owner}
+
+
+def page(told: str = "1 of 2 partitions stalled.", offset: str = "7", log_end: str = "90") -> str:
+    row = f'<td data-label="Partition">0</td><td data-label="Committed offset">{offset}</td>'
+    row += f'<td data-label="Log end offset">{log_end}</td>'
+    return f'<div><p class="wrong">{told}</p></div><table><tr><th>hung-1</th>{row}</tr></table>'
+
+
+def test_the_facts_prove_a_fault_if_they_name_its_partition_status_offset_and_owner_and_nothing_else() -> None:
+    assert facts(partition(), partition(1, "OK")) == ""
+    assert facts(partition(1, "OK")) == "does not name partitions [0]"
+    assert facts(partition(), partition(1, offset=9)) == "names the healthy partition 1 as STALL"
+    assert facts(partition(status="WARN")) == "names partition 0 as WARN"
+    assert facts(partition(owner="")) == "does not name the owner of partition 0"
+    assert facts(partition(offset=6)) == "shows partition 0 at 6, and Kafka has 7"
+
+
+def test_at_the_end_each_partition_with_the_fault_must_be_named() -> None:
+    both = replace(PROOF, places=dict.fromkeys([("hung-1", 0), ("hung-1", 1)], frozenset({"STALL"})))
+    bad = bad_partitions({"partitions": [partition()]})
+    assert lack_of_facts(bad, both, {("hung-1", 0): 7}, is_end=False) == ""
+    assert lack_of_facts(bad, both, {("hung-1", 0): 7}, is_end=True) == "does not name partitions [1]"
+
+
+def test_the_page_proves_a_fault_if_its_sentence_and_its_row_are_right() -> None:
+    bad = bad_partitions({"partitions": [partition()]})
+
+    def lack(html: str, *words: str) -> str:
+        return lack_of_page(html, bad, replace(PROOF, words=words), lambda _topic, _partition: 90)
+
+    assert lack(page(), "stalled") == ""
+    assert "does not say anything" in lack("<p>nothing</p>")
+    assert "does not say transaction" in lack(page(), "transaction")
+    assert "claims what nobody saw" in lack(page("It commits the same offset again and again."))
+    assert lack(page(offset="8")) == "the page shows partition 0 at 8, and the API at 7"
+    bad["hung-1", 0]["status"] = "BEYOND_END"
+    assert lack(page()) == ""
+    assert "shows the log end 7000 of partition 0, and Kafka has 90" in lack(page(log_end="7,000"))

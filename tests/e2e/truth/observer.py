@@ -1,30 +1,24 @@
 """Asks Karrot about all groups every two seconds, and compares what it shows with what Kafka says."""
 
-import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from html import unescape
 from http.client import HTTPException
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
-from e2e.truth.plan import CLUSTER, INTERVAL_S, Case, Place, Proof, Sighting
+from e2e.truth.plan import CLUSTER, INTERVAL_S, Case, Proof, Sighting
+from e2e.truth.proofs import Json, bad_partitions, lack_of_facts, lack_of_page, sentence
 from e2e.truth.world import World
-from karrot.text import count
 from support.prometheus.prometheus_server import Prometheus
 from support.service.karrot_service import Service
 
 ITSELF: Final = "Karrot itself"
 """The name of alerts that are about no group."""
 
-_NO_FAULT = {"OK", "LEFT", "ABANDONED"}
 _MOST_PROOFS = 8
 _PAUSE_BETWEEN_FIRINGS_S = 16
-_NEAR = 500
-
-Json = dict[str, Any]
 
 
 class Observer:
@@ -93,7 +87,7 @@ class Observer:
             sighting.changes.append((round(now, 1), *change))
         if is_bad and sighting.found_at is None:
             sighting.found_at = now
-            sighting.sentence = _sentence(self._page(name)) or "no sentence"
+            sighting.sentence = sentence(self._page(name)) or "no sentence"
 
     def _cases(self) -> Iterable[Case]:
         return tuple(self._world.cases.values())
@@ -106,66 +100,11 @@ class Observer:
         answer = self._service.get(f"/api/v1/group?{_asked(group)}")
         if answer.status != 200:
             return f"the API answers {answer.status}"
-        partitions = {(each["topic"], each["partition"]): each for each in answer.json["partitions"] or ()}
-        bad = {place: each for place, each in partitions.items() if each["status"] not in _NO_FAULT}
-        if wrong := bad.keys() - proof.places.keys():
-            return f"names healthy partitions: {_statuses(bad, wrong)}"
-        if not bad or (is_end and bad.keys() != proof.places.keys()):
-            return f"does not name partitions: {sorted(proof.places.keys() - bad.keys())}"
-        if odd := [place for place, each in bad.items() if each["status"] not in proof.places[place]]:
-            return f"has the wrong status: {_statuses(bad, odd)}"
-        committed = self._world.committed(group)
-        for place, each in bad.items():
-            shown = each["end"]["offset"] if each["end"] else None
-            if each["status"] != "WARN" and shown != committed.get(place):
-                return f"shows {place} at {shown}, and Kafka has {committed.get(place)}"
-        page = self._page(group)
-        return self._lack_of_page(page, bad) or _lack_of_words(page, proof.words)
-
-    def _lack_of_page(self, page: str, bad: dict[Place, Json]) -> str:
-        rows = re.findall(r"<tr.*?</tr>", page, re.DOTALL)
-        for (topic, partition), each in bad.items():
-            told = [row for row in rows if _cell(row, "Partition") == str(partition) and topic in _text(row)]
-            if not told:
-                return f"the page has no row for partition {partition}"
-            [row] = told
-            if each["status"] not in {"WARN", "NEVER_COMMITTED"} and each["end"]:
-                offset = count(each["end"]["offset"])
-                if _cell(row, "Committed offset") != offset:
-                    return f"the page shows offset {_cell(row, 'Committed offset')}, and the API {offset}"
-            if each["status"] == "BEYOND_END":
-                shown, end = _cell(row, "Log end offset").replace(",", ""), self._world.end(topic, partition)
-                if not shown.isdigit() or not end - _NEAR <= int(shown) <= end:
-                    return f"the page shows log end {shown}, and Kafka has {end}"
-        return ""
+        bad = bad_partitions(answer.json)
+        return lack_of_facts(bad, proof, self._world.committed(group), is_end=is_end) or lack_of_page(
+            self._page(group), bad, proof, self._world.end
+        )
 
 
 def _asked(group: str) -> str:
     return urlencode({"cluster": CLUSTER, "consumer": group})
-
-
-def _statuses(partitions: dict[Place, Json], places: Iterable[Place]) -> str:
-    return ", ".join(f"{place[1]} {partitions[place]['status']}" for place in sorted(places))
-
-
-def _text(html: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]*>", "", html)).split())
-
-
-def _cell(row: str, label: str) -> str:
-    found = re.search(rf'<td[^>]*data-label="{label}"[^>]*>(.*?)</td>', row, re.DOTALL)
-    return _text(found[1]) if found else ""
-
-
-def _sentence(page: str) -> str:
-    """Return the text of the banner that explains the group's status."""
-    found = re.search(r'<p class="wrong">(.*?)</div>', page, re.DOTALL)
-    return _text(found[1]) if found else ""
-
-
-def _lack_of_words(page: str, words: tuple[str, ...]) -> str:
-    sentence = _sentence(page)
-    if not sentence:
-        return "the page has no sentence"
-    missing = [word for word in words if word not in sentence]
-    return f"the sentence does not say {missing}: {sentence}" if missing else ""

@@ -25,11 +25,13 @@ class Proof:
     """What Karrot must show about a fault.
 
     In the API, no other partitions are bad than these, each with one of these statuses and with the committed offset
-    that Kafka has. The group's page has a sentence and a row that say the same, and these words.
+    that Kafka has, and with its owner if the consumer is alive. The group's page has a sentence and a row that say the
+    same, and these words.
     """
 
     places: Mapping[Place, frozenset[str]]
     words: tuple[str, ...] = ()
+    has_owner: bool = False
 
 
 @dataclass

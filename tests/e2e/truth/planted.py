@@ -30,9 +30,9 @@ class Group(NamedTuple):
     commit_gap_s: float
     at: float
 
-    def proof(self, statuses: frozenset[str], *words: str) -> Proof:
+    def proof(self, statuses: frozenset[str], *words: str, has_owner: bool = False) -> Proof:
         """Return the proof of a fault on every partition."""
-        return Proof({(self.name, partition): statuses for partition in range(self.partitions)}, words)
+        return Proof({(self.name, partition): statuses for partition in range(self.partitions)}, words, has_owner)
 
 
 def _groups(world: World, kind: str, each: int, *, feeds: bool = True) -> list[Group]:
@@ -87,7 +87,7 @@ def poisoned(world: World, each: int) -> Iterator[None]:
         members.append(member.start())
         place = (group.name, world.random.randrange(group.partitions))
         places.append(place)
-        proof = Proof({place: _STANDS_STILL})
+        proof = Proof({place: _STANDS_STILL}, has_owner=True)
         note = f"commits the offset {'again and again' if recommits else 'no more'}"
         cases.append(world.faulty("poison record", group.name, proof, _ERROR, commit_gap_s=gap_s, note=note))
     yield
@@ -109,7 +109,7 @@ def hung(world: World, each: int) -> Iterator[None]:
         world.faulty(
             "hung thread",
             group.name,
-            group.proof(_STANDS_STILL),
+            group.proof(_STANDS_STILL, has_owner=True),
             _ERROR,
             commit_gap_s=group.commit_gap_s,
             note=f"{group.partitions} partitions, a commit every {group.commit_gap_s:g} s",
@@ -136,7 +136,7 @@ def hot_key(world: World, each: int) -> Iterator[None]:
             Member(world.client, group.name, [group.name], per_second=2, commit_every_s=1).start()
         hot = (group.name, number % partitions)
         hot_places.append(hot)
-        proof = Proof({hot: frozenset({"WARN"})})
+        proof = Proof({hot: frozenset({"WARN"})}, has_owner=True)
         cases.append(
             world.faulty(
                 "hot key", group.name, proof, "KarrotConsumerLagGrowing", commit_gap_s=1, note=f"partition {hot[1]}"
@@ -189,7 +189,7 @@ def never_commits(world: World, each: int) -> Iterator[None]:
     groups = _groups(world, "silent", each)
     yield
     for group in groups:
-        proof = group.proof(frozenset({"NEVER_COMMITTED"}), "never committed")
+        proof = group.proof(frozenset({"NEVER_COMMITTED"}), "never committed", has_owner=True)
         if world.until(group.at):
             case = world.faulty(
                 "consumer that never commits",
@@ -260,7 +260,7 @@ def open_transactions(world: World, each: int) -> Iterator[None]:
         producers.append(world.transactional(group.name))
         place = (group.name, world.random.randrange(group.partitions))
         places.append(place)
-        proof = Proof({place: _STANDS_STILL | {"OPEN_TRANSACTION"}}, ("transaction",))
+        proof = Proof({place: _STANDS_STILL | {"OPEN_TRANSACTION"}}, ("transaction",), has_owner=True)
         cases.append(
             world.faulty(
                 "open transaction",
