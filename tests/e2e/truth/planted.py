@@ -162,7 +162,7 @@ def beyond_end(world: World, each: int) -> Iterator[None]:
         places.append(place)
         note = "with a live consumer" if number % 2 else "without members"
         others = {} if number % 2 else group.proof(_STANDS_STILL).places  # they stop with the consumer
-        proof = Proof({**others, place: frozenset({"BEYOND_END"})}, ("log end",))
+        proof = Proof({**others, place: frozenset({"BEYOND_END"})}, ("past the",))
         cases.append(
             world.faulty(
                 "committed offset beyond the end",

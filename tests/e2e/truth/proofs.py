@@ -77,7 +77,7 @@ def _wrong_rows(page: str, bad: Mapping[Place, Json], log_end: Callable[[str, in
 def sentence(page: str) -> str:
     """Return the text of the banner that explains the group's status."""
     found = re.search(r'<p class="wrong">(.*?)</div>', page, re.DOTALL)
-    return _text(found[1]) if found else ""
+    return _text(found[1]).partition("Runbook:")[0].strip() if found else ""
 
 
 def _text(html: str) -> str:
