@@ -106,6 +106,7 @@ def main(minutes: float, each: int, seed: int, only: str, out: Path) -> None:
         "window": f"{WINDOW_S} s",
         "broker killed at": f"{timetable.kill:.0f} s",
         "longest silence of Karrot's API": f"{observer.silent_s:.0f} s",
+        "seconds of a poll, average / longest": observer.polls_s,
     }
     click.echo(report.write(found, facts, out))
     sys.stdout.flush()

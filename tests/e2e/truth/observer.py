@@ -30,6 +30,8 @@ class Observer:
         self.sightings: dict[str, Sighting] = defaultdict(Sighting)
         self.silent_s = 0.0
         """The longest time without an answer of Karrot."""
+        self.polls_s = ""
+        """The seconds of polls. If they are longer than the interval, the machine is too busy for the limits."""
 
     def run(self) -> None:
         answered, stopping = self._world.now(), threading.Event()
@@ -42,6 +44,9 @@ class Observer:
 
     def finish(self, prometheus: Prometheus) -> None:
         """Look at each fault once more, and take the alerts of the whole run."""
+        polls = ("avg", "max")
+        asked = (f"max({each}_over_time(karrot_watch_poll_seconds[2h]))" for each in polls)
+        self.polls_s = " / ".join(f"{prometheus.number(each) or 0:.1f}" for each in asked)
         for case in self._cases():
             if case.proof is not None:
                 self.sightings[case.group].lack_at_end = self._lack(case.group, case.proof, is_end=True)
