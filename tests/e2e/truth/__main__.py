@@ -51,7 +51,7 @@ def _kill_broker(world: World, broker: Broker) -> None:
     broker.kafka.broker(1).kill()
     _wait(world, world.now() + _DOWN_S)
     broker.kafka.start_broker(1)
-    broker.kafka.wait()
+    broker.kafka.wait(within_s=240)
     world.renew()
 
 
