@@ -133,7 +133,7 @@ class Uncommitted(NamedTuple):
 
     ``polls`` counts the polls since the first one that saw it. ``first_end`` is the log end at the first poll in which
     a member owned it. ``got_records`` says that the log has grown since and still has messages. ``owned`` counts the
-    polls since the log grew, and is -1 without an owner.
+    polls with an owner since the log grew, and is -1 before the first owner.
     """
 
     first_end: int
@@ -193,17 +193,20 @@ class Rings:
     ) -> None:
         """Note the partitions of a poll that members read and that have no committed offset. Forget all others.
 
-        The time of a partition without an owner does not count: consumers find added partitions after minutes.
+        The time of a partition without an owner does not count: consumers find added partitions after minutes. While no
+        member owns anything, the group is between two members: its partitions wait.
         """
         before, seen = self.uncommitted.pop(group, {}), {}
-        for place in places:
+        waiting = () if assigned else before.keys() - self.groups.get(group, {}).keys()
+        for place in {*places, *waiting}:
             log = self._newest.get(place)
             if log is not None:
                 one = before.get(place) or Uncommitted(log.end, -1, -1)
-                is_new = place not in assigned or one.owned < 0
-                first_end = log.end if is_new else one.first_end
+                first_end = log.end if one.owned < 0 else one.first_end
                 got_records = log.end > max(first_end, log.start or 0)
-                owned = -1 if place not in assigned else max(one.owned, 0) + 1 if got_records else 0
+                owned = one.owned
+                if place in assigned:
+                    owned = max(owned, 0) + 1 if got_records else 0
                 seen[place] = Uncommitted(first_end, one.polls + 1, owned, got_records)
         if seen:
             self.uncommitted[group] = seen

@@ -579,6 +579,23 @@ def test_a_partition_added_to_a_topic_that_the_group_reads_counts_before_it_has_
     assert statuses == ["OK"] * 10 + ["ERR"]
 
 
+def test_a_consumer_that_fails_and_starts_again_and_again_without_a_commit_is_one_incident(rig: Rig) -> None:
+    rig.kafka.put("g", {}, make_member(A, B))
+    events = rig.poll(6)
+    for _ in range(12):
+        rig.kafka.put("g", {})
+        events += [event for _ in range(2) for event in rig.poll(writes=1)]
+        rig.kafka.put("g", {}, make_member(A, B))
+        events += [event for _ in range(2) for event in rig.poll(writes=1)]
+    statuses = [event.status_text for event in events]
+    assert statuses == sorted(statuses, reverse=True)  # OK, then ERR to the end
+    assert statuses.count("ERR") > 20
+    assert len({event.incident_id for event in events if event.status_text == "ERR"}) == 1
+    rig.kafka.put("g", {A: rig.kafka.ends[A], B: rig.kafka.ends[B]})
+    [event] = rig.poll(12)
+    assert event.status_text == "OK"
+
+
 def test_an_idle_consumer_at_the_end_of_the_log_is_no_error_without_a_committed_offset(rig: Rig) -> None:
     rig.kafka.put("g", {}, make_member(A))
     assert {event.status_text for _ in range(30) for event in rig.poll()} == {"OK"}
