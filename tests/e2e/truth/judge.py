@@ -94,5 +94,5 @@ def is_true(found: list[Judged]) -> bool:
 
 def seconds(rows: list[Judged]) -> str:
     """Return the median and the longest time to find."""
-    took = [each.took_s for each in rows if each.took_s is not None]
+    took = [each.took_s for each in rows if each.took_s is not None and each.took_s >= 0]
     return f"{median(took):.0f} / {max(took):.0f}" if took else "-"

@@ -6,6 +6,7 @@ What comes before the ``yield`` happens before Karrot starts.
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
@@ -185,24 +186,27 @@ def beyond_end(world: World, each: int) -> Iterator[None]:
 
 
 def never_commits(world: World, each: int) -> Iterator[None]:
-    """A new consumer reads and commits nothing."""
+    """A new consumer reads and commits nothing; one of three fails and is started again every few seconds."""
     groups = _groups(world, "silent", each)
     yield
-    for group in groups:
-        proof = group.proof(frozenset({"NEVER_COMMITTED"}), "never committed", has_owner=True)
+    for number, group in enumerate(groups):
+        restarts = number % 3 == 2
+        proof = group.proof(frozenset({"NEVER_COMMITTED"}), "never committed", has_owner=not restarts)
         if world.until(group.at):
-            case = world.faulty(
-                "consumer that never commits",
-                group.name,
-                proof,
-                _ERROR,
-                commit_gap_s=0,
-                note=f"{group.partitions} partitions",
-            )
+            note = "starts again and again" if restarts else f"{group.partitions} partitions"
+            case = world.faulty("consumer that never commits", group.name, proof, _ERROR, commit_gap_s=0, note=note)
             member = Member(world.client, group.name, [group.name], commit_every_s=None).start()
             while not member.owned:
                 assert not world.stopping.wait(0.1)
             case.planted_at = world.now()
+            if restarts:
+                world.go(f"restarts of {group.name}", partial(_restart, world, group.name, member))
+
+
+def _restart(world: World, name: str, member: Member) -> None:
+    while world.until(world.now() + 8):
+        member.close()
+        member = Member(world.client, name, [name], commit_every_s=None).start()
 
 
 def forbidden(world: World, each: int) -> Iterator[None]:

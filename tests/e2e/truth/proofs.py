@@ -30,10 +30,13 @@ def lack_of_facts(bad: Mapping[Place, Json], proof: Proof, committed: Mapping[Pl
     """
     if not bad or (is_end and proof.places.keys() - bad.keys()):
         return f"does not name partitions {sorted(number for _, number in proof.places.keys() - bad.keys())}"
-    return next(_wrong(bad, proof, committed), "")
+    has_owner = proof.has_owner and not is_end  # a hung consumer cannot join again after the death of the broker
+    return next(_wrong(bad, proof, committed, has_owner=has_owner), "")
 
 
-def _wrong(bad: Mapping[Place, Json], proof: Proof, committed: Mapping[Place, int]) -> Iterator[str]:
+def _wrong(
+    bad: Mapping[Place, Json], proof: Proof, committed: Mapping[Place, int], *, has_owner: bool
+) -> Iterator[str]:
     for place, each in bad.items():
         number, status = place[1], each["status"]
         shown = each["end"]["offset"] if each["end"] else None
@@ -41,7 +44,7 @@ def _wrong(bad: Mapping[Place, Json], proof: Proof, committed: Mapping[Place, in
             yield f"names the healthy partition {number} as {status}"
         elif status not in proof.places[place]:
             yield f"names partition {number} as {status}"
-        elif proof.has_owner and not each["owner"]:
+        elif has_owner and not each["owner"]:
             yield f"does not name the owner of partition {number}"
         elif status != "WARN" and shown != committed.get(place):  # a group with WARN still commits
             yield f"shows partition {number} at {shown}, and Kafka has {committed.get(place)}"
