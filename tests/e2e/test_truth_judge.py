@@ -121,6 +121,11 @@ def test_at_the_end_each_partition_with_the_fault_must_be_named() -> None:
     assert lack_of_facts(bad, both, {("hung-1", 0): 7}, is_end=True) == "does not name partitions [1]"
 
 
+def test_at_the_end_a_consumer_that_hangs_may_be_out_of_its_group() -> None:
+    bad = bad_partitions({"partitions": [partition(owner="")]})
+    assert lack_of_facts(bad, PROOF, {("hung-1", 0): 7}, is_end=True) == ""
+
+
 def test_the_page_proves_a_fault_if_its_sentence_and_its_row_are_right() -> None:
     bad = bad_partitions({"partitions": [partition()]})
 
