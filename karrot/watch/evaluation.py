@@ -53,7 +53,7 @@ def verdict(
     for place in sorted(seen):
         host, client_id = (owners[place].host, owners[place].client_id) if place in owners else ("", "")
         uncommitted.append(PartitionLag(*place, NEVER_COMMITTED, None, None, None, host, client_id, 0.0))
-    event = event._replace(partitions=(*_by_commits(event, rings, unjudged), *uncommitted))
+    event = event._replace(partitions=(*_by_commits(event, rings, unjudged, allowed_lag), *uncommitted))
     event = _with_proof(event, rings)
     if any(one.got_records and one.owned >= rings.intervals for one in seen.values()):
         event = event._replace(status_text=Status.ERR.name)
@@ -85,7 +85,9 @@ class Incidents:
         return event._replace(incident_id=incident.id, incident_start=start)
 
 
-def _by_commits(event: LagEvent, rings: Rings, unjudged: Collection[TopicPartition]) -> Iterator[PartitionLag]:
+def _by_commits(
+    event: LagEvent, rings: Rings, unjudged: Collection[TopicPartition], allowed_lag: int
+) -> Iterator[PartitionLag]:
     """The partitions with the statuses that the group's own commits allow. Those without enough samples are OK.
 
     A partition is stopped or stalled only after a silence that is unusual for it. A partition without an owner is
@@ -99,7 +101,7 @@ def _by_commits(event: LagEvent, rings: Rings, unjudged: Collection[TopicPartiti
             status = Status.OK
         elif status in {Status.STOP, Status.STALL} and not is_silent:
             status = Status.WARN if ring.past.was_bad else Status.OK  # an open incident goes on
-        elif status < Status.STOP and is_silent and not ring.is_owned and one.current_lag:
+        elif status < Status.STOP and is_silent and not ring.is_owned and (one.current_lag or 0) > allowed_lag:
             status = Status.STOP
         ring.past = ring.past._replace(was_bad=status > Status.OK)
         yield one._replace(status_text=status.name)

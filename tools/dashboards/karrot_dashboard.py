@@ -365,7 +365,7 @@ _OTHER_ROADS = [
         ),
     ),
     (
-        12,
+        8,
         lines(
             "Watch: duration of a poll",
             "Duration of one poll. If it is near KARROT_WATCH_INTERVAL, there are too many groups for the interval: "
@@ -375,7 +375,16 @@ _OTHER_ROADS = [
         ),
     ),
     (
-        12,
+        8,
+        lines(
+            "Watch: abandoned groups",
+            "Finished jobs and other groups without members that cause no alert, by the settings "
+            "KARROT_ABANDONED_AFTER and KARROT_ABANDONED_GROUPS.",
+            Query(f"max by (cluster) (karrot_watch_abandoned_groups{{{SELF}}})", "{{cluster}}"),
+        ),
+    ),
+    (
+        8,
         lines(
             "Watch: failures",
             "Groups, partitions and clusters that Kafka could not describe, by Kafka's name for the error.",
