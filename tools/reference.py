@@ -9,7 +9,6 @@ from prometheus_client.process_collector import ProcessCollector
 
 from karrot import cli, telemetry
 from karrot.burrow.bounds import BOUNDS
-from karrot.cli.options import RenamedOption
 from karrot.doctor.read_and_check import all_checks
 from karrot.eventlog.group_state import REMEMBERED
 from karrot.eventlog.transaction import MOST_CLUSTERS, POSTS_KEPT_MS
@@ -170,20 +169,7 @@ def _commands() -> str:
         "check that the command made has a negative result. A shell can complete the\n"
         "commands, and each command has a [man page](../operations.md#completion-and-man-pages).",
         *commands,
-        "## Old names of options\n\n"
-        "A command still accepts the old name of an option. The help and the completion have only the new name.",
-        _table(("command", "old name", "name"), _old_names(cli.main, "karrot")),
     )
-
-
-def _old_names(group: click.Group, path: str) -> Iterator[tuple[str, str, str]]:
-    """The old names of the options of each command of a group, and of the groups inside this group."""
-    for name, command in sorted(group.commands.items()):
-        if isinstance(command, click.Group):
-            yield from _old_names(command, f"{path} {name}")
-        for option in command.params:
-            if isinstance(option, RenamedOption):
-                yield from ((f"`{path} {name}`", f"`{old}`", f"`{option.opts[0]}`") for old in option.old)
 
 
 def _checks() -> str:

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -22,28 +22,6 @@ Command = Callable[..., None]
 _FIRST_YEAR, _LAST_YEAR = 1970, 9998
 
 
-class RenamedOption(click.Option):
-    """An option that also accepts its old names. The help, the completion and the messages have only its new name."""
-
-    def __init__(self, *names: Any, old: Sequence[str], **asked: Any) -> None:
-        super().__init__(*names, **asked)
-        self.old = tuple(old)
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Add the option under all its names."""
-        shown = self.opts
-        self.opts = [*shown, *self.old]
-        try:
-            super().add_to_parser(parser, ctx)
-        finally:
-            self.opts = shown
-
-
-def renamed_option(*names: str, old: Sequence[str], **asked: Any) -> Callable[[Command], Command]:
-    """An option of a command, with the names that it had before."""
-    return click.option(*names, cls=RenamedOption, old=old, **asked)
-
-
 config_option = click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -51,17 +29,15 @@ config_option = click.option(
     show_envvar=True,
     help="A TOML file with settings. Environment variables override it.",
 )
-karrot_option = partial(renamed_option, "--karrot", "url", old=("--url",))
+karrot_option = partial(click.option, "--karrot", "url")
 """The address of Karrot."""
-client_properties_option = partial(
-    renamed_option, "--command-config", old=("--properties",), type=click.Path(path_type=Path, dir_okay=False)
-)
+client_properties_option = partial(click.option, "--command-config", type=click.Path(path_type=Path, dir_okay=False))
 """A file with properties of a Kafka client, under the name that Kafka's own tools use."""
 
 
-def follow_option(sentence: str, *, default: bool, old: Sequence[str] = ()) -> Callable[[Command], Command]:
+def follow_option(sentence: str, *, default: bool) -> Callable[[Command], Command]:
     """The options ``--follow`` and ``--once``: whether a command continues until Ctrl-C, or ends after one pass."""
-    return renamed_option("--follow/--once", old=old, default=default, show_default=True, help=sentence)
+    return click.option("--follow/--once", default=default, show_default=True, help=sentence)
 
 
 def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
@@ -106,7 +82,7 @@ def _reads(kind: Callable[[Any], "ValueKind[Any]"], made: Callable[[Any], Any] =
     return read
 
 
-pattern_option = partial(renamed_option, old=(), metavar="REGEX", callback=_reads(lambda types: types.pattern))
+pattern_option = partial(click.option, metavar="REGEX", callback=_reads(lambda types: types.pattern))
 """An option for a regular expression."""
 
 

@@ -12,7 +12,7 @@ import click
 from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import end_on_signals, valid
 from karrot.cli.groups.group_tables import KAFKA, health_fields, sum_of_known, tally
-from karrot.cli.options import client_properties_option, pattern_option, read_seconds, renamed_option, value_of
+from karrot.cli.options import client_properties_option, pattern_option, read_seconds, value_of
 from karrot.cli.table import Column, PrintedTable, print_lines, terminal_width
 from karrot.text import clock, counted_plain
 
@@ -33,10 +33,9 @@ _COLUMNS = (
 @click.command()
 @click.option("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="Brokers of the Kafka cluster.")
 @click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster in events.")
-@renamed_option(
+@click.option(
     "--every",
     "interval",
-    old=("--interval",),
     default="10s",
     show_default=True,
     callback=read_seconds(0.1, 3600),
@@ -53,7 +52,9 @@ _COLUMNS = (
     help="A file with client properties (TLS, SASL, MSK IAM), with the names of librdkafka or of Kafka's Java client.",
 )
 @pattern_option("--groups", help="Watch only groups whose name contains a match.")
-@pattern_option("--exclude-groups", old=("--exclude",), help="Do not watch groups whose name contains a match.")
+@pattern_option(
+    "--exclude-groups", "--exclude", "exclude_groups", help="Do not watch groups whose name contains a match."
+)
 @pattern_option("--topics", help="Watch only topics whose name contains a match.")
 @pattern_option("--exclude-topics", help="Do not watch topics whose name contains a match.")
 @pattern_option(

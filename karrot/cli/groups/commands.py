@@ -18,7 +18,6 @@ from karrot.cli.options import (
     follow_option,
     option_set,
     read_seconds,
-    renamed_option,
     value_of,
 )
 from karrot.cli.table import print_lines
@@ -50,11 +49,10 @@ def _group_options(without_burrow: str) -> Callable[[Command], Command]:
         click.option(
             "--group", "groups", multiple=True, help="Show only this group. Repeatable.  [default: all groups]"
         ),
-        follow_option("Repeat until Ctrl-C.", default=False, old=("--watch",)),
-        renamed_option(
+        follow_option("Repeat until Ctrl-C.", default=False),
+        click.option(
             "--every",
             "interval",
-            old=("--interval",),
             default="5s",
             show_default=True,
             callback=read_seconds(0.5, 3600),

@@ -18,7 +18,6 @@ from karrot.cli.history.moment_request import (
     when,
 )
 from karrot.cli.history.open_tables import answered, places
-from karrot.cli.options import renamed_option
 from karrot.cli.table import Column, PrintedTable, json_line
 from karrot.text import compact_duration, counted_plain, to_second
 
@@ -48,10 +47,9 @@ _COLUMNS = (
 @click.option("--group", help="Show only this group.")
 @moment_options
 @limit_option
-@renamed_option(
+@click.option(
     "--stale-for",
     "length",
-    old=("--for",),
     default="2m",
     show_default=True,
     callback=read_duration,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from karrot.cli.options import Number, day_option, option_set, read_span, renamed_option
+from karrot.cli.options import Number, day_option, option_set, read_span
 from karrot.cli.pipeline.job_errors import errors_as_sentences
 from karrot.cli.pipeline.spark_options import spark_options, started, tables_in, wait_option
 from karrot.text import counted_plain
@@ -19,10 +19,9 @@ _gap = read_span(86_400)  # derive reads a day and the days before and after it
 
 
 derive_options = option_set(
-    renamed_option(
+    click.option(
         "--stale-after",
         "silence",
-        old=("--silence",),
         default="300s",
         show_default=True,
         callback=_span,
@@ -35,10 +34,9 @@ derive_options = option_set(
         callback=_gap,
         help="Longest time between two samples of a partition from which a rate is calculated.",
     ),
-    renamed_option(
+    click.option(
         "--max-lag-seconds",
         "target_seconds",
-        old=("--target-seconds",),
         type=Number(0),
         default=60,
         show_default=True,

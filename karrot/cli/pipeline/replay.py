@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import NotDone, Refused, valid
-from karrot.cli.options import renamed_option
 from karrot.cli.pipeline.spark_options import read_spark_place, spark_options, started
 from karrot.cli.table import UNKNOWN, Column, PrintedTable, json_line, print_lines, safe, terminal_width
 from karrot.text import count, counted, duration, iso_ms, to_minute
@@ -92,10 +91,9 @@ _GROUPS = (
     show_default=True,
     help="Burrow's expire-group: forget a group after this time without commits.",
 )
-@renamed_option(
+@click.option(
     "--stale-for",
     "stood_still",
-    old=("--stood-still",),
     default="2m",
     show_default=True,
     help="A partition stood still if its committed offset did not move for this time while it had lag.",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from karrot.cli.errors import Refused
-from karrot.cli.options import option_set, read_span, renamed_option, value_of
+from karrot.cli.options import option_set, read_span, value_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,9 +170,7 @@ def read_trigger(_context: click.Context, option: click.Parameter, text: str | N
     return None if text is None else value_of(kind, option.opts[0], text)
 
 
-trigger_option = partial(
-    renamed_option, "--every", "trigger", old=("--trigger",), callback=read_trigger, metavar="DURATION"
-)
+trigger_option = partial(click.option, "--every", "trigger", callback=read_trigger, metavar="DURATION")
 
 
 def _spark_interval(text: str) -> str:

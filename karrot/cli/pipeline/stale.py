@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
-from karrot.cli.options import follow_option, read_span, renamed_option
+from karrot.cli.options import follow_option, read_span
 from karrot.cli.pipeline.job_errors import why_it_failed
 from karrot.cli.pipeline.spark_options import checkpoint_option, spark_options, started, trigger_option
 
@@ -26,10 +26,9 @@ _span = read_span(3_660 * 86_400)
 
 @click.command(short_help="Send an alert for each partition whose committed offset does not move.")
 @spark_options
-@renamed_option(
+@click.option(
     "--stale-for",
     "length",
-    old=("--for",),
     default="2m",
     show_default=True,
     callback=_span,

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import valid
-from karrot.cli.options import option_set, renamed_option
+from karrot.cli.options import option_set
 
 if TYPE_CHECKING:
     from karrot.render.scaling_recipe import Scaling
 
 
 cluster_option = partial(
-    renamed_option,
+    click.option,
     "--cluster",
     "burrow_cluster",
-    old=("--burrow-cluster",),
     metavar="NAME",
     help="Name of the Kafka cluster in Burrow.",
 )
@@ -149,10 +148,9 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
 )
 @click.option("--burrow-image", metavar="IMAGE", help="Container image of Burrow, to run Burrow too.")
 @click.option("--watch", is_flag=True, help="Poll Kafka, without Burrow. --cluster then names the cluster.")
-@renamed_option(
+@click.option(
     "--bootstrap-servers",
     "kafka",
-    old=("--kafka",),
     metavar="HOST:PORT,...",
     help="With --burrow-image or --watch: Kafka brokers.",
 )

@@ -6,14 +6,12 @@ from typing import Any
 import click
 
 from karrot.cli.errors import valid
-from karrot.cli.options import renamed_option
 
 
 @click.command(short_help="Print the DDL of the pipeline's tables for Amazon Athena.")
-@renamed_option(
+@click.option(
     "--tables",
     "location",
-    old=("--location",),
     metavar="s3://BUCKET/PREFIX",
     required=True,
     help="Address of the pipeline's tables.",
@@ -42,10 +40,9 @@ def athena(**given: Any) -> None:
     help="Addresses at which Druid reaches the Kafka brokers.",
 )
 @click.option("--group", metavar="NAME", required=True, help="Consumer group of the query.")
-@renamed_option(
+@click.option(
     "--json-topic",
     "topic",
-    old=("--topic",),
     default="consumer_offsets_json",
     show_default=True,
     help="The --json-topic of `karrot pipeline offsets`.",
