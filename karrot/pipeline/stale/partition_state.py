@@ -7,10 +7,9 @@ note, the repeated batch finds the old note and the old tables, and overwrites i
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -35,7 +34,7 @@ _VERSION: Final = 2
 
 
 class UnknownState(ValueError):  # noqa: N818 (names what was found)
-    """A newer Karrot wrote the state. The message says where the state is and what to do."""
+    """Another version of Karrot wrote the state. The message says where the state is and what to do."""
 
 
 class StateNote(msgspec.Struct):
@@ -58,17 +57,6 @@ class _Version(msgspec.Struct):
     version: int = 1
 
 
-class _NoteWithState(msgspec.Struct):
-    """The first version of the note, which contained the whole state. A partition is a list of its four columns."""
-
-    batch: int
-    standings: list[tuple[list[Any], tuple[int | None, tuple[int, int], int]]]
-    told: list[tuple[list[Any], tuple[int, int]]]
-    looks: list[tuple[list[Any], list[tuple[int, int]]]]
-    held_until_ms: dict[str, int]
-    unsent: list[str]
-
-
 @dataclass(slots=True)
 class PartitionState:
     """The state in a checkpoint. Two jobs must not share a checkpoint.
@@ -82,10 +70,7 @@ class PartitionState:
     _note: StateNote | None = None
 
     def note(self) -> StateNote:
-        """Return the note. The first call reads the note, and moves the state out of a note of the first version.
-
-        Raises `UnknownState`.
-        """
+        """Return the note. The first call reads it. Raises `UnknownState`."""
         if self._note is None:
             text = read_text(self.spark, self._place("state.json"))
             self._note = StateNote() if text is None else self._parsed(text)
@@ -158,36 +143,9 @@ class PartitionState:
 
     def _parsed(self, text: str) -> StateNote:
         version = msgspec.json.decode(text, type=_Version).version
-        if version > _VERSION:
+        if version != _VERSION:
             raise UnknownState(
-                f"{self._place('state.json')} has version {version}, and this Karrot reads up to {_VERSION}: "
-                "use the newer Karrot, or another --checkpoint"
+                f"{self._place('state.json')} has version {version}, and this Karrot reads version {_VERSION}: "
+                "use the Karrot that wrote it, or another --checkpoint"
             )
-        if version == _VERSION:
-            return msgspec.json.decode(text, type=StateNote)
-        old = msgspec.json.decode(text, type=_NoteWithState)
-        return self._converted(old)
-
-    def _converted(self, old: _NoteWithState) -> StateNote:
-        """Write the tables of a state that the note contained. The state fits into memory, as it did before."""
-        sampled_ms: dict[str, int] = {}
-        for (cluster, *_), samples in old.looks:
-            sampled_ms[cluster] = max(sampled_ms.get(cluster, 0), samples[-1][0])
-        alerts = {tuple(key): alert for key, alert in old.told}
-        standings = [
-            (*key, offset, *newest, since_ms, *alerts.get(tuple(key), (None, None)), *[None] * 5)
-            for key, (offset, newest, since_ms) in old.standings
-        ]
-        logs = [(*log, [{"at_ms": at_ms, "offset": end} for at_ms, end in samples]) for log, samples in old.looks]
-        self._write(self._frame(standings, STANDINGS), old.batch, "standings")
-        self._write(self._frame(logs, SAMPLES), old.batch, "samples")
-        note = StateNote(_VERSION, old.batch, sampled_ms, old.held_until_ms, old.unsent)
-        self.remember(note)
-        return note
-
-    def _frame(self, rows: list[Any], schema: StructType) -> DataFrame:
-        """A frame of some rows, without Python workers."""
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
-        named = [dict(zip(schema.names, row, strict=True)) for row in rows]
-        return self.spark.createDataFrame(pa.Table.from_pylist(named, to_arrow_schema(schema)), schema)
+        return msgspec.json.decode(text, type=StateNote)
