@@ -55,7 +55,8 @@ class Member:
         recommits: bool = False,
         **config: str | int | bool,
     ) -> None:
-        self._consumer = Consumer(consumer_properties(client, group, **config))
+        self._properties = consumer_properties(client, group, **config)
+        self._consumer = Consumer(self._properties)
         self._topics = topics
         self._commit_every_s = commit_every_s
         self._per_second = per_second
@@ -83,10 +84,7 @@ class Member:
         self._thread.join(60)
 
     def _run(self) -> None:
-        if self._assigned is not None:
-            self._consumer.assign([TopicPartition(*each) for each in self._assigned])
-        else:
-            self._consumer.subscribe(self._topics, on_assign=self._got, on_revoke=self._gave)
+        self._begin()
         second, read = time.monotonic(), 0
         while not self._end.is_set():
             if self.hang.is_set():
@@ -98,6 +96,10 @@ class Member:
             if message is not None and message.error() is None:
                 self._handle(message)
                 read += 1
+            elif message is not None and (error := message.error()) is not None and error.fatal():
+                self._consumer.close()  # as a pod that ends with the error and is started again
+                self._consumer, self._done, self.owned = Consumer(self._properties), {}, set()
+                self._begin()
             if self._per_second is not None and read >= self._per_second:
                 self._end.wait(max(0.0, second + 1 - time.monotonic()))
             if time.monotonic() >= second + 1:
@@ -106,6 +108,12 @@ class Member:
                 self._commit()
         self._commit()
         self._consumer.close()
+
+    def _begin(self) -> None:
+        if self._assigned is not None:
+            self._consumer.assign([TopicPartition(*each) for each in self._assigned])
+        else:
+            self._consumer.subscribe(self._topics, on_assign=self._got, on_revoke=self._gave)
 
     def _pause_or_resume(self) -> None:
         (self._consumer.resume if self._is_paused else self._consumer.pause)(self._consumer.assignment())
