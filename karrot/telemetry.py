@@ -73,7 +73,7 @@ CONSUMER_LAG_SECONDS = _gauge(
     *GROUP,
 )
 CONSUMER_LAG_SECONDS_AT_LEAST = _gauge(
-    "karrot_consumer_lag_seconds_at_least", "karrot_consumer_lag_seconds while it is only a lower bound.", *GROUP
+    "karrot_consumer_lag_seconds_at_least", "The lag in seconds while it is only a lower bound.", *GROUP
 )
 CONSUMER_LAG_SECONDS_KIND = _gauge(
     "karrot_consumer_lag_seconds_kind",

@@ -231,13 +231,16 @@ class StaleWatch:
 
 def _line(state: str, key: GroupPartition, alert: OpenAlert, standing: OffsetSince, sample: LogEnd) -> str:
     """Make one line. ``id`` identifies the alert: its lines "stale" and "cleared" have the same ``id``."""
+    lag = None if standing.offset is None else sample.offset - standing.offset
+    if lag is not None and lag < 0:  # the log end is older than the commit, or the topic is not the same
+        lag = 0 if sample.at_ms < standing.newest.at_ms else None
     facts: dict[str, Any] = {
         "state": state,
         "id": hashlib.sha256(msgspec.json.encode((key, alert))).hexdigest()[:16],
         **key._asdict(),
         "current_offset": standing.offset,
         "log_end_offset": sample.offset,
-        "lag": None if standing.offset is None else max(0, sample.offset - standing.offset),
+        "lag": lag,
         "since": iso_ms(alert.since_ms),
         "committed_at": iso_ms(standing.newest.at_ms),
         "looked_at": iso_ms(sample.at_ms),
