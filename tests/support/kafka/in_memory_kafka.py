@@ -19,8 +19,8 @@ class InMemoryKafka:
     """A cluster. ``failures`` has errors in place of single groups or partitions, ``down`` one for every call.
 
     ``counts`` has the number of partitions of each topic that the metadata shows. ``others`` are no consumer groups.
-    ``gaps`` has the offsets without a
-    record, and ``open_from`` the first offset of an open transaction. ``unreadable`` has errors in place of records.
+    ``gaps`` has the offsets without a record, and ``open_from`` the first offset of an open transaction. ``unreadable``
+    has errors in place of records.
     """
 
     descriptions: dict[str, Description] = field(default_factory=dict)
