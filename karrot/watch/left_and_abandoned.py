@@ -10,10 +10,10 @@ from karrot.watch.rings import Ring
 
 
 class Life(msgspec.Struct, array_like=True):
-    """How long the polls saw a group active, in all until ``since_ms``. Without members, it is active if offsets move.
+    """How long the polls saw a group active, in all until ``since_ms``. Without members, a move counts for a window.
 
     ``is_idle`` says that the group became Empty at ``since_ms`` and that its topics got nothing since. ``text`` is
-    ABANDONED, OK for the window in which a group may come back, or ``None`` for any other group.
+    ABANDONED, OK for the window in which a group may come back, or ``None`` for any other group. OK ends no incident.
     """
 
     active_ms: int
@@ -28,7 +28,7 @@ class Life(msgspec.Struct, array_like=True):
         """Take a poll. After a gap between two polls, nobody knows when the group became Empty."""
         passed_ms = max(0, now_ms - self.since_ms)
         if moved or not (is_empty and self.is_empty):
-            self.active_ms += passed_ms * (is_empty or not self.is_empty)
+            self.active_ms += min(passed_ms, window_ms) * is_empty if self.is_empty else passed_ms
             self.since_ms, self.is_idle, passed_ms = now_ms, passed_ms <= window_ms, 0
         self.is_idle, self.is_empty = self.is_idle and not (self.is_empty and grown), is_empty
         is_brief = is_named or self.active_ms < after_ms
@@ -44,7 +44,7 @@ def see_owners(
     A poll counts if the group is Stable and owns other topics. If the group comes back, a left topic gets new rings.
     """
     newest = {place: ring.window.slots[-1] for place, ring in rings.items()}
-    moved = {place.topic for place, sample in newest.items() if sample and sample.offset != committed.get(place)}
+    moved = {at.topic for at, sample in newest.items() if sample and committed.get(at, sample.offset) != sample.offset}
     read = moved | {place.topic for place in described.assigned}
     for place, ring in list(rings.items()):
         if place.topic in read and ring.is_left:

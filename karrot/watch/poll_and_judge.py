@@ -135,7 +135,8 @@ class Watcher:
             if event is not None:
                 memory.judged.add(group)
                 text = memory.lives[group].text
-                events.append(memory.incidents.name(without_alarm(event, text) if text else event))
+                is_ended = text == ABANDONED or group not in memory.incidents.open  # the wait ends no incident
+                events.append(memory.incidents.name(without_alarm(event, text) if text and is_ended else event))
         events += self._deleted(dead, memory, now_ms)
         groups += [GroupHealth(group, "Dead", 0, None, 0, None, None) for group in sorted(memory.deleted)]
         # Save before sending: if this process dies now, the next process continues the incident under its id.
@@ -181,7 +182,7 @@ class Watcher:
             self.abandoned_after * 1000,
             is_empty=is_empty,
             moved=group in poll.committed and see_owners(of_group, described, poll.committed[group]),
-            grown=not rings.grown.isdisjoint(of_group),
+            grown=group in rings.uncommitted or not rings.grown.isdisjoint(of_group),
             is_named=bool(self.abandoned_groups and self.abandoned_groups.search(group)),
         )
 

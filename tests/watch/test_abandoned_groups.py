@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from karrot.burrow.notifier import NameFilter
+from karrot.event import TopicPartition
 from karrot.eventlog.group_state import summarize
 from karrot.watch.cluster_interface import Failure
 from support.kafka.in_memory_kafka import make_member
@@ -132,8 +133,46 @@ def test_a_group_with_a_named_pattern_is_abandoned_while_it_has_no_members(tmp_p
     rig.poll(2 * WINDOW, reads={})
     assert rig.outcomes[-1].events[0].shown_status == "ERR"
     rig.read("job-a")
-    assert rig.statuses(WINDOW + 2, "job-a") == ["OK"] * WINDOW + ["ABANDONED"] * 2
+    assert rig.statuses(WINDOW + 2, "job-a") == ["ERR"] * WINDOW + ["ABANDONED"] * 2
     assert [each.shown_status for each in rig.outcomes[-1].events] == ["ABANDONED", "ERR"]
+
+
+@pytest.mark.parametrize("offsets", [{}, {OLD: 1000}])
+def test_a_new_service_that_starts_and_fails_again_and_again_has_one_incident(
+    rig: WatchRig, offsets: dict[TopicPartition, int]
+) -> None:
+    rig.kafka.put("g", offsets, make_member(OLD))
+    assert rig.statuses(2 * WINDOW, reads={})[-1] == "ERR"
+    for _ in range(4):
+        rig.read("g")
+        assert rig.statuses(1, reads={}) == ["ERR"]
+        rig.read("g", OLD)
+        assert rig.statuses(2, reads={}) == ["ERR", "ERR"]
+
+
+def test_a_job_that_runs_for_less_than_a_poll_was_not_active_since_its_run_before(rig: WatchRig) -> None:
+    rig.kafka.put("g", {OLD: 1000})
+    for _ in range(3):
+        rig.kafka.offsets["g"] = {OLD: rig.kafka.ends[OLD]}
+        assert rig.statuses(HOUR)[-1] == "ABANDONED"
+
+
+def test_a_finished_job_whose_topic_is_deleted_was_not_active(rig: WatchRig) -> None:
+    rig.kafka.put("g", {OLD: 1000, NEW: 1000})
+    rig.poll(2 * WINDOW)
+    del rig.kafka.offsets["g"][OLD]
+    assert set(rig.statuses(WINDOW)) == {"ABANDONED"}
+
+
+def test_a_group_whose_uncommitted_partitions_get_messages_is_not_idle(tmp_path: Path) -> None:
+    rig = WatchRig(tmp_path)
+    rig.kafka.put("g", {OLD: 1000}, make_member(OLD, NEW))
+    rig.poll(2 * WINDOW, reads={})
+    rig.read("g")
+    for _ in range(HOUR + 2):
+        rig.kafka.ends[NEW] += 5
+        [event] = rig.poll(writes=0)
+    assert event.shown_status == "ERR"
 
 
 def test_a_group_that_comes_back_is_judged_again(rig: WatchRig) -> None:
