@@ -45,7 +45,8 @@ def verdict(
     tracked = list(rings.tracked(group, described.members or (), without))
     unjudged = rings.unjudged(group)
     seen = {place: one for place, one in rings.uncommitted.get(group, {}).items() if 2 * one.polls >= rings.intervals}
-    if not seen and all((one.topic, one.partition) in unjudged for one in tracked):
+    is_restarted = not tracked and bool(rings.groups.get(group, {}).keys() - without)
+    if is_restarted or (not seen and all((one.topic, one.partition) in unjudged for one in tracked)):
         return None
     event = evaluate_group(cluster, group, tracked, now_ms, source=Source.KAFKA, show_all=True, allowed_lag=allowed_lag)
     owners = {place: member for member in described.members or () for place in member.assigned}

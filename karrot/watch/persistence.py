@@ -12,7 +12,7 @@ import structlog
 
 from karrot.burrow.rules import Window
 from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP
-from karrot.event import OffsetSample, OpenIncident, TopicPartition
+from karrot.event import FirstUnread, OffsetSample, OpenIncident, TopicPartition
 from karrot.eventlog.base import ReporterNotes
 from karrot.eventlog.locks import flush
 from karrot.known_problems import WATCH
@@ -114,6 +114,8 @@ class _Ring(msgspec.Struct, array_like=True):
     samples: list[OffsetSample]
     past: CommitHistory = CommitHistory()
     unowned: int = 0
+    first: FirstUnread | None = None
+    held: int | None = None
 
 
 class _Group(msgspec.Struct, array_like=True):
@@ -149,8 +151,9 @@ def dump(memory: Memory, cluster: str, now_ms: int) -> bytes:
         group = _Group(
             name,
             [
-                _Ring(*at, ring.silent, ring.is_judged, [*filter(None, ring.window.slots)], ring.past, ring.unowned)
-                for at, ring in rings.groups.get(name, {}).items()
+                _Ring(*at, one.silent, one.is_judged, samples, one.past, one.unowned, one.first, one.held)
+                for at, one in rings.groups.get(name, {}).items()
+                for samples in [[*filter(None, one.window.slots)]]
             ],
             memory.incidents.open.get(name),
             stability.rebalances,
@@ -191,14 +194,15 @@ def _nothing(reason: str) -> Memory:
 def _memory(kept: _Kept) -> Memory:
     logs = {
         TopicPartition(topic, partition): deque(
-            (PolledLog(start, end, 0) for start, end in zip(starts or repeat(None), ends, strict=False)), kept.intervals
+            (PolledLog(*each, kept.saved_at_ms) for each in zip(starts or repeat(None), ends, strict=False)),
+            kept.intervals,
         )
         for (topic, partition, ends), starts in zip_longest(kept.ends, kept.starts)
     }
     memory = Memory(Rings(kept.intervals, logs), lists=kept.lists, deleted=kept.deleted)
     for group in kept.groups:
         for one in group.rings:
-            ring = Ring(Window(kept.intervals), one.silent, one.is_judged, past=one.past, unowned=one.unowned)
+            ring = Ring(Window(kept.intervals), one.silent, one.is_judged, one.first, one.held, one.past, one.unowned)
             memory.rings.restore(group.name, TopicPartition(one.topic, one.partition), ring, one.samples)
         memory.stability[group.name] = Stability(group.rebalances, group.assignment, group.is_rebalancing)
         if group.life is not None:

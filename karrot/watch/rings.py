@@ -74,13 +74,13 @@ class Ring:
     window: Window
     silent: int = 0
     is_judged: bool = False
-    beyond_end: int = 0
     first: FirstUnread | None = None
     held: int | None = None
     past: CommitHistory = field(default_factory=CommitHistory)
+    unowned: int = 0
+    beyond_end: int = 0
     is_owned: bool = False
     log_start: int | None = None
-    unowned: int = 0
 
     @property
     def is_left(self) -> bool:
@@ -159,7 +159,8 @@ class Rings:
         """Add the log start and log end offsets of a poll."""
         self._before = self._newest
         seen = {place: PolledLog(starts.get(place), end, now_ms) for place, end in ends.items()}
-        self._newest = self._before | seen
+        kept = self._before or {place: history[-1] for place, history in self.logs.items()}  # those before a restart
+        self._newest = kept | seen
         self.grown = {place for place, log in seen.items() if (old := self.logs.get(place)) and old[-1].end != log.end}
         for place, log in seen.items():
             history = self.logs.get(place)
@@ -244,9 +245,9 @@ class Rings:
     def retained(self, group: str, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The oldest unread offsets, without left topics and without those where the group deletes what it has read."""
         rings = self.groups.get(group, {})
-        unread = {at: ring.first.offset for at, ring in rings.items() if ring.first and at in committed}
+        unread = {at: ring.first.offset for at, ring in rings.items() if ring.first}
         ignored = {at for at, ring in rings.items() if ring.is_left or ring.past.purges >= _PURGES}
-        return {at: offset for at, offset in {**committed, **unread}.items() if at not in ignored}
+        return {at: max(offset, unread.get(at, 0)) for at, offset in committed.items() if at not in ignored}
 
     def tracked(
         self, group: str, members: Collection[GroupMember], without: Collection[TopicPartition]

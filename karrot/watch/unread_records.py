@@ -41,7 +41,7 @@ class UnreadRecords:
     def see(self, cluster: Cluster, rings: Rings) -> Mapping[str, Failure]:
         """Read the partitions that are due, and tell the rings what was found. Returns the present failures."""
         self._poll += 1
-        stuck = {key: (log_end, polls) for key, log_end, polls, _ in _stuck(rings)}
+        stuck = {key: (log_end, max(polls, ring.held or 0)) for key, log_end, polls, ring in _stuck(rings)}
         self._reads = reads = {key: self._reads.get(key, _Read(at=-rings.intervals)) for key in stuck}
         due = [key for key, read in reads.items() if read.is_due(self._poll, stuck[key][0], rings.intervals)]
         places = dict(sorted(due, key=lambda key: -reads[key].at)[-MOST_READS:])  # those that have waited longest

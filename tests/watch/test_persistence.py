@@ -45,7 +45,7 @@ def test_rings_are_read_back_unchanged(polls: list[tuple[int, int, bool]]) -> No
             assert (back.window.slots, back.silent, back.is_judged) == (ring.window.slots, ring.silent, ring.is_judged)
             assert back.past == ring.past
     for place, logs in memory.rings.logs.items():
-        assert [each._replace(at_ms=0) for each in logs] == list(found.rings.logs[place])
+        assert [each._replace(at_ms=NOW) for each in logs] == list(found.rings.logs[place])
     assert found.incidents.open == memory.incidents.open
     assert found.stability == memory.stability
 
