@@ -126,7 +126,7 @@ def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
         one = one._replace(moved_at_ms=ring.past.moved_at_ms or 0)
         if ring.is_left:
             return one._replace(status_text=LEFT, current_lag=None)
-        if ring.held is not None and one.owner:
+        if ring.held is not None and one.owner and (one.current_lag or 0) > rings.allowed_lag:
             one = one._replace(status_text=OPEN_TRANSACTION if ring.held >= rings.intervals else Status.OK.name)
         if ring.beyond_end:
             one = one._replace(current_lag=None, complete=0.0)

@@ -158,6 +158,7 @@ class Watcher:
         return self._memory
 
     def _see(self, poll: Poll, memory: Memory, now_ms: int) -> None:
+        memory.rings.allowed_lag = self.allowed_lag
         memory.rings.see_logs(poll.starts, poll.ends, now_ms)
         for group in poll.described:
             self._see_life(group, poll, memory, now_ms)
@@ -166,7 +167,7 @@ class Watcher:
         for group, committed in poll.committed.items():
             described = poll.described[group]
             memory.rings.see_commits(group, committed, owned=described.owned(committed), now_ms=now_ms)
-            memory.rings.see_uncommitted(group, self._uncommitted(poll, group), described.assigned)
+            memory.rings.see_uncommitted(group, self._uncommitted(poll, group), described)
         memory.rings.forget_unread()
         for group, described in poll.described.items():
             memory.stability.setdefault(group, Stability()).see(described)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
 from karrot.event import FirstUnread, OffsetSample, TopicPartition, readable
-from karrot.watch.cluster_interface import GroupMember
+from karrot.watch.cluster_interface import Description, GroupMember
 
 BEYOND_END_POLLS = 2
 """One poll can find an offset past the log end if a broker has just become leader. Two polls in a row cannot."""
@@ -55,7 +55,7 @@ class CommitHistory(NamedTuple):
     def is_silent(self, slots: int) -> bool:
         """Whether messages wait for longer than a ring, and than twice the usual gap. Three moves make a gap usual."""
         gaps = sorted(self.gaps)
-        usual = gaps[len(gaps) // 2] if len(gaps) >= _KNOWN_GAPS else max([5 * slots // 6, *gaps])
+        usual = gaps[len(gaps) // 2] if len(gaps) >= _KNOWN_GAPS else min(6 * slots, max([5 * slots // 6, *gaps]))
         return self.waits > max(slots, 2 * usual)
 
 
@@ -87,22 +87,23 @@ class Ring:
         """Whether the group has left the topic."""
         return self.unowned >= len(self.window.slots)
 
-    def see(self, offset: int, log: PolledLog, order: int, now_ms: int) -> None:
+    def see(self, offset: int, log: PolledLog, order: int, now_ms: int, allowed_lag: int) -> None:
         """Take a sample of the committed offset if the offset changed or a member owns the partition."""
         slots = self.window.slots
         newest = slots[-1]
         if newest is not None and newest.timestamp_ms > now_ms:  # the clock was set back: no sample would get a slot
             self.window, newest, self.past = Window(len(slots)), None, self.past._replace(moved_at_ms=None)
-        if newest is None or newest.offset != offset:
-            self.first = self.held = None
+            self.is_judged, self.silent = False, 0
         is_move = newest is not None and newest.offset != offset
+        if newest is None or is_move:
+            self.first = self.held = None
         unread_end = self.unread_end(offset, log)
-        waits = self.past.waits + (unread_end > offset)
+        is_behind = unread_end > offset + allowed_lag
+        waits = self.past.waits + is_behind
+        self.past = self.past._replace(waits=waits * is_behind)
         if is_move:  # a consumer without members may commit seldom, so its first gap counts as at least two rings
             gap = waits if self.past.gaps or self.is_owned else max(2 * len(slots), waits)
             self.past = self.past._replace(moved_at_ms=now_ms, waits=0, gaps=(*self.past.gaps, gap)[-_GAPS:])
-        else:
-            self.past = self.past._replace(waits=waits if unread_end > offset else 0)
         if log.start is not None and self.log_start is not None and self.log_start < log.start < log.end:
             is_own = slots[-2] is not None and slots[-2].offset <= log.start <= offset
             self.past = self.past._replace(purges=self.past.purges + 1 if is_own else 0)
@@ -152,6 +153,7 @@ class Rings:
     uncommitted: dict[str, dict[TopicPartition, Uncommitted]] = field(default_factory=dict)
     grown: set[TopicPartition] = field(default_factory=set)
     order: int = 0
+    allowed_lag: int = 0
     _newest: dict[TopicPartition, PolledLog] = field(default_factory=dict)
     _before: dict[TopicPartition, PolledLog] = field(default_factory=dict)
 
@@ -186,19 +188,17 @@ class Rings:
                 ring.beyond_end = ring.beyond_end + 1 if committed[place] > log.end else 0
         for place in rings.keys() & self._before.keys():
             rings[place].is_owned = place in owned
-            rings[place].see(committed[place], self._before[place], self.order, now_ms)
+            rings[place].see(committed[place], self._before[place], self.order, now_ms, self.allowed_lag)
         self.groups[group] = rings
 
-    def see_uncommitted(
-        self, group: str, places: Collection[TopicPartition], assigned: Collection[TopicPartition]
-    ) -> None:
+    def see_uncommitted(self, group: str, places: Collection[TopicPartition], described: Description) -> None:
         """Note the partitions of a poll that members read and that have no committed offset. Forget all others.
 
-        The time of a partition without an owner does not count: consumers find added partitions after minutes. While no
-        member owns anything, the group is between two members: its partitions wait.
+        The time of a partition without an owner does not count: consumers find added partitions after minutes. Unless
+        the group is Stable and its members own something, it is between two members: its partitions wait.
         """
-        before, seen = self.uncommitted.pop(group, {}), {}
-        waiting = () if assigned else before.keys() - self.groups.get(group, {}).keys()
+        before, seen, assigned = self.uncommitted.pop(group, {}), {}, described.assigned
+        waiting = () if described.topics else before.keys() - self.groups.get(group, {}).keys()
         for place in {*places, *waiting}:
             log = self._newest.get(place)
             if log is not None:

@@ -27,7 +27,8 @@ class _Read(NamedTuple):
 
     def is_due(self, poll: int, log_end: int, window: int) -> bool:
         if self.is_held or not isinstance(self.found, FirstUnread):
-            return poll - self.at >= window or (self.is_held and log_end != self.log_end)
+            is_soon = isinstance(self.found, Failure) and not self.found.reason.endswith("authorization_failed")
+            return poll - self.at >= (window // 3 if is_soon else window) or (self.is_held and log_end != self.log_end)
         return self.found.written_ms is None and log_end != self.log_end
 
 

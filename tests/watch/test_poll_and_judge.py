@@ -722,8 +722,32 @@ def test_after_the_clock_was_set_back_the_time_of_the_last_commit_is_unknown(rig
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(12, reads=1)
     rig.clock.wall -= 3_600_000
-    [event] = rig.poll()
+    [event] = rig.poll(7)
     assert last_commit_ms(event) is None
+
+
+def test_after_the_clock_was_set_back_the_next_verdict_needs_half_a_window(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900}, make_member(A))
+    rig.poll(12, reads=10, writes=10)
+    rig.clock.wall -= 3_600_000
+    assert [len(rig.poll(reads=10, writes=10)) for _ in range(5)] == [0, 0, 0, 0, 1]
+
+
+def test_one_long_silence_hides_the_next_one_for_at_most_twelve_windows(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 1000}, make_member(A))
+    rig.statuses(None, 400)
+    rig.kafka.offsets["g"] = {A: rig.kafka.ends[A]}
+    assert set(rig.statuses(None, 119)) == {"OK"}
+    assert rig.statuses(None, 5)[-1] == "ERR"
+
+
+def test_a_partition_that_never_had_a_commit_waits_while_the_group_of_the_new_protocol_reconciles(rig: Rig) -> None:
+    first, second = make_member(A), make_member(B, host="/10.0.0.2")
+    rig.kafka.counts = {"orders": 2}
+    rig.kafka.put("g", {A: 1000}, first, second)
+    assert rig.poll(20, reads=10, writes=10)[-1].status_text == "ERR"
+    rig.kafka.put("g", rig.kafka.offsets["g"], first, state="Unknown")
+    assert rig.poll(reads=10, writes=10)[-1].status_text == "ERR"
 
 
 def test_a_partition_without_an_owner_in_a_group_with_members_is_stopped_and_not_stalled(rig: Rig) -> None:

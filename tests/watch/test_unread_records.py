@@ -211,4 +211,34 @@ def test_a_lag_up_to_the_allowed_lag_is_ok(rig: Rig) -> None:
     rig.kafka.put("g", {A: 998, B: 1000}, make_member(A, B))
     assert set(statuses(rig, 15)) == {"OK"}
     rig.kafka.ends[A] += 1
-    assert statuses(rig, 15)[-1] == "ERR"
+    assert statuses(rig, 18)[-1] == "ERR"
+
+
+def test_time_with_an_allowed_lag_is_no_silence(rig: Rig) -> None:
+    rig.watcher.allowed_lag = 2
+    rig.kafka.put("g", {A: 998}, make_member(A))
+    for _ in range(5):
+        rig.kafka.offsets["g"][A] = rig.kafka.ends[A] - 2
+        assert set(statuses(rig, 60)) <= {"OK"}
+        rig.kafka.ends[A] += 5
+        rig.poll()
+    assert statuses(rig, 20)[-1] == "ERR"
+
+
+def test_an_open_transaction_that_holds_back_no_more_than_the_allowed_lag_is_ok(rig: Rig) -> None:
+    rig.watcher.allowed_lag = 1
+    rig.kafka.open_from[A] = 999
+    rig.kafka.put("g", {A: 999}, make_member(A))
+    assert set(statuses(rig, 40)) == {"OK"}
+
+
+@pytest.mark.parametrize(("failure", "polls"), [(Failure("_timed_out", "late"), 3), (DENIED, 10)])
+def test_a_read_that_timed_out_is_repeated_soon_and_one_without_the_right_after_a_window(
+    rig: Rig, failure: Failure, polls: int
+) -> None:
+    rig.kafka.put("g", {A: 900}, make_member(A))
+    rig.kafka.unreadable[A] = failure
+    rig.poll(5)
+    before = len(rig.kafka.reads)
+    rig.poll(30)
+    assert len(rig.kafka.reads) - before == 30 // polls
