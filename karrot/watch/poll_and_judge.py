@@ -177,7 +177,9 @@ class Watcher:
         # Only a list proves that a group is new, and not one of the first minute: see `Deletions`.
         new_since_ms = newest_ms if 0 < first_ms < now_ms - _MISSING_MS else 0
         is_empty, of_group = described.state == "Empty", rings.groups.get(group, {})
-        memory.lives.setdefault(group, Life(now_ms - new_since_ms, now_ms, is_empty)).see(
+        life = memory.lives.setdefault(group, Life(now_ms - new_since_ms, now_ms, is_empty))
+        before, is_unread = life.text, not of_group.keys() - poll.gone <= poll.ends.keys()
+        life.see(
             now_ms,
             int(self.interval * 1000) * rings.intervals,
             self.abandoned_after * 1000,
@@ -186,6 +188,7 @@ class Watcher:
             grown=group in rings.uncommitted or not rings.grown.isdisjoint(of_group),
             is_named=bool(self.abandoned_groups and self.abandoned_groups.search(group)),
         )
+        life.text = before if life.text == ABANDONED and is_unread else life.text
 
     def _dead(self, poll: Poll, memory: Memory, started: int) -> list[str]:
         """The deleted groups: they are missing from the lists, and their coordinator says that they are Dead."""

@@ -117,6 +117,20 @@ def test_a_group_whose_topics_get_nothing_is_abandoned_after_the_time_and_an_err
     assert rig.statuses(1, writes=1) == ["ERR"]
 
 
+def test_a_topic_that_cannot_be_read_does_not_show_that_it_got_nothing(tmp_path: Path) -> None:
+    rig = WatchRig(tmp_path)
+    rig.kafka.put("g", {OLD: 900}, make_member(OLD))
+    rig.poll(9, writes=0, reads={"g": 1})
+    rig.read("g")
+    rig.poll(2 * WINDOW, writes=0)
+    rig.kafka.failures[OLD] = Failure("_timed_out", "late")
+    assert set(rig.statuses(HOUR, writes=0)) == {"ERR"}
+    rig.kafka.failures.clear()
+    assert rig.statuses(1, writes=0) == ["ABANDONED"]
+    rig.kafka.failures[OLD] = Failure("_timed_out", "late")
+    assert rig.statuses(1, writes=0) == ["ABANDONED"]
+
+
 def test_nobody_knows_when_a_group_became_empty_in_a_gap_between_polls(tmp_path: Path) -> None:
     rig = WatchRig(tmp_path)
     rig.kafka.put("g", {OLD: 900}, make_member(OLD))
