@@ -240,15 +240,14 @@ def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, sto
     Resync(burrow, intake, log, clock, interval_s=settings.resync_interval).run(stop)
 
 
-def open_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, Reporter]:
-    """Build the reporters that are on, by name. The package that registered a reporter builds it."""
-    return {name: _open_reporter(settings, name, clock, log) for name in settings.reporters}
-
-
 def _pull_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, PullReporter]:
     """Build the reporters of every worker. Whether a reporter is one is known when it is built, so build all."""
     pull: dict[str, PullReporter] = {}
-    for name, each in open_reporters(settings, log, clock).items():
+    for name in settings.reporters:
+        try:
+            each = _open_reporter(settings, name, clock, log)
+        except Exception:  # noqa: BLE001, S112 - other packages; delivery tries again, and says why
+            continue
         if isinstance(each, PullReporter):
             pull[name] = each
         else:
@@ -257,6 +256,7 @@ def _pull_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[
 
 
 def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -> Reporter:
+    """Build a reporter that is on. The package that registered it builds it."""
     context = Context(
         name=name,
         settings=reporter_settings(settings, name),

@@ -14,11 +14,13 @@ from structlog.testing import CapturingLogger
 from werkzeug.test import Client
 
 from karrot import history, wiring
+from karrot.clock import Clock
+from karrot.eventlog.base import EventLog
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.opening import prepared_log
 from karrot.intake import Intake
 from karrot.known_problems import TABLES_PROBLEMS
-from karrot.reporters.base import Context
+from karrot.reporters.base import Context, Reporter
 from karrot.server.leader_process import LeaderProcess
 from karrot.server.request_serving import Patience
 from karrot.server.tls_certificate import Certificate
@@ -264,7 +266,7 @@ def test_a_reporter_hears_from_the_event_log_whether_this_process_leads() -> Non
 
     clock = ManualClock()
     log = Replica(clock)
-    wiring.open_reporters(settings(reporters="closing", closing_path="/tmp/x"), log, clock)
+    wiring._open_reporter(settings(reporters="closing", closing_path="/tmp/x"), "closing", clock, log)
     context = Closing.contexts[-1]
     assert (context.name, context.settings, context.clock) == ("closing", {"path": "/tmp/x"}, clock)
     assert not context.leads()
@@ -275,10 +277,16 @@ def test_a_reporter_hears_from_the_event_log_whether_this_process_leads() -> Non
     assert context.log_time_ms() == log.log_time_ms()
 
 
-def test_the_reporters_that_are_on_are_opened_by_name() -> None:
-    clock = ManualClock()
-    opened = wiring.open_reporters(settings(reporters="stdout,prometheus"), MemoryEventLog(clock), clock)
-    assert list(opened) == ["stdout", "prometheus"]
+def test_a_reporter_that_cannot_be_built_leaves_the_others_to_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(settings: Settings, name: str, clock: Clock, log: EventLog) -> Reporter:
+        if name == "cloudwatch":
+            raise OSError("the proxy does not answer")
+        return open_reporter(settings, name, clock, log)
+
+    open_reporter = wiring._open_reporter
+    monkeypatch.setattr(wiring, "_open_reporter", build)
+    chosen = settings(reporters="cloudwatch,stdout,prometheus")
+    assert list(wiring._pull_reporters(chosen, MemoryEventLog(ManualClock()), ManualClock())) == ["prometheus"]
 
 
 def test_prometheus_shares_the_settings_of_the_service() -> None:
@@ -298,8 +306,8 @@ def test_prometheus_shares_the_settings_of_the_service() -> None:
         "reporters": "prometheus,stdout",
         "watch": "True",
     }
-    opened = wiring.open_reporters(chosen, MemoryEventLog(ManualClock()), ManualClock())
-    options = opened["prometheus"].options  # type: ignore[union-attr]
+    opened = wiring._open_reporter(chosen, "prometheus", ManualClock(), MemoryEventLog(ManualClock()))
+    options = opened.options  # type: ignore[union-attr]
     assert (options.partition_metrics, options.topic_metrics, options.expected_clusters) == (False, True, ("a", "b"))
     assert options.excludes("test-1")
 

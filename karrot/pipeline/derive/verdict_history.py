@@ -195,9 +195,12 @@ def _identity() -> dict[str, Column]:
 
 
 def _newest(runs: DataFrame) -> datetime:
-    """The time of the newest verdict of any group, which the history uses as "now"."""
+    """The time of the newest verdict of any group, which the history uses as "now".
+
+    A verdict of a clock that was ahead would end the incidents of all other groups, so it is left out.
+    """
     newest: datetime | None
-    ((newest,),) = runs.agg(F.max("last_at")).collect()
+    ((newest,),) = runs.where(F.col("last_at") <= F.current_timestamp()).agg(F.max("last_at")).collect()
     return datetime.fromtimestamp(0, UTC) if newest is None else newest.astimezone(UTC)
 
 

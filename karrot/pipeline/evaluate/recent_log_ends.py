@@ -134,15 +134,24 @@ class LogEndsFromKafka:
     _asked: list[TopicPartition] = field(default_factory=list)
     _topics: frozenset[str] = frozenset()
     _polls: list[LogEndLook] = field(default_factory=list)
+    _fault: BaseException | None = None
 
     @contextmanager
     def polling(self) -> Iterator[None]:
-        """Ask Kafka in a thread, for the topics of the last look, until the block ends."""
+        """Ask Kafka in a thread, for the topics of the last look, until the block ends.
+
+        An error that is not Kafka's ends the thread, and the next look raises it.
+        """
         stop = Event()
 
         def go() -> None:
-            while not stop.wait(max(self.every.total_seconds() / 10, (self._next_ms - self.clock.boot_ms()) / 1000)):
-                self.ask_if_due()
+            try:
+                while not stop.wait(
+                    max(self.every.total_seconds() / 10, (self._next_ms - self.clock.boot_ms()) / 1000)
+                ):
+                    self.ask_if_due()
+            except BaseException as error:  # noqa: BLE001 - nobody else would hear of it
+                self._fault = error
 
         thread = Thread(target=go, name="log ends", daemon=True)
         thread.start()
@@ -154,6 +163,8 @@ class LogEndsFromKafka:
     def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook | None:
         """The log ends of the polls since the last look. Asks Kafka now if a topic is new, or if it is time."""
         with self._lock:
+            if self._fault is not None:
+                raise self._fault
             if self._is_due() or not self._topics.issuperset(topics):
                 self._poll(frozenset(topics), between_ms[1])
             polls, self._polls = self._polls, []

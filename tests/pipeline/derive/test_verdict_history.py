@@ -118,6 +118,18 @@ def test_incidents_day_after_day_equal_those_of_all_days_at_once(
     _assert_derived(tmp_path, rows, but="killed")
 
 
+def test_a_verdict_of_a_clock_that_is_ahead_ends_no_incident_of_another_group(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [event_row(100, "err", "a", consumer="open"), event_row(150, "ok", None, consumer="newest")]
+    rows.append(event_row(100 * 365 * 86_400, "ok", None, consumer="ahead"))
+    tables, days = Tables(str(tmp_path)), sorted({row["day"] for row in rows})
+    _write_runs(spark, tables, rows, days)
+    derive_history(spark, tables, days, silence=SILENCE)
+    (found,) = table_rows(tmp_path, "incidents")
+    assert (found["consumer"], found["ended_at"]) == ("open", None)
+
+
 def _assert_derived(tables: Path, rows: Rows, *, but: str = "") -> None:
     """Both tables have the rows that plain Python finds. Leave out the intervals of one group."""
     events = [*map(event_of_row, rows)]

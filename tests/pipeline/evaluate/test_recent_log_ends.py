@@ -1,5 +1,6 @@
 """The driver keeps the newest log ends. Those that Kafka does not give are told, and asked for again."""
 
+import threading
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
@@ -88,6 +89,25 @@ def test_kafka_is_also_asked_between_batches_for_the_topics_of_the_last_one() ->
     times = [at_ms for _, at_ms, _ in found]
     assert times == sorted(times)
     assert times[0] - began_ms >= 45  # both clocks round to milliseconds
+
+
+def test_an_error_of_the_thread_that_asks_ends_the_job() -> None:
+    class Broken(_Growing):
+        def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
+            if threading.current_thread().name == "log ends":
+                raise RuntimeError("cannot start a child process")
+            return super().log_ends(places)
+
+    def fails() -> bool:
+        try:
+            ends.look(["a"], (0, 1))
+        except RuntimeError as error:
+            return str(error) == "cannot start a child process"
+        return False
+
+    ends = LogEndsFromKafka(Broken(), timedelta(milliseconds=50), _told, SystemClock())
+    with ends.polling():
+        wait_for(fails)
 
 
 def test_log_ends_that_no_batch_takes_become_fewer_and_the_newest_stay() -> None:
