@@ -20,7 +20,6 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 ONE_OF_A_KIND = {
     "connections": "the same part of the event log in SQLite and in PostgreSQL",
-    "row_copy": "the same part of the event log in SQLite and in PostgreSQL",
     "store": "the same part of the event log in SQLite and in PostgreSQL",
     "transaction": "the rules of a transaction, and the statements of SQLite and of PostgreSQL",
     "base": "the contract of a folder's kind: of a reporter, of the event log",

@@ -136,9 +136,6 @@ def test_a_message_names_the_missing_extra_and_no_more_is_needed(environment: En
         assert compacted.returncode == 0, compacted.stderr
 
 
-LOCAL = "postgresql://karrot@127.0.0.1:1"
-"""A port without a server."""
-
 ONE_MINUTE = """copy (
     select 'prod' as cluster, 'orders' as consumer, timestamptz '2026-01-01 00:01:00+00' as minute, 1 as count,
         7 as lag_min, 7 as lag_max, 7.0 as lag_avg, 7 as lag_last, 2.0 as lag_seconds_max,
@@ -152,7 +149,7 @@ ONE_MINUTE = """copy (
     [
         ("", "render dashboard overview", {}, 0, '"uid": "karrot-overview"'),
         ("kafka", "check-config", {"KARROT_REPORTERS": "kafka", "KARROT_KAFKA_BOOTSTRAP": "127.0.0.1:1"}, 0, "=kafka"),
-        ("postgres", f"log copy --from {LOCAL}/one --to {LOCAL}/other", {}, 2, "refused"),
+        ("postgres", "serve", {"KARROT_EVENT_LOG": "postgresql://karrot@127.0.0.1:1/one"}, 2, "refused"),
         ("history", "history groups --tables . --from 2026-01-01 --to 2026-01-02", {}, 0, "orders"),
     ],
     ids=["no extra", "kafka", "postgres", "history"],

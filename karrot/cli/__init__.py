@@ -21,7 +21,6 @@ _COMMANDS = CommandModules(
         "healthcheck": "service",
         "history": "history",
         "lag": "groups.commands",
-        "log": "log",
         "pipeline": "pipeline",
         "render": "render",
         "send-sample": "send_sample",

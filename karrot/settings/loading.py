@@ -40,9 +40,7 @@ _NEEDS = (
     ("watch_cluster", "watch_bootstrap"),
 )
 
-PASSWORD_SOURCES = ("event_log_password_file", "event_log_password_command", "event_log_rds_iam")
-"""The attributes of the settings that give Karrot the password for PostgreSQL."""
-
+_PASSWORD_SOURCES = ("event_log_password_file", "event_log_password_command", "event_log_rds_iam")
 _LOCAL_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback"})
 _MINUTE_S = 60
 _HIGH_RESOLUTION_S = 10
@@ -106,27 +104,6 @@ def load(
     told = {name: each.source(name) for name, each in given.items()}
     complete = replace(settings, extras=extras, secret_files=files)
     return Loaded(complete, (*ignored, *_doubts(settings, file, config)), told)
-
-
-def load_for_copy(environ: Mapping[str, str], config: Path | None) -> Settings:
-    """Load only the settings that a copy of an event log needs, because the others are those of one of two services.
-
-    Raises `SettingsError`.
-    """
-    needed = {f"{PREFIX}{name.upper()}" for name in (*PASSWORD_SOURCES, "retention", "max_log_bytes")}
-    try:
-        file = sources.from_file(config) if config else File({}, None)
-        layers = [file.given, sources.from_environment(environ)]
-        given = sources.merged(layers, plain=_BY_NAME.keys() - _SECRETS, secret=_SECRETS)
-    except SourceError as error:
-        raise SettingsError([str(error)]) from error
-    parsed, problems = _parsed({name: value for name, value in given.items() if name in needed})
-    chosen = [name for name in PASSWORD_SOURCES if parsed.get(name)]
-    if len(chosen) > 1:
-        problems.append(_several(chosen))
-    if problems:
-        raise SettingsError(problems)
-    return Settings(**parsed)
 
 
 def read_secrets_again(settings: Settings) -> Settings:
@@ -238,11 +215,11 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 
 def _contradictions_about_postgresql(settings: Settings) -> Iterator[str]:
-    chosen = [name for name in PASSWORD_SOURCES if getattr(settings, name)]
+    chosen = [name for name in _PASSWORD_SOURCES if getattr(settings, name)]
     if chosen and not settings.is_on_postgresql:
         yield f"{_variable(chosen[0])} needs KARROT_EVENT_LOG=postgresql://...: set both, or remove it"
     if len(chosen) > 1:
-        yield _several(chosen)
+        yield f"{' and '.join(map(_variable, chosen))} are set: set only one of them"
     if settings.is_on_postgresql and "archive" in settings.reporters and not isinstance(settings.archive_dir, Bucket):
         yield (
             "KARROT_REPORTERS has archive, and several replicas can share KARROT_EVENT_LOG: set KARROT_ARCHIVE_DIR to "
@@ -375,10 +352,6 @@ def _doubts_about_cloudwatch(settings: Settings) -> Iterator[str]:
             f"KARROT_CLOUDWATCH_INTERVAL is {settings.cloudwatch_interval}s with KARROT_CLOUDWATCH_RESOLUTION=1: an "
             f"alarm with a period of {_HIGH_RESOLUTION_S}s needs a value every {_HIGH_RESOLUTION_S}s"
         )
-
-
-def _several(chosen: Sequence[str]) -> str:
-    return f"{' and '.join(map(_variable, chosen))} are set: set only one of them"
 
 
 def _variable(attribute: str) -> str:

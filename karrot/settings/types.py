@@ -221,16 +221,6 @@ def _read_event_log(text: str) -> str:
     return text
 
 
-def _read_log_place(text: str) -> Path | str:
-    """Read the place of an event log: the directory of ``sqlite:DIRECTORY``, or a URL of PostgreSQL."""
-    scheme, _, rest = text.partition(":")
-    if scheme == "sqlite" and rest:
-        return _read_path(rest)
-    if "://" not in text:
-        raise ValueError(text)
-    return _read_event_log(text)
-
-
 def _read_pattern(text: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
@@ -282,11 +272,6 @@ place: ValueKind[Path | Bucket] = ValueKind(read_place, "a path, or s3://bucket/
 event_log = ValueKind(
     _read_event_log,
     "sqlite, memory, or postgresql://USER@HOST/DATABASE without a password (see KARROT_EVENT_LOG_PASSWORD_FILE)",
-)
-log_place: ValueKind[Path | str] = ValueKind(
-    _read_log_place,
-    "sqlite:DIRECTORY, or postgresql://USER@HOST/DATABASE without a password (see KARROT_EVENT_LOG_PASSWORD_FILE)",
-    lambda place: place if isinstance(place, str) else f"sqlite:{place}",
 )
 pattern: ValueKind[re.Pattern[str]] = ValueKind(_read_pattern, "a regular expression", lambda value: value.pattern)
 share: ValueKind[float] = ValueKind(_read_share, "a number from 0 to 1", "{:.12g}".format)

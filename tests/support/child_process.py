@@ -7,6 +7,4 @@ longer than most of what it then does. So the children are forked from a process
 from multiprocessing import get_context
 
 CHILDREN = get_context("forkserver")
-CHILDREN.set_forkserver_preload(
-    ["__main__", "hypothesis.strategies", "karrot.eventlog.log_copy", "karrot.eventlog.opening", "psycopg"]
-)
+CHILDREN.set_forkserver_preload(["__main__", "hypothesis.strategies", "karrot.eventlog.opening", "psycopg"])

@@ -25,6 +25,7 @@ _SILENCE = "10s"
 _VALID_MS = 8_000
 _PING_S = 2.0
 _ANSWER_S = 3.0
+_TRY = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
 _TAKE = "UPDATE log SET leader = %s, leader_name = %s, epoch = epoch + 1"
 WHO_LEADS = (
     "SELECT leader_name FROM log WHERE EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted "
@@ -106,7 +107,8 @@ class LeaderLock:
             self._connection = self._database.connect(idle_session_timeout=_SILENCE)
         connection, asked_ms = self._connection, self._boot_ms()
         with self._database.limited(connection, _ANSWER_S):
-            if not try_lock(connection, self._database.url.schema):
+            row = connection.execute(_TRY, (_LOCK, self._database.url.schema)).fetchone()
+            if row is None or not row[0]:
                 return False
             fence = secrets.token_hex(8)
             connection.execute(_TAKE, (fence, self._name))
@@ -143,9 +145,3 @@ class LeaderLock:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def try_lock(connection: Connection, schema: str) -> bool:
-    """Take the lock that the leader of a schema holds, if it is free. It is free again when the connection ends."""
-    row = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (_LOCK, schema)).fetchone()
-    return row is not None and bool(row[0])

@@ -29,15 +29,12 @@ from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.postgres.connections import Database, one_line
 from karrot.eventlog.postgres.watchdog import Connection
 
-APPLICATION = "karrot"
+_APPLICATION = "karrot"
 """What `schema_version` says about Karrot's schema."""
-
-UNFINISHED_COPY = "unfinished_copy"
-"""The table that a schema has while a log is being copied to it."""
 
 _OLDEST_SERVER = 140000
 _FIRST_BLOCK = 1
-START_S = 30.0
+_START_S = 30.0
 """How long a start waits for a connection. An unreachable host costs 2 s before the next one is tried."""
 
 _LOCK_TIMEOUT = "800ms"
@@ -153,30 +150,23 @@ class Opened(NamedTuple):
 def prepare(database: Database, clock: Clock, migrations: Sequence[str] = MIGRATIONS) -> Opened:
     """Check the server, create or migrate the schema, and read the log's id and time. Leaves no connection open.
 
-    Raises `LogUnavailableError` with a sentence if the database cannot be used, and while a copy of another log to this
-    schema is unfinished: events would be stored in the wrong log.
+    Raises `LogUnavailableError` with a sentence if the database cannot be used.
     """
-    with _prepared(database, migrations) as connection:
-        if is_unfinished_copy(connection):
-            raise LogUnavailableError(
-                f"the schema {database.url.schema} of {database.url} holds an unfinished copy of an event log: run "
-                f"`karrot log copy` again until it is finished, or drop the schema"
-            )
-        found = _one(connection, f"SELECT log_id, log_ms, wall_ms, {NOW_MS} FROM log")
+    place = f"the schema {database.url.schema} of {database.url}"
+    session = {"statement_timeout": "60s", "lock_timeout": _LOCK_TIMEOUT}
+    with contextlib.closing(database.connect(within_s=_START_S, **session)) as connection:
+        try:
+            _refuse_unsafe_server(connection)
+            _refuse_transaction_pooling(database, connection)
+            _migrate_patiently(connection, database.url.schema, migrations)
+            if _one(connection, "SELECT to_regclass('unfinished_copy') IS NOT NULL")[0]:  # a mark of 2.0.0a1
+                raise LogUnavailableError(f"{place} holds a part of another event log: drop the schema")
+            found = _one(connection, f"SELECT log_id, log_ms, wall_ms, {NOW_MS} FROM log")
+        except psycopg.Error as error:
+            raise LogUnavailableError(f"{place} cannot be used: {one_line(error)}") from error
     log_id, log_ms, wall_ms, now_ms = found
     log_ms += max(0, now_ms - wall_ms)
     return Opened(log_id, Anchor(clock.boot_id, clock.boot_ms(), clock.wall_ms(), log_ms))
-
-
-def prepare_for_copy(database: Database) -> None:
-    """Check the server, and create or migrate the schema, as `prepare` does. Accepts an unfinished copy."""
-    with _prepared(database, MIGRATIONS):
-        pass
-
-
-def is_unfinished_copy(connection: Connection) -> bool:
-    """Whether the schema holds an unfinished copy of another log: it then has the table `UNFINISHED_COPY`."""
-    return bool(_one(connection, "SELECT to_regclass(%s) IS NOT NULL", UNFINISHED_COPY)[0])
 
 
 NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -234,21 +224,6 @@ def block_table(block: int) -> str:
     return f"events_{block}"
 
 
-@contextlib.contextmanager
-def _prepared(database: Database, migrations: Sequence[str]) -> Iterator[Connection]:
-    session = {"statement_timeout": "60s", "lock_timeout": _LOCK_TIMEOUT}
-    with contextlib.closing(database.connect(within_s=START_S, **session)) as connection:
-        try:
-            _refuse_unsafe_server(connection)
-            _refuse_transaction_pooling(database, connection)
-            _migrate_patiently(connection, database.url.schema, migrations)
-            yield connection
-        except psycopg.Error as error:
-            raise LogUnavailableError(
-                f"the schema {database.url.schema} of {database.url} cannot be used: {one_line(error)}"
-            ) from error
-
-
 def _refuse_unsafe_server(connection: Connection) -> None:
     version = connection.info.server_version
     if version < _OLDEST_SERVER:
@@ -279,7 +254,7 @@ def _refuse_transaction_pooling(database: Database, connection: Connection) -> N
         "a pooler (such as PgBouncer with pool_mode=transaction) gives each transaction another connection: Karrot "
         "needs sessions for its lock. Connect to PostgreSQL itself, or to a pool with pool_mode=session"
     )
-    with contextlib.closing(database.connect(within_s=START_S)) as other:
+    with contextlib.closing(database.connect(within_s=_START_S)) as other:
         connection.execute("SELECT set_config('karrot.session', %s, false)", (token,))
         other.execute("BEGIN")
         taken = _one(other, "SELECT current_setting('karrot.session', true)")[0]
@@ -294,7 +269,7 @@ def _refuse_transaction_pooling(database: Database, connection: Connection) -> N
 
 def _migrate_patiently(connection: Connection, schema: str, migrations: Sequence[str]) -> None:
     """Create or migrate the schema. Wait for readers in short turns, because meanwhile no replica can commit."""
-    until_s = time.monotonic() + START_S
+    until_s = time.monotonic() + _START_S
     while True:
         try:
             return _create_or_migrate(connection, schema, migrations)
@@ -337,12 +312,12 @@ def _version(connection: Connection, schema: str) -> int:
     )
     if _one(connection, tables, schema)[0] == 0:
         connection.execute("CREATE TABLE schema_version (application text NOT NULL, version integer NOT NULL)")
-        connection.execute("INSERT INTO schema_version VALUES (%s, 0)", (APPLICATION,))
+        connection.execute("INSERT INTO schema_version VALUES (%s, 0)", (_APPLICATION,))
         return 0
     mark = "SELECT to_regclass(quote_ident(%s) || '.schema_version') IS NOT NULL"
     if _one(connection, mark, schema)[0]:
         found = connection.execute("SELECT application, version FROM schema_version").fetchone()
-        if found is not None and found[0] == APPLICATION:
+        if found is not None and found[0] == _APPLICATION:
             return int(found[1])
     raise LogUnavailableError(
         f"the schema {schema} holds tables of another program: choose another one with ?schema=NAME in KARROT_EVENT_LOG"

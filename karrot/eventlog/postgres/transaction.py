@@ -31,7 +31,7 @@ from karrot.eventlog.writer import KEPT_REJECTS, PendingWrites
 _BLOCKS = 16
 """About how many blocks the events fill: a block is dropped whole, so the log loses a sixteenth at once."""
 
-ROW_OVERHEAD = 120
+_ROW_OVERHEAD = 120
 """The bytes of an event's row and of its entry in the index, in addition to its body."""
 
 _LEAST_BLOCK_BYTES = 1 << 18
@@ -97,14 +97,14 @@ _FORGET_GROUPS = (
     "WHERE used.cluster = g.cluster AND used.consumer = g.consumer) "
     f"ORDER BY log_time_ms LIMIT {EVICTED_AT_ONCE})"
 )
-LOG_END_SIZE = f"length(samples) + 2 * (length(cluster) + length(topic)) + {ROW_BYTES}"
+_LOG_END_SIZE = f"length(samples) + 2 * (length(cluster) + length(topic)) + {ROW_BYTES}"
 _FORGET_LEAST_RECENT = (
     "DELETE FROM log_ends WHERE ctid IN (SELECT ctid FROM log_ends ORDER BY touched_ms LIMIT 100) "
-    f"RETURNING {LOG_END_SIZE}"
+    f"RETURNING {_LOG_END_SIZE}"
 )
 _FORGET_BEFORE = (
     "DELETE FROM log_ends WHERE ctid IN (SELECT ctid FROM log_ends WHERE touched_ms < %s LIMIT 500) "
-    f"RETURNING {LOG_END_SIZE}"
+    f"RETURNING {_LOG_END_SIZE}"
 )
 _SETTLE = (
     "UPDATE log SET log_ms = %s, wall_ms = %s, first_seq = %s, last_seq = %s, groups = %s, log_end_bytes = %s, "
@@ -326,8 +326,10 @@ class PostgresTransaction(Transaction):
 
     def _block(self, log_ms: int) -> tuple[int, int, int]:
         """The block of the next commit, its bytes and its beginning. A block ends by its size or by its age."""
-        size = self._log.block_bytes + sum(len(row[-2]) + ROW_OVERHEAD for row in self._events)
-        if not size or not ends_block(self._limits, size, log_ms - self._log.block_ms):
+        size = self._log.block_bytes + sum(len(row[-2]) + _ROW_OVERHEAD for row in self._events)
+        is_full = size >= max(_LEAST_BLOCK_BYTES, self._limits.max_bytes // _BLOCKS)
+        is_old = log_ms - self._log.block_ms >= max(1, self._limits.retention_ms // _BLOCKS)
+        if not size or not (is_full or is_old):
             return self._log.block, size, self._log.block_ms
         for sql, parameters in new_block(self._log.block + 1, self.last_seq + 1):
             self._connection.execute(sql, parameters)
@@ -339,12 +341,6 @@ class PostgresTransaction(Transaction):
 
     def _delete_oldest_log_ends(self) -> Iterable[tuple[Any, ...]]:
         return self._connection.execute(_FORGET_LEAST_RECENT)
-
-
-def ends_block(limits: Limits, size: int, age_ms: int) -> bool:
-    """Whether a block of this size and age ends, so that the next event begins another one."""
-    is_full = size >= max(_LEAST_BLOCK_BYTES, limits.max_bytes // _BLOCKS)
-    return is_full or age_ms >= max(1, limits.retention_ms // _BLOCKS)
 
 
 def key_columns(keys: Iterable[GroupKey]) -> tuple[Texts, Texts]:

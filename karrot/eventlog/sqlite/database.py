@@ -10,7 +10,7 @@ from karrot.clock import Anchor
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.rows import EVENT_FIELDS, GROUP_FIELDS
 
-APPLICATION_ID = 0x4B415252
+_APPLICATION_ID = 0x4B415252
 """``KARR`` in the file's header: it distinguishes Karrot's file from that of another program."""
 
 # Text and bodies are read as bytes: apsw cannot return a row at all if a text in it is damaged.
@@ -162,7 +162,7 @@ def create_or_migrate(connection: apsw.Connection, anchor: Anchor, migrations: S
         for script in migrations[before:]:
             connection.execute(script)
         if before == 0:
-            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
             connection.execute("INSERT INTO log VALUES (1, ?, ?, ?, ?, ?, 0, 0, 0)", (uuid.uuid4().hex, *anchor))
         connection.execute(f"PRAGMA user_version={len(migrations)}")
     return before
@@ -174,7 +174,7 @@ def check(connection: apsw.Connection) -> None:
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
     if application_id == 0 and tables == 0:
         return
-    if application_id != APPLICATION_ID:
+    if application_id != _APPLICATION_ID:
         raise DamagedDatabaseError("it is a database of another program")
     verdict = connection.execute("PRAGMA quick_check(1)").get
     if verdict != "ok":

@@ -5,7 +5,6 @@
 ``leader.lock`` held by the leader
 ``events.db``   the log; ``events.db.corrupt-<time>`` is a damaged log that Karrot renamed
 ``log-id``      the id of the log that belongs here; without it an emptied file would be taken for a new one
-``events.db.unfinished-copy`` a log that `karrot log copy` has not copied completely
 """
 
 import logging
@@ -29,7 +28,6 @@ from karrot.eventlog.sqlite import database
 _log = logging.getLogger(__name__)
 
 DATABASE = "events.db"
-UNFINISHED_COPY = f"{DATABASE}.unfinished-copy"
 _MARKER = "log-id"
 _ORPHANS_WAIT_S = 5.0
 _FULL_BYTES = 1 << 20
@@ -68,15 +66,10 @@ def prepare(
     """Recover, check and migrate the log, then close it again: no SQLite connection may be open during a fork.
 
     Renames a damaged file and creates a new log. Raises `LogUnavailableError` on a network file system, for an SQLite
-    version that can corrupt the file, for a file from a newer Karrot, and if the directory is not writable. Raises it
-    too while a copy of another log to this directory is unfinished: events would be stored in the wrong log.
+    version that can corrupt the file, for a file from a newer Karrot, and if the directory is not writable.
     """
-    refuse_unsafe(directory, mounts)
-    if (directory / UNFINISHED_COPY).exists():
-        raise LogUnavailableError(
-            f"the data directory {directory} holds an unfinished copy of an event log: run `karrot log copy` again "
-            f"until it is finished, or remove {directory / UNFINISHED_COPY}"
-        )
+    _refuse_old_sqlite(tuple(int(part) for part in apsw.sqlite_lib_version().split(".")))
+    _refuse_network_filesystem(directory, mounts)
     try:
         _open_and_close(directory, clock, max_bytes)
     except (database.DamagedDatabaseError, apsw.CorruptError, apsw.NotADBError) as error:
@@ -89,12 +82,6 @@ def prepare(
         full = f" (the volume is full: {free} bytes are free)" if free < _FULL_BYTES else ""
         raise LogUnavailableError(f"cannot open the event log in {directory}: {error}{full}") from error
     return None
-
-
-def refuse_unsafe(directory: Path, mounts: Path) -> None:
-    """Raise `LogUnavailableError` on a network file system, and for an SQLite version that can corrupt the file."""
-    _refuse_old_sqlite(tuple(int(part) for part in apsw.sqlite_lib_version().split(".")))
-    _refuse_network_filesystem(directory, mounts)
 
 
 def set_aside(directory: Path, clock: Clock) -> Path:

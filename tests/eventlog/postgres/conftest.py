@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,8 @@ from karrot.clock import Clock, SystemClock
 from karrot.eventlog.postgres import PostgresEventLog
 from karrot.eventlog.postgres.connections import Database
 from karrot.eventlog.postgres.schema import prepare
-from support.eventlog.log_copies import limits
-from support.eventlog.log_copy_contract import NewPlace
 from support.eventlog.postgres_log import database_of
-from support.eventlog.postgres_server import PASSWORD, PostgresServer, running_postgres, schema_name
+from support.eventlog.postgres_server import PostgresServer, running_postgres, schema_name
 
 OpenPostgres = Callable[..., PostgresEventLog]
 _NUMBERS = count()
@@ -50,18 +47,3 @@ def open_postgres(database: Database) -> Iterator[OpenPostgres]:
             return log
 
         yield open_one
-
-
-@pytest.fixture
-def new_directory(tmp_path: Path) -> NewPlace:
-    """Make an empty place for a log in SQLite at each call."""
-    numbers = count()
-    return lambda: limits(data_dir=tmp_path / f"data-{next(numbers)}")
-
-
-@pytest.fixture
-def new_schema(server: PostgresServer, schema: str, tmp_path: Path) -> NewPlace:
-    """Make an empty place for a log in PostgreSQL at each call."""
-    password, numbers = tmp_path / "password", count()
-    password.write_text(PASSWORD)
-    return lambda: limits(event_log=server.url(f"{schema}_{next(numbers)}"), event_log_password_file=password)
