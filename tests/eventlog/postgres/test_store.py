@@ -1,6 +1,6 @@
 import pytest
 
-from karrot.eventlog.base import EventLog, LogUnavailableError
+from karrot.eventlog.base import Damaged, EventLog, LogUnavailableError
 from support.eventlog.appended_events import append_event
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
 from support.eventlog.postgres_server import PostgresServer
@@ -37,6 +37,20 @@ def test_a_server_that_lacks_the_newest_events_is_read_again(
     wait_for(lambda: _appends(log, "c"))
     assert [state.key.consumer for state in log.live()] == ["a", "c"]
     assert append_event(log, consumer="d").seq == 3
+
+
+def test_damaged_rows_are_skipped_until_the_next_event_of_the_group(
+    server: PostgresServer, open_postgres: OpenPostgres
+) -> None:
+    log = open_postgres()
+    append_event(log)
+    schema = log._database.url.schema
+    with server.connect("karrot") as connection:
+        connection.execute(f"UPDATE {schema}.events SET received_at_ms = received_at_ms + 1")
+        connection.execute(f"UPDATE {schema}.groups SET state = '\\x00'")
+    assert (log.read(0), list(log.latest())) == ([Damaged(log.log_id, 1)], [])
+    append_event(log)
+    assert [state.key.consumer for state in log.live()] == ["orders-svc"]
 
 
 def _appends(log: EventLog, consumer: str) -> bool:
