@@ -18,7 +18,7 @@ NEED_NO_SERVERS := not e2e and not image and not apiserver and not release
 PYTEST := pytest -n $(if $(JAVA_HOME)$(shell command -v java),2,3) --dist worksteal -m "$(NEED_NO_SERVERS) and not deep"
 
 .PHONY: demo test test-checkout test-wheel fresh lint install bench docs requirements help clean e2e stack-up stack-down fuzz soak history
-.PHONY: deep test-deep real-server stores man mutants truth
+.PHONY: deep test-deep real-server stores man mutants truth golden
 .PHONY: image screenshots chart chain cluster dist test-release kube-apiserver site audit
 
 demo: $(STAMPS)/service ## Karrot with a simulated Burrow: a page with moving lag; Ctrl-C ends it
@@ -145,6 +145,9 @@ chain: $(STAMPS)/dev ## The chain of 2017 on a real broker, step by step: commit
 
 truth: $(STAMPS)/dev ## No false alarm and no silence: healthy groups that look odd and groups with a planted fault on a real broker; ARGS="--minutes 20"
 	PYTHONPATH=tests $(BIN)/python -m e2e.truth $(ARGS)
+
+golden: $(STAMPS)/dev ## What Karrot puts out for a recorded day, as text files to compare with diff -r; ARGS="--help"
+	PYTHONPATH=tests $(BIN)/python -m golden $(ARGS)
 
 stack-up: $(STAMPS)/dev ## Start the servers of make e2e until make stack-down; BROKERS=3, KAFKA_VERSION=4.3.1
 	@$(STACK) up --brokers $(BROKERS) --kafka $(KAFKA_VERSION) $(ARGS)
