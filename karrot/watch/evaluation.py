@@ -91,8 +91,8 @@ def _by_commits(
 ) -> Iterator[PartitionLag]:
     """The partitions with the statuses that the group's own commits allow. Those without enough samples are OK.
 
-    A partition is stopped or stalled only after a silence that is unusual for it. A partition without an owner is
-    stopped after such a silence even if Burrow would wait for longer.
+    A partition is stopped or stalled only after a silence that is unusual for it, and slow only with a lag that is. A
+    partition without an owner is stopped after such a silence even if Burrow would wait for longer.
     """
     for one in event.partitions:
         place, status = TopicPartition(one.topic, one.partition), Status[one.status_text]
@@ -102,6 +102,8 @@ def _by_commits(
             status = Status.OK
         elif status in {Status.STOP, Status.STALL} and not is_silent:
             status = Status.WARN if ring.past.was_bad else Status.OK  # an open incident goes on
+        elif status is Status.WARN and not ring.past.was_bad and not ring.outgrows_gap():
+            status = Status.OK
         elif status < Status.STOP and is_silent and not ring.is_owned and (one.current_lag or 0) > allowed_lag:
             status = Status.STOP
         ring.past = ring.past._replace(was_bad=status > Status.OK)

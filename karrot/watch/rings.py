@@ -52,11 +52,14 @@ class CommitHistory(NamedTuple):
     was_bad: bool = False
     purges: int = 0
 
-    def is_silent(self, slots: int) -> bool:
-        """Whether messages wait for longer than a ring, and than twice the usual gap. Three moves make a gap usual."""
+    def usual_gap(self, slots: int) -> int:
+        """The polls in which messages usually wait between two moves of the offset. Three moves make a gap usual."""
         gaps = sorted(self.gaps)
-        usual = gaps[len(gaps) // 2] if len(gaps) >= _KNOWN_GAPS else min(6 * slots, max([5 * slots // 6, *gaps]))
-        return self.waits > max(slots, 2 * usual)
+        return gaps[len(gaps) // 2] if len(gaps) >= _KNOWN_GAPS else min(6 * slots, max([5 * slots // 6, *gaps]))
+
+    def is_silent(self, slots: int) -> bool:
+        """Whether messages wait for longer than a ring, and than twice the usual gap."""
+        return self.waits > max(slots, 2 * self.usual_gap(slots))
 
 
 @dataclass(slots=True)
@@ -123,6 +126,16 @@ class Ring:
         if not self.is_judged:
             is_half_full = 2 * sum(slot is not None for slot in self.window.slots) >= len(slots)
             self.is_judged = self.silent >= len(slots) or is_half_full
+
+    def outgrows_gap(self) -> bool:
+        """Whether more messages wait than arrive from one move of the offset to the next, and in the poll after it.
+
+        Up to there, the lag of a group that keeps up goes up and down, and ten samples may happen to go up.
+        """
+        slots = self.window.slots
+        ends = [slot.offset + (slot.lag or 0) for slot in slots if slot is not None]
+        arrived_per_poll = (ends[-1] - ends[0]) / max(1, len(ends) - 1)
+        return (slots[-1].lag or 0) > arrived_per_poll * (self.past.usual_gap(len(slots)) + 1) if slots[-1] else False
 
     def unread_end(self, offset: int, log: PolledLog) -> int:
         """The log end minus the offsets that hold no record to read, as far as this is known."""

@@ -686,6 +686,19 @@ def test_a_partition_that_is_new_to_a_group_is_expected_to_be_committed_as_often
     assert set(rig.statuses(30, 150)) == {"OK"}
 
 
+def test_a_lag_that_happens_to_go_up_is_no_warning_before_it_exceeds_what_arrives_between_two_commits(rig: Rig) -> None:
+    def poll_with(lag: int) -> str:
+        rig.kafka.offsets["g"] = {A: rig.kafka.ends[A] + 10 - lag}
+        return [event.status_text for event in rig.poll(writes=10)][-1]
+
+    rig.kafka.put("g", {A: 1000}, *ONE)
+    rig.statuses(1, 20)
+    assert {poll_with(lag) for _ in range(20) for lag in (11, 11, 12, 13, 13, 14, 15, 16, 17, 18, 19)} == {"OK"}
+    slower = [poll_with(lag) for lag in range(11, 50, 2)]
+    assert slower == ["OK"] * slower.index("WARN") + ["WARN"] * slower.count("WARN")
+    assert slower.index("WARN") > 9
+
+
 def test_time_without_messages_is_no_silence(rig: Rig) -> None:
     rig.kafka.put("g", {A: 1000}, make_member(A))
     rig.statuses(1, 20)

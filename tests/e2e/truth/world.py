@@ -164,11 +164,13 @@ class World:
             reader.close()
 
     def commit(self, group: str, offsets: dict[Place, int], *, within_s: float = 60) -> None:
-        """Set the offsets of a group without members."""
+        """Set the offsets of a group without members. Raises KafkaException."""
         asked = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         told = [ConsumerGroupTopicPartitions(group, asked)]
         done = self.admin.alter_consumer_group_offsets(told, request_timeout=within_s)
-        assert not [each for each in done[group].result(within_s + 5).topic_partitions if each.error]
+        for each in done[group].result(within_s + 5).topic_partitions:
+            if each.error:
+                raise KafkaException(each.error)
 
     def renew(self) -> None:
         """Take another client for administration: the old one can wait in vain after the death of a broker."""
