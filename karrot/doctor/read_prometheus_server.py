@@ -11,12 +11,18 @@ from msgspec import Struct
 
 from karrot.burrow.client import Asking
 from karrot.doctor.http_get import NotTold, Parts, Web
+from karrot.doctor.read_evaluate import LAST_BATCH
 from karrot.doctor.snapshot_types import Away, PrometheusSeen, Target, netloc
 
 T = TypeVar("T")
 
 _MOVED = ("exported_cluster", "exported_consumer", "exported_status", "exported_topic", "exported_partition")
-_BEATS = ("karrot_last_event_timestamp_seconds", "karrot_watch_last_poll_timestamp_seconds")
+_BEATS = (
+    "karrot_last_event_timestamp_seconds",
+    "karrot_watch_last_poll_timestamp_seconds",
+    LAST_BATCH,
+    'karrot_events_accepted_total{source="kafka"}',
+)
 _HAS = 'count({{__name__=~"karrot_.+",{}!=""}})'
 _DOUBLED = "count(count by (cluster, consumer) (karrot_consumer_lag) > 1)"
 

@@ -293,8 +293,8 @@ class PrometheusSeen:
 
     ``exported`` are the labels of Karrot that Prometheus renamed to ``exported_...``. ``series`` is the number of
     samples of ``karrot_consumer_lag``. ``doubled`` is the number of groups with more than one such sample. ``rules``
-    has all alert rules as one text, or is ``None`` if they could not be read. ``beats`` names the metrics with the time
-    of the last event of a Burrow, or of the last poll of watch, if there was one.
+    has all alert rules as one text, or is ``None`` if they could not be read. ``beats`` names the metrics that show
+    that Burrow, watch or evaluate still sends verdicts, if it has sent one.
     """
 
     url: str

@@ -152,13 +152,13 @@ resource "aws_cloudwatch_metric_alarm" "max_capacity" {
 # Fires after five minutes without Heartbeat: Karrot or Burrow is silent. All groups of a Kafka cluster share this alarm.
 # Names of ECS clusters and Auto Scaling groups have no colon, so its name is not the name of another alarm of Karrot's.
 resource "aws_cloudwatch_metric_alarm" "heartbeat" {
-  for_each = toset([for s in local.services : s.burrow_cluster if var.shared])
+  for_each = local.heartbeats # If burrow_cluster comes from a resource of the same apply, set the input heartbeats.
 
-  alarm_name          = "karrot/kafka:${each.key}/heartbeat-alarm"
+  alarm_name          = "karrot/kafka:${each.value}/heartbeat-alarm"
   alarm_description   = "Karrot or Burrow is silent: nothing is scaled on lag until both are back"
   namespace           = var.namespace
   metric_name         = "Heartbeat"
-  dimensions          = { Cluster = each.key }
+  dimensions          = { Cluster = each.value }
   statistic           = "Maximum"
   period              = 60
   comparison_operator = "LessThanThreshold"

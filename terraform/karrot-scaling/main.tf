@@ -15,6 +15,10 @@ locals {
     })
   }
 
+  # The Kafka clusters with a heartbeat alarm. Terraform must know the keys before the apply.
+  all_heartbeats = var.heartbeats != null ? var.heartbeats : tomap({ for name in toset([for s in local.services : s.burrow_cluster]) : name => name })
+  heartbeats     = { for key, name in local.all_heartbeats : key => name if var.shared }
+
   tracking  = { for key, s in local.services : key => s if s.recipe != "step" }
   stepping  = { for key, s in local.services : key => s if s.recipe == "step" }
   from_zero = { for key, s in local.services : key => s if s.recipe == "from-zero" }
@@ -162,6 +166,11 @@ resource "aws_appautoscaling_target" "service" {
     precondition {
       condition     = alltrue([for gap in local.gaps[each.key] : gap.minutes > gap.lasts])
       error_message = "Two times in schedule of ${each.key} overlap or touch, so the minimum would be ambiguous."
+    }
+
+    precondition {
+      condition     = !var.shared || contains(values(local.all_heartbeats), each.value.burrow_cluster)
+      error_message = "heartbeats must contain the burrow_cluster of ${each.key}."
     }
   }
 }

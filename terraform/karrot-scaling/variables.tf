@@ -204,3 +204,9 @@ variable "shared" {
   default     = true
   nullable    = false
 }
+
+variable "heartbeats" {
+  description = "The Kafka clusters that get a heartbeat alarm, by names of your own. Set it if burrow_cluster comes from a resource of the same apply. If it is null, each burrow_cluster gets an alarm."
+  type        = map(string)
+  default     = null
+}

@@ -81,7 +81,7 @@ def test_values_have_a_name_for_every_key_of_burrow_and_no_other_names() -> None
 def test_the_schema_accepts_the_names_of_values_and_the_burrow_keys_made_of_them() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     own = {"sasl": {"password", "passwordFrom"}, "notifier": {"password", "passwordFrom"}, "tls": {"existingSecret"}}
-    fixed = {"general": {"pidfile"}, "storage": {"className"}, "evaluator": {"className"}}
+    fixed = {"general": {"pidfile"}}
     for kind, names in NAMES.items():
         described = schema["definitions"].get(kind) or schema["properties"]["config"]["properties"][kind]
         taken = {name for name, each in described["properties"].items() if not refused(each, schema)}

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from support.kubernetes.helm_charts import CHARTS, ROOT, load_chart, render_chart, render_values_file
+from support.kubernetes.helm_charts import CHARTS, ROOT, load_chart, pod_templates, render_chart, render_values_file
 
 NAMES = ("burrow", "karrot")
 
@@ -101,6 +101,27 @@ def test_the_values_that_the_page_shows_are_accepted() -> None:
     for values in shown:
         assert render_chart("karrot", values)
     assert f"karrot:{load_chart('karrot').metadata['appVersion']}" in page
+
+
+def test_the_values_for_a_platform_are_accepted_and_do_what_the_page_says() -> None:
+    page = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
+    openshift, ipv6, cilium = (
+        yaml.safe_load(each) for each in re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    )
+    kafka = {"config": {"cluster": {"prod": {"servers": ["kafka:9092"]}}}}
+    burrow = openshift.pop("burrow") | kafka | {"enabled": True}
+    pods = dict(pod_templates(render_chart("karrot", {**openshift, "burrow": burrow})))
+    assert len(pods) == 5
+    for name, pod in pods.items():
+        assert not {"runAsUser", "runAsGroup", "fsGroup"} & pod["spec"]["securityContext"].keys(), name
+    [settings] = [
+        each.body["data"] for each in render_chart("karrot", ipv6) if "KARROT_BIND" in each.body.get("data", {})
+    ]
+    assert settings["KARROT_BIND"] == "[::]:5000"
+    [policy] = [each for each in render_chart("karrot", cilium) if each.kind == "CiliumNetworkPolicy"]
+    [deployment] = [each.body for each in render_chart("karrot") if each.kind == "Deployment"]
+    chosen = policy.body["spec"]["endpointSelector"]["matchLabels"].items()
+    assert chosen <= deployment["spec"]["template"]["metadata"]["labels"].items()
 
 
 @pytest.mark.parametrize("shape", ["minimal", "existing-secrets", "everything", "postgresql", "evaluate"])

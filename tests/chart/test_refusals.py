@@ -87,6 +87,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"serviceMonitor": {"interval": "30"}},
         "at '/serviceMonitor/interval': '30' does not match pattern",
     ),
+    "a scrape that takes longer than its interval": (
+        {"serviceMonitor": {"interval": "1m30s", "scrapeTimeout": "91s"}},
+        "serviceMonitor.scrapeTimeout is 91s, longer than serviceMonitor.interval 1m30s: the Prometheus operator",
+    ),
+    "a scrape that takes longer than the default interval": (
+        {"serviceMonitor": {"scrapeTimeout": "30001ms"}},
+        "serviceMonitor.scrapeTimeout is 30001ms, longer than serviceMonitor.interval 30s",
+    ),
     "a duration without a unit": (
         {"prometheusRule": {"thresholds": {"errorFor": "5"}}},
         "at '/prometheusRule/thresholds/errorFor': '5' does not match pattern",

@@ -59,6 +59,16 @@ def settings_of(values: dict[str, Any], root: Path) -> Settings:
     return load(environment(render_chart("karrot", values), root)).settings
 
 
+@pytest.mark.parametrize(
+    ("written", "host"),
+    [("::", "::"), ("[::]", "::"), ("::1", "::1"), ("0.0.0.0", "0.0.0.0"), ("127.0.0.1", "127.0.0.1")],
+)
+def test_karrot_takes_the_address_to_listen_on_with_and_without_brackets(
+    written: str, host: str, tmp_path: Path
+) -> None:
+    assert settings_of({"bindAddress": written}, tmp_path).bind == (host, 5000)
+
+
 def test_values_reach_karrot_unchanged(tmp_path: Path) -> None:
     config = {
         "retention": "7d",

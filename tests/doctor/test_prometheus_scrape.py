@@ -116,6 +116,26 @@ def test_the_alert_on_silence_uses_the_metric_that_the_source_of_verdicts_has() 
     assert passes(checks.silence_alert, replace(polls, rules="karrot_watch_last_poll_timestamp_seconds"))
 
 
+POSTED = 'karrot_events_accepted_total{source="kafka"}'
+
+
+def test_a_karrot_that_gets_the_verdicts_of_watch_by_post_gets_an_alert_that_can_fire() -> None:
+    posts = prometheus_snapshot(beats=(POSTED,))
+    assert only_finding(checks.silence_alert, posts) == (
+        "note",
+        "no alert rule of Prometheus uses karrot_events_accepted_total",
+        f"add an alert with expr: sum(rate({POSTED}[5m])) == 0",
+    )
+    assert passes(checks.silence_alert, replace(posts, rules=f"sum(rate({POSTED}[5m])) == 0"))
+
+
+def test_the_alert_on_the_sender_of_verdicts_needs_no_alert_on_what_it_posts() -> None:
+    of_evaluate = "karrot_evaluate_last_batch_timestamp_seconds"
+    batches = prometheus_snapshot(beats=(of_evaluate, POSTED))
+    assert only_finding(checks.silence_alert, batches)[2] == f"add an alert with expr: time() - {of_evaluate} > 300"
+    assert passes(checks.silence_alert, replace(batches, rules=of_evaluate))
+
+
 def test_groups_that_relabelling_drops_are_a_fault() -> None:
     assert passes(checks.series, karrot_snapshot(), prometheus_snapshot())
     assert only_finding(checks.series, karrot_snapshot(), prometheus_snapshot(series=0))[0] == "fault"

@@ -151,6 +151,8 @@ def test_prometheus_is_read_as_far_as_it_answers() -> None:
         "count(count by (cluster, consumer) (karrot_consumer_lag) > 1)": 3,
         'count({__name__=~"karrot_.+",exported_cluster!=""})': 7,
         "count(karrot_watch_last_poll_timestamp_seconds > 0)": 1,
+        "count(karrot_evaluate_last_batch_timestamp_seconds > 0)": 1,
+        'count(karrot_events_accepted_total{source="kafka"} > 0)': 1,
     }
     other = TARGET | {"labels": {"job": "node", "instance": "b"}, "scrapeUrl": "http://10.0.0.2:9100/metrics"}
     with fake_prometheus(targets=[TARGET, other], config=config, results=results) as url:
@@ -159,7 +161,11 @@ def test_prometheus_is_read_as_far_as_it_answers() -> None:
     assert [each.scrape_pool for each in seen.targets] == ["lag"]
     assert seen.config == {"scrape_configs": [{"job_name": "lag", "honor_labels": True}]}
     assert (seen.series, seen.doubled, seen.exported, seen.unread) == (12, 3, ["exported_cluster"], ())
-    assert seen.beats == ["karrot_watch_last_poll_timestamp_seconds"]
+    assert seen.beats == [
+        "karrot_watch_last_poll_timestamp_seconds",
+        "karrot_evaluate_last_batch_timestamp_seconds",
+        'karrot_events_accepted_total{source="kafka"}',
+    ]
 
 
 def test_the_address_or_name_shows_which_target_is_karrot_s() -> None:

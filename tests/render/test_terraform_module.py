@@ -1,5 +1,6 @@
 """The Terraform module plans the same resources as ``karrot render ecs-autoscaling``, for many services at once."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -153,7 +154,7 @@ def test_the_module_has_each_option_of_the_command() -> None:
     [services, *others] = read_blocks((ROOT / MODULE / "variables.tf").read_text(encoding="utf-8"))
     options = {found["name"] for found in OPTION.finditer(services.attributes["type"])}
     assert options == {field.name for field in fields(Scaling)} - OF_MODULE - ONLY_FOR_INSTANCES
-    assert {block.labels[0] for block in others} == OF_MODULE
+    assert {block.labels[0] for block in others} == OF_MODULE | {"heartbeats"}
 
 
 @pytest.mark.parametrize("name", FOR_SERVICES)
@@ -256,6 +257,53 @@ def test_two_services_of_one_group_share_only_the_heartbeat_and_the_policy(modul
         "aws_iam_policy.publish",
         "data.aws_iam_policy_document.publish",
     }
+
+
+LATER = "terraform_data.later.output"
+"""A value that Terraform knows only after the apply."""
+
+
+def plan_later(root: Path, service: Mapping[str, str], inputs: Mapping[str, str]) -> Planned:
+    """Plan a use of the module with expressions for options of its service and for its other inputs."""
+    copy_without_provider(ROOT / MODULE, root / MODULE)
+    options = {name: json.dumps(value) for name, value in SERVICE.items()} | dict(service)
+    lines = [f"{name} = {value}" for name, value in {"source": f'"./{MODULE}"', **inputs}.items()]
+    lines += ["services = { orders = {", *(f"{name} = {value}" for name, value in options.items()), "} }"]
+    resource = 'resource "terraform_data" "later" { input = "later" }'
+    (root / "main.tf").write_text("\n".join([resource, 'module "scaling" {', *lines, "}"]), encoding="utf-8")
+    assert terraform("init", folder=root).returncode == 0
+    return plan(root, {})
+
+
+@pytest.mark.parametrize(
+    ("service", "inputs"),
+    [
+        pytest.param({"burrow_cluster": LATER}, {"heartbeats": f"{{ main = {LATER} }}"}, id="the Kafka cluster"),
+        pytest.param({"group": LATER, "ecs_cluster": LATER, "service": LATER}, {"sns_topic_arn": LATER}, id="the rest"),
+        pytest.param({"max_lag": f"length({LATER})", "max_tasks": f"length({LATER})"}, {}, id="the numbers"),
+    ],
+)
+def test_a_value_from_a_resource_of_the_same_apply_can_be_planned(
+    service: dict[str, str], inputs: dict[str, str], tmp_path: Path
+) -> None:
+    addresses = plan_later(tmp_path, service, inputs).resources.keys()
+    key = "main" if inputs.keys() & {"heartbeats"} else "prod-eu"
+    assert f'aws_cloudwatch_metric_alarm.heartbeat["{key}"]' in addresses
+
+
+def test_without_the_names_of_heartbeats_terraform_shows_a_line_that_names_the_input_to_set(tmp_path: Path) -> None:
+    with pytest.raises(PlanError):
+        plan_later(tmp_path, {"burrow_cluster": LATER}, {})
+    assert "for_each = local.heartbeats" in terraform("plan", "-no-color", folder=tmp_path).stderr
+    line = next(each for each in (ROOT / MODULE / "alarms.tf").read_text().splitlines() if "local.heartbeats" in each)
+    assert "set the input heartbeats" in line
+
+
+def test_each_kafka_cluster_of_a_service_needs_a_heartbeat(module: Path) -> None:
+    services = {"orders": SERVICE}
+    with pytest.raises(PlanError, match="heartbeats must contain the burrow_cluster of orders"):
+        plan(module, {"services": services, "heartbeats": {"main": "prod-us"}})
+    assert plan(module, {"services": services, "heartbeats": {"main": "prod-us"}, "shared": False}).resources
 
 
 @pytest.mark.parametrize(

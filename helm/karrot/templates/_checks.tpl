@@ -14,6 +14,11 @@
 {{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled }}
 {{- fail "serviceMonitor.enabled and podMonitor.enabled: Karrot would be scraped twice; turn one of them off" }}
 {{- end }}
+{{- with .Values.serviceMonitor }}
+{{- if and .interval (gt (include "karrot.milliseconds" .scrapeTimeout | int64) (include "karrot.milliseconds" .interval | int64)) }}
+{{- fail (printf "serviceMonitor.scrapeTimeout is %s, longer than serviceMonitor.interval %s: the Prometheus operator would ignore the monitor; write a timeout up to the interval" .scrapeTimeout .interval) }}
+{{- end }}
+{{- end }}
 {{- if and .Values.auth.existingSecret (or .Values.auth.username .Values.auth.password .Values.auth.token .Values.auth.apiToken) }}
 {{- fail "auth.existingSecret excludes the other credentials: put username, password, token and apiToken into that Secret and name their keys in auth.keys" }}
 {{- end }}
@@ -56,6 +61,16 @@
 {{- fail (printf "env.%s: the chart sets it; use %s" $name $values) }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* A duration of Prometheus, such as 1m30s, in milliseconds. */}}
+{{- define "karrot.milliseconds" -}}
+{{- $sum := 0 -}}
+{{- range regexFindAll "[0-9]+(ms|s|m|h)" (default "" .) -1 -}}
+{{- $unit := regexFind "[a-z]+" . -}}
+{{- $sum = add $sum (mul (trimSuffix $unit . | int64) (get (dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000) $unit)) -}}
+{{- end -}}
+{{- $sum -}}
 {{- end }}
 
 {{- define "karrot.checks.evaluate" -}}

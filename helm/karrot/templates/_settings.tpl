@@ -5,7 +5,8 @@
 
 {{/* The environment of the ConfigMap, as YAML: the chart's own settings, overridden by config. */}}
 {{- define "karrot.settings" -}}
-{{- $settings := dict "KARROT_BIND" (printf "%s:%v" .Values.bindAddress .Values.containerPort) -}}
+{{- $host := regexReplaceAll "^([^\\[]*:.*)$" .Values.bindAddress "[${1}]" -}}
+{{- $settings := dict "KARROT_BIND" (printf "%s:%v" $host .Values.containerPort) -}}
 {{- if include "karrot.postgresqlUrl" . }}
 {{- $_ := mergeOverwrite $settings (include "karrot.postgresqlEnv" . | fromYaml) -}}
 {{- else }}

@@ -4,9 +4,8 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -229,23 +228,24 @@ def _of_burrow(asked: Mapping[str, Any]) -> dict[str, Any]:
         found = read_burrow_settings(text, asked["cluster"], asked["burrow_notifier"])
     except (OSError, ValueError) as error:
         raise Refused(f"--burrow-toml {asked['burrow_toml']}: {error}") from error
-    if found.left_out:
-        click.echo(f"karrot: not taken from {asked['burrow_toml']}: {', '.join(found.left_out)}", err=True)
-    rules, notifier = found.asked, found.asked.notifier
-    values = {
-        "every": timedelta(seconds=found.interval),
-        "ends_every": timedelta(seconds=found.offset_refresh),
-        "rules": rules.rules,
-        "threshold": notifier.threshold,
-        "send_interval": timedelta(seconds=notifier.send_interval or 0),
-        "send_close": notifier.send_close,
-        "send_once": notifier.send_once,
-        "expire_group": timedelta(seconds=rules.expire_group),
-        "read": rules.read,
-        "sent": rules.sent,
-    }
     source_of = click.get_current_context().get_parameter_source
-    return {name: value for name, value in values.items() if source_of(name) in (None, ParameterSource.DEFAULT)}
+    given = {name for name in found.options if source_of(name) not in (None, ParameterSource.DEFAULT)}
+    taken = [each.shown for each in found.taken if each.option not in given]
+    _list(f"taken from {asked['burrow_toml']}", taken or ["nothing"])
+    _list("options override", [each.shown for each in found.taken if each.option in given])
+    _list("not taken, although verdicts depend on it", found.changing)
+    _list("not taken", found.left_out)
+    values = {name: value for name, value in found.options.items() if name not in given}
+    if values.get("threshold", 0) > _THRESHOLDS["OK"] and "karrot=" in asked["target"]:
+        said = f"with the threshold {values['threshold']}, Karrot does not get the lag of groups that are OK"
+        click.echo(f"karrot: {said}; add --threshold OK", err=True)
+    return values
+
+
+def _list(heading: str, names: Sequence[str]) -> None:
+    if names:
+        encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+        click.echo(f"karrot: {heading}: {shown(', '.join(names), encoding)}", err=True)
 
 
 def _rules(asked: Mapping[str, Any]) -> "EvaluateRules":
@@ -263,7 +263,7 @@ def _rules(asked: Mapping[str, Any]) -> "EvaluateRules":
         ),
         int(asked["expire_group"].total_seconds()),
         lists_all=asked["partitions"] == "all",
-        read=asked.get("read", NameFilter()).joined(own),
+        read=tuple(each.joined(own) for each in asked.get("read", (NameFilter(),))),
         sent=asked.get("sent", NameFilter()),
     )
 

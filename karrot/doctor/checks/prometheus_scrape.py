@@ -13,6 +13,7 @@ _OURS = ("cluster", "consumer", "status", "topic", "partition")
 _SELDOM_S, _LOOKBACK_S = 60, 300
 _LATE = 3
 _CLOCKS_APART_S = 30
+_OF_SENDER = ("_last_poll_timestamp_seconds", "_last_batch_timestamp_seconds")
 
 
 @check("Karrot not scraped", well="Prometheus scrapes Karrot", where=_DOCTOR)
@@ -104,11 +105,15 @@ def doubled(seen: PrometheusSeen) -> Iterator[Said]:
 
 @check(well="an alert fires when no more verdicts come", where="alerts.md#alerts")
 def silence_alert(seen: PrometheusSeen) -> Iterator[Said]:
-    """No alert uses the time of Burrow's last event or of watch's last poll. You get no alert when they stop."""
+    """No alert uses the last event of Burrow or the last poll of watch or evaluate. You get no alert when they stop."""
     only_if(seen.rules is not None and seen.beats)
     for beat in seen.beats:
-        if beat not in (seen.rules or ""):
-            yield note(f"no alert rule of Prometheus uses {beat}", f"add an alert with expr: time() - {beat} > 300")
+        metric, is_counter, _ = beat.partition("{")
+        # The counter is for a Karrot that gets its verdicts by --post, which has no metric of the sender.
+        if metric in (seen.rules or "") or (is_counter and any(each.endswith(_OF_SENDER) for each in seen.beats)):
+            continue
+        expression = f"sum(rate({beat}[5m])) == 0" if is_counter else f"time() - {beat} > 300"
+        yield note(f"no alert rule of Prometheus uses {metric}", f"add an alert with expr: {expression}")
 
 
 @check(well="Prometheus has the groups that Karrot exports", where=_DOCTOR)

@@ -55,7 +55,11 @@ def evaluated(
     """
     now_ms, now = moment.now_ms, moment.now_ms // 1000
     expiry_ms = (now - asked.expire_group) * 1000
-    old = {each.key for each in state.groups if expiry_ms > each.alive_ms or not asked.read.has(each.name)}
+    old = {
+        each.key
+        for each in state.groups
+        if expiry_ms > each.alive_ms or not any(some.has(each.name) for some in asked.read)
+    }
     state = without_groups(state, old)
     found = _Judged.of(state.partitions, log_ends, asked.rules, now)
     sums = _Sums.of(found, state.partitions.group, len(state.groups))

@@ -4,26 +4,32 @@ The names and defaults of the settings are those of Burrow v1.9.5 (``core/intern
 ``core/internal/evaluator/caching.go``, ``core/internal/consumer/kafka_client.go``, ``core/internal/notifier/``).
 """
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from difflib import get_close_matches
+from functools import reduce
 from typing import Any, Final, NamedTuple
 
-from karrot.burrow.notifier import NameFilter, NotifierSettings
-from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP
-from karrot.event import Status
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
+from karrot.burrow.notifier import NameFilter
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from karrot.settings.types import ValueKind, checked, duration, flag, pattern, share, whole
 
+_PATTERN: Final = replace(
+    pattern, allowed=r"a pattern that Python can read. It cannot read some of Go's: \pL, \z, \Q...\E, [[:alpha:]], (?U)"
+)
+_NAMES: Final[Mapping[str, ValueKind[Any]]] = {"group-allowlist": _PATTERN, "group-denylist": _PATTERN}
+
 TAKEN: Final[Mapping[str, Mapping[str, ValueKind[Any]]]] = {
     "cluster": {"offset-refresh": duration(1, 86_400)},
-    "consumer": {"group-allowlist": pattern, "group-denylist": pattern},
+    "consumer": _NAMES,
     "storage": {
         "intervals": whole(1, 10_000),
         "expire-group": duration(1, 366 * 86_400),
         "min-distance": duration(0, 86_400),
-        "group-allowlist": pattern,
-        "group-denylist": pattern,
+        **_NAMES,
     },
     "evaluator": {"allowed-lag": whole(0, 2**62), "minimum-complete": share},
     "notifier": {
@@ -32,25 +38,55 @@ TAKEN: Final[Mapping[str, Mapping[str, ValueKind[Any]]]] = {
         "send-interval": duration(0, 366 * 86_400),
         "send-once": flag,
         "send-close": flag,
-        "group-allowlist": pattern,
-        "group-denylist": pattern,
+        **_NAMES,
     },
 }
 """The settings that are taken, by the type of the section."""
 
+_OLD_NAMES: Final = {"group-whitelist": "group-allowlist", "group-blacklist": "group-denylist"}
+_RULES: Final = ("intervals", "min-distance", "allowed-lag", "minimum-complete")
+_OPTIONS: Final = {
+    "interval": "every",
+    "offset-refresh": "ends_every",
+    **dict.fromkeys(_RULES, "rules"),
+    **dict.fromkeys(_NAMES, "read"),
+}
+"""The options of the command that have other names than the settings."""
+
+_SPANS: Final = ("every", "ends_every", "send_interval", "expire_group")
+_CLOSE: Final = 0.85
+"""How similar two names are if one of them is probably a typing error, from 0 to 1."""
+
+_BURROWS_DEFAULTS: Final = {"notifier": {"threshold": 2, "send-close": False}}
+"""Burrow's defaults for a section of the file, where the command's own are others."""
+
 _CHOOSING: Final = frozenset({"class-name", "cluster"})
 """Settings that are neither taken nor left out: they say which section counts."""
 
+_CHANGING: Final = frozenset(
+    {"groups-reaper-refresh", "offsets-topic", "start-latest", "backfill-earliest", "lagcheck"}
+)
+"""What the command lacks, although verdicts depend on it. ``[lagcheck]`` is a section of Burrow 0.x."""
+
+
+class Setting(NamedTuple):
+    """A setting that is taken: its name and value as in the file, the option of the command, and the option's value."""
+
+    shown: str
+    option: str
+    value: Any
+
 
 class TakenSettings(NamedTuple):
-    """The rules of the file; seconds between evaluations and between requests for log ends; what was left out.
+    """The values of the command's options for the sections that the file has, and what was taken and left out.
 
-    ``left_out`` names settings as ``consumer.local.servers``, and sections without any taken setting as ``zookeeper``.
+    ``options`` also has ``read`` and ``sent``, as in `EvaluateRules`. ``changing`` and ``left_out`` name settings as
+    ``consumer.local.servers``, and sections without a taken setting as ``zookeeper``. Verdicts depend on ``changing``.
     """
 
-    asked: EvaluateRules
-    interval: int
-    offset_refresh: int
+    options: Mapping[str, Any]
+    taken: tuple[Setting, ...]
+    changing: tuple[str, ...]
     left_out: tuple[str, ...]
 
 
@@ -60,43 +96,42 @@ def read_burrow_settings(text: str, cluster: str, notifier: str | None = None) -
     Raises `ValueError` with a sentence if the text is not TOML, if a value is wrong, or if the sections do not say
     which settings count.
     """
-    try:
-        file = _lowered(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"it is not TOML: {error}") from error
-    # Burrow makes names of clusters lower-case.
+    file, cluster = _parsed(text), cluster.lower()  # Burrow makes names of clusters lower-case
     chosen = {
-        "cluster": _of_cluster(file, cluster.lower()),
-        "consumer": _consumers(file, cluster.lower()),
+        "cluster": _of_cluster(file, cluster),
+        "consumer": _consumers(file, cluster),
         "storage": _one(file, "storage", None),
         "evaluator": _one(file, "evaluator", None),
         "notifier": _one(file, "notifier", notifier),
     }
-    found = {kind: _values(kind, sections) for kind, sections in chosen.items()}
-    storage, evaluator, told = found["storage"], found["evaluator"], found["notifier"]
-    rules = RuleSet(
-        "burrow.toml",
-        storage.get("intervals", RuleSet("").intervals),
-        evaluator.get("allowed-lag", 0),
-        storage.get("min-distance", 0),
-        evaluator.get("minimum-complete", 0.0),
+    found = {kind: [_taken(kind, *section) for section in sections.items()] for kind, sections in chosen.items()}
+    taken = [each for sections in found.values() for section in sections for each in section.values()]
+    ruling = (pair for section in found["storage"] + found["evaluator"] for pair in section.items())
+    rules = {name.replace("-", "_"): each.value for name, each in ruling if each.option == "rules"}
+    stored, sent = (
+        reduce(NameFilter.joined, map(_filter, found[kind]), NameFilter()) for kind in ("storage", "notifier")
     )
-    notified = NotifierSettings(
-        told.get("threshold", Status.WARN),
-        # Burrow's default is the interval, so that every second evaluation would be sent, or each one, by chance.
-        send_interval=told.get("send-interval", 0),
-        send_close=told.get("send-close", False),
-        send_once=told.get("send-once", False),
+    read = tuple(_filter(each).joined(stored) for each in found["consumer"]) or (stored,)
+    options = {each.option: each.value for each in taken} | {"read": read, "sent": sent}
+    left_out = sorted(_left_out(file, chosen, cluster))
+    return TakenSettings(
+        options | ({"rules": RuleSet("burrow.toml", **rules)} if rules else {}),
+        tuple(sorted(taken)),
+        tuple(name for name, is_changing in left_out if is_changing),
+        tuple(name for name, is_changing in left_out if not is_changing),
     )
-    read = _filter(found["consumer"]).joined(_filter(storage))
-    asked = EvaluateRules(
-        rules, notified, storage.get("expire-group", DEFAULT_EXPIRE_GROUP), read=read, sent=_filter(told)
-    )
-    left_out = tuple(sorted(_left_out(file, chosen)))
-    return TakenSettings(asked, told.get("interval", 60), found["cluster"].get("offset-refresh", 10), left_out)
 
 
 _Sections = Mapping[str, Mapping[str, Any]]
+
+
+def _parsed(text: str) -> Mapping[str, Any]:
+    try:
+        return _lowered(tomllib.loads(text))  # type: ignore[no-any-return]
+    except tomllib.TOMLDecodeError as error:
+        if re.search(r'^\[(kafka|storm) "', text, re.MULTILINE):
+            raise ValueError("it is a burrow.cfg of Burrow 0.x: write it as the burrow.toml of Burrow 1") from error
+        raise ValueError(f"it is not TOML: {error}") from error
 
 
 def _lowered(value: Any) -> Any:
@@ -124,10 +159,7 @@ def _consumers(file: Mapping[str, Any], cluster: str) -> _Sections:
     if found and not reads:
         clusters = ", ".join(sorted({str(each.get("cluster", "")) for each in found.values()}))
         raise ValueError(f"no [consumer.NAME] is for the cluster {cluster!r}, but for {clusters}")
-    kafka = {name: each for name, each in reads.items() if each.get("class-name") == "kafka"}
-    if len(kafka) > 1:
-        raise ValueError(f"several consumers read the cluster {cluster!r}: {', '.join(sorted(kafka))}")
-    return kafka
+    return {name: each for name, each in reads.items() if each.get("class-name") == "kafka"}
 
 
 def _one(file: Mapping[str, Any], kind: str, name: str | None) -> _Sections:
@@ -141,30 +173,42 @@ def _one(file: Mapping[str, Any], kind: str, name: str | None) -> _Sections:
     return found
 
 
-def _values(kind: str, sections: _Sections) -> dict[str, Any]:
-    """The checked values of the settings that are taken. For Burrow, an empty text is no value."""
-    values: dict[str, Any] = {}
-    for name, settings in sections.items():
-        for setting in settings.keys() & TAKEN[kind].keys():
-            text = str(settings[setting])
-            if text:
-                known = TAKEN[kind][setting]
-                values[setting] = checked(known, f"{kind}.{name}.{setting}", text.lower() if known is flag else text)
-    return values
+def _taken(kind: str, section: str, settings: Mapping[str, Any]) -> dict[str, Setting]:
+    """The settings that are taken, by their present names. For Burrow, an empty text is no value."""
+    found = {}
+    for name, given in {**_BURROWS_DEFAULTS.get(kind, {}), **settings}.items():
+        if (known := _present(name, settings)) in TAKEN[kind] and (text := str(given)):
+            place, read = f"{kind}.{section}.{name}", TAKEN[kind][known]
+            value = checked(read, place, text.lower() if read is flag else text)
+            option = "sent" if kind == "notifier" and read is _PATTERN else _OPTIONS.get(known, known.replace("-", "_"))
+            shown = f"{place} = {text}" + ("" if name in settings else " (Burrow's default)")
+            found[known] = Setting(shown, option, timedelta(seconds=value) if option in _SPANS else value)
+    return found
 
 
-def _filter(values: Mapping[str, Any]) -> NameFilter:
-    return NameFilter.of(values.get("group-allowlist"), values.get("group-denylist"))
+def _present(name: str, settings: Mapping[str, Any]) -> str:
+    """The present name of a setting. If the section has the present name too, an old one counts for nothing."""
+    new = _OLD_NAMES.get(name, name)
+    return name if new in settings else new
 
 
-def _left_out(file: Mapping[str, Any], chosen: Mapping[str, _Sections]) -> Iterator[str]:
+def _filter(taken: Mapping[str, Setting]) -> NameFilter:
+    return NameFilter.of(*(taken[name].value if name in taken else None for name in _NAMES))
+
+
+def _left_out(file: Mapping[str, Any], chosen: Mapping[str, _Sections], cluster: str) -> Iterator[tuple[str, bool]]:
+    """Each setting that is left out, and whether verdicts depend on it."""
     for kind, content in file.items():
         if kind not in chosen:
-            yield kind
+            yield kind, kind in _CHANGING
             continue
-        for name, settings in content.items():
-            if name not in chosen[kind]:
-                yield f"{kind}.{name}"
+        for section, settings in content.items():
+            if section not in chosen[kind]:
+                # A consumer of another class brings other groups.
+                yield f"{kind}.{section}", kind == "consumer" and str(settings.get("cluster", "")).lower() == cluster
                 continue
-            known = TAKEN[kind].keys() | _CHOOSING
-            yield from (f"{kind}.{name}.{setting}" for setting in settings if setting not in known)
+            for name in settings.keys() - _CHOOSING:
+                if (known := _present(name, settings)) not in TAKEN[kind]:
+                    [*close] = get_close_matches(known, TAKEN[kind], 1, _CLOSE)
+                    perhaps = f" (perhaps {close[0]})" if close else ""
+                    yield f"{kind}.{section}.{name}{perhaps}", bool(close) or name in _CHANGING | _OLD_NAMES.keys()

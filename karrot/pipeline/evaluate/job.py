@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from typing import Final, NamedTuple
 
 import msgspec
@@ -293,13 +293,12 @@ class _Found(NamedTuple):
     has_metadata: bool
 
     @classmethod
-    def of(cls, read: DataFrame, groups: NameFilter) -> "_Found":
+    def of(cls, read: DataFrame, groups: Sequence[NameFilter]) -> "_Found":
         """Look through all records once."""
         is_metadata = F.coalesce(F.col("key_type") == _GROUP_METADATA, F.lit(False))
         # The filter has the name of a group in the column ``group``.
         chosen = read.withColumn("group", F.col("consumer"))
-        is_commit = F.col("readable") & ~is_metadata & _is_chosen(groups)
-        topic = F.when(is_commit, F.col("topic"))
+        topic = F.when(F.col("readable") & ~is_metadata & _is_chosen(groups), F.col("topic"))
         kinds = chosen.select("readable", is_metadata.alias("is_metadata"), topic.alias("topic")).distinct()
         rows = kinds.withColumn("topic_key", F.xxhash64("topic")).collect()
         return cls(
@@ -380,10 +379,11 @@ def _rows(read: DataFrame, members: DataFrame, buckets: int) -> DataFrame:
     return rows.withColumn("bucket", F.pmod("group_key", F.lit(buckets)).cast("int"))
 
 
-def _is_chosen(groups: NameFilter) -> Column:
+def _is_chosen(groups: Sequence[NameFilter]) -> Column:
     """Whether a row is of a chosen group. Java's regular expressions are Burrow's and Python's in all common cases."""
-    allowed, denied = ([F.col("group").rlike(each) for each in some] for some in groups)
-    return reduce(and_, [*allowed, *(~each for each in denied)], F.lit(True))
+    name = F.col("group")
+    each_of = ([*map(name.rlike, allow), *(~name.rlike(each) for each in deny)] for allow, deny in groups)
+    return reduce(or_, (reduce(and_, conditions, F.lit(True)) for conditions in each_of))
 
 
 def batch_time_ms(read: CheckpointReader, batch: int) -> int:

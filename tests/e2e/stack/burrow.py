@@ -39,7 +39,7 @@ class-name = "kafka"
 cluster = "{cluster}"
 servers = [{brokers}]
 client-profile = "e2e"
-group-allowlist = ".*"
+group-allowlist = "{group_allowlist}"
 start-latest = false
 [httpserver.default]
 address = "127.0.0.1:{port}"
@@ -103,6 +103,7 @@ class Burrow:
         cluster: str = "e2e",
         notifiers: str = "",
         offset_refresh: int = 1,
+        group_allowlist: str = ".*",
     ) -> None:
         self._servers = servers
         self._binary = binary
@@ -117,6 +118,7 @@ class Burrow:
             brokers=", ".join(f'"{each}"' for each in kafka.addresses),
             port=self.port,
             offset_refresh=offset_refresh,
+            group_allowlist=group_allowlist,
         )
         self.server: Server
 

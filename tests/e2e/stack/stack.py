@@ -41,6 +41,7 @@ class Stack:
         cluster: str = "e2e",
         notifiers: str = "",
         offset_refresh: int = 1,
+        group_allowlist: str = ".*",
     ) -> Burrow:
         """Start a real Burrow for this Kafka, and wait until it answers; each of several Burrows needs a name."""
         burrow = Burrow(
@@ -52,6 +53,7 @@ class Stack:
             cluster=cluster,
             notifiers=notifiers,
             offset_refresh=offset_refresh,
+            group_allowlist=group_allowlist,
         )
         burrow.start()
         return burrow

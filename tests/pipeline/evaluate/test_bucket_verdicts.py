@@ -115,7 +115,7 @@ def test_groups_that_are_not_read_any_more_are_forgotten() -> None:
     log_ends, commits = history.as_arrays(), [Commit(f"g{each}", "t0", 0, each, 50, at_ms, at_ms) for each in range(3)]
     batch = Batch(at_ms // 1000, {("t0", 0): 100}, commits, {}, [])
     state = take(BucketState.empty(asked.rules.intervals), _new_records(batch), log_ends, asked)
-    fewer = asked._replace(read=NameFilter(("^g",), ("2$",)))
+    fewer = asked._replace(read=(NameFilter(("^g",), ("2$",)), NameFilter(("^nobody$",))))
     for rules, known in ((asked, ["g0", "g1", "g2"]), (fewer, ["g0", "g1"]), (asked, ["g0", "g1"])):
         at_ms += 100_000  # more than the interval between two verdicts
         state, told = evaluated(state, log_ends, rules, VerdictMoment("c", at_ms, lambda _group: ONE_ID))

@@ -1,14 +1,19 @@
 """A settings file of Burrow gives the rules of evaluate, or a sentence that says what is unclear."""
 
+import json
 import re
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from karrot.burrow.notifier import NameFilter, NotifierSettings
+from karrot.burrow.notifier import NameFilter
 from karrot.pipeline.evaluate.burrow_settings import TAKEN, read_burrow_settings
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
+
+_BURROW = Path(__file__).parents[2] / "data" / "burrow-config"
+_ALL = NameFilter()
 
 _FILE = """
 [general]
@@ -59,19 +64,26 @@ class-name = "email"
 
 def test_the_rules_of_a_cluster_are_taken_and_all_else_is_named() -> None:
     found = read_burrow_settings(_FILE, "prod-eu", "karrot")
-    assert found.asked == EvaluateRules(
-        RuleSet("burrow.toml", 15, 20, 1, 0.5),
-        NotifierSettings(1, send_interval=45, send_close=True),
-        86_400,
-        read=NameFilter(("-svc$",), ("^console-",)),
-        sent=NameFilter((), ("^test-",)),
-    )
-    assert (found.interval, found.offset_refresh) == (30, 30)
+    assert found.options == {
+        "every": timedelta(seconds=30),
+        "ends_every": timedelta(seconds=30),
+        "rules": RuleSet("burrow.toml", 15, 20, 1, 0.5),
+        "expire_group": timedelta(days=1),
+        "threshold": 1,
+        "send_interval": timedelta(seconds=45),
+        "send_close": True,
+        "read": (NameFilter(("-svc$",), ("^console-",)),),
+        "sent": NameFilter((), ("^test-",)),
+    }
+    assert [each.shown for each in found.taken][:3] == [
+        "cluster.prod-eu.offset-refresh = 30",
+        "consumer.eu.group-denylist = ^console-",
+        "evaluator.default.allowed-lag = 20",
+    ]
+    assert found.changing == ("consumer.eu.start-latest", "consumer.old")
     assert found.left_out == (
         "cluster.other",
         "cluster.prod-eu.servers",
-        "consumer.eu.start-latest",
-        "consumer.old",
         "consumer.other",
         "evaluator.default.expire-cache",
         "general",
@@ -81,10 +93,137 @@ def test_the_rules_of_a_cluster_are_taken_and_all_else_is_named() -> None:
     )
 
 
-def test_an_empty_file_gives_burrows_defaults() -> None:
-    found = read_burrow_settings("", "prod-eu")
-    assert found.asked == EvaluateRules(RuleSet("burrow.toml"), NotifierSettings(send_interval=0))
-    assert (found.interval, found.offset_refresh, found.left_out) == (60, 10, ())
+SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "as-shipped": (
+        {"cluster": "main"},
+        {
+            "every": timedelta(seconds=30),
+            "ends_every": timedelta(seconds=30),
+            "rules": RuleSet("burrow.toml", 12, min_distance=1),
+            "expire_group": timedelta(days=2),
+            "threshold": 1,
+            "send_close": True,
+            "read": (NameFilter((), ("^(console-consumer-|kcat-).*$",)),),
+        },
+        ["cluster.main.groups-reaper-refresh", "consumer.main_zk"],
+    ),
+    "in-docker": (
+        {"cluster": "docker"},
+        {"ends_every": timedelta(seconds=10), "read": (NameFilter((), ("^(console-consumer-).*$",)),)},
+        [],
+    ),
+    "only-kafka": ({"cluster": "small"}, {}, ["consumer.small.start-latest"]),
+    "old-names": (
+        {"cluster": "legacy"},
+        {
+            "threshold": 1,
+            "send_close": False,
+            "read": (NameFilter(("^svc-",), ("^console-consumer-.*$",)),),
+            "sent": NameFilter(("^svc-(orders|payments)$",)),
+        },
+        [],
+    ),
+    "two-consumers": (
+        {"cluster": "joined"},
+        {
+            "rules": RuleSet("burrow.toml", allowed_lag=50),
+            "read": (
+                NameFilter(("^java-",), ("^java-tmp-",)),
+                NameFilter(("^python-",), ("-test$", "^java-tmp-")),
+            ),
+        },
+        [],
+    ),
+    "texts": (
+        {"cluster": "text"},
+        {
+            "every": timedelta(seconds=20),
+            "ends_every": timedelta(seconds=15),
+            "rules": RuleSet("burrow.toml", 20),
+            "threshold": 3,
+            "send_close": True,
+        },
+        [
+            "consumer.text.group-alowlist (perhaps group-allowlist)",
+            "storage.default.min-distence (perhaps min-distance)",
+        ],
+    ),
+    "slack": (
+        {"cluster": "chat"},
+        {
+            "every": timedelta(seconds=10),
+            "threshold": 2,
+            "send_close": False,
+            "sent": NameFilter(("^(orders|payments)$",)),
+        },
+        [],
+    ),
+    "leftovers": (
+        {"cluster": "moved"},
+        {"read": (NameFilter((), ("^new-",)),)},
+        ["consumer.moved.group-blacklist", "consumer.moved.offsets-topic", "lagcheck"],
+    ),
+    "secured": (
+        {"cluster": "west", "notifier": "events"},
+        {
+            "every": timedelta(seconds=60),
+            "ends_every": timedelta(seconds=20),
+            "threshold": 1,
+            "send_interval": timedelta(seconds=40),
+            "send_close": True,
+        },
+        ["consumer.west.backfill-earliest"],
+    ),
+}
+"""What is read from each shape of a burrow.toml: the options, and what is left out although verdicts depend on it."""
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_shape_of_burrow_toml_is_read_as_burrow_reads_it(shape: str) -> None:
+    asked, options, changing = SHAPES[shape]
+    found = read_burrow_settings((_BURROW / "shapes" / f"{shape}.toml").read_text(encoding="utf-8"), **asked)
+    assert found.options == {"read": (_ALL,), "sent": _ALL} | options
+    assert [*found.changing] == changing
+
+
+def test_every_shape_of_burrow_toml_is_tested() -> None:
+    assert {each.stem for each in _BURROW.glob("shapes/*.toml")} == SHAPES.keys()
+
+
+def test_an_empty_file_gives_no_value() -> None:
+    assert read_burrow_settings("", "prod-eu") == ({"read": (_ALL,), "sent": _ALL}, (), (), ())
+
+
+def test_a_missing_setting_of_a_notifier_is_shown_as_burrows_default() -> None:
+    found = read_burrow_settings((_BURROW / "shapes" / "slack.toml").read_text(encoding="utf-8"), "chat")
+    assert "notifier.slack.threshold = 2 (Burrow's default)" in [each.shown for each in found.taken]
+
+
+def test_no_setting_of_burrow_is_taken_for_a_typing_error_of_another() -> None:
+    keys = json.loads((_BURROW / "keys.json").read_text(encoding="utf-8"))
+    for kind in TAKEN:
+        others = keys[kind].keys() - TAKEN[kind].keys()
+        settings = dict.fromkeys(others, "1") | {"class-name": "kafka", "cluster": "prod"}
+        lines = "\n".join(f'{name} = "{value}"' for name, value in settings.items())
+        found = read_burrow_settings(f"[{kind}.prod]\n{lines}", "prod")
+        assert "perhaps" not in " ".join([*found.changing, *found.left_out])
+
+
+def test_a_burrow_cfg_of_0_x_is_named() -> None:
+    text = (_BURROW / "shapes" / "burrow-0.cfg").read_text(encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"^it is a burrow\.cfg of Burrow 0\.x: write it as the burrow\.toml of Burrow 1$"
+    ):
+        read_burrow_settings(text, "main")
+
+
+@pytest.mark.parametrize("regex", [r"\pL+", r"[[:alpha:]]", r"\Qa.b\E", r"(?U)a+", r"a(?i)b"])
+def test_a_pattern_that_only_go_knows_is_named_as_such(regex: str) -> None:
+    text = f"[consumer.a]\nclass-name = 'kafka'\ncluster = 'c'\ngroup-blacklist = '{regex}'"
+    with pytest.raises(
+        ValueError, match=r"^consumer\.a\.group-blacklist is .*: it must be a pattern that Python can read"
+    ):
+        read_burrow_settings(text, "c")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA, records_fram
 from support.pipeline.log_end_looks import look_of
 
 _ASKED = EvaluateRules(
-    notifier=NotifierSettings(threshold=1, interval=30, send_close=True), read=NameFilter(("^g",), ("2$",))
+    notifier=NotifierSettings(threshold=1, interval=30, send_close=True),
+    read=(NameFilter(("^g",), ("2$",)), NameFilter(("^nobody$",))),
 )
 
 

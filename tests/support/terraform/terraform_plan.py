@@ -67,7 +67,7 @@ def plan(folder: Path, variables: Mapping[str, Any]) -> Planned:
     resources = dict(_resources(values["root_module"]))
     for address in _references(list(resources.values())):
         assert address.rpartition(".")[0] in resources, f"{address} does not exist"
-    return Planned(resources, {name: _plain(each["value"]) for name, each in values["outputs"].items()})
+    return Planned(resources, {name: _plain(each["value"]) for name, each in values.get("outputs", {}).items()})
 
 
 def _without_provider(block: Block) -> str:
