@@ -121,9 +121,9 @@ class Resync:
             self._counted("unavailable" if isinstance(error, Unavailable) else "failed")
             self._unanswered += isinstance(error, Unavailable)
             return str(error) or repr(error)
-        self._unanswered = 0
         if newest := commits_read.newest_read_ms(event):
             self._newest[cluster] = max(newest, self._newest.get(cluster, 0))
+        self._unanswered = 0
         self._counted("taken" if taken else "refused")
         return None
 

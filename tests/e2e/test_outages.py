@@ -1,5 +1,6 @@
 """A sender, Karrot or a broker dies: no acknowledged event is lost, and metrics and readiness show which one died."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,39 @@ def test_a_killed_karrot_keeps_everything_it_acknowledged(one_broker: Stack, tmp
     stored = service.stored_consumers()
     assert acknowledged(file) <= stored.keys()
     assert set(stored.values()) == {1}
+
+
+def test_a_burrow_without_kafka_goes_on_to_say_ok_and_karrot_knows_when_it_read_its_newest_commit(
+    burrow_bin: str, one_broker: Stack, tmp_path: Path
+) -> None:
+    kafka, group = one_broker.kafka, "cut-off-svc"
+    kafka.create_topic("cut-off", 1)
+    burrow = one_broker.burrow(burrow_bin, name="burrow-cut-off", cluster=CLUSTER)
+    with Service(tmp_path / "data", burrow_url=burrow.url, resync_interval="10s") as service:
+
+        def read_s() -> float:
+            return service.metric("karrot_burrow_last_commit_timestamp_seconds", cluster=CLUSTER) or 0
+
+        def of_group(metric: str) -> float:
+            return service.metric(f"karrot_consumer_{metric}", consumer=group) or 0
+
+        with Traffic(kafka, "cut-off", group, writes=5, reads=10) as traffic:
+            wait_for(lambda: of_group("status_code") > 0 and read_s() > 0)
+            before = read_s()
+            wait_for(lambda: read_s() > before)
+            traffic.writes = 0
+            wait_for(lambda: of_group("lag") == 0 and of_group("status_code") == 1)
+        stopped = time.time()
+        kafka.broker(1).kill()
+        wait_for(lambda: of_group("last_event_timestamp_seconds") > stopped + 30)
+        assert (of_group("lag"), of_group("status_code")) == (0, 1)
+        assert service.metric("karrot_burrow_self_lag", cluster=CLUSTER) == 0
+        assert before < read_s() <= stopped
+        kafka.start_broker(1)
+        kafka.wait()
+        with Traffic(kafka, "cut-off", group, writes=5, reads=10):
+            wait_for(lambda: read_s() > stopped)
+    burrow.server.stop()
 
 
 def test_a_dead_broker_loses_no_message_and_no_group(stack: Stack, tmp_path: Path) -> None:

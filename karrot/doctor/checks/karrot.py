@@ -135,7 +135,7 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check("Burrow cut off", well="Burrow still reads commits from Kafka", where=_WRONG)
+@check("Burrow cut off", well="Burrow still reads commits from Kafka", where="burrow.md#cut-off-from-kafka")
 def cut_off(seen: KarrotSeen) -> Iterator[Said]:
     """Burrow has read no commit for a long time, although the groups used to commit. It judges its old commits."""
     only_if(found := list(seen.of("karrot_burrow_cut_off")))
