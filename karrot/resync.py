@@ -16,6 +16,7 @@ from karrot.event import GroupKey, LagEvent, Source, Status
 from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, groups, reporter_state
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC
+from karrot.reporters import commits_read
 
 _AT_ONCE = 4
 _PER_SECOND = 100.0
@@ -51,6 +52,7 @@ class Resync:
         self._interval_s = interval_s
         self._missing: dict[GroupKey, _Missing] = {}
         self._unanswered = 0
+        self._newest: dict[str, int] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Make one pass per interval until ``stop`` is set."""
@@ -79,11 +81,10 @@ class Resync:
 
     def _pass(self, stop: threading.Event) -> str | None:
         """Read every group of every cluster. Returns the last error, if any."""
-        self._unanswered = 0
-        try:
+        self._unanswered, self._newest = 0, {}
+        ready = False
+        with suppress(UnknownCall):  # Burrow before v1.3.5 does not report that it is ready: infer no deletions from it
             ready = self._burrow.ready()
-        except UnknownCall:  # Burrow before v1.3.5 does not report that it is ready: do not infer deletions from it
-            ready = False
         failed: str | None = None
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-resync") as pool:
             for cluster in self._burrow.clusters():
@@ -91,6 +92,8 @@ class Resync:
                     failed = self._read(pool, stop, cluster, ready=ready) or failed
                 except BurrowError as error:  # for example, removed since the list was made
                     failed = str(error)
+        if self._newest:
+            commits_read.keep(self._log, self._newest, self._interval_s)
         return failed
 
     def _read(self, pool: ThreadPoolExecutor, stop: threading.Event, cluster: str, *, ready: bool) -> str | None:
@@ -118,6 +121,8 @@ class Resync:
             self._counted("unavailable" if isinstance(error, Unavailable) else "failed")
             self._unanswered += isinstance(error, Unavailable)
             return str(error) or repr(error)
+        if newest := commits_read.newest_read_ms(event):
+            self._newest[cluster] = max(newest, self._newest.get(cluster, 0))
         self._unanswered = 0
         self._counted("taken" if taken else "refused")
         return None

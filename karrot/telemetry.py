@@ -238,6 +238,14 @@ BURROW_SELF_LAG = _gauge(
     "Lag of Burrow itself on __consumer_offsets, in messages. While it grows, its lags of groups are out of date.",
     "cluster",
 )
+BURROW_LAST_COMMIT = _gauge(
+    "karrot_burrow_last_commit_timestamp_seconds",
+    "When Burrow read its newest commit of any group, by Burrow's clock (only with KARROT_BURROW_URL).",
+    "cluster",
+)
+BURROW_CUT_OFF = _gauge(
+    "karrot_burrow_cut_off", "Whether Burrow reads no more commits: 1 or 0 (only with KARROT_BURROW_URL).", "cluster"
+)
 WATCH_LAST_POLL = _gauge(
     "karrot_watch_last_poll_timestamp_seconds",
     "Time of the last poll of a cluster that Kafka answered. It is 0 before the first answer, and never expires (only "

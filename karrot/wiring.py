@@ -28,6 +28,7 @@ from karrot.eventlog.opening import OpenLog, database_of_settings, known_groups,
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
+from karrot.reporters.commits_read import cut_off
 from karrot.reporters.prometheus import render as render_metrics
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
 from karrot.server.gunicorn import Server, refuse_taken_port
@@ -266,6 +267,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         recall=partial(log.recall, name),
         remember=partial(log.remember, name),
         leads=log.leads,
+        cut_off=partial(cut_off, log),
     )
     reporter: Reporter = entry_point(GROUP, name).load()(context)
     return reporter

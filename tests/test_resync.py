@@ -16,6 +16,7 @@ from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, g
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC
+from karrot.reporters import commits_read
 from karrot.resync import Resync
 from support.burrow.lag_events import make_event
 from support.burrow.restartable_burrow import Outage, RestartableApi, RestartableBurrow
@@ -110,6 +111,27 @@ def test_resync_changes_neither_the_dead_man_metric_nor_the_count_of_webhooks(
     assert dict(log.heard()) == {}
     (accepted,) = [each for each in log.counters() if each.name == "karrot_events_accepted_total"]
     assert dict(accepted.labels) == {"source": "rest"}
+
+
+def test_a_burrow_that_reads_no_more_commits_is_cut_off_although_it_answers_with_fresh_verdicts(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(5):
+        once(resync, clock, after_s=500)
+    answers = {key: burrow.lag(*key) for key in known(log)}
+    own = answers[GroupKey("prod-eu", "burrow-prod-eu")]
+    newest_ms = max(each.end.timestamp_ms for each in own.partitions if each.end)
+    assert {name: each.newest_ms for name, each in commits_read.read(log).items()}["prod-eu"] == newest_ms
+    assert commits_read.cut_off(log) == frozenset()
+
+    def remembered(cluster: str, group: str) -> LagEvent:
+        return answers[GroupKey(cluster, group)]._replace(observed_at_ms=clock.wall)
+
+    monkeypatch.setattr(burrow, "lag", remembered)
+    once(resync, clock, after_s=301)
+    assert commits_read.cut_off(log) == set(CLUSTERS)
+    assert commits_read.read(log)["prod-eu"].newest_ms == newest_ms
+    assert all(state.summary.observed_at_ms == clock.wall for state in known(log).values())
 
 
 def test_a_newer_webhook_wins_over_an_answer_to_an_earlier_request(

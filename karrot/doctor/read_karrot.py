@@ -33,6 +33,7 @@ GROUPS_READ = 10_000
 METRICS = (
     "karrot_last_event_timestamp_seconds",
     "karrot_watch_last_poll_timestamp_seconds",
+    "karrot_burrow_cut_off",
     "karrot_events_accepted_total",
     "karrot_events_rejected_total",
     "karrot_consumers",

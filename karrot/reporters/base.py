@@ -28,6 +28,7 @@ class Context:
     already read from their files. ``count`` adds to one of Karrot's shared counters. ``clock`` gives the time.
     ``log_time_ms`` gives the log's own time. Use it for the age of an event. ``remember(name, value)`` saves a note in
     the log. ``recall(name)`` reads the note, also in another process. It returns ``None`` if there is no such note.
+    ``cut_off()`` returns the clusters whose Burrow reads no more commits: what it says of them is old.
     ``leads()`` says whether this process still leads. Ask before each of several calls to a destination: another
     replica may have sent the rest.
     """
@@ -40,6 +41,7 @@ class Context:
     recall: Callable[[str], bytes | None]
     remember: Callable[[str, bytes], None]
     leads: Callable[[], bool] = lambda: True
+    cut_off: Callable[[], frozenset[str]] = frozenset
 
 
 @runtime_checkable

@@ -113,8 +113,8 @@ def _by_commits(
 def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
     """The event with what Kafka tells and Burrow does not: the logs, unread records, and offsets past the log end.
 
-    The lag of a partition without a committed offset, or with one past the log end, is not known. The total lag leaves
-    it out. A partition of a topic that the group has left counts in nothing.
+    The lag of a partition without a committed offset, with one past the log end, or with a log end of five minutes ago,
+    is not known. The total lag leaves it out. A partition of a topic that the group has left counts in nothing.
     """
     of_group = rings.groups.get(event.consumer, {})
 
@@ -130,7 +130,7 @@ def _with_proof(event: LagEvent, rings: Rings) -> LagEvent:
             return one._replace(status_text=LEFT, current_lag=None)
         if ring.held is not None and one.owner and (one.current_lag or 0) > rings.allowed_lag:
             one = one._replace(status_text=OPEN_TRANSACTION if ring.held >= rings.intervals else Status.OK.name)
-        if ring.beyond_end:
+        if ring.beyond_end or (log is not None and event.observed_at_ms - log.at_ms > 5 * 60_000):
             one = one._replace(current_lag=None, complete=0.0)
         status = BEYOND_END if ring.beyond_end >= BEYOND_END_POLLS else one.status_text
         return one._replace(status_text=status, first_unread=ring.first)

@@ -126,6 +126,16 @@ def test_a_silent_cluster_is_a_fault() -> None:
     )
 
 
+def test_a_burrow_that_reads_no_more_commits_is_a_fault() -> None:
+    assert passes(checks.cut_off, karrot_snapshot())
+    assert finds_nothing(checks.cut_off, karrot_snapshot(samples=()))
+    cut_off = metric_sample("karrot_burrow_cut_off", 1, cluster="prod")
+    assert only_finding(checks.cut_off, karrot_snapshot(cut_off))[:2] == (
+        "fault",
+        "the Burrow of prod reads no more commits, so its verdicts and lags are old",
+    )
+
+
 def test_a_karrot_that_polls_kafka_needs_no_burrow_and_names_the_runbook_on_failure() -> None:
     other = metric_sample("karrot_events_rejected_total", 0, code="unauthorized")
     assert passes(checks.silence, karrot_snapshot(samples=(other,), components={"watch": ReadComponent("ok")}))

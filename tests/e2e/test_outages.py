@@ -1,5 +1,6 @@
 """A sender, Karrot or a broker dies: no acknowledged event is lost, and metrics and readiness show which one died."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,17 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 SILENCE = 'time() - karrot_last_event_timestamp_seconds{cluster="prod-eu"}'
 GROUP, TOPIC = "outage-svc", "outage"
+IN_A_HURRY = """
+from karrot.cli import main
+from karrot.reporters import commits_read
+commits_read._PATIENCE_MS = commits_read._STEADY_MS = 20_000
+main()
+"""
+"""Karrot, which waits only seconds instead of minutes before Burrow counts as cut off."""
+
+
+class HurriedService(Service):
+    program = ("-c", IN_A_HURRY)
 
 
 def test_a_killed_sender_shows_only_in_the_dead_man_metric(one_broker: Stack, tmp_path: Path) -> None:
@@ -59,6 +71,44 @@ def test_a_killed_karrot_keeps_everything_it_acknowledged(one_broker: Stack, tmp
     stored = service.stored_consumers()
     assert acknowledged(file) <= stored.keys()
     assert set(stored.values()) == {1}
+
+
+def test_a_burrow_without_kafka_goes_on_to_say_ok_and_karrot_finds_that_it_is_cut_off(
+    burrow_bin: str, one_broker: Stack, tmp_path: Path
+) -> None:
+    kafka, group = one_broker.kafka, "cut-off-svc"
+    kafka.create_topic("cut-off", 1)
+    burrow = one_broker.burrow(burrow_bin, name="burrow-cut-off", cluster=CLUSTER)
+    with HurriedService(tmp_path / "data", burrow_url=burrow.url, resync_interval="10s") as service:
+
+        def read_s() -> float:
+            return service.metric("karrot_burrow_last_commit_timestamp_seconds", cluster=CLUSTER) or 0
+
+        def is_cut_off() -> bool:
+            return service.metric("karrot_burrow_cut_off", cluster=CLUSTER) == 1
+
+        def of_group(metric: str) -> float:
+            return service.metric(f"karrot_consumer_{metric}", consumer=group) or 0
+
+        with Traffic(kafka, "cut-off", group, writes=5, reads=10) as traffic:
+            wait_for(lambda: of_group("status_code") > 0 and read_s() > 0)
+            before = read_s()
+            wait_for(lambda: read_s() > before + 30)
+            assert not is_cut_off()
+            traffic.writes = 0
+            wait_for(lambda: of_group("lag") == 0 and of_group("status_code") == 1)
+        stopped = time.time()
+        kafka.broker(1).kill()
+        wait_for(is_cut_off)
+        wait_for(lambda: of_group("last_event_timestamp_seconds") > stopped + 30)
+        assert (of_group("lag"), of_group("status_code")) == (0, 1)
+        assert service.metric("karrot_burrow_self_lag", cluster=CLUSTER) == 0
+        assert before < read_s() <= stopped
+        kafka.start_broker(1)
+        kafka.wait()
+        with Traffic(kafka, "cut-off", group, writes=5, reads=10):
+            wait_for(lambda: read_s() > stopped and not is_cut_off())
+    burrow.server.stop()
 
 
 def test_a_dead_broker_loses_no_message_and_no_group(stack: Stack, tmp_path: Path) -> None:

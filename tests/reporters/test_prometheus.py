@@ -27,6 +27,7 @@ from karrot.reporters.prometheus.metric_family import label_value
 from karrot.telemetry import EVENT_HANDLING_SECONDS, METRICS, SERIES_DROPPED
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body, recorded_rest_answer
+from support.eventlog.read_commits import ResyncedBurrow
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
@@ -286,6 +287,22 @@ def test_burrows_own_group_has_its_own_metrics_even_if_excluded(log: MemoryEvent
     samples = scraped(log, exclude_consumers="^burrow-(a|b)")
     assert of(samples, "karrot_burrow_self_lag") == {labels(cluster="prod-eu"): 9}
     assert of(samples, "karrot_consumer_lag") == {labels(cluster="prod-eu", consumer="burrow-dashboards"): 3}
+
+
+def test_the_newest_commit_that_burrow_read_shows_whether_it_is_cut_off(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
+    assert of(scraped(log), "karrot_burrow_cut_off") == {}
+    eu = labels(cluster="prod-eu")
+    burrow = ResyncedBurrow(log, clock)
+    burrow.reads_commits(3600)
+    assert of(scraped(log), "karrot_burrow_cut_off") == {eu: 0}
+    burrow.reads_none(600)
+    assert of(scraped(log), "karrot_burrow_cut_off") == {eu: 1}
+    assert of(scraped(log), "karrot_burrow_last_commit_timestamp_seconds") == {eu: burrow.newest_ms / 1000}
+    clock.advance(3_600_000)
+    samples = scraped(log)
+    assert of(samples, "karrot_burrow_cut_off") == of(samples, "karrot_burrow_last_commit_timestamp_seconds") == {}
 
 
 def test_a_cluster_is_heard_only_by_webhooks_and_an_expected_one_is_zero_until_then(log: MemoryEventLog) -> None:

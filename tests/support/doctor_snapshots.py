@@ -183,6 +183,7 @@ def karrot_snapshot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
     """Make a snapshot of Karrot; the samples replace default ones of the same name."""
     usual = (
         metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(10).timestamp(), cluster="prod"),
+        metric_sample("karrot_burrow_cut_off", 0, cluster="prod"),
         metric_sample("karrot_events_accepted_total", 500, source="webhook"),
         metric_sample("karrot_events_accepted_total", 200, source="kafka"),
         metric_sample("karrot_events_rejected_total", 0, code="unsupported_template"),

@@ -397,6 +397,20 @@ def test_a_partition_without_a_leader_keeps_its_last_log_end_and_is_reported(rig
     assert rig.counted == {"leader_not_available": 1}
 
 
+def test_the_lag_is_unknown_once_a_log_end_is_older_than_five_minutes(rig: Rig) -> None:
+    rig.kafka.put("g", {A: 900, B: 990}, make_member(A, B))
+    rig.poll(6)
+    rig.kafka.failures[A] = Failure("topic_authorization_failed", "denied")
+    [event] = rig.poll(30)
+    assert [each.current_lag for each in event.partitions] == [100, 10]
+    [event] = rig.poll()
+    assert [each.current_lag for each in event.partitions] == [None, 10]
+    assert (event.total_lag, event.complete) == (10, 0.5)
+    rig.kafka.failures.clear()
+    [event] = rig.poll()
+    assert (event.total_lag, event.complete) == (110, 1)
+
+
 def test_a_cluster_that_does_not_answer_is_reported_once_and_watched_again_when_it_answers(rig: Rig) -> None:
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)

@@ -22,6 +22,7 @@ from karrot.web.context import PastUnknown
 from karrot.web.pages.routes import PAGE_SIZE
 from support.burrow.lag_events import make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body, recorded_posts
+from support.eventlog.read_commits import cut_off_from_kafka
 from support.web.website import Website, make_website
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\0"
@@ -176,6 +177,16 @@ def test_a_silent_burrow_is_shown_while_others_still_post() -> None:
     website.clock.advance(400_000)
     take(website, make_event(cluster="other"))
     assert "</bdi> silent for 6 min 40 s" in read(website)
+
+
+def test_a_burrow_that_is_cut_off_from_kafka_is_shown_although_it_still_posts() -> None:
+    website = make_website()
+    cut_off_from_kafka(website.log, website.clock)
+    take(website, make_event(status_text="OK"), make_event(cluster="other"))
+    text = read(website)
+    assert "Burrow reads no commits (prod-eu). Its lags are old." in text
+    assert '<bdi class="name">prod-eu</bdi> heard 0 s ago, reads no commits' in text
+    assert '<bdi class="name">other</bdi> heard 0 s ago</li>' in text
 
 
 def test_a_burrow_is_not_missed_while_another_program_judges_its_cluster() -> None:

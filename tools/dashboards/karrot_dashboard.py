@@ -143,16 +143,23 @@ _INTAKE = [
     ),
 ]
 
+_LAST_COMMIT = f"max by (cluster) (karrot_burrow_last_commit_timestamp_seconds{{{SELF}}})"
 _BURROW = [
     (
         8,
         lines(
-            "Time since the last webhook",
+            "Time since the last webhook, and since Burrow read a commit",
             "Time since the last webhook about each cluster. Normally, the line rises to the notifier's send-interval "
-            "and then falls to 0, again and again.",
+            "and then falls to 0, again and again. With resync, also the time since Burrow read its newest commit of "
+            "any group. If Burrow is cut off from Kafka, this line has a second name.",
             Query(
                 f"time() - (max by (cluster) (karrot_last_event_timestamp_seconds{{{SELF}}}) > 0)",
                 "{{cluster}}",
+            ),
+            Query(f"time() - {_LAST_COMMIT}", "{{cluster}} commit"),
+            Query(
+                f"time() - {_LAST_COMMIT} and on (cluster) max by (cluster) (karrot_burrow_cut_off{{{SELF}}}) > 0",
+                "{{cluster}} cut off",
             ),
             unit="s",
             limit=300,

@@ -135,6 +135,17 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
+@check("Burrow cut off", well="Burrow still reads commits from Kafka", where="burrow.md#cut-off-from-kafka")
+def cut_off(seen: KarrotSeen) -> Iterator[Said]:
+    """Burrow has read no commit for a long time, although the groups used to commit. It judges its old commits."""
+    only_if(found := list(seen.of("karrot_burrow_cut_off")))
+    for cluster in [each.labels["cluster"] for each in found if each.value]:
+        yield fault(
+            f"the Burrow of {cluster} reads no more commits, so its verdicts and lags are old",
+            "check that Kafka runs, and that Burrow reaches it and may read __consumer_offsets; see Burrow's log",
+        )
+
+
 @check("too many groups", well="every group has its series", where="reference/metrics.md")
 def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
     """Groups or their partitions have no series: there are too many, or two shortened names are the same."""

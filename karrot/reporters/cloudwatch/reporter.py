@@ -10,6 +10,7 @@ import structlog
 
 from karrot import telemetry
 from karrot.aws.errors import Fault, FaultKind
+from karrot.event import Source
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import Context, Sending, Trouble
 from karrot.reporters.cloudwatch.costs import monthly_estimate
@@ -47,7 +48,7 @@ class CloudWatchReporter:
         self._clock = context.clock
         self._log_time_ms = context.log_time_ms
         self._count = _Counts(context.name, context.count)
-        self._recall, self._remember = context.recall, context.remember
+        self._recall, self._remember, self._cut_off = context.recall, context.remember, context.cut_off
         self._schedule = Schedule(options.interval_s, lambda: context.clock.boot_ms() / 1000, random)
         self._buffer = NewestValues()
         self._legacy_names = LegacyNames()
@@ -57,16 +58,18 @@ class CloudWatchReporter:
 
     def take(self, events: Sequence[StoredEvent]) -> None:
         """Take the values of the events that are configured, known and valid. They are owed until they are sent."""
-        now_ms = self._clock.wall_ms()
+        now_ms, cut_off = self._clock.wall_ms(), self._cut_off()
         for stored in events:
             try:
-                self._take(stored, now_ms)
+                self._take(stored, now_ms, cut_off)
             except Exception:  # noqa: BLE001 - one unexpected event must not stop all later events
                 _log.exception("an event could not be processed", code="event_not_processed", event_id=stored.event_id)
                 self._count.dropped({"unexpected": 1})
 
-    def _take(self, stored: StoredEvent, now_ms: int) -> None:
+    def _take(self, stored: StoredEvent, now_ms: int, cut_off: Collection[str]) -> None:
         mapped = data_of(stored, self._options)
+        if mapped.key.cluster in cut_off and stored.event.source is not Source.KAFKA:
+            mapped = Mapped(mapped.key, held={Held.UNKNOWN: len(mapped.group)}, gone=mapped.gone)
         self._count.dropped(mapped.held)
         if mapped.gone:
             self._inside().leaves(mapped.key)

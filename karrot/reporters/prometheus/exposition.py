@@ -28,6 +28,7 @@ from karrot.eventlog.base import (
     LogUnavailableError,
     ReporterState,
 )
+from karrot.reporters import commits_read
 from karrot.reporters.backlog import backlog
 from karrot.reporters.prometheus.group_metrics import (
     ExportedGroup,
@@ -108,6 +109,9 @@ class LogCollector:
         if self._options.watch:
             yield from _if_readable(watched_families(self._log, self._options.excludes))
         yield _burrow_self_lag(of_burrow)
+        known = {label_value(cluster): each for cluster, each in commits_read.read(self._log).items()}
+        yield _by_cluster(telemetry.BURROW_LAST_COMMIT, {name: each.newest_ms / 1000 for name, each in known.items()})
+        yield _by_cluster(telemetry.BURROW_CUT_OFF, {name: int(each.is_cut_off) for name, each in known.items()})
         yield _one(telemetry.CONSUMERS, len(live))
         yield _heard_family(self._log, self._options.expected_clusters)
         yield from _log_families(self._log)
@@ -172,8 +176,12 @@ def _burrow_self_lag(states: Sequence[GroupState]) -> Family:
         if state.summary.total_lag is not None:
             cluster = label_value(state.key.cluster)
             lags[cluster] = max(lags.get(cluster, 0), state.summary.total_lag)
-    metric = telemetry.BURROW_SELF_LAG
-    return ListedFamily(metric, (sample(metric, (cluster,), lag) for cluster, lag in lags.items()))
+    return _by_cluster(telemetry.BURROW_SELF_LAG, lags)
+
+
+def _by_cluster(metric: Metric, values: Mapping[str, float]) -> ListedFamily:
+    """A family with one sample for each cluster."""
+    return ListedFamily(metric, [sample(metric, (cluster,), value) for cluster, value in values.items()])
 
 
 def _one(metric: Metric, value: float) -> ListedFamily:
@@ -216,10 +224,7 @@ def _heard_family(log: Groups, expected: Iterable[str]) -> ListedFamily:
         heard[label_value(cluster)] = max(at_ms, heard.get(label_value(cluster), 0))
     known = {cluster.casefold() for cluster in heard}
     silent = {cluster: 0 for cluster in expected if cluster.casefold() not in known}
-    return ListedFamily(
-        telemetry.LAST_EVENT,
-        (sample(telemetry.LAST_EVENT, (cluster,), at_ms / 1000) for cluster, at_ms in {**heard, **silent}.items()),
-    )
+    return _by_cluster(telemetry.LAST_EVENT, {name: at_ms / 1000 for name, at_ms in {**heard, **silent}.items()})
 
 
 def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> Iterator[ListedFamily]:

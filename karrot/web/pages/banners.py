@@ -4,7 +4,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -14,6 +14,7 @@ from karrot.eventlog import watched_groups
 from karrot.eventlog.base import GroupState, ReporterState
 from karrot.eventlog.watched_groups import WatchedCluster
 from karrot.known_problems import CODES, REFUSED_LATELY_S, RUNBOOKS, WATCH, runbook_of_failing
+from karrot.reporters import commits_read
 from karrot.reporters.last_send import NOTE, read
 from karrot.text import count, counted, duration, some, visible
 from karrot.web.context import WebContext
@@ -68,6 +69,7 @@ class BannerInputs(NamedTuple):
     reporters: Sequence[str] = ()
     left_out: Mapping[str, str] = {}
     burrow_behind: Sequence[str] = ()
+    cut_off: Collection[str] = ()
 
 
 class ReporterHealth(NamedTuple):
@@ -89,6 +91,7 @@ class ServiceHealth(NamedTuple):
     heard: list[Heard]
     reporters: list[ReporterHealth]
     poll: WatchedCluster | None
+    cut_off: Collection[str] = ()
 
 
 def outage(context: WebContext) -> Banner | None:
@@ -111,7 +114,7 @@ def service_health(context: WebContext) -> ServiceHealth:
     kept = {state.name: state for state in context.log.reporters()}
     ranked = caches().groups.ranked()
     poll = if_readable(lambda: watched_groups.read(context.log), None) if WATCH in context.duties else None
-    heard = _heard(context, ranked.worst_first, poll)
+    heard, cut_off = _heard(context, ranked.worst_first, poll), commits_read.cut_off(context.log)
     seen = BannerInputs(
         # While the log cannot be read, `outage` says so on every page.
         fault=context.log.writable() if context.log.memory_age_ms() is None else None,
@@ -130,8 +133,9 @@ def service_health(context: WebContext) -> ServiceHealth:
         reporters=context.reporters,
         left_out=_left_out(context),
         burrow_behind=ranked.burrow_behind,
+        cut_off=cut_off,
     )
-    return ServiceHealth(banners(seen), heard, _reporters(context, kept), poll)
+    return ServiceHealth(banners(seen), heard, _reporters(context, kept), poll, cut_off)
 
 
 def banners(seen: BannerInputs) -> list[Banner]:
@@ -140,6 +144,7 @@ def banners(seen: BannerInputs) -> list[Banner]:
         *_not_writable(seen),
         *_no_leader(seen),
         *_silent(seen),
+        *_cut_off(seen),
         *_burrow_behind(seen),
         *_failing(seen),
         *_refused(seen),
@@ -190,6 +195,16 @@ def _silent(seen: BannerInputs) -> Iterator[Banner]:
         "on Burrow's host. `karrot doctor` checks both sides.",
         RUNBOOKS["Burrow silent"],
     )
+
+
+def _cut_off(seen: BannerInputs) -> Iterator[Banner]:
+    if seen.cut_off:
+        yield Banner(
+            "err",
+            f"Burrow reads no commits ({some([visible(name) for name in sorted(seen.cut_off)])}). Its lags are old.",
+            "Check that Kafka runs, and that Burrow reaches it and may read `__consumer_offsets`: see Burrow's log.",
+            RUNBOOKS["Burrow cut off"],
+        )
 
 
 def _burrow_behind(seen: BannerInputs) -> Iterator[Banner]:

@@ -14,6 +14,7 @@ from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import Schedule
 from karrot.reporters.last_send import RefusedDatum, Sent
 from support.eventlog.appended_events import stored_events
+from support.eventlog.read_commits import cut_off_from_kafka
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
 from support.reporters.injected_faults import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE
@@ -55,6 +56,27 @@ def test_a_cluster_has_a_heartbeat_only_in_the_flush_after_an_event(rig: CloudWa
     rig.run(60)
     beats = rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})
     assert [(point.timestamp_ms, point.value) for point in beats] == [(heard, 1.0)]
+
+
+def test_a_burrow_that_is_cut_off_from_kafka_gives_neither_lag_nor_heartbeat(rig: CloudWatchRig) -> None:
+    cut_off_from_kafka(rig.log, rig.clock)
+    rig.tell(total_lag=0)
+    rig.tell(total_lag=0, source=Source.REST)
+    rig.tell(cluster="prod-us")
+    rig.run(60)
+    assert rig.points() == rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"}) == []
+    assert rig.dropped() == {"unknown": 2}
+    assert (
+        len(rig.points(cluster="prod-us")) == len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-us"})) == 1
+    )
+
+
+def test_verdicts_from_kafka_itself_are_sent_while_burrow_is_cut_off(rig: CloudWatchRig) -> None:
+    cut_off_from_kafka(rig.log, rig.clock)
+    rig.tell(total_lag=3, source=Source.KAFKA)
+    rig.run(60)
+    assert [value for _, value in rig.points()] == [3]
+    assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) == 1
 
 
 def test_zero_is_sent_once_for_an_event_with_zero_and_not_repeated(rig: CloudWatchRig) -> None:

@@ -5,6 +5,7 @@ from functools import partial
 from karrot.eventlog.base import EventLog
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.reporters.base import Context
+from karrot.reporters.commits_read import cut_off
 from support.manual_clock import ManualClock
 
 
@@ -22,4 +23,5 @@ def make_context(
         log_time_ms=log.log_time_ms,
         recall=partial(log.recall, name),
         remember=partial(log.remember, name),
+        cut_off=partial(cut_off, log),
     )

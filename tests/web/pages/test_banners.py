@@ -66,6 +66,13 @@ def test_a_healthy_karrot_has_no_banner() -> None:
             id="groups that CloudWatch leaves out",
         ),
         pytest.param(
+            BannerInputs(heard=[Heard("eu", 2.0, silent=False)], cut_off=["eu"]),
+            "Burrow reads no commits (eu). Its lags are old.",
+            "may read `__consumer_offsets`",
+            "KarrotBurrowCutOff",
+            id="a Burrow that is cut off from Kafka",
+        ),
+        pytest.param(
             BannerInputs(burrow_behind=["eu"]),
             "The Burrow of eu itself is behind",
             "workers",
