@@ -13,14 +13,8 @@ _EVENT = {"Cluster", "Group", "Result"}
 _KINDS = (
     (_EVENT, 'It is the event without the key "Event" around it.'),
     ({"status", "totallag"}, "It has only the Result of the event: the template encodes .Result instead of the dot."),
-    (
-        {"api_key", "events"},
-        "It is like the output of Burrow's default-http-post.tmpl, without most of the verdict.",
-    ),
-    (
-        {"api_key", "ids"},
-        "It is like the output of Burrow's default-http-delete.tmpl, without most of the verdict.",
-    ),
+    ({"api_key", "events"}, "It is like the output of Burrow's default-http-post.tmpl, without most of the verdict."),
+    ({"api_key", "ids"}, "It is like the output of Burrow's default-http-delete.tmpl, without most of the verdict."),
     ({"attachments"}, "It is like the output of Burrow's Slack template, without most of the verdict."),
 )
 
