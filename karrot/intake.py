@@ -68,10 +68,10 @@ class Intake:
         return None
 
     def refuse(self, code: str, detail: str, body: bytes = b"", source: Source = Source.WEBHOOK) -> None:
-        """Count a refusal. If there is a body, keep its first bytes. Never blocks and never raises."""
+        """Count a refusal. Keep the first bytes of its body, if it was read. Never blocks and never raises."""
         self._log.count(telemetry.EVENTS_REJECTED.name, code=code)
-        if not body:  # refused by its headers: an empty reject would only displace a reject with a body
-            return
+        if not body and code != "empty_body":
+            return  # refused by its headers: an empty reject would only displace a reject with a body
         self._log.reject(
             Reject(
                 received_at_ms=self._clock.wall_ms(),

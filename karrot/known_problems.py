@@ -140,34 +140,39 @@ class Code(NamedTuple):
     remedy: str
 
 
+_OUR_TEMPLATE = (
+    'Set template-open and template-close in burrow.toml to a file that contains only {"Event": {{ jsonencoder . }}}. '
+    "`karrot burrow-config` prints the settings and the file. If another program sent the body, Karrot's log has its "
+    "address."
+)
+
 CODES: dict[str, Code] = {
+    "empty_body": Code(
+        400,
+        "The body is empty",
+        f"{_OUR_TEMPLATE} If the file is right, set method-open and method-close to POST: many proxies remove the body "
+        "of a DELETE.",
+    ),
+    "not_utf8": Code(400, "The body is not UTF-8", f"Karrot's template writes only UTF-8. {_OUR_TEMPLATE}"),
     "invalid_json": Code(
         400,
-        "The body is not JSON",
-        "Post with the template that `karrot burrow-config` prints. Burrow also sends a body that is not JSON if it "
-        "cannot encode a value.",
+        "The body begins like the output of Karrot's template, but it is not JSON",
+        "Compare the template file with the output of `karrot burrow-config --template`. If they are equal, a proxy "
+        "changed the body, or Burrow could not encode a value and left it out.",
     ),
-    "not_an_object": Code(
-        400,
-        "The body is JSON, but not an object",
-        'Post one event per request, as {"Event": {...}}. `karrot burrow-config` prints the template.',
-    ),
-    "unsupported_template": Code(
-        400,
-        "The body comes from a template that Burrow ships",
-        "Set template-open and template-close in burrow.toml to a file that contains only "
-        '{"Event": {{ jsonencoder . }}}. `karrot burrow-config` prints the settings and the file.',
-    ),
+    "not_an_object": Code(400, "The body is JSON, but not an object", _OUR_TEMPLATE),
+    "unsupported_template": Code(400, "The body is not the output of Karrot's template", _OUR_TEMPLATE),
     "invalid_field": Code(
         400,
         "A field has a wrong type or value",
-        "Compare the field or parameter in `path` with /openapi.json, and its size with docs/reference/bounds.md. If "
-        "Burrow sent the body, please report a bug with the body.",
+        "If the message names a limit, see docs/reference/bounds.md. Otherwise, compare the field or parameter in "
+        "`path` with /openapi.json. If it is a field of Burrow and the template is Karrot's, please report a bug with "
+        "the body.",
     ),
     "invalid_text": Code(
         400,
-        "A text cannot be written as UTF-8",
-        "The body contains lone surrogates. Rename the consumer group, or correct the program that wrote the body.",
+        "A text has half of a surrogate pair",
+        "Correct the program that wrote the body. Karrot's template never writes such a text.",
     ),
     "incomplete_body": Code(
         408,
@@ -189,7 +194,8 @@ CODES: dict[str, Code] = {
     "length_required": Code(
         411,
         "Content-Length is missing",
-        "Send the header Content-Length. Burrow always sends it, so check the proxies between Burrow and Karrot.",
+        "Send the header Content-Length. Burrow always sends it, so another program sent the request, or a proxy "
+        "removed the header.",
     ),
     "too_large": Code(
         413, "The body is larger than KARROT_MAX_BODY", "Raise KARROT_MAX_BODY. A bad partition takes about 400 bytes."

@@ -205,6 +205,8 @@ EVENTS_REJECTED = _counter(
     "Events that Karrot refused, by problem code.",
     "code",
     known=(
+        "empty_body",
+        "not_utf8",
         "invalid_json",
         "not_an_object",
         "unsupported_template",

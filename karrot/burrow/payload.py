@@ -8,6 +8,7 @@ import msgspec
 
 from karrot.burrow import wire
 from karrot.burrow.bounds import require_within
+from karrot.burrow.other_templates import explained
 from karrot.burrow.wire import MalformedPayload, wrong
 from karrot.event import NO_PROBLEM, FirstUnread, LagEvent, OffsetSample, PartitionLag, Source
 
@@ -21,13 +22,6 @@ _OUTLINE = msgspec.json.Decoder(wire.OutlineJson)
 _REST_REPLY = msgspec.json.Decoder(wire.RestReply)
 _STRING = msgspec.json.Decoder(str)
 _ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
-_ANY_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-_SHIPPED_TEMPLATES = (
-    ("default-http-post.tmpl", {"api_key", "events"}),
-    ("default-http-delete.tmpl", {"api_key", "ids"}),
-    ("Slack template", {"attachments"}),
-)
 
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _ALL_BUT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
@@ -55,7 +49,10 @@ def parse_webhook(body: bytes, *, observed_at_ms: int, source: Source = Source.W
 
     Raises `MalformedPayload` for any other body and for one beyond a bound, and no other exception.
     """
-    event = parse_stored(body, observed_at_ms=observed_at_ms, source=source)
+    try:
+        event = parse_stored(body, observed_at_ms=observed_at_ms, source=source)
+    except MalformedPayload as error:
+        raise explained(body, error) from error.__cause__
     require_within(event)
     return event
 
@@ -239,7 +236,7 @@ def _require_utf8(body: bytes) -> None:
     try:
         body.decode()
     except UnicodeDecodeError as error:
-        raise MalformedPayload("invalid_text", f"The body is not UTF-8 (byte {error.start}).") from error
+        raise MalformedPayload("not_utf8", f"The body is not UTF-8 (byte {error.start}).") from error
 
 
 def _is_too_deep(body: bytes) -> bool:
@@ -257,18 +254,8 @@ def _explained(body: bytes, error: msgspec.DecodeError) -> MalformedPayload:
         _ANY_JSON.decode(body)
     except msgspec.DecodeError as syntax:
         return _not_json(body, syntax)
-    try:
-        keys = _ANY_OBJECT.decode(body).keys()
-    except msgspec.ValidationError:
+    if not body.lstrip().startswith(b"{"):
         return MalformedPayload("not_an_object", "The body is JSON but not an object.")
-    for template, marks in _SHIPPED_TEMPLATES:
-        if marks <= keys and "Event" not in keys:
-            return MalformedPayload(
-                "unsupported_template",
-                f"This body is written by Burrow's {template}, which leaves out most of the verdict. In burrow.toml, "
-                "set template-open and template-close of this notifier to a file that contains "
-                '{"Event": {{ jsonencoder . }}} (`karrot burrow-config` prints the section and the file).',
-            )
     return _wrong_by(error)
 
 

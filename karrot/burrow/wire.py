@@ -19,7 +19,9 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 UInt64 = Annotated[int, Meta(ge=0)]
 """Up to `UINT64_MAX`. The code that reads such a field checks this limit, because msgspec cannot."""
 
-Code = Literal["invalid_json", "not_an_object", "unsupported_template", "invalid_field", "invalid_text"]
+Code = Literal[
+    "empty_body", "not_utf8", "invalid_json", "not_an_object", "unsupported_template", "invalid_field", "invalid_text"
+]
 
 
 class CommitJson(Struct, gc=False):

@@ -70,6 +70,14 @@ def is_for_karrot(name: str, notifier: NotifierModule, karrot_url: str | None) -
     return ends or is_there or "karrot" in f"{name} {url}".lower()
 
 
+def admits(notifier: NotifierModule, group: str) -> bool | None:
+    """Whether a notifier's allowlist admits a group. ``None`` if Python cannot read the pattern."""
+    try:
+        return bool(re.search(notifier.group_allowlist or notifier.group_whitelist or "", group))
+    except re.error:
+        return None
+
+
 def seconds(text: str) -> float:
     """The seconds of a duration as Karrot (``300s``) or Prometheus (``1m30s``) shows it; 0 for any other text."""
     parts = re.findall(r"([0-9]+)(ms|[smhd])", text)
@@ -258,6 +266,12 @@ class KarrotSeen:
     def total(self, metric: str, **labels: str) -> float:
         """The sum of a metric's samples that have these labels."""
         return sum(sample.value for sample in self.of(metric) if labels.items() <= sample.labels.items())
+
+    @property
+    def unless_refused(self) -> str:
+        """How the remedy for a missing event begins if Karrot refused requests. Otherwise empty."""
+        any_refused = self.total("karrot_events_rejected_total")
+        return "if the refusals in this list are Burrow's, fix their cause; otherwise, " if any_refused else ""
 
     @property
     def heard(self) -> dict[str, float]:

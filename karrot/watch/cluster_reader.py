@@ -13,8 +13,8 @@ from karrot.eventlog.watched_groups import GroupHealth
 from karrot.watch.cluster_interface import Cluster, Description, Failure, Listing
 from karrot.watch.rebalances_and_losses import Stability, group_health, retention
 
+NOT_LISTED = Failure("group_id_not_found", "Kafka lists no such consumer group")
 _GONE = "unknown_topic_or_part"
-_NOT_LISTED = Failure("group_id_not_found", "Kafka lists no such consumer group")
 _OTHER_KIND = Failure("other_kind", "it is no consumer group but a share group or another kind, not watched yet")
 
 K = TypeVar("K")
@@ -127,7 +127,7 @@ class ClusterReader:
         return ClusterSnapshot(
             tuple(_lag(self.name, group, poll, now_ms) for group in sorted(poll.committed)),
             {group: self._health(group, poll) for group in poll.described},
-            {group: _OTHER_KIND if group in others else _NOT_LISTED for group in missing} | unread,
+            {group: _OTHER_KIND if group in others else NOT_LISTED for group in missing} | unread,
             counts_rebalances,
             others,
         )

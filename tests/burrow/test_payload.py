@@ -34,6 +34,7 @@ ACCEPTED = [name for name, reading in expected_events().items() if reading["http
 REFUSED = [name for name, reading in expected_events().items() if reading["http_status"] == 400]
 WARN = recorded_body("oneline_v1.9.5_warn.json")
 RESULT = "$.Event.Result"
+NOT_OURS = 'This is not the output of {"Event": {{ jsonencoder . }}}. '
 
 
 def parse(body: bytes) -> LagEvent:
@@ -107,15 +108,13 @@ def test_a_recorded_body_gives_the_event_in_its_index(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_burrows_own_templates_are_refused_with_the_fix(name: str) -> None:
+def test_burrows_own_templates_are_refused_by_their_names(name: str) -> None:
     with pytest.raises(MalformedPayload) as caught:
         parse(recorded_body(name))
     template = "Slack template" if "slack" in name else "default-http-post.tmpl"
     assert caught.value.code == expected_events()[name]["code"]
     assert str(caught.value) == (
-        f"This body is written by Burrow's {template}, which leaves out most of the verdict. In burrow.toml, set "
-        "template-open and template-close of this notifier to a file that contains "
-        '{"Event": {{ jsonencoder . }}} (`karrot burrow-config` prints the section and the file).'
+        f"{NOT_OURS}It is like the output of Burrow's {template}, without most of the verdict."
     )
 
 
@@ -326,10 +325,13 @@ def test_any_other_start_is_read_as_none(start: str) -> None:
     ["$.Event", "$.Event.Cluster", "$.Event.Group", "$.Event.Result", f"{RESULT}.status", f"{RESULT}.totallag"],
 )
 def test_the_required_fields_of_a_verdict_must_be_there(path: str) -> None:
-    assert refusal(without(path)) == ("invalid_field", path)
+    assert refusal(without(path)) == (
+        "invalid_field" if path.startswith(f"{RESULT}.") else "unsupported_template",
+        path,
+    )
 
 
-@pytest.mark.parametrize("path", ["$.Event", "$.Event.Cluster", "$.Event.Group", "$.Event.Result", f"{RESULT}.status"])
+@pytest.mark.parametrize("path", ["$.Event.Cluster", "$.Event.Group", "$.Event.Result", f"{RESULT}.status"])
 def test_the_required_fields_of_a_verdict_must_not_be_null(path: str) -> None:
     assert refusal(changed(path, "null")) == ("invalid_field", path)
 
@@ -434,7 +436,6 @@ def test_a_number_that_json_does_not_allow_is_invalid_json(wrong: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "at"),
     [
-        ("$.Event", "[]", "$.Event"),
         ("$.Event.Extras", '{"k":1}', "$.Event.Extras[...]"),
         ("$.Event.ID", "7", "$.Event.ID"),
         (f"{RESULT}.partitions", "{}", f"{RESULT}.partitions"),
@@ -450,23 +451,18 @@ def test_a_wrong_type_is_named_by_its_path(path: str, value: str, at: str) -> No
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param(b"", id="an empty body"),
-        pytest.param(b" ", id="a space"),
         pytest.param(b'{"Event": }', id="an event without a value"),
         pytest.param(b'{\n  "Event": \n}\n', id="an event without a value, over several lines"),
         pytest.param(b'{"Event"', id="cut after a key"),
         pytest.param(b'{"Event": {"Cluster": 5', id="cut after a number"),
-        pytest.param(b"[1, 2", id="an array without its end"),
         pytest.param(WARN[:-1], id="cut before the last brace"),
         pytest.param(WARN[:400], id="cut in the middle"),
         pytest.param(WARN + b"}", id="a brace after the end"),
         pytest.param(WARN + b" x", id="text after the end"),
-        pytest.param(b"\xef\xbb\xbf" + WARN, id="a byte order mark"),
         pytest.param(WARN.replace(b"orders-svc", b"orders\nsvc"), id="a line break in a text"),
-        pytest.param(b"api_key=k&event=e", id="a form"),
     ],
 )
-def test_a_body_that_is_not_json_is_invalid_json(body: bytes) -> None:
+def test_a_body_that_begins_as_karrots_and_is_not_json_is_invalid_json(body: bytes) -> None:
     assert refusal(body) == ("invalid_json", None)
 
 
@@ -475,9 +471,12 @@ def test_json_other_than_an_object_is_refused_as_not_an_object(body: bytes) -> N
     assert refusal(body) == ("not_an_object", None)
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"event":{}}', b'{"api_key":"k"}', b'{"events":[]}', b'{"a":1}'])
-def test_an_object_without_an_event_is_refused(body: bytes) -> None:
-    assert refusal(body) == ("invalid_field", "$.Event")
+@pytest.mark.parametrize(
+    "body",
+    [b"{}", b'{"event":{}}', b'{"api_key":"k"}', b'{"events":[]}', b'{"a":1}', b'{"Event":[]}', b'{"Event":null}'],
+)
+def test_an_object_without_an_event_is_of_another_template(body: bytes) -> None:
+    assert refusal(body) == ("unsupported_template", "$.Event")
 
 
 @pytest.mark.parametrize(
@@ -509,9 +508,9 @@ def test_half_a_surrogate_pair_is_invalid_text(text: str) -> None:
         pytest.param(b"\xc0\x80", id="NUL in two bytes"),
     ],
 )
-def test_bytes_that_are_not_utf8_are_invalid_text_wherever_they_are(raw: bytes) -> None:
-    assert refusal(WARN.replace(b"orders-svc", raw)) == ("invalid_text", None)
-    assert refusal(with_other("@").replace(b"@", raw)) == ("invalid_text", None)
+def test_bytes_that_are_not_utf8_are_refused_wherever_they_are(raw: bytes) -> None:
+    assert refusal(WARN.replace(b"orders-svc", raw)) == ("not_utf8", None)
+    assert refusal(with_other("@").replace(b"@", raw)) == ("not_utf8", None)
 
 
 @pytest.mark.parametrize(
@@ -545,7 +544,7 @@ def test_json_may_be_32_levels_deep_and_no_more(opening: str, closing: str) -> N
     assert parse(nested(MAX_DEPTH, opening, closing)) == parse(WARN)
     assert refusal(nested(MAX_DEPTH + 1, opening, closing)) == ("invalid_json", None)
     assert refusal(nested(100_000, opening, closing)) == ("invalid_json", None)
-    assert refusal(b"[" * 1_000_000) == ("invalid_json", None)
+    assert refusal(b"[" * 1_000_000) == ("unsupported_template", None)
 
 
 @pytest.mark.parametrize(
@@ -611,9 +610,9 @@ def test_a_refusal_is_one_short_sentence_whatever_was_sent() -> None:
         "The field $.Event.Extras[...] is wrong: Expected `str`, got `int`.",
         "The field $.Event.Group is wrong: Expected `str`, got `array`.",
         "The field $.Event.Result.totallag is wrong: Integer value out of range.",
-        "The field $.Event is wrong: Object missing required field `Event`.",
+        f"{NOT_OURS}The field $.Event is wrong: Object missing required field `Event`.",
         "The body is JSON but not an object.",
-        "The body is not JSON: JSON is malformed: invalid character (byte 0).",
+        f"{NOT_OURS}The body is not JSON: JSON is malformed: invalid character (byte 0).",
         f"The field $.error is wrong: Burrow reports an error: '{'x' * 100}'.",
     ]
 

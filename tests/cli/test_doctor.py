@@ -154,7 +154,10 @@ def test_credentials_that_burrow_lacks_are_found(tmp_path: Path) -> None:
             told = findings(karrot("--burrow", asked.server.url, "--karrot", url_of(closed), "--json"))
     assert told["credentials"] == ("warn", "refused as unauthorized: 1 request since the log began")
     assert told["webhook"][0] == "ok"
-    assert told["silent-notifier"] == ("fault", "Burrow lists 1 group of prod, but Karrot never got an event of it")
+    assert told["silent-notifier"] == (
+        "fault",
+        "Burrow lists 1 group of prod, but Karrot never accepted an event of it",
+    )
 
 
 def test_without_the_token_the_closed_routes_are_named(service: Service) -> None:

@@ -204,8 +204,25 @@ def test_an_allowlist_that_excludes_some_groups_is_noted_and_one_that_excludes_a
     )
 
 
-def test_settings_that_burrow_does_not_report_are_named() -> None:
-    level, what, remedy = only_finding(checks.unseen, burrow_snapshot())
+def test_a_group_that_another_notifier_for_the_same_karrot_admits_is_not_excluded() -> None:
+    bills, audits = notifier_module(group_allowlist="^bill"), notifier_module(group_allowlist="^(audit|burrow)")
+    assert passes(checks.allowlist, burrow_snapshot(bills, audits))
+    level, what, remedy = only_finding(checks.allowlist, burrow_snapshot(bills, notifier_module(group_allowlist="^a")))
+    assert (level, what) == (
+        "note",
+        "[notifier.a] group-allowlist, [notifier.b] group-allowlist exclude 1 of 3 groups: burrow-prod",
+    )
+    assert remedy.startswith("add these groups to one of the lists, and to no other")
+    elsewhere = notifier_module(group_allowlist="^(audit|burrow)", url_open="http://karrot-test:5000/burrow")
+    assert [each.what for each in checks.allowlist(burrow_snapshot(bills, elsewhere))] == [
+        "[notifier.a] group-allowlist excludes 2 of 3 groups: audit, burrow-prod",
+        "[notifier.b] group-allowlist excludes 1 of 3 groups: billing",
+    ]
+
+
+def test_settings_that_burrow_does_not_report_are_named_once() -> None:
+    level, what, remedy = only_finding(checks.unseen, burrow_snapshot(notifier_module(), notifier_module()))
+    assert "[notifier.a], [notifier.b]" in what
     assert level == "note"
     for key in ("send-interval", "send-once", "group-denylist", "headers", "user"):
         assert key in what

@@ -7,7 +7,15 @@ import msgspec
 import pytest
 
 from karrot.doctor.checks import karrot as checks
-from karrot.doctor.snapshot_types import KarrotSeen, ReadComponent, ReadGroup, ReadReject, RecipeInput, Reporter
+from karrot.doctor.snapshot_types import (
+    KarrotSeen,
+    ReadComponent,
+    ReadEventLog,
+    ReadGroup,
+    ReadReject,
+    RecipeInput,
+    Reporter,
+)
 from karrot.known_problems import CODES
 from support.doctor_snapshots import (
     KARROT,
@@ -21,6 +29,8 @@ from support.doctor_snapshots import (
     seconds_ago,
 )
 
+FIX = f"fix the cause in this message; the settings of {{}} are at {KARROT}/config; runbook: {KARROT}/runbooks/"
+
 
 def rejected(code: str, *times_ago_s: float) -> KarrotSeen:
     kept = tuple(ReadReject(seconds_ago(each), code, "It was wrong.") for each in times_ago_s)
@@ -30,7 +40,13 @@ def rejected(code: str, *times_ago_s: float) -> KarrotSeen:
 def test_a_log_that_cannot_be_written_is_a_fault_with_its_reason() -> None:
     assert passes(checks.log_writable, karrot_snapshot())
     full = karrot_snapshot(components={"log": ReadComponent("failing", "the disk is full")})
-    assert only_finding(checks.log_writable, full)[:2] == ("fault", "Karrot cannot store events: the disk is full")
+    assert only_finding(checks.log_writable, full) == (
+        "fault",
+        "Karrot cannot store events: the disk is full",
+        "check the disk, the connections and the synchronous standby of the PostgreSQL server",
+    )
+    sqlite = replace(full, event_log=ReadEventLog("0123abcd"))
+    assert only_finding(checks.log_writable, sqlite)[2].startswith("give the disk of KARROT_DATA_DIR free space")
 
 
 def test_a_duty_that_fails_is_a_fault_and_names_its_runbook() -> None:
@@ -39,7 +55,7 @@ def test_a_duty_that_fails_is_a_fault_and_names_its_runbook() -> None:
     assert only_finding(checks.components, failing) == (
         "fault",
         "resync is failing: Burrow is away",
-        f"check the settings of resync at {KARROT}/config; runbook: {KARROT}/runbooks/KarrotBurrowSilent",
+        FIX.format("resync") + "KarrotBurrowSilent",
     )
 
 
@@ -101,6 +117,39 @@ def test_a_refused_template_is_reported_with_the_right_one() -> None:
     assert "{{ jsonencoder . }}" in only_finding(checks.templates_refused, rejected("unsupported_template", 5))[2]
 
 
+@pytest.mark.parametrize(
+    "code", ["empty_body", "not_utf8", "invalid_json", "not_an_object", "invalid_field", "too_large"]
+)
+def test_a_refused_body_is_reported_with_the_remedy_of_its_code_and_a_link(code: str) -> None:
+    remedy = only_finding(checks.bodies, rejected(code, 5))[2]
+    assert remedy == f"{CODES[code].remedy} See the bodies at {KARROT}/rejects".replace("`", "")
+    assert only_finding(checks.bodies, rejected("of_a_newer_karrot", 5))[2] == f"See the bodies at {KARROT}/rejects"
+
+
+def test_wrong_credentials_are_fixed_in_the_way_that_karrot_is_set_up() -> None:
+    assert "KARROT_BURROW_PASSWORD" in only_finding(checks.credentials, rejected("unauthorized", 5))[2]
+    token = replace(rejected("unauthorized", 5), settings={"KARROT_BURROW_TOKEN": "***", "KARROT_BURROW_USERNAME": ""})
+    assert only_finding(checks.credentials, token)[2] == (
+        "set Authorization in the notifier's headers to Bearer and KARROT_BURROW_TOKEN"
+    )
+
+
+def test_a_burrow_whose_events_were_refused_is_not_said_to_have_sent_none() -> None:
+    refused = metric_sample("karrot_events_rejected_total", 7, code="unsupported_template")
+    _, what, remedy = only_finding(checks.silence, karrot_snapshot(samples=(refused,)))
+    assert what == "no Burrow ever sent an event that Karrot accepted"
+    assert remedy == (
+        "if the refusals in this list are Burrow's, fix their cause; otherwise, add the section that karrot "
+        f"burrow-config --karrot {KARROT} prints to burrow.toml"
+    )
+    heard = metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(301).timestamp(), cluster="prod")
+    _, what, remedy = only_finding(checks.silence, karrot_snapshot(refused, heard))
+    assert what == "the Burrow of prod sent its last event that Karrot accepted 301 s ago"
+    assert remedy.startswith(
+        "if the refusals in this list are Burrow's, fix their cause; otherwise, check Burrow's log"
+    )
+
+
 @pytest.mark.parametrize("code", ["unsupported_template", "overloaded", "log_unavailable", "internal_error"])
 def test_a_refusal_has_the_same_remedy_as_on_the_pages_and_in_the_api(code: str) -> None:
     check = checks.templates_refused if code == "unsupported_template" else checks.not_stored
@@ -142,7 +191,7 @@ def test_a_karrot_that_polls_kafka_needs_no_burrow_and_names_the_runbook_on_fail
     assert only_finding(checks.components, karrot_snapshot(components={"watch": ReadComponent("failing")})) == (
         "fault",
         "watch is failing: see the reason in the log of Karrot or on its home page",
-        f"check the settings of watch at {KARROT}/config; runbook: {KARROT}/runbooks/KarrotWatchSilent",
+        FIX.format("watch") + "KarrotWatchSilent",
     )
 
 
@@ -197,7 +246,10 @@ def test_groups_without_series_are_a_warning() -> None:
 @pytest.mark.parametrize("metric", ["karrot_log_replaced_total", "karrot_log_damaged_total"])
 def test_a_damaged_log_is_a_warning(metric: str) -> None:
     assert passes(checks.damage, karrot_snapshot())
-    assert only_finding(checks.damage, karrot_snapshot(metric_sample(metric, 1)))[0] == "warn"
+    assert only_finding(checks.damage, karrot_snapshot(metric_sample(metric, 1)))[::2] == (
+        "warn",
+        "check its disk, unless somebody changed its files",
+    )
 
 
 def test_a_karrot_without_its_prometheus_reporter_is_noted() -> None:

@@ -58,21 +58,45 @@ def test_a_notifier_that_fell_silent_is_a_fault_while_burrow_lists_groups() -> N
         metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(121).timestamp(), cluster="prod")
     )
     level, what, remedy = only_finding(checks.silent_notifier, burrow_snapshot(), silent)
-    assert (level, what) == ("fault", "Burrow lists 3 groups of prod, but Karrot got its last event 121 s ago")
+    assert (level, what) == ("fault", "Burrow lists 3 groups of prod, but Karrot accepted the last one 121 s ago")
     assert "ZooKeeper's lock" in remedy
     other = karrot_snapshot(
         metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(5).timestamp(), cluster="other")
     )
-    assert "never got an event of it" in only_finding(checks.silent_notifier, burrow_snapshot(), other)[1]
+    assert "never accepted an event of it" in only_finding(checks.silent_notifier, burrow_snapshot(), other)[1]
+
+
+def test_a_silence_is_explained_by_what_the_snapshot_shows() -> None:
+    refused = metric_sample("karrot_events_rejected_total", 7, code="unsupported_template")
+    silent = metric_sample("karrot_last_event_timestamp_seconds", 0, cluster="prod")
+    remedy = only_finding(checks.silent_notifier, burrow_snapshot(), karrot_snapshot(refused, silent))[2]
+    assert remedy.startswith(
+        "if the refusals in this list are Burrow's, fix their cause; otherwise, check Burrow's log"
+    )
+    high = notifier_module(threshold=2)
+    remedy = only_finding(checks.silent_notifier, burrow_snapshot(high), karrot_snapshot(silent))[2]
+    assert remedy == "[notifier.NAME] threshold = 1: otherwise, Burrow sends nothing while all groups are OK"
+    in_trouble = burrow_snapshot(high, verdicts=(make_verdict("billing", status="ERR"),))
+    assert "ZooKeeper's lock" in only_finding(checks.silent_notifier, in_trouble, karrot_snapshot(silent))[2]
+
+
+def test_a_burrow_without_a_notifier_for_karrot_is_reported_once() -> None:
+    silent = metric_sample("karrot_last_event_timestamp_seconds", 0, cluster="prod")
+    elsewhere = notifier_module(url_open="http://pager.example:1467/v1/event")
+    assert finds_nothing(checks.silent_notifier, burrow_snapshot(elsewhere), karrot_snapshot(silent))
 
 
 def test_events_about_only_unhealthy_groups_are_a_fault() -> None:
     assert passes(checks.only_bad, burrow_snapshot(), karrot_snapshot())
     bad = karrot_snapshot(groups=(read_group("stock", status="ERR"), read_group("burrow-prod")))
-    assert only_finding(checks.only_bad, burrow_snapshot(), bad)[:2] == (
+    assert only_finding(checks.only_bad, burrow_snapshot(notifier_module(threshold=2)), bad) == (
         "fault",
         "Karrot gets only WARN and ERR of prod (1 group), but Burrow has groups that are OK",
+        "[notifier.NAME] threshold = 1",
     )
+    assert only_finding(checks.only_bad, burrow_snapshot(), bad)[2] == "remove send-once from [notifier.NAME]"
+    only_stock = burrow_snapshot(notifier_module(group_allowlist="^stock$"))
+    assert finds_nothing(checks.only_bad, only_stock, bad)
     in_trouble = burrow_snapshot(verdicts=(make_verdict("stock", status="ERR"),))
     assert finds_nothing(checks.only_bad, in_trouble, bad)
 
@@ -80,8 +104,9 @@ def test_events_about_only_unhealthy_groups_are_a_fault() -> None:
 def test_groups_that_karrot_does_not_know_are_named() -> None:
     assert passes(checks.missing_groups, burrow_snapshot(), karrot_snapshot())
     more = burrow_snapshot(groups={"prod": ("audit", "billing", "burrow-prod", "stock")})
-    level, what, _ = only_finding(checks.missing_groups, more, karrot_snapshot())
+    level, what, remedy = only_finding(checks.missing_groups, more, karrot_snapshot())
     assert (level, what) == ("warn", "Burrow lists 1 group of prod that Karrot does not know: stock")
+    assert f"and the refused events at {KARROT}/rejects; Burrow sends a new group within 90 s" in remedy
 
 
 def test_a_group_that_the_allowlist_excludes_is_reported_once() -> None:
@@ -106,6 +131,8 @@ def test_very_different_lags_are_reported_with_their_age() -> None:
     one = burrow_snapshot(verdicts=(make_verdict("billing", lag=90_000), make_verdict("audit")))
     assert only_finding(checks.lag, one, karrot_snapshot())[0] == "note"
     assert finds_nothing(checks.lag, burrow_snapshot(verdicts=()), karrot_snapshot())
+    polled = karrot_snapshot(groups=(read_group("billing", source="kafka"),))
+    assert finds_nothing(checks.lag, far, polled), "watch counts only the messages that can be read"
 
 
 def test_a_small_difference_in_lag_is_not_reported() -> None:
@@ -129,12 +156,31 @@ def test_one_restart_does_not_count_as_a_wrong_send_interval() -> None:
     assert passes(checks.send_interval, burrow_snapshot(), once)
 
 
-def test_two_events_in_one_interval_mean_two_burrows() -> None:
+def test_more_events_than_notifiers_in_one_interval_mean_another_sender() -> None:
     assert passes(checks.two_burrows, burrow_snapshot(), karrot_snapshot())
     often = karrot_snapshot(histories={BILLING: group_history(10, 20, 10, 20, 10, 20)})
-    level, what, _ = only_finding(checks.two_burrows, burrow_snapshot(), often)
-    assert (level, what) == ("warn", "more than one Burrow posts billing of prod: events arrive every 15 s")
-    assert passes(checks.two_burrows, burrow_snapshot(notifier_module(), notifier_module()), often)
+    level, what, remedy = only_finding(checks.two_burrows, burrow_snapshot(), often)
+    assert (level, what) == (
+        "warn",
+        "more than one program posts billing of prod: 1.8 events arrive in an interval of 30 s",
+    )
+    assert "[zookeeper] servers and root-path" in remedy
+    for other in (notifier_module(group_allowlist="^audit$"), notifier_module(url_open="http://test:5000/burrow")):
+        assert only_finding(checks.two_burrows, burrow_snapshot(notifier_module(), other), often)[1] == what
+
+
+@pytest.mark.parametrize("gaps", [(0, 30, 0, 30, 0, 30, 0), (30, 0, 30, 0, 30, 0), (12, 18, 12, 18, 12, 18)])
+def test_two_notifiers_of_one_burrow_are_not_called_two_burrows(gaps: tuple[float, ...]) -> None:
+    twice = karrot_snapshot(histories={BILLING: group_history(*gaps)})
+    both = burrow_snapshot(notifier_module(), notifier_module(group_allowlist="^b"))
+    level, what, remedy = only_finding(checks.two_burrows, both, twice)
+    assert level == "warn"
+    assert what.startswith("[notifier.a], [notifier.b] admit billing of prod, and ")
+    assert remedy.startswith("let only one of them admit a group (group-allowlist, group-denylist)")
+    four = karrot_snapshot(histories={BILLING: group_history(0, 0, 0, 30, 0, 0, 0, 30, 0, 0, 0)})
+    assert "more than one program posts" in only_finding(checks.two_burrows, both, four)[1]
+    once = karrot_snapshot(histories={BILLING: group_history(30, 30, 30, 30, 30, 30)})
+    assert passes(checks.two_burrows, both, once), "their denylists can separate them"
 
 
 def test_alternating_incidents_mean_two_burrows() -> None:

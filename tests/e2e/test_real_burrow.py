@@ -14,12 +14,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from e2e.figures import Figures
 from e2e.services import CLUSTER
 from e2e.skew import GROUP, experiment, karrots_lags, remove
-from e2e.stack.burrow import Burrow
+from e2e.stack.burrow import Burrow, karrot_notifier
 from e2e.stack.kafka import Kafka
 from e2e.stack.prometheus import Prometheus
 from e2e.stack.stack import Stack
 from e2e.waiting import wait_for
 from karrot.burrow.client import Burrow as Client
+from karrot.doctor.read_and_check import examine, look
 from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -37,6 +38,21 @@ TOPIC, MESSAGES = "agreed", 20
 WELL, BEHIND = "agreed-well", "agreed-behind"
 HERD = [f"herd-{number:03}" for number in range(500)]
 Offsets = Mapping[str, list[TopicPartition]]
+NOT_OURS = 'This is not the output of {"Event": {{ jsonencoder . }}}. '
+OTHER_TEMPLATES = {
+    "bare": ("{{ jsonencoder . }}", f'{NOT_OURS}It is the event without the key "Event" around it.'),
+    "lower": ('{"event": {{ jsonencoder . }}}', f'{NOT_OURS}It is the event without the key "Event" around it.'),
+    "result": (
+        '{"Event": {{ jsonencoder .Result }}}',
+        f"{NOT_OURS}It has only the Result of the event: the template encodes .Result instead of the dot.",
+    ),
+    "line": (
+        "burrow,group={{ .Group }} lag={{ .Result.TotalLag }}",
+        f"{NOT_OURS}The body is not JSON: JSON is malformed: invalid character (byte 0).",
+    ),
+    "list": ("[{{ jsonencoder .Result }}]", "The body is JSON but not an object."),
+    "empty": ("{{ if false }}never{{ end }}", "The body is empty."),
+}
 READ = {WELL: MESSAGES, BEHIND: 5, **dict.fromkeys(HERD, MESSAGES - 1)}
 
 
@@ -47,6 +63,8 @@ class Scene(NamedTuple):
     prometheus: Prometheus
     """This Prometheus scrapes Karrot."""
     lags: dict[int, int]
+    beside: Service
+    """This Karrot gets one group from two notifiers with its template, and from one notifier with each other one."""
 
     def told(self, metric: str, label: str = "consumer") -> dict[str, float]:
         """Return a metric of every group."""
@@ -68,6 +86,16 @@ def notifier(url: str, directory: Path) -> str:
     section = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     section = section.replace("/etc/burrow/karrot.tmpl", str(template))
     return section.replace("interval = 30", f"interval = {INTERVAL_S}").replace("interval = 20", "interval = 8")
+
+
+def notifiers_beside(url: str, directory: Path) -> str:
+    """Return the sections of the notifiers that post one group to `Scene.beside`."""
+    sections = []
+    ours = dict.fromkeys(("first", "second"), '{"Event": {{ jsonencoder . }}}')
+    for name, text in (ours | {name: text for name, (text, _) in OTHER_TEMPLATES.items()}).items():
+        section = karrot_notifier(url, directory / name, text).replace("[notifier.karrot]", f"[notifier.{name}]")
+        sections.append(section.replace('list = ".*"', f'list = "^{WELL}$"') + "send-interval = 8\n")
+    return "".join(sections)
 
 
 def write(kafka: Kafka) -> None:
@@ -101,8 +129,13 @@ def known_to(burrow: Burrow) -> set[str]:
 @pytest.fixture(scope="module")
 def scene(burrow_bin: str, stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     directory = tmp_path_factory.mktemp("burrow")
-    with Service(directory / "data") as service, stack.prometheus.scraping("beside-burrow", service.port):
+    with (
+        Service(directory / "data") as service,
+        Service(directory / "beside") as beside,
+        stack.prometheus.scraping("beside-burrow", service.port),
+    ):
         section = notifier(f"http://127.0.0.1:{service.port}", directory)
+        section += notifiers_beside(f"http://127.0.0.1:{beside.port}/burrow", directory)
         first, second = burrows = tuple(
             stack.burrow(burrow_bin, name=f"burrow-{number}", cluster=CLUSTER, notifiers=section) for number in (1, 2)
         )
@@ -113,7 +146,8 @@ def scene(burrow_bin: str, stack: Stack, tmp_path_factory: pytest.TempPathFactor
         positions = stack.kafka.positions(GROUP)
         committed = [TopicPartition(each.topic, each.partition, each.committed or 0) for each in positions]
         commit(stack.kafka, {GROUP: committed}, burrows)
-        yield Scene((first, second), stack.prometheus, {each.partition: each.lag or 0 for each in positions})
+        lags = {each.partition: each.lag or 0 for each in positions}
+        yield Scene((first, second), stack.prometheus, lags, beside)
         for each in (first, second):
             each.server.stop()
         remove(stack.kafka)
@@ -146,6 +180,25 @@ def test_burrows_own_metrics_and_karrots_agree_on_every_group(scene: Scene, figu
         BEHIND: (MESSAGES - 5, ERR),
     }
     wait_for(lambda: bool(scene.prometheus.query(f'karrot_burrow_self_lag{{cluster="{CLUSTER}"}}')), FIRST_WORD_S)
+
+
+def test_each_other_template_is_refused_by_its_name(scene: Scene) -> None:
+    def refused() -> dict[str, str]:
+        return {each["detail"]: each["code"] for each in scene.beside.get("/api/v1/rejects").json["rejects"]}
+
+    wait_for(lambda: refused().keys() >= {said for _, said in OTHER_TEMPLATES.values()}, FIRST_WORD_S)
+    assert sorted({*refused().values()}) == ["empty_body", "not_an_object", "unsupported_template"]
+
+
+def test_two_notifiers_of_one_burrow_are_no_two_burrows_for_the_doctor(scene: Scene) -> None:
+    url = f"http://127.0.0.1:{scene.beside.port}"
+
+    def found() -> list[str]:
+        seen = look(scene.burrows[0].url, url)
+        return [each.what for each in examine(seen) if each.check == "two-burrows" and each.level.is_wrong]
+
+    wait_for(lambda: bool(found()), FIRST_WORD_S)
+    assert f" admit {WELL} of {CLUSTER}, and " in found()[0], "and not that another program posts it"
 
 
 def test_the_other_burrow_continues_with_all_groups_at_once_when_the_posting_one_is_killed(

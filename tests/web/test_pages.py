@@ -505,8 +505,8 @@ def test_rejects_are_shown_with_the_reason_and_the_remedy() -> None:
     assert HOSTILE not in page
     assert "&lt;script&gt;alert(1)" in page
     (row,) = Page(page).rows[1:]
-    assert row.startswith("invalid_json 2027-01-15 08:00:00 UTC")
-    assert marked(CODES["invalid_json"].remedy) in page
+    assert row.startswith("unsupported_template 2027-01-15 08:00:00 UTC")
+    assert marked(CODES["unsupported_template"].remedy) in page
 
 
 @pytest.mark.parametrize("path", ["/", "/reporters", "/rejects", "/nothing"])

@@ -219,10 +219,13 @@ def test_a_body_may_have_as_many_bytes_as_the_setting_says(over: int, status: in
     assert website.client.post("/burrow", data=ERR_STOP + b" " * over).status_code == status
 
 
-def test_an_empty_body_is_refused_as_invalid_json() -> None:
-    response = make_website().client.post("/burrow", environ_overrides={"CONTENT_LENGTH": "0"})
+def test_an_empty_body_is_refused_and_kept_so_that_the_pages_can_show_it() -> None:
+    website = make_website()
+    response = website.client.post("/burrow", environ_overrides={"CONTENT_LENGTH": "0"})
     assert response.json is not None
-    assert (response.status_code, response.json["code"]) == (400, "invalid_json")
+    assert (response.status_code, response.json["code"]) == (400, "empty_body")
+    [reject] = website.log.rejects()
+    assert (reject.code, reject.detail, reject.body) == ("empty_body", "The body is empty.", b"")
 
 
 def test_the_content_encoding_identity_is_accepted() -> None:

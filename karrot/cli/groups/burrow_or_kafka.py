@@ -29,7 +29,8 @@ class GroupAnswers:
 
     ``teller`` names the source of the verdicts. ``healths`` has Kafka's data about the groups, if Kafka was asked.
     Without Burrow, the verdicts have a lag but no status. Rebalances are counted between two requests to Kafka, so the
-    first request gives no count. ``others`` are groups of Kafka that are not consumer groups.
+    first request gives no count. ``others`` are groups of Kafka that are not consumer groups. ``gone`` are groups of
+    Burrow that Kafka does not list.
     """
 
     cluster: str
@@ -41,13 +42,16 @@ class GroupAnswers:
     healths: "Mapping[str, GroupHealth] | None" = None
     counts_rebalances: bool = False
     others: Collection[str] = ()
+    gone: Collection[str] = ()
+    burrow_url: str = ""
 
     @property
     def has_failed(self) -> bool:
-        """Whether a request failed that can succeed on a second try, or with another group name from the user."""
+        """Whether Burrow lists no group, or a request failed that can succeed later or with another group name."""
         from karrot.burrow.client import Unaddressable
 
-        return any(self.named or not isinstance(error, Unaddressable) for error in self.failed.values())
+        lists_none = self.teller == "Burrow" and not self.verdicts and not self.failed
+        return lists_none or any(self.named or not isinstance(error, Unaddressable) for error in self.failed.values())
 
     @property
     def notes(self) -> list[str]:
@@ -61,6 +65,12 @@ class GroupAnswers:
         if self.others and not self.named:
             number, names = counted_plain(len(self.others), "group"), some([*map(shown, sorted(self.others))])
             said.append(f"{number} not watched yet (share groups or other kinds): {names}")
+        if self.gone:
+            said.append(
+                f"Kafka does not list {some([*map(shown, self.gone)])}: deleted, on other brokers, or hidden by ACLs. "
+                "Before Kafka 4, Burrow can miss a deletion. To make it forget the group, run "
+                f"curl -X DELETE {self.burrow_url}/v3/kafka/{shown(self.cluster)}/consumer/GROUP"
+            )
         return said
 
 
@@ -99,6 +109,7 @@ def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_parti
         failed if groups else {group: said for group, said in failed.items() if not isinstance(said, NotFound)},
         named=bool(groups),
         is_ready=bool(names) or _is_ready(burrow),
+        burrow_url=burrow.url,
     )
 
 
@@ -148,12 +159,19 @@ def ask_kafka(kafka: "ClusterReader", groups: Collection[str]) -> GroupAnswers:
 
 
 def beside_burrow(asked: GroupAnswers, kafka: "ClusterReader") -> GroupAnswers:
-    """Add Kafka's data about the same groups to Burrow's answers."""
+    """Add Kafka's data about the same groups to Burrow's answers. A group that Kafka should list is marked."""
+    from karrot.event import has_burrow_name
+    from karrot.eventlog.watched_groups import GroupHealth
+    from karrot.watch.cluster_reader import NOT_LISTED
+
     groups = {event.consumer for event in asked.verdicts}
     if not groups:
         return asked
     snapshot = _snapshot(kafka, groups)
-    return replace(asked, healths=snapshot.healths, counts_rebalances=snapshot.counts_rebalances)
+    gone = sorted(each for each in groups if snapshot.failures.get(each) == NOT_LISTED and not has_burrow_name(each))
+    missing = {group: GroupHealth(group, "not in Kafka", None, None, 0, None, None) for group in gone}
+    healths = {**snapshot.healths, **missing}
+    return replace(asked, healths=healths, gone=gone, counts_rebalances=snapshot.counts_rebalances)
 
 
 def _snapshot(kafka: "ClusterReader", groups: Collection[str]) -> "ClusterSnapshot":

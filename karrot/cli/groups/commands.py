@@ -78,8 +78,8 @@ def groups(**asked: Any) -> None:
     delete before the group loses unread messages. With --follow, a line also shows the rebalances since the command
     started.
 
-    The exit code is 1 if Burrow or Kafka does not answer, or does not know the given cluster or group. It is 2 for
-    wrong options.
+    The exit code is 1 if Burrow or Kafka does not answer, or does not know the given cluster or group, or if Burrow
+    lists no group. It is 2 for wrong options.
     """
     _run(groups_table, with_all_partitions=False, **asked)
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from karrot.burrow.client import NotifierModule
 from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot_types import WEBHOOK_PATH, BurrowSeen, ReadWebhook
+from karrot.doctor.snapshot_types import WEBHOOK_PATH, BurrowSeen, ReadWebhook, admits, netloc
 from karrot.text import counted_plain, some
 
 _LINES = "burrow.md#why-each-line"
@@ -172,37 +172,42 @@ def noverify(seen: BurrowSeen) -> Iterator[Said]:
             yield note(f"{_section(name)} accepts any certificate", f"{_section(name)} extra-ca instead of noverify")
 
 
-@check(well="the notifier's allowlist admits every group", where=_LINES)
+@check(well="the notifiers' allowlists admit every group", where=_LINES)
 def allowlist(seen: BurrowSeen) -> Iterator[Said]:
-    """A notifier's allowlist excludes groups that Burrow knows."""
+    """Burrow knows groups that no notifier for a Karrot has in its allowlist."""
     everybody = [group for names in seen.groups.values() for group in names]
     only_if(seen.to_karrot and everybody)
+    of_karrot: dict[str, dict[str, NotifierModule]] = {}
     for name, each in seen.to_karrot.items():
-        pattern = each.group_allowlist or each.group_whitelist or ""
         key = "group-allowlist" if each.group_whitelist is None else "group-whitelist"
-        mend = f'{_section(name)} {key} = ".*"'
-        try:
-            kept = [group for group in everybody if not re.search(pattern, group)]
-        except re.error:
-            yield note(f"{_section(name)} {key} {pattern!r} could not be checked here", mend)
+        of_karrot.setdefault(netloc(each.url_open or ""), {})[f"{_section(name)} {key}"] = each
+    for lists in of_karrot.values():
+        named, is_one = some([*lists]), len(lists) == 1
+        if any(admits(each, "") is None for each in lists.values()):
+            yield note(f"{named} could not be checked here", "check it in burrow.toml: Python cannot read the pattern")
             continue
+        kept = [group for group in everybody if not any(admits(each, group) for each in lists.values())]
         if kept:
             say = fault if len(kept) == len(everybody) else note
             groups = counted_plain(len(everybody), "group")
-            yield say(f"{_section(name)} {key} excludes {len(kept)} of {groups}: {some(kept)}", mend)
+            yield say(
+                f"{named} {'excludes' if is_one else 'exclude'} {len(kept)} of {groups}: {some(kept)}",
+                f'{named} = ".*"'
+                if is_one
+                else "add these groups to one of the lists, and to no other: Burrow sends a group once for each list",
+            )
 
 
 @check(well="", where=_WRONG)
 def unseen(seen: BurrowSeen) -> Iterator[Said]:
     """Burrow does not show some settings of its notifiers. Check these settings in burrow.toml."""
     only_if(seen.to_karrot)
-    for name in seen.to_karrot:
-        yield note(
-            f"Burrow does not show send-interval, send-once, group-denylist, headers, user and templates' content of "
-            f"{_section(name)}",
-            "check in burrow.toml: send-interval is less than interval; send-once is not set; a denylist is intended; "
-            'headers have Idempotency-Key = "1"; username and password are the ones that Karrot has',
-        )
+    yield note(
+        f"Burrow does not show send-interval, send-once, group-denylist, headers, user and templates' content of "
+        f"{some([_section(name) for name in seen.to_karrot])}",
+        "check in burrow.toml: send-interval is less than interval; send-once is not set; a denylist is intended; "
+        'headers have Idempotency-Key = "1"; username and password are the ones that Karrot has',
+    )
 
 
 def _not_karrot(address: str, found: ReadWebhook) -> Said:

@@ -27,8 +27,9 @@ def log_writable(seen: KarrotSeen) -> Iterator[Said]:
     if log is not None and log.state != "ok":
         yield fault(
             f"Karrot cannot store events: {log.detail or log.state}",
-            "give the disk of KARROT_DATA_DIR free space and write permission. With PostgreSQL, check the disk, the "
-            "connections and the synchronous standby of the server",
+            "check the disk, the connections and the synchronous standby of the PostgreSQL server"
+            if seen.event_log and seen.event_log.replica
+            else "give the disk of KARROT_DATA_DIR free space and write permission",
         )
 
 
@@ -40,7 +41,7 @@ def components(seen: KarrotSeen) -> Iterator[Said]:
         if each.state == "failing" and name != "log" and not name.startswith("reporter "):
             yield fault(
                 f"{name} is failing: {each.detail or 'see the reason in the log of Karrot or on its home page'}",
-                f"check the settings of {name} at {seen.url}/config; "
+                f"fix the cause in this message; the settings of {name} are at {seen.url}/config; "
                 f"runbook: {seen.url}/runbooks/{runbook_of_failing(name)}",
             )
 
@@ -82,9 +83,9 @@ def dropped(seen: KarrotSeen) -> Iterator[Said]:
             )
 
 
-@check("events refused", well="no body came from one of Burrow's own templates", where=_WRONG)
+@check("events refused", well="every body was the output of Karrot's template", where=_WRONG)
 def templates_refused(seen: KarrotSeen) -> Iterator[Said]:
-    """Karrot refused bodies as unsupported_template. The cause is a notifier with one of Burrow's own templates."""
+    """Karrot refused bodies as unsupported_template: a notifier has another template, or another program posts."""
     yield from _refused(seen, {_TEMPLATE: CODES[_TEMPLATE].remedy})
 
 
@@ -92,15 +93,18 @@ def templates_refused(seen: KarrotSeen) -> Iterator[Said]:
 def credentials(seen: KarrotSeen) -> Iterator[Said]:
     """Karrot refused requests with 401, because Burrow's notifier has another password or token than Karrot."""
     remedy = "set the notifier's username and password to KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD"
+    if seen.setting("BURROW_TOKEN") and not seen.setting("BURROW_USERNAME"):
+        remedy = "set Authorization in the notifier's headers to Bearer and KARROT_BURROW_TOKEN"
     yield from _refused(seen, {_CREDENTIALS: remedy})
 
 
 @check("events refused", well="every body was valid", where="reference/codes.md")
 def bodies(seen: KarrotSeen) -> Iterator[Said]:
-    """Karrot refused bodies that were cut off, too large, or not from Burrow."""
+    """Karrot refused bodies for another reason, for example because they were empty, cut off or too large."""
     codes = {sample.labels.get("code", "") for sample in seen.of("karrot_events_rejected_total")}
     others = sorted(codes - {_TEMPLATE, _CREDENTIALS, *_NOT_STORED})
-    yield from _refused(seen, dict.fromkeys(others, f"see the bodies at {seen.url}/rejects"))
+    see = f"See the bodies at {seen.url}/rejects"
+    yield from _refused(seen, {code: f"{CODES[code].remedy} {see}" if code in CODES else see for code in others})
 
 
 @check("events refused", "log not writable", well="every event was stored in time", where="reference/codes.md")
@@ -119,19 +123,20 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
         for each in seen.groups or ()
         if each.source == "kafka" and seen.age(each.last_event_at) <= seen.stale_after
     }
-    by_burrow = f"check Burrow's log; on its host, run karrot send-sample --karrot {seen.url}"
+    that = " that Karrot accepted" if seen.unless_refused else ""
+    by_burrow = f"{seen.unless_refused}check Burrow's log; on its host, run karrot send-sample --karrot {seen.url}"
     from_kafka |= {each.labels["cluster"].casefold() for each in seen.of("karrot_watch_last_poll_timestamp_seconds")}
     for cluster, age in seen.heard.items():
         if age > seen.stale_after and cluster.casefold() not in from_kafka:
-            said = "never sent an event" if age == float("inf") else f"sent its last event {age:.0f} s ago"
+            said = f"never sent an event{that}" if age == float("inf") else f"sent its last event{that} {age:.0f} s ago"
             start = f"start evaluate with --cluster {cluster} --to karrot={seen.url}; if Burrow sends {cluster}, "
             none, remedy = (", and evaluate sent none lately", start) if seen.has_evaluate else ("", "")
             yield fault(f"the Burrow of {cluster} {said}{none}", f"{remedy}{by_burrow}")
     # Neither watch nor evaluate needs a Burrow. The check `evaluate-arrival` judges evaluate.
     if not (seen.heard or from_kafka or seen.has_evaluate or WATCH in seen.components):
         yield fault(
-            "no Burrow ever sent an event",
-            f"add the section that karrot burrow-config --karrot {seen.url} prints to burrow.toml",
+            f"no Burrow ever sent an event{that}",
+            f"{seen.unless_refused}add the section that karrot burrow-config --karrot {seen.url} prints to burrow.toml",
         )
 
 
@@ -162,11 +167,11 @@ def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
 
 @check("log damaged", well="the log was never damaged", where="data-directory.md")
 def damage(seen: KarrotSeen) -> Iterator[Said]:
-    """The event log was damaged. The cause is a disk that loses data which it had confirmed."""
+    """The event log was damaged: the disk lost data which it had confirmed, or somebody changed the files."""
     only_if(seen.samples)
     for metric, said in _DAMAGE.items():
         if times := seen.total(metric):
-            yield warn(f"{said}, {counted_plain(times, 'time')}", "use another disk for KARROT_DATA_DIR")
+            yield warn(f"{said}, {counted_plain(times, 'time')}", "check its disk, unless somebody changed its files")
 
 
 @check(well="the prometheus reporter is on", where="reporters.md")

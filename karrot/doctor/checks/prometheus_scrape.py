@@ -94,12 +94,12 @@ def slow_scrape(seen: PrometheusSeen) -> Iterator[Said]:
 
 @check(well="each group is scraped once", where=_DOCTOR)
 def doubled(seen: PrometheusSeen) -> Iterator[Said]:
-    """A group has several samples of its lag, because Prometheus scrapes a Karrot twice. So sums are doubled."""
+    """A group has several samples of its lag: a Karrot is scraped twice, or has replicas. So sums are doubled."""
     only_if(seen.series)
     if seen.doubled:
         yield warn(
             f"several samples of karrot_consumer_lag for {counted_plain(seen.doubled, 'group')}: sums count them twice",
-            "configure one target for each Karrot, or use max by (cluster, consumer) in queries",
+            "configure one target for each Karrot; for replicas, use max by (cluster, consumer) in queries",
         )
 
 

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from statistics import mean, median
+from statistics import mean
 
 from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot_types import BurrowSeen, KarrotSeen, ReadGroupEvent
+from karrot.doctor.snapshot_types import BurrowSeen, KarrotSeen, ReadGroupEvent, admits, netloc
 from karrot.event import GroupKey, has_burrow_name
 from karrot.text import counted_plain, some
 
@@ -16,7 +16,7 @@ _DOCTOR = "burrow.md#karrot-doctor"
 _START_S = 60
 _FEWEST_GAPS = 5
 _INTERVALS_BACK = 30
-_RARE, _TOO_MANY = 1.25, 0.6
+_RARE, _TOO_MANY = 1.25, 1.6
 _LEAST_DIFFERENCE, _SHARE = 1000, 0.5
 
 
@@ -50,24 +50,22 @@ def expire_cache(burrow: BurrowSeen, _: KarrotSeen) -> Iterator[Said]:
 @check("Burrow silent", well="Burrow sends events for every cluster that it lists", where=_WRONG)
 def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Burrow lists groups of a cluster, but Karrot got no event of the cluster for two intervals and a minute."""
-    only_if(any(burrow.groups.values()) and karrot.samples)
+    only_if(any(burrow.groups.values()) and karrot.samples and burrow.to_karrot)
     patience = 2 * burrow.interval + _START_S
     for cluster, groups in burrow.groups.items():
         if groups and (age := karrot.heard.get(cluster, float("inf"))) > patience:
-            said = "never got an event of it" if age == float("inf") else f"got its last event {age:.0f} s ago"
+            said = "never accepted an event of it" if age == float("inf") else f"accepted the last one {age:.0f} s ago"
             yield fault(
                 f"Burrow lists {counted_plain(len(groups), 'group')} of {cluster}, but Karrot {said}",
-                "check Burrow's log: it sends nothing without ZooKeeper's lock, and nothing in its first 60 s; on its "
-                f"host, run karrot send-sample --karrot {karrot.url}",
+                _why_silent(burrow, karrot, cluster),
             )
 
 
 @check("only unhealthy verdicts", well="Karrot gets events of healthy groups too", where=_WRONG)
 def only_bad(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Karrot gets only WARN and ERR of a cluster, although Burrow has groups that are OK."""
-    healthy = {
-        event.cluster for event in burrow.verdicts if event.status_text == "OK" and not has_burrow_name(event.consumer)
-    }
+    well = [each for each in burrow.verdicts if each.status_text == "OK" and not has_burrow_name(each.consumer)]
+    healthy = {each.cluster for each in well if _senders(burrow, each.consumer)}
     posted = [each for each in karrot.groups or () if each.source == "webhook" and not has_burrow_name(each.consumer)]
     told_of = {cluster: [each for each in posted if each.cluster == cluster] for cluster in sorted(healthy)}
     only_if(any(told_of.values()))
@@ -76,7 +74,9 @@ def only_bad(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
             yield fault(
                 f"Karrot gets only WARN and ERR of {cluster} ({counted_plain(len(told), 'group')}), "
                 "but Burrow has groups that are OK",
-                "[notifier.NAME] threshold = 1, and remove send-once",
+                "[notifier.NAME] threshold = 1"
+                if any(each.threshold > 1 for each in burrow.to_karrot.values())
+                else "remove send-once from [notifier.NAME]",
             )
 
 
@@ -89,21 +89,22 @@ def missing_groups(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
         missing = [
             each
             for each in groups
-            if GroupKey(cluster, each) not in known and not has_burrow_name(each) and _is_let(burrow, each)
+            if GroupKey(cluster, each) not in known and not has_burrow_name(each) and _senders(burrow, each)
         ]
         if missing and cluster in karrot.heard:
             many = counted_plain(len(missing), "group")
             yield warn(
                 f"Burrow lists {many} of {cluster} that Karrot does not know: {some(missing)}",
-                "check group-denylist, threshold and send-once of [notifier.NAME]; Burrow sends a new group within "
-                f"{_START_S + burrow.interval} s",
+                "check group-denylist, threshold and send-once of [notifier.NAME], and the refused events at "
+                f"{karrot.url}/rejects; Burrow sends a new group within {_START_S + burrow.interval} s",
             )
 
 
 @check(well="Burrow and Karrot agree on lags", where=_DOCTOR)
 def lag(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Burrow and Karrot report different lags of a group, although Karrot has a recent event of it."""
-    heard = {GroupKey(each.cluster, each.consumer): each for each in karrot.groups or ()}
+    told = (each for each in karrot.groups or () if each.source != "kafka")  # only these lags count offsets as Burrow
+    heard = {GroupKey(each.cluster, each.consumer): each for each in told}
     compared, apart = 0, []
     for event in burrow.verdicts:
         group = heard.get(GroupKey(event.cluster, event.consumer))
@@ -140,21 +141,28 @@ def send_interval(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check(well="one Burrow posts for each cluster", where=_DOCTOR)
+@check(well="one notifier of one Burrow posts each group", where=_DOCTOR)
 def two_burrows(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
-    """Two Burrows post the same groups. The sign is too many events, or two incident ids that alternate."""
-    fewest = burrow.interval / max(1, len(burrow.to_karrot))
+    """Two Burrows, or two notifiers of one, post the same groups: too many events, or incident ids that alternate."""
     histories = {key: events for key, events in _lately(burrow, karrot).items() if len(_gaps(events)) >= _FEWEST_GAPS}
-    only_if(histories)
+    only_if(histories and burrow.interval > 0)
     for (cluster, group), events in histories.items():
-        gaps = _gaps(events)
-        often = median(gaps) < _TOO_MANY * fewest
-        if often or _take_turns(events):
-            said = f"events arrive every {median(gaps):.0f} s" if often else "two incident ids alternate"
+        senders, gaps = _senders(burrow, group), _gaps(events)
+        usual = [gap for gap in gaps if gap < 3 * burrow.interval]  # a restart of Burrow or Karrot makes longer gaps
+        number = (len(gaps) + 1) / (sum(usual) / burrow.interval + len(gaps) - len(usual) + 1)
+        told = f"{number:.1f} events arrive in an interval of {burrow.interval} s"
+        if (turns := _take_turns(events)) or number > _TOO_MANY * max(1, len(senders)):
             yield warn(
-                f"more than one Burrow posts {group} of {cluster}: {said}",
+                f"more than one program posts {group} of {cluster}: {'two incident ids alternate' if turns else told}",
                 "give Burrows of the same Kafka the same [zookeeper] servers and root-path, and Burrows of different "
-                "Kafkas different cluster names",
+                "Kafkas different cluster names; karrot pipeline evaluate needs a cluster name of its own",
+            )
+            return
+        if number > _TOO_MANY:
+            yield warn(
+                f"{some(senders)} admit {group} of {cluster}, and {told}",
+                "let only one of them admit a group (group-allowlist, group-denylist); if that is so already, another "
+                "Burrow posts too",
             )
             return
 
@@ -188,13 +196,22 @@ def resync(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
         )
 
 
-def _is_let(burrow: BurrowSeen, group: str) -> bool:
-    """Whether the allowlist of a notifier for Karrot admits a group. The check `allowlist` reports the others."""
-    patterns = [each.group_allowlist or each.group_whitelist or "" for each in burrow.to_karrot.values()]
-    try:
-        return any(re.search(pattern, group) for pattern in patterns)
-    except re.error:
-        return True
+def _why_silent(burrow: BurrowSeen, karrot: KarrotSeen, cluster: str) -> str:
+    """The remedy for a silent Burrow, by the causes that the snapshot shows."""
+    all_ok = all(each.status_text == "OK" for each in burrow.verdicts if each.cluster == cluster)
+    if all_ok and all(each.threshold > 1 for each in burrow.to_karrot.values()):
+        return "[notifier.NAME] threshold = 1: otherwise, Burrow sends nothing while all groups are OK"
+    return (
+        f"{karrot.unless_refused}check Burrow's log: it sends nothing without ZooKeeper's lock, and nothing in its "
+        f"first 60 s; on its host, run karrot send-sample --karrot {karrot.url}"
+    )
+
+
+def _senders(burrow: BurrowSeen, group: str) -> list[str]:
+    """The notifiers for this Karrot whose allowlists admit a group. Its URL can be another one for Burrow."""
+    to_any, here = burrow.to_karrot, netloc(burrow.karrot_url or "")
+    to_this = {name: each for name, each in to_any.items() if netloc(each.url_open or "") == here}
+    return [f"[notifier.{name}]" for name, each in (to_this or to_any).items() if admits(each, group) is not False]
 
 
 def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[GroupKey, list[ReadGroupEvent]]:

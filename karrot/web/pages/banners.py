@@ -188,11 +188,12 @@ def _silent(seen: BannerInputs) -> Iterator[Banner]:
     names = some([visible(each.cluster) for each in silent])
     longest = max((each.seconds for each in silent if each.seconds is not None), default=None)
     since = "never sent an event" if longest is None else f"has been silent for {duration(longest)}"
+    also, first = (", or Karrot refused its events", "First fix the refusals. ") if seen.refused else ("", "")
     yield Banner(
         "err",
-        f"Burrow {since} ({names}): the values of its groups are old, and its groups leave the list.",
-        "Check that Burrow runs and reaches its ZooKeeper. Run `karrot send-sample --karrot` with the URL of this page "
-        "on Burrow's host. `karrot doctor` checks both sides.",
+        f"Burrow {since}{also} ({names}): the values of its groups are old, and its groups leave the list.",
+        f"{first}Check that Burrow runs and reaches its ZooKeeper. Run `karrot send-sample --karrot` with the URL of "
+        "this page on Burrow's host. `karrot doctor` checks both sides.",
         RUNBOOKS["Burrow silent"],
     )
 
@@ -251,7 +252,7 @@ def _only_bad(seen: BannerInputs) -> Iterator[Banner]:
         yield Banner(
             "warn",
             "Burrow has sent only WARN and ERR, so Karrot does not know which groups are OK.",
-            "Set `threshold = 1` in the notifier's section of burrow.toml. The default is 2. "
+            "In the notifier's section of burrow.toml, set `threshold = 1` (the default is 2) and remove `send-once`. "
             "`karrot burrow-config` prints the section.",
             RUNBOOKS["only unhealthy verdicts"],
         )

@@ -1,6 +1,7 @@
 """`karrot groups`, `status` and `lag` with Kafka and Burrow, or with Kafka alone."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -69,14 +70,31 @@ def test_the_table_shows_burrows_verdicts_next_to_kafkas_figures_of_the_same_gro
     head, billing, unheard, total = groups_table(both)
     assert head.split()[-6:] == ["STATE", "MEMBERS", "COORDINATOR", "REBALANCES", "LOST", "MARGIN"]
     assert (billing.split()[1], billing.split()[-6:]) == ("OK", ["Stable", "2", "1", "-", "10", "0"])
-    assert unheard.split()[-6:] == ["-"] * 6
-    assert total.endswith("; 2 OK; 1 Stable")
+    assert unheard.split()[-8:] == ["not", "in", "Kafka", "-", "-", "-", "-", "-"]
+    assert total.endswith("; 2 OK; 1 Stable, 1 not in Kafka")
     assert set(kafka.asked) == {"billing"}
     [line] = groups_json(both)
     assert [(each["group"], each["state"]) for each in json.loads(line)["groups"]] == [
         ("billing", "Stable"),
-        ("unheard", None),
+        ("unheard", "not in Kafka"),
     ]
+
+
+def test_a_group_that_burrow_lists_and_kafka_does_not_is_named_with_burrows_delete_call(kafka: InMemoryKafka) -> None:
+    with fake_burrow(*map(simulated_group, ("billing", "unheard", "burrow-prod"))) as told:
+        told.after(60)
+        burrows = ask(told.burrow, "prod", (), with_all_partitions=False)
+        both = beside_burrow(burrows, ClusterReader("prod", kafka))
+    assert burrows.notes == []
+    assert "burrow-prod" in {each.consumer for each in burrows.verdicts}, "Burrow's own group is never in Kafka"
+    assert not both.has_failed
+    [note] = both.notes
+    assert note == (
+        "Kafka does not list unheard: deleted, on other brokers, or hidden by ACLs. Before Kafka 4, Burrow can miss a "
+        f"deletion. To make it forget the group, run curl -X DELETE {told.server.url}/v3/kafka/prod/consumer/GROUP"
+    )
+    named = beside_burrow(replace(burrows, verdicts=burrows.verdicts[:1]), ClusterReader("prod", kafka))
+    assert named.notes == []
 
 
 def test_a_burrow_without_groups_needs_no_kafka() -> None:

@@ -162,7 +162,7 @@ def test_one_of_several_clusters_must_be_named() -> None:
         )
         assert "billing" in run(asked, "groups", "--cluster", "PROD").stdout
         empty = run(asked, "groups", "--cluster", "test")
-        assert (empty.exit_code, empty.stdout, empty.stderr) == (0, "", "karrot: Burrow has no group in test\n")
+        assert (empty.exit_code, empty.stdout, empty.stderr) == (1, "", "karrot: Burrow has no group in test\n")
         wrong = run(asked, "groups", "--cluster", "nowhere")
         assert (wrong.exit_code, wrong.stderr) == (
             1,
@@ -174,7 +174,7 @@ def test_a_starting_burrow_is_reported_as_starting(asked: FakeBurrowRig) -> None
     asked.fake.restart()
     asked.after(1)
     result = run(asked, "groups")
-    assert (result.exit_code, result.stderr) == (0, "karrot: Burrow has no group in prod: Burrow is still starting\n")
+    assert (result.exit_code, result.stderr) == (1, "karrot: Burrow has no group in prod: Burrow is still starting\n")
 
 
 def test_an_unreachable_burrow_gives_one_sentence_and_exit_code_1() -> None:
@@ -199,7 +199,7 @@ def test_a_group_that_is_deleted_after_the_list_was_read_is_left_out() -> None:
         http_response(CLUSTERS), http_response(consumers), http_response(not_found, "404 Not Found")
     ) as (url, _):
         result = karrot("groups", "--burrow", url)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "karrot: Burrow has no group in stack\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "karrot: Burrow has no group in stack\n")
 
 
 # Watching

@@ -75,14 +75,14 @@ def burrow_binary() -> str | None:
     return os.environ.get("BURROW_BIN") or shutil.which("Burrow") or shutil.which("burrow")
 
 
-def karrot_notifier(url: str, directory: Path) -> str:
+def karrot_notifier(url: str, directory: Path, text: str = _TEMPLATE) -> str:
     """Return a section that posts every group's verdict to the URL every 10 seconds.
 
     Its template is written into the directory.
     """
     directory.mkdir(parents=True, exist_ok=True)
     template = directory / "karrot.tmpl"
-    template.write_text(_TEMPLATE)
+    template.write_text(text)
     return _NOTIFIER.format(url=url, template=template)
 
 

@@ -362,7 +362,7 @@ def test_rejects_have_the_beginning_of_their_body() -> None:
     website.client.post("/burrow", data=b'{"events": []}')
     website.client.post("/burrow", data=b"\xff{")
     newest, oldest = get(website, "/api/v1/rejects")["rejects"]
-    assert (newest["code"], newest["body"]) == ("invalid_text", "\ufffd{")
+    assert (newest["code"], newest["body"]) == ("not_utf8", "\ufffd{")
     assert oldest["body"] == '{"events": []}'
     assert oldest.keys() == {"received_at", "code", "detail", "source", "body"}
     assert get(website, "/api/v1/rejects", limit=1)["rejects"] == [newest]

@@ -120,6 +120,17 @@ def test_each_problem_has_a_banner_with_its_remedy_and_runbook(
     assert banner.runbook == runbook
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(None, "never sent an event"), (400.0, "has been silent for 6 min 40 s")]
+)
+def test_a_burrow_is_not_called_silent_while_karrot_refuses_events(seconds: float | None, said: str) -> None:
+    heard = [Heard("eu", seconds, silent=True)]
+    silent, refused = banners(BannerInputs(heard=heard, refused={"unsupported_template": 3}))
+    assert silent.wrong.startswith(f"Burrow {said}, or Karrot refused its events (eu): ")
+    assert silent.remedy.startswith("First fix the refusals. ")
+    assert "3 bodies were refused" in refused.wrong
+
+
 def test_few_verdicts_give_no_banner_about_the_threshold() -> None:
     assert wrong(BannerInputs(kinds={"incident": 9})) == []
 
