@@ -1,7 +1,6 @@
 """Combines the last complete list of a group's partitions with the events after it.
 
-Burrow's webhook lists only the partitions worse than OK and the one with the largest lag. Its REST API and Kafka list
-all. Otherwise the newest event would decide which partitions a group has.
+Burrow's webhook lists only the bad partitions and the one with the largest lag. Its REST API and Kafka list all.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,6 +8,8 @@ from typing import NamedTuple
 
 from karrot.event import LagEvent, PartitionLag, Source, Status, TopicPartition
 from karrot.eventlog.base import GroupState, SourceVerdict, StoredEvent
+
+_OK = Status.OK.name
 
 
 class Listed(NamedTuple):
@@ -40,7 +41,7 @@ def combine(newest: StoredEvent, complete: StoredEvent, later: Iterable[StoredEv
     of_judge = [each for each in later if each.seq > complete.seq and _is_own(each) == _is_own(newest)]
     for stored in sorted(of_judge, key=lambda each: each.seq):
         if not _is_own(complete):
-            known = {place: each._replace(status_text=Status.OK.name) for place, each in known.items()}
+            known |= {at: each._replace(status_text=_OK) for at, each in known.items() if each.status_text != _OK}
         known |= places(stored.event)
     if newest.seq < complete.seq:
         statuses = places(newest.event).items()
