@@ -94,6 +94,13 @@ CONSUMER_CONSUME_RATE = _gauge(
 )
 CONSUMER_STATUS = _gauge("karrot_consumer_status", "Verdict: 1 for the current status, else 0.", *GROUP, "status")
 CONSUMER_STATUS_CODE = _gauge("karrot_consumer_status_code", "Verdict: 1 OK, 2 WARN, 3 ERR.", *GROUP)
+CONSUMER_SECOND_OPINION = _gauge(
+    "karrot_consumer_second_opinion",
+    "1 if Burrow and Karrot's own rules judge the group differently: the source and the status of the milder verdict.",
+    *GROUP,
+    "source",
+    "status",
+)
 CONSUMER_PARTITIONS = _gauge("karrot_consumer_partitions", "Known partitions of the group.", *GROUP)
 CONSUMER_BAD_PARTITIONS = _gauge(
     "karrot_consumer_bad_partitions",
@@ -120,19 +127,19 @@ CONSUMER_INCIDENT_START = _gauge(
 CONSUMER_INCIDENTS = _counter("karrot_consumer_incidents_total", "Incidents of the group so far.", *GROUP)
 CONSUMER_TOPIC_LAG = _gauge(
     "karrot_consumer_topic_lag",
-    "Lag of the group by topic, in messages. Known only if the verdict lists every partition (only with "
-    "KARROT_TOPIC_METRICS).",
+    "Lag of the group by topic, in messages, from the last verdict that lists every partition, at most "
+    "KARROT_STALE_AFTER ago (only with KARROT_TOPIC_METRICS).",
     *GROUP,
     "topic",
 )
 PARTITION_LAG = _gauge(
     "karrot_partition_lag",
-    "Lag of a partition that the verdict lists, in messages (only with KARROT_PARTITION_METRICS).",
+    "Lag of a partition when a verdict listed it last, in messages (only with KARROT_PARTITION_METRICS).",
     *PARTITION,
 )
 PARTITION_STATUS_CODE = _gauge(
     "karrot_partition_status_code",
-    "Status of a partition that the verdict lists: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND. Absent for "
+    "Status of a partition: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND. Absent for "
     "BEYOND_END and NEVER_COMMITTED (only with KARROT_PARTITION_METRICS).",
     *PARTITION,
 )

@@ -35,6 +35,7 @@ def fired(name: str, value: str = "42", **labels: str) -> dict[str, Any]:
     rule = ALERTS[name]
 
     def filled(text: str) -> str:
+        text = re.sub(r"\{\{ with .*\{\{ end \}\}", "", text)
         text = re.sub(r"\{\{ \$labels\.(\w+)(?: \| urlquery)? \}\}", lambda found: labels[found[1]], text)
         return re.sub(r"\{\{ \$value.*?\}\}", value, text)
 

@@ -1,12 +1,8 @@
-"""Defines the interface of the event log: its values, its methods and its exceptions.
-
-Every worker appends to the log and reads from it. Data that every worker must be able to show are stored only in the
-log.
-"""
+"""Defines the interface of the event log: its values, its methods and its exceptions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -14,17 +10,17 @@ from karrot.event import BeyondEnd, GroupKey, Kind, LagAge, LagEvent, Source, St
 from karrot.eventlog.database_status import DatabaseStatus
 from karrot.signals import Signals
 
+if TYPE_CHECKING:
+    from karrot.eventlog.listed_partitions import Listed
+
 READ_LIMIT = 500
-"""The maximum number of rows of one read. A long read prevents SQLite from resetting its write-ahead log."""
+"""The most rows of one read. A long read prevents SQLite from resetting its write-ahead log."""
 
 TURN_SHARE = 0.75
-"""An append waits at most this share of its time for its turn to be written. The remaining time is for the disk. So an
-append that gets its turn is answered in time if the disk is not slow."""
+"""An append waits at most this share of its time for its turn to be written. The remaining time is for the disk."""
 
 HOUSEKEEPING = ("karrot housekeeping", "log_time_ms")
-"""The note with the log time of the last housekeeping: the owner and the name. No reporter can have this name."""
-
-_LONGEST_ERROR = 500
+"""The owner and the name of the note with the log time of the last housekeeping. No reporter has this name."""
 
 
 class LogUnavailableError(Exception):
@@ -74,8 +70,7 @@ class Cursor(NamedTuple):
 class StoredEvent:
     """One event as the log stores it. ``body`` is the received JSON text, or the event as Burrow would write it.
 
-    ``age`` is the age of the group's oldest unread message at the time of the verdict, from the log-end histories. It
-    is ``None`` if it is not known, and for events from before version 2.0.0.
+    ``age`` is the age of the group's oldest unread message, from the log-end histories. ``None`` if it is not known.
     """
 
     log_id: str
@@ -111,11 +106,21 @@ class Damaged:
     seq: int
 
 
+class SourceVerdict(NamedTuple):
+    """A verdict on a group, without its numbers. ``log_time_ms`` is the log time of the observation."""
+
+    seq: int
+    log_time_ms: int
+    source: Source
+    status_text: str
+
+
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The newest event of a group, with its signals and without its partitions. Exporters need nothing else.
 
     The log stores one summary per group. New fields must come at the end, with a default. ``is_polled`` says that polls
-    saw the offsets, and not the commits themselves.
+    saw the offsets, and not the commits themselves. ``listed_seq`` is the last event that lists all partitions, or 0.
+    ``second`` is the newest verdict of the other judge: Burrow, or Karrot's rules on what it reads from Kafka.
     """
 
     status_text: str
@@ -135,6 +140,8 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     never_committed: int = 0
     open_transactions: int = 0
     is_polled: bool = False
+    listed_seq: int = 0
+    second: SourceVerdict | None = None
 
     @property
     def status(self) -> Status | None:
@@ -210,7 +217,7 @@ class ReporterState:
 
     def failing(self, error: str, now_ms: int) -> "ReporterState":
         """The state after a failure, with the first 500 characters of the error."""
-        return replace(self, state="failing", last_error=error[:_LONGEST_ERROR], last_error_ms=now_ms)
+        return replace(self, state="failing", last_error=error[:500], last_error_ms=now_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +259,8 @@ class Events(Log, Protocol):
         """Store an event durably, count it and update its group. This is `begin` and a wait for the outcome.
 
         ``age_ms`` is how long ago the event was observed, by the boot clock. An event that is older than the group's
-        newest event is stored, but does not change the group. ``key`` is the sender's idempotency key: if the group's
-        newest event has the same body and key, nothing is stored, and the outcome is that of the first one. The log
-        does not know the newest event of a group that is not tracked, so it stores such an event again.
+        newest event is stored, but does not change the group. ``key`` is the sender's idempotency key: if the newest
+        event of a tracked group has the same body and key, nothing is stored, and the outcome is that of the first one.
         """
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> PendingAppend:
@@ -289,11 +295,13 @@ class Groups(Log, Protocol):
         """A page of the groups whose last event is after ``after``, by their last event. Includes expired groups."""
 
     def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
-        """Every live group now, ordered by key. The log keeps them in memory and reads only the changed ones again.
+        """Every live group now, ordered by key, with every event that was stored before the call.
 
-        It includes every event that was stored before the call. With ``pause``, changed groups are read in small
-        portions, with a pause after each.
+        With ``pause``, changed groups are read in small portions, with a pause after each.
         """
+
+    def listed(self, state: GroupState) -> "Listed | None":
+        """What is known of a group's partitions. ``None`` if the newest event is not stored any more, or damaged."""
 
     def group(self, key: GroupKey) -> GroupState | None:
         """One group. ``None`` if the group has expired or is deleted."""
@@ -306,7 +314,7 @@ class Groups(Log, Protocol):
 
 
 class ReporterNotes(Log, Protocol):
-    """The data that each reporter saves for the next leader: its cursor, its state and its notes."""
+    """What each reporter saves for the next leader: its cursor, its state and its notes."""
 
     def cursor(self, reporter: str) -> Cursor | None:
         """A reporter's cursor in this log. ``None`` if it has none."""
@@ -367,9 +375,7 @@ class Leadership(Protocol):
 
 
 class EventLog(Events, Groups, Counters, ReporterNotes, Leadership, Protocol):
-    """The whole event log: all five roles.
-
-    Code that needs one role takes that role's type as its parameter.
+    """The whole event log: all five roles. Code that needs one role takes that role's type as its parameter.
 
     Several threads may use a log. Several processes may use a log in a file. Every method that writes raises
     `LogUnavailableError` if the storage refuses the write (`UnstorableError` if it refuses only this one),
@@ -381,18 +387,14 @@ class EventLog(Events, Groups, Counters, ReporterNotes, Leadership, Protocol):
 
 
 def reporter_state(log: ReporterNotes, name: str) -> ReporterState:
-    """The saved state of a reporter, to continue with. If none was saved: a new, idle state.
-
-    The cursor is what the log has now. A state from memory could have an older one, and its next save would go back.
-    """
-    cursor = log.cursor(name)
+    """The saved state of a reporter, to continue with. If none was saved: a new, idle state."""
+    cursor = log.cursor(name)  # as the log has it now: a state from memory could have an older one
     found = next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
     return replace(found, cursor=cursor)
 
 
 def groups(log: Groups, after: GroupKey | None = None) -> Iterator[GroupState]:
-    """Every live group of a log after ``after``. The function reads the log page by page."""
-    page = log.latest(after=after)
-    while page:
+    """Every live group of a log after ``after``, read page by page."""
+    while page := log.latest(after=after):
         yield from page
-        page = log.latest(after=page[-1].key)
+        after = page[-1].key

@@ -21,6 +21,7 @@ from karrot.eventlog.base import (
     GroupState,
     IncidentState,
     LogUnavailableError,
+    SourceVerdict,
     groups,
 )
 from karrot.signals import signals_of
@@ -98,10 +99,25 @@ def with_age(arrived: Arrival, age: LagAge) -> Arrival:
     return arrived._replace(age=age, summary=msgspec.structs.replace(arrived.summary, signals=signals))
 
 
-def after(row: GroupRow | None, seq: int, arrived: Arrival) -> GroupRow:
-    """The group after the event with sequence number ``seq`` is stored."""
+def after(row: GroupRow | None, seq: int, arrived: Arrival, stale_after_ms: int = 0) -> GroupRow:
+    """The group after the event with sequence number ``seq`` is stored.
+
+    Burrow and Karrot's own rules can both judge a group. Then the worse of their verdicts counts, and the other one is
+    kept as the second opinion. A verdict counts so for half of ``stale_after_ms``: then the group has not expired yet.
+    """
+    summary, is_gone = arrived.summary, arrived.summary.kind is Kind.DELETED
+    lists_all = summary.source is not Source.WEBHOOK and not is_gone
+    listed_seq = seq if lists_all else 0 if row is None or is_gone else row.summary.listed_seq
     if row is not None and arrived.observed_log_ms < row.log_time_ms:
+        if lists_all and row.summary.source is Source.WEBHOOK:  # a list that was asked for before the webhook came
+            row = row._replace(summary=msgspec.structs.replace(row.summary, listed_seq=seq))
         return row._replace(last_seq=seq)
+    own = SourceVerdict(seq, arrived.observed_log_ms, summary.source, summary.status_text)
+    second = None if row is None or row.gone or is_gone else _second(row, own, stale_after_ms // 2)
+    # A status that Burrow does not document, and ABANDONED, are the mildest.
+    if row and second and second.seq == row.seq and (row.summary.status or 0) > (summary.status or 0):
+        kept = msgspec.structs.replace(row.summary, listed_seq=listed_seq, second=own)
+        return row._replace(last_seq=seq, summary=kept)
     before = IncidentState() if row is None else row.incident
     return GroupRow(
         seq=seq,
@@ -109,8 +125,15 @@ def after(row: GroupRow | None, seq: int, arrived: Arrival) -> GroupRow:
         log_time_ms=arrived.observed_log_ms,
         expired=False,
         incident=incident_after(before, arrived.event),
-        summary=arrived.summary,
+        summary=msgspec.structs.replace(summary, listed_seq=listed_seq, second=second),
     )
+
+
+def _second(row: GroupRow, own: SourceVerdict, patience_ms: int) -> SourceVerdict | None:
+    """The newest verdict of the other judge than that of ``own``, if it is recent."""
+    newest = SourceVerdict(row.seq, row.log_time_ms, row.summary.source, row.summary.status_text)
+    known = (one for one in (newest, row.summary.second) if one and one.log_time_ms > own.log_time_ms - patience_ms)
+    return next((one for one in known if (one.source is Source.KAFKA) != (own.source is Source.KAFKA)), None)
 
 
 def state_of(key: GroupKey, row: GroupRow) -> GroupState:

@@ -24,6 +24,7 @@ from karrot.eventlog.base import (
     StoredEvent,
 )
 from karrot.eventlog.group_state import LiveGroups, arrival, changed, state_of
+from karrot.eventlog.listed_partitions import Listed, combine, places, second_opinion
 from karrot.eventlog.transaction import Append, post_digest
 from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
 
@@ -139,7 +140,7 @@ class SqlEventLog(ABC):
             event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self.log_time_ms(), age_ms=age_ms
         )
         post = None if key is None else post_digest(key, body)
-        return self._writer.begin(Append(arrived, post, self._limits.stale_after_ms // 4))
+        return self._writer.begin(Append(arrived, post, self._limits.stale_after_ms))
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """The events after ``after``, oldest first; fewer than ``limit`` if they are large."""
@@ -199,6 +200,19 @@ class SqlEventLog(ABC):
             row = connection.execute(sql, (*self._key(key), self._oldest_live())).fetchone()
         whole = None if row is None else rows.group_of(row)
         return None if whole is None else state_of(*whole)
+
+    def listed(self, state: GroupState) -> Listed | None:
+        """What is known of a group's partitions."""
+        seq, second = state.summary.listed_seq, second_opinion(state)
+        later = self._whole(self._chain(state.key, READ_LIMIT, seq - 1, _UNREAD_BYTES)) if seq else ()
+        found = {stored.seq: stored for stored in later}
+        newest, complete = (found.get(each) or self.event(each) for each in (state.seq, seq))
+        if newest is None:
+            return None
+        if complete is not None and complete.log_time_ms < self._oldest_live():
+            complete = None
+        partitions = combine(newest, complete, later) if complete else places(newest.event).values()
+        return Listed(newest, complete, self.event(second.seq) if second else None, tuple(partitions))
 
     def heard(self) -> Mapping[str, int]:
         """When each cluster last sent a webhook."""

@@ -152,18 +152,19 @@ class Transaction(ABC):
         self._max_consumers = max_consumers
         self._nothing_to_evict = False
 
-    def append(self, arrived: Arrival, post: bytes | None = None, *, repeat_ms: int = 0) -> Appended:
+    def append(self, arrived: Arrival, post: bytes | None = None, *, stale_after_ms: int = 0) -> Appended:
         """Store an event and its log ends, and update its group unless there are too many groups.
 
         If ``post``, the digest of a post with an idempotency key, is that of the group's newest event, and this event
-        is younger than ``repeat_ms``, nothing is stored. Otherwise it is no repetition: some senders use one key for
-        all their posts, an idle group has the same body at each interval, and a group can return to an earlier state.
+        is younger than a quarter of ``stale_after_ms``, nothing is stored. Otherwise it is no repetition: some senders
+        use one key for all their posts, an idle group has the same body at each interval, and states come back.
         """
         if arrived.from_webhook:
             self.heard[arrived.key.cluster] = arrived.log_time_ms
         tracked, row = self._group(arrived.key)
         first = None if post is None else self._find_post(post)
-        if row is not None and row.last_seq == first and arrived.log_time_ms - row.log_time_ms < repeat_ms:
+        age_ms = 0 if row is None else arrived.log_time_ms - row.log_time_ms
+        if row is not None and row.last_seq == first and age_ms < stale_after_ms // 4:
             self.add(telemetry.EVENTS_REPEATED, 1)
             return Appended(row.last_seq, tracked=True)
         arrived = self._aged(arrived)
@@ -175,7 +176,7 @@ class Transaction(ABC):
             if self.groups >= self._max_consumers and not self._evict():
                 return Appended(seq, tracked=False)
             self.groups += 1
-        self._save_group(arrived.key, after(row, seq, arrived))
+        self._save_group(arrived.key, after(row, seq, arrived, stale_after_ms))
         return Appended(seq, tracked=True)
 
     @abstractmethod
@@ -276,17 +277,16 @@ class Transaction(ABC):
 class Append:
     """The work of storing one event. A store can see the event before the transaction begins.
 
-    ``post`` is the digest of the post, if it had an idempotency key: see `post_digest`. ``repeat_ms`` is for
-    `Transaction.append`.
+    ``post`` is the digest of the post, if it had an idempotency key: see `post_digest`.
     """
 
     arrived: Arrival
     post: bytes | None = None
-    repeat_ms: int = 0
+    stale_after_ms: int = 0
 
     def __call__(self, transaction: Transaction) -> Appended:
         """Store the event."""
-        return transaction.append(self.arrived, self.post, repeat_ms=self.repeat_ms)
+        return transaction.append(self.arrived, self.post, stale_after_ms=self.stale_after_ms)
 
 
 def post_digest(key: str, body: bytes) -> bytes:

@@ -231,7 +231,7 @@ _LISTED = [
         lines(
             "Lag by partition",
             "The 20 partitions with the largest lag. This panel needs KARROT_PARTITION_METRICS=true. A webhook "
-            "lists only the partitions that are not OK, and the partition with the largest lag.",
+            "changes only the partitions that are not OK, and the partition with the largest lag.",
             Query(f"topk(20, max {_PARTITION} (karrot_partition_lag{{{GROUP}}}))", "{{topic}} {{partition}}"),
         ),
     ),
@@ -282,7 +282,7 @@ _WATCHED = [
         ),
     ),
     (
-        12,
+        8,
         lines(
             "Retention margin",
             "Messages that Kafka can still delete before it deletes an unread message, on the partition with the "
@@ -291,12 +291,23 @@ _WATCHED = [
         ),
     ),
     (
-        12,
+        8,
         lines(
             "Messages lost",
             "Messages that Kafka deleted before the group read them, until the group commits a later offset.",
             Query(by_group("messages_lost"), "lost"),
             colours={"lost": BAD},
+        ),
+    ),
+    (
+        8,
+        lines(
+            "Second opinion",
+            "The milder verdict and its source, if another source judges the group differently.",
+            Query(
+                f"max by (cluster, consumer, source, status) (karrot_consumer_second_opinion{{{GROUP}}})",
+                "{{source}}: {{status}}",
+            ),
         ),
     ),
 ]

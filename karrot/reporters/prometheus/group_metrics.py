@@ -1,24 +1,25 @@
 """Makes the metrics of each consumer group, and of its topics and partitions.
 
 Some metrics come from the verdicts, others from the data that ``karrot watch`` reads from Kafka. The metrics by topic
-and by partition are opt-in, because each scrape must read the newest event of each group for them. A webhook has only
-the partitions worse than OK and the partition with the largest lag. Burrow's REST API and Kafka list all partitions, so
-only their events have the lag of a topic.
+and by partition are opt-in, because each scrape must read events of each group for them. A webhook has only the
+partitions worse than OK and the partition with the largest lag. Burrow's REST API and Kafka list all partitions.
+Webhooks change the partitions of their newest list. The lag of a topic comes only from this list, as one moment.
 
 With 10,000 groups, the metrics of groups are nearly the whole answer. So this module writes their lines directly from
 the log's values. It escapes labels once per group, and creates no object for a sample.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from prometheus_client.core import Sample
 
 from karrot import telemetry
-from karrot.event import ABANDONED, AgeKind, PartitionLag, Source, Status
+from karrot.event import ABANDONED, AgeKind, PartitionLag, Status
 from karrot.eventlog import watched_groups
-from karrot.eventlog.base import Events, EventSummary, GroupState, IncidentState, ReporterNotes
+from karrot.eventlog.base import EventSummary, Groups, GroupState, IncidentState, ReporterNotes
 from karrot.eventlog.group_state import BAD_STATUSES
+from karrot.eventlog.listed_partitions import second_opinion
 from karrot.eventlog.watched_groups import STATES, GroupHealth, WatchedCluster
 from karrot.reporters.prometheus.metric_family import ListedFamily, escaped, label_value, sample
 from karrot.telemetry import Metric
@@ -234,6 +235,14 @@ _VALUES: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
 Rows = Mapping[tuple[str, str], GroupHealth]
 
 
+def second_opinions(rows: Sequence[ExportedGroup]) -> ListedFamily:
+    """The second opinions of the groups that have one."""
+    metric = telemetry.CONSUMER_SECOND_OPINION
+    found = ((row, second_opinion(row.state)) for row in rows)
+    labels = ((row.cluster, row.consumer, one.source.value, label_value(one.status_text)) for row, one in found if one)
+    return ListedFamily(metric, (sample(metric, each, 1) for each in labels))
+
+
 def watched_families(log: ReporterNotes, excludes: Callable[[str], bool]) -> Iterator[ListedFamily]:
     """The families from the last poll of `watch`: its groups, if the poll is not too old, and its time."""
     poll = watched_groups.read(log)
@@ -280,21 +289,21 @@ Place = tuple[str, str, str, str]
 """The label values of a cluster, a consumer, a topic and a partition."""
 
 
-class Listed(NamedTuple):
-    """The listed partitions of groups, by labels. ``complete`` are the groups whose event lists all partitions.
+class ListedPartitions(NamedTuple):
+    """The listed partitions of groups, and the lags of their topics, by labels.
 
     ``left_out`` is the number of groups that are not here, because all partitions would be more than `MOST_PARTITIONS`.
     """
 
     partitions: Mapping[Place, PartitionLag]
-    complete: frozenset[tuple[str, str]]
+    topic_lags: Mapping[tuple[str, str, str], int]
     left_out: int
 
 
-def listed_partitions(log: Events, rows: Sequence[ExportedGroup]) -> Listed:
-    """The partitions that the newest event of each group lists."""
+def listed_partitions(log: Groups, rows: Sequence[ExportedGroup]) -> ListedPartitions:
+    """What is known of the partitions of each group. A topic's lag is the sum of one complete list, of one moment."""
     partitions: dict[Place, PartitionLag] = {}
-    complete: set[tuple[str, str]] = set()
+    topic_lags: dict[tuple[str, str, str], int] = {}
     left_out = read = 0
     # The largest groups come last: one large group must not displace many small ones. But the sender gave the sizes.
     judged = (row for row in rows if row.summary.status_text != ABANDONED)
@@ -303,36 +312,34 @@ def listed_partitions(log: Events, rows: Sequence[ExportedGroup]) -> Listed:
         if read > 2 * MOST_PARTITIONS:
             left_out += len(by_size) - number
             break
-        stored = log.event(row.state.seq)
-        if stored is None:
+        listed = log.listed(row.state)
+        if listed is None:
             continue
-        event = stored.event
-        own = {
-            (row.cluster, row.consumer, label_value(each.topic), str(each.partition)): each
-            for each in (*((event.max_lag,) if event.max_lag else ()), *event.partitions)
-        }
+        own = _by_place(row, listed.partitions)
         read += len(own)
         if len(partitions) + len(own) > MOST_PARTITIONS:
             left_out += 1
             continue
         partitions |= own
-        if event.source is not Source.WEBHOOK:
-            complete.add((row.cluster, row.consumer))
-    return Listed(partitions, frozenset(complete), left_out)
+        complete = () if listed.complete is None else listed.complete.event.partitions
+        for (_, _, topic, _), each in _by_place(row, complete).items():
+            if each.current_lag is not None:
+                key = (row.cluster, row.consumer, topic)
+                topic_lags[key] = topic_lags.get(key, 0) + each.current_lag
+    return ListedPartitions(partitions, topic_lags, left_out)
 
 
-def topic_families(listed: Listed) -> Iterator[ListedFamily]:
-    """The lag by topic, for groups whose newest event lists all partitions."""
-    lags: dict[tuple[str, str, str], int] = {}
-    for (cluster, consumer, topic, _), partition in listed.partitions.items():
-        if partition.current_lag is not None and (cluster, consumer) in listed.complete:
-            key = (cluster, consumer, topic)
-            lags[key] = lags.get(key, 0) + partition.current_lag
+def _by_place(row: ExportedGroup, partitions: Iterable[PartitionLag]) -> dict[Place, PartitionLag]:
+    return {(row.cluster, row.consumer, label_value(each.topic), str(each.partition)): each for each in partitions}
+
+
+def topic_families(listed: ListedPartitions) -> Iterator[ListedFamily]:
+    """The lag by topic, for groups with a recent complete list of their partitions."""
     metric = telemetry.CONSUMER_TOPIC_LAG
-    yield ListedFamily(metric, (sample(metric, values, lag) for values, lag in lags.items()))
+    yield ListedFamily(metric, (sample(metric, values, lag) for values, lag in listed.topic_lags.items()))
 
 
-def partition_families(listed: Listed) -> Iterator[ListedFamily]:
+def partition_families(listed: ListedPartitions) -> Iterator[ListedFamily]:
     """Lag and status by partition."""
     lag, code, partitions = telemetry.PARTITION_LAG, telemetry.PARTITION_STATUS_CODE, listed.partitions
     lags = ((values, each.current_lag) for values, each in partitions.items())

@@ -3,15 +3,19 @@
 The classes in this module define the JSON answers and their description in ``/openapi.json``.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
 
-from karrot.event import NO_PROBLEM, OffsetSample, PartitionLag, Source
+from karrot.event import ABANDONED, LEFT, NO_PROBLEM, OffsetSample, PartitionLag, Source
 from karrot.eventlog.base import GroupState, Reject, StoredEvent
+from karrot.eventlog.listed_partitions import Listed
 from karrot.text import EPOCH
+
+_FOUND = {LEFT: "the group has left the topic", ABANDONED: "the group is abandoned"}
 
 
 class BadPartitions(msgspec.Struct):
@@ -132,17 +136,29 @@ class GroupEvent(msgspec.Struct):
     incident_id: str | None
 
 
+class SecondOpinion(msgspec.Struct):
+    """The verdict of the other source: Burrow, or Karrot's rules on Kafka. ``found`` is about the bad partitions."""
+
+    source: str
+    status: str
+    observed_at: datetime | None
+    found: str
+
+
 class GroupDetail(Group):
     """A group with its partitions and its recent events, newest first.
 
-    ``partitions`` are the partitions that the newest event listed. If ``all_partitions_listed`` is true, these are all
-    partitions. Otherwise they are the partitions worse than OK. ``partitions`` is null if Karrot no longer keeps that
-    event, or cannot read it now. ``partitions`` may lack the partition ``max_lag_partition``. ``events`` is null if
-    Karrot cannot read the events now.
+    ``partitions`` are all partitions if ``all_partitions_listed`` is true. At ``partitions_listed_at``, an event listed
+    all. Later webhooks have changed some. Otherwise they are the partitions worse than OK, perhaps without
+    ``max_lag_partition``. ``partitions`` is null if Karrot no longer keeps the newest event, or cannot read it now.
+    ``second_opinion`` is null if the other source has no recent verdict, or agrees. ``events`` is null if Karrot cannot
+    read the events now.
     """
 
     partitions: list[Partition] | None
     all_partitions_listed: bool
+    partitions_listed_at: datetime | None
+    second_opinion: SecondOpinion | None
     max_lag_partition: Partition | None
     events: list[GroupEvent] | None
 
@@ -184,20 +200,38 @@ def group_shape(state: GroupState) -> Group:
     return Group(**_group_fields(state))
 
 
-def group_detail(state: GroupState, newest: StoredEvent | None, recent: Sequence[StoredEvent] | None) -> GroupDetail:
-    """A group with all details.
-
-    ``newest`` is the event from which the group's state comes, or ``None`` if Karrot no longer keeps that event. Both
-    are ``None`` if the event log cannot be read now.
-    """
-    event = newest.event if newest else None
+def group_detail(state: GroupState, listed: Listed | None, recent: Sequence[StoredEvent] | None) -> GroupDetail:
+    """A group with all details. What cannot be read is ``None``."""
+    event, complete = (listed.newest.event, listed.complete) if listed else (None, None)
+    partitions = listed.partitions if listed and complete and complete.seq != state.seq else event and event.partitions
     return GroupDetail(
         **_group_fields(state),
-        partitions=None if event is None else [_partition_shape(partition) for partition in event.partitions],
-        all_partitions_listed=state.summary.source is not Source.WEBHOOK,
+        partitions=None if partitions is None else [_partition_shape(partition) for partition in partitions],
+        all_partitions_listed=complete is not None or state.summary.source is not Source.WEBHOOK,
+        partitions_listed_at=instant(complete.event.observed_at_ms if complete else None),
+        second_opinion=second_opinion(listed),
         max_lag_partition=_partition_shape(event.max_lag) if event and event.max_lag else None,
         events=None if recent is None else [event_shape(stored) for stored in recent],
     )
+
+
+def second_opinion(listed: Listed | None) -> SecondOpinion | None:
+    """What the other source says on the partitions that are bad in the newest event."""
+    if listed is None or listed.second is None:
+        return None
+    other, own = listed.second.event, listed.newest.event.partitions
+    bad = {(each.topic, each.partition) for each in own if each.status_text not in NO_PROBLEM}
+    found = Counter(_found(each) for each in other.partitions if (each.topic, each.partition) in bad)
+    words = ", ".join(f"{words} ({number})" for words, number in found.items())
+    return SecondOpinion(other.source.value, other.shown_status, instant(other.observed_at_ms), words)
+
+
+def _found(partition: PartitionLag) -> str:
+    first = partition.first_unread
+    if first and first.written_ms is None and not partition.current_lag:
+        return "nothing to read"
+    lag = "unknown lag" if partition.current_lag is None else f"lag {partition.current_lag}"
+    return _FOUND.get(partition.status_text, f"{partition.status_text} with {lag}")
 
 
 def event_shape(stored: StoredEvent) -> GroupEvent:

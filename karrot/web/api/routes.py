@@ -48,8 +48,8 @@ def show_group() -> Response:
     if state is None:
         raise Problem("not_found", "This cluster has no live consumer group with this name.")
     limit = _asked_limit(EVENTS_LIMIT)
-    newest = if_readable(lambda: log.event(state.seq), None)
-    return _json(group_detail(state, newest, if_readable(lambda: log.recent(key, limit), None)))
+    listed = if_readable(lambda: log.listed(state), None)
+    return _json(group_detail(state, listed, if_readable(lambda: log.recent(key, limit), None)))
 
 
 @routes.get("/api/v1/reporters")

@@ -7,10 +7,10 @@ from flask import Blueprint, Response, render_template, request, stream_template
 
 from karrot.event import NO_PROBLEM, GroupKey, PartitionLag, Source
 from karrot.eventlog import watched_groups
-from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent
+from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.known_problems import CODES, WATCH
 from karrot.web.api.group_query import STATUSES, GroupFilter
-from karrot.web.api.json_bodies import instant, reject_shape
+from karrot.web.api.json_bodies import instant, reject_shape, second_opinion
 from karrot.web.api.routes import asked_filter, asked_key
 from karrot.web.auth import require_reader
 from karrot.web.context import PastUnknown, WebContext, web_context
@@ -87,19 +87,22 @@ def show_group() -> str:
         if watched is not None:
             return render_template("unjudged.html", key=key, group=watched)
         raise Problem("not_found", "No live consumer group has this name. It was deleted, or it has no recent event.")
-    newest = if_readable(lambda: context.log.event(state.seq), None)
-    listed = _worst_partitions(newest)
+    known = if_readable(lambda: context.log.listed(state), None)
+    listed = sorted(known.partitions if known else (), key=_badness)
+    complete = known and known.complete
     events = if_readable(lambda: marks(context.log, key, _MARKS_SHOWN), None)
     trail = events or []
     return render_template(
         "group.html",
         row=group_view(context, state, trail[-TRAIL_LENGTH:]),
         state=state,
-        event=newest.event if newest else None,
+        event=known.newest.event if known else None,
         partitions=listed[:_PARTITIONS_SHOWN],
         partitions_more=len(listed) - _PARTITIONS_SHOWN,
         is_readable=events is not None,
-        all_listed=state.summary.source is not Source.WEBHOOK,
+        all_listed=state.summary.source is not Source.WEBHOOK or complete is not None,
+        listed_at=instant(complete.event.observed_at_ms if complete else None),
+        second=second_opinion(known),
         commit_age=seconds_since(context, state.summary.last_commit_ms),
         incident_since=instant(state.incident.since_ms),
         pictures=charts_of_events(trail, context.clock.wall_ms() / 1000),
@@ -178,17 +181,6 @@ def _address_and_config(context: WebContext) -> tuple[str, str]:
         return url, context.burrow_config(url)
     except ValueError:  # the Host header is not a valid address
         return _SOME_ADDRESS, context.burrow_config(_SOME_ADDRESS)
-
-
-def _worst_partitions(newest: StoredEvent | None) -> list[PartitionLag]:
-    """The partitions that an event lists, worst first, and the max-lag partition, even if it is not listed."""
-    if newest is None:
-        return []
-    event = newest.event
-    listed = {(partition.topic, partition.partition): partition for partition in event.partitions}
-    if event.max_lag is not None:
-        listed.setdefault((event.max_lag.topic, event.max_lag.partition), event.max_lag)
-    return sorted(listed.values(), key=_badness)
 
 
 def _badness(partition: PartitionLag) -> tuple[bool, int, str, int]:

@@ -19,7 +19,7 @@ from karrot.eventlog.base import (
     StoredBody,
     StoredEvent,
 )
-from support.burrow.lag_events import event_strategy, make_event
+from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.eventlog.appended_events import append_event, group_names, stored_events
 from support.manual_clock import ManualClock
 
@@ -187,6 +187,40 @@ class EventLogContract:
         state = log.group(GroupKey("prod-eu", "orders-svc"))
         assert state is not None
         assert state.summary.total_lag == 3
+
+    def test_the_last_complete_list_counts_with_the_webhooks_after_it(self, log: EventLog, clock: ManualClock) -> None:
+        def lags() -> dict[int, int | None]:
+            state = log.group(GroupKey("prod-eu", "orders-svc"))
+            listed = state and log.listed(state)
+            return {each.partition: each.current_lag for each in listed.partitions} if listed else {}
+
+        whole = tuple(make_partition(partition=number, current_lag=number) for number in range(3))
+        append_event(log, source=Source.REST, partitions=whole, max_lag=whole[2])
+        for lag in (50, 60):
+            clock.advance(STALE_MS // 2)
+            append_event(log, partitions=(make_partition(partition=1, current_lag=lag),), max_lag=None)
+            append_event(log, consumer="another")
+        assert lags() == {0: 0, 1: 60, 2: 2}
+        clock.advance(1)
+        assert lags() == {1: 60}
+
+    def test_the_worse_of_the_verdicts_of_burrow_and_of_kafka_counts(self, log: EventLog, clock: ManualClock) -> None:
+        def seen() -> tuple[str, str | None]:
+            [state] = log.live()
+            assert state == log.group(state.key)
+            return state.summary.status_text, state.summary.second and state.summary.second.status_text
+
+        append_event(log, status_text="ERR")
+        assert seen() == ("ERR", None)
+        append_event(log, source=Source.KAFKA, status_text="OK", incident_id=None)
+        assert seen() == ("ERR", "OK")
+        append_event(log, status_text="WARN")
+        assert seen() == ("WARN", "OK")
+        append_event(log, source=Source.KAFKA, status_text="ERR")
+        assert seen() == ("ERR", "WARN")
+        clock.advance(STALE_MS // 2)
+        append_event(log, source=Source.REST, status_text="OK")
+        assert seen() == ("OK", None)
 
     def test_a_silent_group_expires_and_is_counted_once(self, log: EventLog, clock: ManualClock) -> None:
         append_event(log)
