@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from karrot.event import BeyondEnd, GroupKey, Kind, LagAge, LagEvent, Source, Status, is_burrow_itself
+from karrot.event import BeyondEnd, GroupKey, Kind, LagAge, LagEvent, Source, Status, is_burrow_itself, is_test
 from karrot.eventlog.database_status import DatabaseStatus
 from karrot.signals import Signals
 
@@ -18,8 +18,7 @@ READ_LIMIT = 500
 """The maximum number of rows of one read. A long read prevents SQLite from resetting its write-ahead log."""
 
 TURN_SHARE = 0.75
-"""An append waits at most this share of its time for its turn to be written. The remaining time is for the disk. So an
-append that gets its turn is answered in time if the disk is not slow."""
+"""An append waits at most this share of its time for its turn to be written. The remaining time is for the disk."""
 
 HOUSEKEEPING = ("karrot housekeeping", "log_time_ms")
 """The note with the log time of the last housekeeping: the owner and the name. No reporter can have this name."""
@@ -163,7 +162,12 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_of_burrow(self) -> bool:
         """Whether the group is Burrow's own: see `karrot.event.is_burrow_itself`."""
-        return is_burrow_itself(self.key.consumer, self.summary.max_lag_topic)
+        return is_burrow_itself(self.key.consumer, self.summary.max_lag_topic) and not self.is_test
+
+    @property
+    def is_test(self) -> bool:
+        """Whether the group is a test: see `karrot.event.is_test`."""
+        return is_test(self.key.cluster, self.summary.source)
 
 
 class Changed(NamedTuple):
@@ -299,7 +303,7 @@ class Groups(Log, Protocol):
         """One group. ``None`` if the group has expired or is deleted."""
 
     def heard(self) -> Mapping[str, int]:
-        """The time of the last webhook from each cluster's Burrow, as `wall_ms_at` gives it. It never expires."""
+        """The time of each cluster's last webhook, as `wall_ms_at` gives it. Only a posted deletion ends it."""
 
     def expire(self) -> int:
         """Mark the groups that became silent since the last call. Return their number."""
@@ -367,9 +371,7 @@ class Leadership(Protocol):
 
 
 class EventLog(Events, Groups, Counters, ReporterNotes, Leadership, Protocol):
-    """The whole event log: all five roles.
-
-    Code that needs one role takes that role's type as its parameter.
+    """The whole event log: all five roles. Code that needs one role takes that role's type as its parameter.
 
     Several threads may use a log. Several processes may use a log in a file. Every method that writes raises
     `LogUnavailableError` if the storage refuses the write (`UnstorableError` if it refuses only this one),

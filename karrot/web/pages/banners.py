@@ -187,7 +187,7 @@ def _silent(seen: BannerInputs) -> Iterator[Banner]:
         "err",
         f"Burrow {since} ({names}): the values of its groups are old, and its groups leave the list.",
         "Check that Burrow runs and reaches its ZooKeeper. Run `karrot send-sample --karrot` with the URL of this page "
-        "on Burrow's host. `karrot doctor` checks both sides.",
+        "on Burrow's host. `karrot doctor` checks both sides. If the cluster is gone, run `karrot forget-cluster`.",
         RUNBOOKS["Burrow silent"],
     )
 
