@@ -65,6 +65,15 @@ class Source(Enum):
     KAFKA = "kafka"
 
 
+TEST_CLUSTERS: Final = ("karrot-sample", "try")
+"""The clusters of `karrot send-sample` and of the first page's command. Their groups have no metrics and no count."""
+
+
+def is_test(cluster: str, source: Source) -> bool:
+    """Whether a verdict is a test of the way to Karrot."""
+    return source is Source.WEBHOOK and cluster in TEST_CLUSTERS
+
+
 class BeyondEnd(NamedTuple):
     """How many partitions have a committed offset past the log end, and the two offsets of the first of them."""
 
@@ -283,6 +292,11 @@ class LagEvent(NamedTuple):
         return _STATUS_BY_NAME.get(self.status_text)
 
     @property
+    def from_burrow(self) -> bool:
+        """Whether Burrow posted the event. Burrow posts no deletion: `karrot forget-cluster` does."""
+        return self.source is Source.WEBHOOK and self.kind is not Kind.DELETED and self.cluster not in TEST_CLUSTERS
+
+    @property
     def beyond_end(self) -> BeyondEnd | None:
         """The partitions whose committed offset is past the log end. ``None`` if there are none."""
         found = [each for each in self.partitions if each.status_text == BEYOND_END]
@@ -297,11 +311,7 @@ class LagEvent(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """The kind. It comes from the content, because the URL and HTTP method of the request are not reliable.
-
-        Burrow's REST API answers NOTFOUND for a group that it does not know or no longer knows. So an event with
-        NOTFOUND means that the group was deleted.
-        """
+        """The kind, from the content: URL and method are not reliable. NOTFOUND means that the group was deleted."""
         kinds = _KIND_BY_STATUS if self.incident_id is None else _KIND_WITHIN_INCIDENT
         return kinds.get(self.status_text, Kind.UNKNOWN)
 

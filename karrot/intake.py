@@ -94,7 +94,7 @@ class Intake:
 
     def _count_posted(self, event: LagEvent, started: float, appended: Appended) -> Appended:
         self._count(appended)
-        if event.source is Source.WEBHOOK:
+        if event.from_burrow:
             self._log.count(telemetry.WEBHOOK_EVENTS.name, kind=event.kind.value)
         observe(self._log.count, telemetry.EVENT_HANDLING_SECONDS, self._stopwatch() - started)
         return appended

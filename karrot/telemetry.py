@@ -239,7 +239,7 @@ EVENT_HANDLING_SECONDS = Histogram(
 LAST_EVENT = _gauge(
     "karrot_last_event_timestamp_seconds",
     "Time of the last webhook from the cluster's Burrow. A cluster in KARROT_EXPECTED_CLUSTERS has the value 0 before "
-    "its first webhook. The series never expires.",
+    "its first webhook. The series never expires: only `karrot forget-cluster` ends it.",
     "cluster",
 )
 BURROW_SELF_LAG = _gauge(

@@ -17,6 +17,7 @@ _COMMANDS = CommandModules(
         "check-config": "service",
         "demo": "service",
         "doctor": "doctor",
+        "forget-cluster": "send_sample",
         "groups": "groups.commands",
         "healthcheck": "service",
         "history": "history",

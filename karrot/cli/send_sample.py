@@ -1,17 +1,18 @@
-"""``karrot send-sample``: posts sample events to Karrot in the way that Burrow posts its verdicts."""
+"""``karrot send-sample`` and ``karrot forget-cluster``: post events to Karrot in the way that Burrow does."""
 
 import time
 import uuid
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.auth_headers import credentials
+from karrot.cli.auth_headers import credentials, secret
 from karrot.cli.errors import NotDone, valid
 from karrot.cli.options import karrot_option
-from karrot.event import LagEvent, OffsetSample, PartitionLag
+from karrot.event import TEST_CLUSTERS, LagEvent, OffsetSample, PartitionLag
 
 if TYPE_CHECKING:
     from karrot.cli.http_client import HttpAnswer
@@ -28,18 +29,50 @@ _REMEDIES = {
     503: "Karrot cannot store events now: Karrot's log and, with the API token, /readyz give the reason",
 }
 
-_CLUSTER = "karrot-sample"
 _WINDOW_MS = 9 * 60_000
 """The duration of a window: ten commits, one each minute."""
 
 
-@click.command("send-sample")
-@karrot_option(required=True, help="Address of Karrot, such as http://karrot:5000.")
-@click.option(
+_karrot_option = karrot_option(required=True, help="Address of Karrot, such as http://karrot:5000.")
+_user_option = click.option(
     "--user",
     help="User name for Basic authentication. The password comes from KARROT_BURROW_PASSWORD (or "
     "KARROT_BURROW_PASSWORD_FILE). If neither is set, the command asks for it.",
 )
+
+
+@click.command("forget-cluster", short_help="Forget a cluster that is gone.")
+@click.argument("cluster")
+@_karrot_option
+@_user_option
+def forget_cluster(cluster: str, url: str, user: str | None) -> None:
+    """Make Karrot forget a cluster that sends no events any more: its groups, and when it was heard.
+
+    The cluster comes back with its next event. The command reads the groups with the token in KARROT_API_TOKEN (or
+    KARROT_API_TOKEN_FILE), and posts their deletion as `karrot send-sample` posts a sample, with the same credentials.
+    """
+    from karrot import render
+    from karrot.burrow.client import Asking
+    from karrot.burrow.payload import to_wire
+    from karrot.cli import http_client
+    from karrot.doctor.http_get import NotTold, Web
+    from karrot.doctor.read_karrot import read_groups
+
+    address = valid(partial(render.webhook, url))
+    headers, token = valid(partial(credentials, user)), valid(partial(secret, "KARROT_API_TOKEN"))
+    try:
+        with closing(Web(address.removesuffix("/burrow"), asking=Asking(), token=token)) as web:
+            groups, _ = read_groups(web, cluster)
+    except NotTold as error:
+        raise NotDone(error.said) from None
+    for group in [each.consumer for each in groups] or ["karrot-forget-cluster"]:
+        event = LagEvent(cluster, group, "NOTFOUND", total_lag=None, observed_at_ms=0)
+        _print(http_client.post(address, to_wire(event), headers), f"{cluster} {group} deleted")
+
+
+@click.command("send-sample")
+@_karrot_option
+@_user_option
 @click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Number of groups.")
 @click.option(
     "--status",
@@ -71,7 +104,7 @@ def _event(group: str, status: str, now_ms: int) -> LagEvent:
     bad = () if status == "OK" else (_partition(0, status, now_ms), _partition(3, status, now_ms))
     largest = bad[0] if bad else _partition(0, status, now_ms)
     return LagEvent(
-        cluster=_CLUSTER,
+        cluster=TEST_CLUSTERS[0],
         consumer=group,
         status_text=status,
         total_lag=sum(each.current_lag or 0 for each in bad or (largest,)),

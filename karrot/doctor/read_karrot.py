@@ -25,7 +25,7 @@ from karrot.doctor.snapshot_types import (
     RecipeInput,
     Reporter,
 )
-from karrot.event import GroupKey
+from karrot.event import TEST_CLUSTERS, GroupKey
 
 GROUPS_READ = 10_000
 """The maximum number of groups that are read."""
@@ -132,7 +132,7 @@ def _read(
         now = web.read(_Beat, "/heartbeat").time
     except NotTold as error:
         return Away("Karrot", web.url, error.said)
-    groups, has_all = parts.read("groups (/api/v1/groups)", partial(_groups, web), (None, False))
+    groups, has_all = parts.read("groups (/api/v1/groups)", partial(read_groups, web), (None, False))
     config = parts.read("settings (/config)", partial(web.read, _Config, "/config"), None)
     reporters = parts.read("reporters (/api/v1/reporters)", partial(web.read, _Reporters, "/api/v1/reporters"), None)
     rejects = parts.read("rejects (/api/v1/rejects)", partial(web.read, _Rejects, "/api/v1/rejects"), None)
@@ -171,12 +171,13 @@ def _components(web: Web) -> Mapping[str, ReadComponent]:
     return understood(_Readiness, answer.body, "/readyz", answer.status).components
 
 
-def _groups(web: Web) -> tuple[Sequence[ReadGroup] | None, bool]:
+def read_groups(web: Web, cluster: str = "") -> tuple[Sequence[ReadGroup], bool]:
+    """The groups of a cluster, or of all clusters without the tests, and whether they are all. Raises `NotTold`."""
     read: list[ReadGroup] = []
     after: str | None = ""
     while after is not None and len(read) < GROUPS_READ:
-        page = web.read(_Groups, "/api/v1/groups", {"limit": str(_PAGE), "after": after})
-        read += page.groups
+        page = web.read(_Groups, "/api/v1/groups", {"limit": str(_PAGE), "after": after, "cluster": cluster})
+        read += [one for one in page.groups if cluster or one.source != "webhook" or one.cluster not in TEST_CLUSTERS]
         after = page.next
     return tuple(read), after is None
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from karrot.event import BeyondEnd, GroupKey, Kind, LagAge, LagEvent, Source, Status, is_burrow_itself
+from karrot.event import BeyondEnd, GroupKey, Kind, LagAge, LagEvent, Source, Status, is_burrow_itself, is_test
 from karrot.eventlog.database_status import DatabaseStatus
 from karrot.signals import Signals
 
@@ -170,7 +170,12 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_of_burrow(self) -> bool:
         """Whether the group is Burrow's own: see `karrot.event.is_burrow_itself`."""
-        return is_burrow_itself(self.key.consumer, self.summary.max_lag_topic)
+        return is_burrow_itself(self.key.consumer, self.summary.max_lag_topic) and not self.is_test
+
+    @property
+    def is_test(self) -> bool:
+        """Whether the group is a test: see `karrot.event.is_test`."""
+        return is_test(self.key.cluster, self.summary.source)
 
 
 class Changed(NamedTuple):
@@ -307,7 +312,7 @@ class Groups(Log, Protocol):
         """One group. ``None`` if the group has expired or is deleted."""
 
     def heard(self) -> Mapping[str, int]:
-        """The time of the last webhook from each cluster's Burrow, as `wall_ms_at` gives it. It never expires."""
+        """The time of each cluster's last webhook, as `wall_ms_at` gives it. Only a posted deletion ends it."""
 
     def expire(self) -> int:
         """Mark the groups that became silent since the last call. Return their number."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from karrot.event import NEVER_COMMITTED, OPEN_TRANSACTION, GroupKey, Kind, LagAge, LagEvent, Source, Status
+from karrot.event import NEVER_COMMITTED, OPEN_TRANSACTION, GroupKey, Kind, LagAge, LagEvent, Status
 from karrot.eventlog.base import (
     READ_LIMIT,
     Changed,
@@ -53,11 +53,6 @@ class Arrival(NamedTuple):
     observed_log_ms: int
     summary: EventSummary
     age: LagAge | None = None
-
-    @property
-    def from_webhook(self) -> bool:
-        """Whether Burrow posted the event itself."""
-        return self.event.source is Source.WEBHOOK
 
 
 class GroupRow(NamedTuple):

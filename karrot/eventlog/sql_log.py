@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypedDict, TypeVar
 
 from karrot.clock import Clock
-from karrot.event import GroupKey, LagEvent
+from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent
 from karrot.eventlog import rows
 from karrot.eventlog.base import (
     READ_LIMIT,
@@ -216,11 +216,11 @@ class SqlEventLog(ABC):
 
     def heard(self) -> Mapping[str, int]:
         """When each cluster last sent a webhook."""
-        return {cluster: self.wall_ms_at(at_ms) for cluster, at_ms in self._heard().items()}
+        return {name: self.wall_ms_at(at) for name, at in self._heard().items() if at and name not in TEST_CLUSTERS}
 
     @abstractmethod
     def _heard(self) -> Mapping[str, int]:
-        """The log time at which each cluster last sent a webhook."""
+        """The log time at which each cluster last sent a webhook. It is 0 if the cluster was forgotten since."""
 
     def wall_ms_at(self, log_ms: int) -> int:
         """What the wall clock, as it is now, would have shown at a log time."""

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
 from karrot import telemetry
-from karrot.event import ClusterPartition, GroupKey, LagAge, LogEnd, TopicPartition
+from karrot.event import ClusterPartition, GroupKey, LagAge, LogEnd, Source, TopicPartition
 from karrot.eventlog.base import Appended, ReporterState
 from karrot.eventlog.group_state import Arrival, GroupRow, after, with_age
 from karrot.eventlog.log_end_history import LogEndHistory, lag_age, recorded_partitions
@@ -159,8 +159,8 @@ class Transaction(ABC):
         is younger than a quarter of ``stale_after_ms``, nothing is stored. Otherwise it is no repetition: some senders
         use one key for all their posts, an idle group has the same body at each interval, and states come back.
         """
-        if arrived.from_webhook:
-            self.heard[arrived.key.cluster] = arrived.log_time_ms
+        if arrived.event.source is Source.WEBHOOK:
+            self.heard[arrived.key.cluster] = arrived.log_time_ms if arrived.event.from_burrow else 0
         tracked, row = self._group(arrived.key)
         first = None if post is None else self._find_post(post)
         age_ms = 0 if row is None else arrived.log_time_ms - row.log_time_ms

@@ -85,7 +85,7 @@ def test_the_curl_line_posts_an_event_that_is_accepted() -> None:
     assert sample is not None
     body = sample[1].replace("&#34;", '"')
     assert website.client.post("/burrow", data=body.encode()).status_code == 202
-    assert rows(website) == ["OK first-group try 42 – – – 0 s ago"]  # noqa: RUF001
+    assert rows(website) == ["OK first-group test try 42 – – – 0 s ago"]  # noqa: RUF001
 
 
 def test_an_external_url_wins_and_the_curl_line_shows_no_secret() -> None:

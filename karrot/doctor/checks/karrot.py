@@ -124,14 +124,19 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
         if each.source == "kafka" and seen.age(each.last_event_at) <= seen.stale_after
     }
     that = " that Karrot accepted" if seen.unless_refused else ""
-    by_burrow = f"{seen.unless_refused}check Burrow's log; on its host, run karrot send-sample --karrot {seen.url}"
+    by_burrow = (
+        f"{seen.unless_refused}check Burrow's log; on its host, run karrot send-sample --karrot {seen.url}; "
+        "if the cluster is gone, "
+    )
     from_kafka |= {each.labels["cluster"].casefold() for each in seen.of("karrot_watch_last_poll_timestamp_seconds")}
     for cluster, age in seen.heard.items():
         if age > seen.stale_after and cluster.casefold() not in from_kafka:
             said = f"never sent an event{that}" if age == float("inf") else f"sent its last event{that} {age:.0f} s ago"
             start = f"start evaluate with --cluster {cluster} --to karrot={seen.url}; if Burrow sends {cluster}, "
             none, remedy = (", and evaluate sent none lately", start) if seen.has_evaluate else ("", "")
-            yield fault(f"the Burrow of {cluster} {said}{none}", f"{remedy}{by_burrow}")
+            yield fault(
+                f"the Burrow of {cluster} {said}{none}", f"{remedy}{by_burrow}run karrot forget-cluster {cluster}"
+            )
     # Neither watch nor evaluate needs a Burrow. The check `evaluate-arrival` judges evaluate.
     if not (seen.heard or from_kafka or seen.has_evaluate or WATCH in seen.components):
         yield fault(

@@ -5,7 +5,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from karrot.event import GroupKey, Kind, LagEvent, Source, is_burrow_itself
+from karrot.event import GroupKey, Kind, LagEvent, Source, is_burrow_itself, is_test
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, Dimensions
 from karrot.reporters.cloudwatch.name_encoding import dimension_value, metric_name
@@ -62,7 +62,8 @@ def data_of(stored: StoredEvent, options: Options) -> Mapped:
     if event.kind is Kind.DELETED:
         return Mapped(key, heartbeat=heartbeat, gone=True)
     topic = None if event.max_lag is None else event.max_lag.topic
-    if not options.wants(event.consumer) or is_burrow_itself(event.consumer, topic):
+    is_apart = is_burrow_itself(event.consumer, topic) or is_test(event.cluster, event.source)
+    if is_apart or not options.wants(event.consumer):
         return Mapped(key, heartbeat=heartbeat)
     known, unknown = _values(stored, options)
     if event.complete is not None and event.complete < options.min_complete:
@@ -103,7 +104,8 @@ def _laid_out(
 
 def _heartbeat(event: LagEvent, options: Options) -> Datum | None:
     """The heartbeat of the Burrow or the watch that reports on a cluster."""
-    if event.source not in HEARTBEAT_SOURCES or Layout.DIMENSIONS not in options.layouts:
+    is_heard = event.from_burrow if event.source is Source.WEBHOOK else event.source in HEARTBEAT_SOURCES
+    if not is_heard or Layout.DIMENSIONS not in options.layouts:
         return None
     dimensions = ((CLUSTER, dimension_value(event.cluster).text),)
     return Datum(HEARTBEAT, dimensions, 1.0, "None", event.observed_at_ms, options.resolution)

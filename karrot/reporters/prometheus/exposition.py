@@ -102,7 +102,7 @@ class LogCollector:
         return sorted(families, key=lambda family: _ORDER[family.metric.name])
 
     def _read(self) -> Iterator[Family]:
-        live = self._log.live()
+        live = [state for state in self._log.live() if not state.is_test]
         of_burrow = [state for state in live if state.is_of_burrow]
         rows = self._rows([state for state in live if not state.is_of_burrow] if of_burrow else live)
         yield from group_families(rows)

@@ -193,7 +193,8 @@ def _silent(seen: BannerInputs) -> Iterator[Banner]:
         "err",
         f"Burrow {since}{also} ({names}): the values of its groups are old, and its groups leave the list.",
         f"{first}Check that Burrow runs and reaches its ZooKeeper. Run `karrot send-sample --karrot` with the URL of "
-        "this page on Burrow's host. `karrot doctor` checks both sides.",
+        "this page on Burrow's host. `karrot doctor` checks both sides. If the cluster is gone, run "
+        "`karrot forget-cluster`.",
         RUNBOOKS["Burrow silent"],
     )
 

@@ -16,7 +16,7 @@ from karrot.web.context import WebContext
 from karrot.web.pages.causes import Cause, cause
 from karrot.web.pages.charts import Spark, spark
 from karrot.web.pages.lag_trend import Mark, Trend, trend
-from karrot.web.pages.live_groups_ranking import RankedGroups
+from karrot.web.pages.live_groups_ranking import TEST, RankedGroups, counted_as
 from karrot.web.pages.page_caches import caches
 
 _VALUE = itemgetter(0)
@@ -121,9 +121,9 @@ def overview(
     everything = ranked.worst_first
     by_name = wanted._replace(status=None)
     named = everything if by_name == GroupFilter() else list(by_name.among(everything))
-    shown = named if wanted.status is None else list(GroupFilter(status=wanted.status).among(named))
+    shown = named if wanted.status is None else [state for state in named if counted_as(state) == wanted.status]
     matching = order.sorted(shown)
-    worst = named[0] if named and named[0].summary.status_text not in NO_PROBLEM else None
+    worst = named[0] if named and counted_as(named[0]) not in {*NO_PROBLEM, TEST} else None
     counts, of_burrow = (ranked.counts, ranked.of_burrow) if named is everything else _counted(named)
     return Overview(
         counts=counts,
@@ -202,4 +202,4 @@ def _seconds(until_ms: int, epoch_ms: int | None) -> float | None:
 
 def _counted(states: Sequence[GroupState]) -> tuple[Counter[str], Counter[str]]:
     of_burrow = Counter(state.summary.status_text for state in states if state.is_of_burrow)
-    return Counter(state.summary.status_text for state in states) - of_burrow, of_burrow
+    return Counter(map(counted_as, states)) - of_burrow, of_burrow

@@ -14,18 +14,25 @@ from karrot.web.pages.value_cache import ThrottledCache
 
 WELL = "OK"
 
-_SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3, "ABANDONED": 4}
+TEST = "TEST"
+
+_SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3, "ABANDONED": 4, TEST: 5}
 _ODD = 2  # a status that Burrow does not document deserves attention
 _MANY = 10
 """If more than one in ten groups changed, sorting all groups is cheaper than inserting each one."""
+
+
+def counted_as(state: GroupState) -> str:
+    """The status under which a group is ranked and counted. Tests are apart, whatever their status is."""
+    return TEST if state.is_test else state.summary.status_text
 
 
 @dataclass(frozen=True, slots=True)
 class RankedGroups:
     """Every group at one moment, worst first, with counts. Many readers share one object.
 
-    ``counts`` has the number of groups by status, without Burrow's own groups. ``of_burrow`` has these numbers for
-    Burrow's own groups. ``burrow_behind`` lists the clusters where Burrow's own group is not OK.
+    ``counts`` has the number of groups by `counted_as`, without Burrow's own groups. ``of_burrow`` has these numbers
+    for Burrow's own groups. ``burrow_behind`` lists the clusters where Burrow's own group is not OK.
     """
 
     worst_first: list[GroupState]
@@ -51,7 +58,7 @@ class _Rank(NamedTuple):
     def of(cls, state: GroupState) -> "_Rank":
         summary = state.summary
         lag, seconds = summary.total_lag, summary.signals.lag_seconds_known
-        severity = _SEVERITY.get(summary.status_text, _ODD)
+        severity = _SEVERITY.get(counted_as(state), _ODD)
         return cls(severity, 0.0 if seconds is None else -1 - seconds, 0 if lag is None else -1 - lag, state.key, state)
 
 
@@ -95,14 +102,14 @@ class Ranking:
 
     def _enter(self, rank: _Rank) -> _Rank:
         self._ranks[rank.key] = rank
-        self._counts[rank.state.summary.status_text] += 1
+        self._counts[counted_as(rank.state)] += 1
         self._clusters[rank.key.cluster] += 1
         if rank.state.is_of_burrow:
             self._of_burrow[rank.key] = rank
         return rank
 
     def _leave(self, rank: _Rank) -> _Rank:
-        self._counts[rank.state.summary.status_text] -= 1
+        self._counts[counted_as(rank.state)] -= 1
         self._clusters[rank.key.cluster] -= 1
         self._of_burrow.pop(rank.key, None)
         return rank

@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Blueprint, Response, render_template, request, stream_template
 
-from karrot.event import NO_PROBLEM, GroupKey, PartitionLag, Source
+from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, PartitionLag, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.known_problems import CODES, WATCH
@@ -35,10 +35,10 @@ _REJECTS_SHOWN = 50
 _BODY_SHOWN = 400
 
 _SAMPLE = (
-    '{"Event":{"Cluster":"try","Group":"first-group","ID":"","Start":"0001-01-01T00:00:00Z","Extras":{},"Result":'
-    '{"cluster":"try","group":"first-group","status":"OK","complete":1,"partitions":[],"partition_count":1,'
+    '{"Event":{"Cluster":"CLUSTER","Group":"first-group","ID":"","Start":"0001-01-01T00:00:00Z","Extras":{},"Result":'
+    '{"cluster":"CLUSTER","group":"first-group","status":"OK","complete":1,"partitions":[],"partition_count":1,'
     '"maxlag":null,"totallag":42}}}'
-)
+).replace("CLUSTER", TEST_CLUSTERS[1])
 
 _SOME_ADDRESS = "http://karrot:5000/burrow"
 

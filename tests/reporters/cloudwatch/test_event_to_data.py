@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.burrow.payload import parse_webhook
-from karrot.event import GroupKey, LagEvent, Source
+from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent, Source
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, why_refused
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
@@ -36,6 +36,18 @@ def datum(metric: str, value: float, unit: Any, **overrides: Any) -> Datum:
 def test_an_event_becomes_its_lag_at_the_time_it_was_observed_and_a_heartbeat() -> None:
     assert of() == Mapped(GroupKey("prod-eu", "orders-svc"), (datum("Lag", 11_020.0, "Count"),), HEARTBEAT)
     assert of().data == (datum("Lag", 11_020.0, "Count"), HEARTBEAT)
+
+
+@pytest.mark.parametrize("cluster", TEST_CLUSTERS)
+def test_a_test_is_not_sent_but_the_verdict_of_watch_on_a_cluster_of_this_name_is(cluster: str) -> None:
+    assert of(cluster=cluster) == Mapped(GroupKey(cluster, "orders-svc"))
+    assert len(of(cluster=cluster, source=Source.KAFKA).data) == 2
+
+
+def test_a_posted_deletion_is_no_heartbeat() -> None:
+    gone: dict[str, Any] = {"status_text": "NOTFOUND", "incident_id": None}
+    assert of(**gone) == Mapped(GroupKey("prod-eu", "orders-svc"), gone=True)
+    assert of(**gone, source=Source.KAFKA).data == (HEARTBEAT,)
 
 
 def test_every_metric_has_its_unit() -> None:

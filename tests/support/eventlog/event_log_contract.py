@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.burrow.payload import to_wire
-from karrot.event import GroupKey, Kind, LagEvent, Source
+from karrot.event import TEST_CLUSTERS, GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import (
     Appended,
     Changed,
@@ -353,6 +353,24 @@ class EventLogContract:
         append_event(log, cluster="b", source=Source.KAFKA)
         clock.advance(10 * STALE_MS)
         assert dict(log.heard()) == {"a": heard_at}
+
+    def test_a_posted_deletion_forgets_the_cluster_until_its_burrow_posts_again(
+        self, log: EventLog, clock: ManualClock
+    ) -> None:
+        append_event(log, cluster="a")
+        append_event(log, cluster="b")
+        append_event(log, cluster="a", status_text="NOTFOUND", incident_id=None)
+        append_event(log, cluster="b", status_text="NOTFOUND", incident_id=None, source=Source.REST)
+        assert dict(log.heard()) == {"b": clock.wall}
+        append_event(log, cluster="a")
+        assert dict(log.heard()) == {"a": clock.wall, "b": clock.wall}
+
+    def test_a_test_does_not_count_as_hearing_burrow(self, log: EventLog) -> None:
+        for cluster in TEST_CLUSTERS:
+            append_event(log, cluster=cluster)
+            append_event(log, cluster=cluster, consumer="watched", source=Source.KAFKA)
+        assert dict(log.heard()) == {}
+        assert [state.is_test for state in log.live()] == [True, False] * 2
 
     def test_the_last_note_of_a_reporter_is_kept_by_name(self, log: EventLog) -> None:
         assert log.recall("cloudwatch", "inside") is None

@@ -49,3 +49,17 @@ def test_an_unknown_column_is_not_a_sort_order() -> None:
 
 def test_healthy_groups_have_no_worst_one(ranked: RankedGroups) -> None:
     assert overview(ranked, GroupFilter(text="b"), page=1, size=10).worst is None
+
+
+def test_tests_come_last_and_count_in_no_status() -> None:
+    website = make_website()
+    for cluster, status in (("prod-eu", "OK"), ("karrot-sample", "ERR"), ("try", "WARN")):
+        event = make_event(cluster=cluster, status_text=status, incident_id=None)
+        website.context.intake.accept(event)
+    ranked = rank(website.log.latest())
+    found = overview(ranked, GroupFilter(), page=1, size=10)
+    assert (found.counts, found.worst, found.total) == ({"OK": 1, "TEST": 2}, None, 3)
+    assert found.rows[0].key.cluster == "prod-eu"
+    assert overview(ranked, GroupFilter(status="ERR"), page=1, size=10).rows == []
+    sample = overview(ranked, GroupFilter(cluster="karrot-sample"), page=1, size=10)
+    assert (sample.counts, sample.worst, len(sample.rows)) == ({"TEST": 1}, None, 1)
