@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from karrot.event import NEVER_COMMITTED, OPEN_TRANSACTION, GroupKey, Kind, LagAge, LagEvent, Status
+from karrot.event import NEVER_COMMITTED, OPEN_TRANSACTION, GroupKey, Kind, LagAge, LagEvent, Source, Status
 from karrot.eventlog.base import (
     READ_LIMIT,
     Changed,
