@@ -33,7 +33,7 @@ ONE_OF_A_KIND = {
 """Names that several modules may have, and why."""
 
 MOST_MODULES = 14
-MOST_LINES = 400
+MOST_LINES = 450
 
 KEPT_FRAGMENTS = {
     "demo/burrow/rest_api.py:_stored": "one partition of a reply, by the words of Burrow",

@@ -2,16 +2,24 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from karrot.event import BeyondEnd, GroupKey, Kind, LagAge, LagEvent, Source, Status, is_burrow_itself, is_test
+from karrot.event import (
+    BeyondEnd,
+    GroupKey,
+    Kind,
+    LagAge,
+    LagEvent,
+    PartitionLag,
+    Source,
+    Status,
+    is_burrow_itself,
+    is_test,
+)
 from karrot.eventlog.database_status import DatabaseStatus
 from karrot.signals import Signals
-
-if TYPE_CHECKING:
-    from karrot.eventlog.listed_partitions import Listed
 
 READ_LIMIT = 500
 """The most rows of one read. A long read prevents SQLite from resetting its write-ahead log."""
@@ -178,6 +186,19 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
         return is_test(self.key.cluster, self.summary.source)
 
 
+class Listed(NamedTuple):
+    """A group's partitions with the newest value of each, and the events that they come from.
+
+    ``complete`` is the last event that lists all partitions, if it is recent. All its values are of one moment.
+    ``second`` is the event of the second opinion.
+    """
+
+    newest: StoredEvent
+    complete: StoredEvent | None
+    second: StoredEvent | None
+    partitions: tuple[PartitionLag, ...]
+
+
 class Changed(NamedTuple):
     """A group whose last event so far is ``seq``. ``state`` is ``None`` if the group is deleted."""
 
@@ -305,7 +326,7 @@ class Groups(Log, Protocol):
         With ``pause``, changed groups are read in small portions, with a pause after each.
         """
 
-    def listed(self, state: GroupState) -> "Listed | None":
+    def listed(self, state: GroupState) -> Listed | None:
         """What is known of a group's partitions. ``None`` if the newest event is not stored any more, or damaged."""
 
     def group(self, key: GroupKey) -> GroupState | None:

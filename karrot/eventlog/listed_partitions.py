@@ -4,25 +4,11 @@ Burrow's webhook lists only the bad partitions and the one with the largest lag.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from karrot.event import LagEvent, PartitionLag, Source, Status, TopicPartition
 from karrot.eventlog.base import GroupState, SourceVerdict, StoredEvent
 
 _OK = Status.OK.name
-
-
-class Listed(NamedTuple):
-    """A group's partitions with the newest value of each, and the events that they come from.
-
-    ``complete`` is the last event that lists all partitions, if it is recent. All its values are of one moment.
-    ``second`` is the event of the second opinion.
-    """
-
-    newest: StoredEvent
-    complete: StoredEvent | None
-    second: StoredEvent | None
-    partitions: tuple[PartitionLag, ...]
 
 
 def second_opinion(state: GroupState) -> SourceVerdict | None:

@@ -17,6 +17,7 @@ from karrot.eventlog.base import (
     Cursor,
     Damaged,
     GroupState,
+    Listed,
     LogSize,
     Reject,
     ReporterState,
@@ -24,7 +25,7 @@ from karrot.eventlog.base import (
     StoredEvent,
 )
 from karrot.eventlog.group_state import LiveGroups, arrival, changed, state_of
-from karrot.eventlog.listed_partitions import Listed, combine, places, second_opinion
+from karrot.eventlog.listed_partitions import combine, places, second_opinion
 from karrot.eventlog.transaction import Append, post_digest
 from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
 

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from karrot.event import ABANDONED, LEFT, NO_PROBLEM, OffsetSample, PartitionLag, Source
-from karrot.eventlog.base import GroupState, Reject, StoredEvent
-from karrot.eventlog.listed_partitions import Listed
+from karrot.eventlog.base import GroupState, Listed, Reject, StoredEvent
 from karrot.text import EPOCH
 
 _FOUND = {LEFT: "the group has left the topic", ABANDONED: "the group is abandoned"}
