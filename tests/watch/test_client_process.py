@@ -21,6 +21,7 @@ from karrot.watch.cluster_interface import Cluster, ClusterError, NotConnected, 
 from karrot.watch.outputs import PollOutcome
 from karrot.watch.persistence import NoKeeper
 from karrot.watch.poll_and_judge import Watcher, run
+from support.child_process import runs
 from support.kafka.clusters_in_child import PLACE, aborting, cluster, never, unreachable, without_token, wrong
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
@@ -155,7 +156,7 @@ def test_the_child_ends_at_once_when_its_parent_is_killed_also_during_a_request(
     child = int((tmp_path / "pid").read_text())
     parent.kill()
     parent.wait()
-    wait_for(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2])
+    wait_for(lambda: not runs(child))
 
 
 def test_a_child_that_hangs_is_ended_as_if_it_had_died(tmp_path: Path) -> None:

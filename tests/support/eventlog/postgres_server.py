@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from support.child_process import runs
 from support.service.free_ports import free_port
 from support.waiting import wait_for
 
@@ -123,7 +124,7 @@ class PostgresServer:
         self._signal(signal.SIGKILL)
         self.process.wait()
         # A new server refuses to start while a process of the old one holds its shared memory.
-        wait_for(lambda: not any(_runs(pid) for pid in killed))
+        wait_for(lambda: not any(runs(pid) for pid in killed))
 
     def stop(self, mode: str = "immediate") -> None:
         """Stop the server, even if frozen. ``fast`` ends all sessions, ``immediate`` also skips the last checkpoint."""
@@ -213,12 +214,6 @@ def postgres_home() -> Iterator[Path]:
 def schema_name(test: str) -> str:
     """A schema of its own for a test."""
     return "t_" + re.sub(r"[^a-z0-9]+", "_", test.lower())[-50:]
-
-
-def _runs(pid: int) -> bool:
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def _account() -> pwd.struct_passwd:
