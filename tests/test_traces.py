@@ -24,7 +24,7 @@ from support.service.postgres_service import PostgresService
 from support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
-OLD_AFTER: dict[str, Any] = {"stale_after": "4s", "workers": "1"}
+OLD_AFTER: dict[str, Any] = {"stale_after": "8s", "workers": "1"}
 TOKENS: dict[str, Any] = {"burrow_token": "canary-burrow", "api_token": "canary-reader"}
 POSTER = {"Authorization": f"Bearer {TOKENS['burrow_token']}"}
 READER = {"Authorization": f"Bearer {TOKENS['api_token']}", "Accept": "text/html"}
@@ -96,7 +96,9 @@ def try_everything(service: Service) -> None:
 def test_a_test_is_shown_until_it_is_old_and_leaves_no_trace(tmp_path: Path) -> None:
     with Service(tmp_path / "data", **OLD_AFTER) as service:
         try_everything(service)
-        assert "No group is known now 13 groups are tests and have no metrics." in words(service)
+        wait_for(
+            lambda: "No group is known now 13 groups are tests and have no metrics." in words(service), every_s=0.2
+        )
         assert alarms(service) == []
         with healthy_burrow(service):
             wait_for(lambda: "The only group is OK 13 more groups are tests" in words(service), every_s=0.2)
@@ -154,19 +156,23 @@ def test_a_cluster_is_forgotten_in_every_replica_and_after_a_restart_until_it_po
         assert "If the cluster is gone, run karrot forget-cluster." in words(last, READER)
         status, said = examined(last, ENVIRONMENT)
         assert (status, "run karrot forget-cluster prod-old" in said) == (1, True)
-        assert first.post(verdict("prod-old", "back for a moment"), POSTER).status == 202
-        forgotten = run_karrot("forget-cluster", "prod-old", "--karrot", address(first), env=ENVIRONMENT)
-        assert (forgotten.exit_code, forgotten.stderr) == (0, "")
-        assert "prod-old back for a moment deleted: 202" in forgotten.stdout
-        for each in replicas:
-            assert_forgotten(each)
-        first.stop()
-        first.start()
+        assert forget("prod-old", first) == 'prod-old karrot-forget-cluster deleted: 202 {"status":"accepted"}\n'
         for each in replicas:
             assert_forgotten(each)
         assert first.post(verdict("prod-old"), POSTER).status == 202
         for name in ("karrot_consumer_lag", "karrot_last_event_timestamp_seconds"):
             wait_for(lambda name=name: last.metric(name, cluster="prod-old") is not None)  # type: ignore[misc]
+        assert forget("prod-old", first).startswith("prod-old orders deleted: 202")
+        first.stop()
+        first.start()
+        for each in replicas:
+            assert_forgotten(each)
+
+
+def forget(cluster: str, service: Service) -> str:
+    done = run_karrot("forget-cluster", cluster, "--karrot", address(service), env=ENVIRONMENT)
+    assert (done.exit_code, done.stderr) == (0, "")
+    return done.stdout
 
 
 def assert_forgotten(service: Service) -> None:
@@ -186,3 +192,17 @@ def test_a_cluster_is_not_forgotten_without_the_credentials(tmp_path: Path) -> N
             assert sentence in found.stderr
         assert service.metric("karrot_consumer_lag", cluster="prod-old") is not None
         assert service.metric("karrot_last_event_timestamp_seconds", cluster="prod-old") is not None
+
+
+def test_only_a_posted_cluster_of_this_name_is_a_test_and_it_can_be_forgotten_at_once(tmp_path: Path) -> None:
+    with Service(tmp_path / "data") as service:
+        for cluster in TEST_CLUSTERS:
+            assert service.post(verdict(cluster, "watched"), {"Karrot-Source": "kafka"}).status == 202
+            assert service.post(verdict(cluster, "posted")).status == 202
+            assert service.metric("karrot_consumer_lag", cluster=cluster, consumer="watched") is not None
+        seen = look(None, address(service)).karrot
+        assert isinstance(seen, KarrotSeen)
+        assert [each.consumer for each in seen.groups or ()] == ["watched"] * 2
+        assert "try posted deleted: 202" in forget("try", service)
+        names = [(each["cluster"], each["consumer"]) for each in service.get("/api/v1/groups").json["groups"]]
+        assert names == [("karrot-sample", "posted"), ("karrot-sample", "watched")]

@@ -3,7 +3,7 @@ import pytest
 from karrot.web.api.group_query import GroupFilter
 from karrot.web.pages.group_list import Order, overview
 from karrot.web.pages.live_groups_ranking import RankedGroups
-from support.burrow.lag_events import make_event
+from support.burrow.lag_events import make_event, make_partition
 from support.web.ranked_groups import rank
 from support.web.website import make_website
 
@@ -56,9 +56,12 @@ def test_tests_come_last_and_count_in_no_status() -> None:
     for cluster, status in (("prod-eu", "OK"), ("karrot-sample", "ERR"), ("try", "WARN")):
         event = make_event(cluster=cluster, status_text=status, incident_id=None)
         website.context.intake.accept(event)
+    of_burrow = make_partition(topic="__consumer_offsets")
+    website.context.intake.accept(make_event(cluster="try", consumer="burrow-try", max_lag=of_burrow))
     ranked = rank(website.log.latest())
     found = overview(ranked, GroupFilter(), page=1, size=10)
-    assert (found.counts, found.worst, found.total) == ({"OK": 1, "TEST": 2}, None, 3)
+    assert (found.of_burrow, ranked.burrow_behind) == ({}, [])
+    assert (found.counts, found.worst, found.total) == ({"OK": 1, "TEST": 3}, None, 4)
     assert found.rows[0].key.cluster == "prod-eu"
     assert overview(ranked, GroupFilter(status="ERR"), page=1, size=10).rows == []
     sample = overview(ranked, GroupFilter(cluster="karrot-sample"), page=1, size=10)
