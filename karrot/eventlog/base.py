@@ -185,6 +185,12 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
         """Whether the group is a test: see `karrot.event.is_test`."""
         return is_test(self.key.cluster, self.summary.source)
 
+    @property
+    def second_opinion(self) -> SourceVerdict | None:
+        """The verdict of the other judge, if it has another status."""
+        second = self.summary.second
+        return None if second is None or second.status_text == self.summary.status_text else second
+
 
 class Listed(NamedTuple):
     """A group's partitions with the newest value of each, and the events that they come from.

@@ -6,15 +6,9 @@ Burrow's webhook lists only the bad partitions and the one with the largest lag.
 from collections.abc import Iterable, Mapping
 
 from karrot.event import LagEvent, PartitionLag, Source, Status, TopicPartition
-from karrot.eventlog.base import GroupState, SourceVerdict, StoredEvent
+from karrot.eventlog.base import StoredEvent
 
 _OK = Status.OK.name
-
-
-def second_opinion(state: GroupState) -> SourceVerdict | None:
-    """The verdict of the other judge, if it has another status."""
-    second = state.summary.second
-    return None if second is None or second.status_text == state.summary.status_text else second
 
 
 def combine(newest: StoredEvent, complete: StoredEvent, later: Iterable[StoredEvent]) -> Iterable[PartitionLag]:

@@ -25,7 +25,7 @@ from karrot.eventlog.base import (
     StoredEvent,
 )
 from karrot.eventlog.group_state import LiveGroups, arrival, changed, state_of
-from karrot.eventlog.listed_partitions import combine, places, second_opinion
+from karrot.eventlog.listed_partitions import combine, places
 from karrot.eventlog.transaction import Append, post_digest
 from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
 
@@ -204,7 +204,7 @@ class SqlEventLog(ABC):
 
     def listed(self, state: GroupState) -> Listed | None:
         """What is known of a group's partitions."""
-        seq, second = state.summary.listed_seq, second_opinion(state)
+        seq, second = state.summary.listed_seq, state.second_opinion
         later = self._whole(self._chain(state.key, READ_LIMIT, seq - 1, _UNREAD_BYTES)) if seq else ()
         found = {stored.seq: stored for stored in later}
         newest, complete = (found.get(each) or self.event(each) for each in (state.seq, seq))

@@ -19,7 +19,6 @@ from karrot.event import ABANDONED, AgeKind, PartitionLag, Status
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import EventSummary, Groups, GroupState, IncidentState, ReporterNotes
 from karrot.eventlog.group_state import BAD_STATUSES
-from karrot.eventlog.listed_partitions import second_opinion
 from karrot.eventlog.watched_groups import STATES, GroupHealth, WatchedCluster
 from karrot.reporters.prometheus.metric_family import ListedFamily, escaped, label_value, sample
 from karrot.telemetry import Metric
@@ -238,7 +237,7 @@ Rows = Mapping[tuple[str, str], GroupHealth]
 def second_opinions(rows: Sequence[ExportedGroup]) -> ListedFamily:
     """The second opinions of the groups that have one."""
     metric = telemetry.CONSUMER_SECOND_OPINION
-    found = ((row, second_opinion(row.state)) for row in rows)
+    found = ((row, row.state.second_opinion) for row in rows)
     labels = ((row.cluster, row.consumer, one.source.value, label_value(one.status_text)) for row, one in found if one)
     return ListedFamily(metric, (sample(metric, each, 1) for each in labels))
 
