@@ -372,6 +372,13 @@ class EventLogContract:
         assert dict(log.heard()) == {}
         assert [state.is_test for state in log.live()] == [True, False] * 2
 
+    def test_a_test_that_an_older_karrot_stored_does_not_count_as_hearing_burrow(self, log: EventLog) -> None:
+        with pytest.MonkeyPatch.context() as older:
+            older.setattr("karrot.event.TEST_CLUSTERS", ())
+            append_event(log, cluster="try")
+            append_event(log, cluster="prod-eu")
+        assert log.heard().keys() == {"prod-eu"}
+
     def test_the_last_note_of_a_reporter_is_kept_by_name(self, log: EventLog) -> None:
         assert log.recall("cloudwatch", "inside") is None
         log.remember("cloudwatch", "inside", b"one")
