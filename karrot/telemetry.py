@@ -96,7 +96,7 @@ CONSUMER_STATUS = _gauge("karrot_consumer_status", "Verdict: 1 for the current s
 CONSUMER_STATUS_CODE = _gauge("karrot_consumer_status_code", "Verdict: 1 OK, 2 WARN, 3 ERR.", *GROUP)
 CONSUMER_SECOND_OPINION = _gauge(
     "karrot_consumer_second_opinion",
-    "1 if Burrow and Karrot's own rules judge the group differently: the source and the status of the milder verdict.",
+    "Is 1 if Burrow and Karrot's own rules judge a group differently: source and status of the milder verdict.",
     *GROUP,
     "source",
     "status",
@@ -104,7 +104,8 @@ CONSUMER_SECOND_OPINION = _gauge(
 CONSUMER_PARTITIONS = _gauge("karrot_consumer_partitions", "Known partitions of the group.", *GROUP)
 CONSUMER_BAD_PARTITIONS = _gauge(
     "karrot_consumer_bad_partitions",
-    "Partitions that are WARN, STOP, STALL or REWIND, by status. Other metrics count BEYOND_END and NEVER_COMMITTED.",
+    "Partitions that are WARN, STOP, STALL or REWIND, by status. Other metrics count BEYOND_END and NEVER_COMMITTED, "
+    "and none OPEN_TRANSACTION.",
     *GROUP,
     "status",
 )

@@ -224,7 +224,7 @@ def test_one_incident_gives_one_slack_message_and_one_page_with_links_to_karrot_
         "text": (
             "*Consumer group orders on prod-eu is in error*\n"
             "orders on prod-eu has been ERR for 5m or longer. At least one partition is stopped, stalled or rewound, "
-            "has an offset past the log end, or has no committed offset.\n"
+            "has an offset past the log end or no committed offset, or waits for an open transaction.\n"
             f"<{slack_page}|Open in Karrot>  <{KARROT}/runbooks/KarrotConsumerError.md|Runbook>\n"
             "*Consumer group orders on prod-eu has lost messages*\n"
             "Kafka deleted 1.2k messages before orders on prod-eu read them.\n"

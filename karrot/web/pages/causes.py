@@ -101,8 +101,8 @@ def _beyond_end(summary: EventSummary, found: BeyondEnd) -> Cause:
     partitions, committed, log_end = found
     return Cause(
         f"{_of(summary, partitions)} past the log end",
-        f"The group's offset {count(committed)} is past the end {count(log_end)}: the topic was created again or "
-        "restored, or the offset was set by hand.",
+        f"The group's offset {count(committed)} is past the end {count(log_end)}: somebody or a tool set "
+        "the offset, or the topic was restored or cut off.",
         "The consumer reads nothing until the topic reaches the offset, or it jumps by auto.offset.reset.",
         RUNBOOKS["beyond the log end"],
     )

@@ -59,8 +59,8 @@ def test_an_offset_past_the_log_end_is_explained_with_both_offsets() -> None:
     found = told(status_text="BEYOND_END", end=OffsetSample(10_000, 0, 0), current_lag=None, log_end=1_331)
     assert (found.brief, found.runbook) == ("1 of 12 past the log end", "KarrotOffsetBeyondEnd")
     assert found.sentence == (
-        "The group's offset 10,000 is past the end 1,331: the topic was created again or restored, or the offset was "
-        "set by hand."
+        "The group's offset 10,000 is past the end 1,331: somebody or a tool set the offset, or the topic was restored "
+        "or cut off."
     )
 
 
