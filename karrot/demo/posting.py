@@ -3,7 +3,6 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import takewhile
 
 import structlog
 from urllib3 import PoolManager
@@ -31,7 +30,7 @@ def post_verdicts(
 ) -> None:
     """Post what is due until ``stop`` is set. If ``failover`` is set, another Burrow takes over once.
 
-    While all threads wait for answers, nothing new is judged, because a slow receiver slows a real Burrow too.
+    While posts wait for answers, nothing new is judged, because a slow receiver slows a real Burrow too.
     """
     pool = open_pool(url, headers={"Content-Type": "application/json"}, timeout_s=TIMEOUT_S, connections=_THREADS)
     before = None
@@ -40,15 +39,16 @@ def post_verdicts(
             if failover is not None and failover.is_set():
                 failover.clear()
                 burrow.failover()
-            due = takewhile(lambda _: not stop.is_set(), burrow.due(clock.wall_ms()))
-            for problem in threads.map(partial(_post, pool, url), due):
+            for problem in threads.map(partial(_post, pool, url, stop), burrow.due(clock.wall_ms())):
                 if problem and problem != before:  # Burrow logs each failure, but this would fill the demo's output
                     _log.warning("the simulated Burrow's posts are refused", code="demo_refused", reason=problem)
                 before = problem
 
 
-def _post(pool: PoolManager, url: str, verdict: LagEvent) -> str | None:
-    """Post one verdict. Returns the problem, if there is one."""
+def _post(pool: PoolManager, url: str, stop: threading.Event, verdict: LagEvent) -> str | None:
+    """Post one verdict, if the demo does not end. Returns the problem, if there is one."""
+    if stop.is_set():
+        return None
     try:
         status = pool.request("POST", url, body=to_wire(verdict)).status
     except HTTPError as error:

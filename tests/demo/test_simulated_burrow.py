@@ -92,7 +92,7 @@ def times(events: Sequence[LagEvent]) -> list[int]:
 def test_a_new_group_is_not_complete_at_first() -> None:
     told = by_group(ten_minutes())
     assert sum(events[0].complete != 1 for events in told.values()) == 2
-    assert sum(all(event.complete == 1 for event in events) for events in told.values()) >= 20
+    assert sum(all(event.complete == 1 for event in events) for events in told.values()) == 22
 
 
 def test_burrow_reports_itself_in_each_cluster_and_groups_are_in_both() -> None:
