@@ -165,9 +165,11 @@ class SimulatedGroup:
             )
             for place, (topic, number, rate) in enumerate(places)
         ]
-        # Each behaviour ends or begins with a phase that reads all, so the first round can begin with nothing unread.
-        after_each = accumulate(self._phases, lambda before, phase: phase.behind(before, phase.seconds), initial=0.0)
-        self._rounds = tuple(zip(self._phases, after_each, strict=False))
+        # Before the first round there was another one, in which the group read all at some time.
+        after_each = accumulate(
+            self._phases * 2, lambda before, phase: phase.behind(before, phase.seconds), initial=0.0
+        )
+        self._rounds = tuple(zip(self._phases, tuple(after_each)[len(self._phases) :], strict=False))
 
     def partitions(self, at: float, wall_ms: Callable[[float], int]) -> list[TrackedPartition]:
         """What Burrow stores about each partition. Empty if the group does not exist."""

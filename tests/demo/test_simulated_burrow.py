@@ -85,6 +85,13 @@ def test_a_deleted_group_is_silent_and_unknown() -> None:
         assert burrow().verdict(GroupKey(events[0].cluster, name), gone_ms) is None
 
 
+def test_no_group_skips_messages() -> None:
+    """Check that no lag shrinks faster than a group reads, at the ends of rounds too."""
+    rewinding = by_group(ten_minutes())["geo-enricher"]
+    drops = [(earlier.total_lag or 0) - (later.total_lag or 0) for earlier, later in pairwise(rewinding)]
+    assert max(drops) < max(event.total_lag or 0 for event in rewinding) / 2
+
+
 def times(events: Sequence[LagEvent]) -> list[int]:
     return [*(event.observed_at_ms for event in events), START_MS + 600_000]
 
