@@ -171,7 +171,7 @@ mutants: $(STAMPS)/dev ## Plant faults in copies of the product: which do the te
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
 history: $(STAMPS)/dev ## Run the pipeline on a simulated week of 100 groups, and render its report; ARGS="--groups 10 --days 1" for less
-	$(BIN)/python tools/history.py $(ARGS)
+	PYTHONPATH=tests $(BIN)/python tools/history.py $(ARGS)
 
 screenshots: $(STAMPS)/dev ## Take the screenshots in docs/images from the demo (needs chromium)
 	$(BIN)/python tools/screenshots.py $(ARGS)

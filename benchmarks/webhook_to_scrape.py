@@ -17,7 +17,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
 
-from karrot.demo.burrow.fake_burrow import FakeBurrow, Post, simulate
+from support.burrow.fake.fake_burrow import FakeBurrow, Post, simulate
 from support.service.karrot_service import Service
 from support.service.open_loop import percentile
 

@@ -9,8 +9,6 @@ import pytest
 
 from karrot.burrow.client import Burrow, NotFound, Unavailable, UnknownCall
 from karrot.burrow.payload import to_wire
-from karrot.demo.burrow.rest_api import BurrowServer
-from karrot.demo.demo_groups import application_groups, burrows_own_group
 from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, groups
 from karrot.eventlog.memory import MemoryEventLog
@@ -18,6 +16,8 @@ from karrot.intake import Intake
 from karrot.known_problems import RESYNC
 from karrot.reporters import commits_read
 from karrot.resync import Resync
+from support.burrow.fake.rest_api import BurrowServer
+from support.burrow.fake.simulated_groups import application_groups, burrows_own_group
 from support.burrow.lag_events import make_event
 from support.burrow.restartable_burrow import Outage, RestartableApi, RestartableBurrow
 from support.manual_clock import ManualClock

@@ -1,6 +1,6 @@
 """Writes the tables of a day of commits with planted problems, and replays Burrow's rules on these commits.
 
-Run ``python tools/replay.py --rules … --rules …``. Unknown options go to ``karrot pipeline replay``.
+Run ``PYTHONPATH=tests python tools/replay.py --rules … --rules …``. Unknown options go to ``karrot pipeline replay``.
 """
 
 import subprocess
@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from karrot.demo.simulated_kafka import ConsumerGroup, Deletion, SimulatedCommit
 from karrot.pipeline.schemas import STREAMED
+from support.burrow.fake.simulated_kafka import ConsumerGroup, Deletion, SimulatedCommit
 from tools.history_generator.history_scenario import CLUSTERS, DAY, consumer_groups, planted
 
 _COMMITS_A_MINUTE, _LOOKS_A_MINUTE = 6, 2

@@ -7,13 +7,11 @@ import argparse
 import signal
 import sys
 import threading
-from contextlib import closing
 
 from karrot import logs
 from karrot.clock import SystemClock
-from karrot.demo.burrow.fake_burrow import simulate
-from karrot.demo.burrow.posting import HttpSender, run
-from karrot.demo.demo import CLUSTERS
+from karrot.demo.posting import post_verdicts
+from karrot.demo.simulated_burrow import SimulatedBurrow
 
 
 def main() -> None:
@@ -25,9 +23,8 @@ def main() -> None:
         # In a thread: the handler interrupts the main thread, which may hold the lock of the event.
         signal.signal(number, lambda _number, _frame: threading.Thread(target=stop.set).start())
     clock = SystemClock()
-    burrow = simulate(given.groups, seed=given.seed, speed=given.speed, clusters=CLUSTERS, now_ms=clock.wall_ms())
-    with closing(HttpSender(given.url, idempotency_key="1")) as send:
-        run(burrow, send, stop, clock=clock)
+    burrow = SimulatedBurrow(given.groups, seed=given.seed, speed=given.speed, start_ms=clock.wall_ms())
+    post_verdicts(burrow, given.url, stop, clock=clock)
 
 
 def _arguments() -> argparse.Namespace:

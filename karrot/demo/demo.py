@@ -14,25 +14,21 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from random import Random
 from types import FrameType
-from typing import NoReturn
 
 from karrot import logs
-from karrot.clock import Clock, SystemClock
-from karrot.demo.burrow.fake_burrow import DEMO, FakeBurrow, simulate
-from karrot.demo.burrow.posting import HttpSender, run
-from karrot.demo.burrow.rest_api import BurrowServer, RestApi
-from karrot.demo.cloudwatch.fake_cloudwatch import FakeCloudWatch
-from karrot.demo.cloudwatch.metric_store import MetricStore
-from karrot.demo.cloudwatch.request_handler import Handler
+from karrot.clock import SystemClock
+from karrot.demo.burrow_api import BurrowApi
+from karrot.demo.cloudwatch_receiver import CloudWatchReceiver
+from karrot.demo.local_server import serve_locally
+from karrot.demo.posting import post_verdicts
+from karrot.demo.simulated_burrow import CLUSTERS, SimulatedBurrow
 from karrot.eventlog.base import LogUnavailableError
 from karrot.settings.sources import PREFIX
 
-CLUSTERS = ("prod-eu", "prod-us")
 _HOST = "127.0.0.1"
 _DEFAULT_PORT = 5000
 _PORTS_TRIED = 100
@@ -41,13 +37,7 @@ _STOP_S = 12.0
 _OK = 200
 _GROUPS_AT_SPEED_1 = 1000
 """The simulation of this many groups at speed 1 uses a third of a processor. So does the service (200 verdicts/s)."""
-_MAKING_MS = 5
-"""The milliseconds to simulate the past of one group, on a machine that is not idle."""
-_WORTH_A_WORD_MS = 2000
-_LATE_MS = 5000
 _LEASH = 'read -r _; kill -TERM "$1"'
-_MOST_KEPT = 50_000
-"""How many data the fake CloudWatch keeps: about three hours for 24 groups."""
 _TABLES = f"{PREFIX}TABLES_DIR"
 """The only setting from the environment, because the groups in the tables of ``make history`` are the demo's."""
 
@@ -77,28 +67,23 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
     stop, failover = threading.Event(), threading.Event()
     _set_on_signals(stop, *_ending())
     _set_on_signals(failover, signal.SIGUSR1)
-    clock = SystemClock()
+    clock, cloudwatch = SystemClock(), CloudWatchReceiver()
+    kept_up = kept_up_speed(groups, speed)
+    base = f"http://{_HOST}:{chosen}"
     with (
         tempfile.TemporaryDirectory(prefix="karrot-demo-") as directory,
-        FakeCloudWatch(Handler(MetricStore(_MOST_KEPT), clock.wall_ms)) as cloudwatch,
-        _service(chosen, Path(directory), cloudwatch.url) as service,
+        serve_locally(cloudwatch.page, cloudwatch.put) as cloudwatch_url,
+        _service(chosen, Path(directory), cloudwatch_url) as service,
     ):
         _await_ready(service, chosen, stop)
         threading.Thread(target=_stop_with, args=(service, stop), daemon=True).start()
-        kept_up = kept_up_speed(groups, speed)
-        burrow = _simulated(groups, seed, kept_up, clock, stop)
-        if burrow is None:
-            return 0 if service.poll() is None else 1
+        burrow = SimulatedBurrow(groups, seed=seed, speed=kept_up, start_ms=clock.wall_ms())
         summary = f"{groups} consumer groups on {len(CLUSTERS)} clusters (seed {seed}, speed {kept_up:g})"
         if kept_up < speed:
-            verdict_s = DEMO.notifier.interval / kept_up
-            summary += f"\nSpeed {speed:g} is too fast for so many groups: each gets an event every {verdict_s:.0f} s"
-        with (
-            BurrowServer(RestApi(burrow, clock, Random(seed))) as rest,  # noqa: S311 (the order of lists)
-            closing(HttpSender(f"http://{_HOST}:{chosen}/burrow", idempotency_key="1")) as send,
-        ):
-            print(_greeting(chosen, rest.url, cloudwatch.url, summary), flush=True)  # noqa: T201 - the command's output
-            run(burrow, send, stop, clock=clock, failover=failover)
+            summary += f"\nSpeed {speed:g} is too fast: each group gets an event every {burrow.interval_s:.0f} s"
+        with serve_locally(BurrowApi(burrow, clock, base).answer) as burrow_url:
+            print(_greeting(base, burrow_url, cloudwatch_url, summary), flush=True)  # noqa: T201 - the command's output
+            post_verdicts(burrow, f"{base}/burrow", stop, clock=clock, failover=failover)
         return 0 if service.poll() is None else 1
 
 
@@ -107,43 +92,10 @@ def kept_up_speed(groups: int, speed: float) -> float:
     return min(speed, _GROUPS_AT_SPEED_1 / groups)
 
 
-def _simulated(groups: int, seed: int, speed: float, clock: Clock, stop: threading.Event) -> FakeBurrow | None:
-    """Create the simulated Burrow. It starts at the expected end of its creation. ``None`` if a signal comes first."""
-    with suppress(_Ended), _ended_by_signals():
-        if not stop.is_set():
-            making_ms = groups * _MAKING_MS
-            if making_ms >= _WORTH_A_WORD_MS:
-                print(f"Simulating the past of {groups} groups: {making_ms // 1000} s or more …", flush=True)  # noqa: T201
-            now_ms = clock.wall_ms() + making_ms
-            burrow = simulate(groups, seed=seed, speed=speed, clusters=CLUSTERS, now_ms=now_ms)
-            while clock.wall_ms() - now_ms > _LATE_MS:  # creation took longer: drop the posts that are already late
-                now_ms = clock.wall_ms()
-                burrow.due(now_ms)
-            return burrow
-    return None
-
-
 def _ending() -> tuple[signal.Signals, ...]:
     """The signals that end the demo. SIGHUP (the terminal was closed) is one of them, except under ``nohup``."""
     ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM) if ignores_hangup else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class _Ended(BaseException):
-    """A signal came while the simulation was being created."""
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    def on_signal(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise _Ended
-
-    before = {number: signal.signal(number, on_signal) for number in _ending()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _free_port(first: int, tried: int) -> int:
@@ -236,15 +188,15 @@ def _typed() -> str:
     return "karrot" if shutil.which("karrot") or not installed.exists() else shlex.quote(os.path.relpath(installed))
 
 
-def _greeting(port: int, burrow: str, cloudwatch: str, summary: str) -> str:
-    base = f"http://{_HOST}:{port}"
+def _greeting(base: str, burrow: str, cloudwatch: str, summary: str) -> str:
+    groups = f"{_typed()} groups --burrow {burrow} --cluster {CLUSTERS[0]}"
     return (
         f"Karrot with a simulated Burrow: {summary}\n\n"
         f"  page        {base}/\n"
         f"  metrics     {base}/metrics\n"
         f"  API         {base}/api/v1/groups\n"
         f"  health      {base}/readyz\n"
-        f"  Burrow      {_typed()} groups --burrow {burrow} --cluster {CLUSTERS[0]}\n"
+        f"  Burrow      {groups}\n"
         f"  CloudWatch  {base}/reporters/cloudwatch\n"
         f"              {cloudwatch}/ is the local fake CloudWatch; nothing goes to AWS\n\n"
         "make history: makes tables and a report from a simulated week of these groups.\n"

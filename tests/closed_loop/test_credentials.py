@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from karrot.demo.cloudwatch.request_handler import Refuse
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
+from support.reporters.cloudwatch_service.request_handler import Refuse
 from support.reporters.fake_aws import FakeAws
 from support.reporters.injected_faults import (
     ACCESS_DENIED,

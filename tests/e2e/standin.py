@@ -16,14 +16,14 @@ from e2e.stack.kafka import Kafka
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
 from karrot.clock import SystemClock
-from karrot.demo.burrow.rest_api import BurrowServer, RestApi
 from karrot.event import LagEvent, TopicPartition
 from karrot.watch.cluster_interface import ClusterError, Failure
 from karrot.watch.kafka_admin import KafkaCluster
+from support.burrow.fake.rest_api import BurrowServer, RestApi
 from support.burrow.partition_model import delete_topic
 
 if TYPE_CHECKING:
-    from karrot.demo.burrow.fake_burrow import FakeBurrow
+    from support.burrow.fake.fake_burrow import FakeBurrow
 
 _TICK_S = 0.5
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from e2e.figures import Figures
-from karrot.demo.burrow.fake_burrow import FakeBurrow, Post, simulate
 from karrot.event import Status
+from support.burrow.fake.fake_burrow import FakeBurrow, Post, simulate
 from support.service.karrot_service import Service
 from support.service.open_loop import send_open_loop
 

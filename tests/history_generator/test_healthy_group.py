@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from karrot.burrow.notifier import NotifierSettings
-from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
-from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 from karrot.event import Kind, LagEvent, Status
+from support.burrow.fake.fake_burrow import BurrowSettings, FakeBurrow, Post
+from support.burrow.fake.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 from tools.history_generator.healthy_group import HealthyGroup
 
 START_MS = 1_763_741_000_123

@@ -12,11 +12,18 @@ import pytest
 
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
-from karrot.demo.demo_groups import BEHAVIOURS
-from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Deletion, Phase, SimulatedCommit, SimulatedTopic
 from karrot.watch.outputs import PollOutcome
 from karrot.watch.persistence import NoKeeper
 from karrot.watch.poll_and_judge import Watcher
+from support.burrow.fake.simulated_groups import BEHAVIOURS
+from support.burrow.fake.simulated_kafka import (
+    Behaviour,
+    ConsumerGroup,
+    Deletion,
+    Phase,
+    SimulatedCommit,
+    SimulatedTopic,
+)
 from support.kafka.in_memory_kafka import SimulatedWorld
 from support.manual_clock import ManualClock
 

@@ -7,8 +7,8 @@ from typing import Final, Self
 
 from karrot.burrow.notifier import NotifierSettings
 from karrot.burrow.payload import to_wire
-from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
 from karrot.event import LagEvent, Source, Status
+from support.burrow.fake.fake_burrow import BurrowSettings, FakeBurrow, Post
 from tools.history_generator.healthy_group import HealthyGroup
 from tools.history_generator.history_scenario import DAY, MINUTE_SPEED, consumer_groups, planted
 

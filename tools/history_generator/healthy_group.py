@@ -12,9 +12,9 @@ from typing import Final
 
 from karrot.burrow.notifier import NotifiedGroup, notify
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, evaluate_group
-from karrot.demo.burrow.fake_burrow import HISTORY_SECONDS, BurrowSettings, Post, incident_id, posted
-from karrot.demo.simulated_kafka import ConsumerGroup, SimulatedCommit, SimulatedOwner
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Status
+from support.burrow.fake.fake_burrow import HISTORY_SECONDS, BurrowSettings, Post, incident_id, posted
+from support.burrow.fake.simulated_kafka import ConsumerGroup, SimulatedCommit, SimulatedOwner
 
 _OK: Final = Status.OK.name
 _NOBODY = SimulatedOwner("", 0, "", "")

@@ -1,6 +1,6 @@
 """Defines the scenario of a history: healthy groups with daily traffic, and planted incidents.
 
-A simulated second of `karrot.demo.simulated_kafka` is a minute here. So rates are per minute, and phases are minutes.
+A simulated second of `support.burrow.fake.simulated_kafka` is a minute here: rates are per minute, phases are minutes.
 """
 
 import math
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, NamedTuple
 
-from karrot.demo.demo_groups import GROUP_NAMES
-from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
+from karrot.demo.simulated_burrow import GROUP_NAMES
+from support.burrow.fake.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 
 CLUSTERS: Final = ("prod-eu", "prod-us")
 DAY: Final = 1440

@@ -17,8 +17,8 @@ from karrot.burrow.client import (
     Unaddressable,
     UnknownCall,
 )
-from karrot.demo.simulated_kafka import Behaviour, Phase
 from karrot.event import Kind, Source, Status
+from support.burrow.fake.simulated_kafka import Behaviour, Phase
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from karrot.cli import main
 from karrot.cli.table import width_of
-from karrot.demo.simulated_kafka import Behaviour, Phase
+from support.burrow.fake.simulated_kafka import Behaviour, Phase
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 from support.servers.scripted_server import http_response, scripted_server
 

@@ -14,12 +14,12 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from karrot.aws.errors import Fault, FaultKind, without_secrets
-from karrot.demo.cloudwatch.request_handler import Refuse
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.faults import Rejected, TooLarge, classify, status_of
 from karrot.reporters.cloudwatch.options import Options
 from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
+from support.reporters.cloudwatch_service.request_handler import Refuse
 from support.reporters.injected_faults import RefuseByShape
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 

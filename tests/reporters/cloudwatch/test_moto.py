@@ -1,6 +1,6 @@
 """Requests to moto are really signed and checked, with a key whose policy really allows them.
 
-moto does not check AWS's limits; the strict fake does (`karrot.demo.cloudwatch`).
+moto does not check AWS's limits; the strict fake does (`support.reporters.cloudwatch_service`).
 """
 
 import json

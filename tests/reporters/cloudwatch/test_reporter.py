@@ -5,7 +5,6 @@ from random import Random
 
 import pytest
 
-from karrot.demo.cloudwatch.request_handler import Refuse
 from karrot.event import Source
 from karrot.eventlog.base import Cursor, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
@@ -17,6 +16,7 @@ from support.eventlog.appended_events import stored_events
 from support.eventlog.read_commits import cut_off_from_kafka
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
+from support.reporters.cloudwatch_service.request_handler import Refuse
 from support.reporters.injected_faults import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 

@@ -20,7 +20,6 @@ from karrot.autoscaling.metric_statistics import MetricIdentity, RecordedMetrics
 from karrot.autoscaling.simulation import Consumers, Fleet, Signal, signal_of
 from karrot.burrow.notifier import NotifierSettings
 from karrot.delivery import PacedFeed
-from karrot.demo.burrow.fake_burrow import BurrowSettings, FakeBurrow, Post
 from karrot.event import Status
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import Intake
@@ -32,6 +31,7 @@ from support.autoscaling.closed_loop_recipes import CLUSTER, GROUP, Recipe
 from support.autoscaling.lag_stack import alarm_states
 from support.autoscaling.scaled_consumer_group import PARTITIONS, RATE_PER_TASK, ScaledGroup, VariableRateTopic
 from support.autoscaling.template_to_stack import parse_stack
+from support.burrow.fake.fake_burrow import BurrowSettings, FakeBurrow, Post
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import point_aws_at
 from support.reporters.reporter_context import make_context

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from karrot.demo.burrow.fake_burrow import Post
 from support.autoscaling.closed_loop import Burrow, ClosedLoop, LoopCloudWatch
 from support.autoscaling.closed_loop_recipes import ECS, Recipe
+from support.burrow.fake.fake_burrow import Post
 from support.reporters.injected_faults import UNAVAILABLE
 
 RECIPES: Final = {

@@ -7,8 +7,8 @@ from random import Random
 from karrot.autoscaling.simulation import Fleet
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
-from karrot.demo.burrow.fake_burrow import Post
-from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Record, SimulatedCommit, SimulatedTopic
+from support.burrow.fake.fake_burrow import Post
+from support.burrow.fake.simulated_kafka import Behaviour, ConsumerGroup, Record, SimulatedCommit, SimulatedTopic
 
 PARTITIONS = 8
 RATE_PER_TASK = 100.0

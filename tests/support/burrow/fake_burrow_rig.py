@@ -7,9 +7,9 @@ from random import Random
 
 from karrot.burrow.client import Asking, Burrow
 from karrot.burrow.notifier import NotifierSettings
-from karrot.demo.burrow.fake_burrow import BurrowSettings
-from karrot.demo.burrow.rest_api import BurrowServer
-from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, SimulatedTopic
+from support.burrow.fake.fake_burrow import BurrowSettings
+from support.burrow.fake.rest_api import BurrowServer
+from support.burrow.fake.simulated_kafka import Behaviour, ConsumerGroup, SimulatedTopic
 from support.burrow.restartable_burrow import RestartableApi, RestartableBurrow
 from support.burrow.viper_config import EXAMPLE, configured
 from support.manual_clock import ManualClock

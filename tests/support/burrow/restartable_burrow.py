@@ -9,11 +9,11 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from karrot.burrow.storage import Storage
-from karrot.demo.burrow.fake_burrow import FakeBurrow
-from karrot.demo.burrow.offsets_consumer import OffsetsConsumer, World
-from karrot.demo.burrow.rest_api import RestAnswer, RestApi
-from karrot.demo.simulated_kafka import Record, SimulatedCommit, SimulatedOwner
 from karrot.event import GroupKey
+from support.burrow.fake.fake_burrow import FakeBurrow
+from support.burrow.fake.offsets_consumer import OffsetsConsumer, World
+from support.burrow.fake.rest_api import RestAnswer, RestApi
+from support.burrow.fake.simulated_kafka import Record, SimulatedCommit, SimulatedOwner
 
 
 class OutageState(Enum):

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from karrot.demo.burrow.config_endpoint import BurrowConfig
+from support.burrow.fake.config_endpoint import BurrowConfig
 
 _TRUE = ("true", "1", "t")
 

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from karrot.demo.simulated_kafka import ConsumerGroup, Deletion, Record, SimulatedCommit, SimulatedOwner
 from karrot.event import FirstUnread, TopicPartition
 from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember, Listing
+from support.burrow.fake.simulated_kafka import ConsumerGroup, Deletion, Record, SimulatedCommit, SimulatedOwner
 
 DEAD = Description("Dead")
 

@@ -13,8 +13,8 @@ from itertools import count
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-from karrot.demo.cloudwatch.metric_store import MetricStore
-from karrot.demo.cloudwatch.request_handler import (
+from support.reporters.cloudwatch_service.metric_store import MetricStore
+from support.reporters.cloudwatch_service.request_handler import (
     AwsAnswer,
     HandlerRequest,
     ReadRequest,

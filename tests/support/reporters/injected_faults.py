@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from karrot.demo.cloudwatch.request_handler import AwsAnswer, Refuse, error
+from support.reporters.cloudwatch_service.request_handler import AwsAnswer, Refuse, error
 
 
 @dataclass(frozen=True, slots=True)

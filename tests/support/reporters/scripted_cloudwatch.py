@@ -1,4 +1,4 @@
-"""Runs the demo's fake CloudWatch with faults that a test injects, and gives access to its stored data."""
+"""Runs the fake CloudWatch with faults that a test injects, and gives access to its stored data."""
 
 import re
 import socket
@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from karrot.demo.cloudwatch.fake_cloudwatch import CallerConnection, FakeCloudWatch
-from karrot.demo.cloudwatch.metric_store import (
+from support.reporters.cloudwatch_service.fake_cloudwatch import CallerConnection, FakeCloudWatch
+from support.reporters.cloudwatch_service.metric_store import (
     Call,
     MetricId,
     MetricStore,
@@ -18,9 +18,16 @@ from karrot.demo.cloudwatch.metric_store import (
     all_points,
     sorted_dimensions,
 )
-from karrot.demo.cloudwatch.request_decoding import MetricDatum, PutMetricDataRequest
-from karrot.demo.cloudwatch.request_handler import AwsAnswer, Handler, HandlerRequest, ReadRequest, Refuse, read
-from karrot.demo.cloudwatch.request_validation import RequestProblem, Wrong, members
+from support.reporters.cloudwatch_service.request_decoding import MetricDatum, PutMetricDataRequest
+from support.reporters.cloudwatch_service.request_handler import (
+    AwsAnswer,
+    Handler,
+    HandlerRequest,
+    ReadRequest,
+    Refuse,
+    read,
+)
+from support.reporters.cloudwatch_service.request_validation import RequestProblem, Wrong, members
 from support.reporters.injected_faults import HANG, UNAVAILABLE, Fault, Hang, Reset, Script, SlowDrip, answer_of
 
 NO_ANSWER = 0

@@ -7,8 +7,7 @@ import msgspec
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from karrot.burrow.payload import to_wire
-from karrot.demo.burrow.fake_burrow import simulate
-from karrot.demo.demo import CLUSTERS
+from karrot.demo.simulated_burrow import CLUSTERS
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import Cursor, Reject, ReporterState
 from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries
@@ -16,6 +15,7 @@ from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout
 from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report, Sent
 from karrot.reporters.prometheus.group_metrics import promql_queries
+from support.burrow.fake.fake_burrow import simulate
 from support.burrow.lag_events import make_event
 from support.eventlog.replicated_log import ReplicatedLog
 from support.manual_clock import ManualClock

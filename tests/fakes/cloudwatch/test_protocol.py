@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from karrot.demo.cloudwatch.metric_store import Call, MetricId, StoredPoint
+from support.reporters.cloudwatch_service.metric_store import Call, MetricId, StoredPoint
 from support.reporters.fake_cloudwatch_client import (
     NOW_MS,
     boto3_client,

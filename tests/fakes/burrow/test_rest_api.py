@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from karrot.demo.burrow import config_endpoint
-from karrot.demo.simulated_kafka import Behaviour, Phase
+from support.burrow.fake import config_endpoint
+from support.burrow.fake.simulated_kafka import Behaviour, Phase
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 from support.burrow.viper_config import EXAMPLE, configured
 

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.demo.cloudwatch import request_validation as limits
+from support.reporters.cloudwatch_service import request_validation as limits
 from support.reporters.fake_cloudwatch_client import NOW_MS, boto3_client, put_json, utc_time
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 

@@ -1,10 +1,11 @@
-"""Makes the consumer groups of the demo: their names, topics and behaviours (how each falls behind and recovers)."""
+"""Makes consumer groups with the names of the demo, and with behaviours: how each falls behind and recovers."""
 
 import math
 from collections.abc import Iterator
 from random import Random
 
-from karrot.demo.simulated_kafka import NO_SPIKES, Behaviour, ConsumerGroup, Phase, SimulatedTopic, Spikes
+from karrot.demo.simulated_burrow import GROUP_NAMES
+from support.burrow.fake.simulated_kafka import NO_SPIKES, Behaviour, ConsumerGroup, Phase, SimulatedTopic, Spikes
 
 BEHAVIOURS = {
     "slowly falling behind": Behaviour((Phase(50, pace=0.6), Phase(60, pace=1.8)), starts=(8, 20)),
@@ -24,33 +25,6 @@ _ORDER = (
     *("stopped", "healthy", "rewinding", "deleted", "healthy", "just joined"),
 )
 
-GROUP_NAMES = (
-    ("orders-svc", "orders.v1"),
-    ("billing", "invoices.v2"),
-    ("search-indexer", "catalog.changes"),
-    ("fraud-detector", "payments.authorized"),
-    ("email-sender", "notifications.email"),
-    ("clickstream-etl", "web.clicks"),
-    ("inventory-sync", "warehouse.stock"),
-    ("payments-settlement", "payments.captured"),
-    ("recommendations", "user.events"),
-    ("session-tracker", "web.sessions"),
-    ("audit-archiver", "audit.log"),
-    ("shipping-notifier", "shipments.v1"),
-    ("pricing-engine", "prices.updates"),
-    ("ad-bidder", "ads.impressions"),
-    ("user-profile-cache", "users.changelog"),
-    ("image-resizer", "media.uploads"),
-    ("data-lake-sink", "lake.raw"),
-    ("crm-export", "crm.contacts"),
-    ("push-gateway", "notifications.push"),
-    ("loyalty-points", "loyalty.transactions"),
-    ("geo-enricher", "devices.positions"),
-    ("returns-desk", "returns.v1"),
-    ("invoice-printer", "documents.pdf"),
-    ("metrics-rollup", "telemetry.raw"),
-)
-
 _OFFSETS_TOPIC = "__consumer_offsets"
 _OFFSETS_PARTITIONS = 50
 
@@ -61,12 +35,12 @@ def application_groups(count: int, seed: int) -> Iterator[ConsumerGroup]:
         group, topic = GROUP_NAMES[number % len(GROUP_NAMES)]
         copy = f"-{number // len(GROUP_NAMES) + 1}" if number >= len(GROUP_NAMES) else ""
         behaviour = BEHAVIOURS[_ORDER[number % len(_ORDER)]]
-        yield _application_group(group + copy, topic + copy, behaviour, Random(f"{seed}/{number}"))  # noqa: S311 (a simulation)
+        yield _application_group(group + copy, topic + copy, behaviour, Random(f"{seed}/{number}"))
 
 
 def burrows_own_group(cluster: str, seed: int) -> ConsumerGroup:
     """Burrow's own group in a cluster, which shows Burrow's progress in ``__consumer_offsets``. It has no owners."""
-    random = Random(f"{seed}/burrow-{cluster}")  # noqa: S311 (a simulation)
+    random = Random(f"{seed}/burrow-{cluster}")
     rates = [random.uniform(0.1, 1.0) for _ in range(_OFFSETS_PARTITIONS)]
     topic = _topic(_OFFSETS_TOPIC, rates, random, NO_SPIKES)
     return ConsumerGroup(f"burrow-{cluster}", [topic], Behaviour(), random, commit_every=2.0, members=0)
@@ -79,7 +53,7 @@ def _application_group(name: str, topic_name: str, behaviour: Behaviour, random:
     rates = [usual_rate * random.uniform(0.9, 1.1) for _ in range(partitions)]
     rates[afflicted[0]] *= behaviour.skew
     topics = [_topic(topic_name, rates, random, behaviour.spikes)]
-    if random.random() < 0.25:  # noqa: PLR2004 (one group in four has a retry topic)
+    if random.random() < 0.25:
         topics.append(_topic(f"{topic_name}.retry", [usual_rate / 20], random, NO_SPIKES))
     return ConsumerGroup(
         name,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.demo.simulated_kafka import (
+from support.burrow.fake.simulated_kafka import (
     Behaviour,
     ConsumerGroup,
     Deletion,

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from karrot.burrow.notifier import NotifierSettings
 from karrot.burrow.payload import parse_webhook
-from karrot.demo.burrow.fake_burrow import DEMO, BurrowSettings, FakeBurrow, Post, simulate
-from karrot.demo.demo_groups import BEHAVIOURS
-from karrot.demo.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 from karrot.event import Kind, LagEvent, Status
+from support.burrow.fake.fake_burrow import QUICK, BurrowSettings, FakeBurrow, Post, simulate
+from support.burrow.fake.simulated_groups import BEHAVIOURS
+from support.burrow.fake.simulated_kafka import Behaviour, ConsumerGroup, Phase, SimulatedTopic
 from support.burrow.recorded_bodies import recorded_body, recorded_posts
 
 START_MS = 1_763_741_000_123
@@ -281,6 +281,6 @@ def test_timestamps_follow_the_wall_clock() -> None:
                 assert lag.end.observed_at_ms == lag.end.timestamp_ms // 1000 * 1000
 
 
-def test_the_demo_listens_to_every_group() -> None:
-    assert DEMO.notifier.threshold <= Status.OK
-    assert DEMO.notifier.send_close
+def test_the_quick_settings_listen_to_every_group() -> None:
+    assert QUICK.notifier.threshold <= Status.OK
+    assert QUICK.notifier.send_close

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
-from karrot.demo.cloudwatch.request_handler import Refuse
 from support.reporters import injected_faults as aws
+from support.reporters.cloudwatch_service.request_handler import Refuse
 from support.reporters.fake_cloudwatch_client import boto3_client, client_error, datum_dict, put_json, put_metric_data
 from support.reporters.injected_faults import Fault
 from support.reporters.scripted_cloudwatch import NO_ANSWER, ScriptedCloudWatch

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from karrot.demo.cloudwatch import request_validation as limits
+from support.reporters.cloudwatch_service import request_validation as limits
 from support.reporters.fake_cloudwatch_client import (
     NOW_MS,
     client_error,

@@ -22,9 +22,9 @@ from karrot.burrow.rules import TrackedPartition, current_lag
 from karrot.burrow.storage import Storage
 from karrot.burrow.wire import CommitJson
 from karrot.clock import Clock
-from karrot.demo.burrow.config_endpoint import EXAMPLE, BurrowConfig
-from karrot.demo.burrow.fake_burrow import FakeBurrow, as_go_writes
 from karrot.event import LagEvent, Source, Status
+from support.burrow.fake.config_endpoint import EXAMPLE, BurrowConfig
+from support.burrow.fake.fake_burrow import FakeBurrow, as_go_writes
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ _NO_CALL = b'{"error":true,"message":"invalid request type","result":{}}\n'
 _HOST = "fake-burrow"
 
 _REQUESTS_KEPT = 1000
-"""A demo may run for weeks: the server keeps only the newest requests."""
+"""The server keeps only the newest requests."""
 
 _SNIFFED = 2048
 """Go sends Content-Length for a body that fits into its buffer of this many bytes, and chunks for a longer body."""
@@ -270,7 +270,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", answer.content_type)
         if answer.location:
             self.send_header("Location", answer.location)
-        if answer.status == 404 and answer.content_type != "application/json":  # noqa: PLR2004 (Go's http.Error)
+        if answer.status == 404 and answer.content_type != "application/json":
             self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Date", formatdate(usegmt=True))
         body = answer.body

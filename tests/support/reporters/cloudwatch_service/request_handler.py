@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from karrot.demo.cloudwatch import request_validation
-from karrot.demo.cloudwatch.metric_store import (
+from support.reporters.cloudwatch_service import request_validation
+from support.reporters.cloudwatch_service.metric_store import (
     Call,
     MetricId,
     MetricStore,
@@ -16,8 +16,20 @@ from karrot.demo.cloudwatch.metric_store import (
     metrics_page,
     sorted_dimensions,
 )
-from karrot.demo.cloudwatch.request_decoding import Malformed, MetricDatum, PutMetricDataRequest, decode_json, inflate
-from karrot.demo.cloudwatch.request_validation import RequestProblem, Wrong, entity_problems, members, problems
+from support.reporters.cloudwatch_service.request_decoding import (
+    Malformed,
+    MetricDatum,
+    PutMetricDataRequest,
+    decode_json,
+    inflate,
+)
+from support.reporters.cloudwatch_service.request_validation import (
+    RequestProblem,
+    Wrong,
+    entity_problems,
+    members,
+    problems,
+)
 
 _TARGET = "GraniteServiceVersion20100801.PutMetricData"
 _SHAPE_PREFIX = "com.amazonaws.cloudwatch.v2010_08_01"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from karrot.demo.cloudwatch.request_decoding import (
+from support.reporters.cloudwatch_service.request_decoding import (
     Dimension,
     Entity,
     MetricDatum,

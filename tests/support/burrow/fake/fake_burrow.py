@@ -20,12 +20,12 @@ from karrot.burrow.notifier import NotifierSettings, SentNotification, notify
 from karrot.burrow.payload import to_wire
 from karrot.burrow.rules import evaluate_group
 from karrot.burrow.storage import Storage
-from karrot.demo.burrow.burrow_instances import Instance, Lock, NotifiedAt
-from karrot.demo.burrow.offsets_consumer import OffsetsConsumer
-from karrot.demo.demo_groups import application_groups, burrows_own_group
-from karrot.demo.simulated_kafka import ConsumerGroup
 from karrot.event import GroupKey, LagEvent, Status
 from karrot.text import EPOCH
+from support.burrow.fake.burrow_instances import Instance, Lock, NotifiedAt
+from support.burrow.fake.offsets_consumer import OffsetsConsumer
+from support.burrow.fake.simulated_groups import application_groups, burrows_own_group
+from support.burrow.fake.simulated_kafka import ConsumerGroup
 
 HISTORY_SECONDS = 40.0
 """The groups begin to commit this many simulated seconds before the start, so their windows are full at the start."""
@@ -41,7 +41,7 @@ _ESCAPED = (
 
 @dataclass(frozen=True, slots=True)
 class BurrowSettings:
-    """The settings of a ``burrow.toml``, in seconds. ``notifier`` has Burrow's defaults. The others suit the demo."""
+    """The settings of a ``burrow.toml``, in seconds. ``notifier`` has Burrow's defaults. The others are short."""
 
     notifier: NotifierSettings = field(default_factory=NotifierSettings)
     offset_refresh: float = 1.0
@@ -52,8 +52,8 @@ class BurrowSettings:
         return self.notifier.interval + speed / 1000
 
 
-DEMO = BurrowSettings(NotifierSettings(threshold=Status.OK, interval=5, send_interval=3, send_close=True))
-"""A verdict on every group every 5 s, so that the pages change visibly."""
+QUICK = BurrowSettings(NotifierSettings(threshold=Status.OK, interval=5, send_interval=3, send_close=True))
+"""A verdict on every group every 5 s."""
 
 
 class Post(NamedTuple):
@@ -88,7 +88,7 @@ class FakeBurrow:
         *,
         start_ms: int,
         speed: float = 1.0,
-        settings: BurrowSettings = DEMO,
+        settings: BurrowSettings = QUICK,
     ) -> None:
         self.settings = settings
         self._random = random
@@ -232,7 +232,7 @@ class FakeBurrow:
 
 
 def simulate(
-    groups: int, *, seed: int, speed: float, clusters: Sequence[str], now_ms: int, settings: BurrowSettings = DEMO
+    groups: int, *, seed: int, speed: float, clusters: Sequence[str], now_ms: int, settings: BurrowSettings = QUICK
 ) -> FakeBurrow:
     """A Burrow that watches ``groups`` application groups in total, and in each cluster also Burrow's own group.
 
@@ -241,7 +241,7 @@ def simulate(
     world = {cluster: [burrows_own_group(cluster, seed)] for cluster in clusters}
     for number, group in enumerate(application_groups(groups, seed)):
         world[clusters[number % len(clusters)]].append(group)
-    random = Random(f"{seed}/burrow")  # noqa: S311 (a simulation)
+    random = Random(f"{seed}/burrow")
     return FakeBurrow(world, random, start_ms=now_ms, speed=speed, settings=settings)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
 from karrot.burrow.storage import Storage
-from karrot.demo.simulated_kafka import ConsumerGroup, Record, SimulatedCommit, SimulatedOwner
 from karrot.event import GroupKey
+from support.burrow.fake.simulated_kafka import ConsumerGroup, Record, SimulatedCommit, SimulatedOwner
 
 World = Mapping[str, Sequence[ConsumerGroup]]
 """The groups of each cluster."""

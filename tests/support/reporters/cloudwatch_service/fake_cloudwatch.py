@@ -1,4 +1,8 @@
-"""Serves the fake CloudWatch over HTTP on loopback, with a thread for each connection."""
+"""Serves a strict fake of Amazon CloudWatch over HTTP on loopback, with a thread for each connection.
+
+It accepts PutMetricData in AWS JSON 1.0, plain or gzipped, with every documented limit, the real error codes and, where
+they are known, the real messages. A request is stored completely or not at all.
+"""
 
 import socket
 import threading
@@ -6,7 +10,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from karrot.demo.cloudwatch.request_handler import AwsAnswer, Handler, HandlerRequest
+from support.reporters.cloudwatch_service.request_handler import AwsAnswer, Handler, HandlerRequest
 
 
 class CallerConnection(BaseHTTPRequestHandler):

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from karrot.burrow.client import Unavailable
-from karrot.demo.burrow.fake_burrow import BurrowSettings, Post
-from karrot.demo.simulated_kafka import Behaviour, Phase
 from karrot.event import Status
+from support.burrow.fake.fake_burrow import BurrowSettings, Post
+from support.burrow.fake.simulated_kafka import Behaviour, Phase
 from support.burrow.fake_burrow_rig import SETTINGS, fake_burrow, simulated_group
 from support.burrow.restartable_burrow import Outage, OutageState, RestartableBurrow
 

@@ -1,0 +1,63 @@
+"""Serves the demo's own small HTTP services on a free port of loopback."""
+
+import gzip
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+
+class LocalAnswer(NamedTuple):
+    """An HTTP answer."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+Answering = Callable[[str, bytes], LocalAnswer]
+"""Answers a path and the body of a POST, which is empty for a GET. Several threads call it at the same time."""
+
+
+@contextmanager
+def serve_locally(get: Answering, post: Answering | None = None) -> Iterator[str]:
+    """Serve inside the ``with`` block. The value is the URL."""
+    methods = {"do_GET": _method(get)} | ({"do_POST": _method(post)} if post else {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("_Handler", (_Handler,), methods)) as server:
+        server.daemon_threads = True  # a client may keep its connection open
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer leaves in one piece
+    disable_nagle_algorithm = True
+
+    def handle_one_request(self) -> None:
+        try:
+            super().handle_one_request()
+        except ConnectionError:  # the client has gone
+            self.close_connection = True
+
+    def log_message(self, *_: Any) -> None:
+        """Log nothing."""
+
+
+def _method(answering: Answering) -> Callable[[_Handler], None]:
+    def answer(handler: _Handler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        if handler.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        status, content_type, answered = answering(handler.path.partition("?")[0], body)
+        handler.send_response(status)
+        handler.send_header("Content-Type", content_type)
+        handler.send_header("Content-Length", str(len(answered)))
+        handler.end_headers()
+        handler.wfile.write(answered)
+
+    return answer

@@ -1,0 +1,48 @@
+import gzip
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from karrot.demo.cloudwatch_receiver import CloudWatchReceiver
+from karrot.demo.local_server import serve_locally
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    receiver = CloudWatchReceiver()
+    with serve_locally(receiver.page, receiver.put) as served:
+        yield served
+
+
+def put(url: str, body: bytes, **headers: str) -> tuple[int, Any]:
+    with urlopen(Request(url, body, headers)) as answer:
+        return answer.status, json.load(answer)
+
+
+def page(url: str) -> str:
+    with urlopen(url) as answer:
+        return str(answer.read().decode())
+
+
+def call(value: float) -> bytes:
+    dimensions = [{"Name": "Cluster", "Value": "prod"}]
+    datum = {"MetricName": "Lag", "Dimensions": dimensions, "Value": value, "Unit": "Count", "Timestamp": 1.0}
+    return json.dumps({"Namespace": "Karrot", "MetricData": [datum]}).encode()
+
+
+def test_the_page_lists_the_newest_value_of_each_metric(url: str) -> None:
+    assert put(url, call(1)) == (200, {})
+    assert put(url, gzip.compress(call(1234567)), **{"Content-Encoding": "gzip"}) == (200, {})
+    assert "accepted 2 calls" in page(url)
+    assert "Karrot Lag Cluster=prod  1234567 Count\n" in page(url)
+    assert page(url).count("Lag") == 1
+
+
+def test_a_call_that_is_not_put_metric_data_is_refused(url: str) -> None:
+    with pytest.raises(HTTPError, match="400"):
+        put(url, b'{"Namespace": 1}')
+    assert "accepted 0 calls" in page(url)
