@@ -8,8 +8,8 @@ diff -r build/before build/after
 
 The day has two clusters with their incidents, as Burrow's posts and answers, and Burrow's recorded bodies, good and
 bad. The output is: help texts, renderings, ``/metrics``, the API and the pages every three hours, all data that
-CloudWatch got, the lines of the archive and, with Java, the rows of all tables. Durations and the names of this
-machine are left out.
+CloudWatch got, the lines of the archive and, with Java, the rows of all tables. Durations, the random id of the event
+log and the size of compressed files are left out.
 """
 
 import json
@@ -44,7 +44,7 @@ _GROUPS = 5
 _STEP_MS, _LOOK_MS = 15_000, 3 * 3_600_000
 _PATHS = ("/", "/rejects", "/runbooks", "/config", "/reporters", "/heartbeat", "/readyz", "/openapi.json")
 _API = ("groups", "reporters", "event-log", "rejects")
-_DURATIONS = re.compile(rb"^karrot_(event_handling|http)_seconds.*\n", re.MULTILINE)
+_DURATIONS = re.compile(rb"^karrot_((event_handling|http)_seconds|reporter_archive_bytes_total).*\n", re.MULTILINE)
 _BROKER, _AWS = ("--bootstrap-servers", "kafka:9092"), ("--region", "eu-west-1")
 _SCALED = ("--cluster", "prod-eu", "--group", "orders-svc", "--ecs-cluster", "main", "--service", "orders")
 _WITHIN = ("--max-lag-seconds", "60")
@@ -130,7 +130,8 @@ def _service(day: Path) -> Iterator[tuple[str, bytes]]:
                         pass
             if clock.wall >= looked_ms + _LOOK_MS:
                 looked_ms += _LOOK_MS
-                yield from _pages(site, f"{(looked_ms - _START_MS) // 3_600_000:02}h")
+                for path, content in _pages(site, f"{(looked_ms - _START_MS) // 3_600_000:02}h"):
+                    yield path, content.replace(rig.log.log_id.encode(), b"LOG")
             assert line.body is not None
             site.context.intake.receive(line.body.encode(), line.source)
             if (body := next(bodies, None)) is not None:
@@ -143,7 +144,7 @@ def _service(day: Path) -> Iterator[tuple[str, bytes]]:
             name = "-".join([metric["metric"], *metric["dimensions"].values()])
             yield f"cloudwatch/{re.sub('[^a-zA-Z0-9-]', '_', name)}.json", json.dumps(metric, indent=0).encode()
         archived = (msgspec.json.encode(each, order="sorted") for each in read_archive(Path(folder)))
-        yield "archive.jsonl", b"\n".join(archived)
+        yield "archive.jsonl", b"\n".join(archived).replace(rig.log.log_id.encode(), b"LOG")
 
 
 def _lines(day: Path) -> Iterator[EventLine]:

@@ -47,7 +47,7 @@ def test_a_body_that_karrot_refuses_does_not_stop_the_others(tmp_path: Path) -> 
     assert delivery.taken == 1
     assert [(each.key, each.receiver, each.consumer, each.code) for each in delivery.refused] == [
         ("batch-7-0", "Karrot", "large", "too_large"),
-        ("batch-7-1", "Karrot", "wrong", "invalid_field"),
+        ("batch-7-1", "Karrot", "wrong", "unsupported_template"),
     ]
     assert [len(each.body) for each in delivery.refused] == [KEPT_BYTES, 2]
 
