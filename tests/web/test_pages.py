@@ -687,6 +687,13 @@ def test_a_karrot_that_polls_kafka_waits_for_kafka_and_shows_why_it_fails() -> N
     assert refused in page
     assert "/runbooks/KarrotWatchSilent" in page
 
+    take(website, make_event(source=Source.KAFKA))
+    website.forget()
+    page = read(website)
+    assert "No group is known" in page
+    assert "No group sent an event in the last 5 min" in page
+    assert refused in page
+
 
 def test_home_page_reporters_page_and_api_use_one_word_for_the_state_of_a_reporter() -> None:
     website = take(make_website(reporters=("prometheus", "stdout")), make_event())

@@ -51,7 +51,9 @@ routes.after_request(compress)
 def index() -> str | Response:
     """All groups, worst first. Before the first event: instructions to get one."""
     context, asked = web_context(), (asked_filter(), _asked_order(), _asked_page())
-    if not caches().groups.ranked().worst_first and not context.log.heard():
+    # After `watch` has stored verdicts, an empty list means that Kafka is away for longer than groups stay.
+    was_watched = WATCH in context.duties and context.log.size().last_seq
+    if not (caches().groups.ranked().worst_first or context.log.heard() or was_watched):
         return render_template("welcome.html", **_welcome(context))
     return caches().pages.get(repr(asked), lambda: CompressedPage.of(_groups_page(context, *asked))).response()
 
