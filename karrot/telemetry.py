@@ -96,7 +96,7 @@ CONSUMER_STATUS = _gauge("karrot_consumer_status", "Verdict: 1 for the current s
 CONSUMER_STATUS_CODE = _gauge("karrot_consumer_status_code", "Verdict: 1 OK, 2 WARN, 3 ERR.", *GROUP)
 CONSUMER_SECOND_OPINION = _gauge(
     "karrot_consumer_second_opinion",
-    "Is 1 if Burrow and Karrot's own rules judge a group differently: source and status of the milder verdict.",
+    "Is 1 if Burrow and Karrot's own rules judge a group differently: source and status of the other verdict.",
     *GROUP,
     "source",
     "status",

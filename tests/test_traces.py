@@ -169,6 +169,11 @@ def test_a_cluster_is_forgotten_in_every_replica_and_after_a_restart_until_it_po
             assert_forgotten(each)
 
 
+def test_an_empty_name_of_a_cluster_forgets_nothing() -> None:
+    done = run_karrot("forget-cluster", "", "--karrot", "http://127.0.0.1:1", env=ENVIRONMENT)
+    assert (done.returncode, "Name the cluster." in done.stderr) == (2, True)
+
+
 def forget(cluster: str, service: Service) -> str:
     done = run_karrot("forget-cluster", cluster, "--karrot", address(service), env=ENVIRONMENT)
     assert (done.exit_code, done.stderr) == (0, "")

@@ -58,6 +58,8 @@ def forget_cluster(cluster: str, url: str, user: str | None) -> None:
     from karrot.doctor.http_get import NotTold, Web
     from karrot.doctor.read_karrot import read_groups
 
+    if not cluster:  # an unset variable: the groups of all clusters would be listed
+        raise click.UsageError("Name the cluster.")
     address = valid(partial(render.webhook, url))
     headers, token = valid(partial(credentials, user)), valid(partial(secret, "KARROT_API_TOKEN"))
     try:

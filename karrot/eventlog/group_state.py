@@ -97,8 +97,8 @@ def with_age(arrived: Arrival, age: LagAge) -> Arrival:
 def after(row: GroupRow | None, seq: int, arrived: Arrival, stale_after_ms: int = 0) -> GroupRow:
     """The group after the event with sequence number ``seq`` is stored.
 
-    Burrow and Karrot's own rules can both judge a group. Then the worse of their verdicts counts, and the other one is
-    kept as the second opinion. A verdict counts so for half of ``stale_after_ms``: then the group has not expired yet.
+    Burrow and Karrot's own rules can both judge a group. Then Burrow's verdict counts, and the other one is kept as the
+    second opinion. A verdict counts so for half of ``stale_after_ms``: then the group has not expired yet.
     """
     summary, is_gone = arrived.summary, arrived.summary.kind is Kind.DELETED
     lists_all = summary.source is not Source.WEBHOOK and not is_gone
@@ -109,8 +109,7 @@ def after(row: GroupRow | None, seq: int, arrived: Arrival, stale_after_ms: int 
         return row._replace(last_seq=seq)
     own = SourceVerdict(seq, arrived.observed_log_ms, summary.source, summary.status_text)
     second = None if row is None or row.gone or is_gone else _second(row, own, stale_after_ms // 2)
-    # A status that Burrow does not document, and ABANDONED, are the mildest.
-    if row and second and second.seq == row.seq and (row.summary.status or 0) > (summary.status or 0):
+    if row and second and second.seq == row.seq and summary.source is Source.KAFKA:
         kept = msgspec.structs.replace(row.summary, listed_seq=listed_seq, second=own)
         return row._replace(last_seq=seq, summary=kept)
     before = IncidentState() if row is None else row.incident

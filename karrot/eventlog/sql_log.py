@@ -205,13 +205,14 @@ class SqlEventLog(ABC):
     def listed(self, state: GroupState) -> Listed | None:
         """What is known of a group's partitions."""
         seq, second = state.summary.listed_seq, state.second_opinion
-        later = self._whole(self._chain(state.key, READ_LIMIT, seq - 1, _UNREAD_BYTES)) if seq else ()
-        found = {stored.seq: stored for stored in later}
-        newest, complete = (found.get(each) or self.event(each) for each in (state.seq, seq))
+        complete = self.event(seq) if seq else None
+        if complete is not None and complete.log_time_ms < self._oldest_live():
+            complete = None  # without a list, the events since are not read either: they may be many
+        later = self._whole(self._chain(state.key, READ_LIMIT, seq, _UNREAD_BYTES)) if complete else ()
+        newest = next((each for each in (complete, *later) if each and each.seq == state.seq), None)
+        newest = newest or self.event(state.seq)
         if newest is None:
             return None
-        if complete is not None and complete.log_time_ms < self._oldest_live():
-            complete = None
         partitions = combine(newest, complete, later) if complete else places(newest.event).values()
         return Listed(newest, complete, self.event(second.seq) if second else None, tuple(partitions))
 

@@ -303,7 +303,7 @@ _WATCHED = [
         8,
         lines(
             "Second opinion",
-            "The milder verdict and its source, if another source judges the group differently.",
+            "The other verdict and its source, if another source judges the group differently.",
             Query(
                 f"max by (cluster, consumer, source, status) (karrot_consumer_second_opinion{{{GROUP}}})",
                 "{{source}}: {{status}}",

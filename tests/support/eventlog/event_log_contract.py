@@ -204,7 +204,9 @@ class EventLogContract:
         clock.advance(1)
         assert lags() == {1: 60}
 
-    def test_the_worse_of_the_verdicts_of_burrow_and_of_kafka_counts(self, log: EventLog, clock: ManualClock) -> None:
+    def test_burrows_verdict_counts_and_kafkas_stands_beside_it_without_changing_its_incident(
+        self, log: EventLog, clock: ManualClock
+    ) -> None:
         def seen() -> tuple[str, str | None]:
             [state] = log.live()
             assert state == log.group(state.key)
@@ -217,10 +219,14 @@ class EventLogContract:
         append_event(log, status_text="WARN")
         assert seen() == ("WARN", "OK")
         append_event(log, source=Source.KAFKA, status_text="ERR")
-        assert seen() == ("ERR", "WARN")
+        assert seen() == ("WARN", "ERR")
+        [state] = log.live()
+        append_event(log, source=Source.KAFKA, status_text="OK", incident_id=None)
+        assert seen() == ("WARN", "OK")
+        assert [each.incident for each in log.live()] == [state.incident]
         clock.advance(STALE_MS // 2)
-        append_event(log, source=Source.REST, status_text="OK")
-        assert seen() == ("OK", None)
+        append_event(log, source=Source.KAFKA, status_text="ERR")
+        assert seen() == ("ERR", None)
 
     def test_a_silent_group_expires_and_is_counted_once(self, log: EventLog, clock: ManualClock) -> None:
         append_event(log)
