@@ -171,7 +171,7 @@ def test_a_cluster_is_forgotten_in_every_replica_and_after_a_restart_until_it_po
 
 def test_an_empty_name_of_a_cluster_forgets_nothing() -> None:
     done = run_karrot("forget-cluster", "", "--karrot", "http://127.0.0.1:1", env=ENVIRONMENT)
-    assert (done.returncode, "Name the cluster." in done.stderr) == (2, True)
+    assert (done.exit_code, "Name the cluster." in done.stderr) == (2, True)
 
 
 def forget(cluster: str, service: Service) -> str:
