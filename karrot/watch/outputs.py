@@ -11,8 +11,7 @@ from uuid import uuid4
 import structlog
 from urllib3.exceptions import HTTPError
 
-from karrot.burrow.bounds import GROUP
-from karrot.burrow.payload import to_wire
+from karrot.burrow.payload import GROUP, to_wire
 from karrot.event import SOURCE_HEADER, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, ReporterNotes

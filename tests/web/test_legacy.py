@@ -3,7 +3,7 @@ import json
 import msgspec
 
 from karrot.eventlog.base import Cursor, ReporterState
-from karrot.reporters.last_send import Fact, RefusedDatum, Report, Sent
+from karrot.reporters.base import Fact, RefusedDatum, Report, Sent
 from support.burrow.recorded_bodies import recorded_body
 from support.web.website import make_website
 

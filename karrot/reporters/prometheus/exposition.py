@@ -29,19 +29,24 @@ from karrot.eventlog.base import (
     ReporterState,
 )
 from karrot.reporters import commits_read
-from karrot.reporters.backlog import backlog
+from karrot.reporters.base import backlog
 from karrot.reporters.prometheus.group_metrics import (
     ExportedGroup,
     Family,
+    ListedFamily,
+    family_name,
     group_families,
+    header,
+    label_value,
     listed_partitions,
+    opaque,
     partition_families,
     row_of,
+    sample,
     second_opinions,
     topic_families,
     watched_families,
 )
-from karrot.reporters.prometheus.metric_family import ListedFamily, family_name, header, label_value, opaque, sample
 from karrot.telemetry import Histogram, Metric
 
 Counts = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]

@@ -8,10 +8,10 @@ import pytest
 from karrot.event import Source
 from karrot.eventlog.base import Cursor, StoredEvent
 from karrot.eventlog.memory import MemoryEventLog
+from karrot.reporters.base import RefusedDatum, Sent
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import Schedule
-from karrot.reporters.last_send import RefusedDatum, Sent
 from support.eventlog.appended_events import stored_events
 from support.eventlog.read_commits import cut_off_from_kafka
 from support.manual_clock import ManualClock

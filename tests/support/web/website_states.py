@@ -11,9 +11,9 @@ from karrot.demo.simulated_burrow import CLUSTERS
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import Cursor, Reject, ReporterState
 from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries
+from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report, Sent
 from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout
-from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report, Sent
 from karrot.reporters.prometheus.group_metrics import promql_queries
 from support.burrow.fake.fake_burrow import simulate
 from support.burrow.lag_events import make_event
@@ -88,7 +88,7 @@ def _sent(website: Website, *, state: str, error: str | None = None) -> None:
             RefusedDatum("Lag {Cluster=prod-eu, ConsumerGroup=old}", "too_old", "It was long ago.", now_ms - 90_000),
         ),
     )
-    log.remember("cloudwatch", NOTE, msgspec.json.encode(told))
+    log.remember("cloudwatch", REPORT_NOTE, msgspec.json.encode(told))
 
 
 def _statuses(website: Website) -> list[str]:
