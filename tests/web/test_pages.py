@@ -364,6 +364,19 @@ def test_a_watched_group_without_a_verdict_has_a_page_with_its_state_and_no_lag(
     assert response.status_code == 404
 
 
+def test_the_first_verdict_of_watch_does_not_stand_for_the_groups_that_have_none_yet() -> None:
+    website = take(make_website(duties=(WATCH,)), make_event(cluster="prod", consumer="orders", status_text="ERR"))
+    states = {"orders": "Stable", "billing": "Stable", "search": "Empty", "gone": "Dead"}
+    found = tuple(GroupHealth(name, state, 1, 1, 0, None, None) for name, state in states.items())
+    poll = WatchedCluster("prod", 1, 0.1, website.log.log_time_ms(), 300_000, found)
+    watched_groups.keep(website.log, poll)
+    text = read(website)
+    assert "1 of 1 group is not OK" in text
+    assert "2 more groups have no verdict yet, so their lag is unknown" in text
+    website.clock.advance(300_001)
+    assert "no verdict yet" not in read(website)
+
+
 def make_abandoned(consumer: str) -> LagEvent:
     one = make_partition(status_text="ABANDONED", current_lag=40)
     event = make_event(consumer=consumer, source=Source.KAFKA, status_text="OK", incident_id=None, max_lag=one)
