@@ -373,6 +373,9 @@ def test_the_first_verdict_of_watch_does_not_stand_for_the_groups_that_have_none
     text = read(website)
     assert "1 of 1 group is not OK" in text
     assert "2 more groups have no verdict yet, so their lag is unknown" in text
+    of_group = read(website, "/group", cluster="prod", consumer="orders")
+    assert "<dt>State in Kafka</dt><dd>Stable</dd>" in of_group
+    assert "<dt>Members</dt><dd>1</dd>" in of_group
     website.clock.advance(300_001)
     assert "no verdict yet" not in read(website)
 

@@ -83,9 +83,8 @@ def show_group() -> str:
     """One group: its cause, its recent events, its history, and queries for its values in other systems."""
     context = web_context()
     key = asked_key()
-    state = context.log.group(key)
+    state, watched = context.log.group(key), if_readable(lambda: watched_groups.live(context.log, key), None)
     if state is None:
-        watched = if_readable(lambda: watched_groups.live(context.log, key), None)
         if watched is not None:
             return render_template("unjudged.html", key=key, group=watched)
         raise no_live_group(context.log, key)
@@ -98,6 +97,7 @@ def show_group() -> str:
         "group.html",
         row=group_view(context, state, trail[-TRAIL_LENGTH:]),
         state=state,
+        watched=watched,
         event=known.newest.event if known else None,
         partitions=listed[:_PARTITIONS_SHOWN],
         partitions_more=len(listed) - _PARTITIONS_SHOWN,
