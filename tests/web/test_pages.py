@@ -741,11 +741,11 @@ def test_the_reporters_page_shows_full_errors_and_refused_data() -> None:
     error = "AccessDenied: " + "x" * 400
     website.log.save_reporter(ReporterState("cloudwatch", None, "failing", error, website.clock.wall))
     refused = RefusedDatum("Lag {Cluster=a}", "too_old", "It was long ago.", website.clock.wall)
-    report = Report(website.clock.wall, 0, (Fact("estimate", "together at most 15.88 USD a month"),), (), (refused,))
+    report = Report(website.clock.wall, 0, (Fact("groups left out", "15.88 thousand"),), (), (refused,))
     website.log.remember("cloudwatch", REPORT_NOTE, msgspec.json.encode(report))
     text = read(website, "/reporters")
     assert error in text
-    assert "together at most 15.88 USD a month" in text
+    assert "15.88 thousand" in text
     assert "Lag {Cluster=a}" in text
     assert "too_old" in text
     assert "/runbooks/KarrotReporterDropping" in text

@@ -15,9 +15,8 @@ from karrot.aws.errors import Fault, FaultKind
 from karrot.event import GroupKey, Source
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.base import REPORT_NOTE, Backoff, Context, Fact, RefusedDatum, Report, Sending, Sent, Trouble
-from karrot.reporters.cloudwatch.costs import monthly_estimate
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, MetricKey, why_refused
-from karrot.reporters.cloudwatch.event_to_data import CLUSTER, HEARTBEAT, Held, Mapped, data_of
+from karrot.reporters.cloudwatch.event_to_data import Held, Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import BatchRefusal, Sender, SendOutcome
 from karrot.text import counted
@@ -316,10 +315,7 @@ class CloudWatchReporter:
         if inside.changed or (inside.inside and self._recall(_INSIDE) is None):
             self._remember(_INSIDE, inside.dump())
             inside.kept()
-        beats = [datum for datum in outcome.delivered if datum.metric == HEARTBEAT and datum.dimensions]
-        clusters = {dict(datum.dimensions)[CLUSTER] for datum in beats}
-        report = self._ledger.report(outcome, inside, clusters, self._clock.wall_ms())
-        self._remember(REPORT_NOTE, report)
+        self._remember(REPORT_NOTE, self._ledger.report(outcome, inside, self._clock.wall_ms()))
 
 
 class _Counts:
@@ -437,7 +433,6 @@ class Ledger:
         self._options = options
         self._refused: dict[str, RefusedDatum] = {}
         self._sent: tuple[Sent, ...] = ()
-        self._clusters: set[str] = set()
 
     def refused(self, refusal: BatchRefusal, now_ms: int) -> None:
         """Keep a refusal. It replaces an older refusal of the same metric, because each send may refuse the metric."""
@@ -447,9 +442,8 @@ class Ledger:
         if len(self._refused) > _SHOWN:
             del self._refused[next(iter(self._refused))]
 
-    def report(self, outcome: SendOutcome, inside: Membership, clusters: Collection[str], now_ms: int) -> bytes:
+    def report(self, outcome: SendOutcome, inside: Membership, now_ms: int) -> bytes:
         """The report on a send, for the pages and the API."""
-        self._clusters |= set(clusters)
         if outcome.delivered:
             self._sent = tuple(map(_sent, islice(outcome.delivered, _SHOWN)))
         return msgspec.json.encode(
@@ -465,15 +459,11 @@ class Ledger:
     def _facts(self, outcome: SendOutcome, inside: Membership) -> list[Fact]:
         options = self._options
         outside = f"{inside.outside:,}" if inside.outside < OUTSIDE_BOUND else f"{OUTSIDE_BOUND:,} or more"
-        estimate = monthly_estimate(
-            inside.inside, options.metrics, max(1, len(self._clusters)), options.interval_s, options.layouts
-        )
         return [
             Fact("namespace", options.namespace),
             Fact("last send", _summary(outcome)),
             Fact("groups with metrics", f"{inside.inside:,} of at most {options.max_groups:,}"),
             Fact("groups left out", outside),
-            *(Fact("estimate", sentence) for sentence in estimate.sentences()),
         ]
 
 
