@@ -109,7 +109,7 @@ CREATE TABLE rejects (
     body bytea NOT NULL
 );
 CREATE TABLE posts (
-    digest bytea PRIMARY KEY,     -- karrot.eventlog.transaction.post_digest
+    digest bytea PRIMARY KEY,     -- 2.0.0a1 kept idempotency keys here; unused
     seq bigint NOT NULL,
     log_time_ms bigint NOT NULL
 );
