@@ -219,6 +219,12 @@ class Listed(NamedTuple):
     partitions: tuple[PartitionLag, ...]
 
 
+def status_source(log: "Groups", key: GroupKey) -> Source | None:
+    """Whose verdict is the status of a group, if it is live."""
+    state = log.group(key)
+    return None if state is None else state.summary.source
+
+
 class Changed(NamedTuple):
     """A group whose last event so far is ``seq``. ``state`` is ``None`` if the group is deleted."""
 
