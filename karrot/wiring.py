@@ -22,7 +22,7 @@ from karrot import __version__, logs, render
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
 from karrot.distribution_conflict import entry_point
-from karrot.eventlog.base import EventLog, LogUnavailableError
+from karrot.eventlog.base import EventLog, LogUnavailableError, status_source
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.opening import OpenLog, database_of_settings, prepared_log
 from karrot.intake import Intake
@@ -258,6 +258,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         remember=partial(log.remember, name),
         leads=log.leads,
         cut_off=partial(cut_off, log),
+        status_source=partial(status_source, log),
     )
     reporter: Reporter = entry_point(GROUP, name).load()(context)
     return reporter

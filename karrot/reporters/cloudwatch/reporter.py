@@ -202,6 +202,7 @@ class CloudWatchReporter:
         self._log_time_ms = context.log_time_ms
         self._count = _Counts(context.name, context.count)
         self._recall, self._remember, self._cut_off = context.recall, context.remember, context.cut_off
+        self._status_source = context.status_source
         self._schedule = Schedule(options.interval_s, lambda: context.clock.boot_ms() / 1000, random)
         self._buffer = NewestValues()
         self._legacy_names = LegacyNames()
@@ -227,10 +228,15 @@ class CloudWatchReporter:
         if mapped.gone:
             self._inside().leaves(mapped.key)
         data = [] if mapped.heartbeat is None or not self._beats(mapped) else [mapped.heartbeat]
-        if mapped.group and self._admitted(stored, mapped):
+        if mapped.group and self._admitted(stored, mapped) and self._counts(stored, mapped.key, cut_off):
             data += mapped.group
         for datum in data:
             self._owe(datum, stored, now_ms)
+
+    def _counts(self, stored: StoredEvent, key: GroupKey, cut_off: Collection[str]) -> bool:
+        """Whether the verdict is of the group's status, and not a second opinion on what a Burrow says that is well."""
+        is_first = stored.event.source is not Source.KAFKA or key.cluster in cut_off
+        return is_first or self._status_source(key) in {None, Source.KAFKA}
 
     def due_in(self) -> float:
         """Seconds until the next send."""

@@ -111,7 +111,7 @@ class LogCollector:
         of_burrow = [state for state in live if state.is_of_burrow]
         rows = self._rows([state for state in live if not state.is_of_burrow] if of_burrow else live)
         yield from group_families(rows)
-        yield second_opinions(rows)
+        yield second_opinions(rows, self._log.log_time_ms())
         yield from _if_readable(self._by_partition(rows))
         if self._options.watch:
             yield from _if_readable(watched_families(self._log, self._options.excludes))

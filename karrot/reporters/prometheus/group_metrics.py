@@ -302,10 +302,10 @@ _VALUES: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
 Rows = Mapping[tuple[str, str], GroupHealth]
 
 
-def second_opinions(rows: Sequence[ExportedGroup]) -> ListedFamily:
+def second_opinions(rows: Sequence[ExportedGroup], now_ms: int) -> ListedFamily:
     """The second opinions of the groups that have one."""
     metric = telemetry.CONSUMER_SECOND_OPINION
-    found = ((row, row.state.second_opinion) for row in rows)
+    found = ((row, row.state.second_opinion(now_ms)) for row in rows)
     labels = ((row.cluster, row.consumer, one.source.value, label_value(one.status_text)) for row, one in found if one)
     return ListedFamily(metric, (sample(metric, each, 1) for each in labels))
 

@@ -79,6 +79,23 @@ def test_verdicts_from_kafka_itself_are_sent_while_burrow_is_cut_off(rig: CloudW
     assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) == 1
 
 
+def test_burrows_values_are_sent_while_its_verdict_counts_and_those_of_watch_after_it(rig: CloudWatchRig) -> None:
+    for passed in range(0, 480, 10):
+        if passed % 30 == 0 and passed < 180:
+            rig.tell(total_lag=5000)
+        rig.clock.advance(100)
+        rig.tell(total_lag=3, source=Source.KAFKA)
+        if passed == 90:
+            rig.restart()
+        rig.run(10)
+    values = [value for _, value in rig.points()]
+    changed = values.index(3)
+    assert set(values[:changed]) == {5000}
+    assert set(values[changed:]) == {3}
+    assert 5 <= changed < len(values) - 4
+    assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) >= 16
+
+
 def test_zero_is_sent_once_for_an_event_with_zero_and_not_repeated(rig: CloudWatchRig) -> None:
     observed = rig.clock.wall
     rig.tell(total_lag=0, status_text="OK", incident_id=None)
