@@ -47,7 +47,7 @@ class Context:
     remember: Callable[[str, bytes], None]
     leads: Callable[[], bool] = lambda: True
     cut_off: Callable[[], frozenset[str]] = frozenset
-    status_source: "Callable[[GroupKey], Source | None]" = lambda _: None
+    status_source: Callable[[GroupKey], Source | None] = lambda _: None
 
 
 @runtime_checkable

@@ -2,8 +2,7 @@
 
 import msgspec
 
-from karrot.eventlog.base import EventLog
-from karrot.eventlog.database_status import DatabaseStatus
+from karrot.eventlog.base import DatabaseStatus, EventLog
 
 
 class EventLogStatus(msgspec.Struct):

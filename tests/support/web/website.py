@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from flask.testing import FlaskClient
 
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.render import burrow_config, runbooks_dir, templates_dir
 from karrot.reporters.prometheus import build, render
