@@ -11,7 +11,7 @@ from support.terraform.ecs_service import SERVICES
 
 
 def test_every_template_is_valid(tmp_path: Path) -> None:
-    texts = {name: autoscaling(asked, "cloudformation") for name, asked in RECIPES.items()}
+    texts = {name: autoscaling(asked) for name, asked in RECIPES.items()}
     texts |= {f"service-{number}": service(asked) for number, asked in enumerate(SERVICES.values())}
     for name, text in texts.items():
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")

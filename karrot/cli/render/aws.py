@@ -1,16 +1,11 @@
 """``karrot render``: prints scaling policies, an ECS service and a dashboard for Amazon Web Services."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from karrot.cli.errors import valid
-from karrot.cli.options import option_set
-
-if TYPE_CHECKING:
-    from karrot.render.scaling_recipe import Scaling
-
 
 cluster_option = partial(
     click.option,
@@ -19,86 +14,6 @@ cluster_option = partial(
     metavar="NAME",
     help="Name of the Kafka cluster in Burrow.",
 )
-
-scaling_options = option_set(
-    click.option(
-        "--recipe",
-        type=click.Choice(["target-tracking", "step", "from-zero"]),
-        required=True,
-        help="The scaling recipe. The text above describes it.",
-    ),
-    click.option(
-        "--target",
-        type=click.Choice(["ecs", "asg"]),
-        default="ecs",
-        show_default=True,
-        help="Scale an ECS service or an EC2 Auto Scaling group.",
-    ),
-    click.option("--ecs-cluster", metavar="NAME", help="With --target ecs: ECS cluster of the service."),
-    click.option("--service", metavar="NAME", help="With --target ecs: ECS service."),
-    click.option("--asg-name", metavar="NAME", help="With --target asg: Auto Scaling group."),
-    cluster_option(required=True),
-    click.option("--group", metavar="NAME", required=True, help="Consumer group."),
-    click.option("--max-lag-seconds", type=float, help="Largest allowed age of the oldest unread message."),
-    click.option(
-        "--target-lag-per-task",
-        type=float,
-        help="Target lag for each task, in messages. CloudWatch metric math calculates the lag for each task.",
-    ),
-    click.option("--max-lag", type=float, help="With --recipe step: largest allowed total lag, in messages."),
-    click.option(
-        "--wake-up-lag",
-        type=float,
-        default=1,
-        show_default=True,
-        help="With --recipe from-zero: lag in messages that starts the first task.",
-    ),
-    click.option("--min-tasks", type=int, help="Smallest number of tasks.", show_default="1; from-zero: 0"),
-    click.option(
-        "--max-tasks",
-        type=int,
-        required=True,
-        help="Largest number of tasks. Do not give more than the number of partitions that have messages.",
-    ),
-    click.option(
-        "--schedule",
-        metavar="[DAYS ]HH:MM-HH:MM=TASKS",
-        multiple=True,
-        help="Keep at least this many tasks at these times, such as 01:55-04:00=8 or 'MON-FRI 22:00-02:00=8'. Repeat "
-        "it for more times.",
-    ),
-    click.option("--timezone", default="UTC", show_default=True, help="Time zone of --schedule, such as Europe/Paris."),
-    click.option(
-        "--scale-out-cooldown", type=int, help="Seconds to wait after a scale-out.", show_default="60; asg: 300"
-    ),
-    click.option("--scale-in-cooldown", type=int, help="Seconds to wait after a scale-in.", show_default="300"),
-    click.option("--high-resolution", is_flag=True, help="With --recipe step: alarms with a period of 10 seconds."),
-    click.option(
-        "--container-insights",
-        is_flag=True,
-        help="With --target ecs: count the tasks by RunningTaskCount of Container Insights, not by samples of the CPU "
-        "utilization.",
-    ),
-    click.option(
-        "--namespace",
-        default="Karrot",
-        show_default=True,
-        help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses.",
-    ),
-    click.option(
-        "--sns-topic-arn",
-        metavar="ARN",
-        help="SNS topic that gets the alarms on status, missing lag, the largest number of tasks and the heartbeat. "
-        "Without it, these alarms notify nobody.",
-    ),
-    click.option(
-        "--shared/--no-shared",
-        default=True,
-        help="Also print the heartbeat alarm and the IAM policy. A Kafka cluster needs one of each.",
-    ),
-)
-"""The options of a recipe. `scaling` reads them. ``karrot simulate`` has them too."""
-
 
 format_option = click.option(
     "--format",
@@ -110,17 +25,81 @@ format_option = click.option(
 )
 
 
-def scaling(**given: Any) -> "Scaling":
-    """Read a recipe from its options. Wrong values end the command, with a message for each."""
-    from karrot.render.scaling_recipe import Scaling
-
-    return valid(partial(Scaling, **given))
-
-
 @click.command("ecs-autoscaling", short_help="Print policies and alarms that scale a service on its lag.")
-@scaling_options
-@format_option
-def ecs_autoscaling(output: str, **given: Any) -> None:
+@click.option(
+    "--recipe",
+    type=click.Choice(["target-tracking", "step", "from-zero"]),
+    required=True,
+    help="The scaling recipe. The text above describes it.",
+)
+@click.option(
+    "--target",
+    type=click.Choice(["ecs", "asg"]),
+    default="ecs",
+    show_default=True,
+    help="Scale an ECS service or an EC2 Auto Scaling group.",
+)
+@click.option("--ecs-cluster", metavar="NAME", help="With --target ecs: ECS cluster of the service.")
+@click.option("--service", metavar="NAME", help="With --target ecs: ECS service.")
+@click.option("--asg-name", metavar="NAME", help="With --target asg: Auto Scaling group.")
+@cluster_option(required=True)
+@click.option("--group", metavar="NAME", required=True, help="Consumer group.")
+@click.option("--max-lag-seconds", type=float, help="Largest allowed age of the oldest unread message.")
+@click.option(
+    "--target-lag-per-task",
+    type=float,
+    help="Target lag for each task, in messages. CloudWatch metric math calculates the lag for each task.",
+)
+@click.option("--max-lag", type=float, help="With --recipe step: largest allowed total lag, in messages.")
+@click.option(
+    "--wake-up-lag",
+    type=float,
+    default=1,
+    show_default=True,
+    help="With --recipe from-zero: lag in messages that starts the first task.",
+)
+@click.option("--min-tasks", type=int, help="Smallest number of tasks.", show_default="1; from-zero: 0")
+@click.option(
+    "--max-tasks",
+    type=int,
+    required=True,
+    help="Largest number of tasks. Do not give more than the number of partitions that have messages.",
+)
+@click.option(
+    "--schedule",
+    metavar="[DAYS ]HH:MM-HH:MM=TASKS",
+    multiple=True,
+    help="Keep at least this many tasks at these times, such as 01:55-04:00=8 or 'MON-FRI 22:00-02:00=8'. Repeat "
+    "it for more times.",
+)
+@click.option("--timezone", default="UTC", show_default=True, help="Time zone of --schedule, such as Europe/Paris.")
+@click.option("--scale-out-cooldown", type=int, help="Seconds to wait after a scale-out.", show_default="60; asg: 300")
+@click.option("--scale-in-cooldown", type=int, help="Seconds to wait after a scale-in.", show_default="300")
+@click.option("--high-resolution", is_flag=True, help="With --recipe step: alarms with a period of 10 seconds.")
+@click.option(
+    "--container-insights",
+    is_flag=True,
+    help="With --target ecs: count the tasks by RunningTaskCount of Container Insights, not by samples of the CPU "
+    "utilization.",
+)
+@click.option(
+    "--namespace",
+    default="Karrot",
+    show_default=True,
+    help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses.",
+)
+@click.option(
+    "--sns-topic-arn",
+    metavar="ARN",
+    help="SNS topic that gets the alarms on status, missing lag, the largest number of tasks and the heartbeat. "
+    "Without it, these alarms notify nobody.",
+)
+@click.option(
+    "--shared/--no-shared",
+    default=True,
+    help="Also print the heartbeat alarm and the IAM policy. A Kafka cluster needs one of each.",
+)
+def ecs_autoscaling(**given: Any) -> None:
     """Print policies and alarms that scale a service on the lag of its consumer group.
 
     The recipe "target-tracking" keeps the lag at a target. It needs --max-lag-seconds or --target-lag-per-task.
@@ -134,8 +113,9 @@ def ecs_autoscaling(output: str, **given: Any) -> None:
     The comments in the output describe the settings that Karrot and AWS need.
     """
     from karrot.render.ecs_autoscaling import autoscaling
+    from karrot.render.scaling_recipe import Scaling
 
-    click.echo(autoscaling(scaling(**given), output), nl=False)
+    click.echo(autoscaling(valid(partial(Scaling, **given))), nl=False)
 
 
 @click.command("ecs-service", short_help="Print a template that runs Karrot on ECS.")

@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 from karrot.cli import main
 from karrot.render.dashboards import BOARDS
 from karrot.render.prometheus_rules import BRIDGED_TOOLS
-from karrot.render.scaling_recipe import FORMATS, RECIPES, TARGETS
-from support.autoscaling.terraform_to_cloudformation import parse_terraform
+from karrot.render.scaling_recipe import RECIPES, TARGETS
 
 ROOT = Path(__file__).resolve().parents[3]
 GROUP = ("--cluster", "prod-eu", "--group", "orders")
@@ -65,10 +64,10 @@ def test_every_listed_recipe_can_be_rendered() -> None:
         for parameter in command.commands["ecs-autoscaling"].params
         if isinstance(parameter.type, click.Choice)
     }
-    assert choices == {"--recipe": RECIPES, "--target": TARGETS, "--format": FORMATS}
+    assert choices == {"--recipe": RECIPES, "--target": TARGETS}
 
 
-def test_a_recipe_is_printed_as_cloudformation_by_default() -> None:
+def test_a_recipe_is_printed_as_cloudformation() -> None:
     options = ("--recipe", "step", "--max-lag", "1000", "--max-tasks", "12", "--no-shared", *SERVICE, *GROUP)
     printed = render("ecs-autoscaling", *options)
     assert (printed.exit_code, printed.stderr) == (0, "")
@@ -76,8 +75,6 @@ def test_a_recipe_is_printed_as_cloudformation_by_default() -> None:
         *("ScalableTarget", "LagHighPolicy", "LagHighAlarm", "LagLowPolicy", "LagLowAlarm"),
         *("StatusAlarm", "NoLagAlarm", "MaxCapacityAlarm"),
     ]
-    printed = render("ecs-autoscaling", *options, "--format", "terraform")
-    assert len(parse_terraform(printed.stdout)["resource"]) == 8
 
 
 def test_a_recipe_for_instances_needs_only_their_auto_scaling_group() -> None:

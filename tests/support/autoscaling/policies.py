@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from karrot.autoscaling.alarm_model import Alarm, AlarmState, Comparison, Evaluation
-from karrot.autoscaling.metric_math_evaluator import WatchedQuery
+from support.autoscaling.alarm_model import Alarm, AlarmState, Comparison, Evaluation
+from support.autoscaling.metric_math_evaluator import WatchedQuery
 
 _DEFAULT_COOLDOWN_S = 300
 _HIGH_PERIODS = 3

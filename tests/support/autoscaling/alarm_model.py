@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from karrot.autoscaling.metric_math_evaluator import WatchedQuery
-from karrot.autoscaling.metric_statistics import RecordedMetrics
+from support.autoscaling.metric_math_evaluator import WatchedQuery
+from support.autoscaling.metric_statistics import RecordedMetrics
 
 _MINUTE = 60
 _EXTRA_PERIODS = 2

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from karrot.autoscaling.alarm_model import Alarm, AlarmState, AlarmWatch
-from karrot.autoscaling.metric_statistics import MetricIdentity, RecordedMetrics
-from karrot.autoscaling.policies import Policy, TrackingPolicy
+from support.autoscaling.alarm_model import Alarm, AlarmState, AlarmWatch
+from support.autoscaling.metric_statistics import MetricIdentity, RecordedMetrics
+from support.autoscaling.policies import Policy, TrackingPolicy
 
 
 class NotScaled(StrEnum):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import cast
 
-from karrot.autoscaling.metric_statistics import MetricIdentity, MetricQuery, RecordedMetrics, Values
+from support.autoscaling.metric_statistics import MetricIdentity, MetricQuery, RecordedMetrics, Values
 
 _Operand = float | Values
 
