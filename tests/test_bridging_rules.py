@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from karrot.render.jinja_templates import templates_dir
-from karrot.render.prometheus_rules import BRIDGED_TOOLS, bridging_rules
+from support.prometheus.bridging_rules import BRIDGED_TOOLS, bridging_rules
 from support.prometheus.exported_metrics import EXPORTED_METRICS
 from support.prometheus.promtool import parse_rules, promtool, selected_metrics
 
-MIGRATING = Path(__file__).resolve().parents[2] / "docs" / "migrating.md"
+ROOT = Path(__file__).resolve().parents[1]
+MIGRATING = ROOT / "docs" / "migrating.md"
 
 
 def test_promtool_finds_no_fault_in_any_bridging_rules(tmp_path: Path) -> None:
@@ -23,8 +23,10 @@ def test_promtool_finds_no_fault_in_any_bridging_rules(tmp_path: Path) -> None:
     assert len(re.findall(r"SUCCESS: [1-9]\d* rules", said)) == len(files)
 
 
-def test_every_tool_that_has_rules_can_be_chosen() -> None:
-    assert sorted(path.stem for path in (templates_dir() / "prometheus" / "bridges").iterdir()) == list(BRIDGED_TOOLS)
+def test_every_tool_has_rules_in_both_directions() -> None:
+    names = {name for tool in BRIDGED_TOOLS for name in (f"karrot-as-{tool}.yaml", f"{tool}-as-karrot.yaml")}
+    assert {path.name for path in (ROOT / "examples" / "bridging-rules").iterdir()} == names
+    assert len(BRIDGED_TOOLS) == 6
 
 
 @pytest.mark.parametrize("tool", BRIDGED_TOOLS)
@@ -44,10 +46,10 @@ def test_a_bridging_rule_leads_to_the_other_side_and_never_reads_bridged_series(
 
 
 @pytest.mark.parametrize("tool", BRIDGED_TOOLS)
-def test_the_guide_names_every_bridged_series_and_the_commands_that_print_the_rules(tool: str) -> None:
+def test_the_guide_names_every_bridged_series_and_the_files_of_the_rules(tool: str) -> None:
     guide = MIGRATING.read_text(encoding="utf-8")
-    assert f"karrot render bridging-rules {tool}" in guide
-    for as_karrot in (False, True):
+    for as_karrot, name in ((False, f"karrot-as-{tool}"), (True, f"{tool}-as-karrot")):
+        assert f"[{name}.yaml](../examples/bridging-rules/{name}.yaml)" in guide
         for rule in parse_rules(bridging_rules(tool, as_karrot=as_karrot)):
             names = {rule["record"], *(metric for metric, _ in selected_metrics(rule["expr"]))}
             assert all(f"`{name}`" in guide for name in names), names

@@ -1,25 +1,32 @@
-"""The JSON Schema of events accepts every line and record that Karrot writes, and refuses others."""
+"""The JSON Schemas in docs/schemas accept every line and record that Karrot writes, and refuse others."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from jsonschema import Draft202012Validator
 
 from karrot.burrow.payload import parse_webhook, to_wire
+from karrot.burrow.wire import UINT64_MAX
 from karrot.event import AgeKind, LagAge, LagEvent, TopicPartition
 from karrot.event_json_line import EventLine, PartitionLine, decode, encode
 from karrot.eventlog.base import StoredEvent
-from karrot.render.event_json_schema import archive_line, event_json_schema, kafka_key, kafka_value
 from karrot.reporters.kafka.message import message_of
 from support.burrow.lag_events import event_strategy, make_event
 from support.burrow.recorded_bodies import expected_events, recorded_body
 
-RECORDED_LINES = Path(__file__).resolve().parents[1] / "data" / "v2.0.0a1" / "archive-lines.jsonl"
-LINE, KEY, VALUE = map(Draft202012Validator, (archive_line(), kafka_key(), kafka_value()))
+ROOT = Path(__file__).resolve().parents[1]
+RECORDED_LINES = ROOT / "tests" / "data" / "v2.0.0a1" / "archive-lines.jsonl"
+SCHEMAS = {
+    of: json.loads((ROOT / "docs" / "schemas" / f"{of}.json").read_text(encoding="utf-8"))
+    for of in ("archive-line", "kafka-key", "kafka-value")
+}
+LINE, KEY, VALUE = map(Draft202012Validator, SCHEMAS.values())
+COUNTS = {"seq", "partition_count", "bad_partitions"}
 ADDED_LATER = {"lag_seconds_kind", "lag_seconds_topic", "lag_seconds_partition"}
 
 
@@ -36,11 +43,44 @@ def check_all(event: StoredEvent) -> None:
     VALUE.validate(json.loads(value))
 
 
-@pytest.mark.parametrize("of", ["archive-line", "kafka-key", "kafka-value"])
-def test_each_schema_is_valid_json_schema(of: str) -> None:
-    schema = json.loads(event_json_schema(of))
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
+def test_each_schema_is_valid_json_schema(schema: dict[str, Any]) -> None:
     assert schema["$schema"] == Draft202012Validator.META_SCHEMA["$schema"]
     Draft202012Validator.check_schema(schema)
+
+
+def types_alone(schema: Any) -> Any:
+    """Return a schema without what the code does not have: texts and ranges. A default is not in a schema."""
+    if isinstance(schema, list):
+        return [types_alone(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    left_out = {"$schema", "title", "default", "minimum", "maximum", "required"}
+    left_out |= {"description"} if isinstance(schema.get("description"), str) else set()
+    return {key: types_alone(each) for key, each in schema.items() if key not in left_out}
+
+
+def test_the_schema_of_a_line_has_the_keys_and_types_of_the_code() -> None:
+    of_code = msgspec.json.schema(EventLine)["$defs"]
+    line = of_code.pop("EventLine")
+    assert types_alone(SCHEMAS["archive-line"]) == types_alone({**line, "$defs": of_code})
+    assert SCHEMAS["archive-line"]["required"] == ["v", *line["required"]]
+    assert SCHEMAS["archive-line"]["$defs"]["PartitionLine"]["required"] == of_code["PartitionLine"]["required"]
+
+
+def test_the_schema_of_a_line_has_the_ranges_of_the_parser() -> None:
+    for of in (SCHEMAS["archive-line"], SCHEMAS["archive-line"]["$defs"]["PartitionLine"]):
+        for name, schema in of["properties"].items():
+            [*numbers] = [each for each in schema.get("anyOf", [schema]) if each.get("type") == "integer"]
+            for number in numbers:
+                assert number.get("maximum") == (UINT64_MAX if name.endswith("lag") else None)
+                assert ("minimum" in number) == (name.endswith("lag") or name in COUNTS)
+
+
+def test_the_value_of_a_record_is_the_line_with_its_body() -> None:
+    line, value = SCHEMAS["archive-line"], SCHEMAS["kafka-value"]
+    body = {"description": "the received body, byte for byte", "type": "string"}
+    assert value == {**line, "title": value["title"], "properties": {**line["properties"], "body": body}}
 
 
 def test_recorded_lines_are_valid() -> None:
