@@ -15,7 +15,6 @@ FOLDERS = (
     "appautoscaling-scheduled-action",
     "appautoscaling-target",
     "cloudwatch-metric-alarm",
-    "data-aws-iam-policy-document",
     "iam-policy",
 )
 """The resources that Karrot's Terraform can have, by their folder in the package."""

@@ -209,7 +209,6 @@ def test_two_services_of_one_group_share_only_the_heartbeat_and_the_policy(modul
     assert {kind for kind, count in kinds.items() if count == 1} == {
         "aws_cloudwatch_metric_alarm.heartbeat",
         "aws_iam_policy.publish",
-        "data.aws_iam_policy_document.publish",
     }
 
 

@@ -13,7 +13,7 @@ FILES = [*(ROOT / "terraform").rglob("*.tf"), *(ROOT / "examples" / "terraform")
 POLICY = """
 resource "aws_iam_policy" "publish" {
   name_prefix = "karrot-"
-  policy = data.aws_iam_policy_document.publish.json
+  policy = aws_appautoscaling_policy.publish.arn
 }
 """
 
@@ -29,7 +29,7 @@ def test_the_provider_knows_each_file_of_the_module(path: Path) -> None:
         ('"aws_iam_policy"', '"aws_iam_rule"', "aws_iam_rule is not a resource of the schema"),
         ("name_prefix =", "prefix =", "aws_iam_policy.publish has no attribute prefix"),
         ("policy =", "description =", "aws_iam_policy.publish needs policy"),
-        ("publish.json", "publish.arn", "data.aws_iam_policy_document has no attribute arn to refer to"),
+        ("publish.arn", "publish.json", "aws_appautoscaling_policy has no attribute json to refer to"),
         ('"karrot-"', "[1]", "aws_iam_policy.publish.name_prefix is [1]: it must be a string"),
         ('name_prefix = "karrot-"', "name_prefix {\n}", "aws_iam_policy.publish has no block name_prefix"),
     ],

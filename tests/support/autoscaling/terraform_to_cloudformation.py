@@ -45,12 +45,10 @@ def cloudformation_resources(planned: Mapping[str, Body]) -> dict[str, dict[str,
     scheduled: dict[str, list[Body]] = {}
     for address, body in planned.items():
         kind, key = _split(address)
-        if kind.startswith("data."):
-            continue
         type_name, table = _KINDS[kind.partition(".")[0]]
         if type_name == _WITHIN_TARGET:
             key = re.sub(r"-\d+-(begin|end)$", "", key)
-        properties = _translated(_with_ids({**body, **_policy(body, planned)}, key), table)
+        properties = _translated(_with_ids(body, key), table)
         if type_name == _WITHIN_TARGET:
             scheduled.setdefault(key, []).append(properties)
         else:
@@ -58,11 +56,6 @@ def cloudformation_resources(planned: Mapping[str, Body]) -> dict[str, dict[str,
     for key, actions in scheduled.items():
         found[key]["ScalableTarget"]["Properties"]["ScheduledActions"] = actions
     return found
-
-
-def _policy(body: Body, planned: Mapping[str, Body]) -> Body:
-    """Return the document of an IAM policy, which is a planned data source."""
-    return {"policy": planned[body["policy"]["Ref"].rpartition(".")[0]]} if "policy" in body else {}
 
 
 def _split(address: str) -> tuple[str, str]:
@@ -154,24 +147,8 @@ def _queried(metrics: list[Body]) -> Body:
     return {"MetricStat": {"Metric": _translated(metric, {**_METRIC, "dimensions": _dimensions}), **around}}
 
 
-def _document(body: Body) -> Body:
-    [statement] = body["statement"]
-    [condition] = statement.pop("condition")
-    [action], [resource], [value] = statement.pop("actions"), statement.pop("resources"), condition["values"]
-    assert set(statement) == {"effect"}
-    return {
-        "PolicyDocument": {
-            "Version": "2012-10-17",
-            "Statement": [
-                {
-                    "Effect": statement["effect"],
-                    "Action": action,
-                    "Resource": resource,
-                    "Condition": {condition["test"]: {condition["variable"]: value}},
-                }
-            ],
-        }
-    }
+def _document(text: str) -> Body:
+    return {"PolicyDocument": json.loads(text)}
 
 
 _METRIC: Table = {"namespace": "Namespace", "metric_name": "MetricName"}
