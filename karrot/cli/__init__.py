@@ -26,7 +26,6 @@ _COMMANDS = CommandModules(
         "render": "render",
         "send-sample": "send_sample",
         "serve": "service",
-        "simulate": "simulate.simulate",
         "status": "groups.commands",
         "version": "service",
         "watch": "watch",
