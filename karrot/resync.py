@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Missing(NamedTuple):
-    """A group that Burrow no longer lists: since when (boot clock), and the time of its last verdict (log time)."""
+    """A group that Burrow no longer lists: since when (boot clock), and the time of any source's last verdict (log)."""
 
     heard_ms: int
     since_ms: int
@@ -131,7 +131,7 @@ class Resync:
         """Store a deletion of each group that is in neither of two lists, a minute apart, and had no event since."""
         now_ms = self._clock.boot_ms()
         live = takewhile(lambda each: each.key.cluster == cluster, groups(self._log, after=GroupKey(cluster, "")))
-        here = {state.key: state.log_time_ms for state in live if state.key.consumer not in listed}
+        here = {state.key: state.heard_ms for state in live if state.key.consumer not in listed}
         self._missing = {
             key: missing for key, missing in self._missing.items() if key.cluster != cluster or key in here
         }

@@ -22,9 +22,9 @@ from karrot import __version__, logs, render
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
 from karrot.distribution_conflict import entry_point
-from karrot.eventlog.base import EventLog, LogUnavailableError
+from karrot.eventlog.base import EventLog, LogUnavailableError, status_source
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.eventlog.opening import OpenLog, database_of_settings, known_groups, prepared_log
+from karrot.eventlog.opening import OpenLog, database_of_settings, prepared_log
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
@@ -113,16 +113,6 @@ def _wrong_reporters(settings: Settings) -> Iterator[str]:
             if not isinstance(reporter, PullReporter):
                 reporter.close()
     log.close()  # SQLite must not be open during a fork
-
-
-def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
-    """Sentences about the monthly cost of CloudWatch for the groups in the event log. Empty if CloudWatch is off."""
-    if "cloudwatch" not in settings.reporters:
-        return ()
-    from karrot.reporters.cloudwatch.costs import bill
-    from karrot.reporters.cloudwatch.options import Options
-
-    return bill(known_groups(settings), Options.of(settings))
 
 
 class Plan:
@@ -268,6 +258,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         remember=partial(log.remember, name),
         leads=log.leads,
         cut_off=partial(cut_off, log),
+        status_source=partial(status_source, log),
     )
     reporter: Reporter = entry_point(GROUP, name).load()(context)
     return reporter

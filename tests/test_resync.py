@@ -213,6 +213,27 @@ def test_a_group_that_was_heard_in_between_is_not_deleted(
     assert "deleted" not in counted(log, "karrot_resync_groups_total")  # an event after a deletion would hide it
 
 
+def test_a_group_that_only_kafka_still_shows_is_not_deleted_while_burrows_last_verdict_counts(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock
+) -> None:
+    def judge(status: str, source: Source) -> None:
+        event = make_event(consumer="elsewhere", status_text=status, source=source, observed_at_ms=clock.wall)
+        log.append(event, to_wire(event))
+
+    judge("ERR", Source.WEBHOOK)
+    for status in ("OK", "ERR", "ERR", "OK"):
+        once(resync, clock, after_s=120)
+        judge(status, Source.KAFKA)
+    assert known(log)[GroupKey("prod-eu", "elsewhere")].summary.source is Source.WEBHOOK
+    for _ in range(2):
+        once(resync, clock, after_s=120)
+        assert "deleted" not in counted(log, "karrot_resync_groups_total")
+        judge("OK", Source.KAFKA)
+    for _ in range(3):
+        once(resync, clock, after_s=120)
+    assert counted(log, "karrot_resync_groups_total")["deleted"] == 1
+
+
 def test_a_group_that_is_listed_again_in_between_is_kept(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from karrot.burrow.client import Asking, BurrowError
-from karrot.burrow.client.http import Answer, shown, wall_ms
+from karrot.burrow.client import Answer, Asking, BurrowError, shown, wall_ms
 from karrot.doctor.snapshot_types import ReadSample, Unread
 
 T = TypeVar("T")

@@ -7,8 +7,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final
 
-from karrot.burrow.client import Asking
-from karrot.burrow.client.http import WallMs, shown, wall_ms
+from karrot.burrow.client import Asking, WallMs, shown, wall_ms
 from karrot.doctor.http_get import NotTold, Parts, Web, read_samples
 from karrot.doctor.snapshot_types import Away, EvaluateSeen
 

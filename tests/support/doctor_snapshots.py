@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from karrot.burrow.client import (
+    ClientProfile,
     ClusterModule,
     ConsumerModule,
     EvaluatorModule,
@@ -12,7 +13,6 @@ from karrot.burrow.client import (
     StorageModule,
     ZooKeeperConfig,
 )
-from karrot.burrow.client.replies import ClientProfile
 from karrot.doctor.checks import Check, Finding, Level
 from karrot.doctor.snapshot_types import (
     BurrowSeen,

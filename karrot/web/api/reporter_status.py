@@ -5,8 +5,7 @@ from datetime import datetime
 import msgspec
 
 from karrot.eventlog.base import EventLog, LogSize, ReporterState, StoredEvent
-from karrot.reporters.backlog import Backlog, backlog
-from karrot.reporters.last_send import NOTE, Fact, Report, read
+from karrot.reporters.base import REPORT_NOTE, Backlog, Fact, Report, backlog, read_report
 from karrot.web.api.json_bodies import instant
 from karrot.web.context import WebContext
 from karrot.web.unread import if_readable
@@ -103,7 +102,7 @@ def _progress(log: EventLog, name: str, kept: ReporterState | None, size: LogSiz
         last_success_at=instant(state.last_success_ms),
         last_error=state.last_error,
         last_error_at=instant(state.last_error_ms),
-        last_send=_last_send(read(if_readable(lambda: log.recall(name, NOTE), None))),
+        last_send=_last_send(read_report(if_readable(lambda: log.recall(name, REPORT_NOTE), None))),
     )
 
 

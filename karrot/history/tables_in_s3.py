@@ -18,14 +18,14 @@ from datetime import date
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 from time import monotonic, time
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from karrot.history.held_days import NOTE, day_of
 from karrot.history.results import AnswerTooLarge, TablesRefused, TablesUnavailable
-from karrot.history.stored.daemon_threads import DaemonThreads
-from karrot.history.stored.stored_tables import FilesChanged, IsWanted, StoredFile
-from karrot.history.stored.time_limit import seconds_left, too_slow
+from karrot.history.stored_tables import FilesChanged, IsWanted, StoredFile, seconds_left, too_slow
 from karrot.reporters.archive.s3 import explained
 from karrot.reporters.archive.segment_store import StoreError
 from karrot.settings.storage_place import Bucket
@@ -34,6 +34,54 @@ if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client
 
 _T = TypeVar("_T")
+
+
+class DaemonThreads:
+    """Runs at most ``most`` calls at once. The threads start when they are needed."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], object]] | None] = SimpleQueue()
+        self._threads = 0
+        self._is_closed = False
+        self._lock = Lock()
+
+    def submit(self, call: Callable[[], _T]) -> "Future[_T]":
+        """Queue a call. After `close`, it is cancelled."""
+        future: Future[_T] = Future()
+        with self._lock:
+            if self._is_closed:
+                future.cancel()
+                return future
+            self._calls.put((future, call))
+            if self._threads < self._most:
+                Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+                self._threads += 1
+        return future
+
+    def close(self) -> None:
+        """Cancel the queued calls. The threads end after the calls that they run."""
+        with self._lock:
+            self._is_closed = True
+            with suppress(Empty):
+                while True:
+                    if queued := self._calls.get_nowait():
+                        queued[0].cancel()
+            for _ in range(self._threads):
+                self._calls.put(None)
+
+    def _work(self) -> None:
+        while (queued := self._calls.get()) is not None:
+            future, call = queued
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # noqa: BLE001 (the reader of the result gets the error)
+                    future.set_exception(error)
+            del queued, future, call  # an idle thread must not keep a result
+
+
 _AT_ONCE: Final = 8
 _CHUNK: Final = 1 << 20
 _MIB: Final = 1 << 20
@@ -67,7 +115,7 @@ class _Listing(NamedTuple):
 
 
 class TablesInS3:
-    """See `karrot.history.stored.stored_tables.StoredTables`. It cannot be used after `close`.
+    """See `karrot.history.stored_tables.StoredTables`. It cannot be used after `close`.
 
     All requests run in threads of their own. So a query and its process end at the time limit, even if S3 is
     silent. In a process that stays, a copy goes on for the next query.
