@@ -11,7 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from karrot.event import ABANDONED, LEFT, NO_PROBLEM, OffsetSample, PartitionLag, Source
-from karrot.eventlog.base import GroupState, Listed, Reject, StoredEvent
+from karrot.eventlog.base import EventLog, GroupState, Listed, Reject, StoredEvent
+from karrot.eventlog.database_status import DatabaseStatus
 from karrot.text import EPOCH
 
 _FOUND = {LEFT: "the group has left the topic", ABANDONED: "the group is abandoned"}
@@ -181,6 +182,25 @@ class Rejects(msgspec.Struct):
     rejects: list[RejectedBody]
 
 
+class EventLogStatus(msgspec.Struct):
+    """The event log, as the answering replica sees it.
+
+    ``replica`` is the name of the replica that answers, and ``leader`` is the name of the replica that leads. Both are
+    null if only one machine can use the event log, and ``leader`` is also null if no replica leads. ``fault`` is why
+    the last commit or read failed. ``memory_age_seconds`` is the age of the groups, if they come from memory because
+    the event log cannot be read. ``database`` is null if the event log is not in PostgreSQL.
+    """
+
+    log_id: str
+    events: int
+    bytes: int
+    replica: str | None
+    leader: str | None
+    fault: str | None
+    memory_age_seconds: float | None
+    database: DatabaseStatus | None
+
+
 def instant(epoch_ms: int | None) -> datetime | None:
     """Convert epoch milliseconds to a time in UTC.
 
@@ -254,6 +274,21 @@ def reject_shape(reject: Reject) -> RejectedBody:
     """One refused body."""
     body = reject.body.decode(errors="replace")
     return RejectedBody(instant(reject.received_at_ms), reject.code, reject.detail, reject.source.value, body)
+
+
+def event_log_status(log: EventLog) -> EventLogStatus:
+    """The state of a log. Raises `LogUnavailableError` if it cannot be read and nothing is known."""
+    size, age_ms = log.size(), log.memory_age_ms()
+    return EventLogStatus(
+        log_id=log.log_id,
+        events=size.events,
+        bytes=size.bytes,
+        replica=log.replica,
+        leader=log.leader(),
+        fault=log.writable(),
+        memory_age_seconds=None if age_ms is None else age_ms / 1000,
+        database=log.database(),
+    )
 
 
 def _group_fields(state: GroupState) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from karrot.eventlog.base import EventLog, LogSize, ReporterState, StoredEvent
 from karrot.reporters.backlog import Backlog, backlog
 from karrot.reporters.last_send import NOTE, Fact, Report, read
 from karrot.web.api.json_bodies import instant
-from karrot.web.context import WebContext
-from karrot.web.unread import if_readable
+from karrot.web.context import WebContext, if_readable
 
 
 class Place(msgspec.Struct):

@@ -7,7 +7,6 @@ import msgspec
 from flask import Blueprint, Response, request
 
 from karrot.event import GroupKey
-from karrot.web.api.event_log_status import EventLogStatus, event_log_status
 from karrot.web.api.group_query import (
     EVENTS_LIMIT,
     GROUPS_LIMIT,
@@ -18,13 +17,21 @@ from karrot.web.api.group_query import (
     PageCursor,
     page_by_key,
 )
-from karrot.web.api.json_bodies import GroupDetail, GroupPage, Rejects, group_detail, group_shape, reject_shape
+from karrot.web.api.json_bodies import (
+    EventLogStatus,
+    GroupDetail,
+    GroupPage,
+    Rejects,
+    event_log_status,
+    group_detail,
+    group_shape,
+    reject_shape,
+)
 from karrot.web.api.reporter_status import Reporters, progress
 from karrot.web.auth import require_reader
-from karrot.web.context import web_context
+from karrot.web.context import if_readable, web_context
 from karrot.web.health import Heartbeat, Readiness
 from karrot.web.problems import Problem, ProblemBody
-from karrot.web.unread import if_readable
 
 _ANSWERS = (GroupPage, GroupDetail, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
 
