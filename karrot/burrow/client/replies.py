@@ -8,11 +8,29 @@ Burrow does not report its whole configuration (``config.go``). For a notifier, 
 ``false``. ``None`` means that this release, or this class of module, does not report the value.
 """
 
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
+
+from karrot.burrow.wire import UINT64_MAX, CommitJson, UInt64, wrong
+from karrot.event import OffsetSample
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPartition:
+    """The stored window of one partition of a group, as Burrow reports it, oldest commit first.
+
+    ``offsets`` has one slot per interval. A slot without a commit is ``None``. ``offsets`` is empty if Burrow has seen
+    only other partitions of the topic.
+    """
+
+    offsets: tuple[OffsetSample | None, ...]
+    owner: str
+    client_id: str
+    current_lag: int | None
 
 
 class Reply(Struct):
@@ -38,6 +56,45 @@ class ConsumersReply(Struct):
     """``/v3/kafka/C/consumer``."""
 
     consumers: list[str] | None
+
+
+class _Partition(Struct):
+    """One partition in `ConsumerReply`. Only here, ``current-lag`` has a hyphen. ``client_id`` exists since v1.2.1."""
+
+    offsets: list[CommitJson | None] | None = None
+    owner: str | None = None
+    client_id: str | None = None
+    current_lag: UInt64 | None = field(default=None, name="current-lag")
+
+
+class ConsumerReply(Struct):
+    """``/v3/kafka/C/consumer/G``."""
+
+    topics: dict[str, list[_Partition | None]] | None
+
+
+def stored(reply: ConsumerReply) -> dict[str, tuple[StoredPartition, ...]]:
+    """The partitions of each topic, by their number. Raises `MalformedPayload` for a number beyond 64 bits."""
+    return {
+        topic: tuple(_stored(partition or _Partition()) for partition in partitions)
+        for topic, partitions in (reply.topics or {}).items()
+    }
+
+
+def _stored(said: _Partition) -> StoredPartition:
+    offsets = tuple(
+        None
+        if commit is None
+        else OffsetSample(commit.offset, commit.timestamp, _uint64(commit.lag, "lag"), commit.observed_at)
+        for commit in said.offsets or ()
+    )
+    return StoredPartition(offsets, said.owner or "", said.client_id or "", _uint64(said.current_lag, "current-lag"))
+
+
+def _uint64(value: int | None, name: str) -> int | None:
+    if value is not None and value > UINT64_MAX:
+        raise wrong(f"$.topics...{name}", f"Expected `int` <= {UINT64_MAX}")
+    return value
 
 
 class ZooKeeperConfig(Struct, frozen=True, rename="kebab"):

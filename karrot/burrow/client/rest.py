@@ -33,6 +33,7 @@ _OK, _NOT_FOUND = 200, 404
 _REDIRECTS, _SERVER_FAULTS = range(300, 400), range(500, 600)
 
 _REPLY = msgspec.json.Decoder(replies.Reply)
+_CONSUMER = msgspec.json.Decoder(replies.ConsumerReply)
 
 
 class Burrow:
@@ -83,6 +84,11 @@ class Burrow:
     def consumers(self, cluster: str) -> tuple[str, ...]:
         """The groups of a cluster. The list is empty for some seconds after Burrow's start."""
         return _sorted(self._read(replies.ConsumersReply, "kafka", cluster, "consumer").consumers)
+
+    def consumer(self, cluster: str, group: str) -> dict[str, tuple[replies.StoredPartition, ...]]:
+        """Everything that Burrow stores about a group: the partitions of each topic, by number."""
+        answer = self._get("kafka", cluster, "consumer", group)
+        return _understood(answer, lambda body: replies.stored(decode(body, _CONSUMER)))
 
     def status(self, cluster: str, group: str) -> LagEvent:
         """The verdict on a group. It lists only the partitions worse than OK. See also `lag`."""
@@ -136,10 +142,13 @@ class Burrow:
         return event
 
     def _read(self, kind: type[T], *path: str) -> T:
+        return _understood(self._get(*path), lambda body: decode(body, msgspec.json.Decoder(kind)))
+
+    def _get(self, *path: str) -> Answer:
         answer = self._ask("v3", *path)
         if answer.status != _OK:
             raise _refusal(answer)
-        return _understood(answer, lambda body: decode(body, msgspec.json.Decoder(kind)))
+        return answer
 
     def _ask(self, *path: str) -> Answer:
         return self._asking.get(self._pool, self._address(path), self._now_ms)
