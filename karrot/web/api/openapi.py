@@ -4,13 +4,10 @@ from typing import Any
 
 import msgspec
 
+from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Readiness, Rejects, Reporters
 from karrot.known_problems import CODES
 from karrot.telemetry import EVENTS_REJECTED
-from karrot.web.api.event_log_status import EventLogStatus
 from karrot.web.api.group_query import EVENTS_LIMIT, GROUPS_LIMIT, MOST_LIMIT, REJECTS_LIMIT, STATUSES
-from karrot.web.api.json_bodies import GroupDetail, GroupPage, Rejects
-from karrot.web.api.reporter_status import Reporters
-from karrot.web.health import Heartbeat, Readiness
 from karrot.web.problems import ProblemBody
 
 _ANSWERS = (GroupPage, GroupDetail, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)

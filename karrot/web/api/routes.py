@@ -6,8 +6,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 import msgspec
 from flask import Blueprint, Response, request
 
+from karrot.api.bodies import GroupPage, Rejects, Reporters
 from karrot.event import GroupKey
-from karrot.web.api.event_log_status import event_log_status
 from karrot.web.api.group_query import (
     EVENTS_LIMIT,
     GROUPS_LIMIT,
@@ -18,9 +18,8 @@ from karrot.web.api.group_query import (
     PageCursor,
     page_by_key,
 )
-from karrot.web.api.json_bodies import GroupPage, Rejects, group_detail, group_shape, reject_shape
+from karrot.web.api.json_bodies import event_log_status, group_detail, group_shape, progress, reject_shape
 from karrot.web.api.openapi import document
-from karrot.web.api.reporter_status import Reporters, progress
 from karrot.web.auth import require_reader
 from karrot.web.context import web_context
 from karrot.web.problems import Problem
