@@ -6,6 +6,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 import msgspec
 from flask import Blueprint, Response, request
 
+from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Readiness, Rejects, Reporters
 from karrot.event import GroupKey, Kind
 from karrot.eventlog.base import EventLog
 from karrot.text import count, duration, visible
@@ -19,20 +20,9 @@ from karrot.web.api.group_query import (
     PageCursor,
     page_by_key,
 )
-from karrot.web.api.json_bodies import (
-    EventLogStatus,
-    GroupDetail,
-    GroupPage,
-    Rejects,
-    event_log_status,
-    group_detail,
-    group_shape,
-    reject_shape,
-)
-from karrot.web.api.reporter_status import Reporters, progress
+from karrot.web.api.json_bodies import event_log_status, group_detail, group_shape, progress, reject_shape
 from karrot.web.auth import require_reader
 from karrot.web.context import if_readable, web_context
-from karrot.web.health import Heartbeat, Readiness
 from karrot.web.problems import Problem, ProblemBody
 
 _ANSWERS = (GroupPage, GroupDetail, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
