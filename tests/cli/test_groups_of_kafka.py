@@ -8,8 +8,15 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.cli.errors import NotDone
-from karrot.cli.groups.burrow_or_kafka import GroupAnswers, ask, ask_kafka, beside_burrow
-from karrot.cli.groups.group_tables import groups_json, groups_table, partition_tables
+from karrot.cli.groups import (
+    GroupAnswers,
+    ask,
+    ask_kafka,
+    beside_burrow,
+    groups_json,
+    groups_table,
+    partition_tables,
+)
 from karrot.event import TopicPartition
 from karrot.watch.cluster_interface import ClusterError
 from karrot.watch.cluster_reader import ClusterReader

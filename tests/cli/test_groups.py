@@ -18,7 +18,7 @@ from support.burrow.fake.simulated_kafka import Behaviour, Phase
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 from support.servers.scripted_server import http_response, scripted_server
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 RECORDED = (ROOT / "tests" / "data" / "burrow" / "real" / "rest-lag-warn.json").read_bytes()
 CLUSTERS = b'{"error":false,"message":"cluster list returned","clusters":["stack"]}'
 STALLED = Behaviour((Phase(100_000, pace=0),), starts=(0, 0))
