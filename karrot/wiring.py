@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import entry_points
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,6 @@ import structlog
 from karrot import __version__, logs, render
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
-from karrot.distribution_conflict import entry_point
 from karrot.eventlog.base import EventLog, LogUnavailableError, status_source
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.eventlog.sqlite.store import MemoryEventLog
@@ -317,7 +317,10 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         cut_off=partial(cut_off, log),
         status_source=partial(status_source, log),
     )
-    reporter: Reporter = entry_point(GROUP, name).load()(context)
+    found = {point.value: point for point in entry_points(group=GROUP, name=name)}
+    if len(found) != 1:
+        raise LookupError(f"the installed packages offer {len(found)} reporters {name!r}: {', '.join(found)}")
+    reporter: Reporter = found.popitem()[1].load()(context)
     return reporter
 
 

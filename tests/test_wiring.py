@@ -72,7 +72,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
         def load(self) -> Callable[[Context], Closing]:
             return builders[self.name]
 
-    monkeypatch.setattr(wiring, "entry_point", lambda group, name: Point(name, "", group))
+    monkeypatch.setattr(wiring, "entry_points", lambda group, name: [Point(name, "", group)])
 
 
 def settings(**environ: str) -> Settings:

@@ -2,10 +2,10 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -90,7 +90,7 @@ def wall_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The limits and retries of requests to Burrow.
+    """The limits and retries of requests.
 
     ``timeout_s`` limits the time to open the connection, each wait for data, and the time to read the whole body. If a
     connection is refused or breaks, the request is repeated up to ``retries`` times. The first pause is ``backoff_s``,
@@ -119,10 +119,14 @@ class Asking:
                 self.pause(self.backoff_s * 2**tried)
         return self._once(pool, url, now_ms)
 
-    def _once(self, pool: PoolManager, url: str, now_ms: WallMs) -> Answer:
+    def post(self, pool: PoolManager, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Send a POST request once. Raises what `get` raises."""
+        return self._once(pool, url, wall_ms, method="POST", body=body, headers=headers)
+
+    def _once(self, pool: PoolManager, url: str, now_ms: WallMs, *, method: str = "GET", **sent: Any) -> Answer:
         asked_at_ms = now_ms()
         try:
-            response = pool.request("GET", url, preload_content=False)
+            response = pool.request(method, url, preload_content=False, **sent)
             body = self._body(response, url)
         except HTTPError as error:
             raise self._unavailable(error, url) from error

@@ -17,9 +17,8 @@ from karrot.known_problems import CODES, REFUSED_LATELY_S, RUNBOOKS, WATCH, runb
 from karrot.reporters import commits_read
 from karrot.reporters.base import REPORT_NOTE, read_report
 from karrot.text import count, counted, duration, some, visible
-from karrot.web.context import WebContext
+from karrot.web.context import WebContext, if_readable
 from karrot.web.pages.page_caches import caches
-from karrot.web.unread import if_readable
 
 _ENOUGH = 10
 """If Burrow sent this number of WARN and ERR verdicts and never OK, Burrow probably does not send OK."""
