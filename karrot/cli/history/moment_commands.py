@@ -16,7 +16,7 @@ from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, pri
 from karrot.text import compact_duration, counted_plain, to_minute, to_second
 
 if TYPE_CHECKING:
-    from karrot.history import GroupDescription, PartitionDescription, Risks, StaleGroups
+    from karrot.history.results import GroupDescription, PartitionDescription, Risks, StaleGroups
     from karrot.settings.storage_place import Place
 
 moment_options = option_set(
@@ -48,7 +48,7 @@ class MomentRequest:
     @classmethod
     def of(cls, given: dict[str, Any]) -> Self:
         """Read the common options. Raises Refused."""
-        from karrot.history import moment
+        from karrot.history.moments import moment
 
         at = valid(lambda: moment(given["at"], datetime.now(UTC)))
         return cls(given["tables"], given["cluster"], given["group"], at, given["as_json"])
@@ -56,7 +56,7 @@ class MomentRequest:
 
 def nothing_known_at(request: MomentRequest, days: Sequence[date]) -> NotDone:
     """The error for a moment without data. Its message names the days that the tables have."""
-    from karrot.history import day_ranges
+    from karrot.history.held_days import day_ranges
 
     return NotDone(
         one_line(

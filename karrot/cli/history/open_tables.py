@@ -16,7 +16,7 @@ from karrot.text import counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import DayRange, TimeRange
-    from karrot.history import History
+    from karrot.history.table_queries import History
     from karrot.settings.storage_place import Place
 
 _TIMEOUT = "karrot.history.timeout"
@@ -64,7 +64,7 @@ places = option_set(
 def span_of(since: str, until: str) -> "TimeRange":
     """Read a range of time from two texts. A wrong text ends the command with a message."""
     from karrot.event import TimeRange
-    from karrot.history import moment
+    from karrot.history.moments import moment
 
     now = datetime.now(UTC)
     return valid(lambda: TimeRange(moment(since, now), moment(until, now)))
@@ -73,7 +73,8 @@ def span_of(since: str, until: str) -> "TimeRange":
 @contextmanager
 def answered(tables: "Place") -> Iterator["History"]:
     """Open the history. The history's errors end the command with a message and an exit code."""
-    from karrot.history import History, HistoryError, HistoryFailed, UnclearGroup
+    from karrot.history.results import HistoryError, HistoryFailed, UnclearGroup
+    from karrot.history.table_queries import History
     from karrot.known_problems import TABLES_PROBLEMS
 
     timeout: timedelta = click.get_current_context().meta.get(_TIMEOUT, _USUAL)
