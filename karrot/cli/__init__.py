@@ -17,7 +17,7 @@ _COMMANDS = CommandModules(
         "check-config": "service",
         "demo": "service",
         "doctor": "doctor",
-        "forget-cluster": "send_sample",
+        "forget-cluster": "forget_cluster",
         "groups": "groups.commands",
         "healthcheck": "service",
         "history": "history",
