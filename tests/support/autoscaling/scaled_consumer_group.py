@@ -6,7 +6,7 @@ from random import Random
 
 from karrot.autoscaling.simulation import Fleet
 from karrot.burrow.rules import evaluate_group
-from karrot.burrow.storage import Storage
+from support.burrow.burrow_storage import Storage
 from support.burrow.fake.fake_burrow import Post
 from support.burrow.fake.simulated_kafka import Behaviour, ConsumerGroup, Record, SimulatedCommit, SimulatedTopic
 
