@@ -14,8 +14,8 @@ from karrot.doctor.snapshot_types import Away, EvaluateSeen, Unread
 from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS, EvaluateMetrics
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.verdict_delivery import RefusedVerdict, VerdictDelivery
-from karrot.pipeline.run.run_metrics import RunMetrics
-from karrot.pipeline.stream.metrics_port import MetricsPort
+from karrot.pipeline.run.turns import RunMetrics
+from karrot.pipeline.stream.metrics import MetricsPort
 from support.servers.scripted_server import http_response, scripted_server
 
 QUICK = Asking(timeout_s=5, pause=lambda _: None)

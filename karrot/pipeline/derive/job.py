@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from karrot.history.held_days import Derived, Note
-from karrot.pipeline.derive.group_lag_from_commits import group_lags, merged, spread
-from karrot.pipeline.derive.lag_minute import lag_minute
+from karrot.pipeline.derive.lag_minute import group_lags, lag_minute, merged, spread
 from karrot.pipeline.derive.lag_seconds import by_hindsight, is_inexact
 from karrot.pipeline.derive.offsets_lag_and_rebalances import DayHandover, MidnightEdges, PartitionLagJob
 from karrot.pipeline.derive.rates_minute import rates_minute, whole_listings
@@ -169,7 +168,6 @@ class _Sources:
     inexact: frozenset[date]
 
     def read(self, name: str, days: Collection[date]) -> DataFrame:
-        """Read whole days of a table, with each event once."""
         rows = self.tables.read(self.spark, name, days=days)
         return rows.dropDuplicates(UNIQUE_BY[name]) if name in self.repeating else rows
 

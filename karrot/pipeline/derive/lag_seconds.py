@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from karrot.event import AgeKind, Source
 from karrot.eventlog.log_end_history import REFRESH_MS
-from karrot.pipeline.store.shared_columns import LOG, rounded
+from karrot.pipeline.schemas import LOG, rounded
 
 _BEHIND_MS: Final = 60_000
 """How old a verdict's log end can be. Burrow's log ends are up to one refresh old, by default 10 s."""
@@ -267,8 +267,8 @@ def by_hindsight(
 def is_inexact() -> Column:
     """Whether the lag in seconds of the max-lag partition is extrapolated or a lower bound.
 
-    Events from before version 2.0.0 do not say how it is known. It is extrapolated if the committed offset is below the
-    first log end that the verdict knows, as in `karrot.signals`.
+    Events of ``karrot pipeline evaluate`` do not say how it is known. It is extrapolated if the committed offset is
+    below the first log end that the verdict knows, as in `karrot.signals`.
     """
     below = (F.col("max_lag_committed") < F.col("max_lag_first_end")) & (F.col("max_lag") > 0)
     is_of_worst = (F.col("lag_seconds_topic") == F.col("max_lag_topic")) & (

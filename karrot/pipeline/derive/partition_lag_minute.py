@@ -11,8 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.pipeline.derive.lag_seconds import crossed, nearest, seconds_behind, with_log_end
-from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
-from karrot.pipeline.store.shared_columns import LOG, PARTITION
+from karrot.pipeline.schemas import LOG, PARTITION, PARTITION_LAG_MINUTE, columns_of
 
 FORGOTTEN: Final = timedelta(days=31)
 """A partition is left out when its last commit is older than this: its tombstone was probably missed."""
@@ -81,7 +80,6 @@ def _minutes(commits: DataFrame, before: DataFrame, ends: DataFrame) -> DataFram
 
 
 def _newest_of_minute(commits: DataFrame) -> DataFrame:
-    """The newest record of each partition and minute, and the number of commits."""
     record = F.struct(F.when(~F.col("tombstone"), F.col("offset")).alias("offset"), F.col("log_ts_ms").alias("at_ms"))
     return commits.groupBy(*PARTITION, _minute("log_ts_ms")).agg(
         F.max_by(record, F.struct("log_ts_ms", "log_offset")).alias("committed"),

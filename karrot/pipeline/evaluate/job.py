@@ -26,8 +26,8 @@ from karrot.burrow.payload import to_wire
 from karrot.clock import Clock, SystemClock
 from karrot.event import LagEvent
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.evaluate.bucket_task import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
+from karrot.pipeline.evaluate.bucket_state import EvaluateRules
+from karrot.pipeline.evaluate.bucket_verdicts import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
 from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
 from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, ToSend, VerdictDelivery
 from karrot.pipeline.offsets.commits import bad_records, decode_offsets
@@ -171,7 +171,6 @@ class Evaluate:
             )
 
     def note(self) -> EvaluateNote:
-        """Return the note of the checkpoint."""
         if self._note is not None:
             return self._note
         text = read_text(self.spark, self._place("state.json"))
@@ -294,7 +293,6 @@ class _Found(NamedTuple):
 
     @classmethod
     def of(cls, read: DataFrame, groups: Sequence[NameFilter]) -> "_Found":
-        """Look through all records once."""
         is_metadata = F.coalesce(F.col("key_type") == _GROUP_METADATA, F.lit(False))
         # The filter has the name of a group in the column ``group``.
         chosen = read.withColumn("group", F.col("consumer"))
@@ -349,7 +347,7 @@ def _members(read: DataFrame, cluster: str) -> DataFrame:
 
 
 def _rows(read: DataFrame, members: DataFrame, buckets: int) -> DataFrame:
-    """The rows of new records and of the decoded ``members``, as `karrot.pipeline.evaluate.bucket_task` takes them."""
+    """The rows of new records and of the decoded ``members``, as `new_records` takes them."""
     commits = read.where(F.col("readable") & (F.col("key_type") != _GROUP_METADATA)).select(
         F.lit(COMMIT).alias("kind"),
         F.xxhash64("consumer").alias("group_key"),
@@ -386,7 +384,7 @@ def _is_chosen(groups: Sequence[NameFilter]) -> Column:
     return reduce(or_, (reduce(and_, conditions, F.lit(True)) for conditions in each_of))
 
 
-def batch_time_ms(read: CheckpointReader, batch: int) -> int:
+def batch_time_ms(read: CheckpointReader, _rows: DataFrame, batch: int) -> int:
     """The time at which Spark decided how far the batch reads. It stays the same if the batch is repeated."""
     text = read(f"offsets/{batch}")
     if text is None:
@@ -394,7 +392,7 @@ def batch_time_ms(read: CheckpointReader, batch: int) -> int:
     return int(json.loads(text.splitlines()[1])["batchTimestampMs"])
 
 
-def newest_record_ms(rows: DataFrame) -> int:
+def newest_record_ms(rows: DataFrame, _batch: int = 0) -> int:
     """The time of the newest record of a batch, without those from a clock that is ahead; 0 without records."""
     row = rows.where(F.col("at_ms") <= F.unix_millis(F.current_timestamp())).agg(F.max("at_ms").alias("at_ms")).first()
     return int(row.at_ms or 0) if row else 0

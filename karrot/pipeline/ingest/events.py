@@ -23,11 +23,13 @@ from karrot.pipeline.schemas import (
     PARTITIONS,
     QUARANTINE,
     RAW_BYTES,
+    base64,
     columns_of,
+    moment,
+    struct,
+    whole,
     with_day,
 )
-from karrot.pipeline.schemas.table_schemas import struct
-from karrot.pipeline.store.shared_columns import base64, moment, whole
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 """The longest line that is parsed. A body has at most 8 MiB. A line has it twice, once as a longer string."""
@@ -163,8 +165,6 @@ def _is_short_enough() -> Column:
 
 
 class SequenceRange(NamedTuple):
-    """The first and the last sequence number of a log in one place."""
-
     log_id: str
     first: int
     last: int
@@ -201,7 +201,6 @@ def repeated_lines(lines: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def without_lines(lines: DataFrame, numbers: DataFrame) -> DataFrame:
-    """Remove the lines with these numbers."""
     return lines.join(numbers, on="number", how="left_anti")
 
 

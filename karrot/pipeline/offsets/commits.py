@@ -15,8 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from karrot.pipeline.offsets.big_endian import int64, uint16, uint32
-from karrot.pipeline.schemas import COMMITS, QUARANTINE, RAW_BYTES, columns_of, with_day
-from karrot.pipeline.store.shared_columns import base64, is_possible, moment
+from karrot.pipeline.schemas import COMMITS, QUARANTINE, RAW_BYTES, base64, columns_of, is_possible, moment, with_day
 
 KEY_TYPES: Final[Mapping[int, str]] = MappingProxyType(
     dict(
@@ -194,7 +193,6 @@ def _with_verdict(records: DataFrame) -> DataFrame:
 
 
 def _wrong_in_key() -> Column:
-    """The first fault of a key, in the order of its bytes."""
     group, topic = F.col("_group"), F.col("_topic")
     after_group, after_topic = F.col("_after_group"), F.col("_after_topic")
     return (

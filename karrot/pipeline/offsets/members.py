@@ -79,7 +79,6 @@ class _Reader:
         return int(kind.unpack(self._take(kind.size, name))[0])
 
     def varint(self, name: str) -> int:
-        """Read an unsigned number of up to five bytes."""
         number = 0
         for shift in range(0, 35, 7):
             byte = self._take(1, name)[0]

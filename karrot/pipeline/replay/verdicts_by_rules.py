@@ -1,10 +1,10 @@
 """Computes Burrow's verdicts on partitions at regular times, for several sets of rules at once, in arrays.
 
-The rules are those of `karrot.burrow.rules`, the storage is that of `karrot.burrow.storage`. A verdict depends on the
+The rules are those of `karrot.burrow.rules`, and the storage is Burrow's. A verdict depends on the
 window of commits, on the log end and on the time. A window changes only with a commit. So each window is computed once
 for all sets of rules that share it.
 
-If the commits of a segment (see `karrot.pipeline.window_arrays.commit_arrays`) are not in the order of the log, the
+If the commits of a segment (see `karrot.pipeline.window_arrays.windows`) are not in the order of the log, the
 reference model itself computes the windows of the segment.
 """
 
@@ -15,19 +15,24 @@ from typing import NamedTuple
 import numpy as np
 
 from karrot.burrow import rules
-from karrot.pipeline.window_arrays.commit_arrays import (
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
+from karrot.pipeline.window_arrays.windows import (
     Bools,
+    Codes,
     CommitArrays,
     Ints,
     LogEndArrays,
     Segments,
+    Slots,
+    Windows,
     begins,
+    facts_of,
+    judged,
     newest,
+    odd_segments,
     recent_least,
+    slots_of,
 )
-from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
-from karrot.pipeline.window_arrays.slots import Slots, odd_segments, slots_of
-from karrot.pipeline.window_arrays.window_facts import Codes, Windows, facts_of, judged
 
 _AT_ONCE = 65_536  # small enough for the processor's cache
 

@@ -49,26 +49,21 @@ class Part(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the part is the whole day."""
         return (self.begins, self.ends) == (0, _DAY_MINUTES)
 
     @property
     def is_last(self) -> bool:
-        """Whether the part ends with the day."""
         return self.ends == _DAY_MINUTES
 
     @property
     def since(self) -> datetime:
-        """The moment at which the part begins."""
         return datetime.combine(self.day, time(), UTC) + self.begins * _MINUTE
 
     @property
     def until(self) -> datetime:
-        """The moment at which the part ends."""
         return datetime.combine(self.day, time(), UTC) + self.ends * _MINUTE
 
     def file(self, table: str) -> str:
-        """The name of the part's file in a table."""
         hour, minute = divmod(self.begins, 60)
         return f"{table}-{hour:02}{minute:02}.parquet" if self.begins else f"{table}.parquet"
 
@@ -82,7 +77,6 @@ def is_in(parts: Iterable[Part], at: str, margin: timedelta = timedelta(0)) -> C
 
 
 def received_in(rows: DataFrame, parts: Collection[Part]) -> DataFrame:
-    """The rows of the parts' days that were received in these parts."""
     return rows if all(part.is_whole for part in parts) else rows.where(is_in(parts, "received_at"))
 
 
@@ -105,7 +99,6 @@ def numbered_by_day(runs: DataFrame, parts: Collection[Part]) -> DataFrame:
 
 
 def replace_parts(tables: Tables, rows: DataFrame, table: str, parts: Iterable[Part]) -> None:
-    """Replace the files of these parts of different days by ``rows``."""
     tables.replace_files(rows, table, {part.day: part.file(table) for part in parts})
 
 
@@ -233,7 +226,6 @@ def split(begins: Sequence[int], rows: Mapping[int, int], free: int, most: int) 
 
 
 def is_of_events(file: str) -> bool:
-    """Whether a source file belongs to ``events`` or ``partitions``."""
     return file.partition("/")[0] in SOURCES
 
 

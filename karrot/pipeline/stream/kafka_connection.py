@@ -62,7 +62,6 @@ class KafkaConnection:
 
     @property
     def options(self) -> dict[str, str]:
-        """The connector's options, for reading and for writing."""
         given = {f"kafka.{name}": value for name, value in self.properties.items()}
         return {**given, "kafka.bootstrap.servers": ",".join(self.addresses)}
 

@@ -94,8 +94,6 @@ class ConnectorMissing(RuntimeError):  # noqa: N818 (names the state of the mach
 
 
 class PassedOffsets(NamedTuple):
-    """How many offsets a batch passed, and how many of them were deleted before they could be read."""
-
     offsets: int
     lost: int
 
