@@ -85,13 +85,17 @@ class ReporterHealth(NamedTuple):
 
 
 class ServiceHealth(NamedTuple):
-    """The content above every list of groups. ``poll`` is the last poll of watch."""
+    """The content above every list of groups. ``poll`` is the last poll of watch.
+
+    ``unjudged`` counts the groups of a recent poll that have no verdict yet.
+    """
 
     banners: list[Banner]
     heard: list[Heard]
     reporters: list[ReporterHealth]
     poll: WatchedCluster | None
     cut_off: Collection[str] = ()
+    unjudged: int = 0
 
 
 def outage(context: WebContext) -> Banner | None:
@@ -135,7 +139,8 @@ def service_health(context: WebContext) -> ServiceHealth:
         burrow_behind=ranked.burrow_behind,
         cut_off=cut_off,
     )
-    return ServiceHealth(banners(seen), heard, _reporters(context, kept), poll, cut_off)
+    unjudged = _unjudged(context, ranked.worst_first, poll)
+    return ServiceHealth(banners(seen), heard, _reporters(context, kept), poll, cut_off, unjudged)
 
 
 def banners(seen: BannerInputs) -> list[Banner]:
@@ -290,6 +295,13 @@ def _heard(context: WebContext, live: Iterable[GroupState], poll: WatchedCluster
             from_kafka.add(poll.cluster.casefold())
         heard = [each for each in heard if not each.silent or each.cluster.casefold() not in from_kafka]
     return sorted(heard, key=lambda one: (not one.silent, one.cluster))
+
+
+def _unjudged(context: WebContext, live: Iterable[GroupState], poll: WatchedCluster | None) -> int:
+    if poll is None or context.log.log_time_ms() - poll.log_time_ms > poll.good_for_ms:
+        return 0
+    judged = {state.key.consumer for state in live if state.key.cluster == poll.cluster}
+    return sum(group.state != "Dead" and group.consumer not in judged for group in poll.groups)
 
 
 def _kinds(context: WebContext) -> dict[str, float]:
