@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -65,18 +65,16 @@ def evaluated(
         if expiry_ms > each.alive_ms or not any(some.has(each.name) for some in asked.read)
     }
     state = without_groups(state, old)
-    found = _Judged.of(state.partitions, log_ends, asked.rules, now)
-    sums = _Sums.of(found, state.partitions.group, len(state.groups))
+    found = _Judged.of(state, log_ends, asked.rules, now)
     sent: list[Notification] = []
     for number, group in enumerate(state.groups):
         if not group.last_commit_ms or not asked.sent.has(group.name):
             continue  # without a commit, only the group's members are known
-        of_group = sums.of_group(number)
-        new_id = partial(moment.new_id, group.name)
-        told = notify(group.notified, of_group.status, now_ms, asked.notifier, new_id)
+        status = group_status([Status(int(found.worst[number]))])
+        told = notify(group.notified, status, now_ms, asked.notifier, partial(moment.new_id, group.name))
         if told is None:
             continue
-        event = _event(state, found, of_group, moment, lists_all=asked.lists_all)
+        event = _event(state, found, number, status, moment, lists_all=asked.lists_all)
         if told.incident is not None:
             start = EPOCH + timedelta(milliseconds=told.incident.start_ms)
             event = event._replace(incident_id=told.incident.id, incident_start=start)
@@ -85,11 +83,18 @@ def evaluated(
 
 
 class _Judged(NamedTuple):
+    """By partition: status and lag. By group: the worst status, the lag, the row of the largest lag, the first row."""
+
     codes: Codes
     lag: Ints
+    worst: Ints
+    total: Ints
+    largest: Ints
+    begin: Ints
 
     @classmethod
-    def of(cls, partitions: Partitions, log_ends: LogEnds, rules: RuleSet, now: int) -> "_Judged":
+    def of(cls, state: BucketState, log_ends: LogEnds, rules: RuleSet, now: int) -> "_Judged":
+        partitions, count = state.partitions, len(state.groups)
         source = log_ends.source_of(source_key(partitions.topic_key, partitions.partition))
         at = newest(log_ends.ends.source, log_ends.ends.observed_ms, source, np.full(len(source), now * 1000 + 999))
         window = windows_of(partitions.rings)
@@ -97,64 +102,36 @@ class _Judged(NamedTuple):
         least = recent_least(log_ends.ends, rules.intervals)[at] if len(source) else source
         is_known = (partitions.rings.filled > 0) & (at >= 0)
         codes = judged(window, end, least, np.full(len(source), now), rules)
-        return cls(
-            np.where(is_known, codes, Status.OK).astype(np.int8),
-            np.where(is_known, np.maximum(0, end - window.offset), 0),
-        )
-
-
-class _GroupSums(NamedTuple):
-    """The sums of the group with this ``number``, whose rows are from ``begin`` up to ``stop``."""
-
-    number: int
-    status: Status
-    total: int
-    largest: int
-    begin: int
-    stop: int
-
-
-class _Sums(NamedTuple):
-    """By group: the worst status, the total lag, the row of the largest lag, and the first row."""
-
-    worst: Ints
-    total: Ints
-    largest: Ints
-    begin: Ints
-
-    def of_group(self, number: int) -> _GroupSums:
-        status = group_status([Status(int(self.worst[number]))])
-        largest, begin, stop = int(self.largest[number]), int(self.begin[number]), int(self.begin[number + 1])
-        return _GroupSums(number, status, int(self.total[number]), largest, begin, stop)
-
-    @classmethod
-    def of(cls, found: _Judged, group: Ints, count: int) -> "_Sums":
+        codes = np.where(is_known, codes, Status.OK).astype(np.int8)
+        lag = np.where(is_known, np.maximum(0, end - window.offset), 0)
         worst, total = np.full(count, int(Status.OK)), np.zeros(count, np.int64)
-        np.maximum.at(worst, group, found.codes)
-        np.add.at(total, group, found.lag)
-        by_lag = np.lexsort((-found.lag, group))
+        np.maximum.at(worst, partitions.group, codes)
+        np.add.at(total, partitions.group, lag)
+        by_lag = np.lexsort((-lag, partitions.group))
         largest = np.full(count, -1, np.int64)
-        first = by_lag[begins(group[by_lag])]
-        largest[group[first]] = first
-        return cls(worst, total, largest, np.searchsorted(group, np.arange(count + 1)))
+        first = by_lag[begins(partitions.group[by_lag])]
+        largest[partitions.group[first]] = first
+        return cls(codes, lag, worst, total, largest, np.searchsorted(partitions.group, np.arange(count + 1)))
 
 
-def _event(state: BucketState, found: _Judged, sums: _GroupSums, moment: VerdictMoment, *, lists_all: bool) -> LagEvent:
-    group, partitions = state.groups[sums.number], state.partitions
-    owners = group.owners()
-    rows = np.arange(sums.begin, sums.stop)
+def _event(
+    state: BucketState, found: _Judged, number: int, status: Status, moment: VerdictMoment, *, lists_all: bool
+) -> LagEvent:
+    group, partitions = state.groups[number], state.partitions
+    owners, largest = group.owners(), int(found.largest[number])
+    rows = np.arange(found.begin[number], found.begin[number + 1])
     count, full = sum(group.listed.values()), int((partitions.rings.filled[rows] == partitions.rings.intervals).sum())
     listed = rows if lists_all else rows[found.codes[rows] > Status.OK]
     return LagEvent(
         moment.cluster,
         group.name,
-        sums.status.name,
-        sums.total,
+        status.name,
+        int(found.total[number]),
         moment.now_ms,
         Source.KAFKA,
         complete=complete_share(full, count) if count else 0.0,
         partition_count=count,
-        max_lag=None if sums.largest < 0 else _partition(partitions, found, owners, sums.largest),
+        max_lag=None if largest < 0 else _partition(partitions, found, owners, largest),
         partitions=(
             *(_partition(partitions, found, owners, row) for row in listed.tolist()),
             *(_without_commits(group, partitions, owners, rows) if lists_all else ()),
@@ -218,14 +195,6 @@ class StateSize(NamedTuple):
     notifications: int = 0
 
 
-class Shared(Protocol):
-    """A broadcast variable with the log ends."""
-
-    @property
-    def value(self) -> LogEnds:
-        """The log ends."""
-
-
 @dataclass(frozen=True, slots=True)
 class BucketTask:
     """Judges a bucket after the records of a batch. ``batch`` is a text that no other batch has.
@@ -239,13 +208,12 @@ class BucketTask:
     batch: str
     judges: bool = True
 
-    def of(self, log_ends: Shared) -> Callable[[pa.Table, pa.Table], pa.Table]:
-        """The function for Spark's ``applyInArrow``: from the old state and the new records to the rows of `OUT`."""
+    def of(self, shared: Any) -> Callable[[pa.Table, pa.Table], pa.Table]:
+        """The function for Spark's ``applyInArrow``: from the old state and the new records to the rows of `OUT`.
 
-        def judge(before: pa.Table, new: pa.Table) -> pa.Table:
-            return self._judge(before, new, log_ends.value)
-
-        return judge
+        ``shared`` is a broadcast variable with the `LogEnds`.
+        """
+        return lambda before, new: self._judge(before, new, shared.value)
 
     def _judge(self, before: pa.Table, new: pa.Table, log_ends: LogEnds) -> pa.Table:
         intervals = self.asked.rules.intervals
@@ -259,7 +227,11 @@ class BucketTask:
         state = take(state, records, log_ends, self.asked)
         sent = list[Notification]()
         if self.judges:
-            moment = VerdictMoment(self.cluster, self.now_ms, self._new_id)
+
+            def new_id(group: str) -> uuid.UUID:
+                return uuid.uuid5(uuid.NAMESPACE_URL, f"{self.batch}/{self.cluster}/{group}")
+
+            moment = VerdictMoment(self.cluster, self.now_ms, new_id)
             state, sent = evaluated(state, log_ends, self.asked, moment)
         groups = sum(1 for each in state.groups if each.last_commit_ms)
         size = {"groups": groups, "partitions": len(state.partitions.group), "notifications": len(sent)}
@@ -274,9 +246,6 @@ class BucketTask:
             for each in sent
         ]
         return pa.Table.from_pylist(rows, _OUT)
-
-    def _new_id(self, group: str) -> uuid.UUID:
-        return uuid.uuid5(uuid.NAMESPACE_URL, f"{self.batch}/{self.cluster}/{group}")
 
 
 def _as_text(value: datetime | Source) -> str:
