@@ -17,6 +17,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     DateType,
@@ -31,14 +32,8 @@ from pyspark.sql.types import (
 
 from karrot.text import EPOCH
 
-STRING, INT, LONG, DOUBLE, TIME, BOOLEAN = (
-    StringType(),
-    IntegerType(),
-    LongType(),
-    DoubleType(),
-    TimestampType(),
-    BooleanType(),
-)
+STRING, INT, LONG, DOUBLE = StringType(), IntegerType(), LongType(), DoubleType()
+TIME, BOOLEAN, BINARY = TimestampType(), BooleanType(), BinaryType()
 
 
 def struct(**columns: DataType) -> StructType:
@@ -49,6 +44,7 @@ def struct(**columns: DataType) -> StructType:
 _GROUP: Final = {"cluster": STRING, "consumer": STRING}
 _PARTITION_MINUTE: Final = {**_GROUP, "topic": STRING, "partition": INT, "minute": TIME}
 _RECORD: Final = {"log_partition": INT, "log_offset": LONG, "log_ts": TIME, "log_ts_ms": LONG}
+RECORD_COLUMNS: Final = tuple(_RECORD)
 
 
 # --- What ingest writes ---

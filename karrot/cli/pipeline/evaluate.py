@@ -136,7 +136,7 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
         from karrot.clock import SystemClock
         from karrot.pipeline.evaluate import job
         from karrot.pipeline.evaluate.evaluate_metrics import BatchHealth, EvaluateMetrics
-        from karrot.pipeline.evaluate.event_sinks import ToTables
+        from karrot.pipeline.evaluate.job import ToTables
         from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromKafka, LogEndsFromParquet, LogEndSource
         from karrot.pipeline.evaluate.verdict_delivery import ToEach
         from karrot.pipeline.store.lease import EVENTS, evaluate_lease, writing

@@ -112,7 +112,7 @@ def run(directory: str, master: str | None, conf: dict[str, str], **asked: Any) 
     """
     from karrot import logs
     from karrot.clock import SystemClock
-    from karrot.pipeline.run.turns import RunMetrics, TurnHealth
+    from karrot.pipeline.run.turns import LAST_SUCCESS, RunMetrics, TurnHealth
 
     open_source, offsets = event_source_of(asked), _offsets_of(asked)
     logs.configure("INFO", sys.stderr)
@@ -127,7 +127,7 @@ def run(directory: str, master: str | None, conf: dict[str, str], **asked: Any) 
         end_on_signals(stop)
         jobs = Jobs(spark, Tables.at(spark, directory), clock, metrics)
         if (before := jobs.last_success()) is not None:
-            metrics.last_success(min(before, clock.wall_ms() / 1000))
+            metrics.set(LAST_SUCCESS, min(before, clock.wall_ms() / 1000))
         with errors_as_sentences():
             told = None if offsets is None else replace(offsets, tell=partial(log_poll, metrics))
             poll = None if told is None else told.poll(spark, jobs.tables)

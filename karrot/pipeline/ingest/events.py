@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 from karrot.pipeline.schemas import (
     CORRUPT,
     EVENTS,
+    GROUP,
     LINE,
     PARTITION_LINE,
     PARTITIONS,
@@ -38,17 +39,7 @@ _BURROW_BEGAN_MS: Final = 1_420_070_400_000  # 2015-01-01: an earlier time comes
 _DAY_MS: Final = 86_400_000
 _VERSION: Final = 1
 _ID: Final = ("log_id", "seq")
-REQUIRED: Final = (
-    "v",
-    "event_id",
-    "log_id",
-    "seq",
-    "received_at_ms",
-    "observed_at_ms",
-    "cluster",
-    "consumer",
-    "status",
-)
+REQUIRED: Final = ("v", "event_id", *_ID, "received_at_ms", "observed_at_ms", *GROUP, "status")
 """The fields that every line must have."""
 # The body is not read, because the other fields of the line have its content. Of the worst partition, only the fields
 # with a column are read.

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.offsets.commits import KEY_TYPES, bad_records, commits, decode_offsets
 from karrot.pipeline.offsets.log_ends import PollSummary
-from karrot.pipeline.offsets.members import decode_members, members
+from karrot.pipeline.offsets.members import members, members_of
 from karrot.pipeline.schemas import STREAMED
 from karrot.pipeline.store.filesystem import listing, literal
 from karrot.pipeline.store.table_files import Tables
@@ -245,14 +245,7 @@ class _Batch:
         bad = bad_records(self.new)
         if not has_any:
             return 0, self._write_quarantine(bad, 0)
-        metadata = self.new.where(F.col("readable") & (F.col("key_type") == _METADATA)).select(
-            "key",
-            "value",
-            F.col("log_partition").alias("partition"),
-            F.col("log_offset").alias("offset"),
-            F.col("log_ts").alias("timestamp"),
-        )
-        with persisted(decode_members(metadata, self.job.cluster)) as decoded:
+        with persisted(members_of(self.new, self.job.cluster)) as decoded:
             self._write("members", members(decoded))
             bad_metadata = decoded.where(~F.col("readable")).count()
             return bad_metadata, self._write_quarantine(bad.unionByName(bad_records(decoded)), bad_metadata)

@@ -205,6 +205,18 @@ def decode_members(records: DataFrame, cluster: str) -> DataFrame:
     )
 
 
+def members_of(decoded: DataFrame, cluster: str) -> DataFrame:
+    """The rows of `decode_members` for the metadata of groups among the rows of `decode_offsets`."""
+    metadata = decoded.where(F.col("readable") & (F.col("key_type") == _GROUP_METADATA)).select(
+        "key",
+        "value",
+        F.col("log_partition").alias("partition"),
+        F.col("log_offset").alias("offset"),
+        F.col("log_ts").alias("timestamp"),
+    )
+    return decode_members(metadata, cluster)
+
+
 def members(decoded: DataFrame) -> DataFrame:
     """Make the table ``members``, with its day, from the rows of `decode_members`."""
     return decoded.where("readable").withColumn("day", F.to_date("log_ts")).select(*columns_of(with_day(MEMBERS)))

@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from karrot.event import Status
 from karrot.pipeline.replay.verdicts_by_rules import Verdicts, VerdictTimes, evaluate
-from karrot.pipeline.schemas import GROUP
+from karrot.pipeline.schemas import GROUP, INT, LONG, struct
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from karrot.pipeline.window_arrays.windows import (
     Bools,
@@ -34,16 +33,7 @@ from karrot.pipeline.window_arrays.windows import (
 STOOD_STILL = -1
 """A number instead of a set of rules. Under this number, the partitions that stood still count as bad."""
 
-CHANGES = StructType(
-    [
-        StructField("rules", IntegerType()),
-        StructField("group_key", LongType()),
-        StructField("at_ms", LongType()),
-        StructField("known", IntegerType()),
-        StructField("warn", IntegerType()),
-        StructField("err", IntegerType()),
-    ]
-)
+CHANGES = struct(rules=INT, group_key=LONG, at_ms=LONG, known=INT, warn=INT, err=INT)
 """Changes in the counts of a group's partitions, each from the moment ``at_ms`` on.
 
 ``known`` counts all partitions, ``warn`` those with WARN, and ``err`` those with STOP, STALL or REWIND. ``rules`` is

@@ -20,7 +20,7 @@ from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.offsets.job import LandOffsets
 from karrot.pipeline.offsets.log_ends import EndsPoll
-from karrot.pipeline.run.turns import CannotContinue, RunMetrics, StepResult, TurnLoop
+from karrot.pipeline.run.turns import NEWEST_EVENT, CannotContinue, RunMetrics, StepResult, TurnLoop
 from karrot.pipeline.store.compact import compact
 from karrot.pipeline.store.filesystem import place_for, read_text, write_text
 from karrot.pipeline.store.lease import DERIVED, EVENTS, offsets_lease, release_all, writing
@@ -73,7 +73,7 @@ class Jobs:
             with self._leased(DERIVED, stop) as tables:
                 days = derive(self.spark, tables, rules)
             if (newest := self._newest_event()) is not None:
-                self.metrics.newest_event(newest)
+                self.metrics.set(NEWEST_EVENT, newest)
             return StepResult({}, f"derived {counted_plain(len(days), 'day')}")
 
         return work

@@ -92,25 +92,12 @@ class RunMetrics(MetricValues):
     def failed(self, step: str, code: str) -> None:
         self.add(FAILURES, 1, step, code)
 
-    def took(self, step: str, seconds: float) -> None:
-        self.set(STEP_SECONDS, seconds, step)
-
-    def wrote(self, rows: Mapping[str, int]) -> None:
-        for table, count in rows.items():
-            self.add(ROWS, count, table)
-
     def turn_ended(self, outcome: str, codes: Iterable[str], now_s: float) -> None:
         """Count a turn. ``codes`` are the reasons of its failed steps."""
         self.add(TURNS, 1, outcome)
         self.set(LEASE_HELD_BY_OTHER, "lease_held" in codes)
         if outcome == "done":
             self.set(LAST_SUCCESS, now_s)
-
-    def last_success(self, at_s: float) -> None:
-        self.set(LAST_SUCCESS, at_s)
-
-    def newest_event(self, at_s: float) -> None:
-        self.set(NEWEST_EVENT, at_s)
 
 
 _log = structlog.get_logger(__name__)
@@ -237,8 +224,9 @@ class TurnLoop:
             _log.error("step failed", step=step.name, code=trouble.code, reason=trouble.reason)
             return trouble
         seconds = (self.clock.boot_ms() - began) / 1000
-        self.metrics.took(step.name, seconds)
-        self.metrics.wrote(done.rows)
+        self.metrics.set(STEP_SECONDS, seconds, step.name)
+        for table, count in done.rows.items():
+            self.metrics.add(ROWS, count, table)
         _log.info("step done", step=step.name, seconds=round(seconds, 1), result=done.text)
         return None
 

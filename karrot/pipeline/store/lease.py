@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
 import msgspec
@@ -45,29 +45,6 @@ class Holder(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.command} (process {self.pid} on {self.host}, since {self.since})" if self.host else self.command
-
-
-class LeaseLock(Protocol):
-    """Keeps the lease of one kind of table. Every method may raise OSError or Py4JJavaError if the store fails.
-
-    If the lock ``ends_with_process``, the lease has no length and needs no renewal.
-    """
-
-    ends_with_process: bool
-
-    def take(self, holder: Holder) -> Holder | None:
-        """Take the lease and return ``None``, or return the holder that has it."""
-
-    def renew(self, holder: Holder) -> Holder | None:
-        """Extend the lease and return ``None``, or return the holder that has taken it."""
-
-    def release(self, holder: Holder) -> None:
-        """Free the lease, if ``holder`` still has it."""
-
-
-def lock_at(spark: SparkSession, directory: str, name: str) -> LeaseLock:
-    local = local_path(spark, directory)
-    return NumberedFiles(spark, directory, name) if local is None else KernelLock(local / name, spark)
 
 
 class KernelLock:
@@ -214,6 +191,19 @@ def _holder_of(text: str) -> Holder:
         return msgspec.json.decode(text, type=Holder)
     except msgspec.DecodeError:
         return Holder()
+
+
+LeaseLock = KernelLock | NumberedFiles
+"""Keeps the lease of one kind of table. Every method may raise OSError or Py4JJavaError if the store fails.
+
+``take`` and ``renew`` return ``None``, or the holder that has the lease. If the lock ``ends_with_process``, the lease
+has no length and needs no renewal.
+"""
+
+
+def lock_at(spark: SparkSession, directory: str, name: str) -> LeaseLock:
+    local = local_path(spark, directory)
+    return NumberedFiles(spark, directory, name) if local is None else KernelLock(local / name, spark)
 
 
 EVENTS: Final = "events"

@@ -16,16 +16,8 @@ from karrot.kafka.client_properties import PropertiesError, read, without_values
 
 _OURS: Final = frozenset(
     {
-        "auto.offset.reset",
-        "bootstrap.servers",
-        "enable.auto.commit",
-        "group.id",
-        "interceptor.classes",
-        "isolation.level",
-        "key.deserializer",
-        "key.serializer",
-        "value.deserializer",
-        "value.serializer",
+        *("auto.offset.reset", "bootstrap.servers", "enable.auto.commit", "group.id", "interceptor.classes"),
+        *("isolation.level", "key.deserializer", "key.serializer", "value.deserializer", "value.serializer"),
     }
 )
 """Properties that the connector or this module sets. A user's file cannot change them."""
