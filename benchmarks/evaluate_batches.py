@@ -33,8 +33,7 @@ from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, newest_record
 from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromParquet
 from karrot.pipeline.evaluate.verdict_delivery import to_stream
 from karrot.pipeline.offsets.commits import decode_offsets
-from karrot.pipeline.replay.partition_statuses import ReplayOptions, changes, statuses, together
-from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes
+from karrot.pipeline.replay.partition_statuses import ReplayOptions, VerdictTimes, changes, statuses, together
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.record_sources import RecordsFromParquet

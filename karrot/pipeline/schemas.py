@@ -10,7 +10,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from types import MappingProxyType
 from typing import Any, Final
 
 from pyspark.sql import Column
@@ -372,70 +371,62 @@ CORRUPT: Final = "_corrupt_record"
 
 # --- All tables ---
 
-STREAMED: Final[Mapping[str, StructType]] = MappingProxyType(
-    {
-        "events": EVENTS,
-        "partitions": PARTITIONS,
-        "quarantine": QUARANTINE,
-        "commits": COMMITS,
-        "members": MEMBERS,
-        "ends": ENDS,
-    }
-)
+STREAMED: Final[Mapping[str, StructType]] = {
+    "events": EVENTS,
+    "partitions": PARTITIONS,
+    "quarantine": QUARANTINE,
+    "commits": COMMITS,
+    "members": MEMBERS,
+    "ends": ENDS,
+}
 """The streamed tables: ``ingest`` and ``offsets`` write them batch by batch, below ``day=…/batch_id=…``."""
 
-DERIVED: Final[Mapping[str, StructType]] = MappingProxyType(
-    {
-        "lag_minute": LAG_MINUTE,
-        "verdict_runs": VERDICT_RUNS,
-        "incidents": INCIDENTS,
-        "status_intervals": STATUS_INTERVALS,
-        "rates_minute": RATES_MINUTE,
-        "skew_minute": SKEW_MINUTE,
-        "slo_daily": SLO_DAILY,
-        "offsets_minute": OFFSETS_MINUTE,
-        "partition_lag_minute": PARTITION_LAG_MINUTE,
-        "rebalances": REBALANCES,
-    }
-)
+DERIVED: Final[Mapping[str, StructType]] = {
+    "lag_minute": LAG_MINUTE,
+    "verdict_runs": VERDICT_RUNS,
+    "incidents": INCIDENTS,
+    "status_intervals": STATUS_INTERVALS,
+    "rates_minute": RATES_MINUTE,
+    "skew_minute": SKEW_MINUTE,
+    "slo_daily": SLO_DAILY,
+    "offsets_minute": OFFSETS_MINUTE,
+    "partition_lag_minute": PARTITION_LAG_MINUTE,
+    "rebalances": REBALANCES,
+}
 """The derived tables: ``derive`` makes them day by day. A day has one file, and a large day has several."""
 
-TABLES: Final[Mapping[str, StructType]] = MappingProxyType({**STREAMED, **DERIVED})
+TABLES: Final[Mapping[str, StructType]] = {**STREAMED, **DERIVED}
 
 OFFSETS: Final = frozenset({"commits", "members", "ends"})
 """The streamed tables whose rows come from Kafka's offsets and not from events."""
 
-SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "events": ("cluster", "consumer", "received_at"),
-        "partitions": ("cluster", "consumer", "received_at"),
-        "quarantine": ("source", "position"),
-        "commits": ("cluster", "consumer", "topic", "partition", "log_offset"),
-        "members": ("cluster", "consumer", "log_offset"),
-        "ends": ("cluster", "topic", "partition", "observed_at"),
-        "lag_minute": ("cluster", "consumer", "minute"),
-        "verdict_runs": ("cluster", "consumer", "run"),
-        "incidents": ("started_at", "cluster", "consumer", "incident_id"),
-        "status_intervals": ("cluster", "consumer", "from_at"),
-        "rates_minute": ("cluster", "consumer", "topic", "partition", "minute"),
-        "skew_minute": ("cluster", "consumer", "topic", "minute"),
-        "slo_daily": ("cluster", "consumer"),
-        "offsets_minute": ("cluster", "consumer", "topic", "partition", "minute"),
-        "partition_lag_minute": ("cluster", "consumer", "topic", "partition", "minute"),
-        "rebalances": ("cluster", "consumer", "at", "generation"),
-    }
-)
+SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    "events": ("cluster", "consumer", "received_at"),
+    "partitions": ("cluster", "consumer", "received_at"),
+    "quarantine": ("source", "position"),
+    "commits": ("cluster", "consumer", "topic", "partition", "log_offset"),
+    "members": ("cluster", "consumer", "log_offset"),
+    "ends": ("cluster", "topic", "partition", "observed_at"),
+    "lag_minute": ("cluster", "consumer", "minute"),
+    "verdict_runs": ("cluster", "consumer", "run"),
+    "incidents": ("started_at", "cluster", "consumer", "incident_id"),
+    "status_intervals": ("cluster", "consumer", "from_at"),
+    "rates_minute": ("cluster", "consumer", "topic", "partition", "minute"),
+    "skew_minute": ("cluster", "consumer", "topic", "minute"),
+    "slo_daily": ("cluster", "consumer"),
+    "offsets_minute": ("cluster", "consumer", "topic", "partition", "minute"),
+    "partition_lag_minute": ("cluster", "consumer", "topic", "partition", "minute"),
+    "rebalances": ("cluster", "consumer", "at", "generation"),
+}
 """The columns by which ``derive`` and ``compact`` sort the rows of a day's file, so that readers can skip rows."""
 
-UNIQUE_BY: Final[Mapping[str, list[str]]] = MappingProxyType(
-    {
-        "events": ["log_id", "seq"],
-        "partitions": ["log_id", "seq", "topic", "partition"],
-        "commits": ["cluster", "log_partition", "log_offset"],
-        "members": ["cluster", "log_partition", "log_offset", "member_id", "topic", "partition"],
-        "ends": ["cluster", "topic", "partition", "observed_at_ms"],
-    }
-)
+UNIQUE_BY: Final[Mapping[str, list[str]]] = {
+    "events": ["log_id", "seq"],
+    "partitions": ["log_id", "seq", "topic", "partition"],
+    "commits": ["cluster", "log_partition", "log_offset"],
+    "members": ["cluster", "log_partition", "log_offset", "member_id", "topic", "partition"],
+    "ends": ["cluster", "topic", "partition", "observed_at_ms"],
+}
 """The columns that identify a row of a streamed table."""
 
 _DAY_FIELD: Final = StructField("day", DateType())

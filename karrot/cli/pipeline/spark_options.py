@@ -287,24 +287,21 @@ def event_source_of(asked: Mapping[str, Any]) -> "Callable[[], EventSource]":
     """Return a function that opens the source of events after Spark started. Raises Refused for wrong options."""
     from karrot.settings import types
 
-    if asked["source"] == KAFKA:
-        return partial(_from_topic, kafka_of(asked, "karrot-pipeline"), asked_for(types.topic, "topic", asked))
-    if asked["archive"] is None:
+    is_kafka, archive = asked["source"] == KAFKA, asked["archive"]
+    if not is_kafka and archive is None:
         raise Refused("--source archive needs --archive")
-    return partial(_from_archive, asked["archive"])
+    reached = kafka_of(asked, "karrot-pipeline") if is_kafka else None
+    topic = asked_for(types.topic, "topic", asked) if is_kafka else ""
 
+    def opened() -> "EventSource":
+        from karrot.pipeline.ingest.event_sources import BATCH_EVENTS, EventsFromArchive, EventsFromTopic
+        from karrot.pipeline.stream.record_sources import RecordsFromKafka
 
-def _from_topic(reached: Reached, topic: str) -> "EventSource":
-    from karrot.pipeline.ingest.event_sources import BATCH_EVENTS, EventsFromTopic
-    from karrot.pipeline.stream.record_sources import RecordsFromKafka
+        if reached is None:
+            return EventsFromArchive(archive)
+        return EventsFromTopic(RecordsFromKafka(*reached, topic, BATCH_EVENTS))
 
-    return EventsFromTopic(RecordsFromKafka(*reached, topic, BATCH_EVENTS))
-
-
-def _from_archive(archive: str) -> "EventSource":
-    from karrot.pipeline.ingest.event_sources import EventsFromArchive
-
-    return EventsFromArchive(archive)
+    return opened
 
 
 metrics_port_option = click.option(

@@ -9,7 +9,6 @@ of a field are there. A record that is cut off has a ``reason``, and none of its
 
 from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Final
 from zlib import crc32
 
@@ -76,22 +75,20 @@ def _combined(checksum: int, basis: dict[int, tuple[int, int]]) -> int:
     return number
 
 
-KEY_TYPES: Final[Mapping[int, str]] = MappingProxyType(
-    dict(
-        enumerate(
-            (
-                *("offset_commit_v0", "offset_commit", "group_metadata"),
-                *(f"consumer_group_{each}" for each in ("metadata", "partition_metadata", "member_metadata")),
-                *("consumer_group_target_assignment_metadata", "consumer_group_target_assignment_member"),
-                *("consumer_group_current_member_assignment", "share_group_partition_metadata"),
-                *("share_group_member_metadata", "share_group_metadata", "share_group_target_assignment_metadata"),
-                *("share_group_target_assignment_member", "share_group_current_member_assignment"),
-                *("share_group_state_partition_metadata", "consumer_group_regular_expression"),
-                *(f"streams_group_{each}" for each in ("metadata", "partition_metadata", "member_metadata")),
-                *("streams_group_target_assignment_metadata", "streams_group_target_assignment_member"),
-                *("streams_group_current_member_assignment", "streams_group_topology"),
-                "streams_group_target_assignment_resolved_topic_ids",
-            )
+KEY_TYPES: Final[Mapping[int, str]] = dict(
+    enumerate(
+        (
+            *("offset_commit_v0", "offset_commit", "group_metadata"),
+            *(f"consumer_group_{each}" for each in ("metadata", "partition_metadata", "member_metadata")),
+            *("consumer_group_target_assignment_metadata", "consumer_group_target_assignment_member"),
+            *("consumer_group_current_member_assignment", "share_group_partition_metadata"),
+            *("share_group_member_metadata", "share_group_metadata", "share_group_target_assignment_metadata"),
+            *("share_group_target_assignment_member", "share_group_current_member_assignment"),
+            *("share_group_state_partition_metadata", "consumer_group_regular_expression"),
+            *(f"streams_group_{each}" for each in ("metadata", "partition_metadata", "member_metadata")),
+            *("streams_group_target_assignment_metadata", "streams_group_target_assignment_member"),
+            *("streams_group_current_member_assignment", "streams_group_topology"),
+            "streams_group_target_assignment_resolved_topic_ids",
         )
     )
 )

@@ -13,6 +13,7 @@ from karrot.pipeline.replay.incident_comparison import RuleSetComparison, RuleSe
 from karrot.pipeline.replay.partition_statuses import (
     STOOD_STILL,
     ReplayOptions,
+    VerdictTimes,
     by_group,
     changes,
     deletions,
@@ -20,7 +21,6 @@ from karrot.pipeline.replay.partition_statuses import (
     statuses,
     together,
 )
-from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes
 from karrot.pipeline.store.filesystem import place_for
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet

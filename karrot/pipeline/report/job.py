@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -38,11 +38,6 @@ class NothingToReportError(LookupError):
     """The tables have no day of the period. The message names the days in the tables."""
 
 
-class _Rules(NamedTuple):
-    target_seconds: float | None
-    objective: float | None
-
-
 def period_of(spark: SparkSession, tables: Tables, first: date | None, last: date | None) -> DayRange:
     """The requested days, or the newest seven if none were requested. Raises `NothingToReportError`."""
     days = tables.days(spark, "lag_minute")
@@ -65,15 +60,15 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> Findings:
 
     lag_minute, slo_daily = read("lag_minute"), read("slo_daily")
     heard_from_s, heard_until_s = _heard(lag_minute)
-    rules = _rules(slo_daily)
+    target_seconds, objective = _rules(slo_daily)
     incidents = incidents_within(sound(tables.read(spark, "incidents")), period)
-    bad_minutes = mattering(lag_minute, rules.target_seconds)
+    bad_minutes = mattering(lag_minute, target_seconds)
     rates = pressures(read("rates_minute")).persist()
     try:
         return Findings(
             period=period,
-            target_seconds=rules.target_seconds,
-            objective=rules.objective,
+            target_seconds=target_seconds,
+            objective=objective,
             heard_from_s=heard_from_s,
             heard_until_s=heard_until_s,
             days=_rows(DayTotal, day_totals(slo_daily)),
@@ -89,9 +84,9 @@ def find(spark: SparkSession, tables: Tables, period: DayRange) -> Findings:
             flapping=_rows(Flapping, flapping(incidents)),
             hours=_rows(Hours, hours(read("status_intervals"))),
             skewed=_rows(Skewed, skewed(read("skew_minute"), bad_minutes)),
-            skew_watched=_rows(AnsweredTopics, skew_watched(read("skew_minute")))[0],
+            skew_watched=_rows(AnsweredTopics, answered_topics(read("skew_minute"), F.col("max_share").isNotNull()))[0],
             capacities=[one._replace(days=_rows(DayPeak, one.days)) for one in _rows(Capacity, capacities(rates))],
-            rates_watched=_rows(AnsweredTopics, rates_watched(rates))[0],
+            rates_watched=_rows(AnsweredTopics, answered_topics(rates, F.col("pressed")))[0],
             budgets=[one._replace(days=_rows(DayBurn, one.days)) for one in _rows(Budget, budgets(slo_daily))],
             quarantined=_rows(Quarantined, quarantined(read("quarantine")))[0],
         )
@@ -143,11 +138,11 @@ def _heard(lag_minute: DataFrame) -> tuple[int, int]:
     return first, last
 
 
-def _rules(slo_daily: DataFrame) -> _Rules:
+def _rules(slo_daily: DataFrame) -> tuple[float | None, float | None]:
     """The target and the objective of the newest day. Days that were derived separately can have other values."""
     newest = F.max(F.struct("day", "target_seconds", "objective"))
     ((rules,),) = slo_daily.agg(newest).collect()
-    return _Rules(None, None) if rules is None else _Rules(rules.target_seconds, rules.objective)
+    return (None, None) if rules is None else (rules.target_seconds, rules.objective)
 
 
 POINTS = 168
@@ -303,12 +298,11 @@ def skewed(skew_minute: DataFrame, minutes: DataFrame) -> DataFrame:
     )
 
 
-def skew_watched(skew_minute: DataFrame) -> DataFrame:
-    """Count, as `AnsweredTopics`, the topics whose partitions were all listed, and those of them with any lag."""
-    lagged = F.when(F.col("max_share").isNotNull(), F.struct(*_TOPIC))
-    return skew_minute.agg(
-        F.countDistinct(F.struct(*_TOPIC)).alias("topics"), F.countDistinct(lagged).alias("answered")
-    ).select(*AnsweredTopics._fields)
+def answered_topics(rows: DataFrame, is_answered: Column) -> DataFrame:
+    """Count, as `AnsweredTopics`, the topics that have rows, and those with a row that answers the question."""
+    topic = F.struct(*_TOPIC)
+    counts = F.countDistinct(topic).alias("topics"), F.countDistinct(F.when(is_answered, topic)).alias("answered")
+    return rows.agg(*counts).select(*AnsweredTopics._fields)
 
 
 def pressures(rates_minute: DataFrame) -> DataFrame:
@@ -362,14 +356,6 @@ def capacities(pressures: DataFrame) -> DataFrame:
         .limit(GROUPS_SHOWN)
         .select(*Capacity._fields)
     )
-
-
-def rates_watched(pressures: DataFrame) -> DataFrame:
-    """Count, as `AnsweredTopics`, the topics with known rates, and those whose consumer was ever under pressure."""
-    pressed = F.when(F.col("pressed"), F.struct(*_TOPIC))
-    return pressures.agg(
-        F.countDistinct(F.struct(*_TOPIC)).alias("topics"), F.countDistinct(pressed).alias("answered")
-    ).select(*AnsweredTopics._fields)
 
 
 def budgets(slo_daily: DataFrame) -> DataFrame:

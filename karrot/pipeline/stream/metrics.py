@@ -49,33 +49,31 @@ class MetricValues(Collector):
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 
-class MetricsPort:
-    """A server in threads. ``health`` returns why the process is not healthy, or ``None``."""
+class MetricsPort(ThreadingHTTPServer):
+    """Listens on all addresses, for IPv4 and, if the machine has it, IPv6. Port 0 takes a free port.
 
-    def __init__(self, registry: CollectorRegistry, port: int, health: Callable[[], str | None]) -> None:
-        """Listen on all addresses. Port 0 takes a free port. Raises OSError if the port is in use."""
-        self._server = _Server(("", port), partial(_Handler, registry, health))
-        self.port: int = self._server.server_address[1]
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, name="metrics port", daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    """Listens for IPv4 and, if the machine has it, IPv6."""
+    ``health`` returns why the process is not healthy, or ``None``. Raises OSError if the port is in use.
+    """
 
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     daemon_threads = True
+
+    def __init__(self, registry: CollectorRegistry, port: int, health: Callable[[], str | None]) -> None:
+        super().__init__(("", port), partial(_Handler, registry, health))
+        self.port: int = self.server_address[1]
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         super().server_bind()
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, name="metrics port", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -86,20 +84,18 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*request)  # type: ignore[arg-type]  # what the server passes
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+        path, kind, status = self.path.partition("?")[0], _PLAIN, HTTPStatus.OK
         if path == "/metrics":
-            encode, content_type = choose_encoder(self.headers.get("Accept", ""))
-            self._answer(HTTPStatus.OK, content_type, encode(self._registry))
+            encode, kind = choose_encoder(self.headers.get("Accept", ""))
+            body = encode(self._registry)
         elif path == "/healthz":
             trouble = self._health()
             status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
-            self._answer(status, _PLAIN, f"{trouble or 'ok'}\n".encode())
+            body = f"{trouble or 'ok'}\n".encode()
         else:
-            self._answer(HTTPStatus.NOT_FOUND, _PLAIN, b"this port has /metrics and /healthz\n")
-
-    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+            status, body = HTTPStatus.NOT_FOUND, b"this port has /metrics and /healthz\n"
         self.send_response(status)
-        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
