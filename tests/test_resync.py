@@ -11,7 +11,7 @@ from karrot.burrow.client import Burrow, NotFound, Unavailable, UnknownCall
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, groups
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC
 from karrot.reporters import commits_read
