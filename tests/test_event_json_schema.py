@@ -15,7 +15,7 @@ from karrot.burrow.wire import UINT64_MAX
 from karrot.event import AgeKind, LagAge, LagEvent, TopicPartition
 from karrot.event_json_line import EventLine, PartitionLine, decode, encode
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.kafka.message import message_of
+from karrot.reporters.kafka.reporter import message_of
 from support.burrow.lag_events import event_strategy, make_event
 from support.burrow.recorded_bodies import expected_events, recorded_body
 

@@ -15,13 +15,14 @@ from karrot.cli.table import shown
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:
-    from karrot.event import TimeRange
+    from karrot.event import DayRange, TimeRange
     from karrot.history import History
     from karrot.settings.storage_place import Place
 
 _TIMEOUT = "karrot.history.timeout"
 _USUAL = timedelta(minutes=2)
 _LONGEST_S = 86_400
+_RANGES_SHOWN = 5
 
 
 def _read_place(context: click.Context, option: click.Parameter, text: str) -> "Place":
@@ -102,3 +103,10 @@ def of_all(found: Sequence[object], what: str, limit: int | None) -> str:
     """The number found. If the limit hides some, also the number shown, for example ``12 incidents (5 shown)``."""
     limited = "" if limit is None or limit >= len(found) else f" ({limit} shown)"
     return counted_plain(len(found), what) + limited
+
+
+def in_words(days: "Sequence[DayRange]") -> str:
+    """Days in words: the first few ranges, and the number of later days."""
+    shown, rest = days[:_RANGES_SHOWN], days[_RANGES_SHOWN:]
+    words = ", ".join(f"{each.first}" if each.length == 1 else f"{each.first} to {each.last}" for each in shown)
+    return f"{words} and {counted_plain(sum(each.length for each in rest), 'later day')}" if rest else words

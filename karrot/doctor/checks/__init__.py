@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Generic, NamedTuple, ParamSpec
 
 from karrot.known_problems import KnownProblem
@@ -89,16 +90,4 @@ def only_if(is_there: object) -> None:
         raise _NotJudged
 
 
-def fault(what: str, remedy: str) -> Said:
-    """Something does not work."""
-    return Said(Level.FAULT, what, remedy)
-
-
-def warn(what: str, remedy: str) -> Said:
-    """Something will fail, or fails sometimes."""
-    return Said(Level.WARN, what, remedy)
-
-
-def note(what: str, remedy: str = "") -> Said:
-    """Information that needs no fix."""
-    return Said(Level.NOTE, what, remedy)
+fault, warn, note = (partial(Said, level) for level in (Level.FAULT, Level.WARN, Level.NOTE))

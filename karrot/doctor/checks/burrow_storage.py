@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot_types import BurrowSeen
+from karrot.doctor.read_burrow import BurrowSeen
 from karrot.event import LagEvent, Status, has_burrow_name
 from karrot.text import counted_plain, some
 
