@@ -10,8 +10,7 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.schemas import RATES_MINUTE, columns_of
-from karrot.pipeline.store.shared_columns import EVENT, GROUP, PARTITION, rounded
+from karrot.pipeline.schemas import EVENT, GROUP, PARTITION, RATES_MINUTE, columns_of, rounded
 
 _MINUTE_MS = 60_000
 _MOST_PER_MS = 1_000_000

@@ -5,8 +5,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.schemas import REBALANCES, columns_of
-from karrot.pipeline.store.shared_columns import GROUP, PARTITION
+from karrot.pipeline.schemas import GROUP, PARTITION, REBALANCES, columns_of
 
 _STATE: Final = ("generation", "protocol", "leader")
 _RECORD: Final = ("log_ts_ms", "log_offset")

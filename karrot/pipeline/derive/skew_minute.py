@@ -3,8 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from karrot.pipeline.schemas import SKEW_MINUTE, columns_of
-from karrot.pipeline.store.shared_columns import GROUP, rounded
+from karrot.pipeline.schemas import GROUP, SKEW_MINUTE, columns_of, rounded
 
 _TOPIC = (*GROUP, "topic", "minute")
 _TOPIC_KEY = ("key", "group", *_TOPIC)

@@ -10,8 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.event import Status
-from karrot.pipeline.schemas import STATUS_INTERVALS, VERDICT_RUNS, columns_of, with_day
-from karrot.pipeline.store.shared_columns import EVENT, GROUP
+from karrot.pipeline.schemas import EVENT, GROUP, STATUS_INTERVALS, VERDICT_RUNS, columns_of, with_day
 
 _ARRIVAL = ("received_at_ms", "seq")
 _SAID = ("kind", "incident_id", "status")
@@ -29,7 +28,6 @@ def severity(status: str | Column) -> Column:
 
 
 def status_named(number: Column) -> Column:
-    """The name of the status with Burrow's number."""
     names = F.array(*(F.lit(status.name) for status in Status))
     return F.when(number.isNotNull(), F.get(names, number))
 

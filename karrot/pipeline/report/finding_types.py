@@ -119,8 +119,6 @@ class AnsweredTopics(NamedTuple):
 
 
 class IncidentTotals(NamedTuple):
-    """The number of all incidents, of open incidents, and of incidents that ended by silence."""
-
     incidents: int
     open: int
     silent: int

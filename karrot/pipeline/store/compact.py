@@ -24,8 +24,6 @@ from karrot.pipeline.store.table_files import WATCHED, Tables, days_present, dig
 
 
 class Compacted(NamedTuple):
-    """The result: the numbers of files before and after the merge, and the dropped days."""
-
     files_before: int
     files_after: int
     dropped: list[date]
@@ -102,7 +100,6 @@ def _files(spark: SparkSession, tables: Tables, name: str, day: date) -> list[st
 
 
 def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: list[str]) -> str:
-    """Merge the files of a day. Return the name of the new file."""
     batch = f"batch_id=merged-{uuid.uuid4().hex[:12]}"
     staged = tables.staging(name)
     paths = [literal(tables.path(name, f"day={file}")) for file in files]

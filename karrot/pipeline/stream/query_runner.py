@@ -59,7 +59,6 @@ def checkpoint_id(spark: SparkSession) -> str:
 
 
 def checkpoint_reader(spark: SparkSession, checkpoint: str) -> CheckpointReader:
-    """Make a reader of the files in a query's checkpoint."""
     return lambda name: read_text(spark, f"{checkpoint}/{name}")
 
 
@@ -69,7 +68,6 @@ def batch_name(checkpoint: str, batch: int) -> str:
 
 
 def batch_prefix(checkpoint: str) -> str:
-    """The text with which the names of all batches of a checkpoint begin."""
     return f"{checkpoint:.8}-"
 
 

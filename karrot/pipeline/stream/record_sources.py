@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 
 from karrot.event import TopicPartition
 from karrot.kafka.client_properties import PropertiesError
+from karrot.pipeline.schemas import BINARY, INT, LONG, STRING, TIME, struct
 from karrot.pipeline.spark_session import is_submitted
 from karrot.pipeline.store.filesystem import exists, literal, place_for
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
@@ -59,15 +60,7 @@ _READ_AS: Final[Mapping[type[DataType], tuple[type[DataType], ...]]] = {
 }
 """Other types that a column may have in a file. Spark converts them to the type of the key."""
 
-RECORD: Final = (
-    StructType()
-    .add("key", BinaryType())
-    .add("value", BinaryType())
-    .add("topic", StringType())
-    .add("partition", IntegerType())
-    .add("offset", LongType())
-    .add("timestamp", TimestampType())
-)
+RECORD: Final = struct(key=BINARY, value=BINARY, topic=STRING, partition=INT, offset=LONG, timestamp=TIME)
 """The columns of a record from Spark's Kafka source."""
 
 
@@ -94,8 +87,6 @@ class ConnectorMissing(RuntimeError):  # noqa: N818 (names the state of the mach
 
 
 class PassedOffsets(NamedTuple):
-    """How many offsets a batch passed, and how many of them were deleted before they could be read."""
-
     offsets: int
     lost: int
 

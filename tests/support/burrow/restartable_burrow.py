@@ -8,8 +8,8 @@ from enum import Enum
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from karrot.burrow.storage import Storage
 from karrot.event import GroupKey
+from support.burrow.burrow_storage import Storage
 from support.burrow.fake.fake_burrow import FakeBurrow
 from support.burrow.fake.offsets_consumer import OffsetsConsumer, World
 from support.burrow.fake.rest_api import RestAnswer, RestApi

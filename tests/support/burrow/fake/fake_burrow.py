@@ -19,9 +19,9 @@ from typing import NamedTuple
 from karrot.burrow.notifier import NotifierSettings, SentNotification, notify
 from karrot.burrow.payload import to_wire
 from karrot.burrow.rules import evaluate_group
-from karrot.burrow.storage import Storage
 from karrot.event import GroupKey, LagEvent, Status
 from karrot.text import EPOCH
+from support.burrow.burrow_storage import Storage
 from support.burrow.fake.burrow_instances import Instance, Lock, NotifiedAt
 from support.burrow.fake.offsets_consumer import OffsetsConsumer
 from support.burrow.fake.simulated_groups import application_groups, burrows_own_group

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
-from karrot.burrow.storage import Storage
 from karrot.event import GroupKey
+from support.burrow.burrow_storage import Storage
 from support.burrow.fake.simulated_kafka import ConsumerGroup, Record, SimulatedCommit, SimulatedOwner
 
 World = Mapping[str, Sequence[ConsumerGroup]]
