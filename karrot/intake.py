@@ -8,8 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from karrot import telemetry
-from karrot.burrow.bounds import require_within
-from karrot.burrow.payload import parse_webhook, to_wire
+from karrot.burrow.payload import parse_webhook, require_within, to_wire
 from karrot.burrow.wire import MalformedPayload
 from karrot.clock import Clock
 from karrot.event import GroupKey, Kind, LagEvent, Source

@@ -8,7 +8,7 @@ from prometheus_client import Metric as PrometheusMetric
 from prometheus_client.process_collector import ProcessCollector
 
 from karrot import cli, telemetry
-from karrot.burrow.bounds import BOUNDS
+from karrot.burrow.payload import BOUNDS
 from karrot.doctor.read_and_check import all_checks
 from karrot.eventlog.group_state import REMEMBERED
 from karrot.eventlog.transaction import MOST_CLUSTERS

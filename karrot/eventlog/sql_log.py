@@ -203,7 +203,7 @@ class SqlEventLog(ABC):
 
     def listed(self, state: GroupState) -> Listed | None:
         """What is known of a group's partitions."""
-        seq, second = state.summary.listed_seq, state.second_opinion
+        seq, second = state.summary.listed_seq, state.second_opinion(self.log_time_ms())
         complete = self.event(seq) if seq else None
         if complete is not None and complete.log_time_ms < self._oldest_live():
             complete = None  # without a list, the events since are not read either: they may be many

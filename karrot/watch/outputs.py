@@ -10,8 +10,7 @@ from typing import NamedTuple, Protocol
 import structlog
 from urllib3.exceptions import HTTPError
 
-from karrot.burrow.bounds import GROUP
-from karrot.burrow.payload import to_wire
+from karrot.burrow.payload import GROUP, to_wire
 from karrot.event import SOURCE_HEADER, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, ReporterNotes

@@ -25,12 +25,10 @@ _LONGEST_S = 86_400
 _RANGES_SHOWN = 5
 
 
-def read_tables(context: click.Context, option: click.Parameter, text: str | None) -> "Place | None":
+def _read_place(context: click.Context, option: click.Parameter, text: str) -> "Place":
     """A callback that reads the place of the tables."""
     from karrot.settings import types
 
-    if text is None:
-        return None
     is_variable = context.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
     return value_of(types.place, str(option.envvar) if is_variable else option.opts[0], text)
 
@@ -47,7 +45,7 @@ places = option_set(
         show_envvar=True,
         required=True,
         metavar="PLACE",
-        callback=read_tables,
+        callback=_read_place,
         help="The folder or s3://bucket/prefix with the tables of karrot pipeline.",
     ),
     click.option("--cluster", help="Show only this cluster."),
@@ -73,7 +71,7 @@ def span_of(since: str, until: str) -> "TimeRange":
 
 
 @contextmanager
-def answered(tables: "Place", choose_by: str = "--cluster") -> Iterator["History"]:
+def answered(tables: "Place") -> Iterator["History"]:
     """Open the history. The history's errors end the command with a message and an exit code."""
     from karrot.history import History, HistoryError, HistoryFailed, UnclearGroup
     from karrot.known_problems import TABLES_PROBLEMS
@@ -83,7 +81,7 @@ def answered(tables: "Place", choose_by: str = "--cluster") -> Iterator["History
         with History(tables) as history, history.limited(timeout.total_seconds()):
             yield history
     except UnclearGroup as error:
-        raise Refused(f"{one_line(error)}: choose one with {choose_by}") from error
+        raise Refused(f"{one_line(error)}: choose one with --cluster") from error
     except HistoryFailed as error:
         raise Refused(one_line(f"{error} ({error.code}). {TABLES_PROBLEMS[error.code]}")) from error
     except (HistoryError, ValueError, OSError) as error:

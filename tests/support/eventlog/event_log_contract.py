@@ -1,6 +1,7 @@
 """The contract tests of the event log; each implementation runs all of them."""
 
 from collections.abc import Callable, Iterator
+from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -227,6 +228,24 @@ class EventLogContract:
         clock.advance(STALE_MS // 2)
         append_event(log, source=Source.KAFKA, status_text="ERR")
         assert seen() == ("ERR", None)
+
+    def test_in_whatever_order_verdicts_arrive_the_newest_of_each_judge_counts(
+        self, log: EventLog, clock: ManualClock
+    ) -> None:
+        said = ((Source.WEBHOOK, "ERR"), (Source.KAFKA, "STOP"), (Source.REST, "WARN"), (Source.KAFKA, "OK"))
+        for order in permutations(range(len(said))):
+            for second in order:
+                source, status = said[second]
+                age_ms = 1000 * (len(said) - second)
+                append_event(log, source=source, status_text=status, incident_id=None, age_ms=age_ms)
+            state = log.group(GroupKey("prod-eu", "orders-svc"))
+            assert state is not None
+            assert state.summary.second is not None
+            assert (state.summary.status_text, state.summary.second.status_text) == ("WARN", "OK")
+            append_event(log, source=Source.REST, status_text="NOTFOUND", incident_id=None)
+            append_event(log, source=Source.KAFKA, status_text="ERR", incident_id=None, age_ms=1)
+            assert log.group(state.key) is None
+            clock.advance(60_000)
 
     def test_a_silent_group_expires_and_is_counted_once(self, log: EventLog, clock: ManualClock) -> None:
         append_event(log)
