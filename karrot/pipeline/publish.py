@@ -205,7 +205,6 @@ class Publisher:
             yield replace(stored, log_id=_LOG_ID, log_time_ms=min(stored.received_at_ms, now_ms))
 
     def _count(self, name: str, by: float, **labels: str) -> None:
-        """Keep those counts of the reporter that the summary shows."""
         if name == telemetry.REPORTER_DROPPED.name:
             self._left_out[labels["reason"]] += int(by)
         elif labels.get("outcome") == "sent":
@@ -233,7 +232,6 @@ class Fanout:
         return start_query(self.source.lines(self.spark).where(written_since), self.take, self.checkpoint, every)
 
     def take(self, lines: DataFrame, _batch: int) -> None:
-        """Publish one batch. Spark calls this, and repeats the same batch after a crash."""
         now_ms, options = self.clock.wall_ms(), self.publisher.options
         oldest_ms = now_ms - 1000 * options.ttl_s
         chosen = newest(lines, now_ms=now_ms, oldest_ms=oldest_ms, min_complete=options.min_complete).repartition(1)

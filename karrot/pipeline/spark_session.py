@@ -129,7 +129,6 @@ def session(
 
 
 def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether spark-submit started this process."""
     return _LAUNCHED_BY_SUBMIT in environ
 
 

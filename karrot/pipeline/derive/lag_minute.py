@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.event import Status
@@ -21,6 +21,10 @@ def lag_minute(events: DataFrame) -> DataFrame:
     """
     lag = F.col("total_lag")
     worst = F.max(severity("status"))
+    # The millisecond and the sequence number, packed into one long. With a struct, Spark would use a sort instead of a
+    # hash aggregate.
+    milliseconds, seq = F.pmod(F.col("received_at_ms"), F.lit(60_000)), F.col("seq")
+    place = F.shiftleft(milliseconds, _SEQ_BITS).bitwiseOR(seq.bitwiseAND(F.lit((1 << _SEQ_BITS) - 1)))
     return (
         events.groupBy(*GROUP, F.date_trunc("minute", "received_at").alias("minute"))
         .agg(
@@ -28,7 +32,7 @@ def lag_minute(events: DataFrame) -> DataFrame:
             F.min(lag).alias("lag_min"),
             F.max(lag).alias("lag_max"),
             F.avg(lag).alias("lag_avg"),
-            F.max_by(lag, F.when(lag.isNotNull(), _place_in_minute())).alias("lag_last"),
+            F.max_by(lag, F.when(lag.isNotNull(), place)).alias("lag_last"),
             F.max("lag_seconds").alias("lag_seconds_max"),
             status_named(worst).alias("worst_status"),
             F.count_if(severity("status") > Status.OK).alias("not_ok"),
@@ -37,15 +41,6 @@ def lag_minute(events: DataFrame) -> DataFrame:
         )
         .select(*columns_of(LAG_MINUTE), F.to_date("minute").alias("day"))
     )
-
-
-def _place_in_minute() -> Column:
-    """Pack the millisecond and the sequence number into one long, to sort by.
-
-    With a struct, Spark would use a sort instead of a hash aggregate.
-    """
-    milliseconds = F.pmod(F.col("received_at_ms"), F.lit(60_000))
-    return F.shiftleft(milliseconds, _SEQ_BITS).bitwiseOR(F.col("seq").bitwiseAND(F.lit((1 << _SEQ_BITS) - 1)))
 
 
 _GROUP_DAY: Final = (*GROUP, "day")

@@ -33,9 +33,11 @@ def partition_lag_minute(
     Lag is the log end at the row's moment minus the committed offset. Lag in seconds is how long ago the log end was at
     the committed offset; if that was before the first sample, it is unknown. A sample is valid for ``longest``.
     """
+    is_seen = (F.col("lag") == 0) | (F.col("crossed.end_offset") == F.col("committed_offset"))
+    method = F.when(F.col("lag_seconds").isNull(), "unknown").when(is_seen, "observed").otherwise("interpolated")
     lags = _with_end(_minutes(commits, before, ends), ends, longest)
     timed = with_log_end(lags, ends, "crossed", (*LOG, "life"), sampled="end_offset", asked="committed_offset")
-    complete = timed.withColumns({"lag_seconds": seconds_behind()}).withColumn("method", _method())
+    complete = timed.withColumn("lag_seconds", seconds_behind()).withColumn("method", method)
     return _with_owner(complete, owners).select(*columns_of(PARTITION_LAG_MINUTE), F.to_date("minute").alias("day"))
 
 
@@ -109,11 +111,6 @@ def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame
             "negative": F.when(ended < committed, 1).otherwise(0).cast("bigint"),
         }
     )
-
-
-def _method() -> Column:
-    seen = (F.col("lag") == 0) | (F.col("crossed.end_offset") == F.col("committed_offset"))
-    return F.when(F.col("lag_seconds").isNull(), "unknown").when(seen, "observed").otherwise("interpolated")
 
 
 def _with_owner(rows: DataFrame, owners: DataFrame) -> DataFrame:

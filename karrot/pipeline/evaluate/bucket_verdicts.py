@@ -83,8 +83,6 @@ def evaluated(
 
 
 class _Judged(NamedTuple):
-    """By partition: status and lag. By group: the worst status, the lag, the row of the largest lag, the first row."""
-
     codes: Codes
     lag: Ints
     worst: Ints
@@ -272,7 +270,6 @@ def _new_commits(table: pa.Table) -> NewCommits:
 
 
 def _new_members(table: pa.Table) -> dict[int, NewMembers]:
-    """The newest metadata of each group."""
     newest: dict[int, list[dict[str, Any]]] = {}
     for row in table.sort_by("order").to_pylist():
         rows = newest.setdefault(row["group_key"], [])

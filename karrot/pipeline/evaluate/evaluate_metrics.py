@@ -77,8 +77,6 @@ EVALUATE_METRICS: Final = (
 
 
 class EvaluateMetrics(MetricValues):
-    """The values of the metrics of a cluster. They begin again when the process starts again."""
-
     def __init__(self, *, cluster: str, started_s: float, interval_s: float) -> None:
         super().__init__(EVALUATE_METRICS)
         self._cluster = cluster

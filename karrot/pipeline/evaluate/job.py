@@ -189,7 +189,6 @@ class Evaluate:
         return start_query(records, self.take, self.checkpoint, trigger)
 
     def take(self, records: DataFrame, batch: int) -> None:
-        """Judge all groups after the records of one batch. Spark repeats the same batch after a crash."""
         note, began_ms, unreadable = self.note(), self.clock.boot_ms(), 0
         is_judged = not self.source.is_full(checkpoint_reader(self.spark, self.checkpoint), batch)
         if batch > note.batch:

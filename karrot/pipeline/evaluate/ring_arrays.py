@@ -57,7 +57,6 @@ class RingArrays(NamedTuple):
         return type(self)(*map(np.concatenate, zip(self, other, strict=True)))
 
     def samples(self, row: int) -> list[OffsetSample]:
-        """The commits of a ring, oldest first."""
         return [
             OffsetSample(offset, timestamp_ms, None if lag == UNKNOWN else lag, seen_ms)
             for offset, timestamp_ms, lag, seen_ms in zip(

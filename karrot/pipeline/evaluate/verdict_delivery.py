@@ -30,7 +30,6 @@ class ToSend(NamedTuple):
 
     @property
     def consumer(self) -> str:
-        """The name of the group."""
         return self.stored.event.consumer
 
 
@@ -48,7 +47,6 @@ class RefusedVerdict(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, sent: ToSend, receiver: str, code: str) -> "RefusedVerdict":
-        """A refused verdict, with the beginning of its body."""
         body = sent.stored.body[:KEPT_BYTES].decode("utf-8", "replace")
         return cls(sent.stored.event_id, receiver, sent.consumer, code, body)
 

@@ -116,7 +116,6 @@ class Ingest:
         return start_query(self.source.lines(self.spark), self.take, self.checkpoint, every)
 
     def take(self, lines: DataFrame, batch: int) -> None:
-        """Write one batch. Spark calls this, and repeats the same batch after a crash."""
         notes = checkpoint_reader(self.spark, self.checkpoint)
         taken = self.source.segments(notes, batch)
         batch_id = batch_name(checkpoint_id(lines.sparkSession), batch)
@@ -236,7 +235,6 @@ class LineBatch:
         return known.where(F.col("batch_id") != self.batch_id)
 
     def _rows(self, name: str, days: Iterable[date]) -> int:
-        """The number of rows of the batch in the table, from the footers of its files."""
         return self.tables.rows_of_batch(self.spark, name, self.batch_id, days)
 
 

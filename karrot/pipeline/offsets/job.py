@@ -124,9 +124,11 @@ class OffsetsSummary:
         return max(0, self.offsets - self.lost - self.records)
 
     def __str__(self) -> str:
+        names = ", ".join(f"{name} {count:,}" for name, count in sorted(self.others.items()))
+        others = f"{sum(self.others.values()):,} others" + (f" ({names})" if names else "")
         text = (
             f"{self.records:,} records = {self.commits:,} commits + {self.tombstones:,} tombstones + {self.members:,}"
-            f" of members + {_listed(self.others)} + {self.quarantined:,} quarantined + {self.duplicates:,} duplicates"
+            f" of members + {others} + {self.quarantined:,} quarantined + {self.duplicates:,} duplicates"
         )
         if self.offsets:
             text += f"; of {self.offsets:,} offsets {self.lost:,} lost, {self.absent:,} without a record"
@@ -164,7 +166,6 @@ class LandOffsets:
         return start_query(self.source.records(self.spark), self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
-        """Write one batch. Spark calls this, and repeats the same batch after a crash."""
         checkpoint = checkpoint_id(records.sparkSession)
         with persisted(_lean(decode_offsets(records, self.cluster))) as decoded:
             passed = self.source.passed(checkpoint_reader(self.spark, self.checkpoint), batch, decoded)
@@ -291,11 +292,6 @@ def _sum(counted: Iterable[Row]) -> int:
 
 def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
-
-
-def _listed(others: Mapping[str, int]) -> str:
-    names = ", ".join(f"{name} {count:,}" for name, count in sorted(others.items()))
-    return f"{sum(others.values()):,} others ({names})" if others else "0 others"
 
 
 def _landed(job: LandOffsets, days: Collection[date], counts: Callable[[str], bool]) -> DataFrame | None:

@@ -181,7 +181,6 @@ class LandEnds:
         return start_query(samples, self.take, self.checkpoint, every)
 
     def take(self, samples: DataFrame, batch: int) -> None:
-        """Write one batch. Spark calls this, and repeats the same batch after a crash."""
         name = batch_name(checkpoint_id(samples.sparkSession), batch)
         is_there = (F.col(column).isNotNull() for column in _NEEDED)
         is_whole = reduce(Column.__and__, is_there, is_possible("observed_at"))

@@ -21,8 +21,6 @@ _NAMED = 3
 
 
 class RuleSetRun(NamedTuple):
-    """A time in which a group had one status, WARN or ERR."""
-
     group: GroupKey
     status: str
     from_ms: int

@@ -101,7 +101,6 @@ def _days(spark: SparkSession, tables: Tables, request: ReplayRequest) -> list[d
 def _chosen(
     spark: SparkSession, tables: Tables, days: Sequence[date], request: ReplayRequest
 ) -> tuple[DataFrame, DataFrame]:
-    """The commits and log ends of the requested groups."""
     commits, ends = _of_groups(tables.read(spark, "commits", days=days), request), tables.read(spark, "ends", days=days)
     if request.groups or request.clusters:
         topics = commits.select("cluster", "topic").distinct()

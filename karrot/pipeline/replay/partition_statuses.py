@@ -309,7 +309,6 @@ def _segments(
 
 
 def _sampled_at(ends: LogEndArrays, source: Ints) -> tuple[Ints, Ints]:
-    """The times of the first and the last log-end sample of each row's source."""
     sources = np.arange(source[-1] + 1 if len(source) else 0)
     first, beyond = (np.searchsorted(ends.source, sources, side) for side in ("left", "right"))
     first_ms, last_ms = (np.append(ends.observed_ms, 0)[at] for at in (first, beyond - 1))
@@ -446,12 +445,14 @@ def statuses(changes: DataFrame, commits: DataFrame, last_ms: int) -> DataFrame:
     """
     names = commits.select("cluster", "consumer").distinct().withColumn("group_key", group_key())
     at = Window.partitionBy(*_GROUP).orderBy("at_ms")
+    worst = F.when(F.col("err") > 0, Status.ERR.name).when(F.col("warn") > 0, Status.WARN.name)
+    worst = worst.when(F.col("known") > 0, Status.OK.name)
     so_far = at.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     runs = (
         changes.groupBy(*_GROUP, "at_ms")
         .agg(*(F.sum(name).alias(name) for name in _COUNTS))
         .select(*_GROUP, "at_ms", *(F.sum(name).over(so_far).alias(name) for name in _COUNTS))
-        .withColumn("status", _worst())
+        .withColumn("status", worst)
         .withColumn("before", F.lag("status").over(at))
         .where(~F.col("status").eqNullSafe(F.col("before")))
         .withColumn("next_ms", F.lead("at_ms").over(at))
@@ -466,11 +467,6 @@ def statuses(changes: DataFrame, commits: DataFrame, last_ms: int) -> DataFrame:
     )
     columns = ("rules", "cluster", "consumer", "status", "from_ms", "to_ms", "is_open")
     return runs.join(F.broadcast(names), "group_key").select(*columns)
-
-
-def _worst() -> Column:
-    worst = F.when(F.col("err") > 0, Status.ERR.name).when(F.col("warn") > 0, Status.WARN.name)
-    return worst.when(F.col("known") > 0, Status.OK.name)
 
 
 def deletions(members: DataFrame) -> DataFrame:

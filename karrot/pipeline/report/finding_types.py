@@ -48,8 +48,6 @@ class GroupLag(NamedTuple):
 
 
 class Hours(NamedTuple):
-    """The seconds of the period that a group was in each status."""
-
     cluster: str
     consumer: str
     ok: int

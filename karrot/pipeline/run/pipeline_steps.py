@@ -141,7 +141,6 @@ class Jobs:
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Whether Spark and its JVM can run another job."""
     try:
         return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001 (pyspark has no other way to ask)
     except (OSError, Py4JError):

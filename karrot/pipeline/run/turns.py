@@ -79,8 +79,6 @@ PIPELINE_METRICS: Final = (
 
 
 class RunMetrics(MetricValues):
-    """The values of the metrics. They begin again when the process starts again."""
-
     def __init__(self, *, started_s: float, interval_s: float) -> None:
         super().__init__(PIPELINE_METRICS)
         for step, code in product(_STEPS, _CODES):

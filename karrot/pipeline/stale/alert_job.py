@@ -271,7 +271,6 @@ class StaleAlerts:
         return start_query(records, self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
-        """Judge one batch and deliver its lines. Spark calls this, and repeats the same batch after a crash."""
         note, dropped = self._state.note(), 0
         if batch > note.batch:
             with persisted(records):

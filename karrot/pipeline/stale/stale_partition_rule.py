@@ -106,7 +106,6 @@ class ClusterTimes(NamedTuple):
 
 
 def newest_times(records: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
-    """The times of the newest commit and of the newest sample of each cluster in a batch."""
     commit = F.max(F.when(F.col("consumer").isNotNull(), F.col("at_ms"))).alias("commit")
     is_sample = F.col("consumer").isNull() & F.col("offset").isNotNull()
     sample = F.max(F.when(is_sample, F.col("at_ms"))).alias("sample")

@@ -98,7 +98,6 @@ class Tables:
         return reader.parquet(*map(literal, there)).select(*columns_of(schema))
 
     def days(self, spark: SparkSession, name: str) -> list[date]:
-        """The days of a table, in order. Other entries of its directory are ignored."""
         found = map(day_of, listing(spark, self.path(name)))
         return sorted(day for day in found if day is not None)
 

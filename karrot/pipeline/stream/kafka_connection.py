@@ -36,8 +36,6 @@ _LIBRDKAFKAS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaConnection:
-    """A cluster's addresses, and the properties of the Java client for it."""
-
     addresses: tuple[str, ...]
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -55,7 +53,6 @@ class KafkaConnection:
         return {**given, "kafka.bootstrap.servers": ",".join(self.addresses)}
 
     def without_values(self, text: str) -> str:
-        """Remove the property values from a message that Spark or Kafka wrote."""
         return without_values(text, self.properties)
 
 

@@ -34,7 +34,10 @@ _PATIENCE_S: Final = 20  # Kubernetes kills a pod after 30 s
 def start_query(
     lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
 ) -> StreamingQuery:
-    """Start a query that passes its batches to ``take``: the existing rows and, with ``every``, also later rows."""
+    """Start a query that passes its batches to ``take``: the existing rows and, with ``every``, also later rows.
+
+    After a crash, Spark repeats the same batch.
+    """
 
     def taken(rows: DataFrame, batch: int) -> None:
         try:

@@ -10,7 +10,7 @@ that still existed. If an offset of the range has no readable record, the reason
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -240,17 +240,16 @@ def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFr
     lacks = [name for name in schema.fieldNames() if name not in found.fieldNames()]
     if lacks:
         raise NoRecords(f"{directory}: its files lack {', '.join(lacks)}")
-    if wrong := [fault for each in schema for fault in _of_another_type(each.name, each.dataType, found)]:
+    # Spark would report the fault of a column's type only during a batch, and with a long text.
+    wrong = [
+        f"{each.name} is {found[each.name].dataType.simpleString()} and must be {each.dataType.simpleString()}"
+        for each in schema
+        if not isinstance(found[each.name].dataType, (type(each.dataType), *_READ_AS[type(each.dataType)]))
+    ]
+    if wrong:
         raise NoRecords(f"{directory}: in its files {', '.join(wrong)}")
     source = spark.readStream.schema(schema).options(**options, maxFileAge=ANY_AGE, maxBytesPerTrigger=str(BATCH_BYTES))
     return source.parquet(literal(place))
-
-
-def _of_another_type(name: str, wanted: DataType, found: StructType) -> Iterator[str]:
-    """The fault of a column's type. Spark would report it only during a batch, and with a long text."""
-    stored = found[name].dataType
-    if not isinstance(stored, (type(wanted), *_READ_AS[type(wanted)])):
-        yield f"{name} is {stored.simpleString()} and must be {wanted.simpleString()}"
 
 
 def ranges_of_batch(read: CheckpointReader, batch: int, topic: str) -> dict[int, OffsetRange]:
