@@ -285,7 +285,8 @@ def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, sto
     from karrot.resync import Resync
 
     burrow = Burrow(settings.burrow_url or "")
-    Resync(burrow, intake, log, clock, interval_s=settings.resync_interval).run(stop)
+    times = {"interval_s": settings.resync_interval, "cut_off_s": settings.burrow_cut_off_after}
+    Resync(burrow, intake, log, clock, **times).run(stop)
 
 
 def _pull_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, PullReporter]:

@@ -18,6 +18,9 @@ from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, Status
 DEFAULT_INTERVALS = 10
 """The default number of slots in a window, and of samples in a broker history."""
 
+DEFAULT_EXPIRE_GROUP = 604_800
+"""By default, Burrow forgets a group this many seconds after the group's last commit."""
+
 _NAMES = {status: status.name for status in Status}
 _OK = Status.OK.name
 

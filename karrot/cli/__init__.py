@@ -100,7 +100,7 @@ def _show(error: click.ClickException) -> int:
             "check-config": "service",
             "demo": "service",
             "doctor": "doctor",
-            "forget-cluster": "send_sample",
+            "forget-cluster": "forget_cluster",
             "groups": "groups",
             "healthcheck": "service",
             "history": "history",

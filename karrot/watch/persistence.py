@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from karrot.burrow.rules import Window
-from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP
+from karrot.burrow.rules import DEFAULT_EXPIRE_GROUP, Window
 from karrot.event import FirstUnread, OffsetSample, OpenIncident, TopicPartition
 from karrot.eventlog.base import ReporterNotes
 from karrot.eventlog.locks import flush

@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from karrot.burrow.rules import evaluate_group
-from karrot.burrow.storage import Storage
 from karrot.watch.outputs import PollOutcome
 from karrot.watch.poll_and_judge import Watcher
+from support.burrow.burrow_storage import Storage
 from support.burrow.fake.simulated_groups import BEHAVIOURS
 from support.burrow.fake.simulated_kafka import (
     Behaviour,
