@@ -55,10 +55,7 @@ OpenLog = Callable[[Settings], EventLog]
 
 @contextlib.contextmanager
 def prepared_log(settings: Settings, clock: Clock) -> Iterator[OpenLog]:
-    """Check and migrate the event log, and keep it for this service until the end of the block.
-
-    Raises `LogUnavailableError` if the event log cannot be used.
-    """
+    """Check and migrate the event log, and hold it until the end of the block. Raises `LogUnavailableError`."""
     if settings.event_log == "memory":
         yield lambda chosen: MemoryEventLog(clock, **_limits(chosen))
     elif settings.is_on_postgresql:

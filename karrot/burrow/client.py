@@ -46,10 +46,7 @@ class Unavailable(BurrowError):  # noqa: N818 (the name describes Burrow)
 
 
 class UnknownCall(BurrowError):  # noqa: N818 (the name describes the request)
-    """Burrow does not know this path. Burrow is an old release, or the configured URL is not the root of its API.
-
-    This error says nothing about a group.
-    """
+    """Burrow does not know this path: it is too old, or the URL is not its root. This says nothing about a group."""
 
 
 class Unaddressable(BurrowError):  # noqa: N818 (the name describes the group's name)
@@ -78,10 +75,7 @@ class Answer(NamedTuple):
 
 
 class _Broken(Unavailable):
-    """The connection was refused or broke.
-
-    Another try after a short time may succeed: Burrow may be restarting, or may have closed an idle connection.
-    """
+    """The connection was refused or broke. Burrow may be restarting, so another try may succeed."""
 
 
 def wall_ms() -> int:

@@ -196,10 +196,7 @@ def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
 
 
 def to_wire(event: LagEvent) -> bytes:
-    """The body that Burrow v1.9.5 would post for an event. `parse_stored` is the inverse.
-
-    As in Burrow, a start in the year 1 means that the event has no start.
-    """
+    """The body that Burrow v1.9.5 would post. `parse_stored` is the inverse. A start in the year 1 means no start."""
     return msgspec.json.encode(
         wire.WebhookJson(
             wire.NotificationJson(

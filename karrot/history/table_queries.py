@@ -248,10 +248,7 @@ class History:
     def lacking(
         self, span: TimeRange | None = None, *, cluster: str | None = None, group: str | None = None
     ) -> tuple[date, ...]:
-        """The days that ``derive`` has finished, but whose verdicts have an incident that ``incidents`` lacks.
-
-        Such days exist if the table was lost, or was not copied with the other tables.
-        """
+        """The finished days whose verdicts have an incident that ``incidents`` lacks, as after a lost table."""
         return tuple(sorted(self._lacking(self._judged(span, cluster, group), cluster, group)))
 
     def held(self, span: TimeRange, *tables: str, cluster: str | None = None, group: str | None = None) -> Days:
@@ -383,10 +380,7 @@ class History:
         group: str | None = None,
         look_back: timedelta | None = None,
     ) -> Risks:
-        """The committed offsets that are lost, or will be lost in the time ``within``.
-
-        ``retention`` is Kafka's ``offsets.retention.minutes``. By default, ``look_back`` is ``retention`` plus one day.
-        """
+        """The offsets that are or will be lost. ``retention`` is Kafka's. ``look_back`` is a day more by default."""
         self._start("commits")
         back = LookBack(at, retention + _DAY if look_back is None else look_back)
         has_members = bool(Table(self._tables, "members").days(back.has))

@@ -46,10 +46,7 @@ class SettingsError(Exception):
 
 
 class Loaded(NamedTuple):
-    """Valid settings, and warnings about values that are ignored or look wrong, one sentence each.
-
-    ``sources`` says where each value that is not a default comes from, by the name of the setting.
-    """
+    """Valid settings, doubts about them in sentences, and where each value that is no default comes from."""
 
     settings: Settings
     warnings: tuple[str, ...]
@@ -235,10 +232,7 @@ def _contradictions_about_the_archive(settings: Settings) -> Iterator[str]:
 
 
 def _ignored(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
-    """A sentence for each unknown name, and for settings of reporters that are off.
-
-    The values of unknown names are not shown, because they may be secret.
-    """
+    """A sentence for each unknown name (its value may be secret), and for settings of reporters that are off."""
     own = tuple(prefix for prefix in map(reporter_prefix, settings.reporters) if not _is_described(prefix))
     for name in sorted(given.keys() - _BY_NAME.keys()):
         if not name.startswith(own):

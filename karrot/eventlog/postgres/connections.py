@@ -235,10 +235,7 @@ class KeptPassword:
 
 
 class Database:
-    """Opens connections to one database for one process.
-
-    ``trouble`` is why no connection can be opened, or ``None``. While there is trouble, `connect` fails at once.
-    """
+    """Opens connections for one process. While there is ``trouble``, `connect` fails at once, and it says why."""
 
     def __init__(self, url: DatabaseUrl, password: Password) -> None:
         self.url = url
@@ -249,10 +246,7 @@ class Database:
         self._watchdog = Watchdog()
 
     def connect(self, *, within_s: float = _OPEN_LIMIT_S, **session: str) -> Connection:
-        """Open a connection. ``session`` are settings of the session, in addition to Karrot's own.
-
-        Raises `LogUnavailableError`: at once if PostgreSQL was away a moment ago.
-        """
+        """Open a connection with more settings. Raises `LogUnavailableError`, at once after an outage."""
         if (trouble := self.trouble) is not None:
             raise LogUnavailableError(trouble)
         opening: Future[Connection] = Future()
@@ -382,10 +376,7 @@ class Readers:
 
     @property
     def trouble(self) -> str | None:
-        """Why the last read failed; ``None`` if it succeeded, or if the next one can succeed.
-
-        A process that is not ready gets no requests, so its next read may never come.
-        """
+        """Why the last read failed; ``None`` if the next one can succeed: a process that is not ready gets none."""
         return self._failed if self._database.trouble is not None else None
 
     @contextlib.contextmanager
@@ -456,10 +447,7 @@ class ReadSession:
 
 
 def is_usable(connection: Connection) -> bool:
-    """Whether a connection is open and idle. It does not ask PostgreSQL.
-
-    An idle server sends nothing. So data to read are the end of the connection, for example after a restart.
-    """
+    """Whether a connection is open and idle. An idle server sends nothing, so data to read mean its end."""
     if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
         return False
     poll = select.poll()  # select() refuses a process with more than 1,024 open files
