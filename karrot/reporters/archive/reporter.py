@@ -135,7 +135,7 @@ class Sealed(NamedTuple):
 class _Growing:
     """A segment that still takes lines. All lines are from one log, and in the order of the log."""
 
-    def __init__(self, first: StoredEvent, deadline_ms: int) -> None:
+    def __init__(self, first: StoredEvent, deadline_ms: int, level: int) -> None:
         self.hour = ArchiveHour.at(first.received_at_ms)
         self.hour_ends_ms = self.hour.end_ms
         self.log_id = first.log_id
@@ -143,7 +143,7 @@ class _Growing:
         self.lines = 0
         self.size = 0
         self.deadline_ms = deadline_ms
-        self._gzip = zlib.compressobj(6, wbits=GZIP)
+        self._gzip = zlib.compressobj(level, wbits=GZIP)
         self._chunks: list[bytes] = []
 
     def add(self, seq: int, line: bytes) -> None:
@@ -165,8 +165,8 @@ class SegmentBuffer:
     after a delay or if the clock went back, stay in the current segment.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, most_bytes: int, level: int = 6) -> None:
+        self._most_bytes, self._level = most_bytes, level
         self._growing: _Growing | None = None
         self.sealed: deque[Sealed] = deque()
 
@@ -185,7 +185,7 @@ class SegmentBuffer:
         ):
             self.seal()
         if self._growing is None:
-            self._growing = _Growing(stored, deadline_ms)
+            self._growing = _Growing(stored, deadline_ms, self._level)
         self._growing.add(stored.seq, line)
 
     def seal(self) -> None:
