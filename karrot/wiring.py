@@ -156,7 +156,6 @@ def try_out(settings: Settings) -> None:
 
 
 def _wrong_reporters(settings: Settings) -> Iterator[str]:
-    """A sentence for each reporter that cannot be built."""
     clock = SystemClock()
     log = MemoryEventLog(clock)
     for name in settings.reporters:
@@ -277,7 +276,6 @@ def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, In
 
 
 def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
-    """Read all groups from Burrow at regular intervals, until ``stop`` is set."""
     from karrot.burrow.client import Burrow
     from karrot.resync import Resync
 
@@ -379,7 +377,6 @@ def _web_context(
 
 
 def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricNameQuery]:
-    """Queries for a group's metrics in Prometheus, and also in CloudWatch if Karrot sends them there."""
     found = promql_queries(cluster, consumer)
     if "cloudwatch" in settings.reporters:
         from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries

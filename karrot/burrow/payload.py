@@ -50,7 +50,6 @@ BOUNDS: Final = (
 
 
 def require_within(event: LagEvent) -> None:
-    """Raise `MalformedPayload` if an event is beyond a bound."""
     for path, most, found, unit in BOUNDS:
         for each in found(event):
             if len(each) * 4 > most:  # no character has more than 4 bytes

@@ -282,7 +282,6 @@ class History:
         return tuple(groups_in_order(groups, order)[:limit])
 
     def uncounted(self, span: TimeRange, *, cluster: str | None = None, group: str | None = None) -> tuple[date, ...]:
-        """The days on which groups have verdicts but unknown incidents."""
         return tuple(sorted(self._uncounted(span, cluster, group)))
 
     def timeseries(
@@ -423,7 +422,6 @@ class History:
         return days_without_incidents(self._duck, place, judged, *named(cluster, group))
 
     def _naming(self, place: Table, days: Collection[date], words: str, asked: Mapping[str, object]) -> set[date]:
-        """Select the days on which the table has a row that matches the conditions."""
         if not days:
             return set()
         self._duck.start()

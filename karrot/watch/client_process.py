@@ -145,7 +145,6 @@ class ClientProcess:
         return self._child
 
     def _end(self, child: _Child) -> str:
-        """End the child if it has not ended, and return how it ended."""
         self._child = None
         child.connection.close()
         with suppress(OSError):

@@ -246,7 +246,6 @@ class Watcher:
         return (self.clock.boot_ms() - started) / 1000
 
     def _log_failures(self, failures: Mapping[str, Failure]) -> None:
-        """Log the new failures, and the failures that have ended."""
         for what, failure in failures.items():
             # Compare reasons, not texts: the text of one problem can name another broker each time.
             if what not in self._logged or self._logged[what].reason != failure.reason:

@@ -205,7 +205,6 @@ class DatabaseUrl(NamedTuple):
         return cls({**_DEFAULTS, **given}, schema)
 
     def __str__(self) -> str:
-        """The database for people: user, hosts and name."""
         known = self.parameters
         return f"{known.get('user', '')}@{known.get('host', 'localhost')}/{known.get('dbname', '')}".lstrip("@")
 
@@ -354,7 +353,6 @@ class Database:
 
 
 def _hosts(parameters: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
-    """The hosts of a URL, with their addresses and ports."""
     columns = [str(parameters.get(name) or "").split(",") for name in ("host", "hostaddr", "port")]
     count = max(map(len, columns))
     hosts, addresses, ports = (column if len(column) == count else column[:1] * count for column in columns)

@@ -214,7 +214,6 @@ class Options:
 
     @classmethod
     def read(cls, texts: Mapping[str, str]) -> Self:
-        """Read the options from the settings' texts. Raises `ValueError` with a sentence that names the setting."""
         settings = settings_of_reporter("archive", texts)
         return cls(
             place=settings.archive_dir or settings.data_dir / "archive",

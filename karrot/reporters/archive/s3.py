@@ -127,7 +127,6 @@ class Objects:
 
     @contextmanager
     def _closing(self) -> Iterator[None]:
-        """Close the client after each error."""
         try:
             yield
         except StoreError:

@@ -92,7 +92,6 @@ class Membership:
         return True
 
     def leaves(self, key: GroupKey) -> None:
-        """Remove a deleted group, so that another group can take its place."""
         key = _shortened(key)
         self._outside.pop(hash(key), None)
         if self._inside.pop(key, None) is not None:

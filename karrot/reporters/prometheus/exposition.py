@@ -242,7 +242,6 @@ def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> 
 
 
 def _reporter_families(log: Events, states: Iterable[ReporterState]) -> Iterator[ListedFamily]:
-    """The backlog of each of these reporters. They get events by cursor."""
     size = log.size()
     backlogs = [(state.name, *backlog(log, state, size)) for state in states]
     events, age = telemetry.REPORTER_BACKLOG_EVENTS, telemetry.REPORTER_BACKLOG_AGE
