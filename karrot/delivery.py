@@ -30,8 +30,7 @@ from karrot.eventlog.base import (
     StoredEvent,
     reporter_state,
 )
-from karrot.reporters.base import Bounded, PacedReporter, PushReporter, Trouble
-from karrot.reporters.retry_delay import Backoff
+from karrot.reporters.base import Backoff, Bounded, PacedReporter, PushReporter, Trouble
 
 _POLL_S = 0.2
 _LEAD_S = 0.5

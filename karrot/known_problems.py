@@ -75,7 +75,7 @@ RUNBOOKS: Mapping[KnownProblem, str] = {
     "groups left out of CloudWatch": "KarrotCloudWatchOverCap",
     "values dropped": "KarrotReporterDropping",
     "cloudwatch failing": "KarrotCloudWatchRefusing",
-    "resync failing": "KarrotBurrowSilent",  # Burrow does not answer Karrot's requests
+    "resync failing": "KarrotResyncFailing",
     "watch failing": "KarrotWatchSilent",
     "reporter failing": "KarrotReporterBacklog",
     "Karrot not scraped": "KarrotAbsent",

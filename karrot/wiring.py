@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import entry_points
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,9 @@ import structlog
 from karrot import __version__, logs, render
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
-from karrot.distribution_conflict import entry_point
-from karrot.eventlog.base import EventLog, LogUnavailableError
+from karrot.eventlog.base import EventLog, LogUnavailableError, status_source
 from karrot.eventlog.memory import MemoryEventLog
-from karrot.eventlog.opening import OpenLog, database_of_settings, known_groups, prepared_log
+from karrot.eventlog.opening import OpenLog, database_of_settings, prepared_log
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
@@ -113,16 +113,6 @@ def _wrong_reporters(settings: Settings) -> Iterator[str]:
             if not isinstance(reporter, PullReporter):
                 reporter.close()
     log.close()  # SQLite must not be open during a fork
-
-
-def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
-    """Sentences about the monthly cost of CloudWatch for the groups in the event log. Empty if CloudWatch is off."""
-    if "cloudwatch" not in settings.reporters:
-        return ()
-    from karrot.reporters.cloudwatch.costs import bill
-    from karrot.reporters.cloudwatch.options import Options
-
-    return bill(known_groups(settings), Options.of(settings))
 
 
 class Plan:
@@ -238,7 +228,8 @@ def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, sto
     from karrot.resync import Resync
 
     burrow = Burrow(settings.burrow_url or "")
-    Resync(burrow, intake, log, clock, interval_s=settings.resync_interval).run(stop)
+    times = {"interval_s": settings.resync_interval, "cut_off_s": settings.burrow_cut_off_after}
+    Resync(burrow, intake, log, clock, **times).run(stop)
 
 
 def _pull_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, PullReporter]:
@@ -268,8 +259,12 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         remember=partial(log.remember, name),
         leads=log.leads,
         cut_off=partial(cut_off, log),
+        status_source=partial(status_source, log),
     )
-    reporter: Reporter = entry_point(GROUP, name).load()(context)
+    found = {point.value: point for point in entry_points(group=GROUP, name=name)}
+    if len(found) != 1:
+        raise LookupError(f"the installed packages offer {len(found)} reporters {name!r}: {', '.join(found)}")
+    reporter: Reporter = found.popitem()[1].load()(context)
     return reporter
 
 

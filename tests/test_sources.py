@@ -65,6 +65,7 @@ ALERTS: Mapping[str, frozenset[str]] = {
     "KarrotAbsent": BOTH,
     "KarrotRejectingEvents": ONLY_BURROW,  # watch in the service posts nothing, so nothing is refused
     "KarrotSeriesDropped": BOTH,
+    "KarrotResyncFailing": ONLY_BURROW,
     "KarrotLogNotWritable": BOTH,
     "KarrotNoLeader": BOTH,
     "KarrotStandbyBehind": BOTH,

@@ -14,12 +14,14 @@ from structlog.testing import CapturingLogger
 from werkzeug.test import Client
 
 from karrot import history, wiring
+from karrot.burrow.client import Burrow
 from karrot.clock import Clock
 from karrot.eventlog.base import EventLog
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.opening import prepared_log
 from karrot.intake import Intake
 from karrot.known_problems import TABLES_PROBLEMS
+from karrot.reporters import commits_read
 from karrot.reporters.base import Context, Reporter
 from karrot.server.leader_process import LeaderProcess
 from karrot.server.request_serving import Patience
@@ -72,7 +74,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
         def load(self) -> Callable[[Context], Closing]:
             return builders[self.name]
 
-    monkeypatch.setattr(wiring, "entry_point", lambda group, name: Point(name, "", group))
+    monkeypatch.setattr(wiring, "entry_points", lambda group, name: [Point(name, "", group)])
 
 
 def settings(**environ: str) -> Settings:
@@ -238,7 +240,7 @@ def test_the_pages_get_the_credentials_and_addresses_of_the_settings() -> None:
     assert queries == wiring._queries(chosen, "prod-eu", "orders-svc")
 
 
-def test_resync_waits_for_the_interval_of_the_settings() -> None:
+def test_resync_has_the_interval_and_the_patience_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stopped(threading.Event):
         """Is set by the first wait."""
 
@@ -251,9 +253,15 @@ def test_resync_waits_for_the_interval_of_the_settings() -> None:
 
     clock, stop = ManualClock(), Stopped()
     log = MemoryEventLog(clock)
-    chosen = settings(burrow_url="http://127.0.0.1:1", resync_interval="70s")
+    chosen = settings(burrow_url="http://127.0.0.1:1", resync_interval="70s", burrow_cut_off_after="16h")
+    monkeypatch.setattr(Burrow, "ready", lambda _: True)
+    monkeypatch.setattr(Burrow, "clusters", lambda _: ["prod-eu"])
+    monkeypatch.setattr(Burrow, "consumers", lambda *_: [])
+    commits_read.keep(log, {"prod-eu": 1}, (), 120, 300)
     wiring._resync(chosen, log, Intake(log, clock), clock, stop)
     assert stop.waited == 70
+    seen = commits_read.read(log)["prod-eu"]
+    assert (seen.every_ms, seen.after_ms) == (70_000, 16 * 3_600_000)
 
 
 @pytest.mark.usefixtures("offered")

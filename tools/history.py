@@ -19,7 +19,7 @@ from isal import isal_zlib
 
 from karrot.cli import main as karrot
 from karrot.pipeline.spark_session import SparkUnavailable, require_java
-from karrot.reporters.archive.segment_buffer import GZIP
+from karrot.reporters.archive.reporter import GZIP
 from tools.history_generator.history_scenario import CLUSTERS
 from tools.history_generator.history_writer import Told, read_truth, write_history
 

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from karrot.eventlog.database_status import DatabaseStatus
-from karrot.reporters.last_send import Fact
+from karrot.reporters.base import Fact
 
 
 class Heartbeat(msgspec.Struct):

@@ -7,8 +7,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from karrot.api.bodies import Group, GroupPage
-from karrot.burrow.client import Asking, BurrowError
-from karrot.burrow.client.http import Answer, shown, wall_ms
+from karrot.burrow.client import Answer, Asking, BurrowError, shown, wall_ms
 from karrot.event import TEST_CLUSTERS as TESTS
 
 T = TypeVar("T")
@@ -77,11 +76,11 @@ class Web:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise NotTold(f"the answer of {path} is not valid: {error}", _OK) from error
 
-    def groups(self, cluster: str = "") -> tuple[Sequence[Group], bool]:
+    def groups(self, cluster: str = "", most: int = GROUPS_READ) -> tuple[Sequence[Group], bool]:
         """Karrot's groups of a cluster, or of all clusters without the tests, and whether they are all."""
         read: list[Group] = []
         after: str | None = ""
-        while after is not None and len(read) < GROUPS_READ:
+        while after is not None and len(read) < most:
             page = self.read(GroupPage, "/api/v1/groups", {"limit": str(_PAGE), "after": after, "cluster": cluster})
             read += [each for each in page.groups if cluster or each.source != "webhook" or each.cluster not in TESTS]
             after = page.next

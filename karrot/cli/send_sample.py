@@ -1,4 +1,4 @@
-"""``karrot send-sample`` and ``karrot forget-cluster``: post events to Karrot in the way that Burrow does."""
+"""``karrot send-sample``: posts sample events to Karrot in the way that Burrow does."""
 
 import time
 import uuid
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.auth_headers import credentials, secret
+from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import NotDone, valid
 from karrot.cli.options import karrot_option
 from karrot.event import TEST_CLUSTERS, LagEvent, OffsetSample, PartitionLag
@@ -32,42 +32,17 @@ _WINDOW_MS = 9 * 60_000
 """The duration of a window: ten commits, one each minute."""
 
 
-_karrot_option = karrot_option(required=True, help="Address of Karrot, such as http://karrot:5000.")
-_user_option = click.option(
+address_option = karrot_option(required=True, help="Address of Karrot, such as http://karrot:5000.")
+user_option = click.option(
     "--user",
     help="User name for Basic authentication. The password comes from KARROT_BURROW_PASSWORD (or "
     "KARROT_BURROW_PASSWORD_FILE). If neither is set, the command asks for it.",
 )
 
 
-@click.command("forget-cluster", short_help="Forget a cluster that is gone.")
-@click.argument("cluster")
-@_karrot_option
-@_user_option
-def forget_cluster(cluster: str, url: str, user: str | None) -> None:
-    """Make Karrot forget a cluster that sends no events any more: its groups, and when it was heard.
-
-    The cluster comes back with its next event. The command reads the groups with the token in KARROT_API_TOKEN (or
-    KARROT_API_TOKEN_FILE), and posts their deletion as `karrot send-sample` posts a sample, with the same credentials.
-    """
-    from karrot.api.client import NotTold, Web
-
-    if not cluster:  # an unset variable: the groups of all clusters would be listed
-        raise click.UsageError("Name the cluster.")
-    headers, token = valid(partial(credentials, user)), valid(partial(secret, "KARROT_API_TOKEN"))
-    with Web(_address(url), token=token) as web:
-        try:
-            groups, _ = web.groups(cluster)
-        except NotTold as error:
-            raise NotDone(error.said) from None
-        for group in [each.consumer for each in groups] or ["karrot-forget-cluster"]:
-            event = LagEvent(cluster, group, "NOTFOUND", total_lag=None, observed_at_ms=0)
-            _post(web, event, headers, "deleted")
-
-
 @click.command("send-sample")
-@_karrot_option
-@_user_option
+@address_option
+@user_option
 @click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Number of groups.")
 @click.option(
     "--status",
@@ -85,9 +60,9 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
     from karrot.api.client import Web
 
     headers = valid(partial(credentials, user))
-    with Web(_address(url)) as web:
+    with Web(address(url)) as web:
         for number in range(1, count + 1):
-            _post(web, _event(f"sample-group-{number}", status, time.time_ns() // 1_000_000), headers, status)
+            post(web, _event(f"sample-group-{number}", status, time.time_ns() // 1_000_000), headers, status)
 
 
 def _event(group: str, status: str, now_ms: int) -> LagEvent:
@@ -129,14 +104,14 @@ def _commit(at_ms: int, *, offset: int, lag: int) -> OffsetSample:
     return OffsetSample(offset, at_ms, lag, at_ms // 1000 * 1000)
 
 
-def _address(url: str) -> str:
+def address(url: str) -> str:
     """Karrot's address, which may be given with the path of the webhook."""
     from karrot import render
 
     return valid(partial(render.webhook, url)).removesuffix("/burrow")
 
 
-def _post(web: "Web", event: LagEvent, headers: dict[str, str], what: str) -> None:
+def post(web: "Web", event: LagEvent, headers: dict[str, str], what: str) -> None:
     """Post an event, and print Karrot's answer. End the command if Karrot did not accept the event."""
     from karrot.api.client import NotTold
     from karrot.burrow.payload import to_wire

@@ -62,19 +62,16 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
 def check_config(config: Path | None, *, sources: bool) -> None:
     """Print the settings that `karrot serve` would use.
 
-    If the cloudwatch reporter is on, the command also prints the monthly cost of the groups that are now in the event
-    log. The exit code is 2 if Karrot cannot start with these settings.
+    The exit code is 2 if Karrot cannot start with these settings.
     """
     from karrot.settings.options import effective
     from karrot.settings.sources import DEFAULT
-    from karrot.wiring import cloudwatch_bill, try_out
+    from karrot.wiring import try_out
 
     loaded = stated(loader(None, config))
     stated(partial(try_out, loaded.settings))
     for name, text in effective(loaded.settings).items():
         click.echo(f"{name}={text}{f'  # {loaded.sources.get(name, DEFAULT)}' if sources else ''}")
-    for sentence in stated(partial(cloudwatch_bill, loaded.settings)):
-        click.echo(f"# CloudWatch: {sentence}")
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
 

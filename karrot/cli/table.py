@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from unicodedata import category, east_asian_width
 
 import click
 
@@ -123,9 +124,7 @@ def width_of(text: str) -> int:
     """The width of a printable text in cells of a terminal."""
     if text.isascii():
         return len(text)
-    import wcwidth  # takes 50 ms, and most tables do not need it
-
-    return wcwidth.width(text)
+    return sum(category(each) not in {"Mn", "Me"} and 1 + (east_asian_width(each) in "WF") for each in text)
 
 
 def terminal_width() -> int | None:
@@ -145,20 +144,11 @@ def _padded(text: str, width: int, column: Column) -> str:
 
 def _cut(text: str, width: int) -> str:
     """Keep the beginning and the end of a name, where most names differ."""
-    import wcwidth
-
-    cells = width - len(_CUT)
-    head = _fitting(wcwidth.iter_graphemes(text), cells - cells // 2)
-    tail = _fitting(wcwidth.iter_graphemes_reverse(text), cells // 2)
-    return "".join((*head, _CUT, *reversed(tail)))
-
-
-def _fitting(graphemes: Iterable[str], cells: int) -> list[str]:
-    """The first graphemes that fit. A grapheme, such as a letter with an accent or a flag, is never cut."""
-    taken = []
-    for each in graphemes:
-        cells -= width_of(each)
-        if cells < 0:
-            break
-        taken.append(each)
-    return taken
+    behind = (width - len(_CUT)) // 2
+    before = width - len(_CUT) - behind
+    head, tail = text[:before], text[-behind:]
+    while width_of(head) > before:
+        head = head[:-1]
+    while width_of(tail) > behind:
+        tail = tail[1:]
+    return f"{head}{_CUT}{tail}"

@@ -11,7 +11,7 @@ import click
 
 from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import end_on_signals, valid
-from karrot.cli.groups.group_tables import KAFKA, health_fields, sum_of_known, tally
+from karrot.cli.groups import KAFKA, health_fields, sum_of_known, tally
 from karrot.cli.options import client_properties_option, pattern_option, read_seconds, value_of
 from karrot.cli.table import Column, PrintedTable, print_lines, terminal_width
 from karrot.text import clock, counted_plain

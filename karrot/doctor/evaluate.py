@@ -6,8 +6,7 @@ from math import isfinite, nan
 from typing import Final
 
 from karrot.api.client import NotTold, Web
-from karrot.burrow.client import Asking
-from karrot.burrow.client.http import WallMs, wall_ms
+from karrot.burrow.client import Asking, WallMs, wall_ms
 from karrot.doctor.checks import Said, check, fault, note
 from karrot.doctor.reading import Away, Unread, read_samples
 

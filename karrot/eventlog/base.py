@@ -115,12 +115,16 @@ class Damaged:
 
 
 class SourceVerdict(NamedTuple):
-    """A verdict on a group, without its numbers. ``log_time_ms`` is the log time of the observation."""
+    """A verdict on a group, without its numbers. ``log_time_ms`` is the log time of the observation.
+
+    ``every_ms`` is the time since the same source's verdict before, or 0.
+    """
 
     seq: int
     log_time_ms: int
     source: Source
     status_text: str
+    every_ms: int = 0
 
 
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -166,6 +170,10 @@ class IncidentState(NamedTuple):
     remembered: tuple[str, ...] = ()
 
 
+_SOON_MS = 150_000
+"""A second opinion is shown for so long, or for three times as long as its source needs for a verdict."""
+
+
 class GroupState(msgspec.Struct, frozen=True, gc=False):
     """The state of a group after its newest event. The newest event is the one that was observed last."""
 
@@ -181,15 +189,21 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
         return is_burrow_itself(self.key.consumer, self.summary.max_lag_topic) and not self.is_test
 
     @property
+    def heard_ms(self) -> int:
+        """The log time of the newest verdict of any source."""
+        return max(self.log_time_ms, self.summary.second.log_time_ms if self.summary.second else 0)
+
+    @property
     def is_test(self) -> bool:
         """Whether the group is a test: see `karrot.event.is_test`."""
         return is_test(self.key.cluster, self.summary.source)
 
-    @property
-    def second_opinion(self) -> SourceVerdict | None:
-        """The verdict of the other judge, if it has another status."""
+    def second_opinion(self, now_ms: int) -> SourceVerdict | None:
+        """The verdict of the other judge, if it has another status and its source still judges: see `_SOON_MS`."""
         second = self.summary.second
-        return None if second is None or second.status_text == self.summary.status_text else second
+        if second is None or second.status_text == self.summary.status_text:
+            return None
+        return second if now_ms - second.log_time_ms <= max(_SOON_MS, 3 * second.every_ms) else None
 
 
 class Listed(NamedTuple):
@@ -203,6 +217,12 @@ class Listed(NamedTuple):
     complete: StoredEvent | None
     second: StoredEvent | None
     partitions: tuple[PartitionLag, ...]
+
+
+def status_source(log: "Groups", key: GroupKey) -> Source | None:
+    """Whose verdict is the status of a group, if it is live."""
+    state = log.group(key)
+    return None if state is None else state.summary.source
 
 
 class Changed(NamedTuple):
@@ -287,15 +307,14 @@ class Log(Protocol):
 class Events(Log, Protocol):
     """The events, in the order in which they were stored."""
 
-    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> Appended:
+    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
         """Store an event durably, count it and update its group. This is `begin` and a wait for the outcome.
 
         ``age_ms`` is how long ago the event was observed, by the boot clock. An event that is older than the group's
-        newest event is stored, but does not change the group. ``key`` is the sender's idempotency key: if the newest
-        event of a tracked group has the same body and key, nothing is stored, and the outcome is that of the first one.
+        newest event is stored, but does not change the group.
         """
 
-    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> PendingAppend:
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
         """Start an append without waiting for it. Raises at once if the log knows that it cannot store the event."""
 
     def writable(self) -> str | None:

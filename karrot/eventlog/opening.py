@@ -6,13 +6,12 @@ The driver of PostgreSQL is imported only if the settings name PostgreSQL.
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from karrot.clock import Clock
-from karrot.event import GroupKey
 from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.sql_log import ChosenLimits
@@ -53,18 +52,6 @@ def prepared_log(settings: Settings, clock: Clock, tell_replaced: TellReplaced) 
             if replaced is not None:
                 tell_replaced(*replaced)
             yield partial(_open_sqlite, clock, tell_replaced)
-
-
-def known_groups(settings: Settings) -> Sequence[GroupKey]:
-    """Every group in the event log, without deleted groups. It changes nothing. Empty if there is no readable log."""
-    if settings.event_log == "memory":
-        return ()
-    if settings.is_on_postgresql:
-        database = database_of_settings(settings)
-        from karrot.eventlog.postgres import schema
-
-        return schema.known_groups(database)
-    return datadir.known_groups(settings.data_dir)
 
 
 def _open_sqlite(clock: Clock, tell_replaced: TellReplaced, settings: Settings) -> EventLog:

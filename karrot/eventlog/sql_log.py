@@ -26,7 +26,7 @@ from karrot.eventlog.base import (
 )
 from karrot.eventlog.group_state import LiveGroups, arrival, changed, state_of
 from karrot.eventlog.listed_partitions import combine, places
-from karrot.eventlog.transaction import Append, post_digest
+from karrot.eventlog.transaction import Append
 from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
 
 T = TypeVar("T")
@@ -131,17 +131,16 @@ class SqlEventLog(ABC):
     def _key(self, key: GroupKey) -> tuple[Any, Any]:
         """A group's key as the parameters of a statement."""
 
-    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> Appended:
+    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
         """Store an event durably and update its group."""
-        return self.begin(event, body, age_ms=age_ms, key=key).wait()
+        return self.begin(event, body, age_ms=age_ms).wait()
 
-    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> Job[Appended]:
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Job[Appended]:
         """Hand an event to the writer."""
         arrived = arrival(
             event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self.log_time_ms(), age_ms=age_ms
         )
-        post = None if key is None else post_digest(key, body)
-        return self._writer.begin(Append(arrived, post, self._limits.stale_after_ms))
+        return self._writer.begin(Append(arrived, self._limits.stale_after_ms))
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         """The events after ``after``, oldest first; fewer than ``limit`` if they are large."""
@@ -204,7 +203,7 @@ class SqlEventLog(ABC):
 
     def listed(self, state: GroupState) -> Listed | None:
         """What is known of a group's partitions."""
-        seq, second = state.summary.listed_seq, state.second_opinion
+        seq, second = state.summary.listed_seq, state.second_opinion(self.log_time_ms())
         complete = self.event(seq) if seq else None
         if complete is not None and complete.log_time_ms < self._oldest_live():
             complete = None  # without a list, the events since are not read either: they may be many

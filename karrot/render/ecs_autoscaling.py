@@ -6,10 +6,9 @@ from typing import Any
 
 from karrot.render import jinja_templates
 from karrot.render.policies_and_alarms import parts_of
-from karrot.render.scaling_recipe import FORMATS, Scaling
+from karrot.render.scaling_recipe import Scaling
 from karrot.reporters.cloudwatch.name_encoding import dimension_value
 
-_TEMPLATES = dict(zip(FORMATS, ("ecs/autoscaling.yaml.j2", "ecs/autoscaling.tf.j2"), strict=True))
 _LONGEST_NAME = 255
 _DESCRIPTIONS = {
     "WakeUpAlarm": "There are unread messages but no consumer runs",
@@ -20,17 +19,12 @@ _DESCRIPTIONS = {
 }
 
 
-def autoscaling(asked: Scaling, output: str) -> str:
-    """The recipe as a CloudFormation template or as Terraform; ``output`` is one of `FORMATS`."""
-    text = jinja_templates.rendered(_TEMPLATES[output], **_context(asked))
-    return jinja_templates.aligned(text) if output == "terraform" else text
-
-
-def _context(asked: Scaling) -> dict[str, Any]:
+def autoscaling(asked: Scaling) -> str:
+    """The recipe as a CloudFormation template."""
     policies, alarms = parts_of(asked)
     needed = sorted({asked.measured, "Status"} | ({"Lag"} if asked.recipe == "from-zero" else set()))
     cluster, group = (dimension_value(name).text[:_LONGEST_NAME] for name in (asked.burrow_cluster, asked.group))
-    return {
+    context: dict[str, Any] = {
         "asked": asked,
         "policies": policies,
         "actions": [
@@ -54,30 +48,16 @@ def _context(asked: Scaling) -> dict[str, Any]:
             "metrics": needed,
             "resolution": 1 if asked.high_resolution else 60,
         },
-        "names": _Names(asked),
-        "label": _label(asked),
+        "names": {name: _name(asked, name) for name in (*policies, *alarms)},
         "resource_id": f"service/{asked.ecs_cluster}/{asked.service}",
     }
+    return jinja_templates.rendered("ecs/autoscaling.yaml.j2", **context)
 
 
-class _Names:
-    """The names of policies and alarms by logical id; unique to each service and Auto Scaling group."""
-
-    def __init__(self, asked: Scaling) -> None:
-        self._scaled = f"{asked.ecs_cluster}/{asked.service}" if asked.on_ecs else str(asked.asg_name)
-
-    def __getitem__(self, logical_id: str) -> str:
-        words = re.sub(r"(?<!^)(?=[A-Z])", "-", logical_id).lower()
-        text = f"karrot/{self._scaled}/{words}"
-        return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 9]}~{_digest(text)}"
-
-
-def _label(asked: Scaling) -> str:
-    """The prefix of Terraform's resource names; unique to each service, with only characters that Terraform allows."""
-    plain = f"karrot_{asked.ecs_cluster}_{asked.service}" if asked.on_ecs else f"karrot_{asked.asg_name}"
-    made = re.sub(r"[^A-Za-z0-9_-]", "_", plain)
-    return made if made == plain else f"{made}_{_digest(plain)}"
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:8]
+def _name(asked: Scaling, logical_id: str) -> str:
+    """The name of a policy or alarm; unique to each service and Auto Scaling group."""
+    scaled = f"{asked.ecs_cluster}/{asked.service}" if asked.on_ecs else asked.asg_name
+    words = re.sub(r"(?<!^)(?=[A-Z])", "-", logical_id).lower()
+    text = f"karrot/{scaled}/{words}"
+    digest = sha256(text.encode()).hexdigest()[:8]
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 9]}~{digest}"

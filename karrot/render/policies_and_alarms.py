@@ -1,21 +1,8 @@
-"""Makes a recipe's policies and alarms for its templates and `karrot simulate`; docs/autoscaling.md explains them."""
+"""Makes the policies and alarms of a recipe for its template. docs/autoscaling.md explains them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from karrot.autoscaling.alarm_model import Alarm, AlarmState, Comparison, Treatment
-from karrot.autoscaling.metric_math_evaluator import Expression, Gaps, MathQuery
-from karrot.autoscaling.metric_statistics import MetricIdentity, MetricQuery
-from karrot.autoscaling.policies import (
-    LOW_SHARE_OF_INSTANCES,
-    LOW_SHARE_OF_TASKS,
-    Adjustment,
-    ScaleIn,
-    StepAdjustment,
-    StepPolicy,
-    TrackingPolicy,
-)
-from karrot.autoscaling.scalable_target import Stack
 from karrot.event import Status
 from karrot.render import jinja_templates
 from karrot.render.cloudwatch_metric_names import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
@@ -25,6 +12,63 @@ _LOW_SHARE = 0.25
 _REPEATED = "FILL(running, REPEAT)"
 _RUNNING_ON_ECS = f"FILL({_REPEATED}, 0)"
 """ECS may publish no value while no task runs. FILL gives the previous value for a late one, and 0 without any."""
+_AT_LEAST = "GreaterThanOrEqualToThreshold"
+_BELOW = "LessThanThreshold"
+
+
+class MetricQuery(NamedTuple):
+    """A statistic of a metric."""
+
+    metric: CloudWatchMetric
+    statistic: str = "Maximum"
+
+
+class MathQuery(NamedTuple):
+    """An expression and its metrics by id, and the id of the expression, which is the result."""
+
+    parts: Mapping[str, str | MetricQuery]
+    returned: str
+
+
+class StepAdjustment(NamedTuple):
+    """One step: its bounds as distances from the alarm's threshold (``None`` is infinity), and the adjustment."""
+
+    lower: float | None
+    upper: float | None
+    adjustment: int
+
+
+class StepPolicy(NamedTuple):
+    """A step scaling policy on the maximum of the alarm's recent values."""
+
+    name: str
+    steps: tuple[StepAdjustment, ...]
+    cooldown_s: int
+    adjustment: str = "ChangeInCapacity"
+
+
+class TrackingPolicy(NamedTuple):
+    """A target tracking policy, for which AWS makes the alarms."""
+
+    name: str
+    query: MetricQuery | MathQuery
+    target: float
+    out_cooldown_s: int
+    in_cooldown_s: int
+
+
+class Alarm(NamedTuple):
+    """An alarm that breaches in ``needed`` of ``of`` periods. ``policy`` is the policy that it invokes."""
+
+    name: str
+    query: MetricQuery | MathQuery
+    comparison: str
+    threshold: float
+    needed: int
+    of: int
+    period_s: int = 60
+    treatment: str = "missing"
+    policy: str | None = None
 
 
 class StackParts(NamedTuple):
@@ -34,76 +78,30 @@ class StackParts(NamedTuple):
     alarms: Mapping[str, Alarm]
 
 
-def stack_of(
-    asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn | None = None, activity_s: float = 0
-) -> Stack:
-    """A model of the rendered stack and AWS's own alarms, in which a scale-out takes ``activity_s``.
-
-    ``gaps`` and ``scale_in`` decide undocumented behaviour. Without ``scale_in``, tasks are removed one by one, and
-    instances in proportion, as the EC2 guide describes.
-    """
-    if scale_in is None:
-        scale_in = ScaleIn.ONE if asked.on_ecs else ScaleIn.PROPORTIONAL
-    policies, alarms = parts_of(asked, gaps=gaps, scale_in=scale_in)
-    made_by_aws = [
-        alarm for policy in policies.values() if isinstance(policy, TrackingPolicy) for alarm in policy.alarms()
-    ]
-    return Stack(
-        policies.values(),
-        [*alarms.values(), *made_by_aws],
-        minimum=asked.least,
-        maximum=asked.max_tasks,
-        scale_out_blocks_scale_in=not asked.on_ecs,
-        activity_s=activity_s,
-        minimum_at=asked.least_at if asked.schedule else None,
-    )
-
-
-def parts_of(asked: Scaling, *, gaps: Gaps = Gaps.ZERO, scale_in: ScaleIn = ScaleIn.ONE) -> StackParts:
+def parts_of(asked: Scaling) -> StackParts:
     """The policies and alarms that the template of a recipe defines."""
     policies: list[StepPolicy | TrackingPolicy] = []
     alarms: list[Alarm] = []
     if asked.recipe == "from-zero":
-        policies.append(_step_policy(asked, "WakeUpPolicy", StepAdjustment(0, None, 1), adjustment=Adjustment.EXACT))
-        alarms.append(_wake_up(asked, gaps))
+        policies.append(
+            StepPolicy("WakeUpPolicy", (StepAdjustment(0, None, 1),), _out_cooldown_s(asked), "ExactCapacity")
+        )
+        alarms.append(_wake_up(asked))
     if asked.recipe == "step":
         lag = _threshold(asked)
         # Add 1 task below 2 times the threshold, 2 tasks below 4 times the threshold, and 4 tasks above that.
         out = StepAdjustment(0, lag, 1), StepAdjustment(lag, 3 * lag, 2), StepAdjustment(3 * lag, None, 4)
-        policies.append(_step_policy(asked, "LagHighPolicy", *out))
-        policies.append(_step_policy(asked, "LagLowPolicy", StepAdjustment(None, 0, -1)))
+        policies.append(StepPolicy("LagHighPolicy", out, _out_cooldown_s(asked)))
+        policies.append(StepPolicy("LagLowPolicy", (StepAdjustment(None, 0, -1),), _in_cooldown_s(asked)))
         alarms += [_lag_high(asked), _lag_low(asked)]
     else:
-        policies.append(_tracking_policy(asked, gaps, scale_in))
+        query = _tracked_from_zero(asked) if asked.recipe == "from-zero" else _tracked(asked)
+        cooldowns = _out_cooldown_s(asked), _in_cooldown_s(asked)
+        policies.append(TrackingPolicy("LagTracking", query, _threshold(asked), *cooldowns))
     alarms += [_status(asked), _no_lag(asked), _max_capacity(asked)]
     if asked.shared:
         alarms.append(_heartbeat(asked))
     return StackParts({each.name: each for each in policies}, {each.name: each for each in alarms})
-
-
-def _step_policy(
-    asked: Scaling, name: str, *steps: StepAdjustment, adjustment: Adjustment = Adjustment.CHANGE
-) -> StepPolicy:
-    cooldown_s = _out_cooldown_s(asked) if steps[0].adjustment > 0 else _in_cooldown_s(asked)
-    return StepPolicy(
-        name,
-        adjustment,
-        steps,
-        out_cooldown_s=cooldown_s,
-        in_cooldown_s=cooldown_s if asked.on_ecs else 0,
-    )
-
-
-def _tracking_policy(asked: Scaling, gaps: Gaps, scale_in: ScaleIn) -> TrackingPolicy:
-    return TrackingPolicy(
-        "LagTracking",
-        _tracked_from_zero(asked, gaps) if asked.recipe == "from-zero" else _tracked(asked, gaps),
-        _threshold(asked),
-        out_cooldown_s=_out_cooldown_s(asked),
-        in_cooldown_s=_in_cooldown_s(asked) if asked.on_ecs else 0,
-        scale_in=scale_in,
-        low_share=LOW_SHARE_OF_TASKS if asked.on_ecs else LOW_SHARE_OF_INSTANCES,
-    )
 
 
 def _out_cooldown_s(asked: Scaling) -> int:
@@ -122,10 +120,6 @@ def _threshold(asked: Scaling) -> float:
     return threshold
 
 
-def _query(metric: CloudWatchMetric, statistic: str = "Maximum") -> MetricQuery:
-    return MetricQuery(MetricIdentity.of(*metric), statistic)
-
-
 def _lag(asked: Scaling, name: str) -> CloudWatchMetric:
     return lag_of(asked.namespace, asked.burrow_cluster, asked.group, name)
 
@@ -136,22 +130,23 @@ def _running(asked: Scaling, statistic: str = "Average") -> MetricQuery:
     A running task has one sample of ``CPUUtilization`` a minute (ECS Developer Guide, "Service RUNNING task count").
     """
     if asked.counts_samples:
-        return _query(utilization_of(asked.ecs_cluster, asked.service), "SampleCount")
-    return _query(running_of(asked.ecs_cluster, asked.service, asked.asg_name), statistic)
+        return MetricQuery(utilization_of(asked.ecs_cluster, asked.service), "SampleCount")
+    return MetricQuery(running_of(asked.ecs_cluster, asked.service, asked.asg_name), statistic)
 
 
 def _measured(asked: Scaling) -> CloudWatchMetric:
     return _lag(asked, asked.measured)
 
 
-def _tracked(asked: Scaling, gaps: Gaps) -> MetricQuery | MathQuery:
+def _tracked(asked: Scaling) -> MetricQuery | MathQuery:
     measured = _measured(asked)
     if asked.measure == "max_lag_seconds":
-        return _query(measured)
-    return _math("backlog", _per_task(asked, "running"), {**_with_points(measured), "running": _running(asked)}, gaps)
+        return MetricQuery(measured)
+    metrics = {**_with_points(measured), "running": _running(asked)}
+    return MathQuery({"backlog": _per_task(asked, "running"), **metrics}, "backlog")
 
 
-def _tracked_from_zero(asked: Scaling, gaps: Gaps) -> MathQuery:
+def _tracked_from_zero(asked: Scaling) -> MathQuery:
     """Return the query of `_tracked`, but with the target as its value while no task runs.
 
     While no task runs, a lag only means that no task reads. If this lag counted later, it would start the maximum
@@ -164,12 +159,8 @@ def _tracked_from_zero(asked: Scaling, gaps: Gaps) -> MathQuery:
     # The lag is the last argument of IF, because a missing last argument gives no value. A missing second argument
     # gives 0 (CloudWatch User Guide, "Using IF expressions").
     text = f"IF({asleep}, {target}, {'lag' if by_age else _per_task(asked, _REPEATED)})"
-    lag = {"lag": _query(measured)} if by_age else _with_points(measured)
-    return _math("held", text, {**lag, "running": running}, gaps)
-
-
-def _math(name: str, text: str, metrics: Mapping[str, MetricQuery], gaps: Gaps) -> MathQuery:
-    return MathQuery({name: Expression.parse(text), **metrics}, name, gaps)
+    lag = {"lag": MetricQuery(measured)} if by_age else _with_points(measured)
+    return MathQuery({"held": text, **lag, "running": running}, "held")
 
 
 def _per_task(asked: Scaling, running: str) -> str:
@@ -186,15 +177,15 @@ def _per_task(asked: Scaling, running: str) -> str:
 
 
 def _with_points(measured: CloudWatchMetric) -> dict[str, MetricQuery]:
-    return {"lag": _query(measured), "points": _query(measured, "SampleCount")}
+    return {"lag": MetricQuery(measured), "points": MetricQuery(measured, "SampleCount")}
 
 
 def _utilization(asked: Scaling) -> MetricQuery:
     """Whether any task runs. It is not the number of tasks, because a task can have several points a minute."""
-    return _query(utilization_of(asked.ecs_cluster, asked.service), "SampleCount")
+    return MetricQuery(utilization_of(asked.ecs_cluster, asked.service), "SampleCount")
 
 
-def _wake_up(asked: Scaling, gaps: Gaps) -> Alarm:
+def _wake_up(asked: Scaling) -> Alarm:
     """The alarm for unread messages while no task runs."""
     if asked.on_ecs:
         text = f"IF({_RUNNING_ON_ECS} < 1, lag, 0)"
@@ -204,25 +195,25 @@ def _wake_up(asked: Scaling, gaps: Gaps) -> Alarm:
         running = {"running": _running(asked, "Maximum"), "counted": _running(asked, "SampleCount")}
     return Alarm(
         "WakeUpAlarm",
-        _math("unread", text, {"lag": _query(_lag(asked, "Lag")), **running}, gaps),
-        Comparison.AT_LEAST,
+        MathQuery({"unread": text, "lag": MetricQuery(_lag(asked, "Lag")), **running}, "unread"),
+        _AT_LEAST,
         asked.wake_up_lag,
-        evaluation_periods=3,
-        datapoints_to_alarm=3,
-        actions=_calls("WakeUpPolicy"),
+        needed=3,
+        of=3,
+        policy="WakeUpPolicy",
     )
 
 
 def _lag_high(asked: Scaling) -> Alarm:
     return Alarm(
         "LagHighAlarm",
-        _query(_measured(asked)),
-        Comparison.AT_LEAST,
+        MetricQuery(_measured(asked)),
+        _AT_LEAST,
         _threshold(asked),
         period_s=10 if asked.high_resolution else 60,
-        evaluation_periods=3,
-        datapoints_to_alarm=3 if asked.high_resolution else 2,
-        actions=_calls("LagHighPolicy"),
+        needed=3 if asked.high_resolution else 2,
+        of=3,
+        policy="LagHighPolicy",
     )
 
 
@@ -234,13 +225,13 @@ def _lag_low(asked: Scaling) -> Alarm:
     """
     return Alarm(
         "LagLowAlarm",
-        _query(_measured(asked)),
-        Comparison.AT_MOST,
+        MetricQuery(_measured(asked)),
+        "LessThanOrEqualToThreshold",
         _threshold(asked) * _LOW_SHARE if asked.least else 0,
-        evaluation_periods=15,
-        datapoints_to_alarm=15,
-        treatment=Treatment.NOT_BREACHING,
-        actions=_calls("LagLowPolicy"),
+        needed=15,
+        of=15,
+        treatment="notBreaching",
+        policy="LagLowPolicy",
     )
 
 
@@ -251,12 +242,7 @@ def _status(asked: Scaling) -> Alarm:
     """
     minutes = 5 if asked.least else 15
     return Alarm(
-        "StatusAlarm",
-        _query(_lag(asked, "Status")),
-        Comparison.AT_LEAST,
-        Status.ERR.value,
-        evaluation_periods=minutes,
-        datapoints_to_alarm=minutes,
+        "StatusAlarm", MetricQuery(_lag(asked, "Status")), _AT_LEAST, Status.ERR.value, needed=minutes, of=minutes
     )
 
 
@@ -265,41 +251,22 @@ def _no_lag(asked: Scaling) -> Alarm:
 
     The heartbeat belongs to the whole Kafka cluster. It does not show a wrong name, or a group that is not published.
     """
-    return Alarm(
-        "NoLagAlarm",
-        _query(_measured(asked)),
-        Comparison.BELOW,
-        0,
-        evaluation_periods=15,
-        datapoints_to_alarm=15,
-        treatment=Treatment.BREACHING,
-    )
+    return Alarm("NoLagAlarm", MetricQuery(_measured(asked)), _BELOW, 0, needed=15, of=15, treatment="breaching")
 
 
 def _max_capacity(asked: Scaling) -> Alarm:
     """The alarm for the maximum capacity. It triggers no policy."""
-    return Alarm(
-        "MaxCapacityAlarm",
-        _running(asked, "Maximum"),
-        Comparison.AT_LEAST,
-        asked.max_tasks,
-        evaluation_periods=15,
-        datapoints_to_alarm=15,
-    )
+    return Alarm("MaxCapacityAlarm", _running(asked, "Maximum"), _AT_LEAST, asked.max_tasks, needed=15, of=15)
 
 
 def _heartbeat(asked: Scaling) -> Alarm:
     """The alarm for a silent Karrot or Burrow. It triggers no policy."""
     return Alarm(
         "HeartbeatAlarm",
-        _query(heartbeat_of(asked.namespace, asked.burrow_cluster)),
-        Comparison.BELOW,
+        MetricQuery(heartbeat_of(asked.namespace, asked.burrow_cluster)),
+        _BELOW,
         1,
-        evaluation_periods=5,
-        datapoints_to_alarm=5,
-        treatment=Treatment.BREACHING,
+        needed=5,
+        of=5,
+        treatment="breaching",
     )
-
-
-def _calls(policy: str) -> dict[AlarmState, tuple[str, ...]]:
-    return {AlarmState.ALARM: (policy,)}

@@ -230,6 +230,12 @@ class Settings:
         types.url, "Burrow's address. Karrot then asks Burrow's REST API for lost events and deleted groups."
     )
     resync_interval: int = option("120s", types.duration(10, 86400), "How often Karrot reads Burrow's REST API.")
+    burrow_cut_off_after: int = option(
+        "300s",
+        types.duration(10, 365 * 86400),
+        "Burrow counts as cut off from Kafka after this time without a new commit or log end. Set a longer time than "
+        "the longest rest of the cluster.",
+    )
 
     watch_bootstrap: tuple[str, ...] = listed(
         types.brokers, "Brokers of a Kafka cluster to watch without Burrow. Needs karrot-burrow[kafka]."

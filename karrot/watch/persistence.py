@@ -16,9 +16,8 @@ from karrot.event import FirstUnread, OffsetSample, OpenIncident, TopicPartition
 from karrot.eventlog.base import ReporterNotes
 from karrot.eventlog.locks import flush
 from karrot.known_problems import WATCH
-from karrot.watch.evaluation import Incidents
-from karrot.watch.left_and_abandoned import Life
-from karrot.watch.rebalances_and_losses import Stability
+from karrot.watch.cluster_reader import Stability
+from karrot.watch.evaluation import Incidents, Life
 from karrot.watch.rings import CommitHistory, PolledLog, Ring, Rings, Uncommitted
 
 _VERSION = 1

@@ -21,14 +21,11 @@ from karrot.known_problems import WATCH
 from karrot.settings.options import Settings
 from karrot.watch.client_process import ClientProcess, Stopped
 from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, connect
-from karrot.watch.cluster_reader import Poll, poll_cluster
-from karrot.watch.evaluation import deleted, verdict
-from karrot.watch.left_and_abandoned import Life, see_owners, without_alarm
+from karrot.watch.cluster_reader import Poll, Stability, group_health, poll_cluster, retention
+from karrot.watch.evaluation import Life, deleted, see_owners, verdict, without_alarm
 from karrot.watch.outputs import IntakeSink, PollOutcome, Sink
 from karrot.watch.persistence import Keeper, Memory, NoteKeeper, dump, load
-from karrot.watch.rebalances_and_losses import Stability, group_health, retention
-from karrot.watch.rings import BEYOND_END_POLLS
-from karrot.watch.unread_records import UnreadRecords
+from karrot.watch.rings import BEYOND_END_POLLS, UnreadRecords
 
 _MISSING_MS = 60_000
 _SAVE_MS = 60_000

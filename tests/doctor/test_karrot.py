@@ -62,7 +62,7 @@ def test_a_duty_that_fails_is_a_fault_and_names_its_runbook() -> None:
     assert only_finding(checks.components, failing) == (
         "fault",
         "resync is failing: Burrow is away",
-        FIX.format("resync") + "KarrotBurrowSilent",
+        FIX.format("resync") + "KarrotResyncFailing",
     )
 
 

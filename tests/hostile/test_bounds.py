@@ -11,8 +11,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from karrot.burrow.bounds import BOUNDS, Bound
-from karrot.burrow.payload import to_wire
+from karrot.burrow.payload import BOUNDS, Bound, to_wire
 from karrot.event import LagEvent, PartitionLag, Source
 from karrot.eventlog.memory import MemoryEventLog
 from karrot.intake import KEPT_BYTES, Intake

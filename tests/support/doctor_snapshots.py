@@ -16,6 +16,7 @@ from karrot.api.bodies import (
     Reporters,
 )
 from karrot.burrow.client import (
+    ClientProfile,
     ClusterModule,
     ConsumerModule,
     EvaluatorModule,
@@ -23,7 +24,6 @@ from karrot.burrow.client import (
     StorageModule,
     ZooKeeperConfig,
 )
-from karrot.burrow.client.replies import ClientProfile
 from karrot.doctor.checks import Check, Finding, Level
 from karrot.doctor.evaluate import EvaluateSeen
 from karrot.doctor.prometheus import PrometheusSeen, Target

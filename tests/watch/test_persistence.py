@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from karrot.event import OpenIncident, TopicPartition
 from karrot.eventlog.memory import MemoryEventLog
+from karrot.watch.cluster_reader import Stability
 from karrot.watch.persistence import FileKeeper, Memory, NoKeeper, NoteKeeper, dump, load
-from karrot.watch.rebalances_and_losses import Stability
 from support.manual_clock import ManualClock
 
 NOW = 1_800_000_000_000

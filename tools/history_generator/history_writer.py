@@ -19,7 +19,7 @@ from karrot.event import Kind, LagEvent, Status
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.local_folder import Folder
-from karrot.reporters.archive.segment_buffer import GZIP, Compressor, SegmentBuffer
+from karrot.reporters.archive.reporter import GZIP, Compressor, SegmentBuffer
 from tools.history_generator.event_stream import MINUTE_MS, events
 from tools.history_generator.history_scenario import Planted, planted
 

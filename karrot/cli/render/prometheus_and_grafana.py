@@ -50,21 +50,6 @@ def recording_rules() -> None:
     click.echo(recording_rules(), nl=False)
 
 
-@click.command("bridging-rules", short_help="Print rules that rename series for another tool.")
-@click.argument(
-    "tool", type=click.Choice(["burrow", "burrow-exporter", "kafka-exporter", "kafka-lag-exporter", "klag", "kminion"])
-)
-@click.option("--as-karrot", is_flag=True, help="Record the tool's series under Karrot's names instead.")
-def bridging_rules(tool: str, *, as_karrot: bool) -> None:
-    """Print rules that record Karrot's series under the metric names of another tool.
-
-    Dashboards and alerts for that tool then work with Karrot. docs/migrating.md lists the series.
-    """
-    from karrot.render.prometheus_rules import bridging_rules
-
-    click.echo(bridging_rules(tool, as_karrot=as_karrot), nl=False)
-
-
 @click.command("dashboard", short_help="Print a Grafana dashboard.")
 @click.argument("board", type=click.Choice(["overview", "group", "itself"]))
 @click.option(

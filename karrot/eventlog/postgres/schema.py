@@ -24,7 +24,6 @@ import psycopg
 from psycopg import sql
 
 from karrot.clock import Anchor, Clock
-from karrot.event import GroupKey
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.postgres.connections import Database, one_line
 from karrot.eventlog.postgres.watchdog import Connection
@@ -110,7 +109,7 @@ CREATE TABLE rejects (
     body bytea NOT NULL
 );
 CREATE TABLE posts (
-    digest bytea PRIMARY KEY,     -- karrot.eventlog.transaction.post_digest
+    digest bytea PRIMARY KEY,     -- 2.0.0a1 kept idempotency keys here; unused
     seq bigint NOT NULL,
     log_time_ms bigint NOT NULL
 );
@@ -197,16 +196,6 @@ def end_frozen_commits(connection: Connection) -> None:
             "sessions that hold the lock on the log cannot be ended",
             extra={"code": "sessions_not_ended", "reason": one_line(error)},
         )
-
-
-def known_groups(database: Database) -> list[GroupKey]:
-    """Every group in the log, without deleted groups; none if there is no readable log. It changes nothing."""
-    try:
-        with contextlib.closing(database.connect()) as connection:
-            found = connection.execute("SELECT cluster, consumer FROM groups WHERE NOT gone").fetchall()
-    except (psycopg.Error, LogUnavailableError):
-        return []
-    return [GroupKey(cluster.decode(), consumer.decode()) for cluster, consumer in found]
 
 
 def new_block(block: int, first_seq: int) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -40,7 +40,7 @@ from karrot.eventlog.postgres.schema import Opened, block_table
 from karrot.eventlog.postgres.server_status import server_status
 from karrot.eventlog.postgres.transaction import NotLeadingError, PostgresTransaction
 from karrot.eventlog.sql_log import READ_BYTES, ChosenLimits, Limits, ReadConnection, SqlEventLog
-from karrot.eventlog.transaction import POSTS_KEPT_MS, TOUCHED_MS, LogEndHistories
+from karrot.eventlog.transaction import TOUCHED_MS, LogEndHistories
 from karrot.eventlog.writer import Writer
 
 T = TypeVar("T")
@@ -340,7 +340,7 @@ class PostgresEventLog(SqlEventLog):
         return deleted
 
     def _drop_empty(self) -> bool:
-        """Drop the blocks whose events are all deleted. Forget old posts, and processes that do not commit any more.
+        """Drop the blocks whose events are all deleted. Forget processes that do not commit any more.
 
         Returns false if a reader holds a block. Then deleting more events would free nothing.
         """
@@ -356,7 +356,6 @@ class PostgresEventLog(SqlEventLog):
                             connection.execute(f"DROP TABLE {block_table(block)}")
                 now_ms = self.log_time_ms()
                 connection.execute("DELETE FROM writers WHERE log_ms < %s", (now_ms - _WRITERS_KEPT_MS,))
-                connection.execute("DELETE FROM posts WHERE log_time_ms < %s", (now_ms - POSTS_KEPT_MS,))
             except psycopg.errors.LockNotAvailable:
                 _log.debug("a block of events is still read; it is dropped later")
                 return False

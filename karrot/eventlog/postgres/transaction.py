@@ -49,8 +49,6 @@ FIND_LOG_ENDS = (
     "SELECT e.cluster, e.topic, e.partition, e.samples FROM log_ends e "
     "JOIN unnest(%s, %s, %s) AS wanted (cluster, topic, partition) USING (cluster, topic, partition)"
 )
-FIND_POSTS = "SELECT digest, seq FROM posts WHERE digest = ANY(%s)"
-_REMEMBER_POSTS = "INSERT INTO posts (digest, seq, log_time_ms) SELECT * FROM unnest(%s, %s, %s)"
 _INSERT_EVENTS = (
     "INSERT INTO events (block, seq, previous, received_at_ms, observed_at_ms, log_time_ms, source, crc, body, age) "
     "SELECT %s, * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
@@ -168,14 +166,6 @@ class CollectedLogEnds:
         self.changed[row.row_id] = (touched_ms, samples)
 
 
-class FoundRows(NamedTuple):
-    """What a commit looked up for its events: groups, posts with an idempotency key, and log-end histories."""
-
-    groups: Sequence[rows.Row]
-    posts: Sequence[rows.Row]
-    log_ends: CollectedLogEnds
-
-
 class PostgresTransaction(Transaction):
     """An open transaction that holds the lock on ``log``. Call `settle` before COMMIT: it writes the collected rows.
 
@@ -186,7 +176,8 @@ class PostgresTransaction(Transaction):
         self,
         connection: Connection,
         log: LogRow,
-        found: FoundRows,
+        groups: Sequence[rows.Row],
+        log_ends: CollectedLogEnds,
         *,
         log_end_histories: LogEndHistories,
         limits: Limits,
@@ -203,10 +194,8 @@ class PostgresTransaction(Transaction):
         self._connection = connection
         self._log = log
         self._limits = limits
-        self._found = {(row[0], row[1]): row for row in found.groups}
-        self._collected = found.log_ends
-        self._posts: dict[bytes, int] = {digest: seq for digest, seq in found.posts}  # noqa: C416 - mypy: rows have no types
-        self._new_posts: list[tuple[bytes, int, int]] = []
+        self._found = {(row[0], row[1]): row for row in groups}
+        self._collected = log_ends
         self._events: list[rows.Row] = []
         self._saved: dict[GroupKey, GroupRow] = {}
         self._reporters: dict[str, rows.Row] = {}
@@ -246,9 +235,6 @@ class PostgresTransaction(Transaction):
             previous, received, observed, log_time, source, crc, body, age = columns
             numbers = map(Integers, (seqs, previous, received, observed, log_time))
             execute(_INSERT_EVENTS, (log.block, *numbers, Texts(source), Integers(crc), Texts(body), Texts(age)))
-        if self._new_posts:
-            digests, post_seqs, times = zip(*self._new_posts, strict=True)
-            execute(_REMEMBER_POSTS, (Texts(digests), Integers(post_seqs), Integers(times)))
         self._save_groups()
         if self._collected.changed:
             keys = self._collected.changed.keys()
@@ -288,13 +274,6 @@ class PostgresTransaction(Transaction):
 
     def _save_group(self, key: GroupKey, row: GroupRow) -> None:
         self._saved[key] = row
-
-    def _find_post(self, digest: bytes) -> int | None:
-        return self._posts.get(digest)
-
-    def _remember_post(self, digest: bytes, seq: int, log_time_ms: int) -> None:
-        self._posts[digest] = seq
-        self._new_posts.append((digest, seq, log_time_ms))
 
     def _delete_forgettable(self) -> int:
         used = {*(GroupKey(cluster.decode(), consumer.decode()) for cluster, consumer in self._found), *self._saved}

@@ -29,7 +29,7 @@ from karrot.eventlog.sql_log import READ_BYTES, ChosenLimits, Limits, ReadConnec
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS, used_bytes
 from karrot.eventlog.sqlite.transaction import SqliteCommitter, SqliteTransaction
-from karrot.eventlog.transaction import POSTS_KEPT_MS, TOUCHED_MS, LogEndHistories
+from karrot.eventlog.transaction import TOUCHED_MS, LogEndHistories
 from karrot.eventlog.writer import Writer
 
 _NEARLY_FULL = 0.9
@@ -105,7 +105,6 @@ class SqliteDatabaseLog(SqlEventLog):
         def log_end_bytes(connection: apsw.Connection) -> int:
             return int(connection.execute("SELECT log_end_bytes FROM log").get)
 
-        prune_until(SqliteTransaction.forget_posts, "posts WHERE log_time_ms", now_ms - POSTS_KEPT_MS)
         prune_until(SqliteTransaction.forget_log_ends_before, "log_ends WHERE touched_ms", before_ms - TOUCHED_MS)
         with self._file.reading() as connection:
             too_large = log_end_bytes(connection) > self._limits.most_log_end_bytes

@@ -121,13 +121,6 @@ class SqliteTransaction(Transaction):
         ).get
         return self._delete_up_to(last or 0)
 
-    def forget_posts(self, before_ms: int) -> int:
-        """Forget up to 500 idempotency keys of posts before ``before_ms``. Returns how many."""
-        self._connection.execute(
-            "DELETE FROM posts WHERE digest IN (SELECT digest FROM posts WHERE log_time_ms < ? LIMIT 500)", (before_ms,)
-        )
-        return self._connection.changes()
-
     def settle(self, pending: PendingWrites, anchor: Anchor) -> None:
         """Write what every commit includes: counters, rejects, when each cluster was heard, and the log time."""
         for (name, labels), by in (*pending.counts.items(), *self.counts.items()):
@@ -170,13 +163,6 @@ class SqliteTransaction(Transaction):
         self._connection.execute(
             "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.group_row(key, row)
         )
-
-    def _find_post(self, digest: bytes) -> int | None:
-        found: int | None = self._connection.execute("SELECT seq FROM posts WHERE digest = ?", (digest,)).get
-        return found
-
-    def _remember_post(self, digest: bytes, seq: int, log_time_ms: int) -> None:
-        self._connection.execute("INSERT INTO posts VALUES (?, ?, ?)", (digest, seq, log_time_ms))
 
     def _delete_forgettable(self) -> int:
         self._connection.execute(FORGET)

@@ -17,7 +17,7 @@ from karrot.pipeline.ingest.events import read_lines
 from karrot.pipeline.ingest.job import LineBatch
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import UnevenError, persisted
-from karrot.reporters.kafka.message import Failed, NoTopic, TopicWriter, message_of
+from karrot.reporters.kafka.reporter import Failed, NoTopic, TopicWriter, message_of
 
 _AT_ONCE: Final = 5_000
 _WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)

@@ -92,9 +92,10 @@ class ToKarrot:
         return VerdictDelivery(count - len(refused), refused)
 
     def _send(self, each: ToSend) -> RefusedVerdict | None:
-        headers = self.headers | {"Idempotency-Key": each.stored.event_id}
         try:
-            answer = self.http.request("POST", self.url, body=each.stored.body, headers=headers, retries=self.retries)
+            answer = self.http.request(
+                "POST", self.url, body=each.stored.body, headers=self.headers, retries=self.retries
+            )
         except urllib3.exceptions.HTTPError as error:
             raise NotAccepted(f"Karrot does not answer: {type(error).__name__}") from error
         if answer.status in _ACCEPTED:

@@ -29,19 +29,24 @@ from karrot.eventlog.base import (
     ReporterState,
 )
 from karrot.reporters import commits_read
-from karrot.reporters.backlog import backlog
+from karrot.reporters.base import backlog
 from karrot.reporters.prometheus.group_metrics import (
     ExportedGroup,
     Family,
+    ListedFamily,
+    family_name,
     group_families,
+    header,
+    label_value,
     listed_partitions,
+    opaque,
     partition_families,
     row_of,
+    sample,
     second_opinions,
     topic_families,
     watched_families,
 )
-from karrot.reporters.prometheus.metric_family import ListedFamily, family_name, header, label_value, opaque, sample
 from karrot.telemetry import Histogram, Metric
 
 Counts = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
@@ -106,7 +111,7 @@ class LogCollector:
         of_burrow = [state for state in live if state.is_of_burrow]
         rows = self._rows([state for state in live if not state.is_of_burrow] if of_burrow else live)
         yield from group_families(rows)
-        yield second_opinions(rows)
+        yield second_opinions(rows, self._log.log_time_ms())
         yield from _if_readable(self._by_partition(rows))
         if self._options.watch:
             yield from _if_readable(watched_families(self._log, self._options.excludes))

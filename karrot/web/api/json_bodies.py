@@ -24,11 +24,9 @@ from karrot.api.bodies import (
 )
 from karrot.event import ABANDONED, LEFT, NO_PROBLEM, OffsetSample, PartitionLag, Source
 from karrot.eventlog.base import EventLog, GroupState, Listed, LogSize, Reject, ReporterState, StoredEvent
-from karrot.reporters.backlog import Backlog, backlog
-from karrot.reporters.last_send import NOTE, Report, read
+from karrot.reporters.base import REPORT_NOTE, Backlog, Report, backlog, read_report
 from karrot.text import EPOCH
-from karrot.web.context import WebContext
-from karrot.web.unread import if_readable
+from karrot.web.context import WebContext, if_readable
 
 _FOUND = {LEFT: "the group has left the topic", ABANDONED: "the group is abandoned"}
 
@@ -200,7 +198,7 @@ def _progress(log: EventLog, name: str, kept: ReporterState | None, size: LogSiz
         last_success_at=instant(state.last_success_ms),
         last_error=state.last_error,
         last_error_at=instant(state.last_error_ms),
-        last_send=_last_send(read(if_readable(lambda: log.recall(name, NOTE), None))),
+        last_send=_last_send(read_report(if_readable(lambda: log.recall(name, REPORT_NOTE), None))),
     )
 
 
