@@ -81,18 +81,17 @@ class PrintedTable:
         most = _WIDEST if width is None else sys.maxsize
         widths = [max(cells for row in texts if (cells := width_of(row[at])) <= most) for at in kept]
         while width is not None and sum(widths[at] + len(_GAP) for at in kept) - len(_GAP) > width:
-            if (widest := _to_cut(columns, widths, kept, _LEGIBLE)) is not None:
-                widths[widest] -= 1
-            elif leave_out := [at for at in kept if columns[at].goes]:
-                kept.remove(min(leave_out, key=lambda at: columns[at].goes))
-            elif (widest := _to_cut(columns, widths, kept, _NARROWEST)) is not None:
-                widths[widest] -= 1
+            optional = [at for at in kept if columns[at].goes]
+            least = _LEGIBLE if optional else _NARROWEST
+            if cuttable := [at for at in kept if columns[at].may_be_cut and widths[at] > least]:
+                widths[max(cuttable, key=lambda at: widths[at])] -= 1
+            elif optional:
+                kept.remove(min(optional, key=lambda at: columns[at].goes))
             else:
                 break
         for row in texts:
-            fits = [width is None or width_of(row[at]) <= widths[at] for at in kept]
-            cut = [row[at] if whole else _cut(row[at], widths[at]) for at, whole in zip(kept, fits, strict=True)]
-            padded = (_padded(text, widths[at], columns[at]) for text, at in zip(cut, kept, strict=True))
+            fitted = [row[at] if width is None else _cut(row[at], widths[at]) for at in kept]
+            padded = [_padded(text, widths[at], columns[at]) for text, at in zip(fitted, kept, strict=True)]
             yield _GAP.join(padded).rstrip()
 
     def print_text(self) -> None:
@@ -132,18 +131,15 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
 
 
-def _to_cut(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int], least: int) -> int | None:
-    cuttable = [at for at in kept if columns[at].may_be_cut and widths[at] > least]
-    return max(cuttable, key=lambda at: widths[at], default=None)
-
-
 def _padded(text: str, width: int, column: Column) -> str:
     padding = " " * (width - width_of(text))
     return padding + text if column.is_number else text + padding
 
 
 def _cut(text: str, width: int) -> str:
-    """Keep the beginning and the end of a name, where most names differ."""
+    """Shorten a text that is too wide. Keep the beginning and the end, where most names differ."""
+    if width_of(text) <= width:
+        return text
     behind = (width - len(_CUT)) // 2
     before = width - len(_CUT) - behind
     head, tail = text[:before], text[-behind:]
