@@ -255,7 +255,6 @@ class Delivery:
         self._thread = threading.Thread(target=self._run, name="karrot-delivery", daemon=True)
 
     def start(self) -> None:
-        """Start to wait for the lead."""
         self._thread.start()
 
     def stop(self) -> None:

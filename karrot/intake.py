@@ -117,11 +117,9 @@ class CountedAppend(NamedTuple):
             return self.counted(self.pending.wait())
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Run ``call`` once, as soon as `wait` would not block. The call runs in any thread, or immediately."""
         self.pending.when_done(call)
 
     def withdraw(self) -> bool:
-        """Cancel the append. Return true if the event is not stored and never will be."""
         return self.pending.withdraw()
 
 

@@ -16,7 +16,7 @@ from karrot.eventlog.writer import KEPT_REJECTS
 from karrot.intake import KEPT_BYTES
 from karrot.known_problems import CODES, FILE_PROBLEMS, RUNBOOKS, TABLES_PROBLEMS
 from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS
-from karrot.pipeline.run.run_metrics import PIPELINE_METRICS
+from karrot.pipeline.run.turns import PIPELINE_METRICS
 from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
 from karrot.settings import options
 from tools.log_records import log_records

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from karrot.eventlog.database_status import DatabaseStatus
+from karrot.eventlog.base import DatabaseStatus
 from karrot.reporters.base import Fact
 
 

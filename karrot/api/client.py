@@ -8,7 +8,7 @@ import msgspec
 
 from karrot.api.bodies import Group, GroupPage
 from karrot.burrow.client import Answer, Asking, BurrowError, shown, wall_ms
-from karrot.event import TEST_CLUSTERS
+from karrot.event import TEST_CLUSTERS as TESTS
 
 T = TypeVar("T")
 Query = Mapping[str, str] | Sequence[tuple[str, str]]
@@ -61,16 +61,20 @@ class Web:
         except BurrowError as error:
             raise NotTold(self._explained(error)) from error
 
-    def body(self, path: str, query: Query = ()) -> bytes:
-        """The body of an answer with status 200. Raises `NotTold` for any other status."""
+    def body(self, path: str, query: Query = (), *, also: int = _OK) -> bytes:
+        """The body of an answer with status 200, or with the other status. Raises `NotTold`."""
         answer = self.answer(path, query)
-        if answer.status != _OK:
+        if answer.status not in (_OK, also):
             raise NotTold(f"HTTP {answer.status} from {path}: {shown(answer.body)}", answer.status)
         return answer.body
 
-    def read(self, kind: type[T], path: str, query: Query = ()) -> T:
-        """Decode the JSON body of an answer with status 200. Raises `NotTold`."""
-        return decoded(kind, self.body(path, query), path)
+    def read(self, kind: type[T], path: str, query: Query = (), *, also: int = _OK) -> T:
+        """Decode a JSON body. Raises `NotTold` if it does not fit or is nested too deeply."""
+        body = self.body(path, query, also=also)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise NotTold(f"the answer of {path} is not valid: {error}", _OK) from error
 
     def groups(self, cluster: str = "", most: int = GROUPS_READ) -> tuple[Sequence[Group], bool]:
         """Karrot's groups of a cluster, or of all clusters without the tests, and whether they are all."""
@@ -78,9 +82,7 @@ class Web:
         after: str | None = ""
         while after is not None and len(read) < most:
             page = self.read(GroupPage, "/api/v1/groups", {"limit": str(_PAGE), "after": after, "cluster": cluster})
-            read += [
-                one for one in page.groups if cluster or one.source != "webhook" or one.cluster not in TEST_CLUSTERS
-            ]
+            read += [each for each in page.groups if cluster or each.source != "webhook" or each.cluster not in TESTS]
             after = page.next
         return read, after is None
 
@@ -91,11 +93,3 @@ class Web:
             return f"{where} does not use TLS: try http://{where}"
         is_plain = self.url.startswith("http:") and "the connection broke" in error.said
         return error.said + (f"; if it uses TLS, try https://{where}" if is_plain else "")
-
-
-def decoded(kind: type[T], body: bytes, path: str) -> T:
-    """Decode a JSON body. Raises `NotTold` if it does not fit or is nested too deeply."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise NotTold(f"the answer of {path} is not valid: {error}", _OK) from error

@@ -85,7 +85,6 @@ class _Broken(Unavailable):
 
 
 def wall_ms() -> int:
-    """The current time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
@@ -319,7 +318,6 @@ class Burrow:
         self._now_ms = now_ms
 
     def close(self) -> None:
-        """Close the open connections."""
         self._pool.clear()
 
     def __enter__(self) -> Self:

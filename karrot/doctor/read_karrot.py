@@ -13,7 +13,7 @@ from msgspec import Struct
 from prometheus_client.samples import Sample
 
 from karrot.api.bodies import Component, Group, GroupDetail, GroupEvent, Heartbeat, Readiness, Rejects, Reporters
-from karrot.api.client import NotTold, Web, decoded
+from karrot.api.client import NotTold, Web
 from karrot.burrow.client import Asking
 from karrot.doctor.reading import Away, Parts, Unread, read_samples, seconds
 from karrot.event import GroupKey
@@ -36,7 +36,7 @@ RECIPE_MARK = "# For karrot doctor --recipe: "
 
 _HISTORIES = 5
 _EVENTS = 30
-_OK, _MISSING, _UNREADY = 200, 404, 503
+_MISSING, _UNREADY = 404, 503
 
 
 class _Config(Struct):
@@ -135,21 +135,21 @@ def read_karrot(
             now = web.read(Heartbeat, "/heartbeat").time
         except NotTold as error:
             return Away("Karrot", web.url, error.said)
-        groups, has_all = parts.read("groups (/api/v1/groups)", web.groups, (None, False))
-        config = parts.read("settings (/config)", partial(web.read, _Config, "/config"), None)
+        ask = parts.read
+        groups, has_all = ask("groups (/api/v1/groups)", web.groups, (None, False))
+        readiness = ask("readiness (/readyz)", partial(web.read, Readiness, "/readyz", also=_UNREADY), None)
+        config = ask("settings (/config)", partial(web.read, _Config, "/config"), None)
         return KarrotSeen(
             url=web.url,
             now=now,
-            components=parts.read("readiness (/readyz)", partial(_components, web), {}),
+            components=readiness.components if readiness else {},
             settings=config.config if config else None,
-            reporters=parts.read(
-                "reporters (/api/v1/reporters)", partial(web.read, Reporters, "/api/v1/reporters"), None
-            ),
+            reporters=ask("reporters (/api/v1/reporters)", partial(web.read, Reporters, "/api/v1/reporters"), None),
             groups=groups,
             has_all_groups=has_all,
-            rejects=parts.read("rejects (/api/v1/rejects)", partial(web.read, Rejects, "/api/v1/rejects"), None),
+            rejects=ask("rejects (/api/v1/rejects)", partial(web.read, Rejects, "/api/v1/rejects"), None),
             histories=_histories(web, parts, groups or ()),
-            samples=parts.read("metrics (/metrics)", partial(read_samples, web, METRICS), ()),
+            samples=ask("metrics (/metrics)", partial(read_samples, web, METRICS), ()),
             recipes=recipes,
             has_evaluate=has_evaluate,
             unread=tuple(parts.unread),
@@ -166,14 +166,6 @@ def recipes_in(path: Path) -> list[RecipeInput]:
     if not found:
         raise ValueError(f"{path} names no recipe for karrot doctor: print it again with karrot render ecs-autoscaling")
     return [msgspec.structs.replace(each, file=str(path)) for each in found]
-
-
-def _components(web: Web) -> Mapping[str, Component]:
-    """The components in the answer of ``/readyz``, with status 200 or 503."""
-    answer = web.answer("/readyz")
-    if answer.status not in (_OK, _UNREADY):
-        raise NotTold(f"HTTP {answer.status} from /readyz", answer.status)
-    return decoded(Readiness, answer.body, "/readyz").components
 
 
 def _histories(web: Web, parts: Parts, groups: Sequence[Group]) -> Mapping[GroupKey, Sequence[GroupEvent]]:

@@ -257,5 +257,4 @@ class Append:
     stale_after_ms: int = 0
 
     def __call__(self, transaction: Transaction) -> Appended:
-        """Store the event."""
         return transaction.append(self.arrived, self.stale_after_ms)

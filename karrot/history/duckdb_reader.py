@@ -124,7 +124,6 @@ class Duck:
             return self._connection
 
     def close(self) -> None:
-        """Close the connection. Another query would open a new connection."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()

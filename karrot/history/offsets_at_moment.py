@@ -84,7 +84,6 @@ class LookBack:
         return (self.at - self.length).astimezone(UTC).date() <= day <= self.at.astimezone(UTC).date()
 
     def shortened(self, most: timedelta) -> "LookBack":
-        """The same moment, with a length of at most ``most``."""
         return LookBack(self.at, min(most, self.length))
 
 
@@ -266,7 +265,6 @@ def _described(
     unlisted: int = 0,
     members: int | None = None,
 ) -> GroupDescription:
-    """Make the description with its sums. ``unlisted`` counts the partitions that have no owner and no commit."""
     lags = [each.lag for each in partitions if each.lag is not None]
     return GroupDescription(
         cluster,

@@ -38,7 +38,6 @@ def seconds_left() -> float | None:
 
 
 def too_slow(place: object) -> TooSlow:
-    """The error after the time limit."""
     limit = _current.get()
     within = "in time" if limit is None else f"within {limit.seconds:g} s"
     return TooSlow(f"{place} did not give the answer {within}")
@@ -114,19 +113,15 @@ class TablesInFolder:
         return str(self.root)
 
     def exists(self) -> bool:
-        """Whether the folder exists."""
         return self.root.is_dir()
 
     def has_table(self, table: str) -> bool:
-        """Whether the folder has a folder for the table."""
         return (self.root / table).is_dir()
 
     def has_files(self, table: str) -> bool:
-        """Whether the table has a data file, even outside the folders of its days."""
         return next(_data_files(self.root / table), None) is not None
 
     def days(self, table: str, wanted: IsWanted) -> tuple[date, ...]:
-        """The wanted days that have a file that is not empty, in order."""
         found = []
         for day, folder in self._folders(table).items():
             with suppress(FileNotFoundError, NotADirectoryError):

@@ -105,7 +105,6 @@ class IncidentOrder(StrEnum):
 
 
 def incident_of(row: Row) -> Incident:
-    """Make the incident of a row of `INCIDENTS`."""
     incident_id, cluster, group, started, ended, ended_by, worst, peak, events, topics = row
     end = None if ended is None else moment_of(ended)
     return Incident(
@@ -114,7 +113,6 @@ def incident_of(row: Row) -> Incident:
 
 
 def incidents_in_order(incidents: Iterable[Incident], order: IncidentOrder) -> list[Incident]:
-    """Sort the incidents in this order."""
     return sorted(incidents, key=_INCIDENT_KEYS[order])
 
 
@@ -276,7 +274,6 @@ class History:
         order: GroupOrder = GroupOrder.NAME,
         limit: int | None = None,
     ) -> tuple[GroupHistory, ...]:
-        """The groups with data in the time range."""
         words, asked = named(cluster, group)
         found = self._rows("lag_minute", span, GROUPS.replace("{named}", words), asked | bounds(span))
         # Query this first. If derive finishes a day between both queries, its incidents count as unknown and not as 0.
@@ -336,7 +333,6 @@ class History:
         order: IncidentOrder = IncidentOrder.NEWEST,
         limit: int | None = None,
     ) -> tuple[Incident, ...]:
-        """The incidents that overlap the time range."""
         words, asked = named(cluster, group)
         found = self._rows("incidents", span, INCIDENTS.replace("{named}", words), asked | bounds(span))
         return tuple(incidents_in_order(map(incident_of, found), order)[:limit])

@@ -103,7 +103,6 @@ class _Object(NamedTuple):
 
     @property
     def is_data(self) -> bool:
-        """Whether this is a data file of a table."""
         return self.name.endswith(".parquet") and all(part[:1] not in ("", ".", "_") for part in self.name.split("/"))
 
 
@@ -143,23 +142,18 @@ class TablesInS3:
         return self._copies.root
 
     def exists(self) -> bool:
-        """Whether there is any object below the prefix."""
         return bool(self._listed("", 1))
 
     def has_table(self, table: str) -> bool:
-        """Whether there is any object of the table."""
         return bool(self._listed(f"{table}/", 1))
 
     def has_files(self, table: str) -> bool:
-        """Whether the table has a data file, even outside the folders of its days."""
         return any(each.is_data for each in self._listed(f"{table}/"))
 
     def days(self, table: str, wanted: IsWanted) -> tuple[date, ...]:
-        """The wanted days that have a file that is not empty, in order."""
         return tuple(dict.fromkeys(file.day for file in self.files(table, wanted) if file.size))
 
     def files(self, table: str, wanted: IsWanted, *, now: bool = False) -> tuple[StoredFile, ...]:
-        """The files of the wanted days, as they are ``now``, or as they were a second ago."""
         found = []
         for each in self._objects(table, now=now):
             day = day_of(each.name.split("/")[1])
@@ -186,7 +180,6 @@ class TablesInS3:
             yield
 
     def note(self) -> bytes | None:
-        """The note of derived days."""
         try:
             return self._result(self._asking_pool.submit(lambda: self._read(NOTE)))
         except FilesChanged:
@@ -195,7 +188,6 @@ class TablesInS3:
             self._of_thread.note_read = monotonic()
 
     def close(self) -> None:
-        """Stop the copies, and remove them."""
         for pool in (self._asking_pool, self._copying_pool):
             pool.close()
         with self._lock:
@@ -343,7 +335,6 @@ class _Copies:
                     raise AnswerTooLarge(f"{path} cannot be written ({error.strerror})") from error
 
     def close(self) -> None:
-        """Remove all copies."""
         self._removed()
         self._held.close()
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from karrot.clock import Clock
+from karrot.event import GroupKey, Source
 from karrot.eventlog.base import EventLog, Events, LogSize, LogUnavailableError, ReporterState, StoredEvent
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
-
-    from karrot.event import GroupKey, Source
 
 
 GROUP = "karrot.reporters"
@@ -48,7 +47,7 @@ class Context:
     remember: Callable[[str, bytes], None]
     leads: Callable[[], bool] = lambda: True
     cut_off: Callable[[], frozenset[str]] = frozenset
-    status_source: "Callable[[GroupKey], Source | None]" = lambda _: None
+    status_source: Callable[[GroupKey], Source | None] = lambda _: None
 
 
 @runtime_checkable

@@ -28,7 +28,6 @@ class Stability:
     is_rebalancing: bool = False
 
     def see(self, described: Description) -> None:
-        """Compare a new description of the group with the last one."""
         if described.members is None:
             return
         is_rebalancing = described.state in _REBALANCING

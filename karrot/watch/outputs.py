@@ -90,7 +90,6 @@ class IntakeSink:
             _log.warning("some verdicts of a poll could not be stored", code="verdicts_not_stored", reason=str(error))
 
     def close(self) -> None:
-        """End the threads."""
         self._pool.shutdown()
 
 
@@ -123,7 +122,6 @@ class PostSink:
         self._logged = frozenset(problems)
 
     def close(self) -> None:
-        """End the threads and the connections."""
         self._pool.shutdown()
         self._http.clear()
 

@@ -72,7 +72,7 @@ class Watcher:
     cluster: Cluster
     clock: Clock
     sink: Sink
-    keeper: Keeper
+    keeper: Keeper | None
     interval: float = 10.0
     groups: NameFilter = field(default_factory=NameFilter)
     topics: NameFilter = field(default_factory=NameFilter)
@@ -147,7 +147,7 @@ class Watcher:
 
     def _remembered(self, now_ms: int) -> Memory:
         if self._memory is None:
-            self._memory = load(self.keeper.recall(), self.name, now_ms)
+            self._memory = load(None if self.keeper is None else self.keeper.recall(), self.name, now_ms)
             for group in [each for each in self._memory.stability if not self.groups.has(each)]:
                 self._memory.forget(group)
             if self._memory.lists[0] != str(self.groups):  # the lists before did not have the same groups
@@ -225,7 +225,8 @@ class Watcher:
 
     def _save(self, memory: Memory) -> None:
         try:
-            self.keeper.remember(dump(memory, self.name, self.clock.wall_ms()))
+            if self.keeper is not None:
+                self.keeper.remember(dump(memory, self.name, self.clock.wall_ms()))
         except _NOT_KEPT as error:  # the state in memory is still valid
             _log.warning(
                 "the state of the groups could not be saved for a restart",
@@ -245,7 +246,6 @@ class Watcher:
             self.count(telemetry.WATCH_FAILURES.name, times, reason=reason)
 
     def _since(self, started: int) -> float:
-        """The seconds since the poll started."""
         return (self.clock.boot_ms() - started) / 1000
 
     def _log_failures(self, failures: Mapping[str, Failure]) -> None:

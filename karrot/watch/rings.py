@@ -87,7 +87,6 @@ class Ring:
 
     @property
     def is_left(self) -> bool:
-        """Whether the group has left the topic."""
         return self.unowned >= len(self.window.slots)
 
     def see(self, offset: int, log: PolledLog, order: int, now_ms: int, allowed_lag: int) -> None:
@@ -171,7 +170,6 @@ class Rings:
     _before: dict[TopicPartition, PolledLog] = field(default_factory=dict)
 
     def see_logs(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now_ms: int) -> None:
-        """Add the log start and log end offsets of a poll."""
         self._before = self._newest
         seen = {place: PolledLog(starts.get(place), end, now_ms) for place, end in ends.items()}
         kept = self._before or {place: history[-1] for place, history in self.logs.items()}  # those before a restart
@@ -240,7 +238,6 @@ class Rings:
         self.groups.setdefault(group, {})[place] = ring
 
     def forget(self, group: str) -> None:
-        """Forget a group."""
         self.groups.pop(group, None)
         self.uncommitted.pop(group, None)
 
@@ -252,7 +249,6 @@ class Rings:
         self._newest = {place: log for place, log in self._newest.items() if place in read}
 
     def log(self, place: TopicPartition) -> PolledLog | None:
-        """The newest log of a partition."""
         return self._newest.get(place)
 
     def retained(self, group: str, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

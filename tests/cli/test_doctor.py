@@ -19,7 +19,7 @@ from karrot.doctor.read_karrot import RECIPE_MARK, RecipeInput, recipes_in
 from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.verdict_delivery import VerdictDelivery
-from karrot.pipeline.stream.metrics_port import MetricsPort
+from karrot.pipeline.stream.metrics import MetricsPort
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 from support.burrow.recorded_bodies import recorded_body
 from support.burrow.restartable_burrow import Outage

@@ -15,8 +15,8 @@ from karrot.doctor.reading import Away
 from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS, EvaluateMetrics
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.verdict_delivery import VerdictDelivery
-from karrot.pipeline.run.run_metrics import RunMetrics
-from karrot.pipeline.stream.metrics_port import MetricsPort
+from karrot.pipeline.run.turns import RunMetrics
+from karrot.pipeline.stream.metrics import MetricsPort
 from support.doctor_snapshots import evaluate_snapshot, only_finding, passes
 from support.servers.scripted_server import http_response, scripted_server
 

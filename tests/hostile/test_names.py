@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.prometheus import LogCollector, Options
 from karrot.reporters.prometheus.group_metrics import label_value
 from support.burrow.lag_events import make_event

@@ -19,7 +19,7 @@ from karrot import __version__
 from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
 from karrot.event import GroupKey, LagEvent, OffsetSample, Source
 from karrot.eventlog.base import Cursor, EventLog, GroupState, LogUnavailableError, ReporterState
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import observe
 from karrot.reporters.base import PullReporter
 from karrot.reporters.prometheus import LogCollector, build, group_metrics, render

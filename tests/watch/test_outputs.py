@@ -10,7 +10,7 @@ import structlog
 from karrot.burrow.payload import parse_stored
 from karrot.event import GroupKey, Kind, LagEvent, PartitionLag, Source
 from karrot.eventlog.base import Appended, LogUnavailableError
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.intake import Intake
 from karrot.reporters.prometheus import build, render

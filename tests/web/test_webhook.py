@@ -10,7 +10,7 @@ from structlog.testing import CapturingLogger
 
 from karrot.event import GroupKey, Kind, Source
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, StoredEvent, UnconfirmedError
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.known_problems import CODES
 from karrot.web import Credentials, webhook
 from karrot.web.webhook import LARGE_BODY

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
-from typing import Generic, NamedTuple, ParamSpec
+from functools import partial, wraps
+from typing import Any, Generic, NamedTuple, ParamSpec
 
+from karrot.doctor.read_burrow import BurrowSeen
 from karrot.known_problems import KnownProblem
 
 P = ParamSpec("P")
@@ -88,6 +89,24 @@ def only_if(is_there: object) -> None:
     """End a check without any finding if the data that it needs is missing."""
     if not is_there:
         raise _NotJudged
+
+
+_MODULES = {"notifier": "to_karrot", "consumer": "consumers", "cluster": "clusters", "storage": "storages"}
+
+
+def of_each(kind: str) -> Callable[[Callable[[str, Any, BurrowSeen], Iterator[Said]]], Callable[..., Iterator[Said]]]:
+    """Let a function look at each module of Burrow of this kind. It gets the section, the module and all of Burrow."""
+
+    def make(look: Callable[[str, Any, BurrowSeen], Iterator[Said]]) -> Callable[..., Iterator[Said]]:
+        @wraps(look)
+        def look_at_all(seen: BurrowSeen) -> Iterator[Said]:
+            only_if(modules := getattr(seen, _MODULES[kind]))
+            for name, module in modules.items():
+                yield from look(f"[{kind}.{name}]", module, seen)
+
+        return look_at_all
+
+    return make
 
 
 fault, warn, note = (partial(Said, level) for level in (Level.FAULT, Level.WARN, Level.NOTE))

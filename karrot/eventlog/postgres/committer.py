@@ -13,7 +13,7 @@ from psycopg import errors
 
 from karrot.clock import LogTime
 from karrot.eventlog.base import LogUnavailableError, UnconfirmedError
-from karrot.eventlog.postgres.connections import Database, is_usable, one_line
+from karrot.eventlog.postgres.connections import Connection, Database, is_usable, one_line
 from karrot.eventlog.postgres.schema import end_frozen_commits
 from karrot.eventlog.postgres.transaction import (
     FIND_GROUPS,
@@ -25,7 +25,6 @@ from karrot.eventlog.postgres.transaction import (
     key_columns,
     partition_columns,
 )
-from karrot.eventlog.postgres.watchdog import Connection
 from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.transaction import Append, LogEndHistories
 from karrot.eventlog.writer import Job, PendingWrites, Take, WriteBuffer, write_apart
@@ -121,7 +120,6 @@ class PostgresCommitter:
         return job.result
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             with contextlib.suppress(psycopg.Error):
                 self._connection.execute("DELETE FROM writers WHERE id = %s", (self._writer,))

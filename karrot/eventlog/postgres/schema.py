@@ -25,8 +25,7 @@ from psycopg import sql
 
 from karrot.clock import Anchor, Clock
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.postgres.connections import Database, one_line
-from karrot.eventlog.postgres.watchdog import Connection
+from karrot.eventlog.postgres.connections import Connection, Database, one_line
 
 _APPLICATION = "karrot"
 """What `schema_version` says about Karrot's schema."""
@@ -209,7 +208,6 @@ def new_block(block: int, first_seq: int) -> Iterator[tuple[str, tuple[int, ...]
 
 
 def block_table(block: int) -> str:
-    """The name of a block's table."""
     return f"events_{block}"
 
 

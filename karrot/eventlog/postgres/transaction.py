@@ -13,9 +13,8 @@ from karrot.event import ClusterPartition, GroupKey
 from karrot.eventlog import rows
 from karrot.eventlog.base import LogUnavailableError, ReporterState
 from karrot.eventlog.group_state import Arrival, GroupRow
-from karrot.eventlog.postgres.array_parameters import Integers, Texts
+from karrot.eventlog.postgres.connections import Connection, Integers, Texts
 from karrot.eventlog.postgres.schema import NOW_MS, new_block
-from karrot.eventlog.postgres.watchdog import Connection
 from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.transaction import (
     EVICTED_AT_ONCE,
@@ -147,7 +146,6 @@ class CollectedLogEnds:
         self.changed: dict[ClusterPartition, tuple[int, bytes]] = {}
 
     def find(self, key: ClusterPartition) -> StoredHistory | None:
-        """The stored history of a partition."""
         if key in self.changed:
             return StoredHistory(key, self.changed[key][1])
         if key not in self._asked:
@@ -158,11 +156,9 @@ class CollectedLogEnds:
         return StoredHistory(key, self._found[key]) if key in self._found else None
 
     def insert(self, key: ClusterPartition, touched_ms: int, samples: bytes) -> None:
-        """Store the first history of a partition."""
         self.changed[key] = (touched_ms, samples)
 
     def update(self, row: StoredHistory, touched_ms: int, samples: bytes) -> None:
-        """Store a history in place of the one that `find` returned."""
         self.changed[row.row_id] = (touched_ms, samples)
 
 
@@ -207,15 +203,12 @@ class PostgresTransaction(Transaction):
             raise NotLeadingError("another replica leads now")
 
     def save_reporter(self, state: ReporterState) -> None:
-        """Save a reporter's cursor and state."""
         self._reporters[state.name] = rows.reporter_row(state)
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
-        """Save a reporter's value."""
         self._notes[reporter, name] = value
 
     def expire(self, before_ms: int) -> int:
-        """Mark the groups that were last observed before ``before_ms``. Returns how many."""
         sql = "UPDATE groups SET expired = true WHERE NOT expired AND NOT gone AND log_time_ms < %s"
         return self._connection.execute(sql, (before_ms,)).rowcount
 
@@ -323,13 +316,11 @@ class PostgresTransaction(Transaction):
 
 
 def key_columns(keys: Iterable[GroupKey]) -> tuple[Texts, Texts]:
-    """Groups as two columns."""
     listed = list(keys)
     return Texts(key.cluster.encode() for key in listed), Texts(key.consumer.encode() for key in listed)
 
 
 def partition_columns(keys: Iterable[ClusterPartition]) -> tuple[Texts, Texts, Integers]:
-    """Partitions as three columns."""
     listed = list(keys)
     clusters, topics = Texts(key.cluster.encode() for key in listed), Texts(key.topic.encode() for key in listed)
     return clusters, topics, Integers(key.partition for key in listed)

@@ -67,17 +67,14 @@ class LogEndRows:
         self._connection = connection
 
     def find(self, key: ClusterPartition) -> StoredHistory | None:
-        """The stored history of a partition."""
         sql = "SELECT rowid, samples FROM log_ends WHERE cluster = ? AND topic = ? AND partition = ?"
         found: Any = self._connection.execute(sql, key).fetchone()
         return None if found is None else StoredHistory(*found)
 
     def insert(self, key: ClusterPartition, touched_ms: int, samples: bytes) -> None:
-        """Store the first history of a partition."""
         self._connection.execute("INSERT INTO log_ends VALUES (?, ?, ?, ?, ?)", (*key, touched_ms, samples))
 
     def update(self, row: StoredHistory, touched_ms: int, samples: bytes) -> None:
-        """Store a history in place of the one that `find` returned."""
         self._connection.execute(
             "UPDATE log_ends SET touched_ms = ?, samples = ? WHERE rowid = ?", (touched_ms, samples, row.row_id)
         )
@@ -93,15 +90,12 @@ class SqliteTransaction(Transaction):
         self._log_end_rows = LogEndRows(connection)
 
     def save_reporter(self, state: ReporterState) -> None:
-        """Save a reporter's cursor and state."""
         self._connection.execute("INSERT OR REPLACE INTO reporters VALUES (?, ?, ?, ?)", rows.reporter_row(state))
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
-        """Save a reporter's value."""
         self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (reporter, name, value))
 
     def expire(self, before_ms: int) -> int:
-        """Mark the groups that were last observed before ``before_ms``. Returns how many."""
         self._connection.execute(
             "UPDATE groups SET expired = 1 WHERE NOT expired AND NOT gone AND log_time_ms < ?", (before_ms,)
         )

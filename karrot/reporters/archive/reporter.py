@@ -2,10 +2,9 @@
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import msgspec
 import structlog
@@ -27,7 +26,6 @@ class Amount(NamedTuple):
     size: int = 0
 
     def plus(self, size: int) -> "Amount":
-        """The amount with one more segment."""
         return Amount(self.segments + 1, self.size + size)
 
 
@@ -43,17 +41,14 @@ class Contents:
 
     @property
     def size(self) -> int:
-        """The size of all segments in bytes."""
         return self._size
 
     @property
     def segments(self) -> int:
-        """The number of segments."""
         return sum(amount.segments for amount in self._hours.values())
 
     @property
     def oldest(self) -> ArchiveHour | None:
-        """The oldest hour with segments."""
         return min(self._hours, default=None)
 
     def last(self, log_id: str) -> int:
@@ -61,7 +56,6 @@ class Contents:
         return self._last.get(log_id, 0)
 
     def add(self, found: StoredSegment) -> None:
-        """Add one segment."""
         name = found.name
         self._hours[name.hour] = self._hours.get(name.hour, Amount()).plus(found.size)
         self._last[name.log_id] = max(self.last(name.log_id), name.last)
@@ -133,18 +127,6 @@ def _remove(
 GZIP = 16 + zlib.MAX_WBITS
 """The parameter ``wbits`` of zlib for gzip files."""
 
-_compressor = partial(zlib.compressobj, 6, wbits=GZIP)
-
-
-class Compressor(Protocol):
-    """Compresses data piece by piece into one gzip file."""
-
-    def compress(self, data: bytes, /) -> bytes:
-        """Take the next piece. Return the bytes of the file that are ready."""
-
-    def flush(self) -> bytes:
-        """The rest of the file."""
-
 
 class Sealed(NamedTuple):
     """A finished segment. The same events always give the same bytes."""
@@ -156,7 +138,7 @@ class Sealed(NamedTuple):
 class _Growing:
     """A segment that still takes lines. All lines are from one log, and in the order of the log."""
 
-    def __init__(self, first: StoredEvent, deadline_ms: int, gzip: Compressor) -> None:
+    def __init__(self, first: StoredEvent, deadline_ms: int, level: int) -> None:
         self.hour = ArchiveHour.at(first.received_at_ms)
         self.hour_ends_ms = self.hour.end_ms
         self.log_id = first.log_id
@@ -164,7 +146,7 @@ class _Growing:
         self.lines = 0
         self.size = 0
         self.deadline_ms = deadline_ms
-        self._gzip = gzip
+        self._gzip = zlib.compressobj(level, wbits=GZIP)
         self._chunks: list[bytes] = []
 
     def add(self, seq: int, line: bytes) -> None:
@@ -183,12 +165,11 @@ class SegmentBuffer:
 
     The lines of a segment have at most ``most_bytes`` before compression, except a single longer line. A segment
     belongs to the hour of its first event, and ends before the first event of a later hour. Events of earlier hours,
-    after a delay or if the clock went back, stay in the current segment. ``compressor`` creates a segment's compressor.
+    after a delay or if the clock went back, stay in the current segment.
     """
 
-    def __init__(self, most_bytes: int, compressor: Callable[[], Compressor] = _compressor) -> None:
-        self._most_bytes = most_bytes
-        self._compressor = compressor
+    def __init__(self, most_bytes: int, level: int = 6) -> None:
+        self._most_bytes, self._level = most_bytes, level
         self._growing: _Growing | None = None
         self.sealed: deque[Sealed] = deque()
 
@@ -207,11 +188,10 @@ class SegmentBuffer:
         ):
             self.seal()
         if self._growing is None:
-            self._growing = _Growing(stored, deadline_ms, self._compressor())
+            self._growing = _Growing(stored, deadline_ms, self._level)
         self._growing.add(stored.seq, line)
 
     def seal(self) -> None:
-        """Finish the growing segment, if there is one."""
         if self._growing is not None:
             self.sealed.append(self._growing.sealed())
             self._growing = None
@@ -322,11 +302,9 @@ class ArchiveReporter:
         return Sending(calls + len(written), trouble)
 
     def owed(self, log_id: str) -> int | None:
-        """The sequence number of a log's oldest event that is not written yet."""
         return self._buffer.oldest(log_id)
 
     def close(self) -> None:
-        """Release the archive, so that another process can write to it."""
         self._store.close()
 
     def _add_line(self, stored: StoredEvent) -> None:
@@ -407,7 +385,6 @@ class ArchiveReporter:
 
 
 def report_of(options: Options, contents: Contents, written: Sequence[StoredSegment], at_ms: int) -> bytes:
-    """The report on a send that wrote segments, as a note for the log."""
     facts = [Fact("Place", str(options.place))]
     if contents.oldest is not None:
         size = f"{contents.size / _MIB:.1f} MiB"

@@ -71,7 +71,6 @@ class Membership:
 
     @property
     def inside(self) -> int:
-        """The number of groups inside."""
         return len(self._inside)
 
     @property
@@ -104,11 +103,9 @@ class Membership:
 
     @property
     def changed(self) -> bool:
-        """Whether a dump would differ from the last saved dump."""
         return self._changed
 
     def kept(self) -> None:
-        """Record that the dump was saved."""
         self._changed = False
 
     def dump(self) -> bytes:
@@ -239,7 +236,6 @@ class CloudWatchReporter:
         return is_first or self._status_source(key) in {None, Source.KAFKA}
 
     def due_in(self) -> float:
-        """Seconds until the next send."""
         return self._schedule.due_in()
 
     def send(self) -> Sending:
@@ -259,11 +255,9 @@ class CloudWatchReporter:
         return Sending(outcome.calls, Trouble(outcome.fault.kind.value, outcome.fault.text))
 
     def owed(self, log_id: str) -> int | None:
-        """The sequence number of the oldest event with a value that is not sent yet."""
         return self._buffer.oldest(log_id)
 
     def close(self) -> None:
-        """Close the connections to AWS."""
         self._sender.close()
 
     def _sent(self) -> SendOutcome:
@@ -332,13 +326,11 @@ class _Counts:
         self._count = count
 
     def dropped(self, reasons: Mapping[str, int] | Mapping[Held, int]) -> None:
-        """Count values that are not sent, by reason."""
         for reason, many in reasons.items():
             if many:
                 self._count(telemetry.REPORTER_DROPPED.name, many, reporter=self._reporter, reason=reason)
 
     def outcome(self, outcome: str, many: int) -> None:
-        """Count an outcome: data that were sent, or names that were cut."""
         if many:
             self._count(telemetry.REPORTER_CLOUDWATCH_DATA.name, many, reporter=self._reporter, outcome=outcome)
 
@@ -378,16 +370,13 @@ class NewestValues:
         return len(late)
 
     def data(self) -> list[Datum]:
-        """All data that are not sent yet."""
         return [owed.datum for owed in self._owed.values()]
 
     def settle(self, data: Iterable[Datum]) -> None:
-        """Remove these data, because they were sent or refused for good."""
         for datum in data:
             self._owed.pop(datum.key, None)
 
     def oldest(self, log_id: str) -> int | None:
-        """The sequence number of a log's oldest event with an unsent datum."""
         return min((owed.seq for owed in self._owed.values() if owed.log_id == log_id), default=None)
 
 
@@ -418,7 +407,6 @@ class Schedule:
         self._due_at = self._deadline
 
     def failed(self, kind: FaultKind) -> None:
-        """Record a send that ended with a fault."""
         self._faults += 1
         self._due_at = self._monotonic() + self._wait_s(kind)
 
@@ -449,7 +437,6 @@ class Ledger:
             del self._refused[next(iter(self._refused))]
 
     def report(self, outcome: SendOutcome, inside: Membership, now_ms: int) -> bytes:
-        """The report on a send, for the pages and the API."""
         if outcome.delivered:
             self._sent = tuple(map(_sent, islice(outcome.delivered, _SHOWN)))
         return msgspec.json.encode(

@@ -60,7 +60,6 @@ Verdict = Fault | Rejected | TooLarge
 
 
 def classify(error: Exception) -> Verdict:
-    """The verdict on an exception that came from opening the client or from a call."""
     from botocore.exceptions import ClientError, ParamValidationError
 
     refused: Rejected | TooLarge | None = None

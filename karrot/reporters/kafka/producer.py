@@ -76,7 +76,6 @@ class KafkaTopic:
         return outcomes
 
     def close(self) -> None:
-        """Drop the messages that are still being sent."""
         self._producer.purge()
         self._producer.flush(_PATIENCE_S)
 

@@ -150,7 +150,6 @@ class KafkaReporter:
                 self._refuse(stored, _UNEXPECTED, f"{type(error).__name__}: {error}")
 
     def due_in(self) -> float:
-        """Seconds until the next send or the next attempt."""
         return self._retry.due_in() if self._owed else _IDLE_S
 
     def send(self) -> Sending:
@@ -169,11 +168,9 @@ class KafkaReporter:
         return Sending(1)
 
     def owed(self, log_id: str) -> int | None:
-        """The sequence number of a log's oldest event that is not written yet."""
         return min((each.stored.seq for each in self._owed if each.stored.log_id == log_id), default=None)
 
     def close(self) -> None:
-        """Close the client."""
         if self._topic is not None:
             self._topic.close()
             self._topic = None

@@ -55,21 +55,17 @@ class ListedFamily:
         self._samples = tuple(samples)
 
     def samples(self) -> Iterator[Sample]:
-        """The samples."""
         return iter(self._samples)
 
     def pieces(self) -> Iterator[str]:
-        """One piece per sample."""
         return map(_line, self._samples)
 
     def only(self, names: Collection[str]) -> "ListedFamily | None":
-        """The samples of these names."""
         chosen = [each for each in self._samples if each.name in names]
         return ListedFamily(self.metric, chosen) if chosen else None
 
 
 def sample(metric: Metric, values: Iterable[str], value: float) -> Sample:
-    """A sample with the labels of its metric."""
     return Sample(metric.name, dict(zip(metric.labels, values, strict=True)), value)
 
 
@@ -123,7 +119,6 @@ class ExportedGroup(NamedTuple):
 
     @property
     def summary(self) -> EventSummary:
-        """The newest event."""
         return self.state.summary
 
     def has(self, metric: Metric) -> bool:
@@ -132,7 +127,6 @@ class ExportedGroup(NamedTuple):
 
     @property
     def incident(self) -> IncidentState:
-        """The incidents."""
         return self.state.incident
 
 
@@ -157,7 +151,6 @@ class GroupMetric(NamedTuple):
 
 
 def row_of(state: GroupState) -> ExportedGroup:
-    """The group with its label values."""
     cluster, consumer = map(label_value, state.key)
     text = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
     row = ExportedGroup(cluster, consumer, text, _GROUP_STATUSES.get(state.summary.status_text), state)
@@ -181,7 +174,6 @@ class GroupFamily:
         self._values = values
 
     def samples(self) -> Iterator[Sample]:
-        """The samples, column by column."""
         for status, value_of in self._columns:
             extra = {} if status is None else {"status": status.name}
             for row in self._rows:
@@ -190,7 +182,6 @@ class GroupFamily:
                     yield Sample(self.metric.name, {"cluster": row.cluster, "consumer": row.consumer, **extra}, value)
 
     def pieces(self) -> Iterator[str]:
-        """The lines, in pieces of a thousand groups each."""
         head = f"{self.metric.name}{{"
         for (status, _), values in zip(self._columns, self._values, strict=True):
             tail = "}" if status is None else f',status="{status.name}"}}'
@@ -221,7 +212,6 @@ def group_families(rows: Sequence[ExportedGroup]) -> Iterator[GroupFamily]:
 
 
 def promql_queries(cluster: str, consumer: str) -> list[MetricNameQuery]:
-    """PromQL queries for the most important metrics of a group."""
     labels = f'cluster="{_quoted(cluster)}",consumer="{_quoted(consumer)}"'
     return [MetricNameQuery("PromQL", f"{metric.name}{{{labels}}}") for metric in _ASKED_FIRST]
 
@@ -303,7 +293,6 @@ Rows = Mapping[tuple[str, str], GroupHealth]
 
 
 def second_opinions(rows: Sequence[ExportedGroup], now_ms: int) -> ListedFamily:
-    """The second opinions of the groups that have one."""
     metric = telemetry.CONSUMER_SECOND_OPINION
     found = ((row, row.state.second_opinion(now_ms)) for row in rows)
     labels = ((row.cluster, row.consumer, one.source.value, label_value(one.status_text)) for row, one in found if one)
@@ -407,7 +396,6 @@ def topic_families(listed: ListedPartitions) -> Iterator[ListedFamily]:
 
 
 def partition_families(listed: ListedPartitions) -> Iterator[ListedFamily]:
-    """Lag and status by partition."""
     lag, code, partitions = telemetry.PARTITION_LAG, telemetry.PARTITION_STATUS_CODE, listed.partitions
     lags = ((values, each.current_lag) for values, each in partitions.items())
     yield ListedFamily(lag, (sample(lag, values, value) for values, value in lags if value is not None))

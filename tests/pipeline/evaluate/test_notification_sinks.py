@@ -10,8 +10,15 @@ import urllib3
 from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import Source
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.evaluate.notification_sinks import ToKarrot, to_stream
-from karrot.pipeline.evaluate.verdict_delivery import KEPT_BYTES, NotAccepted, ToEach, ToSend, VerdictDelivery
+from karrot.pipeline.evaluate.verdict_delivery import (
+    KEPT_BYTES,
+    NotAccepted,
+    ToEach,
+    ToKarrot,
+    ToSend,
+    VerdictDelivery,
+    to_stream,
+)
 from support.burrow.recorded_bodies import recorded_body
 from support.service.free_ports import free_port
 from support.service.karrot_service import Service

@@ -7,7 +7,7 @@ import pytest
 
 from karrot.event import Source
 from karrot.eventlog.base import Cursor, StoredEvent
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import RefusedDatum, Sent
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from karrot.event_json_line import decode
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import Bounded, Fact, PacedReporter, Report, Sending, Sent, Trouble, read_report
 from karrot.reporters.kafka import build
 from karrot.reporters.kafka.reporter import (

@@ -17,7 +17,7 @@ from karrot import telemetry
 from karrot.burrow.notifier import NotifierSettings
 from karrot.delivery import PacedFeed
 from karrot.event import Status
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.reporters.cloudwatch.boto_client import PutMetricData, open_client
 from karrot.reporters.cloudwatch.options import Options

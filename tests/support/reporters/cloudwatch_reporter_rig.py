@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from karrot.delivery import PacedFeed
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import REPORT_NOTE, PacedReporter, Report, read_report
 from karrot.reporters.cloudwatch import build
 from support.eventlog.appended_events import append_event

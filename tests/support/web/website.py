@@ -8,7 +8,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from jinja2.bccache import Bucket
 
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.render import burrow_config, runbooks_dir, templates_dir
 from karrot.reporters.prometheus import build, render

@@ -1,4 +1,4 @@
-"""``karrot render``: prints scaling policies and a dashboard for Amazon Web Services."""
+"""``karrot render``: prints configuration for other programs, with one command for each."""
 
 from functools import partial
 from typing import Any
@@ -6,13 +6,22 @@ from typing import Any
 import click
 
 from karrot.cli.errors import valid
+from karrot.known_problems import DOCS_URL
 
 _cluster_option = click.option(
     "--cluster", "burrow_cluster", metavar="NAME", required=True, help="Name of the Kafka cluster in Burrow."
 )
 
 
-@click.command("ecs-autoscaling", short_help="Print policies and alarms that scale a service on its lag.")
+@click.group()
+def render() -> None:
+    """Print configuration for other programs.
+
+    The programs are Prometheus, Grafana and, on AWS, ECS, CloudWatch and Athena.
+    """
+
+
+@render.command("ecs-autoscaling", short_help="Print policies and alarms that scale a service on its lag.")
 @click.option(
     "--recipe",
     type=click.Choice(["target-tracking", "step", "from-zero"]),
@@ -105,7 +114,7 @@ def ecs_autoscaling(**given: Any) -> None:
     click.echo(autoscaling(valid(partial(Scaling, **given))), nl=False)
 
 
-@click.command("cloudwatch-dashboard", short_help="Print a CloudWatch dashboard of lag and tasks.")
+@render.command("cloudwatch-dashboard", short_help="Print a CloudWatch dashboard of lag and tasks.")
 @click.option("--region", required=True, help="AWS region of the metrics.")
 @click.option("--ecs-cluster", metavar="NAME", help="ECS cluster of the service.")
 @click.option("--service", metavar="NAME", help="ECS service.")
@@ -130,3 +139,84 @@ def cloudwatch_dashboard(**given: Any) -> None:
     from karrot.render import dashboards
 
     click.echo(dashboards.cloudwatch_dashboard(valid(partial(dashboards.Dashboard, **given))), nl=False)
+
+
+@render.command("alert-rules", short_help="Print alert rules for Prometheus.")
+@click.option(
+    "--set",
+    "changed",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Change a threshold listed in docs/alerts.md. Repeatable.",
+)
+@click.option(
+    "--external-url",
+    metavar="URL",
+    envvar="KARROT_EXTERNAL_URL",
+    show_envvar=True,
+    help="Karrot's address in a browser. With it, each alert links to a page of Karrot.",
+)
+@click.option(
+    "--runbook-url",
+    metavar="URL",
+    help="Address of the runbooks.  [default: /runbooks at --external-url, or GitHub without --external-url]",
+)
+def alert_rules(changed: tuple[str, ...], external_url: str | None, runbook_url: str | None) -> None:
+    """Print alert rules for Prometheus: for consumer groups, for Burrow and for Karrot itself."""
+    from karrot.render.prometheus_rules import RuleValues, alert_rules
+
+    pairs = dict(text.partition("=")[::2] for text in changed)
+    asked = partial(RuleValues, changed=pairs, external_url=external_url, runbook_url=runbook_url, docs_url=DOCS_URL)
+    rules = valid(asked)
+    click.echo(alert_rules(rules), nl=False)
+
+
+@render.command("recording-rules")
+def recording_rules() -> None:
+    """Print recording rules for Prometheus.
+
+    The rules record the lag of each group as a single series, the growth of the lag, the share of time in OK, and
+    totals.
+    """
+    from karrot.render.prometheus_rules import recording_rules
+
+    click.echo(recording_rules(), nl=False)
+
+
+@render.command("dashboard", short_help="Print a Grafana dashboard.")
+@click.argument("board", type=click.Choice(["overview", "group", "itself"]))
+@click.option(
+    "--external-url",
+    metavar="URL",
+    envvar="KARROT_EXTERNAL_URL",
+    show_envvar=True,
+    help="Karrot's address in a browser. With it, the dashboard links to a page of Karrot.",
+)
+def dashboard(board: str, external_url: str | None) -> None:
+    """Print a Grafana dashboard: for all groups, for one group, or for Karrot itself."""
+    from karrot.render.dashboards import grafana_dashboard
+
+    click.echo(valid(partial(grafana_dashboard, board, external_url)), nl=False)
+
+
+@render.command(short_help="Print the DDL of the pipeline's tables for Amazon Athena.")
+@click.option(
+    "--tables",
+    "location",
+    metavar="s3://BUCKET/PREFIX",
+    required=True,
+    help="Address of the pipeline's tables.",
+)
+@click.option("--database", default="karrot", show_default=True, help="Database for the tables.")
+@click.option(
+    "--days",
+    type=int,
+    default=400,
+    show_default=True,
+    help="Number of past days that a query reads if it has no condition on the day.",
+)
+def athena(**given: Any) -> None:
+    """Print the DDL of the pipeline's tables for Amazon Athena, with partition projection by day."""
+    from karrot.render.athena import Athena, athena
+
+    click.echo(athena(valid(partial(Athena, **given))), nl=False)

@@ -1,20 +1,27 @@
-"""The fake Burrow's REST API matches recorded answers and Burrow's own structs."""
+"""The fake Burrow answers, posts and judges as the recorded real Burrow."""
 
 import json
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from support.burrow.fake import config_endpoint
+from karrot.burrow.notifier import NotifierSettings
+from karrot.burrow.payload import parse_webhook
+from karrot.event import Status
+from support.burrow.fake.fake_burrow import BurrowSettings, FakeBurrow
 from support.burrow.fake.simulated_kafka import Behaviour, Phase
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
-from support.burrow.viper_config import EXAMPLE, configured
+from support.burrow.recorded_bodies import recorded_body, recorded_posts
+from support.burrow.viper_config import EXAMPLE
 
-REAL = Path(__file__).parents[2] / "data" / "burrow" / "real"
+START_MS = 1_763_741_000_123
+REAL = Path(__file__).parents[1] / "data" / "burrow" / "real"
 FALLING_BEHIND = Behaviour((Phase(10_000, pace=0.3),), starts=(0, 0))
 VERDICT = "cluster group status complete partitions partition_count maxlag totallag"
 
@@ -89,12 +96,6 @@ def test_the_keys_come_in_the_order_of_burrows_structs(path: str, keys: str, ask
     assert answer["request"] == {"url": path, "host": "fake-burrow"}
 
 
-def test_a_topic_has_its_log_ends(asked: FakeBurrowRig) -> None:
-    lag = told(asked, "/v3/kafka/prod/consumer/billing/lag")["status"]["partitions"]
-    ends = [partition["end"]["offset"] + partition["current_lag"] for partition in lag]
-    assert told(asked, "/v3/kafka/prod/topic/orders")["offsets"] == ends
-
-
 HTTP_KEYS = (
     "class-name group-allowlist interval threshold timeout keepalive url-open url-close method-open method-close "
     "template-open template-close extra send-close extra-ca noverify"
@@ -149,10 +150,6 @@ timeout = "5s"
 noverify = true
 extras = { Zone = "eu", app = 1 }
 """
-
-
-def test_the_fake_gives_burrows_answer_for_the_example() -> None:
-    assert json.dumps(configured(EXAMPLE)) == json.dumps(config_endpoint.EXAMPLE)
 
 
 @pytest.mark.parametrize(("module", "keys"), MODULES.items(), ids=MODULES)
@@ -236,14 +233,75 @@ def test_a_short_answer_has_a_length_and_a_long_one_is_chunked(asked: FakeBurrow
     assert (headers.get("Transfer-Encoding"), "Content-Length" in headers) == ("chunked", False)
 
 
-def test_burrow_says_whether_it_is_alive_and_ready(asked: FakeBurrowRig) -> None:
-    assert [get(asked, path)[::2] for path in ("/burrow/admin", "/burrow/admin/ready")] == [
-        (200, b"GOOD"),
-        (200, b"READY"),
-    ]
+def test_a_restarting_burrow_is_down_then_starting_then_ready_and_lists_no_group_until_it_has_read(
+    asked: FakeBurrowRig,
+) -> None:
     asked.fake.restart()
-    asked.after(1.5)
-    assert [get(asked, path)[::2] for path in ("/burrow/admin", "/burrow/admin/ready")] == [
-        (200, b"GOOD"),
-        (503, b"STARTING"),
+    with pytest.raises(ConnectionError):
+        get(asked, "/burrow/admin")
+    said = []
+    for seconds in (1.5, 1, 6):
+        asked.after(seconds)
+        ready = [get(asked, path)[::2] for path in ("/burrow/admin", "/burrow/admin/ready")]
+        said.append((*ready, len(told(asked, "/v3/kafka/prod/consumer")["consumers"])))
+    assert said == [
+        ((200, b"GOOD"), (503, b"STARTING"), 0),
+        ((200, b"GOOD"), (200, b"READY"), 0),
+        ((200, b"GOOD"), (200, b"READY"), 2),
     ]
+
+
+# What it posts
+
+
+def posting(behaviour: Behaviour, **settings: Any) -> FakeBurrow:
+    quick = BurrowSettings(NotifierSettings(threshold=Status.OK, interval=5, send_close=True, **settings))
+    return FakeBurrow({"prod": [simulated_group("billing", behaviour)]}, Random(4), start_ms=START_MS, settings=quick)
+
+
+def seconds(number: float) -> int:
+    return START_MS + int(number * 1000)
+
+
+def test_a_body_has_the_form_of_a_recorded_one_and_is_read_as_the_posted_event() -> None:
+    post = posting(Behaviour()).due(seconds(5))[0]
+    head, tail = b'{\n  "Event": {"Cluster":"', b"}}\n}\n"
+    for body in (post.body, recorded_body("karrot_v1.9.5_warn.json"), recorded_posts()[0][1]):
+        assert (body[: len(head)], body[-len(tail) :]) == (head, tail)
+    assert parse_webhook(post.body, observed_at_ms=post.event.observed_at_ms) == post.event
+
+
+@pytest.mark.parametrize(
+    ("phase", "status"),
+    [
+        pytest.param(Phase(100, pace=0.5), Status.WARN, id="a consumer that is too slow"),
+        pytest.param(Phase(100, pace=0), Status.STALL, id="a consumer that reads nothing"),
+        pytest.param(Phase(100, commits=False), Status.STOP, id="a consumer that does not commit"),
+        pytest.param(Phase(100, pace=2, goes_back=60), Status.REWIND, id="a consumer that goes back"),
+    ],
+)
+def test_a_behaviour_gets_its_verdict_and_recovers_with_one_incident(phase: Phase, status: Status) -> None:
+    burrow = posting(Behaviour((Phase(60), phase, Phase(200)), starts=(0, 0)), send_interval=3)
+    posts = burrow.due(seconds(280))
+    assert {lag.status for post in posts for lag in post.event.partitions} == {status}
+    assert (posts[0].event.status, posts[-1].event.status) == (Status.OK, Status.OK)
+    incident = [post for post in posts if post.event.incident_id]
+    assert len({(post.event.incident_id, post.event.incident_start) for post in incident}) == 1
+    assert [post.is_close for post in incident] == [False] * (len(incident) - 1) + [True]
+
+
+def test_a_group_is_judged_once_per_interval_and_after_a_failover_at_once_with_a_new_incident() -> None:
+    burrow = posting(Behaviour((Phase(10_000, pace=0),), starts=(0, 0)), send_interval=3)
+    before = burrow.due(seconds(202))
+    times = [post.event.observed_at_ms for post in before]
+    assert {later - earlier for earlier, later in pairwise(times)} <= {5_000, 5_001}
+    burrow.failover()
+    [herd] = burrow.due(seconds(202))
+    assert herd.event.observed_at_ms == seconds(202)
+    assert herd.event.incident_id not in {post.event.incident_id for post in before}
+
+
+def test_the_number_of_calls_does_not_change_the_bodies() -> None:
+    asked_often, asked_once = posting(Behaviour()), posting(Behaviour())
+    pieces = [asked_often.due(seconds(moment)) for moment in (3, 3, 11.5, 60)]
+    assert [post for piece in pieces for post in piece] == asked_once.due(seconds(60))

@@ -1,24 +1,116 @@
-"""The fake CloudWatch accepts a value at each limit.
+"""The fake CloudWatch is a judge: it accepts a value at each published limit, and refuses one beyond it.
 
-It refuses one beyond the limit with AWS's code and message, and keeps nothing.
+A refusal has AWS's code and message. A request is stored as a whole or not at all.
 """
 
+import gzip
 import json
 import math
-from typing import Any
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+import boto3
 import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
-from support.reporters.cloudwatch_service import request_validation as limits
-from support.reporters.fake_cloudwatch_client import (
-    NOW_MS,
-    client_error,
-    datum_dict,
-    put_json,
-    put_metric_data,
-    utc_time,
+from support.reporters import injected_faults as aws
+from support.reporters.cloudwatch_service.request_validation import REQUEST_BYTES
+from support.reporters.injected_faults import Fault
+from support.reporters.scripted_cloudwatch import NO_ANSWER, ScriptedCloudWatch
+from support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from types_boto3_cloudwatch.client import CloudWatchClient
+
+NOW_MS = 1_800_000_000_000
+SIGNED = (
+    "AWS4-HMAC-SHA256 Credential=AKIDRAW/20270115/eu-west-1/monitoring/aws4_request, SignedHeaders=host, Signature=0"
 )
-from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
+
+
+@cache
+def _session() -> boto3.Session:
+    return boto3.Session(aws_access_key_id="AKIDTEST", aws_secret_access_key="secret", region_name="eu-west-1")
+
+
+@contextmanager
+def boto3_client(fake: ScriptedCloudWatch, **config: Any) -> Iterator["CloudWatchClient"]:
+    settings = Config(retries={"mode": "standard", "total_max_attempts": 1}, **config)
+    with closing(_session().client("cloudwatch", endpoint_url=fake.url, config=settings)) as opened:
+        yield opened
+
+
+def utc_time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def datum_dict(**members: Any) -> dict[str, Any]:
+    """Make a valid datum, with some fields replaced."""
+    return {"MetricName": "Lag", "Timestamp": utc_time(NOW_MS), "Value": 1.0, **members}
+
+
+def put_metric_data(
+    fake: ScriptedCloudWatch, *data: dict[str, Any], namespace: str = "Karrot", **more: Any
+) -> dict[str, Any]:
+    """Send data with the real client; raises its ClientError."""
+    request: Any = {"Namespace": namespace, "MetricData": list(data), **more}
+    with boto3_client(fake) as cloudwatch:
+        return dict(cloudwatch.put_metric_data(**request)["ResponseMetadata"])
+
+
+def client_error(fake: ScriptedCloudWatch, *data: dict[str, Any], **more: Any) -> tuple[str, str]:
+    """Return the code and message of the refusal; fail if the fake accepts the data."""
+    try:
+        put_metric_data(fake, *data, **more)
+    except ClientError as error:
+        return error.response["Error"]["Code"], error.response["Error"]["Message"]
+    raise AssertionError("it was accepted")
+
+
+@dataclass(frozen=True)
+class Response:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def code(self) -> str:
+        return self.headers.get("x-amzn-query-error", "")
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def send_http(fake: ScriptedCloudWatch, body: bytes, **headers: Any) -> Response:
+    """Send plain HTTP. Underscores in header names become dashes; None removes a header."""
+    usual = {
+        "authorization": SIGNED,
+        "content-type": "application/x-amz-json-1.0",
+        "x-amz-target": "GraniteServiceVersion20100801.PutMetricData",
+        "x-amzn-query-mode": "true",
+    }
+    told = {name.replace("_", "-"): value for name, value in headers.items()}
+    used = {name: value for name, value in (usual | told).items() if value is not None}
+    with closing(HTTPConnection(urlsplit(fake.url).netloc, timeout=10)) as connection:
+        connection.request("POST", "/", body, used)
+        answer = connection.getresponse()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return Response(answer.status, found, answer.read())
+
+
+def put_json(fake: ScriptedCloudWatch, request: Any) -> Response:
+    """Send JSON unchanged, for requests that the real client refuses."""
+    return send_http(fake, json.dumps(request).encode())
+
 
 MEMBER = "MetricData.member.1"
 DIMENSION = f"{MEMBER}.Dimensions.member.1"
@@ -32,6 +124,12 @@ UNITS = (
 TOO_OLD = f"The parameter {MEMBER}.Timestamp must specify a time within the past two weeks."
 
 
+@pytest.fixture
+def fake() -> Iterator[ScriptedCloudWatch]:
+    with ScriptedCloudWatch(clock_ms=lambda: NOW_MS) as serving:
+        yield serving
+
+
 def dimensions(*pairs: tuple[str, str]) -> list[dict[str, str]]:
     return [{"Name": name, "Value": value} for name, value in pairs]
 
@@ -42,10 +140,6 @@ def dimension(name: str = "Cluster", value: str = "prod") -> dict[str, Any]:
 
 def thirty(more: int = 0) -> list[dict[str, str]]:
     return dimensions(*((f"d{number}", "x") for number in range(30 + more)))
-
-
-def statistics(**changed: float) -> dict[str, float]:
-    return {"SampleCount": 2.0, "Sum": 3.0, "Minimum": 1.0, "Maximum": 2.0} | changed
 
 
 EDGES = {
@@ -64,10 +158,6 @@ EDGES = {
     "the lowest value": datum_dict(Value=-(2.0**360)),
     "the value nearest to zero": datum_dict(Value=2.0**-360),
     "zero": datum_dict(Value=0.0),
-    "150 values": datum_dict(Values=[float(number) for number in range(150)]),
-    "150 values with counts": datum_dict(Values=[1.0] * 150, Counts=[2.0] * 150),
-    "a statistic set": datum_dict(StatisticValues=statistics()),
-    "a statistic set of one value": datum_dict(StatisticValues=statistics(Maximum=1.0)),
     "resolution 1": datum_dict(StorageResolution=1),
     "resolution 60": datum_dict(StorageResolution=60),
     **{f"unit {unit}": datum_dict(Unit=unit) for unit in UNITS.split(", ")},
@@ -81,7 +171,6 @@ def test_a_value_at_a_limit_is_accepted(fake: ScriptedCloudWatch, sent: dict[str
 
 
 VALUE = "InvalidParameterValue"
-COMBINATION = "InvalidParameterCombination"
 BEYOND = {
     "a metric name of 256": (
         datum_dict(MetricName="m" * 256),
@@ -152,34 +241,6 @@ BEYOND = {
     "not a number": (datum_dict(Value=math.nan), f"The value ? for parameter {MEMBER}.Value is invalid."),
     "infinity": (datum_dict(Value=math.inf), f"The value Infinity for parameter {MEMBER}.Value is invalid."),
     "minus infinity": (datum_dict(Value=-math.inf), f"The value -Infinity for parameter {MEMBER}.Value is invalid."),
-    "151 values": (
-        datum_dict(Values=[1.0] * 151),
-        f"The collection {MEMBER}.Values must not have a size greater than 150.",
-    ),
-    "not a number among values": (
-        datum_dict(Values=[1.0, math.nan]),
-        f"The value ? for parameter {MEMBER}.Values.member.2 is invalid.",
-    ),
-    "fewer counts than values": (
-        datum_dict(Values=[1.0, 2.0], Counts=[1.0]),
-        f"The parameters {MEMBER}.Values and {MEMBER}.Counts must be of the same size.",
-    ),
-    "counts of nothing": (
-        datum_dict(Value=1.0, Counts=[1.0]),
-        f"The parameters {MEMBER}.Values and {MEMBER}.Counts must be of the same size.",
-    ),
-    "a maximum below the minimum": (
-        datum_dict(StatisticValues=statistics(Maximum=0.0)),
-        f"The parameter {MEMBER}.StatisticValues.Maximum must be greater than {MEMBER}.StatisticValues.Minimum.",
-    ),
-    "no sample": (
-        datum_dict(StatisticValues=statistics(SampleCount=0.0)),
-        f"The parameter {MEMBER}.StatisticValues.SampleCount must be greater than 0.",
-    ),
-    "infinity in a statistic set": (
-        datum_dict(StatisticValues=statistics(Sum=math.inf)),
-        f"The value Infinity for parameter {MEMBER}.StatisticValues.Sum is invalid.",
-    ),
     "resolution 30": (
         datum_dict(StorageResolution=30),
         f"The parameter {MEMBER}.StorageResolution must be a value in the set [ 1, 60 ].",
@@ -197,32 +258,9 @@ def test_a_value_one_beyond_a_limit_is_refused(fake: ScriptedCloudWatch, sent: d
     assert fake.accepted == []
 
 
-def both(first: str, second: str) -> str:
-    return f"The parameters {MEMBER}.{first} and {MEMBER}.{second} are mutually exclusive and you have specified both."
-
-
-COMBINATIONS = {
-    "no value": (
-        {"MetricName": "Lag"},
-        f"At least one of the parameters {MEMBER}.Value and {MEMBER}.StatisticValues must be specified.",
-    ),
-    "an empty list of values": (
-        datum_dict(Values=[]),
-        f"At least one of the parameters {MEMBER}.Value and {MEMBER}.StatisticValues must be specified.",
-    ),
-    "a value and values": (datum_dict(Value=1.0, Values=[1.0]), both("Value", "Values")),
-    "a value and statistics": (datum_dict(Value=1.0, StatisticValues=statistics()), both("Value", "StatisticValues")),
-    "values and statistics": (
-        datum_dict(Values=[1.0], StatisticValues=statistics()),
-        both("Values", "StatisticValues"),
-    ),
-}
-
-
-@pytest.mark.parametrize(("sent", "message"), COMBINATIONS.values(), ids=COMBINATIONS.keys())
-def test_a_datum_has_one_kind_of_value(fake: ScriptedCloudWatch, sent: dict[str, Any], message: str) -> None:
-    assert client_error(fake, sent) == (COMBINATION, message)
-    assert fake.accepted == []
+def test_a_datum_without_a_value_is_refused(fake: ScriptedCloudWatch) -> None:
+    words = f"At least one of the parameters {MEMBER}.Value and {MEMBER}.StatisticValues must be specified."
+    assert client_error(fake, {"MetricName": "Lag"}) == ("InvalidParameterCombination", words)
 
 
 NAMESPACES = {
@@ -284,15 +322,6 @@ MISSING = {
         {"Namespace": "N", "MetricData": [{"MetricName": "m", "Value": 1, "Dimensions": [{"Name": "n", "Value": ""}]}]},
         f"{DIMENSION}.Value",
     ),
-    "an incomplete statistic set": (
-        {
-            "Namespace": "N",
-            "MetricData": [
-                {"MetricName": "m", "StatisticValues": {"Sum": 1, "SampleCount": 1, "Minimum": 1, "Maximum": None}}
-            ],
-        },
-        f"{MEMBER}.StatisticValues.Maximum",
-    ),
 }
 
 
@@ -306,55 +335,110 @@ def test_a_missing_required_field_is_refused(fake: ScriptedCloudWatch, request_b
 
 @pytest.mark.parametrize("compress", [False, True], ids=["plain", "gzip"])
 def test_a_request_is_at_most_a_megabyte_before_compression(fake: ScriptedCloudWatch, *, compress: bool) -> None:
-    request = {"Namespace": "N", "MetricData": [{"MetricName": "m", "Value": 1}], "Padding": ""}
-    padding = "x" * (limits.REQUEST_BYTES - len(json.dumps(request)))
-    assert put_json(fake, request | {"Padding": padding}, compress=compress).status == 200
-    answer = put_json(fake, request | {"Padding": padding + "x"}, compress=compress)
-    assert (answer.status, answer.code) == (413, "RequestEntityTooLarge;Sender")
+    request = json.dumps({"Namespace": "N", "MetricData": [{"MetricName": "m", "Value": 1}]}).encode()
+    encoding = {"content_encoding": "gzip"} if compress else {}
+    for size, status in ((REQUEST_BYTES, 200), (REQUEST_BYTES + 1, 413)):
+        body = request.ljust(size)
+        answer = send_http(fake, gzip.compress(body) if compress else body, **encoding)
+        assert answer.status == status
+    assert answer.code == "RequestEntityTooLarge;Sender"
     assert answer.json["message"] == "Request size 1000001 exceeded 1000000 bytes"
     assert [(call.kept, call.bytes) for call in fake.calls] == [(True, 1_000_000), (False, 1_000_001)]
 
 
-ENTITY = {"KeyAttributes": {"Type": "Service", "Name": "karrot"}, "Attributes": {}}
+def test_a_batch_is_kept_as_a_whole_or_not_at_all(fake: ScriptedCloudWatch) -> None:
+    bad = {"Name": "group", "Value": "ä" * 1025}
+    code, message = client_error(fake, datum_dict(Dimensions=[bad]), datum_dict(), datum_dict(Timestamp=utc_time(0)))
+    assert code == VALUE
+    assert message.split("\n") == [
+        f"The parameter {DIMENSION}.Value must be shorter than 1025 characters.",
+        f"The value for parameter {DIMENSION}.Value contains non-ASCII characters.",
+        "The parameter MetricData.member.3.Timestamp must specify a time within the past two weeks.",
+    ]
+    assert (fake.accepted, fake.metrics()) == ([], [])
 
 
-def with_entities(*members: int) -> dict[str, Any]:
-    return {"EntityMetricData": [{"Entity": ENTITY, "MetricData": [datum_dict()] * number} for number in members]}
+def test_mistakes_of_one_kind_are_reported_before_the_next_kind(fake: ScriptedCloudWatch) -> None:
+    data: list[Any] = [{"MetricName": "m"}, {"MetricName": "m", "Value": "NaN"}, {"Value": 1}]
+    codes = []
+    while data:
+        answer = put_json(fake, {"Namespace": "N", "MetricData": data})
+        codes.append(answer.code)
+        data.pop()
+    assert codes == ["MissingParameter;Sender", "InvalidParameterValue;Sender", "InvalidParameterCombination;Sender"]
 
 
-def test_two_entities_with_a_thousand_data_in_total_are_accepted(fake: ScriptedCloudWatch) -> None:
-    put_metric_data(fake, *[datum_dict()] * 997, StrictEntityValidation=True, **with_entities(1, 2))
-    assert len(fake.accepted) == 1000
-
-
-def test_more_than_a_thousand_data_in_total_are_refused(fake: ScriptedCloudWatch) -> None:
-    message = "The collection MetricData must not have a size greater than 1000."
-    assert client_error(fake, *[datum_dict()] * 998, **with_entities(1, 2)) == (VALUE, message)
-
-
-def test_three_entities_are_refused(fake: ScriptedCloudWatch) -> None:
-    message = "The collection EntityMetricData must not have a size greater than 2."
-    assert client_error(fake, datum_dict(), **with_entities(1, 1, 1)) == (VALUE, message)
-
-
-def test_a_datum_of_an_entity_has_the_same_limits(fake: ScriptedCloudWatch) -> None:
-    entity = {"Entity": ENTITY, "MetricData": [datum_dict(Value=math.nan)]}
-    message = "The value ? for parameter EntityMetricData.member.1.MetricData.member.1.Value is invalid."
-    assert client_error(fake, datum_dict(), EntityMetricData=[entity]) == (VALUE, message)
-
-
-BAD_ENTITY: dict[str, Any] = {
-    "EntityMetricData": [{"Entity": {"KeyAttributes": {"Type": "Service"}}, "MetricData": [datum_dict()]}]
+MALFORMED = {
+    "no JSON": b"{",
+    "not UTF-8": b'{"Namespace": "\xff"}',
+    "not an object": b"[]",
+    "a boolean value": b'{"Namespace": "N", "MetricData": [{"MetricName": "m", "Value": true}]}',
+    "a value in words": b'{"Namespace": "N", "MetricData": [{"MetricName": "m", "Value": "1"}]}',
+    "a time in words": b'{"Namespace": "N", "MetricData": [{"MetricName": "m", "Value": 1, "Timestamp": "2027"}]}',
+    "null among the data": b'{"Namespace": "N", "MetricData": [null]}',
+    "a member that Karrot never sends": b'{"Namespace": "N", "MetricData": [{"MetricName": "m", "Values": [1]}]}',
 }
-ENTITY_MESSAGE = "The collection EntityMetricData.member.1.Entity.KeyAttributes must have a size between 2 and 4."
 
 
-def test_a_bad_entity_is_refused_under_strict_validation(fake: ScriptedCloudWatch) -> None:
-    assert client_error(fake, datum_dict(), StrictEntityValidation=True, **BAD_ENTITY) == (VALUE, ENTITY_MESSAGE)
+@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_body_of_the_wrong_shape_is_refused(fake: ScriptedCloudWatch, body: bytes) -> None:
+    answer = send_http(fake, body)
+    assert (answer.status, answer.json["__type"].partition("#")[2]) == (400, "SerializationException")
     assert fake.accepted == []
 
 
-def test_a_bad_entity_is_reported_in_a_header_without_strict_validation(fake: ScriptedCloudWatch) -> None:
-    answer = put_metric_data(fake, datum_dict(), **BAD_ENTITY)
-    assert answer["HTTPHeaders"]["x-amzn-failure-message"] == ENTITY_MESSAGE
-    assert len(fake.accepted) == 2
+@pytest.mark.parametrize("body", [b"no gzip", gzip.compress(b"{}")[:-9], b""], ids=["plain", "cut", "empty"])
+def test_a_broken_gzip_body_is_refused(fake: ScriptedCloudWatch, body: bytes) -> None:
+    answer = send_http(fake, body, content_encoding="gzip")
+    assert (answer.status, answer.json["__type"].partition("#")[2]) == (400, "SerializationException")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"authorization": None}, 403, "MissingAuthenticationToken;Sender"),
+        ({"x_amz_target": "GraniteServiceVersion20100801.ListMetrics"}, 400, "InvalidAction;Sender"),
+        ({"content_encoding": "br"}, 400, "MalformedInput;Sender"),
+        ({"transfer_encoding": "chunked"}, 411, ""),
+    ],
+    ids=["not signed", "another operation", "another encoding", "no length"],
+)
+def test_another_request_is_refused(fake: ScriptedCloudWatch, headers: dict[str, Any], status: int, code: str) -> None:
+    answer = send_http(fake, b"" if status == 411 else b"{}", **headers)
+    assert (answer.status, answer.code) == (status, code)
+    assert fake.accepted == []
+
+
+SILENT: dict[str, tuple[Fault, type[Exception], str, bool]] = {
+    "hang": (aws.HANG, ReadTimeoutError, "Hang", False),
+    "hang after keeping": (aws.HANG_AFTER_KEEPING, ReadTimeoutError, "Hang", True),
+    "reset": (aws.RESET, ConnectionClosedError, "Reset", False),
+    "reset after keeping": (aws.RESET_AFTER_KEEPING, ConnectionClosedError, "Reset", True),
+}
+
+
+@pytest.mark.parametrize(("fault", "error", "code", "kept"), SILENT.values(), ids=SILENT.keys())
+def test_a_request_without_an_answer_was_kept_or_not(
+    fake: ScriptedCloudWatch, fault: Fault, error: type[Exception], code: str, *, kept: bool
+) -> None:
+    fake.script(fault)
+    patience: dict[str, Any] = {"read_timeout": 0.2} if isinstance(fault, aws.Hang) else {}
+    with boto3_client(fake, **patience) as cloudwatch, pytest.raises(error):
+        cloudwatch.put_metric_data(Namespace="Karrot", MetricData=[{"MetricName": "Lag", "Value": 1.0}])
+    wait_for(lambda: len(fake.calls) > 0)  # the client may give up before the fake has read the request
+    assert [(call.status, call.code, call.kept) for call in fake.calls] == [(NO_ANSWER, code, kept)]
+    assert len(fake.accepted) == int(kept)
+
+
+def test_many_concurrent_callers_lose_and_duplicate_nothing(fake: ScriptedCloudWatch) -> None:
+    def call(caller: int) -> None:
+        for number in range(5):
+            put_metric_data(fake, datum_dict(MetricName=f"m{caller}", Value=float(number)))
+
+    callers = [threading.Thread(target=call, args=(caller,)) for caller in range(8)]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join()
+    for caller in range(8):
+        assert [point.value for point in fake.points("Karrot", f"m{caller}")] == [0.0, 1.0, 2.0, 3.0, 4.0]

@@ -9,10 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
-
-DEFAULT_EXPIRE_GROUP = 604_800
-"""By default, Burrow forgets a group this many seconds after the group's last commit."""
+from karrot.burrow.rules import DEFAULT_EXPIRE_GROUP, DEFAULT_INTERVALS, TrackedPartition, Window
 
 
 @dataclass(slots=True)

@@ -1,11 +1,25 @@
-"""Declares the columns of every table, and the fields of the archive's line."""
+"""Defines the columns of every table and of the archive's lines, and conversions that the transforms share.
 
-from typing import Final
+- Every table is partitioned by ``day`` (UTC). The day is in the path and not in the files; `with_day` adds it.
+- Moments are ``timestamp`` in UTC. If a source has epoch milliseconds, a column ``…_ms`` keeps them, because a
+  timestamp cannot hold every such number.
+- Lags, offsets and counts are in messages.
+- NULL means "unknown". No number has this meaning.
+"""
 
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
+    DateType,
     DoubleType,
     IntegerType,
     LongType,
@@ -15,14 +29,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-STRING, INT, LONG, DOUBLE, TIME, BOOLEAN = (
-    StringType(),
-    IntegerType(),
-    LongType(),
-    DoubleType(),
-    TimestampType(),
-    BooleanType(),
-)
+from karrot.text import EPOCH
+
+STRING, INT, LONG, DOUBLE = StringType(), IntegerType(), LongType(), DoubleType()
+TIME, BOOLEAN, BINARY = TimestampType(), BooleanType(), BinaryType()
 
 
 def struct(**columns: DataType) -> StructType:
@@ -33,6 +43,7 @@ def struct(**columns: DataType) -> StructType:
 _GROUP: Final = {"cluster": STRING, "consumer": STRING}
 _PARTITION_MINUTE: Final = {**_GROUP, "topic": STRING, "partition": INT, "minute": TIME}
 _RECORD: Final = {"log_partition": INT, "log_offset": LONG, "log_ts": TIME, "log_ts_ms": LONG}
+RECORD_COLUMNS: Final = tuple(_RECORD)
 
 
 # --- What ingest writes ---
@@ -75,10 +86,8 @@ EVENTS: Final = struct(
 """One row per event. The rates are those of the partition with the largest lag.
 
 ``lag_seconds`` is the age of the oldest unread message, ``lag_seconds_kind`` how it is known, and the next two columns
-name its partition. Events from before version 2.0.0 have no kind: ``lag_seconds`` then belongs to the max-lag
-partition. Its committed offset is ``max_lag_committed``, and ``max_lag_first_end`` is the log end at its oldest commit
-(``start_offset`` plus ``start_lag``). If the committed offset is below this log end, such a ``lag_seconds`` is
-extrapolated.
+name its partition. Events of ``evaluate`` have no kind: ``lag_seconds`` then belongs to the max-lag partition, and is
+extrapolated if ``max_lag_committed`` is below ``max_lag_first_end``, the log end at the partition's oldest commit.
 """
 
 PARTITIONS: Final = struct(
@@ -271,13 +280,7 @@ SLO_DAILY: Final = struct(
 )
 """At most ``budget_minutes`` of the measured minutes (with a known lag in seconds) may be beyond the target."""
 
-OFFSETS_MINUTE: Final = struct(
-    **_PARTITION_MINUTE,
-    count=LONG,
-    offset_sum=LONG,
-    offset_first=LONG,
-    offset_last=LONG,
-)
+OFFSETS_MINUTE: Final = struct(**_PARTITION_MINUTE, count=LONG, offset_sum=LONG, offset_first=LONG, offset_last=LONG)
 """The commits of each minute. ``offset_sum`` is NULL if the sum does not fit into 64 bits."""
 
 PARTITION_LAG_MINUTE: Final = struct(
@@ -302,13 +305,7 @@ this minute.
 """
 
 REBALANCES: Final = struct(
-    **_GROUP,
-    generation=INT,
-    at=TIME,
-    members=INT,
-    protocol=STRING,
-    leader=STRING,
-    moved_partitions=INT,
+    **_GROUP, generation=INT, at=TIME, members=INT, protocol=STRING, leader=STRING, moved_partitions=INT
 )
 """One row per new generation of a group. If the previous one is unknown, ``moved_partitions`` is NULL."""
 
@@ -370,3 +367,129 @@ LINE: Final = struct(
 
 CORRUPT: Final = "_corrupt_record"
 """The column in which Spark's JSON parser puts a line that it could not read."""
+
+
+# --- All tables ---
+
+STREAMED: Final[Mapping[str, StructType]] = {
+    "events": EVENTS,
+    "partitions": PARTITIONS,
+    "quarantine": QUARANTINE,
+    "commits": COMMITS,
+    "members": MEMBERS,
+    "ends": ENDS,
+}
+"""The streamed tables: ``ingest`` and ``offsets`` write them batch by batch, below ``day=…/batch_id=…``."""
+
+DERIVED: Final[Mapping[str, StructType]] = {
+    "lag_minute": LAG_MINUTE,
+    "verdict_runs": VERDICT_RUNS,
+    "incidents": INCIDENTS,
+    "status_intervals": STATUS_INTERVALS,
+    "rates_minute": RATES_MINUTE,
+    "skew_minute": SKEW_MINUTE,
+    "slo_daily": SLO_DAILY,
+    "offsets_minute": OFFSETS_MINUTE,
+    "partition_lag_minute": PARTITION_LAG_MINUTE,
+    "rebalances": REBALANCES,
+}
+"""The derived tables: ``derive`` makes them day by day. A day has one file, and a large day has several."""
+
+TABLES: Final[Mapping[str, StructType]] = {**STREAMED, **DERIVED}
+
+OFFSETS: Final = frozenset({"commits", "members", "ends"})
+"""The streamed tables whose rows come from Kafka's offsets and not from events."""
+
+SORTED_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    "events": ("cluster", "consumer", "received_at"),
+    "partitions": ("cluster", "consumer", "received_at"),
+    "quarantine": ("source", "position"),
+    "commits": ("cluster", "consumer", "topic", "partition", "log_offset"),
+    "members": ("cluster", "consumer", "log_offset"),
+    "ends": ("cluster", "topic", "partition", "observed_at"),
+    "lag_minute": ("cluster", "consumer", "minute"),
+    "verdict_runs": ("cluster", "consumer", "run"),
+    "incidents": ("started_at", "cluster", "consumer", "incident_id"),
+    "status_intervals": ("cluster", "consumer", "from_at"),
+    "rates_minute": ("cluster", "consumer", "topic", "partition", "minute"),
+    "skew_minute": ("cluster", "consumer", "topic", "minute"),
+    "slo_daily": ("cluster", "consumer"),
+    "offsets_minute": ("cluster", "consumer", "topic", "partition", "minute"),
+    "partition_lag_minute": ("cluster", "consumer", "topic", "partition", "minute"),
+    "rebalances": ("cluster", "consumer", "at", "generation"),
+}
+"""The columns by which ``derive`` and ``compact`` sort the rows of a day's file, so that readers can skip rows."""
+
+UNIQUE_BY: Final[Mapping[str, list[str]]] = {
+    "events": ["log_id", "seq"],
+    "partitions": ["log_id", "seq", "topic", "partition"],
+    "commits": ["cluster", "log_partition", "log_offset"],
+    "members": ["cluster", "log_partition", "log_offset", "member_id", "topic", "partition"],
+    "ends": ["cluster", "topic", "partition", "observed_at_ms"],
+}
+"""The columns that identify a row of a streamed table."""
+
+_DAY_FIELD: Final = StructField("day", DateType())
+
+
+def columns_of(schema: StructType) -> list[str]:
+    """The names of the columns, in order, for the last ``select`` of a transform."""
+    return list(schema.fieldNames())
+
+
+def with_day(schema: StructType) -> StructType:
+    return StructType([*schema.fields, _DAY_FIELD])
+
+
+# --- Columns and conversions that the transforms share ---
+
+EVENT: Final = ("seq", "log_id")
+"""The columns that identify an event. The number comes first: a sort then rarely compares ``log_id``, a text."""
+
+GROUP: Final = ("cluster", "consumer")
+"""The columns that identify a consumer group."""
+
+PARTITION: Final = (*GROUP, "topic", "partition")
+"""The columns that identify a partition of a group."""
+
+LOG: Final = ("cluster", "topic", "partition")
+"""The columns that identify a partition of a topic."""
+
+_END_OF_TIME_MS: Final = (
+    253_402_300_800_000  # the year 10000; Burrow misreads the times of some commits of Kafka 4.1 as about 8e18
+)
+_DAY: Final = timedelta(days=1)
+_EXACT: Final = float(2**53)
+
+
+def moment(epoch_ms: Column) -> Column:
+    """The timestamp of epoch milliseconds; NULL for an impossible number (0, negative, or after the year 9999)."""
+    return F.when((epoch_ms > 0) & (epoch_ms < _END_OF_TIME_MS), F.timestamp_millis(epoch_ms))
+
+
+def is_possible(at: str) -> Column:
+    """Whether a timestamp in a file is possible: from 1970 to a day after ``written_at``, and not NULL."""
+    is_one = F.col(at).between(F.lit(EPOCH), F.col("written_at") + F.lit(_DAY))
+    return F.coalesce(is_one, F.lit(False))
+
+
+def whole(number: Column) -> Column:
+    """Convert a count from a double; NULL from 2^53 on, where doubles are not exact and no real lag is so large."""
+    return F.when(F.abs(number) < _EXACT, number.cast("bigint"))
+
+
+def rounded(number: Column, digits: int) -> Column:
+    """Round half up to some digits after the point. Spark's ``round`` is slow: it converts each number to text."""
+    scale = 10**digits
+    nearest: Column = F.floor(number * scale + 0.5) / scale
+    return nearest
+
+
+def base64(data: Column) -> Column:
+    """Encode bytes in base64, without the line breaks that Spark adds and other programs refuse."""
+    return F.translate(F.base64(data), "\r\n", "")
+
+
+def rows(values: Sequence[Mapping[str, Any]], schema: StructType) -> Column:
+    """Make a few rows in an expression, with dates as texts. ``createDataFrame`` would start Python workers."""
+    return F.inline(F.from_json(F.lit(json.dumps(values)), ArrayType(schema)))

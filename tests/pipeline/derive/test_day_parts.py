@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.history.held_days import Derived
-from karrot.pipeline.store.day_parts import Batch, DayLayout, Layouts, chunks, parts_from, split
+from karrot.pipeline.derive.job import Batch, DayLayout, Layouts, chunks, parts_from, split
 from karrot.pipeline.store.table_files import Tables
 
 if TYPE_CHECKING:
