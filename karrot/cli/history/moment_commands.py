@@ -11,7 +11,7 @@ import click
 
 from karrot.cli.errors import NotDone, valid
 from karrot.cli.groups import OFFSETS
-from karrot.cli.history.open_tables import answered, in_words, named, one_line, places
+from karrot.cli.history.open_tables import answered, dates_in_words, named, one_line, places
 from karrot.cli.options import option_set, read_span
 from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, print_lines, safe, terminal_width
 from karrot.text import compact_duration, counted_plain, to_minute, to_second
@@ -50,12 +50,10 @@ def _nothing_known(
     tables: "Place", at: datetime, days: Sequence[date], *, cluster: str | None, group: str | None
 ) -> NotDone:
     """The error for a moment without data. Its message names the days that the tables have."""
-    from karrot.history import day_ranges
-
     return NotDone(
         one_line(
             f"no data about {named(cluster, group)} at {to_minute(at)} UTC or in the look-back before it; "
-            f"{tables} has {in_words(list(day_ranges(days)))}"
+            f"{tables} has {dates_in_words(days)}"
         )
     )
 
