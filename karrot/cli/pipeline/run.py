@@ -166,15 +166,15 @@ def _steps(
 ) -> list["Step"]:
     from karrot.pipeline.run.turns import Step
 
-    steps = [Step("ingest", jobs.ingest(open_source, asked["checkpoint"] or ""))]
+    steps = [Step("ingest", partial(jobs.ingest, open_source, asked["checkpoint"] or ""))]
     if offsets is not None and poll is not None:
         # Between the turns, a thread polls the log ends. With --once, there is no such thread.
         after = (lambda: None) if asked["follow"] else poll.look
         land = partial(offsets.job, jobs.spark, poll=poll)
-        steps.append(Step("offsets", jobs.offsets(offsets.cluster, land, after)))
-    steps.append(Step("derive", jobs.derive(rules_of(asked))))
+        steps.append(Step("offsets", partial(jobs.offsets, offsets.cluster, land, after)))
+    steps.append(Step("derive", partial(jobs.derive, rules_of(asked))))
     if (at := asked["compact_at"]) is not None:
-        steps.append(Step("compact", jobs.compact(asked["keep"]), jobs.compact_is_due(at)))
+        steps.append(Step("compact", partial(jobs.compact, asked["keep"]), partial(jobs.compact_is_due, at)))
     return [_as_sentences(asked, step) for step in steps]
 
 
