@@ -194,6 +194,8 @@ def _as_sentences(asked: Mapping[str, Any], step: "Step") -> "Step":
 
 
 def _explained(spark: "SparkSession", step: str, error: Exception) -> "StepFailure":
+    import structlog
+
     from karrot.kafka.client_properties import PropertiesError
     from karrot.pipeline.run.pipeline_steps import is_alive
     from karrot.pipeline.run.turns import StepFailure
@@ -202,7 +204,11 @@ def _explained(spark: "SparkSession", step: str, error: Exception) -> "StepFailu
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError
 
-    reason, cause = _sentence(error), error.__cause__ if isinstance(error, Refused) else error
+    if isinstance(error, Refused):  # `errors_as_sentences` knows it
+        reason, cause = error.message, error.__cause__
+    else:
+        structlog.get_logger(__name__).error("a step failed unexpectedly", code="step_unexpected", exc_info=error)
+        reason, cause = f"{type(error).__name__}: {error}", error
     if isinstance(cause, LeaseHeld):
         return StepFailure("lease_held", reason)
     if not is_alive(spark):
@@ -213,13 +219,3 @@ def _explained(spark: "SparkSession", step: str, error: Exception) -> "StepFailu
         return StepFailure("source_away", reason)
     is_final = isinstance(cause, ConnectorMissing | PropertiesError | NewerTables) or _NO_HEAP in str(cause)
     return StepFailure("failed", reason, is_final)
-
-
-def _sentence(error: Exception) -> str:
-    """The message of an error that `errors_as_sentences` knows. Log the stack of any other error."""
-    if isinstance(error, Refused):
-        return error.message
-    import structlog
-
-    structlog.get_logger(__name__).error("a step failed unexpectedly", code="step_unexpected", exc_info=error)
-    return f"{type(error).__name__}: {error}"

@@ -325,7 +325,10 @@ def derive(
     )
     for chunk in chunks(part for part in beside.difference(parts) if part.day in found):
         _derive_rates(sources, lags, rules, chunk)
-    _drop_parts_of_whole_days(layouts, layout)
+    for day, each in layout.items():
+        if each.parts[0].is_whole and not layouts.written(day)[0].is_whole:  # the later parts' files go
+            for name in IN_PARTS:
+                tables.drop_other_files(spark, name, day)
     on_progress("deriving intervals and incidents")
     derive_history(spark, tables, days, silence=rules.silence, unfinished=begun)
     done = {
@@ -340,14 +343,6 @@ def derive(
     # With `only`, keep the old rules in the note: the days outside `only` were derived by the old rules.
     write_note(spark, tables, Note(note.rules if only and before else str(rules), kept | done, unfinished))
     return days
-
-
-def _drop_parts_of_whole_days(layouts: Layouts, layout: Mapping[date, DayLayout]) -> None:
-    """Delete the files of the later parts of each day that is one part now."""
-    for day, each in layout.items():
-        if each.parts[0].is_whole and not layouts.written(day)[0].is_whole:
-            for name in IN_PARTS:
-                layouts.tables.drop_other_files(layouts.spark, name, day)
 
 
 @dataclass(frozen=True, slots=True)

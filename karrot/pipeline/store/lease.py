@@ -342,7 +342,10 @@ def writing(
     )
     lease.take(wait=wait or timedelta(0), stop=stop or Event())
     try:
-        _sweep(spark, tables, name)
+        if name == DERIVED:
+            tables.sweep_staging(spark)
+        if name == EVENTS:
+            tables.sweep_batches(spark, SOURCES)
         yield replace(tables, require=lambda: [each() for each in (tables.require, lease.require)])
     except Exception as error:
         if lease.lost:
@@ -360,10 +363,3 @@ def release_all() -> None:
     for lease in [*_held]:
         if not lease.lock.ends_with_process:
             lease.release()
-
-
-def _sweep(spark: SparkSession, tables: Tables, name: str) -> None:
-    if name == DERIVED:
-        tables.sweep_staging(spark)
-    if name == EVENTS:
-        tables.sweep_batches(spark, SOURCES)
