@@ -2,6 +2,17 @@
 
 Minute tables and the daily SLO depend only on their own day. The rates also depend on the minutes next to the day's two
 midnights. `karrot.pipeline.derive.verdict_history` derives intervals and incidents, which can last longer than a day.
+
+A large day is split into parts, so that a run rewrites the end of the running day and not all of it. A day is one part
+until it has `PART_ROWS` rows. Rows that come later than all derived rows then go to a new part. So no part is split
+after it was written, and each file is replaced in one step:
+
+```
+<tables>/lag_minute/day=2026-11-20/lag_minute.parquet           from midnight
+<tables>/lag_minute/day=2026-11-20/lag_minute-0830.parquet      from 08:30
+```
+
+The names of the files of ``verdict_runs`` say where the parts of a day begin.
 """
 
 import logging

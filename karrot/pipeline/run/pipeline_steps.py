@@ -1,4 +1,4 @@
-"""Makes the steps of a turn from the pipeline's jobs: ingest, offsets, derive and compact."""
+"""Makes the steps of a turn from the pipeline's jobs, polls log ends next to them, and ends the process in time."""
 
 import os
 import threading
