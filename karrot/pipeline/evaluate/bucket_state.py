@@ -208,5 +208,5 @@ class LogEnds(NamedTuple):
 
 
 def source_key(topic_key: Ints, partition: Ints) -> Ints:
-    """The hash of a partition, of 64 bits. Among a million partitions, the odds of two equal ones are 1 to 40 million."""
+    """The hash of a partition, of 64 bits. Two of a million partitions are equal once in forty million cases."""
     return topic_key * _ODD_NUMBER + partition
