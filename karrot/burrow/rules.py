@@ -74,7 +74,6 @@ class Window:
 
     @property
     def orders(self) -> tuple[int, ...]:
-        """The order of each stored commit, oldest first."""
         return tuple(self._orders)
 
     def add(
@@ -223,7 +222,6 @@ def current_lag(slots: Slots, broker_offsets: Sequence[int]) -> int:
 def _judged(
     tracked: TrackedPartition, now: int, allowed_lag: int, minimum_complete: float
 ) -> tuple[Status, int, float]:
-    """The verdict, the current lag and the filled share of the window."""
     slots, ends = tracked.slots, tracked.broker_offsets
     lag = current_lag(slots, ends)
     status = partition_status(slots, ends, lag, now, allowed_lag=allowed_lag, minimum_complete=minimum_complete)

@@ -36,7 +36,6 @@ class Option(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The environment variable."""
         return PREFIX + self.attribute.upper()
 
     @property
@@ -230,6 +229,12 @@ class Settings:
         types.url, "Burrow's address. Karrot then asks Burrow's REST API for lost events and deleted groups."
     )
     resync_interval: int = option("120s", types.duration(10, 86400), "How often Karrot reads Burrow's REST API.")
+    burrow_cut_off_after: int = option(
+        "300s",
+        types.duration(10, 365 * 86400),
+        "Burrow counts as cut off from Kafka after this time without a new commit or log end. Set a longer time than "
+        "the longest rest of the cluster.",
+    )
 
     watch_bootstrap: tuple[str, ...] = listed(
         types.brokers, "Brokers of a Kafka cluster to watch without Burrow. Needs karrot-burrow[kafka]."
@@ -289,7 +294,6 @@ class Settings:
 
     @property
     def is_on_postgresql(self) -> bool:
-        """Whether the event log is in PostgreSQL."""
         return "://" in self.event_log
 
     @property
@@ -325,7 +329,6 @@ def settings_of_reporter(reporter: str, texts: Mapping[str, str], *, shared: Col
 
 
 def reporter_prefix(reporter: str) -> str:
-    """The prefix of the names of a reporter's own settings."""
     return f"{PREFIX}{re.sub(r'[^A-Za-z0-9]', '_', reporter).upper()}_"
 
 

@@ -16,7 +16,7 @@ from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.history import HistoryHour, HourlyHistory
 from karrot.jinja_filters import marked
 from karrot.known_problems import CODES, WATCH
-from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report
+from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report
 from karrot.web import Credentials
 from karrot.web.context import PastUnknown
 from karrot.web.pages.routes import PAGE_SIZE
@@ -741,11 +741,11 @@ def test_the_reporters_page_shows_full_errors_and_refused_data() -> None:
     error = "AccessDenied: " + "x" * 400
     website.log.save_reporter(ReporterState("cloudwatch", None, "failing", error, website.clock.wall))
     refused = RefusedDatum("Lag {Cluster=a}", "too_old", "It was long ago.", website.clock.wall)
-    report = Report(website.clock.wall, 0, (Fact("estimate", "together at most 15.88 USD a month"),), (), (refused,))
-    website.log.remember("cloudwatch", NOTE, msgspec.json.encode(report))
+    report = Report(website.clock.wall, 0, (Fact("groups left out", "15.88 thousand"),), (), (refused,))
+    website.log.remember("cloudwatch", REPORT_NOTE, msgspec.json.encode(report))
     text = read(website, "/reporters")
     assert error in text
-    assert "together at most 15.88 USD a month" in text
+    assert "15.88 thousand" in text
     assert "Lag {Cluster=a}" in text
     assert "too_old" in text
     assert "/runbooks/KarrotReporterDropping" in text

@@ -276,8 +276,7 @@ def _receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver | None]":
 def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
     """The receiver for a topic, which connects later. Raises Refused."""
     from karrot.pipeline.evaluate.verdict_delivery import ToTopic
-    from karrot.reporters.kafka.message import TopicWriter
-    from karrot.reporters.kafka.reporter import Options
+    from karrot.reporters.kafka.reporter import Options, TopicWriter
     from karrot.settings import types
 
     if asked["bootstrap_servers"] is None:

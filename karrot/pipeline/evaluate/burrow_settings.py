@@ -168,14 +168,17 @@ def _one(file: Mapping[str, Any], kind: str, name: str | None) -> _Sections:
 
 
 def _taken(kind: str, section: str, settings: Mapping[str, Any]) -> dict[str, Setting]:
-    """The settings that are taken, by their present names. For Burrow, an empty text is no value."""
+    """The settings that are taken, by their present names. For Burrow, an empty text is no value, nor is a list."""
     found = {}
     for name, given in {**_BURROWS_DEFAULTS.get(kind, {}), **settings}.items():
         if (known := _present(name, settings)) in TAKEN[kind] and (text := str(given)):
             place, read = f"{kind}.{section}.{name}", TAKEN[kind][known]
-            value = checked(read, place, text.lower() if read is flag else text)
+            is_none = read is _PATTERN and isinstance(given, list | dict)
+            written = text.lower() if read is flag or isinstance(given, bool) else text
+            value: Any = None if is_none else checked(read, place, written)
             option = "sent" if kind == "notifier" and read is _PATTERN else _OPTIONS.get(known, known.replace("-", "_"))
             shown = f"{place} = {text}" + ("" if name in settings else " (Burrow's default)")
+            shown += " (for Burrow no pattern, because it is no text: all groups pass)" if is_none else ""
             found[known] = Setting(shown, option, timedelta(seconds=value) if option in _SPANS else value)
     return found
 

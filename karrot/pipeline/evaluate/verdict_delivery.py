@@ -16,7 +16,7 @@ import urllib3
 from karrot.event import SOURCE_HEADER, Source
 from karrot.eventlog.base import StoredEvent
 from karrot.http.pool import open_pool
-from karrot.reporters.kafka.message import Failed, NoTopic, TopicWriter, message_of
+from karrot.reporters.kafka.reporter import Failed, NoTopic, TopicWriter, message_of
 
 KEPT_BYTES: Final = 65_536
 """How much of a refused verdict is kept."""
@@ -155,9 +155,10 @@ class ToKarrot:
         return VerdictDelivery(count - len(refused), refused)
 
     def _send(self, each: ToSend) -> RefusedVerdict | None:
-        headers = self.headers | {"Idempotency-Key": each.stored.event_id}
         try:
-            answer = self.http.request("POST", self.url, body=each.stored.body, headers=headers, retries=self.retries)
+            answer = self.http.request(
+                "POST", self.url, body=each.stored.body, headers=self.headers, retries=self.retries
+            )
         except urllib3.exceptions.HTTPError as error:
             raise NotAccepted(f"Karrot does not answer: {type(error).__name__}") from error
         if answer.status in _ACCEPTED:

@@ -15,11 +15,10 @@ from karrot.eventlog.base import GroupState, ReporterState
 from karrot.eventlog.watched_groups import WatchedCluster
 from karrot.known_problems import CODES, REFUSED_LATELY_S, RUNBOOKS, WATCH, runbook_of_failing
 from karrot.reporters import commits_read
-from karrot.reporters.last_send import NOTE, read
+from karrot.reporters.base import REPORT_NOTE, read_report
 from karrot.text import count, counted, duration, some, visible
-from karrot.web.context import WebContext
+from karrot.web.context import WebContext, if_readable
 from karrot.web.pages.page_caches import caches
-from karrot.web.unread import if_readable
 
 _ENOUGH = 10
 """If Burrow sent this number of WARN and ERR verdicts and never OK, Burrow probably does not send OK."""
@@ -316,8 +315,8 @@ def _refused_codes(context: WebContext) -> Counter[str]:
 
 
 def _left_out(context: WebContext) -> dict[str, str]:
-    notes = {name: if_readable(partial(context.log.recall, name, NOTE), None) for name in context.reporters}
-    reports = {name: read(note) for name, note in notes.items()}
+    notes = {name: if_readable(partial(context.log.recall, name, REPORT_NOTE), None) for name in context.reporters}
+    reports = {name: read_report(note) for name, note in notes.items()}
     facts = ((name, fact) for name, report in reports.items() if report for fact in report.facts)
     return {name: fact.text for name, fact in facts if fact.name == _LEFT_OUT and fact.text != "0"}
 
