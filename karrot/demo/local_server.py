@@ -2,6 +2,7 @@
 
 import gzip
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +34,9 @@ def serve_locally(get: Answering, post: Answering | None = None) -> Iterator[str
         thread.join()
 
 
+_WRONG_BODY = (ValueError, EOFError, gzip.BadGzipFile, zlib.error)
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # an answer leaves in one piece
@@ -50,10 +54,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _method(answering: Answering) -> Callable[[_Handler], None]:
     def answer(handler: _Handler) -> None:
-        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
-        if handler.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        status, content_type, answered = answering(handler.path.partition("?")[0], body)
+        try:
+            status, content_type, answered = answering(handler.path.partition("?")[0], _body(handler))
+        except _WRONG_BODY as error:
+            handler.close_connection = True  # where this body ends is not known
+            status, content_type, answered = 400, "text/plain", f"{error}\n".encode()
         handler.send_response(status)
         handler.send_header("Content-Type", content_type)
         handler.send_header("Content-Length", str(len(answered)))
@@ -61,3 +66,11 @@ def _method(answering: Answering) -> Callable[[_Handler], None]:
         handler.wfile.write(answered)
 
     return answer
+
+
+def _body(handler: _Handler) -> bytes:
+    size = int(handler.headers.get("Content-Length") or 0)
+    if size < 0:
+        raise ValueError("Content-Length is below 0")
+    body = handler.rfile.read(size)
+    return gzip.decompress(body) if handler.headers.get("Content-Encoding") == "gzip" else body
