@@ -70,7 +70,7 @@ fresh: ## The README's two commands in a minimal Debian, as a normal user (needs
 
 ACTIONLINT := build/bin/actionlint
 
-lint: $(STAMPS)/dev ## Check style, types, import contracts, module names, spelling, generated documentation, requirements
+lint: $(STAMPS)/dev ## Check style, types, import contracts, spelling, generated documentation, requirements and the budget of lines
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -80,6 +80,7 @@ lint: $(STAMPS)/dev ## Check style, types, import contracts, module names, spell
 		|| echo "actionlint is LEFT OUT: it needs Go and its modules"
 	@test ! -x $(ACTIONLINT) || $(ACTIONLINT)
 	$(BIN)/pytest -q tests/test_docs.py tests/test_house.py
+	$(BIN)/python tools/budget.py
 	@! grep -nE '://|--(extra-)?index-url|--find-links' requirements/*.txt \
 		|| { echo "requirements/*.txt must not name a package index" >&2; exit 1; }
 

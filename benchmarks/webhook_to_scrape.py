@@ -17,7 +17,9 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
 
-from support.burrow.fake.fake_burrow import FakeBurrow, Post, simulate
+from karrot.burrow.payload import to_wire
+from karrot.demo.simulated_burrow import SimulatedBurrow
+from karrot.event import LagEvent
 from support.service.karrot_service import Service
 from support.service.open_loop import percentile
 
@@ -33,13 +35,13 @@ class Shown(NamedTuple):
     pages: int
 
 
-def verdicts(groups: int) -> Iterator[Post]:
-    """Yield the posts of a Burrow in the order of its own time."""
+def verdicts(groups: int) -> Iterator[LagEvent]:
+    """Yield the verdicts of a Burrow in the order of its own time."""
     now_ms = int(time.time() * 1000)
-    burrow: FakeBurrow = simulate(groups, seed=7, speed=1, clusters=("prod",), now_ms=now_ms)
+    burrow = SimulatedBurrow(groups, seed=7, speed=1, start_ms=now_ms)
     while True:
         now_ms += 1000
-        yield from (post for post in burrow.due(now_ms) if post.event.consumer != "burrow-prod")
+        yield from (event for event in burrow.due(now_ms) if not event.consumer.startswith("burrow-"))
 
 
 def answered(connection: HTTPConnection, method: str, path: str, body: bytes | None = None) -> bytes:
@@ -57,13 +59,16 @@ def lag_on(page: bytes, group: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def measured(posts: Iterator[Post], count: int, burrow: HTTPConnection, prometheus: HTTPConnection) -> Iterator[Shown]:
+def measured(
+    events: Iterator[LagEvent], count: int, burrow: HTTPConnection, prometheus: HTTPConnection
+) -> Iterator[Shown]:
     """Send verdicts until this number of them changed the page."""
     shown: dict[str, int | None] = {}
     while count:
-        event = (post := next(posts)).event
+        event = next(events)
+        body = to_wire(event)
         started = time.perf_counter()
-        answered(burrow, "POST", "/burrow", post.body)
+        answered(burrow, "POST", "/burrow", body)
         stored = time.perf_counter() - started
         if shown.get(event.consumer) != event.total_lag:
             pages = 1

@@ -134,7 +134,6 @@ class Incident(NamedTuple):
 
     @property
     def key(self) -> GroupKey:
-        """The group that the incident belongs to."""
         return GroupKey(self.cluster, self.group)
 
 
@@ -148,7 +147,6 @@ class OffsetCommit(NamedTuple):
 
     @property
     def key(self) -> GroupKey:
-        """The group that committed."""
         return GroupKey(self.place.cluster, self.group)
 
 
@@ -288,7 +286,6 @@ class LagEvent(NamedTuple):
 
     @property
     def status(self) -> Status | None:
-        """The status. ``None`` if the text is not a status that Burrow sends."""
         return _STATUS_BY_NAME.get(self.status_text)
 
     @property
@@ -343,16 +340,13 @@ class DayRange(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The number of days."""
         return (self.last - self.first).days + 1
 
     @property
     def dates(self) -> list[date]:
-        """Every day, in order."""
         return [self.first + timedelta(days=number) for number in range(self.length)]
 
     def has(self, day: date) -> bool:
-        """Whether the range contains the day."""
         return self.first <= day <= self.last
 
     @property

@@ -120,7 +120,6 @@ def decode(line: bytes) -> EventLine:
 
 
 def line_of(stored: StoredEvent) -> EventLine:
-    """The values in the line of an event."""
     event, began = stored.event, stored.event.incident_start
     summary = summarize(event, stored.received_at_ms, stored.age)
     signals = Signals() if summary.kind is Kind.DELETED else summary.signals

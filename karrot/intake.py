@@ -8,8 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from karrot import telemetry
-from karrot.burrow.bounds import require_within
-from karrot.burrow.payload import parse_webhook, to_wire
+from karrot.burrow.payload import parse_webhook, require_within, to_wire
 from karrot.burrow.wire import MalformedPayload
 from karrot.clock import Clock
 from karrot.event import GroupKey, Kind, LagEvent, Source
@@ -41,17 +40,15 @@ class Intake:
         """Take one posted body and wait until the event is stored. Raises what `begin` and `wait` raise."""
         return self.begin(body, source).wait()
 
-    def begin(self, body: bytes, source: Source = Source.WEBHOOK, key: str | None = None) -> PendingAppend:
+    def begin(self, body: bytes, source: Source = Source.WEBHOOK) -> PendingAppend:
         """Take one posted body without waiting for the disk. When `PendingAppend.wait` returns, the event is stored.
-
-        ``key`` is the sender's idempotency key.
 
         If the body is refused, count and keep it, and raise `MalformedPayload`. Also raises what `Events.begin` raises.
         """
         started = self._stopwatch()
         with self._keeping(body, source):
             event = parse_webhook(body, observed_at_ms=self._clock.wall_ms(), source=source)
-        pending = self._log.begin(event, body, key=key)
+        pending = self._log.begin(event, body)
         return CountedAppend(pending, partial(self._count_posted, event, started), self._keeping(body, source))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended | None:
@@ -120,11 +117,9 @@ class CountedAppend(NamedTuple):
             return self.counted(self.pending.wait())
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Run ``call`` once, as soon as `wait` would not block. The call runs in any thread, or immediately."""
         self.pending.when_done(call)
 
     def withdraw(self) -> bool:
-        """Cancel the append. Return true if the event is not stored and never will be."""
         return self.pending.withdraw()
 
 

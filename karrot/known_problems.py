@@ -90,7 +90,6 @@ _FAILING: Mapping[str, KnownProblem] = {
 
 
 def runbook_of_failing(name: str) -> str:
-    """The runbook for a failing reporter, resync or watch."""
     return RUNBOOKS[_FAILING.get(name, "reporter failing")]
 
 

@@ -16,12 +16,12 @@ from werkzeug.test import Client
 from karrot import wiring
 from karrot.delivery import Delivery
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.opening import prepared_log
 from karrot.eventlog.sqlite import SqliteEventLog
 from karrot.intake import Intake
 from karrot.server.leader_process import LeaderProcess
 from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS
+from karrot.wiring import prepared_log
 from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
@@ -266,7 +266,7 @@ def test_config_shows_no_secret_and_is_closed_with_a_token(tmp_path: Path, clock
     environ = {"KARROT_DATA_DIR": str(tmp_path), "KARROT_BURROW_USERNAME": "burrow", **secrets}
     settings = load(environ).settings
     with (
-        prepared_log(settings, clock, lambda _path, _reason: None) as open_chosen,
+        prepared_log(settings, clock) as open_chosen,
         closing(wiring.Service(settings, clock, open_chosen, LeaderProcess())) as service,
     ):
         client = Client(service.wsgi)

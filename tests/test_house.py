@@ -1,61 +1,36 @@
-"""The names and sizes of modules keep the rules of the house; for example, no name means two things."""
+"""The modules, the tests and the documentation keep the rules of the house; for example, no test sleeps."""
 
 import ast
 import re
 import subprocess
 import tomllib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from karrot.cli import main
 from karrot.pipeline.schemas import DERIVED
+from tools.budget import budget, measured
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "karrot"
 SUPPORT = ROOT / "tests" / "support"
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
-ONE_OF_A_KIND = {
-    "connections": "the same part of the event log in SQLite and in PostgreSQL",
-    "store": "the same part of the event log in SQLite and in PostgreSQL",
-    "transaction": "the rules of a transaction, and the statements of SQLite and of PostgreSQL",
-    "base": "the contract of a folder's kind: of a reporter, of the event log",
-    "errors": "the errors of a package, for its users",
-    "incidents": "a table, a command and a query for the same thing",
-    "job": "a Spark job next to the transforms that it runs",
-    "options": "the options of each reporter, of the service, of the commands",
-    "reporter": "each destination's reporter",
-    "routes": "the routes of the API and of the pages",
-}
-"""Names that several modules may have, and why."""
-
-MOST_MODULES = 14
-MOST_LINES = 450
-
 KEPT_FRAGMENTS = {
     "eventlog/postgres/committer.py:_is_refusal": "a rule with a name",
     "eventlog/postgres/store.py:_key": "each database has its own type of names",
-    "render/policies_and_alarms.py:_heartbeat": "an alarm, by its name in the template",
-    "render/policies_and_alarms.py:_lag_high": "an alarm, by its name in the template",
-    "render/policies_and_alarms.py:_lag_low": "an alarm, by its name in the template",
-    "render/policies_and_alarms.py:_max_capacity": "an alarm, by its name in the template",
-    "render/policies_and_alarms.py:_no_lag": "an alarm, by its name in the template",
-    "render/policies_and_alarms.py:_tracking_policy": "a policy, by its kind",
+    "render/ecs_autoscaling.py:_heartbeat": "an alarm, by its name in the template",
+    "render/ecs_autoscaling.py:_lag_high": "an alarm, by its name in the template",
+    "render/ecs_autoscaling.py:_lag_low": "an alarm, by its name in the template",
+    "render/ecs_autoscaling.py:_max_capacity": "an alarm, by its name in the template",
+    "render/ecs_autoscaling.py:_no_lag": "an alarm, by its name in the template",
     "reporters/archive/local_folder.py:_is_unfinished": "a rule with a name",
     "reporters/prometheus/group_metrics.py:_bad_partitions": "each lambda of the loop needs an index of its own",
     "reporters/prometheus/group_metrics.py:_is_status": "each lambda of the loop needs a status of its own",
-    "web/api/openapi.py:_security_schemes": "a part of the document, by its name there",
 }
 """Private functions of one statement and one caller, and why they are kept."""
-
-SEVERAL_CLASSES = {
-    "Options": "the options of each reporter",
-    "OpenIncident": "the vocabulary's, and the schema of the API, whose name /openapi.json shows",
-}
-"""Names that several classes may have, and why."""
 
 TIMES_IN_TESTS = {
     "e2e/sender.py": "the pace of a sender",
@@ -91,53 +66,12 @@ def modules() -> Iterator[Path]:
     return (path for path in PACKAGE.rglob("*.py") if path.stem not in {"__init__", "__main__"})
 
 
-def commands(group: object, names: set[str]) -> set[str]:
-    for name, command in getattr(group, "commands", {}).items():
-        names |= {name.replace("-", "_")} | commands(command, set())
-    return names
-
-
-def test_no_name_of_a_module_means_two_things() -> None:
-    known = commands(main, set())
-    found = defaultdict(list)
-    for path in modules():
-        # A command's module has the command's name, also if another module has it.
-        if not ("cli" in path.parts and path.stem in known):
-            found[path.stem].append(str(path.relative_to(PACKAGE)))
-    assert {stem: paths for stem, paths in found.items() if len(paths) > 1 and stem not in ONE_OF_A_KIND} == {}
-
-
-def test_no_name_of_a_test_helper_means_two_things() -> None:
-    found = defaultdict(list)
-    for path in SUPPORT.rglob("*.py"):
-        found[path.stem].append(path.parent)
-    assert {stem: folders for stem, folders in found.items() if len(folders) > 1} == {}
-    assert max(Counter(path.parent for path in SUPPORT.rglob("*.py")).values()) <= MOST_MODULES
-
-
-def test_no_name_of_a_class_means_two_things() -> None:
-    found = defaultdict(list)
-    for path in modules():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(str(path.relative_to(PACKAGE)))
-    assert {name: paths for name, paths in found.items() if len(paths) > 1 and name not in SEVERAL_CLASSES} == {}
-
-
-def test_no_folder_has_too_many_modules() -> None:
-    count: dict[str, int] = defaultdict(int)
-    for path in modules():
-        count[str(path.parent.relative_to(PACKAGE))] += 1
-    assert {folder: number for folder, number in count.items() if number > MOST_MODULES} == {}
-
-
 def test_only_a_package_lists_its_exports() -> None:
     assert [str(path) for path in modules() if "\n__all__" in path.read_text(encoding="utf-8")] == []
 
 
-def test_no_module_is_too_long() -> None:
-    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text("utf-8").splitlines()) for path in modules()}
-    assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
+def test_the_budget_names_each_package_and_none_that_is_gone() -> None:
+    assert measured(PACKAGE).keys() == budget(ROOT).keys()
 
 
 def test_a_function_with_one_statement_and_one_caller_is_inlined() -> None:

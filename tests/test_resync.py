@@ -11,13 +11,13 @@ from karrot.burrow.client import Burrow, NotFound, Unavailable, UnknownCall
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, groups
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC
 from karrot.reporters import commits_read
 from karrot.resync import Resync
 from support.burrow.fake.rest_api import BurrowServer
-from support.burrow.fake.simulated_groups import application_groups, burrows_own_group
+from support.burrow.fake_burrow_rig import simulated_group
 from support.burrow.lag_events import make_event
 from support.burrow.restartable_burrow import Outage, RestartableApi, RestartableBurrow
 from support.manual_clock import ManualClock
@@ -49,8 +49,13 @@ def log(clock: ManualClock) -> MemoryEventLog:
 
 @pytest.fixture
 def world(clock: ManualClock) -> RestartableBurrow:
-    groups = list(application_groups(6, seed=3))
-    members = {name: [burrows_own_group(name, 3), *groups[at :: len(CLUSTERS)]] for at, name in enumerate(CLUSTERS)}
+    members = {
+        cluster: [
+            simulated_group(f"burrow-{cluster}", topic="__consumer_offsets"),
+            *(simulated_group(f"{name}-{cluster}") for name in ("orders", "billing", "audit")),
+        ]
+        for cluster in CLUSTERS
+    }
     return RestartableBurrow(members, Random(3), start_ms=clock.wall_ms())
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from karrot.burrow.payload import to_wire
 from karrot.doctor import look
-from karrot.doctor.snapshot_types import KarrotSeen
+from karrot.doctor.read_karrot import KarrotSeen
 from karrot.event import TEST_CLUSTERS
 from support.burrow.lag_events import make_event
 from support.eventlog.postgres_server import running_postgres

@@ -17,8 +17,7 @@ from karrot import history, wiring
 from karrot.burrow.client import Burrow
 from karrot.clock import Clock
 from karrot.eventlog.base import EventLog
-from karrot.eventlog.memory import MemoryEventLog
-from karrot.eventlog.opening import prepared_log
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.known_problems import TABLES_PROBLEMS
 from karrot.reporters import commits_read
@@ -31,6 +30,7 @@ from karrot.settings.options import Settings
 from karrot.settings.storage_place import Bucket
 from karrot.web.context import Credentials, PastUnknown
 from karrot.web.past import Past
+from karrot.wiring import prepared_log
 from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
@@ -74,7 +74,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
         def load(self) -> Callable[[Context], Closing]:
             return builders[self.name]
 
-    monkeypatch.setattr(wiring, "entry_point", lambda group, name: Point(name, "", group))
+    monkeypatch.setattr(wiring, "entry_points", lambda group, name: [Point(name, "", group)])
 
 
 def settings(**environ: str) -> Settings:
@@ -87,7 +87,7 @@ def service_of(chosen: Settings) -> Iterator[wiring.Service]:
     """The service of one worker in this process."""
     clock = ManualClock()
     with (
-        prepared_log(chosen, clock, lambda _path, _reason: None) as open_log,
+        prepared_log(chosen, clock) as open_log,
         closing(wiring.Service(chosen, clock, open_log, LeaderProcess())) as service,
     ):
         yield service
@@ -185,7 +185,7 @@ def test_changed_files_of_clients_secrets_are_read_and_no_others(tmp_path: Path)
 
 def test_a_memory_log_takes_the_bounds_of_the_settings() -> None:
     chosen = settings(event_log="memory", workers="1", max_consumers="7")
-    with prepared_log(chosen, ManualClock(), lambda _path, _reason: None) as open_log:
+    with prepared_log(chosen, ManualClock()) as open_log:
         log = open_log(chosen)
     assert isinstance(log, MemoryEventLog)
     tracked = [append_event(log, consumer=f"g{number}").tracked for number in range(8)]

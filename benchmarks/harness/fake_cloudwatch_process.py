@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from karrot.clock import SystemClock
-from support.reporters.cloudwatch_service.metric_store import Call
+from support.reporters.cloudwatch_service.request_handler import Call
 from support.reporters.injected_faults import Fault
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 

@@ -2,9 +2,9 @@
 
 import time
 import uuid
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +12,10 @@ from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import NotDone, valid
 from karrot.cli.options import karrot_option
 from karrot.event import TEST_CLUSTERS, LagEvent, OffsetSample, PartitionLag
+
+if TYPE_CHECKING:
+    from karrot.api.client import Web
+
 
 ACCEPTED = 202
 
@@ -53,13 +57,12 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
     Without --user, the command sends the token in KARROT_BURROW_TOKEN (or KARROT_BURROW_TOKEN_FILE) as a Bearer token.
     The exit code is 1 if Karrot does not accept an event.
     """
-    from karrot import render
+    from karrot.api.client import Web
 
-    address = valid(partial(render.webhook, url))
     headers = valid(partial(credentials, user))
-    for number in range(1, count + 1):
-        event = _event(f"sample-group-{number}", status, time.time_ns() // 1_000_000)
-        post(address, event, headers, status)
+    with Web(address(url)) as web:
+        for number in range(1, count + 1):
+            post(web, _event(f"sample-group-{number}", status, time.time_ns() // 1_000_000), headers, status)
 
 
 def _event(group: str, status: str, now_ms: int) -> LagEvent:
@@ -101,14 +104,23 @@ def _commit(at_ms: int, *, offset: int, lag: int) -> OffsetSample:
     return OffsetSample(offset, at_ms, lag, at_ms // 1000 * 1000)
 
 
-def post(address: str, event: LagEvent, headers: Mapping[str, str], what: str) -> None:
-    """Post an event, and print what it says with Karrot's answer. End the command if Karrot does not accept it."""
-    from karrot.burrow.payload import to_wire
-    from karrot.cli import http_client
+def address(url: str) -> str:
+    """Karrot's address, which may be given with the path of the webhook."""
+    from karrot import render
 
-    answer = http_client.post(address, to_wire(event), headers)
-    if answer.status == ACCEPTED:
-        click.echo(f"{event.cluster} {event.consumer} {what}: {answer.status} {answer.body.strip()}")
-        return
-    said = f"{answer.status} {answer.body.strip()}\n" if answer.status else ""
-    raise NotDone(said + (_REMEDIES.get(answer.status) or answer.body))
+    return valid(partial(render.webhook, url)).removesuffix("/burrow")
+
+
+def post(web: "Web", event: LagEvent, headers: dict[str, str], what: str) -> None:
+    """Post an event, and print Karrot's answer. End the command if Karrot did not accept the event."""
+    from karrot.api.client import NotTold
+    from karrot.burrow.payload import to_wire
+
+    try:
+        answer = web.post("/burrow", to_wire(event), headers)
+    except NotTold as error:
+        raise NotDone(error.said) from None
+    said = f"{answer.status} {answer.body.decode(errors='replace').strip()}"
+    if answer.status != ACCEPTED:
+        raise NotDone(f"{said}\n{_REMEDIES.get(answer.status, '')}".strip())
+    click.echo(f"{event.cluster} {event.consumer} {what}: {said}")

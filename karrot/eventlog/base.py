@@ -18,8 +18,40 @@ from karrot.event import (
     is_burrow_itself,
     is_test,
 )
-from karrot.eventlog.database_status import DatabaseStatus
 from karrot.signals import Signals
+
+
+class Standby(msgspec.Struct, frozen=True):
+    """One standby that streams from the server.
+
+    ``sync_state`` is ``sync``, ``quorum``, ``potential`` or ``async``, as PostgreSQL names it. ``lag_bytes`` is the
+    part of the write-ahead log that the standby has not flushed yet. ``lag_seconds`` is how long the newest commits
+    that it confirmed took to reach its disk. It is 0 if nothing is outstanding.
+    """
+
+    name: str
+    sync_state: str
+    lag_bytes: int
+    lag_seconds: float
+
+
+class DatabaseStatus(msgspec.Struct, frozen=True):
+    """The server, as a session of Karrot sees it.
+
+    ``connections`` counts the connections of all clients. ``max_connections`` is without the connections that are
+    reserved for other roles. ``encrypted`` says whether the session uses TLS. ``standbys`` is ``None`` if Karrot's role
+    may not see them.
+    """
+
+    host: str
+    version: str
+    encrypted: bool
+    synchronous_commit: str
+    synchronous_standby_names: str
+    connections: int
+    max_connections: int
+    standbys: tuple[Standby, ...] | None
+
 
 READ_LIMIT = 500
 """The most rows of one read. A long read prevents SQLite from resetting its write-ahead log."""
@@ -157,7 +189,6 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def status(self) -> Status | None:
-        """The status. ``None`` if the text is not a status that Burrow sends."""
         return Status.__members__.get(self.status_text)
 
 
@@ -185,7 +216,6 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_of_burrow(self) -> bool:
-        """Whether the group is Burrow's own: see `karrot.event.is_burrow_itself`."""
         return is_burrow_itself(self.key.consumer, self.summary.max_lag_topic) and not self.is_test
 
     @property
@@ -195,7 +225,6 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_test(self) -> bool:
-        """Whether the group is a test: see `karrot.event.is_test`."""
         return is_test(self.key.cluster, self.summary.source)
 
     def second_opinion(self, now_ms: int) -> SourceVerdict | None:
@@ -264,7 +293,6 @@ class ReporterState:
     last_success_ms: int | None = None
 
     def well(self, now_ms: int) -> "ReporterState":
-        """The state after a success. The last error stays."""
         return replace(self, state="ok", last_success_ms=now_ms)
 
     def failing(self, error: str, now_ms: int) -> "ReporterState":
@@ -307,15 +335,14 @@ class Log(Protocol):
 class Events(Log, Protocol):
     """The events, in the order in which they were stored."""
 
-    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> Appended:
+    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
         """Store an event durably, count it and update its group. This is `begin` and a wait for the outcome.
 
         ``age_ms`` is how long ago the event was observed, by the boot clock. An event that is older than the group's
-        newest event is stored, but does not change the group. ``key`` is the sender's idempotency key: if the newest
-        event of a tracked group has the same body and key, nothing is stored, and the outcome is that of the first one.
+        newest event is stored, but does not change the group.
         """
 
-    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> PendingAppend:
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
         """Start an append without waiting for it. Raises at once if the log knows that it cannot store the event."""
 
     def writable(self) -> str | None:

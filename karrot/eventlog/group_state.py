@@ -71,7 +71,6 @@ class GroupRow(NamedTuple):
 
     @property
     def gone(self) -> bool:
-        """Whether the group was deleted."""
         return self.summary.kind is Kind.DELETED
 
 
@@ -89,7 +88,6 @@ def arrival(event: LagEvent, body: bytes, *, received_at_ms: int, log_time_ms: i
 
 
 def with_age(arrived: Arrival, age: LagAge) -> Arrival:
-    """The arrival with the age of its oldest unread message."""
     signals = arrived.summary.signals.with_age(age)
     return arrived._replace(age=age, summary=msgspec.structs.replace(arrived.summary, signals=signals))
 
@@ -141,12 +139,10 @@ def _known(
 
 
 def state_of(key: GroupKey, row: GroupRow) -> GroupState:
-    """The group as readers see it."""
     return GroupState(key, row.seq, row.log_time_ms, row.summary, row.incident)
 
 
 def changed(key: GroupKey, row: GroupRow) -> Changed:
-    """The group as readers of `Groups.changed` see it."""
     return Changed(row.last_seq, key, None if row.gone else state_of(key, row))
 
 

@@ -4,9 +4,7 @@ Only this package imports duckdb (``pip install 'karrot-burrow[history]'``), and
 """
 
 from karrot.event import DayRange, Incident, TimeRange
-from karrot.history.groups import GroupOrder
 from karrot.history.held_days import Days, day_ranges
-from karrot.history.incident_queries import IncidentOrder
 from karrot.history.moments import granularity, moment
 from karrot.history.results import (
     AnswerTooLarge,
@@ -32,7 +30,7 @@ from karrot.history.results import (
     UnclearGroup,
     UnreadableTable,
 )
-from karrot.history.table_queries import History
+from karrot.history.table_queries import GroupOrder, History, IncidentOrder
 from karrot.history.time_series import METRICS, SeriesMetric, reads_newest_first
 
 __all__ = [

@@ -28,12 +28,10 @@ def bounds(span: TimeRange) -> dict[str, object]:
 
 
 def moment_of(epoch_ms: int) -> datetime:
-    """The moment (UTC) of epoch milliseconds."""
     return EPOCH + epoch_ms * _MS
 
 
 def epoch_ms(moment: datetime) -> int:
-    """The epoch milliseconds of a moment."""
     return (moment - EPOCH) // _MS
 
 

@@ -115,7 +115,6 @@ class StalePartition:
 
     @property
     def lag(self) -> int:
-        """The number of messages between both offsets."""
         return self.log_end_offset - self.current_offset
 
 

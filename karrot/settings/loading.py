@@ -11,22 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from karrot.settings import sources, types
+from karrot.settings import compat, sources, types
 from karrot.settings.options import ARCHIVE, CLOUDWATCH, KAFKA, OPTIONS, Settings, reporter_prefix
 from karrot.settings.sources import PREFIX, File, Given, SourceError
 from karrot.settings.storage_place import Bucket
 
 _BY_NAME = {each.name: each for each in OPTIONS}
 _SECRETS = frozenset(each.name for each in OPTIONS if each.is_secret)
-_COMPAT = "KARROT_COMPAT"
-_FIRST_KARROT = "2019"
-_COMPAT_DEFAULTS = {
-    "KARROT_REPORTERS": "prometheus,cloudwatch",
-    "KARROT_CLOUDWATCH_NAMESPACE": "GumGum/Kafka/Burrow/ConsumerLag",
-    "KARROT_CLOUDWATCH_LAYOUT": "legacy",
-    # The first Karrot had no limit. With a limit, some groups would lose the metric by which their service scales.
-    "KARROT_CLOUDWATCH_MAX_GROUPS": "1000000",
-}
 _NEEDS = (
     ("burrow_username", "burrow_password"),
     ("burrow_password", "burrow_username"),
@@ -84,7 +75,7 @@ def load(
     try:
         file = sources.from_file(config) if config else File({}, None)
         layers = [file.given, sources.from_environment(environ), sources.from_command_line(overrides)]
-        given = _with_defaults_of_compat(sources.merged(layers, plain=_BY_NAME.keys() - _SECRETS, secret=_SECRETS))
+        given = compat.with_defaults(sources.merged(layers, plain=_BY_NAME.keys() - _SECRETS, secret=_SECRETS))
     except SourceError as error:
         raise SettingsError([str(error)]) from error
     parsed, problems = _parsed(given)
@@ -150,15 +141,6 @@ def _extras(given: Mapping[str, Given], reporters: Collection[str]) -> tuple[dic
         except SourceError as error:
             problems.append(str(error))
     return extras, problems
-
-
-def _with_defaults_of_compat(given: Mapping[str, Given]) -> dict[str, Given]:
-    """The given values. With ``KARROT_COMPAT=2019``, missing values get the first Karrot's defaults."""
-    asked = given.get(_COMPAT)
-    if asked is None or asked.text.strip() != _FIRST_KARROT:
-        return dict(given)
-    label = f"{_COMPAT}={_FIRST_KARROT}"
-    return {name: Given(label, text) for name, text in _COMPAT_DEFAULTS.items()} | dict(given)
 
 
 def _unknown_in_file(given: Mapping[str, Given], file: File, reporters: Iterable[str]) -> list[str]:

@@ -36,7 +36,6 @@ class Option(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The environment variable."""
         return PREFIX + self.attribute.upper()
 
     @property
@@ -295,7 +294,6 @@ class Settings:
 
     @property
     def is_on_postgresql(self) -> bool:
-        """Whether the event log is in PostgreSQL."""
         return "://" in self.event_log
 
     @property
@@ -331,7 +329,6 @@ def settings_of_reporter(reporter: str, texts: Mapping[str, str], *, shared: Col
 
 
 def reporter_prefix(reporter: str) -> str:
-    """The prefix of the names of a reporter's own settings."""
     return f"{PREFIX}{re.sub(r'[^A-Za-z0-9]', '_', reporter).upper()}_"
 
 

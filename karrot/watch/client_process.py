@@ -73,35 +73,27 @@ class ClientProcess:
                 raise NotConnected(answer.text)
 
     def groups(self) -> Listing:
-        """Every consumer group."""
         return cast("Listing", self._ask("groups"))
 
     def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
-        """State and members of groups."""
         return cast("Mapping[str, Description | Failure]", self._ask("describe", list(groups)))
 
     def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, int] | Failure]:
-        """The committed offsets of groups."""
         return cast("Mapping[str, Mapping[TopicPartition, int] | Failure]", self._ask("committed", list(groups)))
 
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The log end offsets."""
         return cast("Mapping[TopicPartition, int | Failure]", self._ask("log_ends", list(places)))
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The log start offsets."""
         return cast("Mapping[TopicPartition, int | Failure]", self._ask("log_starts", list(places)))
 
     def first_unread(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, FirstUnread | Failure]:
-        """The first records that a consumer can read."""
         return cast("Mapping[TopicPartition, FirstUnread | Failure]", self._ask("first_unread", places))
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
-        """The numbers of partitions of topics."""
         return cast("Mapping[str, int]", self._ask("partitions", list(topics)))
 
     def close(self) -> None:
-        """End the child."""
         if self._child is not None:
             self._end(self._child)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling.metric_math_evaluator import Expression, Gaps, UnsupportedExpressionError
-from karrot.autoscaling.metric_statistics import Values
+from support.autoscaling.metric_math_evaluator import Expression, Gaps, UnsupportedExpressionError
+from support.autoscaling.metric_statistics import Values
 
 LAG = [None, 100.0, 200.0, None, 400.0]
 TASKS = [None, 2.0, None, 4.0, 0.0]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling.alarm_model import AlarmState, Mark, Treatment, judge
+from support.autoscaling.alarm_model import AlarmState, Mark, Treatment, judge
 
 OK, ALARM, INSUFFICIENT = AlarmState.OK, AlarmState.ALARM, AlarmState.INSUFFICIENT_DATA
 KEPT = None

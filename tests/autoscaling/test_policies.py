@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling.policies import StepAdjustment, pick
+from support.autoscaling.policies import StepAdjustment, pick
 
 OUT = (StepAdjustment(0, 10, 0), StepAdjustment(10, 20, 10), StepAdjustment(20, None, 30))
 IN = (StepAdjustment(-10, 0, 0), StepAdjustment(-20, -10, -10), StepAdjustment(None, -20, -30))

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.autoscaling.alarm_model import AlarmState, Comparison, Treatment
-from karrot.autoscaling.metric_statistics import RecordedMetrics
-from karrot.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment
-from karrot.autoscaling.scalable_target import Activity, NotScaled, Stack
+from support.autoscaling.alarm_model import AlarmState, Comparison, Treatment
 from support.autoscaling.lag_stack import LAG_METRIC, alarm_states, make_alarm, make_stack, step_policy, tracking_policy
+from support.autoscaling.metric_statistics import RecordedMetrics
+from support.autoscaling.policies import Adjustment, ScaleIn, StepAdjustment
+from support.autoscaling.scalable_target import Activity, NotScaled, Stack
 
 ADD_ONE = StepAdjustment(0, None, 1)
 ADD_TWO = StepAdjustment(0, None, 2)

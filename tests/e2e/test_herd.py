@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from e2e.figures import Figures
-from karrot.event import Status
-from support.burrow.fake.fake_burrow import FakeBurrow, Post, simulate
+from karrot.burrow.payload import to_wire
+from karrot.demo.simulated_burrow import SimulatedBurrow
+from karrot.event import LagEvent, Status
 from support.service.karrot_service import Service
 from support.service.open_loop import send_open_loop
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 GROUPS = 500
-TAKEOVERS_MS = (20_000, 30_000)  # by the fake Burrow's clock; at later times some groups are deleted
+TAKEOVERS_MS = (20_000, 30_000)  # by the simulated Burrow's clock; at later times some groups are deleted
 
 
 class Known(NamedTuple):
@@ -28,24 +29,23 @@ class Known(NamedTuple):
 
 
 @pytest.fixture
-def herds() -> tuple[list[Post], list[Post]]:
+def herds() -> tuple[list[LagEvent], list[LagEvent]]:
     """Return the posts of two Burrows that take over one after the other."""
     started_ms = int(time.time() * 1000) - TAKEOVERS_MS[-1]
-    burrow = simulate(GROUPS, seed=7, speed=1, clusters=("prod",), now_ms=started_ms)
+    burrow = SimulatedBurrow(GROUPS, seed=7, speed=1, start_ms=started_ms)
     first, second = (herd(burrow, started_ms + at_ms) for at_ms in TAKEOVERS_MS)
     return first, second
 
 
-def herd(burrow: FakeBurrow, now_ms: int) -> list[Post]:
-    """Let another Burrow take over; return all posts that it sends at once, including the one about itself."""
-    burrow.due(now_ms)
+def herd(burrow: SimulatedBurrow, now_ms: int) -> list[LagEvent]:
+    """Let another Burrow take over; return all verdicts that it posts at once, including those about itself."""
     burrow.failover()
-    posts = burrow.due(now_ms)
-    assert len({post.event.consumer for post in posts}) == len(posts) == GROUPS + 1
+    posts = list(burrow.due(now_ms))
+    assert len({post.consumer for post in posts}) == len(posts) == GROUPS + 2
     return posts
 
 
-def send(service: Service, posts: Sequence[Post]) -> float:
+def send(service: Service, posts: Sequence[LagEvent]) -> float:
     """Send all posts at once, each on its own connection; send refused posts again, as after the next evaluation.
 
     Return the seconds until the last answer of the first round.
@@ -59,26 +59,23 @@ def send(service: Service, posts: Sequence[Post]) -> float:
     return first
 
 
-def request(post: Post) -> bytes:
+def request(post: LagEvent) -> bytes:
+    body = to_wire(post)
     head = (
         "POST /burrow HTTP/1.1",
         "Host: 127.0.0.1",
         "User-Agent: Go-http-client/1.1",
-        f"Content-Length: {len(post.body)}",
+        f"Content-Length: {len(body)}",
         "Content-Type: application/json",
         "Accept-Encoding: gzip",
     )
-    return "\r\n".join([*head, "", ""]).encode() + post.body
+    return "\r\n".join([*head, "", ""]).encode() + body
 
 
-def sent(posts: Sequence[Post]) -> dict[str, Known]:
+def sent(posts: Sequence[LagEvent]) -> dict[str, Known]:
     """Return the state that Karrot must have afterwards. A close leaves no incident open."""
     return {
-        post.event.consumer: Known(
-            post.event.status_text,
-            post.event.total_lag,
-            post.event.incident_id if post.event.status is not Status.OK else None,
-        )
+        post.consumer: Known(post.status_text, post.total_lag, None if post.status is Status.OK else post.incident_id)
         for post in posts
     }
 
@@ -103,7 +100,7 @@ def groups(service: Service) -> Iterator[dict[str, Any]]:
 
 
 def test_each_group_has_burrows_state_though_all_are_posted_at_once_twice_with_new_ids(
-    herds: tuple[list[Post], list[Post]], tmp_path: Path, figures: Figures
+    herds: tuple[list[LagEvent], list[LagEvent]], tmp_path: Path, figures: Figures
 ) -> None:
     first, second = herds
     with Service(tmp_path / "data") as service:
@@ -125,6 +122,6 @@ def test_each_group_has_burrows_state_though_all_are_posted_at_once_twice_with_n
         assert incidents(service) == len(open_then) + len(open_now)
 
         assert service.get("/readyz").status == 200
-        assert (service.metric("karrot_last_event_timestamp_seconds", cluster="prod") or 0) > started
-        assert service.metric("karrot_burrow_self_lag", cluster="prod") is not None
-        assert service.metric("karrot_events_accepted_total", source="webhook") == 3 * (GROUPS + 1)
+        assert (service.metric("karrot_last_event_timestamp_seconds", cluster="prod-eu") or 0) > started
+        assert service.metric("karrot_burrow_self_lag", cluster="prod-eu") is not None
+        assert service.metric("karrot_events_accepted_total", source="webhook") == 3 * (GROUPS + 2)

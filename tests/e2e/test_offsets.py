@@ -22,8 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from e2e.stack.kafka import Kafka
 from e2e.waiting import wait_for
 from karrot.clock import SystemClock
-from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
-from karrot.pipeline.offsets.json_publisher import JsonTopic
+from karrot.pipeline.offsets.job import JsonTopic, LandOffsets, OffsetsSummary
 from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets

@@ -40,6 +40,10 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
     return stack.kafka
 
 
+slow = pytest.mark.parametrize("kafka", ["one_broker", "newest_kafka"], indirect=True)
+"""Leaves a test of a minute or more to `make e2e`: without the fixture's mark, the gate does not run it."""
+
+
 @pytest.fixture
 def topic(kafka: Kafka, own_name: str) -> str:
     kafka.create_topic(own_name, 3)
@@ -392,6 +396,7 @@ def test_static_members_that_restart_are_no_rebalance(newest_kafka: Stack, own_n
     assert max(rebalances) == rebalances[0]
 
 
+@slow
 def test_a_consumer_without_members_that_commits_seldom_is_ok_after_the_start_and_found_when_it_dies(
     kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
@@ -449,6 +454,7 @@ def test_a_group_that_moved_to_another_topic_is_ok_and_the_old_topic_is_shown_as
     assert [(each["end"]["offset"], each.get("current_lag")) for each in left["partitions"][-3:]] == [(5, None)] * 3
 
 
+@slow
 def test_a_finished_job_is_abandoned_and_a_group_from_before_the_first_poll_is_an_error(
     kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from karrot.history import (
     UnreadableTable,
 )
 from karrot.history.duckdb_reader import Duck, Row
-from karrot.history.stored.tables_in_folder import TablesInFolder
+from karrot.history.stored_tables import TablesInFolder
 from support.pipeline.row_times import DAY, minute_at
 from support.pipeline.table_files import (
     incident_row,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.known_problems import RESYNC
 from karrot.reporters.commits_read import CommitsRead, cut_off, keep, newest_read_ms, read
 from support.burrow.lag_events import make_event, make_partition

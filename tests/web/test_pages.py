@@ -16,7 +16,7 @@ from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
 from karrot.history import HistoryHour, HourlyHistory
 from karrot.jinja_filters import marked
 from karrot.known_problems import CODES, WATCH
-from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report
+from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report
 from karrot.web import Credentials
 from karrot.web.context import PastUnknown
 from karrot.web.pages.routes import PAGE_SIZE
@@ -331,7 +331,20 @@ def test_thousands_of_partitions_are_cut_with_a_note() -> None:
 def test_an_unknown_group_has_a_page_that_reports_it() -> None:
     response = make_website().client.get("/group?cluster=a&consumer=b", headers={"Accept": "text/html"})
     assert response.status_code == 404
-    assert "No live consumer group has this name" in response.text
+    assert "No live consumer group has this name, and no stored event names it" in response.text
+
+
+def test_a_group_that_is_not_listed_any_more_is_answered_with_the_last_that_is_known_of_it() -> None:
+    # The link of an alert must lead to something when Kafka or Burrow has been away for longer than groups stay.
+    website = take(make_website(), make_event(status_text="ERR", total_lag=5000))
+    website.clock.advance(720_000)
+    page = website.client.get("/group?cluster=prod-eu&consumer=orders-svc", headers={"Accept": "text/html"})
+    answer = website.client.get("/api/v1/group?cluster=prod-eu&consumer=orders-svc")
+    for text in (page.text, answer.text):
+        assert "The last event about it came 12 min ago: ERR with lag 5,000" in text
+    take(website, make_event(status_text="NOTFOUND", incident_id=None, observed_at_ms=website.clock.wall_ms()))
+    page = website.client.get("/group?cluster=prod-eu&consumer=orders-svc", headers={"Accept": "text/html"})
+    assert "The group was deleted 0 s ago" in page.text
 
 
 def test_a_watched_group_without_a_verdict_has_a_page_with_its_state_and_no_lag() -> None:
@@ -349,6 +362,22 @@ def test_a_watched_group_without_a_verdict_has_a_page_with_its_state_and_no_lag(
         assert "Stable" in text
     response = website.client.get("/group?cluster=prod&consumer=other", headers={"Accept": "text/html"})
     assert response.status_code == 404
+
+
+def test_the_first_verdict_of_watch_does_not_stand_for_the_groups_that_have_none_yet() -> None:
+    website = take(make_website(duties=(WATCH,)), make_event(cluster="prod", consumer="orders", status_text="ERR"))
+    states = {"orders": "Stable", "billing": "Stable", "search": "Empty", "gone": "Dead"}
+    found = tuple(GroupHealth(name, state, 1, 1, 0, None, None) for name, state in states.items())
+    poll = WatchedCluster("prod", 1, 0.1, website.log.log_time_ms(), 300_000, found)
+    watched_groups.keep(website.log, poll)
+    text = read(website)
+    assert "1 of 1 group is not OK" in text
+    assert "2 more groups have no verdict yet, so their lag is unknown" in text
+    of_group = read(website, "/group", cluster="prod", consumer="orders")
+    assert "<dt>State in Kafka</dt><dd>Stable</dd>" in of_group
+    assert "<dt>Members</dt><dd>1</dd>" in of_group
+    website.clock.advance(300_001)
+    assert "no verdict yet" not in read(website)
 
 
 def make_abandoned(consumer: str) -> LagEvent:
@@ -712,11 +741,11 @@ def test_the_reporters_page_shows_full_errors_and_refused_data() -> None:
     error = "AccessDenied: " + "x" * 400
     website.log.save_reporter(ReporterState("cloudwatch", None, "failing", error, website.clock.wall))
     refused = RefusedDatum("Lag {Cluster=a}", "too_old", "It was long ago.", website.clock.wall)
-    report = Report(website.clock.wall, 0, (Fact("estimate", "together at most 15.88 USD a month"),), (), (refused,))
-    website.log.remember("cloudwatch", NOTE, msgspec.json.encode(report))
+    report = Report(website.clock.wall, 0, (Fact("groups left out", "15.88 thousand"),), (), (refused,))
+    website.log.remember("cloudwatch", REPORT_NOTE, msgspec.json.encode(report))
     text = read(website, "/reporters")
     assert error in text
-    assert "together at most 15.88 USD a month" in text
+    assert "15.88 thousand" in text
     assert "Lag {Cluster=a}" in text
     assert "too_old" in text
     assert "/runbooks/KarrotReporterDropping" in text

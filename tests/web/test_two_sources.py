@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from karrot.burrow.payload import parse_rest, to_wire
 from karrot.event import ABANDONED, LEFT, FirstUnread, GroupKey, OffsetSample, PartitionLag, Source
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.prometheus import build, render
 from support.burrow.lag_events import make_event, make_partition
 from support.burrow.recorded_bodies import recorded_rest_answer

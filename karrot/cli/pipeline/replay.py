@@ -162,7 +162,6 @@ def replayed_lines(done: "Replayed") -> Iterator[str]:
 
 
 def _groups_table(done: "Replayed") -> Iterator[str]:
-    """Incidents and minutes of each group under each rule set. The groups with the largest difference come first."""
     outcomes = done.comparison.outcomes
     groups = _groups(done)
     if not groups:

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, NamedTuple, ParamSpec
+from functools import partial, wraps
+from typing import Any, Generic, NamedTuple, ParamSpec
 
+from karrot.doctor.read_burrow import BurrowSeen
 from karrot.known_problems import KnownProblem
 
 P = ParamSpec("P")
@@ -89,16 +91,22 @@ def only_if(is_there: object) -> None:
         raise _NotJudged
 
 
-def fault(what: str, remedy: str) -> Said:
-    """Something does not work."""
-    return Said(Level.FAULT, what, remedy)
+_MODULES = {"notifier": "to_karrot", "consumer": "consumers", "cluster": "clusters", "storage": "storages"}
 
 
-def warn(what: str, remedy: str) -> Said:
-    """Something will fail, or fails sometimes."""
-    return Said(Level.WARN, what, remedy)
+def of_each(kind: str) -> Callable[[Callable[[str, Any, BurrowSeen], Iterator[Said]]], Callable[..., Iterator[Said]]]:
+    """Let a function look at each module of Burrow of this kind. It gets the section, the module and all of Burrow."""
+
+    def make(look: Callable[[str, Any, BurrowSeen], Iterator[Said]]) -> Callable[..., Iterator[Said]]:
+        @wraps(look)
+        def look_at_all(seen: BurrowSeen) -> Iterator[Said]:
+            only_if(modules := getattr(seen, _MODULES[kind]))
+            for name, module in modules.items():
+                yield from look(f"[{kind}.{name}]", module, seen)
+
+        return look_at_all
+
+    return make
 
 
-def note(what: str, remedy: str = "") -> Said:
-    """Information that needs no fix."""
-    return Said(Level.NOTE, what, remedy)
+fault, warn, note = (partial(Said, level) for level in (Level.FAULT, Level.WARN, Level.NOTE))

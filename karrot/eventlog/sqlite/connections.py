@@ -95,7 +95,6 @@ class LogFile:
             connection.close()
 
     def wal_bytes(self) -> int:
-        """The size of the write-ahead log on disk."""
         with contextlib.suppress(FileNotFoundError):
             return self._wal.stat().st_size
         return 0
@@ -212,7 +211,6 @@ class MemoryFile:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """The connection, for one short read."""
         with self.lock:
             try:
                 yield self.connection
@@ -220,11 +218,9 @@ class MemoryFile:
                 raise LogUnavailableError(f"the event log cannot be read: {error}") from error
 
     def wal_bytes(self) -> int:
-        """0: there is no write-ahead log."""
         return 0
 
     def close(self) -> None:
-        """Close the connection. The log is gone."""
         with self.lock:
             self.connection.close()
 

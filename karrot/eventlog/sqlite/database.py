@@ -104,7 +104,7 @@ ALTER TABLE events ADD COLUMN age BLOB; -- karrot.event.LagAge as msgpack; NULL 
 
 _VERSION_6 = """
 CREATE TABLE posts (
-    digest BLOB PRIMARY KEY, -- karrot.eventlog.transaction.post_digest
+    digest BLOB PRIMARY KEY, -- 2.0.0a1 kept idempotency keys here; unused
     seq INTEGER NOT NULL,
     log_time_ms INTEGER NOT NULL
 ) WITHOUT ROWID;

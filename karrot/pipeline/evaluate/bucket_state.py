@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from karrot.burrow.notifier import NotifiedGroup
+from karrot.burrow.notifier import NameFilter, NotifiedGroup, NotifierSettings
+from karrot.burrow.rules import DEFAULT_EXPIRE_GROUP
 from karrot.event import OpenIncident
 from karrot.pipeline.evaluate.ring_arrays import RingArrays
-from karrot.pipeline.window_arrays.commit_arrays import Bools, Ints
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
+from karrot.pipeline.window_arrays.windows import Bools, Ints, LogEndArrays
 
 Texts = npt.NDArray[np.object_]
 Owners = Mapping[tuple[str, int], tuple[str, str]]
@@ -37,12 +39,10 @@ class Partitions(NamedTuple):
     rings: RingArrays
 
     def taken(self, rows: Ints | Bools) -> Self:
-        """Some of the partitions, or the partitions in another order."""
         group, topic_key, partition = (column[rows] for column in (self.group, self.topic_key, self.partition))
         return type(self)(group, topic_key, self.topic[rows], partition, self.rings.taken(rows))
 
     def joined(self, other: Self) -> Self:
-        """These partitions, and after them the others."""
         return type(self)(
             np.append(self.group, other.group),
             np.append(self.topic_key, other.topic_key),
@@ -73,7 +73,6 @@ class GroupMemory(NamedTuple):
 
     @classmethod
     def of(cls, key: int, name: str) -> Self:
-        """A new group."""
         return cls(key, name, 0, {}, NotifiedGroup(), "[]", 0)
 
     @property
@@ -82,7 +81,6 @@ class GroupMemory(NamedTuple):
         return self.last_commit_ms or self.members_ms
 
     def owners(self) -> Owners:
-        """The owners of partitions."""
         return {
             (topic, number): (host, client_id)
             for host, client_id, assigned in json.loads(self.members)
@@ -92,14 +90,11 @@ class GroupMemory(NamedTuple):
 
 
 class BucketState(NamedTuple):
-    """The groups of a bucket, and their partitions."""
-
     groups: list[GroupMemory]
     partitions: Partitions
 
     @classmethod
     def empty(cls, intervals: int) -> Self:
-        """A bucket without groups."""
         nothing = np.zeros(0, np.int64)
         return cls([], Partitions(nothing, nothing, np.zeros(0, np.object_), nothing, RingArrays.empty(0, intervals)))
 
@@ -194,3 +189,56 @@ def _partitions(table: pa.Table, intervals: int) -> Partitions:
 def _slots(column: pa.ChunkedArray, intervals: int) -> Ints:
     flat: Ints = np.concatenate([np.zeros(0, np.int64), *(chunk.flatten().to_numpy() for chunk in column.chunks)])
     return flat.reshape(-1, intervals)
+
+
+class EvaluateRules(NamedTuple):
+    """The settings of the evaluation. ``expire_group`` is in seconds.
+
+    A verdict lists all partitions, or without ``lists_all`` only those that are worse than OK, as Burrow does. The
+    groups that a filter in ``read`` chooses are judged, and the verdicts on those that ``sent`` chooses are sent.
+    """
+
+    rules: RuleSet = RuleSet("burrow")
+    notifier: NotifierSettings = NotifierSettings()
+    expire_group: int = DEFAULT_EXPIRE_GROUP
+    lists_all: bool = True
+    read: tuple[NameFilter, ...] = (NameFilter(),)
+    sent: NameFilter = NameFilter()
+
+
+_ODD_NUMBER = -7046029254386353131  # mixes two hashes: 2**64 divided by the golden ratio, as a signed number
+
+
+class LogEnds(NamedTuple):
+    """The recent log ends of all partitions. A deleted topic has none.
+
+    ``keys`` has the `source_key` of each partition, ascending. The source of a log end in ``ends`` is the index of its
+    partition's key. ``topics`` has the number of partitions of each topic.
+    """
+
+    keys: Ints
+    ends: LogEndArrays
+    topics: Mapping[str, int]
+
+    def source_of(self, keys: Ints) -> Ints:
+        """The source of each of these keys; -1 for an unknown partition."""
+        if not len(self.keys):
+            return np.full(len(keys), -1, np.int64)
+        found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[found] == keys, found, -1)
+
+    def only(self, keys: Ints) -> "LogEnds":
+        """The log ends of the partitions with these keys. The topics stay."""
+        source = np.unique(self.source_of(keys))
+        source = source[source >= 0]
+        first, stop = (np.searchsorted(self.ends.source, source, side) for side in ("left", "right"))
+        count = stop - first
+        rows = np.repeat(stop - np.cumsum(count), count) + np.arange(count.sum())
+        ends = LogEndArrays(
+            np.repeat(np.arange(len(source)), count), self.ends.observed_ms[rows], self.ends.offset[rows]
+        )
+        return LogEnds(self.keys[source], ends, self.topics)
+
+
+def source_key(topic_key: Ints, partition: Ints) -> Ints:
+    return topic_key * _ODD_NUMBER + partition

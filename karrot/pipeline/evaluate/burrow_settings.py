@@ -135,7 +135,6 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 
 def _lowered(value: Any) -> Any:
-    """Make all names of settings lower-case, as Burrow does."""
     if isinstance(value, dict):
         return {name.lower(): _lowered(each) for name, each in value.items()}
     return value
@@ -200,7 +199,6 @@ def _filter(taken: Mapping[str, Setting]) -> NameFilter:
 
 
 def _left_out(file: Mapping[str, Any], chosen: Mapping[str, _Sections], cluster: str) -> Iterator[tuple[str, bool]]:
-    """Each setting that is left out, and whether verdicts depend on it."""
     for kind, content in file.items():
         if kind not in chosen:
             yield kind, kind in _CHANGING

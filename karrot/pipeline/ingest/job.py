@@ -30,9 +30,8 @@ from karrot.pipeline.ingest.events import (
     stored_ranges,
     without_lines,
 )
-from karrot.pipeline.schemas import QUARANTINE, with_day
+from karrot.pipeline.schemas import QUARANTINE, rows, with_day
 from karrot.pipeline.store.filesystem import plain_url
-from karrot.pipeline.store.shared_columns import rows
 from karrot.pipeline.store.table_files import SOURCES, Tables
 from karrot.pipeline.stream.query_runner import (
     UnevenError,
@@ -72,7 +71,6 @@ class IngestSummary:
 
     @property
     def is_even(self) -> bool:
-        """Whether each line that was read is an event, a quarantined line or a duplicate."""
         return self.lines == self.events + self.quarantined + self.duplicates
 
     def __str__(self) -> str:
@@ -85,7 +83,6 @@ class IngestSummary:
         return f"{text}; {self.lost:,} were deleted from the topic before they were read" if self.lost else text
 
     def as_dict(self) -> dict[str, int]:
-        """The counts by name."""
         return asdict(self)
 
 
@@ -119,7 +116,6 @@ class Ingest:
         return start_query(self.source.lines(self.spark), self.take, self.checkpoint, every)
 
     def take(self, lines: DataFrame, batch: int) -> None:
-        """Write one batch. Spark calls this, and repeats the same batch after a crash."""
         notes = checkpoint_reader(self.spark, self.checkpoint)
         taken = self.source.segments(notes, batch)
         batch_id = batch_name(checkpoint_id(lines.sparkSession), batch)
@@ -239,7 +235,6 @@ class LineBatch:
         return known.where(F.col("batch_id") != self.batch_id)
 
     def _rows(self, name: str, days: Iterable[date]) -> int:
-        """The number of rows of the batch in the table, from the footers of its files."""
         return self.tables.rows_of_batch(self.spark, name, self.batch_id, days)
 
 

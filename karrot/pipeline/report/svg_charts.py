@@ -20,8 +20,6 @@ _TALLEST_BURN = 2.0
 
 
 class ReportTick(NamedTuple):
-    """A mark on the time axis."""
-
     at: float
     text: str
 

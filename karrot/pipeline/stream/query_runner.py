@@ -34,7 +34,10 @@ _PATIENCE_S: Final = 20  # Kubernetes kills a pod after 30 s
 def start_query(
     lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
 ) -> StreamingQuery:
-    """Start a query that passes its batches to ``take``: the existing rows and, with ``every``, also later rows."""
+    """Start a query that passes its batches to ``take``: the existing rows and, with ``every``, also later rows.
+
+    After a crash, Spark repeats the same batch.
+    """
 
     def taken(rows: DataFrame, batch: int) -> None:
         try:
@@ -59,7 +62,6 @@ def checkpoint_id(spark: SparkSession) -> str:
 
 
 def checkpoint_reader(spark: SparkSession, checkpoint: str) -> CheckpointReader:
-    """Make a reader of the files in a query's checkpoint."""
     return lambda name: read_text(spark, f"{checkpoint}/{name}")
 
 
@@ -69,7 +71,6 @@ def batch_name(checkpoint: str, batch: int) -> str:
 
 
 def batch_prefix(checkpoint: str) -> str:
-    """The text with which the names of all batches of a checkpoint begin."""
     return f"{checkpoint:.8}-"
 
 

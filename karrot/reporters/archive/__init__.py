@@ -4,8 +4,7 @@ import os
 from functools import partial
 
 from karrot.reporters.archive.local_folder import Folder
-from karrot.reporters.archive.options import Options
-from karrot.reporters.archive.reporter import ArchiveReporter
+from karrot.reporters.archive.reporter import ArchiveReporter, Options
 from karrot.reporters.archive.s3 import Objects, open_client
 from karrot.reporters.archive.segment_store import SegmentStore
 from karrot.reporters.base import Context

@@ -49,7 +49,6 @@ class Folder:
             flush(place.parent)
 
     def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
-        """The segments of one hour."""
         with _explained("the archive cannot be read"):
             yield from self._listed(hour)
 
@@ -67,7 +66,6 @@ class Folder:
                     folder.parent.rmdir()
 
     def close(self) -> None:
-        """Unlock the folder, so that another process can write to it."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None

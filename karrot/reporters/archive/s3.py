@@ -87,7 +87,6 @@ class Objects:
         self._opened: S3Client | None = None
 
     def open(self) -> Iterator[StoredSegment]:
-        """List all stored segments."""
         return self._listed("day=")
 
     def put(self, name: SegmentName, data: bytes) -> None:
@@ -99,11 +98,9 @@ class Objects:
             )
 
     def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
-        """The segments of one hour."""
         return self._listed(f"{hour.folder}/")
 
     def remove(self, names: Iterable[SegmentName]) -> None:
-        """Delete segments."""
         keys = [self._bucket.key(name.path) for name in names]
         for start in range(0, len(keys), _A_CALL):
             with self._closing(), explained("old segments cannot be deleted"):
@@ -118,7 +115,6 @@ class Objects:
                 )
 
     def close(self) -> None:
-        """Close the connections."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None

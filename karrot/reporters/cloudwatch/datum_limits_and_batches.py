@@ -69,7 +69,6 @@ class Datum:
 
     @property
     def key(self) -> MetricKey:
-        """The metric that the datum belongs to."""
         return MetricKey(self.metric, self.dimensions)
 
     def wire(self) -> "MetricDatumTypeDef":
@@ -113,7 +112,6 @@ class Reason(StrEnum):
 
     @property
     def sentence(self) -> str:
-        """The broken rule as a sentence."""
         return _RULES[self]
 
 
@@ -145,7 +143,6 @@ def why_refused(datum: Datum, now_ms: int) -> Reason | None:
 
 
 def envelope(namespace: str) -> int:
-    """The size in bytes of a request without data."""
     return len(json.dumps({"Namespace": namespace, "MetricData": []}))
 
 

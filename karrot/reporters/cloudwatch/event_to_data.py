@@ -36,7 +36,7 @@ _NOTHING: Mapping[Held, int] = MappingProxyType({})
 class Mapped(NamedTuple):
     """The data of one event.
 
-    ``group`` is sent only if the group is within the limit (`karrot.reporters.cloudwatch.group_cap`). ``heartbeat`` is
+    ``group`` is sent only if the group is within the limit (`karrot.reporters.cloudwatch.reporter`). ``heartbeat`` is
     always sent. ``held`` counts the values that are not sent, by reason. ``cut`` is the number of names that were too
     long. ``gone`` says that the group was deleted, so another group can take its place.
     """

@@ -30,7 +30,6 @@ class Encoded(NamedTuple):
 
 
 def dimension_value(name: str) -> Encoded:
-    """A name encoded as the value of a dimension."""
     return _within(name, MAX_DIMENSION_VALUE)
 
 

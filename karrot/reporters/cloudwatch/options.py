@@ -7,10 +7,10 @@ from enum import StrEnum
 from typing import Self
 
 from karrot.reporters.cloudwatch.datum_limits_and_batches import STANDARD_RESOLUTION
+from karrot.settings import compat
 from karrot.settings.options import Settings, settings_of_reporter
 
 _TRIED = 512
-_FIRST_KARROT_REGION = "us-east-1"
 
 
 class GroupMetricName(StrEnum):
@@ -71,7 +71,7 @@ class Options:
             min_complete=settings.cloudwatch_min_complete,
             resolution=settings.cloudwatch_resolution,
             iam_role=settings.iam_role,
-            default_region=_FIRST_KARROT_REGION if settings.compat else None,
+            default_region=compat.REGION if settings.compat else None,
         )
 
     @classmethod

@@ -29,19 +29,24 @@ from karrot.eventlog.base import (
     ReporterState,
 )
 from karrot.reporters import commits_read
-from karrot.reporters.backlog import backlog
+from karrot.reporters.base import backlog
 from karrot.reporters.prometheus.group_metrics import (
     ExportedGroup,
     Family,
+    ListedFamily,
+    family_name,
     group_families,
+    header,
+    label_value,
     listed_partitions,
+    opaque,
     partition_families,
     row_of,
+    sample,
     second_opinions,
     topic_families,
     watched_families,
 )
-from karrot.reporters.prometheus.metric_family import ListedFamily, family_name, header, label_value, opaque, sample
 from karrot.telemetry import Histogram, Metric
 
 Counts = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
@@ -182,12 +187,10 @@ def _burrow_self_lag(states: Sequence[GroupState]) -> Family:
 
 
 def _by_cluster(metric: Metric, values: Mapping[str, float]) -> ListedFamily:
-    """A family with one sample for each cluster."""
     return ListedFamily(metric, [sample(metric, (cluster,), value) for cluster, value in values.items()])
 
 
 def _one(metric: Metric, value: float) -> ListedFamily:
-    """A family with one sample that has no labels."""
     return ListedFamily(metric, [sample(metric, (), value)])
 
 
@@ -199,7 +202,6 @@ def _always(log: Events, *, readable: bool = True) -> Iterator[ListedFamily]:
 
 
 def _log_families(log: Log) -> Iterator[ListedFamily]:
-    """The families for the size of the log."""
     size = log.size()
     yield _one(telemetry.LOG_EVENTS, size.events)
     yield _one(telemetry.LOG_SIZE_BYTES, size.bytes)
@@ -285,7 +287,6 @@ def _histogram(metric: Histogram, counts: Counts) -> Iterator[Sample]:
 
 
 def _client_metric(family: Family) -> ClientMetric:
-    """The family as an object of the client library."""
     metric = ClientMetric(family_name(family.metric), family.metric.help, family.metric.kind)
     metric.samples = list(family.samples())
     return metric

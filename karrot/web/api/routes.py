@@ -6,8 +6,10 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 import msgspec
 from flask import Blueprint, Response, request
 
-from karrot.event import GroupKey
-from karrot.web.api.event_log_status import event_log_status
+from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Readiness, Rejects, Reporters
+from karrot.event import GroupKey, Kind
+from karrot.eventlog.base import EventLog
+from karrot.text import count, duration, visible
 from karrot.web.api.group_query import (
     EVENTS_LIMIT,
     GROUPS_LIMIT,
@@ -18,13 +20,12 @@ from karrot.web.api.group_query import (
     PageCursor,
     page_by_key,
 )
-from karrot.web.api.json_bodies import GroupPage, Rejects, group_detail, group_shape, reject_shape
-from karrot.web.api.openapi import document
-from karrot.web.api.reporter_status import Reporters, progress
+from karrot.web.api.json_bodies import event_log_status, group_detail, group_shape, progress, reject_shape
 from karrot.web.auth import require_reader
-from karrot.web.context import web_context
-from karrot.web.problems import Problem
-from karrot.web.unread import if_readable
+from karrot.web.context import if_readable, web_context
+from karrot.web.problems import Problem, ProblemBody
+
+_ANSWERS = (GroupPage, GroupDetail, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
 
 routes = Blueprint("api", __name__)
 routes.before_request(require_reader)
@@ -46,7 +47,7 @@ def show_group() -> Response:
     key = asked_key()
     state = log.group(key)
     if state is None:
-        raise Problem("not_found", "This cluster has no live consumer group with this name.")
+        raise no_live_group(log, key)
     limit = _asked_limit(EVENTS_LIMIT)
     listed = if_readable(lambda: log.listed(state), None)
     return _json(group_detail(state, listed, if_readable(lambda: log.recent(key, limit), None)))
@@ -73,8 +74,30 @@ def list_rejects() -> Response:
 
 @routes.get("/openapi.json")
 def openapi() -> Response:
-    """The OpenAPI document of all routes."""
-    return _json(document(web_context().version))
+    """The OpenAPI document of all routes. The classes that define the answers are its schemas."""
+    described = msgspec.json.decode((web_context().templates / "web" / "openapi.json").read_bytes())
+    described["info"]["version"] = web_context().version
+    _, described["components"]["schemas"] = msgspec.json.schema_components(
+        _ANSWERS, ref_template="#/components/schemas/{name}"
+    )
+    return _json(described)
+
+
+def no_live_group(log: EventLog, key: GroupKey) -> Problem:
+    """The answer about a group that Karrot does not list: the last that it knows of the group, and why it says so."""
+    newest = next(iter(if_readable(lambda: log.recent(key, 1), ())), None)
+    detail = "No live consumer group has this name, and no stored event names it."
+    if newest is not None:
+        age, event = duration((log.log_time_ms() - newest.log_time_ms) / 1000), newest.event
+        lag = "an unknown lag" if event.total_lag is None else f"lag {count(event.total_lag)}"
+        detail = (
+            f"The group was deleted {age} ago."
+            if event.kind is Kind.DELETED
+            else f"No live consumer group has this name. The last event about it came {age} ago: "
+            f"{visible(event.status_text)} with {lag}. "
+            "Karrot lists no group so long after its last event: Burrow or Kafka is away, or the group is gone."
+        )
+    return Problem("not_found", detail)
 
 
 def asked_filter() -> GroupFilter:

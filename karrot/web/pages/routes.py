@@ -11,9 +11,9 @@ from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.known_problems import CODES, WATCH
 from karrot.web.api.group_query import STATUSES, GroupFilter
 from karrot.web.api.json_bodies import instant, reject_shape, second_opinion
-from karrot.web.api.routes import asked_filter, asked_key
+from karrot.web.api.routes import asked_filter, asked_key, no_live_group
 from karrot.web.auth import require_reader
-from karrot.web.context import PastUnknown, WebContext, web_context
+from karrot.web.context import PastUnknown, WebContext, if_readable, web_context
 from karrot.web.negotiation import CompressedPage, compress
 from karrot.web.pages.banners import service_health
 from karrot.web.pages.charts import charts_of_events, charts_of_history
@@ -22,7 +22,6 @@ from karrot.web.pages.group_list import GroupView, Order, group_view, list_rows,
 from karrot.web.pages.lag_trend import TRAIL_LENGTH, marks
 from karrot.web.pages.page_caches import caches
 from karrot.web.problems import Problem
-from karrot.web.unread import if_readable
 
 PAGE_SIZE = 50
 
@@ -83,12 +82,11 @@ def show_group() -> str:
     """One group: its cause, its recent events, its history, and queries for its values in other systems."""
     context = web_context()
     key = asked_key()
-    state = context.log.group(key)
+    state, watched = context.log.group(key), if_readable(lambda: watched_groups.live(context.log, key), None)
     if state is None:
-        watched = if_readable(lambda: watched_groups.live(context.log, key), None)
         if watched is not None:
             return render_template("unjudged.html", key=key, group=watched)
-        raise Problem("not_found", "No live consumer group has this name. It was deleted, or it has no recent event.")
+        raise no_live_group(context.log, key)
     known = if_readable(lambda: context.log.listed(state), None)
     listed = sorted(known.partitions if known else (), key=_badness)
     complete = known and known.complete
@@ -98,6 +96,7 @@ def show_group() -> str:
         "group.html",
         row=group_view(context, state, trail[-TRAIL_LENGTH:]),
         state=state,
+        watched=watched,
         event=known.newest.event if known else None,
         partitions=listed[:_PARTITIONS_SHOWN],
         partitions_more=len(listed) - _PARTITIONS_SHOWN,

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from karrot.pipeline.derive.job import DeriveRules
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.run.pipeline_steps import Jobs, is_alive
-from karrot.pipeline.run.run_metrics import RunMetrics
+from karrot.pipeline.run.turns import RunMetrics
 from karrot.pipeline.store.lease import EVENTS, LeaseHeld, writing
 from karrot.pipeline.store.table_files import Tables
 from support.manual_clock import ManualClock

@@ -7,11 +7,11 @@ import pytest
 
 from karrot.event import Source
 from karrot.eventlog.base import Cursor, StoredEvent
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
+from karrot.reporters.base import RefusedDatum, Sent
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import Schedule
-from karrot.reporters.last_send import RefusedDatum, Sent
 from support.eventlog.appended_events import stored_events
 from support.eventlog.read_commits import cut_off_from_kafka
 from support.manual_clock import ManualClock
@@ -369,7 +369,7 @@ def test_the_newest_refusal_of_each_metric_is_shown(rig: CloudWatchRig) -> None:
     assert {each.at_ms for each in refused} == {rig.report().at_ms}
 
 
-def test_the_report_shows_the_sent_data_and_their_price(rig: CloudWatchRig) -> None:
+def test_the_report_shows_the_sent_data_and_the_number_of_groups(rig: CloudWatchRig) -> None:
     observed = rig.clock.wall
     rig.tell(total_lag=12)
     rig.run(5)
@@ -380,7 +380,7 @@ def test_the_report_shows_the_sent_data_and_their_price(rig: CloudWatchRig) -> N
     )
     facts = {fact.name: fact.text for fact in report.facts}
     assert facts["last send"] == "2 data in 1 call"
-    assert "together at most" in facts["estimate"]
+    assert facts["groups with metrics"] == "1 of at most 1,000"
 
 
 def test_groups_with_one_name_in_two_clusters_are_counted_in_the_legacy_layout(

@@ -7,9 +7,7 @@ Keys ignore case. A value is converted to the requested type: text, number or fl
 
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import Any
-
-from support.burrow.fake.config_endpoint import BurrowConfig
+from typing import Any, NamedTuple
 
 _TRUE = ("true", "1", "t")
 
@@ -27,6 +25,13 @@ _GLOBAL_DEFAULTS: dict[str, dict[str, Any]] = {
     "logging": {"level": "info", "maxsize": 100, "maxbackups": 10, "maxage": 30},
     "general": {"pidfile": "burrow.pid"},
 }
+
+
+class BurrowConfig(NamedTuple):
+    """``main`` is the answer of ``/v3/config``. ``modules`` has each module by coordinator and name, in lower case."""
+
+    main: Mapping[str, Any]
+    modules: Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 class Viper:

@@ -3,6 +3,7 @@
 The agents are a container's credentials endpoint and an ECS task's metadata endpoint.
 """
 
+import json
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -13,18 +14,17 @@ from itertools import count
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-from support.reporters.cloudwatch_service.metric_store import MetricStore
 from support.reporters.cloudwatch_service.request_handler import (
     AwsAnswer,
     HandlerRequest,
+    MetricStore,
     ReadRequest,
     Refuse,
     Signature,
-    json_page,
     signature,
 )
-from support.reporters.injected_faults import EXPIRED_TOKEN, Hang, Reset, Script
-from support.reporters.scripted_cloudwatch import NO_ANSWER, FaultyAnswer, ScriptedCloudWatch, ScriptedHandler
+from support.reporters.injected_faults import EXPIRED_TOKEN, Script
+from support.reporters.scripted_cloudwatch import ScriptedCloudWatch, ScriptedHandler
 
 _STS_XML = "https://sts.amazonaws.com/doc/2011-06-15/"
 _REQUEST_ID = "00000000-0000-4000-8000-000000000000"
@@ -44,9 +44,13 @@ class Assumed:
     region: str
 
 
-def task_metadata(region: str) -> AwsAnswer:
+def _json(content: object) -> AwsAnswer:
+    return AwsAnswer(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
+
+
+def _task_metadata(region: str) -> AwsAnswer:
     """Return the answer of ``$ECS_CONTAINER_METADATA_URI_V4/task``, with only the parts for finding a region."""
-    return json_page(
+    return _json(
         {
             "Cluster": "default",
             "TaskARN": f"arn:aws:ecs:{region}:{_ACCOUNT}:task/default/158d1c8083dd49d6b527399fd6414f5c",
@@ -99,19 +103,19 @@ class Identity:
         with self._lock:
             return access_key in self._expired
 
-    def page(self, path: str) -> AwsAnswer | None:
+    def page(self, path: str) -> AwsAnswer:
         """Return the answer of an agent."""
         match path.rstrip("/").split("/"):
             case ["", "credentials"]:
                 return self._container_credentials()
             case ["", "v4", _, "task"]:
-                return task_metadata(self.region)
+                return _task_metadata(self.region)
             case _:
-                return None
+                return AwsAnswer(404)
 
     def _container_credentials(self) -> AwsAnswer:
         key = self._issue()
-        return json_page(
+        return _json(
             {
                 "AccessKeyId": key,
                 "SecretAccessKey": _secret(key),
@@ -128,12 +132,6 @@ class Identity:
             fault = EXPIRED_TOKEN
         if isinstance(fault, Refuse):
             return _xml_error(fault)
-        if isinstance(fault, Hang | Reset) and not fault.after_keeping:
-            return FaultyAnswer(NO_ANSWER, fault=fault)  # the role is not assumed
-        answer = self._assume(parameters, caller)
-        return answer if fault is None else FaultyAnswer(answer.status, answer.body, answer.headers, fault)
-
-    def _assume(self, parameters: Mapping[str, str], caller: Signature | None) -> AwsAnswer:
         action = parameters["Action"]
         role = _ROLE.fullmatch(parameters.get("RoleArn", ""))
         session = parameters.get("RoleSessionName", "")
@@ -200,9 +198,7 @@ def _xml_result(action: str, result: str) -> AwsAnswer:
 
 
 def _xml_error(refuse: Refuse) -> AwsAnswer:
-    """The query protocol's error; it has no body if the error has no shape."""
-    if not refuse.shape:
-        return AwsAnswer(refuse.status)
+    """The query protocol's error."""
     blame = "Sender" if refuse.status < 500 else "Receiver"
     return _xml(
         refuse.status,
@@ -224,15 +220,14 @@ class _AwsHandler(ScriptedHandler):
         super().__init__(store, clock_ms, names_members=names_members)
         self._identity = identity
 
-    def page(self, path: str) -> AwsAnswer:
-        return self._identity.page(path) or super().page(path)
-
-    def put(self, request: HandlerRequest) -> AwsAnswer:
+    def answer(self, request: HandlerRequest) -> AwsAnswer:
+        if request.method == "GET":
+            return self._identity.page(request.path)
         if request.headers.get("content-type", "").startswith(_FORM):
             parameters = dict(parse_qsl(request.body.decode("utf-8", "replace")))
             if parameters.get("Action", "").startswith("AssumeRole"):
                 return self._identity.sts(parameters, signature(request.headers))
-        return super().put(request)
+        return self.put(request)
 
     def why_refused(self, sent: ReadRequest, now_ms: int) -> Refuse | None:
         if sent.caller and self._identity.is_expired(sent.caller.access_key):

@@ -26,14 +26,7 @@ class Reset:
     after_keeping: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SlowDrip:
-    """Handle the request, and send the answer byte by byte with this number of seconds between bytes."""
-
-    seconds: float = 0.05
-
-
-Fault = Refuse | Hang | Reset | SlowDrip
+Fault = Refuse | Hang | Reset
 
 HANG, HANG_AFTER_KEEPING = Hang(), Hang(after_keeping=True)
 RESET, RESET_AFTER_KEEPING = Reset(), Reset(after_keeping=True)

@@ -3,7 +3,7 @@
 from functools import partial
 
 from karrot.eventlog.base import EventLog, status_source
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import Context
 from karrot.reporters.commits_read import cut_off
 from support.manual_clock import ManualClock

@@ -1,76 +1,98 @@
-"""Runs the fake CloudWatch with faults that a test injects, and gives access to its stored data."""
+"""Serves a strict fake of Amazon CloudWatch over HTTP on loopback, with faults that a test injects.
+
+It accepts PutMetricData in AWS JSON 1.0, plain or gzipped, with every documented limit, the real error codes and, where
+they are known, the real messages. A request is stored completely or not at all.
+"""
 
 import re
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import groupby
+from typing import Any, Self
 
-from support.reporters.cloudwatch_service.fake_cloudwatch import CallerConnection, FakeCloudWatch
-from support.reporters.cloudwatch_service.metric_store import (
-    Call,
-    MetricId,
-    MetricStore,
-    StoredDatum,
-    StoredPoint,
-    all_points,
-    sorted_dimensions,
-)
-from support.reporters.cloudwatch_service.request_decoding import MetricDatum, PutMetricDataRequest
 from support.reporters.cloudwatch_service.request_handler import (
     AwsAnswer,
+    Call,
     Handler,
     HandlerRequest,
+    MetricId,
+    MetricStore,
     ReadRequest,
     Refuse,
+    StoredDatum,
+    StoredPoint,
     read,
 )
-from support.reporters.cloudwatch_service.request_validation import RequestProblem, Wrong, members
-from support.reporters.injected_faults import HANG, UNAVAILABLE, Fault, Hang, Reset, Script, SlowDrip, answer_of
+from support.reporters.cloudwatch_service.request_validation import (
+    MetricDatum,
+    PutMetricDataRequest,
+    RequestProblem,
+    Wrong,
+)
+from support.reporters.injected_faults import HANG, UNAVAILABLE, Fault, Hang, Reset, Script, answer_of
 
 NO_ANSWER = 0
 """The status of a call that was not answered."""
-_MEMBER = re.compile(r"(?:Entity)?MetricData\.member\.\d+\.?")
+_MEMBER = re.compile(r"MetricData\.member\.\d+\.?")
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class FaultyAnswer(AwsAnswer):
-    """An answer that ``fault`` delays, or that is never sent."""
+    """An answer that is never sent."""
 
-    fault: Hang | Reset | SlowDrip = HANG
+    fault: Hang | Reset = HANG
 
 
-class ScriptedConnection(CallerConnection):
-    """A connection that hangs, resets or sends slowly if the answer has such a fault."""
+class ScriptedConnection(BaseHTTPRequestHandler):
+    """One kept-alive connection. It hangs or resets if the answer has such a fault."""
 
+    protocol_version = "HTTP/1.1"
+    server_version = "FakeCloudWatch"
+    sys_version = ""
+    wbufsize = -1  # an answer leaves in one piece
+    disable_nagle_algorithm = True
     server: "ScriptedCloudWatch"
 
-    def send_answer(self, answer: AwsAnswer) -> None:
-        match answer:
+    def handle_one_request(self) -> None:
+        try:
+            super().handle_one_request()
+        except ConnectionError:  # the client has closed the connection
+            self.close_connection = True
+
+    def log_message(self, *_: Any) -> None:
+        """Log nothing, because the handler records each call."""
+
+    def do_GET(self) -> None:
+        length = self.headers.get("Content-Length", "0")
+        if "Transfer-Encoding" in self.headers or not length.isdigit():
+            self.send_error(411)
+            return
+        body = self.rfile.read(int(length))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = HandlerRequest(self.command, self.path, headers, body)
+        match answer := self.server.handler.answer(request):
             case FaultyAnswer(fault=Hang()):
                 self.close_connection = True
                 self.connection.recv(1, socket.MSG_PEEK)  # until the caller or the server closes the connection
             case FaultyAnswer(fault=Reset()):
                 self.close_connection = True
                 self.server.will_reset(self.connection)
-            case FaultyAnswer(fault=SlowDrip(seconds)):
-                self._drip(answer, seconds)
             case _:
-                super().send_answer(answer)
+                self.send_response(answer.status)
+                for name, value in answer.headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(answer.body)))
+                self.end_headers()
+                self.wfile.write(answer.body)
 
-    def _drip(self, answer: AwsAnswer, seconds: float) -> None:
-        """Send the head at once, and each byte of the body after a pause."""
-        self.send_head(answer)
-        self.wfile.flush()
-        for byte in answer.body:
-            if self.server.closing.wait(seconds):
-                self.close_connection = True
-                return
-            self.wfile.write(bytes([byte]))
-            self.wfile.flush()
+    do_POST = do_GET  # noqa: N815 (the name that http.server calls)
 
 
 class ScriptedHandler(Handler):
@@ -86,13 +108,14 @@ class ScriptedHandler(Handler):
         self.choking: set[str] = set()
         self._names_members = names_members
 
+    def answer(self, request: HandlerRequest) -> AwsAnswer:
+        """Answer a request, which is one to PutMetricData unless a subclass knows better."""
+        return self.put(request)
+
     def put(self, request: HandlerRequest) -> AwsAnswer:
         fault = self.faults.take()
         if fault is None:
             return super().put(request)
-        if isinstance(fault, SlowDrip):
-            answer = super().put(request)
-            return FaultyAnswer(answer.status, answer.body, answer.headers, fault)
         now_ms, sent = self._clock_ms(), read(request)
         if isinstance(fault, Refuse):
             self.record(sent, now_ms, fault.status, fault.code, kept=False)
@@ -113,35 +136,26 @@ class ScriptedHandler(Handler):
         return [*super().mistakes(content, now_ms), *self._poisonous(content)]
 
     def _poisonous(self, content: PutMetricDataRequest) -> Iterator[RequestProblem]:
-        for path, datum in members(content) if self.poison else ():
+        for number, datum in enumerate(content.metric_data or (), 1):
             if _texts(datum) & self.poison:
-                yield RequestProblem(Wrong.VALUE, f"The value for parameter {path}.Value is not supported.")
+                path = f"MetricData.member.{number}.Value"
+                yield RequestProblem(Wrong.VALUE, f"The value for parameter {path} is not supported.")
 
 
 def _texts(datum: MetricDatum) -> set[str | None]:
     return {datum.metric_name, *(dimension.value for dimension in datum.dimensions or ())}
 
 
-class _ReadableStore(MetricStore):
-    """A store that a test can read whole and empty."""
-
-    def data(self) -> list[StoredDatum]:
-        with self._lock:
-            return list(self._data)
-
-    def forget(self) -> None:
-        with self._lock:
-            self._data.clear()
-            self._by_metric.clear()
-            self._calls.clear()
-
-
-class ScriptedCloudWatch(FakeCloudWatch):
-    """The fake CloudWatch of the tests.
+class ScriptedCloudWatch(ThreadingHTTPServer):
+    """The fake CloudWatch on 127.0.0.1, with a thread for each connection.
 
     Timestamps are judged by ``clock_ms`` (epoch milliseconds), which is called from the server's own threads. At most
-    ``keep`` data and calls are remembered. ``handler`` makes the handler from the store and the clock.
+    ``keep`` data and calls are remembered. ``handler`` makes the handler from the store and the clock. ``port`` 0 takes
+    a free port.
     """
+
+    daemon_threads = False  # `close` waits for them, so no thread outlives the server
+    request_queue_size = 128
 
     def __init__(
         self,
@@ -152,11 +166,42 @@ class ScriptedCloudWatch(FakeCloudWatch):
         names_members: bool = True,
         handler: Callable[..., ScriptedHandler] = ScriptedHandler,
     ) -> None:
-        self._store = _ReadableStore(keep)
-        self._script = handler(self._store, clock_ms, names_members=names_members)
-        self._reset_lock = threading.Lock()
+        super().__init__(("127.0.0.1", port), ScriptedConnection)
+        self._store = MetricStore(keep)
+        self.handler = handler(self._store, clock_ms, names_members=names_members)
+        self.closing = threading.Event()
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
         self._to_reset: set[socket.socket] = set()
-        super().__init__(self._script, port=port, connection=ScriptedConnection)
+        self._thread = threading.Thread(target=self._accept, name="fake-cloudwatch")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The URL for ``AWS_ENDPOINT_URL_CLOUDWATCH``."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def start(self) -> None:
+        """Start to serve, until `close`."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close every connection. Returns when every thread has ended."""
+        self.closing.set()
+        if self._thread.is_alive():
+            socket.create_connection(("127.0.0.1", self.server_port)).close()  # wakes the accepting thread
+            self._thread.join()
+        with self._lock:
+            for connection in self._open:
+                with suppress(OSError):  # the client has closed it already
+                    connection.shutdown(socket.SHUT_RDWR)
+        self.server_close()
 
     # --- what it kept ---
 
@@ -172,26 +217,26 @@ class ScriptedCloudWatch(FakeCloudWatch):
 
     def metrics(self) -> list[MetricId]:
         """Every metric that has stored data, sorted."""
-        return self._store.metrics()
+        return sorted({datum.id for datum in self.accepted})
 
     def points(
         self,
         namespace: str,
         metric: str,
         dimensions: Mapping[str, str] | Iterable[tuple[str, str]] = (),
-        *,
-        since_ms: int = 0,
     ) -> list[StoredPoint]:
-        """The points of one metric in the order of their acceptance, none with a timestamp before ``since_ms``.
-
-        A datum with several values is as many points; a statistic set is two, its minimum and its maximum.
-        """
-        data = self._store.data_of(MetricId(namespace, metric, sorted_dimensions(dimensions)))
-        return [point for datum in data if datum.timestamp_ms >= since_ms for point in datum.points()]
+        """The points of one metric in the order of their acceptance."""
+        pairs = dimensions.items() if isinstance(dimensions, Mapping) else dimensions
+        wanted = MetricId(namespace, metric, tuple(sorted(pairs)))
+        return [point for datum in self.accepted if datum.id == wanted for point in datum.points()]
 
     def as_json(self) -> dict[str, Any]:
-        """What ``GET /points`` answers."""
-        return all_points(self._store)
+        """Every metric with its points as ``[timestamp_ms, value]``, and the number of calls for each answer."""
+        data = sorted(self.accepted, key=lambda datum: datum.id)
+        return {
+            "metrics": [_series(metric, list(of)) for metric, of in groupby(data, key=lambda datum: datum.id)],
+            "calls": dict(Counter(f"{call.status} {call.code}".strip() for call in self.calls)),
+        }
 
     def forget(self) -> None:
         """Forget data and calls; faults stay."""
@@ -201,36 +246,55 @@ class ScriptedCloudWatch(FakeCloudWatch):
 
     def script(self, *faults: Fault | None) -> None:
         """One for each of the next PutMetricData requests; None lets one pass."""
-        self._script.faults.add(*faults)
+        self.handler.faults.add(*faults)
 
     def stand(self, fault: Fault) -> None:
         """For every PutMetricData request that finds the script empty, until `clear`."""
-        self._script.faults.stand(fault)
+        self.handler.faults.stand(fault)
 
     def clear(self) -> None:
         """Remove all faults and all poison."""
-        self._script.faults.clear()
-        self._script.poison.clear()
-        self._script.choking.clear()
+        self.handler.faults.clear()
+        self.handler.poison.clear()
+        self.handler.choking.clear()
 
     def poison(self, *texts: str) -> None:
         """Refuse data with such a metric name or dimension value, for a reason that no document gives."""
-        self._script.poison.update(texts)
+        self.handler.poison.update(texts)
 
     def choke(self, *texts: str) -> None:
         """Answer 503 to every request with such a metric name or dimension value."""
-        self._script.choking.update(texts)
+        self.handler.choking.update(texts)
 
     def will_reset(self, connection: socket.socket) -> None:
         """End the connection with a reset instead of an orderly end."""
-        with self._reset_lock:
+        with self._lock:
             self._to_reset.add(connection)
 
+    def _accept(self) -> None:
+        while not self.closing.is_set():
+            self.handle_request()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 (socketserver passes both)
+        """Refuse new connections after `close` has begun."""
+        return not self.closing.is_set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
     def shutdown_request(self, request: Any) -> None:
-        with self._reset_lock:
+        with self._lock:
+            self._open.discard(request)
             reset = request in self._to_reset
             self._to_reset.discard(request)
         if reset:
             request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             request.close()
         super().shutdown_request(request)  # does nothing to a closed connection
+
+
+def _series(metric: MetricId, data: list[StoredDatum]) -> dict[str, Any]:
+    points = [list(point) for datum in data for point in datum.points()]
+    return {**metric._asdict(), "dimensions": dict(metric.dimensions), "unit": data[-1].unit, "points": points}

@@ -7,15 +7,12 @@ import msgspec
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from karrot.burrow.payload import to_wire
-from karrot.demo.simulated_burrow import CLUSTERS
+from karrot.demo.simulated_burrow import CLUSTERS, SimulatedBurrow
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import Cursor, Reject, ReporterState
 from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries
-from karrot.reporters.cloudwatch.costs import monthly_estimate
-from karrot.reporters.cloudwatch.options import GroupMetricName, Layout
-from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report, Sent
+from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report, Sent
 from karrot.reporters.prometheus.group_metrics import promql_queries
-from support.burrow.fake.fake_burrow import simulate
 from support.burrow.lag_events import make_event
 from support.eventlog.replicated_log import ReplicatedLog
 from support.manual_clock import ManualClock
@@ -61,10 +58,10 @@ def _site(**overrides: object) -> Website:
 
 def _lived(website: Website, until: Callable[[Website], bool], *, groups: int = 24, least_s: int = 90) -> Website:
     """Let a simulated Burrow post its groups until a condition is true; the reporters keep up."""
-    burrow = simulate(groups, seed=7, speed=1, clusters=CLUSTERS, now_ms=website.clock.wall)
+    burrow = SimulatedBurrow(groups, seed=10, speed=1, start_ms=website.clock.wall)
     for second in range(900):
-        for post in burrow.due(website.clock.wall):
-            website.client.post("/burrow", data=post.body)
+        for event in burrow.due(website.clock.wall):
+            website.client.post("/burrow", data=to_wire(event))
         if second >= least_s and until(website):
             break
         website.clock.advance(1000)
@@ -77,18 +74,17 @@ def _sent(website: Website, *, state: str, error: str | None = None) -> None:
     place = Cursor(log.log_id, max(0, log.size().last_seq - 31))
     failed_ms = now_ms - 4000 if error else None
     log.save_reporter(ReporterState("cloudwatch", place, state, error, failed_ms, now_ms - 2000))
-    estimate = monthly_estimate(24, (GroupMetricName.LAG, GroupMetricName.LAG_SECONDS), 2, 30, (Layout.DIMENSIONS,))
     facts = (Fact("namespace", "Karrot"), Fact("last send", "50 data in 1 call"), Fact("groups left out", "0"))
     told = Report(
         at_ms=now_ms - 2000,
         sent_count=50,
-        facts=(*facts, *(Fact("estimate", sentence) for sentence in estimate.sentences())),
+        facts=facts,
         sent=(Sent("Lag {Cluster=prod-eu, ConsumerGroup=billing}", 120.0, "Count", now_ms - 5000),),
         refused=(
             RefusedDatum("Lag {Cluster=prod-eu, ConsumerGroup=old}", "too_old", "It was long ago.", now_ms - 90_000),
         ),
     )
-    log.remember("cloudwatch", NOTE, msgspec.json.encode(told))
+    log.remember("cloudwatch", REPORT_NOTE, msgspec.json.encode(told))
 
 
 def _statuses(website: Website) -> list[str]:
@@ -117,12 +113,12 @@ def _silent() -> Website:
     """Make one Burrow silent for six minutes while the other one posts."""
     website = _incident()
     website.clock.advance(360_000)
-    burrow = simulate(24, seed=8, speed=1, clusters=CLUSTERS, now_ms=website.clock.wall)
+    burrow = SimulatedBurrow(24, seed=8, speed=1, start_ms=website.clock.wall)
     for _ in range(30):
         website.clock.advance(1000)
-        for post in burrow.due(website.clock.wall):
-            if post.event.cluster == CLUSTERS[0]:
-                website.client.post("/burrow", data=post.body)
+        for event in burrow.due(website.clock.wall):
+            if event.cluster == CLUSTERS[0]:
+                website.client.post("/burrow", data=to_wire(event))
     return website
 
 

@@ -7,7 +7,7 @@ import heapq
 import math
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,16 +16,13 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
-from karrot.burrow.notifier import NotifierSettings, SentNotification, notify
+from karrot.burrow.notifier import NotifiedGroup, NotifierSettings, SentNotification, notify
 from karrot.burrow.payload import to_wire
 from karrot.burrow.rules import evaluate_group
-from karrot.burrow.storage import Storage
 from karrot.event import GroupKey, LagEvent, Status
 from karrot.text import EPOCH
-from support.burrow.fake.burrow_instances import Instance, Lock, NotifiedAt
-from support.burrow.fake.offsets_consumer import OffsetsConsumer
-from support.burrow.fake.simulated_groups import application_groups, burrows_own_group
-from support.burrow.fake.simulated_kafka import ConsumerGroup
+from support.burrow.burrow_storage import Storage
+from support.burrow.fake.simulated_kafka import ConsumerGroup, Record, SimulatedCommit, SimulatedOwner
 
 HISTORY_SECONDS = 40.0
 """The groups begin to commit this many simulated seconds before the start, so their windows are full at the start."""
@@ -69,17 +66,24 @@ class Post(NamedTuple):
         return b'{\n  "Event": %b\n}\n' % notification
 
 
+@dataclass(slots=True)
+class _Watched:
+    """What a Burrow's notifier knows of a group. ``evaluated_at`` is a simulated time."""
+
+    evaluated_at: float
+    notified: NotifiedGroup = field(default_factory=NotifiedGroup)
+
+
+_Notifier = dict[GroupKey, _Watched]
+
+
 class FakeBurrow:
-    """One Burrow for several clusters, and other Burrows that wait for the ZooKeeper lock.
+    """One Burrow for several clusters.
 
     The simulated times of all events depend only on the seed, so many calls of ``due`` return the same posts as one
     call. ``speed`` makes simulated seconds shorter: rates grow and intervals shrink. Every timestamp is a time of the
     caller's wall clock, and the simulation starts at ``start_ms`` of that clock. Several threads can use this class.
-
-    To simulate restarts, tests use a subclass of this class, and a subclass of `OffsetsConsumer` as ``consumer``.
     """
-
-    consumer: type[OffsetsConsumer] = OffsetsConsumer
 
     def __init__(
         self,
@@ -91,19 +95,20 @@ class FakeBurrow:
         settings: BurrowSettings = QUICK,
     ) -> None:
         self.settings = settings
+        self._world = groups
         self._random = random
         self._start_ms = start_ms
         self._speed = speed
         self._notifier = settings.notifier.at_speed(speed)
         self._period = settings.period(speed)
-        self._offsets = self.consumer(groups)
-        self._lock = Lock()
+        self._orders = {cluster: count(1) for cluster in groups}
+        self._storages = {cluster: Storage() for cluster in groups}
         self._one_at_a_time = threading.RLock()
         self._agenda: list[tuple[float, int, Callable[[float], None]]] = []
         self._agenda_numbers = count()
         self._posts: list[Post] = []
         self._at = -HISTORY_SECONDS
-        self._begin(groups)
+        self._begin()
 
     def due(self, now_ms: int) -> list[Post]:
         """The posts since the last call, in Burrow's order. The list is empty if the last call had a later time."""
@@ -116,28 +121,29 @@ class FakeBurrow:
         """Burrow's storage of each cluster at ``now_ms``. Inside the ``with`` block the simulation is paused."""
         with self._one_at_a_time:
             self._run_until((now_ms - self._start_ms) * self._speed / 1000)
-            yield self._offsets.storages
+            yield self._storages
 
     def verdict(self, cluster: str, group: str, now_ms: int) -> LagEvent | None:
         """The verdict on a group with all its partitions. ``None`` for an unknown group."""
         with self.at(now_ms) as storages:
             return self._verdict(GroupKey(cluster, group), self._at, show_all=True) if cluster in storages else None
 
-    def failover(self, to: str | None = None) -> None:
-        """Give the lock to another Burrow, at the last simulated time.
+    def failover(self) -> None:
+        """Let another Burrow take over, at the last simulated time.
 
-        From then on, Burrow evaluates all groups together, no longer spread over the interval.
-
-        A Burrow that never had the lock gives incidents new ids and closes no old incidents. A Burrow that had the lock
-        before continues its own incidents. If ``to`` is ``None``, a new Burrow gets the lock.
+        From then on, Burrow evaluates all groups together, no longer spread over the interval. It gives incidents new
+        ids, and closes no old incidents.
         """
         with self._one_at_a_time:
-            self._lock.release()
-            self._hand_lock(self._lock.instance(to))
+            notifier: _Notifier = {}
+            self._notifiers.append(notifier)
+            self._learn_groups(notifier, lambda: -math.inf)
+            for key, watched in notifier.items():
+                self._evaluate_from(self._at, notifier, key, watched)
 
-    def _begin(self, groups: Mapping[str, Sequence[ConsumerGroup]]) -> None:
+    def _begin(self) -> None:
         self._do_at(self._at, self._read_log_ends)
-        for cluster, members in groups.items():
+        for cluster, members in self._world.items():
             for group in members:
                 self._do_at(group.next_step(self._at), self._stepper(cluster, group))
         self._run_until(0.0)
@@ -160,21 +166,38 @@ class FakeBurrow:
     # --- what Burrow reads ---
 
     def _read_log_ends(self, at: float) -> None:
-        self._offsets.read_log_ends(at)
+        for cluster, groups in self._world.items():
+            storage = self._storages[cluster]
+            for topic in {topic.name: topic for group in groups for topic in group.topics}.values():
+                ends = topic.ends(at)
+                for partition, end in enumerate(ends):
+                    storage.put_log_end(topic.name, partition, int(end), partition_count=len(ends))
         self._do_at(at + self.settings.offset_refresh, self._read_log_ends)
 
     def _stepper(self, cluster: str, group: ConsumerGroup) -> Callable[[float], None]:
         key = GroupKey(cluster, group.name)
 
         def step(at: float) -> None:
-            self._offsets.written(key, group.step(at), self._wall_ms(at))
+            self._read(key, group.step(at), self._wall_ms(at))
             self._do_at(group.next_step(at), step)
 
         return step
 
+    def _read(self, key: GroupKey, records: Iterable[Record], now_ms: int) -> None:
+        storage = self._storages[key.cluster]
+        for record in records:
+            if isinstance(record, SimulatedCommit):
+                topic, partition, offset = record
+                order, now = next(self._orders[key.cluster]), now_ms // 1000
+                storage.put_commit(key.consumer, topic, partition, offset, order=order, timestamp_ms=now_ms, now=now)
+            elif isinstance(record, SimulatedOwner):
+                storage.put_owner(key.consumer, *record)
+            else:
+                storage.delete_group(key.consumer)
+
     def _verdict(self, key: GroupKey, at: float, *, show_all: bool) -> LagEvent | None:
         now_ms = self._wall_ms(at)
-        partitions = self._offsets.storages[key.cluster].fetch(key.consumer, now_ms // 1000)
+        partitions = self._storages[key.cluster].fetch(key.consumer, now_ms // 1000)
         if partitions is None:
             return None
         return evaluate_group(key.cluster, key.consumer, partitions, now_ms, show_all=show_all)
@@ -182,40 +205,40 @@ class FakeBurrow:
     # --- what Burrow sends ---
 
     def _start_notifier(self, first_refresh: float) -> None:
-        self._lock = Lock()
-        self._lock.instance().tenure = object()
+        self._notifiers: list[_Notifier] = [{}]
         self._do_at(first_refresh, self._refresh_groups)
 
     def _refresh_groups(self, at: float) -> None:
         """Forget deleted groups. New groups are first evaluated at a random time within the interval."""
 
-        def meet(_: GroupKey) -> NotifiedAt:
-            return NotifiedAt(at + self._random.uniform(0, self.settings.notifier.interval) - self._period)
+        def meet() -> float:
+            return at + self._random.uniform(0, self.settings.notifier.interval) - self._period
 
-        for instance in self._lock.instances.values():
-            for key, watched in instance.refresh(self._offsets.known_groups(), meet):
-                self._evaluate_from(at, instance, key, watched)
+        for notifier in self._notifiers:
+            for key in self._learn_groups(notifier, meet):
+                self._evaluate_from(at, notifier, key, notifier[key])
         self._do_at(at + self.settings.group_refresh, self._refresh_groups)
 
-    def _hand_lock(self, instance: Instance) -> None:
-        instance.tenure = object()
-        instance.refresh(self._offsets.known_groups(), lambda _: NotifiedAt(-math.inf))
-        for key, watched in instance.groups.items():
-            self._evaluate_from(self._at, instance, key, watched)
+    def _learn_groups(self, notifier: _Notifier, meet: Callable[[], float]) -> list[GroupKey]:
+        """Forget deleted groups and add new ones. Returns the new groups."""
+        known = [GroupKey(cluster, group) for cluster, storage in self._storages.items() for group in storage.groups()]
+        new = {key: _Watched(meet()) for key in known if key not in notifier}
+        kept = {key: notifier[key] for key in known if key in notifier}
+        notifier.clear()
+        notifier.update(kept | new)
+        return [*new]
 
-    def _evaluate_from(self, at: float, instance: Instance, key: GroupKey, watched: NotifiedAt) -> None:
-        tenure = instance.tenure
-
+    def _evaluate_from(self, at: float, notifier: _Notifier, key: GroupKey, watched: _Watched) -> None:
         def evaluate(at: float) -> None:
-            if instance.tenure is tenure and instance.groups.get(key) is watched:
+            if self._notifiers[-1] is notifier and notifier.get(key) is watched:
                 watched.evaluated_at = at
                 self._evaluate(key, watched, at)
                 self._do_at(at + self._period, evaluate)
 
-        if tenure is not None:
+        if self._notifiers[-1] is notifier:  # only the Burrow with the ZooKeeper lock evaluates and sends
             self._do_at(max(at, watched.evaluated_at + self._period), evaluate)
 
-    def _evaluate(self, key: GroupKey, watched: NotifiedAt, at: float) -> None:
+    def _evaluate(self, key: GroupKey, watched: _Watched, at: float) -> None:
         verdict = self._verdict(key, at, show_all=False)
         if verdict is None:
             return
@@ -229,20 +252,6 @@ class FakeBurrow:
         )
         if sent is not None:
             self._posts.append(posted(verdict, sent))
-
-
-def simulate(
-    groups: int, *, seed: int, speed: float, clusters: Sequence[str], now_ms: int, settings: BurrowSettings = QUICK
-) -> FakeBurrow:
-    """A Burrow that watches ``groups`` application groups in total, and in each cluster also Burrow's own group.
-
-    It starts at ``now_ms``.
-    """
-    world = {cluster: [burrows_own_group(cluster, seed)] for cluster in clusters}
-    for number, group in enumerate(application_groups(groups, seed)):
-        world[clusters[number % len(clusters)]].append(group)
-    random = Random(f"{seed}/burrow")
-    return FakeBurrow(world, random, start_ms=now_ms, speed=speed, settings=settings)
 
 
 def posted(verdict: LagEvent, sent: SentNotification) -> Post:

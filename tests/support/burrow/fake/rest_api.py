@@ -19,12 +19,12 @@ from msgspec import Raw, json
 
 from karrot.burrow.payload import result_to_wire
 from karrot.burrow.rules import TrackedPartition, current_lag
-from karrot.burrow.storage import Storage
 from karrot.burrow.wire import CommitJson
 from karrot.clock import Clock
 from karrot.event import LagEvent, Source, Status
-from support.burrow.fake.config_endpoint import EXAMPLE, BurrowConfig
+from support.burrow.burrow_storage import Storage
 from support.burrow.fake.fake_burrow import FakeBurrow, as_go_writes
+from support.burrow.viper_config import EXAMPLE, BurrowConfig, configured
 
 T = TypeVar("T")
 
@@ -59,12 +59,12 @@ class RestApi:
     """
 
     def __init__(
-        self, burrow: FakeBurrow, clock: Clock, random: Random, *, configuration: BurrowConfig = EXAMPLE
+        self, burrow: FakeBurrow, clock: Clock, random: Random, *, configuration: BurrowConfig | None = None
     ) -> None:
         self._burrow = burrow
         self._clock = clock
         self._random = random
-        self._configuration = configuration
+        self._configuration = configuration or configured(EXAMPLE)
 
     def answer(self, target: str) -> RestAnswer:
         """The answer to a GET request."""

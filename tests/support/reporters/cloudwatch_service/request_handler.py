@@ -2,32 +2,21 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from support.reporters.cloudwatch_service import request_validation
-from support.reporters.cloudwatch_service.metric_store import (
-    Call,
-    MetricId,
-    MetricStore,
-    Statistics,
-    StoredDatum,
-    all_points,
-    metrics_page,
-    sorted_dimensions,
-)
-from support.reporters.cloudwatch_service.request_decoding import (
+from support.reporters.cloudwatch_service.request_validation import (
+    REQUEST_BYTES,
     Malformed,
     MetricDatum,
     PutMetricDataRequest,
-    decode_json,
-    inflate,
-)
-from support.reporters.cloudwatch_service.request_validation import (
     RequestProblem,
     Wrong,
-    entity_problems,
-    members,
+    decode_json,
+    inflate,
     problems,
 )
 
@@ -43,7 +32,92 @@ _SHAPES = {
     Wrong.VALUE: "InvalidParameterValueException",
     Wrong.COMBINATION: "InvalidParameterCombinationException",
 }
-_FIRST_SERVER_ERROR = 500
+Dimensions = tuple[tuple[str, str], ...]
+
+
+class MetricId(NamedTuple):
+    """The identity of a metric. The order of dimensions does not matter in CloudWatch, so they are sorted."""
+
+    namespace: str
+    metric: str
+    dimensions: Dimensions
+
+
+class StoredPoint(NamedTuple):
+    """One value of a metric."""
+
+    timestamp_ms: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDatum:
+    """One accepted datum. ``unit`` is ``None`` if the request had no unit. ``values`` is one value."""
+
+    id: MetricId
+    timestamp_ms: int
+    values: tuple[float]
+    unit: str | None
+    resolution: int
+
+    def points(self) -> tuple[StoredPoint]:
+        """The value as a point."""
+        return (StoredPoint(self.timestamp_ms, *self.values),)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One HTTP request to PutMetricData.
+
+    ``code`` is "" for an accepted request. ``kept`` says whether the ``data`` were stored. ``bytes`` is the size of the
+    uncompressed body, ``wire_bytes`` the size as received. ``access_key`` and ``region`` come from the signature.
+    """
+
+    at_ms: int
+    status: int
+    code: str
+    data: int
+    kept: bool
+    bytes: int
+    wire_bytes: int
+    gzip: bool
+    access_key: str
+    region: str
+
+
+class MetricStore:
+    """Keeps the newest ``most`` data and ``most`` calls. Several threads may use it."""
+
+    def __init__(self, most: int) -> None:
+        self._lock = threading.Lock()
+        self._data: deque[StoredDatum] = deque(maxlen=most)
+        self._calls: deque[Call] = deque(maxlen=most)
+
+    def keep(self, data: Iterable[StoredDatum]) -> None:
+        """Store all data of a request together, so that no reader sees half a request."""
+        with self._lock:
+            self._data.extend(data)
+
+    def record(self, call: Call) -> None:
+        """Add a call."""
+        with self._lock:
+            self._calls.append(call)
+
+    def data(self) -> list[StoredDatum]:
+        """The data, in the order in which they were accepted."""
+        with self._lock:
+            return list(self._data)
+
+    def calls(self) -> list[Call]:
+        """The calls, in the order in which they were answered."""
+        with self._lock:
+            return list(self._calls)
+
+    def forget(self) -> None:
+        """Forget data and calls."""
+        with self._lock:
+            self._data.clear()
+            self._calls.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +149,7 @@ class Refuse:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(NamedTuple):
     """The client's access key and Region in the Authorization header. The signature itself is not verified."""
 
     access_key: str
@@ -94,16 +167,15 @@ class ReadRequest:
     content: PutMetricDataRequest | Refuse
 
     @property
-    def data(self) -> list[MetricDatum]:
+    def data(self) -> Sequence[MetricDatum]:
         """All data of the request, in order."""
-        return [] if isinstance(self.content, Refuse) else [datum for _, datum in members(self.content)]
+        return () if isinstance(self.content, Refuse) else self.content.metric_data or ()
 
 
 _MISSING_TOKEN = Refuse(
     403, "MissingAuthenticationToken", "MissingAuthenticationTokenException", "Missing Authentication Token"
 )
 _UNKNOWN_OPERATION = Refuse(400, "InvalidAction", "UnknownOperationException", "Only PutMetricData is served here")
-_NOT_FOUND = AwsAnswer(404, b"Not found\n", {"Content-Type": "text/plain"})
 
 
 class Handler:
@@ -113,26 +185,11 @@ class Handler:
         self._store = store
         self._clock_ms = clock_ms
 
-    def answer(self, request: HandlerRequest) -> AwsAnswer:
-        """Answer a GET request with a page, and any other request as a call of PutMetricData."""
-        return self.page(request.path.partition("?")[0]) if request.method == "GET" else self.put(request)
-
-    def page(self, path: str) -> AwsAnswer:
-        """The page at a path."""
-        match path.rstrip("/").split("/"):
-            case [""]:
-                page = metrics_page(self._store).encode()
-                return AwsAnswer(200, page, {"Content-Type": "text/html; charset=utf-8"})
-            case ["", "points"]:
-                return json_page(all_points(self._store))
-            case _:
-                return _NOT_FOUND
-
     def put(self, request: HandlerRequest) -> AwsAnswer:
         """Store all data of the request or none, and record the call."""
         now_ms, sent = self._clock_ms(), read(request)
         refuse = self.why_refused(sent, now_ms)
-        answer = error(refuse) if refuse else _accepted(sent)
+        answer = error(refuse) if refuse else AwsAnswer(200, b"{}", _HEADERS)
         if refuse is None:
             self.keep(sent, now_ms)
         self.record(sent, now_ms, answer.status, refuse.code if refuse else "", kept=refuse is None)
@@ -154,8 +211,7 @@ class Handler:
 
     def mistakes(self, content: PutMetricDataRequest, now_ms: int) -> list[RequestProblem]:
         """All mistakes in a request that could be decoded."""
-        found = problems(content, now_ms)
-        return [*found, *entity_problems(content)] if content.strict_entity_validation else found
+        return problems(content, now_ms)
 
     def keep(self, sent: ReadRequest, now_ms: int) -> None:
         """Store the data of a request without a mistake."""
@@ -165,19 +221,9 @@ class Handler:
 
     def record(self, sent: ReadRequest, now_ms: int, status: int, code: str, *, kept: bool) -> None:
         """Record the call and its answer."""
+        caller = sent.caller or Signature("", "")
         self._store.record(
-            Call(
-                at_ms=now_ms,
-                status=status,
-                code=code,
-                data=len(sent.data),
-                kept=kept,
-                bytes=sent.plain_bytes,
-                wire_bytes=sent.wire_bytes,
-                gzip=sent.gzip,
-                access_key=sent.caller.access_key if sent.caller else "",
-                region=sent.caller.region if sent.caller else "",
-            )
+            Call(now_ms, status, code, len(sent.data), kept, sent.plain_bytes, sent.wire_bytes, sent.gzip, *caller)
         )
 
 
@@ -194,8 +240,8 @@ def read(request: HandlerRequest) -> ReadRequest:
 
 
 def _content(request: HandlerRequest, plain: bytes) -> PutMetricDataRequest | Refuse:
-    if len(plain) > request_validation.REQUEST_BYTES:
-        text = f"Request size {len(plain)} exceeded {request_validation.REQUEST_BYTES} bytes"
+    if len(plain) > REQUEST_BYTES:
+        text = f"Request size {len(plain)} exceeded {REQUEST_BYTES} bytes"
         return Refuse(413, "RequestEntityTooLarge", "RequestEntityTooLarge", text)
     return decode_json(plain) if request.headers.get("x-amz-target") == _TARGET else _UNKNOWN_OPERATION
 
@@ -208,37 +254,17 @@ def signature(headers: Mapping[str, str]) -> Signature | None:
 
 def error(refuse: Refuse) -> AwsAnswer:
     """The HTTP answer for an error."""
-    blame = "Sender" if refuse.status < _FIRST_SERVER_ERROR else "Receiver"
+    blame = "Sender" if refuse.status < 500 else "Receiver"
     body = json.dumps({"__type": f"{_SHAPE_PREFIX}#{refuse.shape}", "message": refuse.text})
     return AwsAnswer(refuse.status, body.encode(), {**_HEADERS, "x-amzn-query-error": f"{refuse.code};{blame}"})
 
 
-def json_page(content: object) -> AwsAnswer:
-    """An HTTP answer with plain JSON."""
-    return AwsAnswer(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
-
-
-def _accepted(sent: ReadRequest) -> AwsAnswer:
-    """PutMetricData's answer 200. A header names the entities that were not linked to their metrics."""
-    failures = () if isinstance(sent.content, Refuse) else entity_problems(sent.content)
-    failed = "; ".join(problem.text for problem in failures).replace("\n", " ")
-    return AwsAnswer(200, b"{}", _HEADERS | ({"X-Amzn-Failure-Message": failed} if failed else {}))
-
-
 def _kept_datum(namespace: str, datum: MetricDatum, now_ms: int) -> StoredDatum:
-    dimensions = sorted_dimensions((entry.name or "", entry.value or "") for entry in datum.dimensions or ())
-    values = tuple(float(value) for value in datum.values or ()) if datum.value is None else (float(datum.value),)
-    sent = datum.statistic_values
+    dimensions = tuple(sorted((entry.name or "", entry.value or "") for entry in datum.dimensions or ()))
     return StoredDatum(
         id=MetricId(namespace, datum.metric_name or "", dimensions),
         timestamp_ms=now_ms if datum.timestamp is None else round(datum.timestamp * 1000),
-        values=values,
-        counts=tuple(float(value) for value in datum.counts or ()) or (1.0,) * len(values),
-        statistics=Statistics(
-            *(float(value or 0) for value in (sent.sample_count, sent.sum, sent.minimum, sent.maximum))
-        )
-        if sent
-        else None,
+        values=(float(datum.value or 0),),
         unit=datum.unit,
         resolution=datum.storage_resolution or 60,
     )

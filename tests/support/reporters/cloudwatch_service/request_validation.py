@@ -1,23 +1,18 @@
-"""Validates a PutMetricData request, and reports mistakes with the messages of the real server.
+"""Decodes a PutMetricData request (AWS JSON 1.0, plain or gzipped), and reports mistakes as the real server does.
 
 If a message of the real server is known, it is used unchanged. For a rule without a known message, a similar message is
-used. Members are counted from 1.
+used. Members are counted from 1. Only the members that Karrot sends are known: a request with another member, such as
+``Values`` or ``EntityMetricData``, is malformed.
 """
 
 import math
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from support.reporters.cloudwatch_service.request_decoding import (
-    Dimension,
-    Entity,
-    MetricDatum,
-    Number,
-    PutMetricDataRequest,
-    StatisticSet,
-)
+import msgspec
 
 # The limits of PutMetricData, from the API reference, the service model and the user guide.
 REQUEST_BYTES = 1_000_000
@@ -28,8 +23,6 @@ meaning, so a sender within this limit is right in any case (Amazon's own agent 
 """
 DATA = 1000
 DIMENSIONS = 30
-VALUES = 150
-ENTITIES = 2
 
 NAMESPACE = 255
 METRIC_NAME = 255
@@ -52,12 +45,73 @@ UNITS = (
     "None",
 )
 
-ENTITY_KEYS = (2, 4)
-ENTITY_ATTRIBUTES = (0, 10)
-
 _NAMESPACE = re.compile(r"[0-9A-Za-z.\-_/#: ]*")  # the space: cloudwatch_concepts.html#Namespace
 _UNITS = frozenset(UNITS)
-_STATISTICS = {"SampleCount": "sample_count", "Sum": "sum", "Minimum": "minimum", "Maximum": "maximum"}
+_MOST_INFLATED = 64 * 1024 * 1024
+_GZIP = zlib.MAX_WBITS | 16
+
+Number = float | Literal["NaN", "Infinity", "-Infinity"]
+"""A number. JSON has no NaN and no infinity, so these are sent as words."""
+
+
+class Malformed(Exception):  # noqa: N818 (the name describes the body)
+    """The body does not follow the protocol; the message is for the client."""
+
+
+class _Wire(msgspec.Struct, rename="pascal", frozen=True, gc=False, forbid_unknown_fields=True):
+    """The base of the JSON types."""
+
+
+class Dimension(_Wire, frozen=True):
+    """A dimension. Both members are required; the validation checks that."""
+
+    name: str | None = None
+    value: str | None = None
+
+
+class MetricDatum(_Wire, frozen=True):
+    """One datum. Its timestamp is in epoch seconds."""
+
+    metric_name: str | None = None
+    dimensions: list[Dimension] | None = None
+    timestamp: float | None = None
+    value: Number | None = None
+    unit: str | None = None
+    storage_resolution: int | None = None
+
+
+class PutMetricDataRequest(_Wire, frozen=True):
+    """The whole request."""
+
+    namespace: str | None = None
+    metric_data: list[MetricDatum] | None = None
+
+
+_decoder = msgspec.json.Decoder(PutMetricDataRequest)
+
+
+def inflate(body: bytes, encoding: str) -> bytes:
+    """The uncompressed body. Raises `Malformed` if the body is not valid gzip."""
+    if encoding in ("", "identity"):
+        return body
+    if encoding != "gzip":
+        raise Malformed(f"Unsupported Content-Encoding {encoding}")
+    inflating = zlib.decompressobj(_GZIP)
+    try:
+        inflated = inflating.decompress(body, _MOST_INFLATED)
+    except zlib.error as error:
+        raise Malformed("The body is not gzip") from error
+    if not inflating.eof and len(inflated) < _MOST_INFLATED:
+        raise Malformed("The gzip body ends too early")
+    return inflated
+
+
+def decode_json(body: bytes) -> PutMetricDataRequest:
+    """Decode a request. Raises `Malformed` with the path of the value that has a wrong type."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(str(error)) from error
 
 
 class Wrong(Enum):
@@ -77,16 +131,7 @@ class RequestProblem(NamedTuple):
 
 def problems(request: PutMetricDataRequest, now_ms: int) -> list[RequestProblem]:
     """All mistakes in a request; empty if the request is accepted."""
-    return [*_namespace_problems(request.namespace or ""), *_collection_problems(request, now_ms)]
-
-
-def entity_problems(request: PutMetricDataRequest) -> list[RequestProblem]:
-    """All mistakes in the entities. They refuse a request only with ``StrictEntityValidation``."""
-    return [
-        problem
-        for number, entry in enumerate(request.entity_metric_data or (), 1)
-        for problem in _one_entity_problems(entry.entity, f"EntityMetricData.member.{number}.Entity")
-    ]
+    return [*_namespace_problems(request.namespace or ""), *_data_problems(request.metric_data or (), now_ms)]
 
 
 def _missing(path: str) -> RequestProblem:
@@ -104,12 +149,6 @@ def _too_many(path: str, most: int) -> RequestProblem:
 def _not_in_set(path: str, allowed: Iterable[object]) -> RequestProblem:
     return RequestProblem(
         Wrong.VALUE, f"The parameter {path} must be a value in the set [ {', '.join(map(str, allowed))} ]."
-    )
-
-
-def _both(first: str, second: str) -> RequestProblem:
-    return RequestProblem(
-        Wrong.COMBINATION, f"The parameters {first} and {second} are mutually exclusive and you have specified both."
     )
 
 
@@ -142,26 +181,14 @@ def _namespace_problems(namespace: str) -> Iterator[RequestProblem]:
         yield _invalid(namespace, "Namespace")
 
 
-def members(request: PutMetricDataRequest) -> Iterator[tuple[str, MetricDatum]]:
-    """Every datum with its path."""
-    for number, datum in enumerate(request.metric_data or (), 1):
-        yield f"MetricData.member.{number}", datum
-    for entity_number, entry in enumerate(request.entity_metric_data or (), 1):
-        for number, datum in enumerate(entry.metric_data or (), 1):
-            yield f"EntityMetricData.member.{entity_number}.MetricData.member.{number}", datum
-
-
-def _collection_problems(request: PutMetricDataRequest, now_ms: int) -> Iterator[RequestProblem]:
-    data = list(members(request))
+def _data_problems(data: Sequence[MetricDatum], now_ms: int) -> Iterator[RequestProblem]:
     if not data:
         yield _missing("MetricData")
-    if len(request.entity_metric_data or ()) > ENTITIES:
-        yield _too_many("EntityMetricData", ENTITIES)
     if len(data) > DATA:
         yield _too_many("MetricData", DATA)
         return  # do not check the members of a list that is too long
-    for path, datum in data:
-        yield from _datum_problems(datum, path, now_ms)
+    for number, datum in enumerate(data, 1):
+        yield from _datum_problems(datum, f"MetricData.member.{number}", now_ms)
 
 
 def _datum_problems(datum: MetricDatum, path: str, now_ms: int) -> Iterator[RequestProblem]:
@@ -170,8 +197,7 @@ def _datum_problems(datum: MetricDatum, path: str, now_ms: int) -> Iterator[Requ
         yield from _dimensions_problems(datum.dimensions, f"{path}.Dimensions")
     if datum.timestamp is not None:
         yield from _time_problems(datum.timestamp * 1000, now_ms, f"{path}.Timestamp")
-    yield from _choice_problems(datum, path)
-    yield from _number_problems(datum, path)
+    yield from _value_problems(datum.value, path)
     if datum.unit is not None and datum.unit not in _UNITS:
         yield _not_in_set(f"{path}.Unit", UNITS)
     if datum.storage_resolution not in (None, *RESOLUTIONS):
@@ -197,64 +223,11 @@ def _time_problems(at_ms: float, now_ms: int, path: str) -> Iterable[RequestProb
     return [RequestProblem(Wrong.VALUE, f"The parameter {path} must specify a time within the past two weeks.")]
 
 
-def _choice_problems(datum: MetricDatum, path: str) -> Iterator[RequestProblem]:
-    """Mistakes in the choice between Value, Values and StatisticValues."""
-    value, values, statistics = f"{path}.Value", f"{path}.Values", f"{path}.StatisticValues"
-    if datum.value is not None and datum.statistic_values is not None:
-        yield _both(value, statistics)
-    if datum.value is not None and datum.values:
-        yield _both(value, values)
-    if datum.values and datum.statistic_values is not None:
-        yield _both(values, statistics)
-    if datum.value is None and not datum.values and datum.statistic_values is None:
-        words = f"At least one of the parameters {value} and {statistics} must be specified."
+def _value_problems(value: Number | None, path: str) -> Iterator[RequestProblem]:
+    if value is None:
+        words = f"At least one of the parameters {path}.Value and {path}.StatisticValues must be specified."
         yield RequestProblem(Wrong.COMBINATION, words)
-
-
-def _number_problems(datum: MetricDatum, path: str) -> Iterator[RequestProblem]:
-    if datum.value is not None:
-        yield from _range_problems(datum.value, f"{path}.Value")
-    for name, numbers in (("Values", datum.values or ()), ("Counts", datum.counts or ())):
-        if len(numbers) > VALUES:
-            yield _too_many(f"{path}.{name}", VALUES)
-        for number, value in enumerate(numbers, 1):
-            yield from _range_problems(value, f"{path}.{name}.member.{number}")
-    if datum.counts and len(datum.counts) != len(datum.values or ()):
-        words = f"The parameters {path}.Values and {path}.Counts must be of the same size."
-        yield RequestProblem(Wrong.VALUE, words)
-    if datum.statistic_values is not None:
-        yield from _statistics_problems(datum.statistic_values, f"{path}.StatisticValues")
-
-
-def _range_problems(value: Number, path: str) -> Iterable[RequestProblem]:
-    number = float(value)
-    if number == 0 or LEAST <= abs(number) <= GREATEST:  # NaN is neither
-        return ()
-    return [_invalid("?" if math.isnan(number) else value, path)]
-
-
-def _statistics_problems(statistics: StatisticSet, path: str) -> Iterator[RequestProblem]:
-    numbers = {name: getattr(statistics, member) for name, member in _STATISTICS.items()}
-    for name, value in numbers.items():
-        if value is None:
-            yield _missing(f"{path}.{name}")
-        else:
-            yield from _range_problems(value, f"{path}.{name}")
-    if None in numbers.values():
         return
-    if float(numbers["Maximum"]) < float(numbers["Minimum"]):
-        yield RequestProblem(Wrong.VALUE, f"The parameter {path}.Maximum must be greater than {path}.Minimum.")
-    if float(numbers["SampleCount"]) <= 0:
-        yield RequestProblem(Wrong.VALUE, f"The parameter {path}.SampleCount must be greater than 0.")
-
-
-def _one_entity_problems(entity: Entity | None, path: str) -> Iterator[RequestProblem]:
-    keys = (entity.key_attributes if entity else None) or {}
-    attributes = (entity.attributes if entity else None) or {}
-    for name, entries, (fewest, most) in (
-        ("KeyAttributes", keys, ENTITY_KEYS),
-        ("Attributes", attributes, ENTITY_ATTRIBUTES),
-    ):
-        if not fewest <= len(entries) <= most:
-            words = f"The collection {path}.{name} must have a size between {fewest} and {most}."
-            yield RequestProblem(Wrong.VALUE, words)
+    number = float(value)
+    if not (number == 0 or LEAST <= abs(number) <= GREATEST):  # NaN is neither
+        yield _invalid("?" if math.isnan(number) else value, f"{path}.Value")
