@@ -34,9 +34,6 @@ def serve_locally(get: Answering, post: Answering | None = None) -> Iterator[str
         thread.join()
 
 
-_WRONG_BODY = (ValueError, EOFError, gzip.BadGzipFile, zlib.error)
-
-
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # an answer leaves in one piece
@@ -55,10 +52,12 @@ class _Handler(BaseHTTPRequestHandler):
 def _method(answering: Answering) -> Callable[[_Handler], None]:
     def answer(handler: _Handler) -> None:
         try:
-            status, content_type, answered = answering(handler.path.partition("?")[0], _body(handler))
-        except _WRONG_BODY as error:
+            body = _body(handler)
+        except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             handler.close_connection = True  # where this body ends is not known
-            status, content_type, answered = 400, "text/plain", f"{error}\n".encode()
+            status, content_type, answered = LocalAnswer(400, "text/plain", f"{error}\n".encode())
+        else:
+            status, content_type, answered = answering(handler.path.partition("?")[0], body)
         handler.send_response(status)
         handler.send_header("Content-Type", content_type)
         handler.send_header("Content-Length", str(len(answered)))

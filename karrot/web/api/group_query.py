@@ -21,10 +21,7 @@ _LONGEST_NAME = 256
 
 
 class GroupFilter(NamedTuple):
-    """``None`` admits everything. ``text`` is a part of the group's or cluster's name, in upper or lower case.
-
-    A test has a status only for a reader who asks for its cluster.
-    """
+    """``None`` admits everything. ``text`` is a part of the group's or cluster's name, in upper or lower case."""
 
     cluster: str | None = None
     status: str | None = None
@@ -35,8 +32,9 @@ class GroupFilter(NamedTuple):
         if self.cluster is not None:
             states = (state for state in states if state.key.cluster == self.cluster)
         if self.status is not None:
-            mine = (state for state in states if state.summary.status_text == self.status)
-            states = mine if self.cluster is not None else (state for state in mine if not state.is_test)
+            shows_tests = self.cluster is not None  # a test has a status only for a reader who asks for its cluster
+            having = (state for state in states if state.summary.status_text == self.status)
+            states = (state for state in having if shows_tests or not state.is_test)
         if self.text is not None:
             text = self.text.casefold()
             states = (
