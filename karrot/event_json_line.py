@@ -103,10 +103,7 @@ _decode = msgspec.json.Decoder(EventLine).decode
 
 
 def encode(stored: StoredEvent, *, body: bool = True) -> bytes:
-    """The line of an event, with a line feed at its end. JSON escapes every line feed inside the line.
-
-    Without ``body``, the line's ``body`` is ``null``.
-    """
+    """The line of an event with its line feed, the only one in it. Without ``body``, ``body`` is ``null``."""
     line = line_of(stored)
     return _encode(line if body else replace(line, body=None)) + b"\n"
 

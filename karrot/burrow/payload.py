@@ -50,7 +50,6 @@ BOUNDS: Final = (
 
 
 def require_within(event: LagEvent) -> None:
-    """Raise `MalformedPayload` if an event is beyond a bound."""
     for path, most, found, unit in BOUNDS:
         for each in found(event):
             if len(each) * 4 > most:  # no character has more than 4 bytes
@@ -196,10 +195,7 @@ def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
 
 
 def to_wire(event: LagEvent) -> bytes:
-    """The body that Burrow v1.9.5 would post for an event. `parse_stored` is the inverse.
-
-    As in Burrow, a start in the year 1 means that the event has no start.
-    """
+    """The body that Burrow v1.9.5 would post. `parse_stored` is the inverse. A start in the year 1 means no start."""
     return msgspec.json.encode(
         wire.WebhookJson(
             wire.NotificationJson(

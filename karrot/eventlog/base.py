@@ -360,10 +360,7 @@ class Groups(Log, Protocol):
         """A page of the groups whose last event is after ``after``, by their last event. Includes expired groups."""
 
     def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
-        """Every live group now, ordered by key, with every event that was stored before the call.
-
-        With ``pause``, changed groups are read in small portions, with a pause after each.
-        """
+        """Every live group now, ordered by key. With ``pause``, it pauses after each few changed groups."""
 
     def listed(self, state: GroupState) -> Listed | None:
         """What is known of a group's partitions. ``None`` if the newest event is not stored any more, or damaged."""

@@ -252,10 +252,7 @@ class LiveGroups:
             return [self._states[key] for key in self._keys]
 
     def last_known(self) -> Sequence[GroupState]:
-        """The live groups as they were read last, without those that have become silent since.
-
-        Raises `LogUnavailableError` if none were read yet.
-        """
+        """The live groups as read last. Raises `LogUnavailableError` if none were read yet."""
         with self._lock:
             if self._read_source is None:
                 raise LogUnavailableError("the groups were not read yet")

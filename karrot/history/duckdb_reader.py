@@ -192,7 +192,6 @@ def named(
 
 @contextmanager
 def _interrupted_after(seconds: float | None, cursor: "DuckDBPyConnection") -> Iterator[None]:
-    """Interrupt the query after this time."""
     if seconds is None:
         yield
         return

@@ -46,10 +46,7 @@ class SeriesPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """Metrics of one group over time. Steps without data have no point.
-
-    ``cluster`` is the cluster of the group; ``None`` if nothing was found and the query named no cluster.
-    """
+    """Metrics of one group. Steps without data have no point. ``cluster`` is ``None`` if no group was found."""
 
     cluster: str | None
     group: str
@@ -99,10 +96,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class StalePartition:
-    """A partition with unread messages, whose committed offset has not moved since the moment ``since``.
-
-    ``looked_at`` is the time of the newest log-end sample.
-    """
+    """A partition with unread messages whose committed offset has not moved ``since`` then."""
 
     cluster: str
     group: str

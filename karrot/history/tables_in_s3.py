@@ -351,7 +351,6 @@ class _Copies:
 
 
 def _remove_left_folders() -> None:
-    """Remove the folders of processes that have ended."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             held = (folder / _LOCK).open("r+")

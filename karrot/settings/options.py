@@ -40,7 +40,6 @@ class Option(NamedTuple):
 
     @property
     def is_secret(self) -> bool:
-        """Whether the value must never be shown."""
         return self.kind is types.secret
 
 

@@ -27,10 +27,7 @@ class SourceError(Exception):
 
 
 class Given(NamedTuple):
-    """A value as the user wrote it.
-
-    ``label`` is the name as the user wrote it. ``file`` says that the value names a file to read.
-    """
+    """A value as the user wrote it, under the name ``label``. If ``file``, it names a file to read."""
 
     label: str
     text: str

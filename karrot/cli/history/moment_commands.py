@@ -17,12 +17,12 @@ from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, pri
 from karrot.text import compact_duration, counted_plain, to_minute, to_second
 
 if TYPE_CHECKING:
-    from karrot.history import GroupDescription, PartitionDescription, Risks, StaleGroups
+    from karrot.history.results import GroupDescription, PartitionDescription, Risks, StaleGroups
     from karrot.settings.storage_place import Place
 
 
 def _read_moment(_context: click.Context, _option: click.Parameter, text: str) -> datetime:
-    from karrot.history import moment
+    from karrot.history.moments import moment
 
     return valid(lambda: moment(text, datetime.now(UTC)))
 

@@ -16,7 +16,7 @@ from karrot.text import counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import DayRange
-    from karrot.history import History
+    from karrot.history.table_queries import History
     from karrot.settings.storage_place import Place
 
 _TIMEOUT = "karrot.history.timeout"
@@ -63,7 +63,8 @@ places = option_set(
 @contextmanager
 def answered(tables: "Place") -> Iterator["History"]:
     """Open the history. The history's errors end the command with a message and an exit code."""
-    from karrot.history import History, HistoryError, HistoryFailed, UnclearGroup
+    from karrot.history.results import HistoryError, HistoryFailed, UnclearGroup
+    from karrot.history.table_queries import History
     from karrot.known_problems import TABLES_PROBLEMS
 
     timeout: timedelta = click.get_current_context().meta[_TIMEOUT]
@@ -97,7 +98,7 @@ def of_all(found: Sequence[object], what: str, limit: int | None) -> str:
 
 def dates_in_words(days: Iterable[date]) -> str:
     """Days in order, in words."""
-    from karrot.history import day_ranges
+    from karrot.history.held_days import day_ranges
 
     return in_words(list(day_ranges(days)))
 

@@ -17,7 +17,8 @@ from karrot.text import compact_duration, counted_plain, to_minute
 
 if TYPE_CHECKING:
     from karrot.event import DayRange, TimeRange
-    from karrot.history import Days, History
+    from karrot.history.held_days import Days
+    from karrot.history.table_queries import History
     from karrot.settings.storage_place import Place
 
 
@@ -51,7 +52,7 @@ class RangeRequest:
     def of(cls, given: dict[str, Any]) -> Self:
         """Remove the shared options from ``given`` and read them."""
         from karrot.event import TimeRange
-        from karrot.history import moment
+        from karrot.history.moments import moment
 
         now = datetime.now(UTC)
         span = valid(lambda: TimeRange(moment(given.pop("since"), now), moment(given.pop("until"), now)))
@@ -145,7 +146,8 @@ def groups(group: str | None, order: str, **given: Any) -> None:
     error, and in the field "days" of --json.
     """
     from karrot.event import Status
-    from karrot.history import GroupOrder, day_ranges
+    from karrot.history.held_days import day_ranges
+    from karrot.history.table_queries import GroupOrder
 
     request = RangeRequest.of(given)
     whom = named(request.cluster, group)
@@ -213,7 +215,7 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
     tables have no verdicts from that time, or no verdicts on the requested group or cluster. If some days are missing
     in the tables, the command names these days on standard error, and in the field "days" of --json.
     """
-    from karrot.history import IncidentOrder
+    from karrot.history.table_queries import IncidentOrder
 
     request = RangeRequest.of(given)
     what = f"incidents of {named(request.cluster, group)}"
@@ -253,7 +255,7 @@ def _say_newest(request: RangeRequest, days: "Days", newest: datetime, what: str
 
 
 def _steps(_context: click.Context, _option: click.Parameter, text: str) -> Any:
-    from karrot.history import granularity
+    from karrot.history.moments import granularity
 
     return valid(partial(granularity, text))
 
@@ -296,7 +298,7 @@ def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str | Non
 
     A step without data about the group is left out. An unknown value is a dash, never a zero.
     """
-    from karrot.history import METRICS, reads_newest_first
+    from karrot.history.time_series import METRICS, reads_newest_first
 
     parts = {name: given[name] for name in ("topic", "partition") if given[name] is not None}
     if list(parts) == ["partition"]:

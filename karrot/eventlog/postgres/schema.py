@@ -146,10 +146,7 @@ class Opened(NamedTuple):
 
 
 def prepare(database: Database, clock: Clock, migrations: Sequence[str] = MIGRATIONS) -> Opened:
-    """Check the server, create or migrate the schema, and read the log's id and time. Leaves no connection open.
-
-    Raises `LogUnavailableError` with a sentence if the database cannot be used.
-    """
+    """Check the server, migrate the schema, and read the log's id and time. Raises `LogUnavailableError`."""
     place = f"the schema {database.url.schema} of {database.url}"
     session = {"statement_timeout": "60s", "lock_timeout": _LOCK_TIMEOUT}
     with contextlib.closing(database.connect(within_s=_START_S, **session)) as connection:

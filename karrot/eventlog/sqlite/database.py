@@ -148,10 +148,7 @@ def connect_reader(path: Path) -> apsw.Connection:
 
 
 def create_or_migrate(connection: apsw.Connection, anchor: Anchor, migrations: Sequence[str] = MIGRATIONS) -> int:
-    """Migrate the schema. Returns the version before the migration, which is 0 for a new file.
-
-    Raises `LogUnavailableError` for a file from a newer Karrot.
-    """
+    """Migrate the schema. Returns the version before it. Raises `LogUnavailableError` for a newer Karrot's file."""
     before: int = connection.pragma("user_version")
     if before > len(migrations):
         raise LogUnavailableError(

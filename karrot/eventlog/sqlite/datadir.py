@@ -42,10 +42,7 @@ class Replaced(NamedTuple):
 
 
 def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
-    """Lock the directory for this service. Workers inherit the lock.
-
-    Waits ``wait_s`` for orphaned workers of a dead parent process to end, then raises `LogUnavailableError`.
-    """
+    """Lock the directory for this service and its workers. Raises `LogUnavailableError` after ``wait_s``."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = FileLock(directory / "dir.lock")

@@ -162,11 +162,7 @@ class SqliteDatabaseLog(SqlEventLog):
 
 
 class SqliteEventLog(SqliteDatabaseLog):
-    """The event log in a prepared directory. ``bounds`` are those of `Limits`.
-
-    A write waits at most ``patience_s``. The wait until a commit takes the write is at most the share `TURN_SHARE` of
-    that.
-    """
+    """The event log in a prepared directory, within `Limits`. A write waits at most ``patience_s``."""
 
     _writer: Writer
 
@@ -215,10 +211,7 @@ class SqliteEventLog(SqliteDatabaseLog):
 
 
 class MemoryEventLog(SqliteDatabaseLog):
-    """The event log in a database in memory. It has no thread and no file, and you need not close it.
-
-    ``bounds`` are those of `karrot.eventlog.sql_log.Limits`.
-    """
+    """The event log in memory, within `Limits`. It has no thread and no file, and you need not close it."""
 
     def __init__(self, clock: Clock, **bounds: int) -> None:
         limits = Limits(**bounds)

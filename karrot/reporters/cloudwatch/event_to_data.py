@@ -103,7 +103,6 @@ def _laid_out(
 
 
 def _heartbeat(event: LagEvent, options: Options) -> Datum | None:
-    """The heartbeat of the Burrow or the watch that reports on a cluster."""
     is_heard = event.from_burrow if event.source is Source.WEBHOOK else event.source in HEARTBEAT_SOURCES
     if not is_heard or Layout.DIMENSIONS not in options.layouts:
         return None
