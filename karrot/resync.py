@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
-from typing import NamedTuple
 
 import structlog
 
@@ -33,13 +32,6 @@ _Ends = tuple[str, str, int, bool]
 _log = structlog.get_logger(__name__)
 
 
-class _Missing(NamedTuple):
-    """A group that Burrow no longer lists: since when (boot clock), and the time of any source's last verdict (log)."""
-
-    heard_ms: int
-    since_ms: int
-
-
 class Resync:
     """Asks Burrow for every group at the start, and then every ``interval_s`` seconds. It runs in the leader.
 
@@ -55,7 +47,8 @@ class Resync:
         self._log = log
         self._clock = clock
         self._interval_s, self._cut_off_s = interval_s, cut_off_s
-        self._missing: dict[GroupKey, _Missing] = {}
+        # The groups that Burrow no longer lists: the time of any source's last verdict (log), and since when (boot).
+        self._missing: dict[GroupKey, tuple[int, int]] = {}
         self._unanswered = 0
         self._newest: dict[str, int] = {}
         self._ends: dict[_Ends, int] = {}
@@ -103,14 +96,11 @@ class Resync:
                     self._newest.setdefault(cluster, 0)
                 failed = error or failed
         if self._newest:
-            times = self._interval_s, self._cut_off_s
-            commits_read.keep(self._log, self._newest, self._moving(), *times)
+            moved = [key for key, total in self._ends.items() if total > self._ends_before.get(key, total)]
+            # If commits move, but Burrow has read no new one, they do not reach it.
+            moving = {key[0] for key in moved} - {key[0] for key in moved if key[-1]}
+            commits_read.keep(self._log, self._newest, moving, self._interval_s, self._cut_off_s)
         return failed
-
-    def _moving(self) -> set[str]:
-        """The clusters in which log ends have moved since the last pass, but not those that only commits move."""
-        moved = [key for key, total in self._ends.items() if total > self._ends_before.get(key, total)]
-        return {key[0] for key in moved} - {key[0] for key in moved if key[-1]}
 
     def _read(self, pool: ThreadPoolExecutor, stop: threading.Event, cluster: str, *, ready: bool) -> str | None:
         """Read every group of a cluster. Returns the last error, if any."""
@@ -149,15 +139,14 @@ class Resync:
         """Store a deletion of each group that is in neither of two lists, a minute apart, and had no event since."""
         now_ms = self._clock.boot_ms()
         live = takewhile(lambda each: each.key.cluster == cluster, groups(self._log, after=GroupKey(cluster, "")))
-        here = {state.key: state.heard_ms for state in live if state.key.consumer not in listed}
-        self._missing = {
-            key: missing for key, missing in self._missing.items() if key.cluster != cluster or key in here
-        }
+        absent = (each for each in live if each.key.consumer not in listed)
+        here = {each.key: max(each.log_time_ms, (each.summary.second or each).log_time_ms) for each in absent}
+        self._missing = {key: at for key, at in self._missing.items() if key.cluster != cluster or key in here}
         for key, heard_ms in here.items():
-            missing = self._missing.get(key)
-            if missing is None or missing.heard_ms != heard_ms:
-                self._missing[key] = _Missing(heard_ms, now_ms)
-            elif now_ms - missing.since_ms >= _MISSING_MS:
+            before_ms, since_ms = self._missing.setdefault(key, (heard_ms, now_ms))
+            if before_ms != heard_ms:
+                self._missing[key] = heard_ms, now_ms
+            elif now_ms - since_ms >= _MISSING_MS:
                 wall_ms, gone = self._clock.wall_ms(), Status.NOTFOUND.name
                 event = LagEvent(*key, gone, total_lag=None, observed_at_ms=wall_ms, source=Source.REST)
                 self._counted("deleted" if self._intake.accept(event) else "refused")

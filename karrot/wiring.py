@@ -24,7 +24,7 @@ import structlog
 from karrot import __version__, logs, render
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
-from karrot.eventlog.base import EventLog, LogUnavailableError, status_source
+from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
@@ -311,7 +311,7 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         remember=partial(log.remember, name),
         leads=log.leads,
         cut_off=partial(cut_off, log),
-        status_source=partial(status_source, log),
+        group=log.group,
     )
     found = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if len(found) != 1:

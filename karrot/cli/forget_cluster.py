@@ -2,7 +2,6 @@
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
@@ -10,9 +9,6 @@ from karrot.cli.auth_headers import credentials, secret
 from karrot.cli.errors import NotDone, valid
 from karrot.cli.send_sample import address, address_option, post, user_option
 from karrot.event import LagEvent
-
-if TYPE_CHECKING:
-    from karrot.api.client import Web
 
 
 @click.command("forget-cluster", short_help="Forget a cluster that is gone.")
@@ -27,27 +23,20 @@ def forget_cluster(cluster: str, url: str, user: str | None) -> None:
     The exit code is 1 if Karrot does not know the cluster, or does not accept a deletion.
     """
     from karrot.api.client import NotTold, Web
+    from karrot.doctor.reading import read_samples
+    from karrot.reporters.prometheus.group_metrics import label_value
 
     if not cluster:  # an unset variable: the groups of all clusters would be listed
         raise click.UsageError("Name the cluster.")
     headers, token = valid(partial(credentials, user)), valid(partial(secret, "KARROT_API_TOKEN"))
     with Web(address(url), token=token) as web:
         try:
-            groups = _groups(web, cluster)
+            groups = [each.consumer for each in web.groups(cluster, most=sys.maxsize)[0]]
+            heard = [] if groups else read_samples(web, ["karrot_last_event_timestamp_seconds"])
         except NotTold as error:
             raise NotDone(error.said) from None
-        for group in groups:
+        if not groups and not any(each.value and each.labels.get("cluster") == label_value(cluster) for each in heard):
+            raise NotDone(f"Karrot knows no cluster {cluster!r}: check its name on the home page")
+        for group in groups or ["karrot-forget-cluster"]:
             event = LagEvent(cluster, group, "NOTFOUND", total_lag=None, observed_at_ms=0)
             post(web, event, headers, "deleted")
-
-
-def _groups(web: "Web", cluster: str) -> list[str]:
-    """The groups of a cluster, or a name that stands for a cluster without groups. Raises `NotTold`."""
-    from karrot.doctor.reading import read_samples
-    from karrot.reporters.prometheus.group_metrics import label_value
-
-    found = [each.consumer for each in web.groups(cluster, most=sys.maxsize)[0]]
-    heard = [] if found else read_samples(web, ["karrot_last_event_timestamp_seconds"])
-    if not found and not any(each.value and each.labels.get("cluster") == label_value(cluster) for each in heard):
-        raise NotDone(f"Karrot knows no cluster {cluster!r}: check its name on the home page")
-    return found or ["karrot-forget-cluster"]

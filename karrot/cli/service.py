@@ -44,7 +44,7 @@ def serve(bind: str | None, config: Path | None) -> NoReturn:
     type=click.FloatRange(0.1, 100),
     default=1,
     show_default=True,
-    help="Speed of the simulation: rates are multiplied by this factor, and intervals are divided by it.",
+    help="Speed of the simulation: rates are multiplied by this factor. Below 1, intervals are divided by it.",
 )
 def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
     """Run the service with a simulated Burrow.

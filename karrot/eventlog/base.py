@@ -147,10 +147,7 @@ class Damaged:
 
 
 class SourceVerdict(NamedTuple):
-    """A verdict on a group, without its numbers. ``log_time_ms`` is the log time of the observation.
-
-    ``every_ms`` is the time since the same source's verdict before, or 0.
-    """
+    """A verdict on a group: the log time of its observation, and the time since its source's verdict before, or 0."""
 
     seq: int
     log_time_ms: int
@@ -219,11 +216,6 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
         return is_burrow_itself(self.key.consumer, self.summary.max_lag_topic) and not self.is_test
 
     @property
-    def heard_ms(self) -> int:
-        """The log time of the newest verdict of any source."""
-        return max(self.log_time_ms, self.summary.second.log_time_ms if self.summary.second else 0)
-
-    @property
     def is_test(self) -> bool:
         return is_test(self.key.cluster, self.summary.source)
 
@@ -246,12 +238,6 @@ class Listed(NamedTuple):
     complete: StoredEvent | None
     second: StoredEvent | None
     partitions: tuple[PartitionLag, ...]
-
-
-def status_source(log: "Groups", key: GroupKey) -> Source | None:
-    """Whose verdict is the status of a group, if it is live."""
-    state = log.group(key)
-    return None if state is None else state.summary.source
 
 
 class Changed(NamedTuple):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from karrot.clock import Clock
-from karrot.event import GroupKey, Source
-from karrot.eventlog.base import EventLog, Events, LogSize, LogUnavailableError, ReporterState, StoredEvent
+from karrot.event import GroupKey
+from karrot.eventlog.base import EventLog, Events, GroupState, LogSize, LogUnavailableError, ReporterState, StoredEvent
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -33,7 +33,7 @@ class Context:
     ``log_time_ms`` gives the log's own time. Use it for the age of an event. ``remember(name, value)`` saves a note in
     the log. ``recall(name)`` reads the note, also in another process. It returns ``None`` if there is no such note.
     ``cut_off()`` returns the clusters whose Burrow reads no more commits: what it says of them is old.
-    ``status_source(key)`` returns the source of a group's status, if it has one. Another source's verdict counts less.
+    ``group(key)`` returns the state of a group that is live: a verdict of another source than its status counts less.
     ``leads()`` says whether this process still leads. Ask before each of several calls to a destination: another
     replica may have sent the rest.
     """
@@ -47,7 +47,7 @@ class Context:
     remember: Callable[[str, bytes], None]
     leads: Callable[[], bool] = lambda: True
     cut_off: Callable[[], frozenset[str]] = frozenset
-    status_source: Callable[[GroupKey], Source | None] = lambda _: None
+    group: Callable[[GroupKey], GroupState | None] = lambda _: None
 
 
 @runtime_checkable

@@ -50,11 +50,7 @@ def newest_read_ms(event: LagEvent) -> int:
 def keep(
     log: ReporterNotes, newest: Mapping[str, int], moving: Collection[str], interval_s: float, after_s: float
 ) -> None:
-    """Save what a resync saw of each cluster: the newest commit, or 0 if Burrow does not show it.
-
-    ``moving`` are the clusters whose log ends move although no commits come. Raises what `ReporterNotes.remember`
-    raises.
-    """
+    """Save a cluster's newest commit, or 0 if Burrow does not show it. ``moving``: where log ends move without it."""
     after_ms, every_ms = int(1000 * after_s), int(1000 * interval_s)
     now_ms, kept = log.log_time_ms(), _kept(log)
     for cluster, at_ms in newest.items():

@@ -231,8 +231,7 @@ class Settings:
     burrow_cut_off_after: int = option(
         "300s",
         types.duration(10, 365 * 86400),
-        "Burrow counts as cut off from Kafka after this time without a new commit or log end. Set a longer time than "
-        "the longest rest of the cluster.",
+        "Burrow counts as cut off from Kafka after this time without a new commit or a log end that moves.",
     )
 
     watch_bootstrap: tuple[str, ...] = listed(

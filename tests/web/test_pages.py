@@ -179,6 +179,23 @@ def test_a_silent_burrow_is_shown_while_others_still_post() -> None:
     assert "</bdi> silent for 6 min 40 s" in read(website)
 
 
+def test_page_and_api_list_a_test_under_a_status_only_if_its_cluster_is_asked_for() -> None:
+    website = make_website()
+    for cluster, consumer in (("try", "a-test"), ("prod", "a-group")):
+        website.context.intake.accept(make_event(cluster=cluster, consumer=consumer, status_text="ERR"))
+    for query, shown in (
+        ({"status": "ERR"}, ["a-group"]),
+        ({"status": "ERR", "q": "a-"}, ["a-group"]),
+        ({"status": "ERR", "cluster": "try"}, ["a-test"]),
+        ({}, ["a-group", "a-test"]),
+    ):
+        page = website.client.get("/", query_string=query).text
+        api = website.client.get("/api/v1/groups", query_string=query).json
+        assert api is not None
+        assert sorted(each["consumer"] for each in api["groups"]) == shown
+        assert [name for name in ("a-group", "a-test") if f">{name}<" in page] == shown
+
+
 def test_a_burrow_that_is_cut_off_from_kafka_is_shown_although_it_still_posts() -> None:
     website = make_website()
     cut_off_from_kafka(website.log, website.clock)

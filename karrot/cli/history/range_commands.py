@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from karrot.cli.errors import NotDone, Refused, valid
-from karrot.cli.history.open_tables import answered, in_words, named, of_all, one_line, places, span_of
+from karrot.cli.history.open_tables import answered, dates_in_words, in_words, named, of_all, one_line, places
 from karrot.cli.options import option_set
 from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, print_lines, safe
 from karrot.text import compact_duration, counted_plain, to_minute
@@ -52,26 +52,26 @@ class RangeRequest:
     def of(cls, given: dict[str, Any]) -> Self:
         """Remove the shared options from ``given`` and read them."""
         from karrot.event import TimeRange
+        from karrot.history.moments import moment
 
-        span, now = span_of(given.pop("since"), given.pop("until")), datetime.now(UTC)
+        now = datetime.now(UTC)
+        span = valid(lambda: TimeRange(moment(given.pop("since"), now), moment(given.pop("until"), now)))
         passed = TimeRange(span.start, min(span.end, now)) if span.start < now else span
         return cls(given.pop("tables"), span, passed, given.pop("cluster"), given.pop("limit"), given.pop("as_json"))
 
 
 def nothing_known(request: RangeRequest, history: "History", what: str, group: str | None, table: str) -> NotDone:
     """The error for a range of time without data. Its message gives the reason and the days that the tables have."""
-    from karrot.history.held_days import day_ranges
-
     whom = named(request.cluster, group)
     days, its_days = history.days(table), history.days(table, cluster=request.cluster, group=group)
     if table == "incidents" and (lacking := history.lacking(request.passed, cluster=request.cluster, group=group)):
         there = lacks_incidents(request, lacking)
     elif its_days:
-        there = f"{request.tables} has {in_words(list(day_ranges(its_days)))}"
+        there = f"{request.tables} has {dates_in_words(its_days)}"
     elif not history.knows(cluster=request.cluster, group=group):
         return NotDone(one_line(f"no data about {whom}: no table in {request.tables} has it, on any day"))
     elif days:
-        there = f"{request.tables} has {in_words(list(day_ranges(days)))}, but without {whom}"
+        there = f"{request.tables} has {dates_in_words(days)}, but without {whom}"
     elif table == "incidents":
         there = f"{request.tables} has no day with verdicts that karrot pipeline derive has completed"
     else:
@@ -82,11 +82,8 @@ def nothing_known(request: RangeRequest, history: "History", what: str, group: s
 
 def lacks_incidents(request: RangeRequest, lacking: Sequence[date]) -> str:
     """A sentence about days that derive completed but whose incidents are not in the tables, with the remedy."""
-    from karrot.history.held_days import day_ranges
-
-    days = in_words(list(day_ranges(lacking)))
     return (
-        f"{request.tables}/incidents lacks the incidents of {days}: copy this table too, "
+        f"{request.tables}/incidents lacks the incidents of {dates_in_words(lacking)}: copy this table too, "
         "or remove _derived.json and run karrot pipeline derive"
     )
 

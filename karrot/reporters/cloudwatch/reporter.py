@@ -188,7 +188,7 @@ class CloudWatchReporter:
         self._log_time_ms = context.log_time_ms
         self._count = _Counts(context.name, context.count)
         self._recall, self._remember, self._cut_off = context.recall, context.remember, context.cut_off
-        self._status_source = context.status_source
+        self._group = context.group
         self._schedule = Schedule(options.interval_s, lambda: context.clock.boot_ms() / 1000, random)
         self._buffer = NewestValues()
         self._legacy_names = LegacyNames()
@@ -222,7 +222,7 @@ class CloudWatchReporter:
     def _counts(self, stored: StoredEvent, key: GroupKey, cut_off: Collection[str]) -> bool:
         """Whether the verdict is of the group's status, and not a second opinion on what a Burrow says that is well."""
         is_first = stored.event.source is not Source.KAFKA or key.cluster in cut_off
-        return is_first or self._status_source(key) in {None, Source.KAFKA}
+        return is_first or (state := self._group(key)) is None or state.summary.source is Source.KAFKA
 
     def due_in(self) -> float:
         return self._schedule.due_in()

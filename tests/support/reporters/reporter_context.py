@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from karrot.eventlog.base import EventLog, status_source
+from karrot.eventlog.base import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import Context
 from karrot.reporters.commits_read import cut_off
@@ -24,5 +24,5 @@ def make_context(
         recall=partial(log.recall, name),
         remember=partial(log.remember, name),
         cut_off=partial(cut_off, log),
-        status_source=partial(status_source, log),
+        group=log.group,
     )
