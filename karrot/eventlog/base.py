@@ -108,10 +108,7 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """One event as the log stores it. ``body`` is the received JSON text, or the event as Burrow would write it.
-
-    ``age`` is the age of the group's oldest unread message, from the log-end histories. ``None`` if it is not known.
-    """
+    """One event. ``body`` is the JSON as received, or as Burrow would write it. ``age`` may be unknown."""
 
     log_id: str
     seq: int

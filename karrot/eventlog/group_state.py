@@ -40,10 +40,7 @@ REMEMBERED = 8
 
 
 class Arrival(NamedTuple):
-    """An event that is not stored yet, with all values that can be computed before its transaction.
-
-    ``log_time_ms`` is the log time when the event arrived. ``observed_log_ms`` is the log time of the observation.
-    """
+    """An event before its transaction. ``log_time_ms`` is of its arrival, ``observed_log_ms`` of its observation."""
 
     key: GroupKey
     event: LagEvent

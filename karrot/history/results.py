@@ -34,11 +34,7 @@ class GroupHistory:
 
 
 class SeriesPoint(NamedTuple):
-    """One step of a time series: its beginning ``at``, and its values in the order of the series' metrics.
-
-    The class is a tuple and not a dataclass, because an answer has tens of thousands of points, and Python makes a
-    tuple in half the time.
-    """
+    """One step: its beginning, and its values in the order of the metrics. A tuple, because there are many."""
 
     at: datetime
     values: tuple[float | None, ...]

@@ -193,10 +193,7 @@ class ClusterReader:
 
 
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
-    """The group's lag, without deleted topics. The total is known only if the lag of every partition is known.
-
-    Without any partition, the total is unknown too: the offsets can have expired, or Karrot may not see the topics.
-    """
+    """The lag without deleted topics. The total is unknown if one lag is, or without any partition."""
     described, committed = poll.described[group], poll.committed[group]
     owners = {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}
     partitions = tuple(

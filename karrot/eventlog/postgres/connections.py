@@ -91,11 +91,7 @@ _POLL_S = 0.1
 
 
 class Watchdog:
-    """Shuts down the sockets of connections whose time is up. The caller, which waits for an answer, gets an error.
-
-    libpq has no time limit for an answer: if a proxy keeps the connection open but forwards nothing, a call would wait
-    for ever.
-    """
+    """Shuts down connections whose time is up: libpq has no limit for an answer that never comes."""
 
     def __init__(self) -> None:
         self._deadlines: dict[Connection, float] = {}
@@ -360,10 +356,7 @@ def _hosts(parameters: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
 
 
 class Readers:
-    """A few idle connections for short reads. Each read takes one, or opens another.
-
-    ``losses`` counts lost connections. After a loss, another server may answer, and its newest events may be missing.
-    """
+    """A few idle connections. After one of the ``losses``, another server may answer, without the newest events."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

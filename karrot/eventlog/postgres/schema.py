@@ -195,10 +195,7 @@ def end_frozen_commits(connection: Connection) -> None:
 
 
 def new_block(block: int, first_seq: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The statements that begin a block of events, with their parameters. They block neither readers nor writers.
-
-    ``CREATE TABLE ... PARTITION OF`` would wait for every reader of the events, and let every new one wait.
-    """
+    """The statements that begin a block. They block nobody, as ``CREATE TABLE ... PARTITION OF`` would."""
     yield f"CREATE TABLE {block_table(block)} (LIKE events INCLUDING DEFAULTS)", ()
     yield f"ALTER TABLE events ATTACH PARTITION {block_table(block)} FOR VALUES IN ({block})", ()
     yield "INSERT INTO blocks VALUES (%s, %s)", (block, first_seq)

@@ -400,10 +400,7 @@ class PostgresEventLog(SqlEventLog):
         return deleted
 
     def _drop_empty(self) -> bool:
-        """Drop the blocks whose events are all deleted. Forget processes that do not commit any more.
-
-        Returns false if a reader holds a block. Then deleting more events would free nothing.
-        """
+        """Drop blocks without events, and old writers. False if a reader holds a block: more would free nothing."""
         sql = (
             "SELECT block FROM blocks b WHERE EXISTS (SELECT FROM blocks n WHERE n.block = b.block + 1 "
             "AND n.first_seq <= (SELECT first_seq FROM log)) ORDER BY block"

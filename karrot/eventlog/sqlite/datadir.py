@@ -92,10 +92,7 @@ def set_aside(directory: Path, clock: Clock) -> Path:
 
 
 def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
-    """Open the log, create or migrate it if necessary, and write its id to ``log-id``.
-
-    In a new log the counter of replaced logs starts with the number of renamed files, plus one if a log is missing.
-    """
+    """Open or create the log, and write ``log-id``. A new log counts the replaced logs, and a missing one."""
     connection = database.connect(directory / DATABASE, max_bytes=max_bytes, create=True)
     before = database.create_or_migrate(connection, anchor)
     marker = directory / _MARKER

@@ -17,13 +17,7 @@ import apsw
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.eventlog import rows
-from karrot.eventlog.base import (
-    READ_LIMIT,
-    LogSize,
-    LogUnavailableError,
-    OverloadedError,
-    Reject,
-)
+from karrot.eventlog.base import READ_LIMIT, LogSize, LogUnavailableError, OverloadedError, Reject
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sql_log import READ_BYTES, Limits, ReadConnection, SqlEventLog
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile

@@ -339,10 +339,7 @@ class ArchiveReporter:
             self._write_sealed(written)
 
     def _write_sealed(self, written: list[StoredSegment]) -> None:
-        """Write the finished segments. A segment that fails is kept unchanged, because it may have been stored.
-
-        A process that does not lead any more writes none: the next leader has other segments with these events.
-        """
+        """Write the finished segments while this process leads. One that fails is kept: it may be stored."""
         while self._buffer.sealed and self._leads():
             segment: Sealed = self._buffer.sealed[0]
             self._store.put(segment.name, segment.data)

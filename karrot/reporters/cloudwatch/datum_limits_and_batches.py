@@ -45,11 +45,7 @@ def dimension_value(name: str) -> Encoded:
 
 
 def metric_name(name: str) -> Encoded:
-    """A name encoded as the name of a metric, for the legacy layout.
-
-    A name that the first Karrot could send stays unchanged, even with ``%``, because a service may scale by this
-    metric. The exception is a name that looks like the encoding of another name.
-    """
+    """The name in the legacy layout. The first Karrot's name stays, unless it looks like an encoding."""
     return Encoded(name, cut=False) if _could_always_be_sent(name) else _within(name, MAX_METRIC_NAME)
 
 
@@ -143,10 +139,7 @@ class Datum:
         return MetricKey(self.metric, self.dimensions)
 
     def wire(self) -> "MetricDatumTypeDef":
-        """The datum as boto3 takes it. Its timestamp has a time zone, because without one, boto3 would assume UTC.
-
-        Raises `OverflowError` for a timestamp beyond the year 9999. `why_refused` refuses such a datum before.
-        """
+        """The datum as boto3 takes it, with a time zone. Raises `OverflowError` beyond the year 9999."""
         wire: MetricDatumTypeDef = {
             "MetricName": self.metric,
             "Value": self.value,
@@ -161,11 +154,7 @@ class Datum:
         return wire
 
     def size(self) -> int:
-        """An upper bound for the bytes of a valid datum in uncompressed JSON, with its separator.
-
-        boto3 uses ``json.dumps`` with its default separators, escapes all non-ASCII characters, and writes times as
-        seconds.
-        """
+        """An upper bound of the datum's bytes in boto3's JSON, with its separator."""
         spelled = {**self.wire(), "Timestamp": self.timestamp_ms / 1000}
         return len(json.dumps(spelled)) + _SEPARATOR
 

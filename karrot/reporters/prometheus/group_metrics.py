@@ -340,10 +340,7 @@ Place = tuple[str, str, str, str]
 
 
 class ListedPartitions(NamedTuple):
-    """The listed partitions of groups, and the lags of their topics, by labels.
-
-    ``left_out`` is the number of groups that are not here, because all partitions would be more than `MOST_PARTITIONS`.
-    """
+    """Partitions and lags of topics, by labels. ``left_out`` groups did not fit into `MOST_PARTITIONS`."""
 
     partitions: Mapping[Place, PartitionLag]
     topic_lags: Mapping[tuple[str, str, str], int]
