@@ -14,7 +14,7 @@ from karrot.web.context import PastUnknown
 
 if TYPE_CHECKING:
     from karrot.history.results import HourlyHistory
-    from karrot.history.table_queries import History
+    from karrot.history import History
 
 _LONGEST_S = 1.5
 """How long a page waits for the pipeline's tables. The whole page then takes less than two seconds."""
@@ -58,7 +58,7 @@ class Past:
                 self._opened.close()
 
     def _history(self) -> "History":
-        from karrot.history.table_queries import History  # noqa: PLC0415 (see the docstring)
+        from karrot.history import History  # noqa: PLC0415 (see the docstring)
 
         with self._lock:
             if self._opened is None:

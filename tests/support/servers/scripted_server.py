@@ -1,5 +1,6 @@
 """A TCP server that answers each connection with the next script of bytes."""
 
+import re
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -36,8 +37,17 @@ def _serve(listener: socket.socket, scripts: Sequence[Script], asked: list[bytes
         except OSError:  # the test is over
             return
         with connection:
-            asked.append(connection.recv(65_536))
+            asked.append(_received(connection))
             _play(connection, script)
+
+
+def _received(connection: socket.socket) -> bytes:
+    """Return a request with its body, which a client may send apart from the head."""
+    request = connection.recv(65_536)
+    length = re.search(rb"\r\nContent-Length: (\d+)", request, re.IGNORECASE)
+    while length and len(request.partition(b"\r\n\r\n")[2]) < int(length[1]) and (more := connection.recv(65_536)):
+        request += more
+    return request
 
 
 def _play(connection: socket.socket, script: Script) -> None:
