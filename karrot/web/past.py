@@ -13,8 +13,8 @@ from karrot.settings.storage_place import Place
 from karrot.web.context import PastUnknown
 
 if TYPE_CHECKING:
-    from karrot.history.results import HourlyHistory
     from karrot.history import History
+    from karrot.history.results import HourlyHistory
 
 _LONGEST_S = 1.5
 """How long a page waits for the pipeline's tables. The whole page then takes less than two seconds."""
