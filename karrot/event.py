@@ -11,10 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Status(IntEnum):
-    """Burrow's statuses and their numbers (``core/protocol/evaluator.go``).
-
-    A consumer group has NOTFOUND, OK, WARN or ERR. A partition has OK, WARN, STOP, STALL or REWIND.
-    """
+    """Burrow's numbers. A group has NOTFOUND, OK, WARN or ERR, a partition OK, WARN, STOP, STALL or REWIND."""
 
     NOTFOUND = 0
     OK = 1
@@ -233,10 +230,7 @@ class PartitionLag(NamedTuple):
 
     @property
     def log_end_offset(self) -> int | None:
-        """The log end offset: as Kafka gave it, or the one that Burrow used for the lag.
-
-        Burrow's lag is never negative. So from Burrow, the log end offset is never smaller than the committed offset.
-        """
+        """The log end offset as Kafka gave it, or else from Burrow's lag, so never below the committed one."""
         if self.log_end is not None:
             return self.log_end
         return None if self.end is None or self.current_lag is None else self.end.offset + self.current_lag

@@ -41,10 +41,7 @@ class Intake:
         return self.begin(body, source).wait()
 
     def begin(self, body: bytes, source: Source = Source.WEBHOOK) -> PendingAppend:
-        """Take one posted body without waiting for the disk. When `PendingAppend.wait` returns, the event is stored.
-
-        If the body is refused, count and keep it, and raise `MalformedPayload`. Also raises what `Events.begin` raises.
-        """
+        """Take one posted body, without a wait. Raises `MalformedPayload`, and what `Events.begin` raises."""
         started = self._stopwatch()
         with self._keeping(body, source):
             event = parse_webhook(body, observed_at_ms=self._clock.wall_ms(), source=source)
@@ -52,11 +49,7 @@ class Intake:
         return CountedAppend(pending, partial(self._count_posted, event, started), self._keeping(body, source))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended | None:
-        """Take an event that resync or watch observed ``age_ms`` ago, by the boot clock.
-
-        ``None`` if the event is beyond a bound, or if the database refuses it. It is then counted and kept. A stored
-        group can be deleted, whatever its name.
-        """
+        """Take an event observed ``age_ms`` ago. ``None`` if it is refused. A stored group can be deleted."""
         body = to_wire(event)
         with suppress(MalformedPayload), self._keeping(body, event.source):
             if event.kind is not Kind.DELETED or self._log.group(GroupKey(event.cluster, event.consumer)) is None:

@@ -55,10 +55,7 @@ OpenLog = Callable[[Settings], EventLog]
 
 @contextlib.contextmanager
 def prepared_log(settings: Settings, clock: Clock) -> Iterator[OpenLog]:
-    """Check and migrate the event log, and keep it for this service until the end of the block.
-
-    Raises `LogUnavailableError` if the event log cannot be used.
-    """
+    """Check and migrate the event log, and hold it until the end of the block. Raises `LogUnavailableError`."""
     if settings.event_log == "memory":
         yield lambda chosen: MemoryEventLog(clock, **_limits(chosen))
     elif settings.is_on_postgresql:
@@ -159,7 +156,6 @@ def try_out(settings: Settings) -> None:
 
 
 def _wrong_reporters(settings: Settings) -> Iterator[str]:
-    """A sentence for each reporter that cannot be built."""
     clock = SystemClock()
     log = MemoryEventLog(clock)
     for name in settings.reporters:
@@ -280,7 +276,6 @@ def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, In
 
 
 def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
-    """Read all groups from Burrow at regular intervals, until ``stop`` is set."""
     from karrot.burrow.client import Burrow
     from karrot.resync import Resync
 
@@ -382,7 +377,6 @@ def _web_context(
 
 
 def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricNameQuery]:
-    """Queries for a group's metrics in Prometheus, and also in CloudWatch if Karrot sends them there."""
     found = promql_queries(cluster, consumer)
     if "cloudwatch" in settings.reporters:
         from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries

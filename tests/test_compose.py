@@ -32,8 +32,19 @@ def services() -> dict[str, dict[str, Any]]:
     return named
 
 
-def test_compose_accepts_the_file() -> None:
-    assert_matches_schema("compose-spec", DIRECTORY / "compose.yaml")
+@pytest.fixture(params=["compose.yaml", "replicas.yaml"])
+def file(request: pytest.FixtureRequest) -> Path:
+    return DIRECTORY / str(request.param)
+
+
+@pytest.fixture
+def read(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(file.read_text())
+    return found
+
+
+def test_compose_accepts_the_file(file: Path) -> None:
+    assert_matches_schema("compose-spec", file)
 
 
 def test_the_profiles_are_complete(services: dict[str, dict[str, Any]]) -> None:
@@ -46,22 +57,25 @@ def test_the_profiles_are_complete(services: dict[str, dict[str, Any]]) -> None:
             assert set(each["profiles"]) <= set(services[needed]["profiles"]), f"{name} needs {needed}"
 
 
-def test_a_service_that_others_wait_for_has_a_health_check(services: dict[str, dict[str, Any]]) -> None:
+def test_a_service_that_others_wait_for_has_a_health_check(read: dict[str, Any]) -> None:
+    services = read["services"]
     for each in services.values():
         for needed, how in each.get("depends_on", {}).items():
             assert how["condition"] != "service_healthy" or "healthcheck" in services[needed], needed
 
 
-def test_every_mounted_path_exists(services: dict[str, dict[str, Any]]) -> None:
-    sources = {volume.split(":")[0] for each in services.values() for volume in each.get("volumes", ())}
+def test_every_mounted_path_exists(read: dict[str, Any]) -> None:
+    sources = {volume.split(":")[0] for each in read["services"].values() for volume in each.get("volumes", ())}
+    sources |= {each["file"] for each in read.get("secrets", {}).values()}
     files = {source for source in sources if source.startswith(".")}
     assert {source for source in files if not (DIRECTORY / source).exists()} == set()
-    assert sources - files == set(yaml.safe_load((DIRECTORY / "compose.yaml").read_text())["volumes"])
+    assert sources - files == set(read["volumes"])
 
 
-def test_only_this_machine_reaches_the_ports(services: dict[str, dict[str, Any]]) -> None:
-    ports = [port for each in services.values() for port in each.get("ports", ())]
-    assert sorted(ports) == [f"127.0.0.1:{port}:{port}" for port in (3000, 5000, 9090)]
+def test_only_this_machine_reaches_the_ports(file: Path, read: dict[str, Any]) -> None:
+    ports = [port for each in read["services"].values() for port in each.get("ports", ())]
+    reached = (3000, 5000, 9090) if file.name == "compose.yaml" else (5000,)
+    assert sorted(ports) == [f"127.0.0.1:{port}:{port}" for port in reached]
 
 
 def test_karrot_runs_like_a_pod_and_knows_its_settings(services: dict[str, dict[str, Any]]) -> None:

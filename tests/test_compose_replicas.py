@@ -23,7 +23,6 @@ import yaml
 from karrot.settings.options import OPTIONS
 from support.burrow.recorded_bodies import warn_body
 from support.eventlog.postgres_server import PASSWORD, PostgresServer, running_postgres
-from support.published_schemas import assert_matches_schema
 from support.service.free_ports import free_port
 from support.service.karrot_service import Answer, Service
 from support.waiting import wait_for
@@ -41,10 +40,6 @@ needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="needs HAProxy (Debia
 def described() -> dict[str, Any]:
     read: dict[str, Any] = yaml.safe_load(FILE.read_text())
     return read
-
-
-def test_compose_accepts_the_file() -> None:
-    assert_matches_schema("compose-spec", FILE)
 
 
 def test_two_karrots_differ_only_in_their_names_and_keep_nothing_on_disk(described: dict[str, Any]) -> None:
@@ -68,21 +63,6 @@ def test_haproxy_and_both_karrots_find_each_other_and_the_database(described: di
     read = set(re.findall(r'"\$\{(\w+)\}"', CONFIGURATION.read_text()))
     assert read == set(proxy["environment"]) == {"LISTEN", "KARROT_1", "KARROT_2"}
     assert services["fake-burrow"]["command"] == [f"http://haproxy{proxy['environment']['LISTEN']}/burrow"]
-
-
-def test_every_named_file_exists_and_only_haproxy_has_a_port_of_this_machine(described: dict[str, Any]) -> None:
-    services = described["services"]
-    sources = {volume.split(":")[0] for each in services.values() for volume in each.get("volumes", ())}
-    sources |= {each["file"] for each in described["secrets"].values()}
-    files = {source for source in sources if source.startswith(".")}
-    assert {source for source in files if not (DIRECTORY / source).is_file()} == set()
-    assert sources - files == set(described["volumes"])
-    assert {name: each["ports"] for name, each in services.items() if "ports" in each} == {
-        "haproxy": ["127.0.0.1:5000:5000"]
-    }
-    for each in services.values():
-        for needed, how in each.get("depends_on", {}).items():
-            assert how["condition"] != "service_healthy" or "healthcheck" in services[needed], needed
 
 
 class Replicas:
@@ -202,14 +182,3 @@ def test_a_frozen_karrot_costs_no_event_and_no_more_time_than_burrow_has(replica
         assert [replicas.post(f"group-{number}") for number in range(4)] == [202] * 4
     finally:
         os.killpg(frozen.pid, signal.SIGCONT)
-
-
-@needs_haproxy
-def test_reads_go_on_while_the_database_is_away(replicas: Replicas) -> None:
-    assert replicas.post("orders") == 202
-    wait_for(lambda: all("orders" in each.get("/metrics").body.decode() for each in replicas.karrots))
-    replicas.database.stop()
-    wait_for(lambda: replicas.post("orders") == 503)
-    assert "orders" in replicas.request("GET", "/metrics").body.decode()
-    replicas.database.start()
-    wait_for(lambda: replicas.post("orders") == 202, 30)

@@ -1,4 +1,4 @@
-"""The faults of the first Karrot (1.x) are not in this one; each fault has a test."""
+"""Faults of the first Karrot (1.x) that are not in this one, and that no other test is about."""
 
 import subprocess
 import sys
@@ -17,7 +17,6 @@ from karrot import wiring
 from karrot.delivery import Delivery
 from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.sqlite import SqliteEventLog
-from karrot.intake import Intake
 from karrot.server.leader_process import LeaderProcess
 from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS
@@ -29,18 +28,14 @@ from support.waiting import wait_for
 from support.web.website import Website, make_website
 
 WARN = recorded_body("karrot_v1.9.5_warn.json")
-SLACK = recorded_body("default_slack_post_v1.9.5.json")
 STALE_MS = 300_000
 RETENTION_MS = 600_000
 
 
-def told(
-    lag: int = 11_020, *, cluster: str = "prod-eu", consumer: str = "orders-svc", status: str | None = None
-) -> bytes:
+def told(lag: int, *, consumer: str = "orders-svc") -> bytes:
     """Return the recorded WARN with these changes."""
     body = WARN.replace(b'"totallag":11020', b'"totallag":%d' % lag)
-    body = body.replace(b'"prod-eu"', b'"%s"' % cluster.encode()).replace(b'"orders-svc"', b'"%s"' % consumer.encode())
-    return body if status is None else body.replace(b'"WARN","complete"', b'"%s","complete"' % status.encode(), 1)
+    return body.replace(b'"orders-svc"', b'"%s"' % consumer.encode())
 
 
 def open_log(directory: Path, clock: ManualClock, **options: Any) -> SqliteEventLog:
@@ -72,31 +67,6 @@ def samples(client: FlaskClient, name: str = "karrot_consumer_lag") -> list[tupl
     return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
-    [
-        pytest.param("POST", "/burrow", b"", 411, id="no body"),
-        pytest.param("POST", "/burrow", b"[]", 400, id="an array"),
-        pytest.param("POST", "/burrow", b'{"Event": {}}', 400, id="an empty event"),
-        pytest.param("POST", "/burrow", SLACK, 400, id="Burrow's template for Slack"),
-        pytest.param("POST", "/burrow", b"x" * (8 << 20) + b"x", 413, id="a body above 8 MiB"),
-        pytest.param("GET", "/burrow", b"", 405, id="GET of the webhook"),
-        pytest.param("GET", "/api/v1/group?cluster=a&consumer=b", b"", 404, id="an unknown group"),
-        pytest.param("GET", "/nowhere", b"", 404, id="an unknown path"),
-    ],
-)
-def test_an_error_is_not_answered_with_200(website: Website, method: str, path: str, body: bytes, status: int) -> None:
-    assert website.client.open(path, method=method, data=body).status_code == status
-
-
-def test_an_event_that_cannot_be_stored_is_not_answered_with_200(tmp_path: Path, clock: ManualClock) -> None:
-    log = open_log(tmp_path, clock)
-    client = make_website(log=log, clock=clock).client
-    log.close()
-    answer = client.post("/burrow", data=WARN)
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-
-
 @pytest.mark.parametrize("variable", ["FLASK_ENV", "FLASK_DEBUG", "KARROT_ENV"])
 def test_no_variable_turns_a_debugger_on(
     log: SqliteEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, variable: str
@@ -111,59 +81,6 @@ def test_no_variable_turns_a_debugger_on(
     assert answer.status_code == 500
     assert "internals" not in answer.text
     assert "Traceback" not in answer.text
-
-
-def test_there_is_one_series_per_group_whichever_worker_answers(tmp_path: Path, clock: ManualClock) -> None:
-    with closing(open_log(tmp_path, clock)) as one, closing(open_log(tmp_path, clock, prepare=False)) as other:
-        workers = [make_website(log=log, clock=clock) for log in (one, other)]
-        for lag, worker in enumerate([*workers, *workers]):
-            assert post(worker, told(lag)) == 202
-        shown = [samples(worker.client) for worker in workers]
-    assert shown == [[({"cluster": "prod-eu", "consumer": "orders-svc"}, 3.0)]] * 2
-
-
-def test_the_series_of_a_silent_group_end(website: Website, clock: ManualClock) -> None:
-    post(website, told())
-    clock.advance(STALE_MS)
-    assert len(samples(website.client)) == 1
-    clock.advance(1)
-    assert samples(website.client) == []
-    assert '"orders-svc"' not in website.client.get("/metrics").text
-
-
-def test_the_series_of_a_deleted_group_end_at_once(website: Website) -> None:
-    post(website, told())
-    assert post(website, told(status="NOTFOUND")) == 202
-    assert '"orders-svc"' not in website.client.get("/metrics").text
-
-
-def test_equal_names_on_two_clusters_count_as_two_groups(website: Website) -> None:
-    post(website, told(1, cluster="eu"))
-    post(website, told(2, cluster="us"))
-    assert samples(website.client) == [
-        ({"cluster": "eu", "consumer": "orders-svc"}, 1.0),
-        ({"cluster": "us", "consumer": "orders-svc"}, 2.0),
-    ]
-
-
-def test_a_close_sent_with_delete_is_accepted_with_its_body(website: Website) -> None:
-    assert website.client.delete("/burrow", data=told(5, status="OK")).status_code == 202
-    assert samples(website.client) == [({"cluster": "prod-eu", "consumer": "orders-svc"}, 5.0)]
-
-
-def test_the_verdict_is_exported_with_its_lag(website: Website) -> None:
-    post(website, told())
-    group = {"cluster": "prod-eu", "consumer": "orders-svc"}
-    assert samples(website.client, "karrot_consumer_status_code") == [(group, 2.0)]
-    assert samples(website.client, "karrot_consumer_max_lag") == [(group, 10_440.0)]
-    assert samples(website.client, "karrot_consumer_complete_ratio") == [(group, 1.0)]
-
-
-def test_an_event_is_counted_once(log: SqliteEventLog, clock: ManualClock) -> None:
-    website = make_website(log=log, clock=clock, intake=Intake(log, clock, pull_reporters=("prometheus",)))
-    post(website, told())
-    assert ({"source": "webhook"}, 1.0) in samples(website.client, "karrot_events_accepted_total")
-    assert ({"reporter": "prometheus"}, 1.0) in samples(website.client, "karrot_reporter_events_count_total")
 
 
 class Remembering:

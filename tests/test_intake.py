@@ -30,6 +30,14 @@ def test_a_verdict_that_the_database_refuses_is_kept_and_the_text_of_the_databas
     assert [(each.name, each.value) for each in log.counters()] == [("karrot_events_rejected_total", 1)]
 
 
+def test_an_event_is_counted_once_also_for_a_reporter_that_is_asked_for_it() -> None:
+    log = MemoryEventLog(ManualClock())
+    Intake(log, ManualClock(), pull_reporters=("prometheus",)).accept(make_event(source=Source.REST))
+    counted = {(each.name, each.labels): each.value for each in log.counters()}
+    assert counted["karrot_events_accepted_total", (("source", "rest"),)] == 1
+    assert counted["karrot_reporter_events_total", (("reporter", "prometheus"),)] == 1
+
+
 def test_an_observation_is_one_count_in_its_bucket_and_its_value_in_the_sum() -> None:
     histogram = Histogram("karrot_wait_seconds", "histogram", "Waiting.", bounds=(0.1, 1.0))
     log = MemoryEventLog(ManualClock())

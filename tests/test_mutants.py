@@ -143,10 +143,6 @@ def test_another_word_draws_in_another_order(tree: Path) -> None:
     )
 
 
-def test_the_draw_is_shared_over_the_modules(tree: Path) -> None:
-    assert [fault.module for fault in Plan(tree).drawn(4)] == ["shop", "till", "shop", "shop"]
-
-
 def test_every_kept_fault_applies_and_is_valid_python() -> None:
     for fault in Plan(ROOT).kept():
         source = (ROOT / fault.file).read_bytes()

@@ -46,10 +46,7 @@ class Unavailable(BurrowError):  # noqa: N818 (the name describes Burrow)
 
 
 class UnknownCall(BurrowError):  # noqa: N818 (the name describes the request)
-    """Burrow does not know this path. Burrow is an old release, or the configured URL is not the root of its API.
-
-    This error says nothing about a group.
-    """
+    """Burrow does not know this path: it is too old, or the URL is not its root. This says nothing about a group."""
 
 
 class Unaddressable(BurrowError):  # noqa: N818 (the name describes the group's name)
@@ -78,10 +75,7 @@ class Answer(NamedTuple):
 
 
 class _Broken(Unavailable):
-    """The connection was refused or broke.
-
-    Another try after a short time may succeed: Burrow may be restarting, or may have closed an idle connection.
-    """
+    """The connection was refused or broke. Burrow may be restarting, so another try may succeed."""
 
 
 def wall_ms() -> int:
@@ -175,24 +169,6 @@ class Reply(Struct):
     message: str = ""
 
 
-class ClustersReply(Struct):
-    """``/v3/kafka``."""
-
-    clusters: list[str] | None
-
-
-class TopicsReply(Struct):
-    """``/v3/kafka/C/topic``."""
-
-    topics: list[str] | None
-
-
-class ConsumersReply(Struct):
-    """``/v3/kafka/C/consumer``."""
-
-    consumers: list[str] | None
-
-
 class ZooKeeperConfig(Struct, frozen=True, rename="kebab"):
     """``[zookeeper]``."""
 
@@ -277,12 +253,6 @@ class NotifierModule(Struct, frozen=True, rename="kebab"):
     group_whitelist: str | None = None
 
 
-class ModulesReply(Struct):
-    """``/v3/config/<coordinator>``."""
-
-    modules: list[str] | None
-
-
 class ModuleReply(Struct, Generic[T]):
     """``/v3/config/<coordinator>/X``."""
 
@@ -332,17 +302,17 @@ class Burrow:
 
     def clusters(self) -> tuple[str, ...]:
         """The names of the clusters, in lower case as Burrow writes them."""
-        return _sorted(self._read(ClustersReply, "kafka").clusters)
+        return self._names("clusters", "kafka")
 
     def topics(self, cluster: str) -> tuple[str, ...]:
         """The topics of a cluster. The list is empty for some seconds after Burrow's start."""
-        return _sorted(self._read(TopicsReply, "kafka", cluster, "topic").topics)
+        return self._names("topics", "kafka", cluster, "topic")
 
     # --- consumer groups ---
 
     def consumers(self, cluster: str) -> tuple[str, ...]:
         """The groups of a cluster. The list is empty for some seconds after Burrow's start."""
-        return _sorted(self._read(ConsumersReply, "kafka", cluster, "consumer").consumers)
+        return self._names("consumers", "kafka", cluster, "consumer")
 
     def status(self, cluster: str, group: str) -> LagEvent:
         """The verdict on a group. It lists only the partitions worse than OK. See also `lag`."""
@@ -366,7 +336,7 @@ class Burrow:
 
     def modules(self, coordinator: str) -> tuple[str, ...]:
         """The names of a coordinator's modules. `clusters` returns the clusters in Burrow's storage instead."""
-        return _sorted(self._read(ModulesReply, "config", coordinator).modules)
+        return self._names("modules", "config", coordinator)
 
     def module(self, kind: type[T], coordinator: str, name: str) -> T:
         """One module. Burrow does not report all settings of a notifier (see `NotifierModule`)."""
@@ -394,6 +364,10 @@ class Burrow:
         if _as_go_writes(event.cluster, event.consumer) != _as_go_writes(cluster, group):
             raise Unreadable(answer.url, f"the answer is about {event.consumer!a} in {event.cluster!a}")
         return event
+
+    def _names(self, field: str, *path: str) -> tuple[str, ...]:
+        reply = self._read(msgspec.defstruct("Reply", [(field, list[str] | None)]), *path)
+        return tuple(sorted(getattr(reply, field) or ()))
 
     def _read(self, kind: type[T], *path: str) -> T:
         return _understood(self._get(*path), lambda body: decode(body, msgspec.json.Decoder(kind)))
@@ -427,10 +401,6 @@ def _escaped(name: str) -> str:
 def _as_go_writes(*names: str) -> list[str]:
     """Names as Burrow writes them in JSON. Each byte that is not UTF-8 is replaced by U+FFFD."""
     return [re.sub("[\ud800-\udfff]", "\ufffd", name) for name in names]
-
-
-def _sorted(names: list[str] | None) -> tuple[str, ...]:
-    return tuple(sorted(names or ()))
 
 
 def _understood(answer: Answer, read: Callable[[bytes], T]) -> T:

@@ -13,10 +13,7 @@ from karrot.event import NO_PROBLEM, FirstUnread, LagEvent, OffsetSample, Partit
 
 
 class Bound(NamedTuple):
-    """The most bytes of a text in UTF-8, or the most ``entries`` of a list.
-
-    ``path`` is the field in a posted body. ``found`` gives the texts or lists of an event that the bound is for.
-    """
+    """The most bytes of a text, or ``entries`` of a list, at ``path`` of a body. ``found`` finds them in an event."""
 
     path: str
     most: int
@@ -50,7 +47,6 @@ BOUNDS: Final = (
 
 
 def require_within(event: LagEvent) -> None:
-    """Raise `MalformedPayload` if an event is beyond a bound."""
     for path, most, found, unit in BOUNDS:
         for each in found(event):
             if len(each) * 4 > most:  # no character has more than 4 bytes
@@ -128,10 +124,7 @@ class Outline(NamedTuple):
 
 
 def parse_webhook(body: bytes, *, observed_at_ms: int, source: Source = Source.WEBHOOK) -> LagEvent:
-    """Parse a posted body, made with the template ``{"Event": {{ jsonencoder . }}}``, or like that by `karrot watch`.
-
-    Raises `MalformedPayload` for any other body and for one beyond a bound, and no other exception.
-    """
+    """Parse a posted body, within the bounds. Raises `MalformedPayload`, and no other exception."""
     try:
         event = parse_stored(body, observed_at_ms=observed_at_ms, source=source)
     except MalformedPayload as error:
@@ -174,11 +167,7 @@ def parse_outline(body: bytes, *, observed_at_ms: int, source: Source) -> Outlin
 
 
 def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
-    """Parse a reply of Burrow's REST API v3 to ``/status`` or ``/lag``.
-
-    The 404 reply for an unknown group becomes an event with the status NOTFOUND. Raises `MalformedPayload`, also if
-    Burrow reports an error.
-    """
+    """Parse a reply to ``/status`` or ``/lag``; a 404 becomes NOTFOUND. Raises `MalformedPayload`."""
     reply = decode(body, _REST_REPLY)
     if reply.error:
         raise wrong("$.error", f"Burrow reports an error: {reply.message[:_QUOTED]!r}")
@@ -196,10 +185,7 @@ def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
 
 
 def to_wire(event: LagEvent) -> bytes:
-    """The body that Burrow v1.9.5 would post for an event. `parse_stored` is the inverse.
-
-    As in Burrow, a start in the year 1 means that the event has no start.
-    """
+    """The body that Burrow v1.9.5 would post. `parse_stored` is the inverse. A start in the year 1 means no start."""
     return msgspec.json.encode(
         wire.WebhookJson(
             wire.NotificationJson(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from karrot.burrow.client import Asking
 from karrot.doctor.checks import Check, Finding, Level, burrow_notifier, burrow_storage, karrot, verdict_arrival
@@ -13,7 +12,7 @@ from karrot.doctor.read_karrot import KarrotSeen, RecipeInput, read_karrot
 from karrot.doctor.reading import Away, Unread
 from karrot.known_problems import WATCH
 
-_CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {
+_CHECKS: dict[tuple[str, ...], Sequence[Check]] = {
     ("Burrow",): (*burrow_notifier.CHECKS, *burrow_storage.CHECKS),
     ("Burrow", "Karrot"): verdict_arrival.CHECKS,
     ("evaluate",): (last_batch,),
@@ -68,7 +67,7 @@ def look(
     )
 
 
-def all_checks() -> Iterator[tuple[str, Check[Any]]]:
+def all_checks() -> Iterator[tuple[str, Check]]:
     """Every check with the programs that it needs, in the order of the documentation."""
     return ((", ".join(needed), each) for needed, checks in _CHECKS.items() for each in checks)
 

@@ -108,10 +108,7 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """One event as the log stores it. ``body`` is the received JSON text, or the event as Burrow would write it.
-
-    ``age`` is the age of the group's oldest unread message, from the log-end histories. ``None`` if it is not known.
-    """
+    """One event. ``body`` is the JSON as received, or as Burrow would write it. ``age`` may be unknown."""
 
     log_id: str
     seq: int
@@ -360,10 +357,7 @@ class Groups(Log, Protocol):
         """A page of the groups whose last event is after ``after``, by their last event. Includes expired groups."""
 
     def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
-        """Every live group now, ordered by key, with every event that was stored before the call.
-
-        With ``pause``, changed groups are read in small portions, with a pause after each.
-        """
+        """Every live group now, ordered by key. With ``pause``, it pauses after each few changed groups."""
 
     def listed(self, state: GroupState) -> Listed | None:
         """What is known of a group's partitions. ``None`` if the newest event is not stored any more, or damaged."""

@@ -40,10 +40,7 @@ REMEMBERED = 8
 
 
 class Arrival(NamedTuple):
-    """An event that is not stored yet, with all values that can be computed before its transaction.
-
-    ``log_time_ms`` is the log time when the event arrived. ``observed_log_ms`` is the log time of the observation.
-    """
+    """An event before its transaction. ``log_time_ms`` is of its arrival, ``observed_log_ms`` of its observation."""
 
     key: GroupKey
     event: LagEvent
@@ -252,10 +249,7 @@ class LiveGroups:
             return [self._states[key] for key in self._keys]
 
     def last_known(self) -> Sequence[GroupState]:
-        """The live groups as they were read last, without those that have become silent since.
-
-        Raises `LogUnavailableError` if none were read yet.
-        """
+        """The live groups as read last. Raises `LogUnavailableError` if none were read yet."""
         with self._lock:
             if self._read_source is None:
                 raise LogUnavailableError("the groups were not read yet")

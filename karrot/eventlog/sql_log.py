@@ -258,7 +258,6 @@ class SqlEventLog(EventLog, ABC):
         self._writer.submit(lambda _transaction: None)
 
     def _source(self) -> object:
-        """What changes if the newest events may have changed, not only increased."""
         return self.log_id
 
     def _lead_writes(self, work: Callable[[Any], T]) -> T:

@@ -240,10 +240,7 @@ class PendingWrites(NamedTuple):
 
 
 class HighWater:
-    """Makes sure that a counter that was shown never decreases.
-
-    During a commit, some increments are in neither buffer nor log. Prometheus would take a smaller value for a reset.
-    """
+    """Lets no shown counter decrease: during a commit, some increments are in neither buffer nor log."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

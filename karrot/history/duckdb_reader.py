@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from karrot.history.held_days import day_of
 from karrot.history.results import AnswerTooLarge, HistoryUnavailable, NoTables, UnreadableTable
-from karrot.history.stored_tables import (
-    FilesChanged,
-    IsWanted,
-    StoredFile,
-    StoredTables,
-    seconds_left,
-    too_slow,
-)
+from karrot.history.stored_tables import FilesChanged, IsWanted, StoredFile, StoredTables, seconds_left, too_slow
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -192,7 +185,6 @@ def named(
 
 @contextmanager
 def _interrupted_after(seconds: float | None, cursor: "DuckDBPyConnection") -> Iterator[None]:
-    """Interrupt the query after this time."""
     if seconds is None:
         yield
         return

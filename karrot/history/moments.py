@@ -36,10 +36,7 @@ def epoch_ms(moment: datetime) -> int:
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """Parse ``now``, a time before now (``24h`` or ``now-24h``), or ISO 8601 (in UTC if the text has no offset).
-
-    A date without a time means 00:00 UTC of that day. Raises `ValueError` with a message for the user.
-    """
+    """Parse ``now``, ``24h``, ``now-24h``, or ISO 8601 (UTC by default). Raises `ValueError` for the user."""
     if text == "now":
         return now
     if ago := _RELATIVE.fullmatch(text):

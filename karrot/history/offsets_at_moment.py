@@ -80,7 +80,6 @@ class LookBack:
         return {"since": epoch_ms(self.at - self.length), "at": epoch_ms(self.at)}
 
     def has(self, day: date) -> bool:
-        """Whether a day (UTC) overlaps the searched time."""
         return (self.at - self.length).astimezone(UTC).date() <= day <= self.at.astimezone(UTC).date()
 
     def shortened(self, most: timedelta) -> "LookBack":
@@ -358,7 +357,6 @@ def _newest(moments_ms: Iterable[int]) -> datetime | None:
 
 
 def _waits(commit: OffsetCommit, sample: LogGrowth, length: timedelta) -> bool:
-    """Whether the partition had unread messages ``length`` ago and still has some."""
     was_seen = sample.then_ms <= sample.seen_ms - length // _MS
     return was_seen and commit.offset is not None and min(sample.end_then, sample.end) > commit.offset
 

@@ -51,11 +51,7 @@ class FilesChanged(Exception):  # noqa: N818 (names what happened)
 
 
 class StoredFile(NamedTuple):
-    """A data file of a day.
-
-    DuckDB reads it at ``path``. ``name`` is its name at the place of the tables. ``version`` changes when the content
-    changes.
-    """
+    """A data file. DuckDB reads it at ``path``. ``version`` changes with its content."""
 
     day: date
     path: str
@@ -130,11 +126,7 @@ class TablesInFolder:
         return tuple(found)
 
     def files(self, table: str, wanted: IsWanted, *, now: bool = False) -> tuple[StoredFile, ...]:  # noqa: ARG002
-        """The files of the wanted days, as they are now.
-
-        Raises `FilesChanged` if a file disappears during the listing. The list could then lack the file that replaced
-        it.
-        """
+        """The files, as they are now. Raises `FilesChanged` if one disappears: its successor could be missing."""
         days = ((day, folder) for day, folder in self._folders(table).items() if wanted(day))
         try:
             return tuple(_stored(day, path) for day, folder in days for path in _data_files(folder))

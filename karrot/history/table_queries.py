@@ -248,10 +248,7 @@ class History:
     def lacking(
         self, span: TimeRange | None = None, *, cluster: str | None = None, group: str | None = None
     ) -> tuple[date, ...]:
-        """The days that ``derive`` has finished, but whose verdicts have an incident that ``incidents`` lacks.
-
-        Such days exist if the table was lost, or was not copied with the other tables.
-        """
+        """The finished days whose verdicts have an incident that ``incidents`` lacks, as after a lost table."""
         return tuple(sorted(self._lacking(self._judged(span, cluster, group), cluster, group)))
 
     def held(self, span: TimeRange, *tables: str, cluster: str | None = None, group: str | None = None) -> Days:
@@ -285,7 +282,6 @@ class History:
         return tuple(groups_in_order(groups, order)[:limit])
 
     def uncounted(self, span: TimeRange, *, cluster: str | None = None, group: str | None = None) -> tuple[date, ...]:
-        """The days on which groups have verdicts but unknown incidents."""
         return tuple(sorted(self._uncounted(span, cluster, group)))
 
     def timeseries(
@@ -383,10 +379,7 @@ class History:
         group: str | None = None,
         look_back: timedelta | None = None,
     ) -> Risks:
-        """The committed offsets that are lost, or will be lost in the time ``within``.
-
-        ``retention`` is Kafka's ``offsets.retention.minutes``. By default, ``look_back`` is ``retention`` plus one day.
-        """
+        """The offsets that are or will be lost. ``retention`` is Kafka's. ``look_back`` is a day more by default."""
         self._start("commits")
         back = LookBack(at, retention + _DAY if look_back is None else look_back)
         has_members = bool(Table(self._tables, "members").days(back.has))
@@ -429,7 +422,6 @@ class History:
         return days_without_incidents(self._duck, place, judged, *named(cluster, group))
 
     def _naming(self, place: Table, days: Collection[date], words: str, asked: Mapping[str, object]) -> set[date]:
-        """Select the days on which the table has a row that matches the conditions."""
         if not days:
             return set()
         self._duck.start()

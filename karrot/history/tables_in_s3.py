@@ -114,11 +114,7 @@ class _Listing(NamedTuple):
 
 
 class TablesInS3:
-    """See `karrot.history.stored_tables.StoredTables`. It cannot be used after `close`.
-
-    All requests run in threads of their own. So a query and its process end at the time limit, even if S3 is
-    silent. In a process that stays, a copy goes on for the next query.
-    """
+    """Reads tables in S3, with requests in threads: a query ends at its time limit even if S3 is silent."""
 
     def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"], *, most_bytes: int) -> None:
         self._bucket = bucket
@@ -283,10 +279,7 @@ class TablesInS3:
 
 
 class _Copies:
-    """The copies of one process: a temporary folder of a limited size. Copies that no query uses make room for others.
-
-    A process that is killed leaves its folder. The next process of the same user removes it.
-    """
+    """The copies of one process, in a folder of limited size. The next process removes one that was left."""
 
     def __init__(self, most_bytes: int) -> None:
         _remove_left_folders()
@@ -351,7 +344,6 @@ class _Copies:
 
 
 def _remove_left_folders() -> None:
-    """Remove the folders of processes that have ended."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             held = (folder / _LOCK).open("r+")

@@ -12,7 +12,7 @@ from karrot.event import Status
 from karrot.render import jinja_templates
 from karrot.render.cloudwatch_metric_names import CloudWatchMetric, heartbeat_of, lag_of, running_of, utilization_of
 from karrot.render.scaling_recipe import Scaling
-from karrot.reporters.cloudwatch.name_encoding import dimension_value
+from karrot.reporters.cloudwatch.datum_limits_and_batches import dimension_value
 
 _LONGEST_NAME = 255
 _DESCRIPTIONS = {

@@ -40,7 +40,6 @@ class Option(NamedTuple):
 
     @property
     def is_secret(self) -> bool:
-        """Whether the value must never be shown."""
         return self.kind is types.secret
 
 
@@ -332,10 +331,7 @@ def reporter_prefix(reporter: str) -> str:
 
 
 def effective(settings: Settings) -> dict[str, str]:
-    """Every setting as text under its ``KARROT_*`` name. Secrets and other reporters' settings are shown as ``***``.
-
-    While the ``archive``, ``cloudwatch`` or ``kafka`` reporter is off, its settings are empty texts.
-    """
+    """Every setting as text: a secret as ``***``, and as empty what belongs to a reporter that is off."""
     of_reporters = {"archive": ARCHIVE, "cloudwatch": CLOUDWATCH, "kafka": KAFKA}
     off = tuple(
         name for reporter, names in of_reporters.items() if reporter not in settings.reporters for name in names

@@ -62,10 +62,7 @@ class ClientProcess:
         self._not_before = 0.0
 
     def check(self) -> None:
-        """Open the cluster, without a request to Kafka. Raises `NotConnected` if its properties are wrong.
-
-        Any other problem can pass, so the polls report it.
-        """
+        """Open the cluster without a request. Raises `NotConnected` for wrong properties: others can pass."""
         with suppress(ClusterError):
             answer = self._answer("")
             if isinstance(answer, Failure) and answer.reason == NotConnected.reason:
@@ -148,7 +145,6 @@ class ClientProcess:
         return self._child
 
     def _end(self, child: _Child) -> str:
-        """End the child if it has not ended, and return how it ended."""
         self._child = None
         child.connection.close()
         with suppress(OSError):

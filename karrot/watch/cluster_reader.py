@@ -95,20 +95,14 @@ class Poll(NamedTuple):
     topics: NameFilter
 
     def uncommitted(self, group: str) -> set[TopicPartition]:
-        """The partitions without a committed offset that members own, or that were added to a topic that they read.
-
-        The set is empty if the offsets could not be read.
-        """
+        """The partitions that the group reads without a committed offset. None if offsets could not be read."""
         committed, described = self.committed.get(group), self.described[group]
         read = _read_by(described, self.partitions, self.topics)
         return set() if committed is None else read - committed.keys() - self.gone
 
 
 def poll_cluster(cluster: Cluster, groups: NameFilter, topics: NameFilter, only: Collection[str] = ()) -> Poll:
-    """Read the groups in ``only``, or all groups. Leave out groups and topics that the filters do not admit.
-
-    Raises `ClusterError`. The log ends are read last, so a lag is never too small.
-    """
+    """Read the wanted groups. The log ends come last, so no lag is too small. Raises `ClusterError`."""
     listing = cluster.groups()
     chosen = [name for name in listing.groups if (not only or name in only) and groups.has(name)]
     listing = listing._replace(groups={name: listing.groups[name] for name in chosen})
@@ -199,10 +193,7 @@ class ClusterReader:
 
 
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
-    """The group's lag, without deleted topics. The total is known only if the lag of every partition is known.
-
-    Without any partition, the total is unknown too: the offsets can have expired, or Karrot may not see the topics.
-    """
+    """The lag without deleted topics. The total is unknown if one lag is, or without any partition."""
     described, committed = poll.described[group], poll.committed[group]
     owners = {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}
     partitions = tuple(

@@ -116,7 +116,6 @@ def verdict(
 
 
 def deleted(cluster: str, group: str, now_ms: int) -> LagEvent:
-    """The event that says that a group was deleted (``docs/decisions/0008``)."""
     return LagEvent(cluster, group, Status.NOTFOUND.name, 0, now_ms, Source.KAFKA, complete=1.0, partition_count=0)
 
 

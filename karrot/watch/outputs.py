@@ -41,11 +41,7 @@ class Sink(Protocol):
     """Takes the outcomes of polls."""
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
-        """Send the outcome of a poll that was ``age_ms()`` ago.
-
-        An event that cannot be sent is logged and lost, because the next poll has newer verdicts. If the event of a
-        deletion is lost, the pages show the group's last lag until the group expires.
-        """
+        """Send a poll's outcome, ``age_ms()`` ago. An event that cannot be sent is lost: the next poll is newer."""
 
     def close(self) -> None:
         """Stop sending."""

@@ -45,10 +45,7 @@ class Deletions:
     missing_since_ms: dict[str, int] = field(default_factory=dict)
 
     def see(self, listing: Listing, known: Iterable[str], at_ms: int) -> list[str]:
-        """The groups that are missing for a minute. The caller then requests them by name.
-
-        Each missing group is returned once a minute. An incomplete list does not show that a group is missing.
-        """
+        """The groups missing for a minute, once a minute each. An incomplete list shows no group as missing."""
         missing = [group for group in known if group not in listing.groups]
         if not listing.is_complete:
             missing = [group for group in missing if group in self.missing_since_ms]
@@ -249,7 +246,6 @@ class Watcher:
         return (self.clock.boot_ms() - started) / 1000
 
     def _log_failures(self, failures: Mapping[str, Failure]) -> None:
-        """Log the new failures, and the failures that have ended."""
         for what, failure in failures.items():
             # Compare reasons, not texts: the text of one problem can name another broker each time.
             if what not in self._logged or self._logged[what].reason != failure.reason:

@@ -184,10 +184,7 @@ class Rings:
     def see_commits(
         self, group: str, committed: Mapping[TopicPartition, int], *, owned: Collection[TopicPartition], now_ms: int
     ) -> None:
-        """Take the samples of a poll, and forget partitions that no longer have a committed offset.
-
-        No sample is taken if no log end was known before the commit. Burrow drops such a commit too.
-        """
+        """Take the samples of a poll. None without an earlier log end, as in Burrow. Forget other partitions."""
         self.order += 1
         before = self.groups.get(group, {})
         usual = CommitHistory(gaps=max((ring.past.gaps for ring in before.values()), key=sum, default=()))

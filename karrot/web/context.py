@@ -13,7 +13,7 @@ from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.intake import Intake
 
 if TYPE_CHECKING:
-    from karrot.history import HourlyHistory
+    from karrot.history.results import HourlyHistory
 
 T = TypeVar("T")
 D = TypeVar("D")

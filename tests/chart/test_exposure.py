@@ -37,22 +37,6 @@ def test_the_minikube_values_open_a_port_of_the_node() -> None:
     assert (service["spec"]["type"], service["spec"]["ports"][0]["nodePort"]) == ("NodePort", 30500)
 
 
-def test_an_ingress_routes_hosts_with_and_without_paths() -> None:
-    manifests = render_values_file(CHARTS / "karrot" / "ci" / "everything.yaml")
-    rules = only_object(manifests, "Ingress")["spec"]["rules"]
-    backend = {"service": {"name": "lag", "port": {"name": "http"}}}
-    path = {"path": "/", "pathType": "Prefix", "backend": backend}
-    assert rules == [{"host": host, "http": {"paths": [path]}} for host in ("karrot.example.com", "lag.example.com")]
-
-
-def test_an_httproute_routes_to_the_service() -> None:
-    manifests = render_values_file(CHARTS / "karrot" / "ci" / "everything.yaml")
-    [rule] = only_object(manifests, "HTTPRoute")["spec"]["rules"]
-    service = only_object(manifests, "Service")
-    port = service["spec"]["ports"][0]["port"]
-    assert rule["backendRefs"] == [{"name": service["metadata"]["name"], "port": port}]
-
-
 @pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor"])
 def test_prometheus_keeps_the_names_of_clusters_and_finds_its_target(kind: str) -> None:
     manifests = render_chart("karrot", {kind[0].lower() + kind[1:]: {"enabled": True}})
@@ -67,13 +51,6 @@ def test_prometheus_keeps_the_names_of_clusters_and_finds_its_target(kind: str) 
     )
     assert spec["selector"]["matchLabels"].items() <= labels.items()
     assert spec["namespaceSelector"] == {"matchNames": [target["namespace"]]}
-
-
-def test_prometheus_gets_the_token_if_metrics_require_it() -> None:
-    monitor = only_object(render_values_file(CHARTS / "karrot" / "ci" / "existing-secrets.yaml"), "ServiceMonitor")
-    [endpoint] = monitor["spec"]["endpoints"]
-    assert endpoint["authorization"] == {"credentials": {"name": "karrot-credentials", "key": "api-token"}}
-    assert (endpoint["scheme"], endpoint["tlsConfig"]["serverName"]) == ("https", "karrot.monitoring")
 
 
 def test_the_monitors_selector_does_not_find_burrow() -> None:
@@ -141,12 +118,6 @@ def outgoing(values: dict[str, Any]) -> set[int]:
 )
 def test_egress_is_allowed_only_for_features_that_are_on(values: dict[str, Any], ports: set[int]) -> None:
     assert outgoing(values) == ports
-
-
-def test_egress_to_the_database_can_be_limited_to_its_pods() -> None:
-    policy = only_object(render_values_file(CHARTS / "karrot" / "ci" / "postgresql.yaml"), "NetworkPolicy")["spec"]
-    database = {"podSelector": {"matchLabels": {"cnpg.io/cluster": "karrot-db"}}}
-    assert [rule["to"] for rule in policy["egress"] if rule["ports"] == [{"port": 5432}]] == [[database]]
 
 
 def test_egress_to_an_existing_burrow_is_allowed() -> None:

@@ -251,17 +251,14 @@ def test_a_real_prometheus_is_read_correctly(service: Service, tmp_path: Path) -
     assert moved["target"] == ("fault", "Prometheus renames Karrot's label cluster to exported_cluster")
 
 
-def rendered_recipe(path: Path, group: str, *options: str) -> Path:
+def rendered_recipe(path: Path, group: str) -> Path:
     """Write a recipe for a group as `karrot render` prints it."""
     asked = ("--recipe", "step", "--max-lag", "9", "--ecs-cluster", "c", "--service", "s", "--max-tasks", "2")
-    result = CliRunner().invoke(
-        main, ["render", "ecs-autoscaling", *asked, "--cluster", "prod", "--group", group, *options]
-    )
+    result = CliRunner().invoke(main, ["render", "ecs-autoscaling", *asked, "--cluster", "prod", "--group", group])
     path.write_text(result.stdout, encoding="utf-8")
     return path
 
 
-@pytest.mark.parametrize("output", ["cloudformation", "terraform"])
 @pytest.mark.parametrize(
     "group",
     [
@@ -271,9 +268,9 @@ def rendered_recipe(path: Path, group: str, *options: str) -> Path:
     ],
 )
 def test_a_rendered_recipe_is_compared_with_the_settings_of_a_running_karrot(
-    service: Service, tmp_path: Path, group: str, output: str
+    service: Service, tmp_path: Path, group: str
 ) -> None:
-    file = rendered_recipe(tmp_path / "scaling", group, "--format", output)
+    file = rendered_recipe(tmp_path / "scaling", group)
     [recipe] = recipes_in(file)
     assert recipe == RecipeInput("Karrot", "prod", group, ("ScalableLag", "Status"), 60, str(file))
     result = karrot("--karrot", url_of(service), "--recipe", str(file), "--json")

@@ -268,11 +268,6 @@ def test_a_damaged_log_is_a_warning(metric: str) -> None:
     )
 
 
-def test_a_karrot_without_its_prometheus_reporter_is_noted() -> None:
-    assert passes(checks.exporter, karrot_snapshot())
-    assert only_finding(checks.exporter, karrot_snapshot(settings={"KARROT_REPORTERS": "cloudwatch"}))[0] == "note"
-
-
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)
 def test_missing_values_are_not_judged(check: Any) -> None:
     assert finds_nothing(check, KarrotSeen(url=KARROT, now=NOW))

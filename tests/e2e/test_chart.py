@@ -20,6 +20,7 @@ from e2e.stack.stack import Stack
 from e2e.traffic import Traffic
 from support.kubernetes.helm_charts import Manifest, only_object, render_chart, render_values_file, values_files
 from support.kubernetes.pod_files import PodCommand, write_pod_files
+from support.servers.self_signed_certificate import make_self_signed
 from support.service.free_ports import free_ports
 from support.service.karrot_service import Service
 from support.waiting import wait_for
@@ -184,23 +185,8 @@ def test_burrow_takes_its_lock_again_when_its_zookeeper_starts_empty(releases: d
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Object], list[Manifest]]:
     """Return the Secrets and ConfigMaps that the shapes name but do not create."""
-    directory = tmp_path_factory.mktemp("certificate")
-    asked = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-subj",
-        "/CN=burrow",
-        "-keyout",
-        "key",
-        "-out",
-        "crt",
-    ]
-    subprocess.run(asked, cwd=directory, check=True, capture_output=True)
-    certificate, key = ((directory / name).read_text() for name in ("crt", "key"))
+    made = make_self_signed(tmp_path_factory.mktemp("certificate"))
+    certificate, key = made.chain.decode(), made.key.decode()
     secrets: dict[str, Object] = {
         "prod-cluster-ca-cert": {"ca.crt": certificate},
         "burrow-tls": {"tls.crt": certificate, "tls.key": key},

@@ -1,7 +1,6 @@
 """Deleted groups and topics leave Karrot as soon as the deletion is certain."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -34,8 +33,6 @@ class Scene(NamedTuple):
 
     resync: Service
     watch: Service
-    forgetful: Service
-    """This one watches too, but shows a group for only 15 s after its last verdict."""
 
 
 def lag(service: Service, group: str) -> float | None:
@@ -69,9 +66,8 @@ def scene(one_broker: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         standing_in(kafka, CLUSTER) as burrow,
         Service(directory / "resync", burrow_url=burrow, resync_interval="10s", topic_metrics="true") as resync,
         watching(kafka, directory / "watch", only="gone-", **more) as watch,
-        watching(kafka, directory / "forgetful", only="gone-", stale_after="15s", **more) as forgetful,
     ):
-        found = Scene(resync, watch, forgetful)
+        found = Scene(resync, watch)
         for service in found:
             wait_for(lambda service=service: {group: lag(service, group) for group in READ} == LAGS)  # type: ignore[misc]
         body = (
@@ -96,13 +92,6 @@ def test_a_group_without_topics_has_no_lag_if_burrow_reports_that(scene: Scene) 
     assert topic_lag(scene.resync, "gone-whole", DELETED) is None
 
 
-def test_a_group_without_new_verdicts_ends_after_the_stale_time(scene: Scene) -> None:
-    for group in ("gone-group", "gone-whole"):
-        wait_for(lambda group=group: lag(scene.forgetful, group) is None)  # type: ignore[misc]
-    assert lag(scene.forgetful, "gone-not") == 40
-    wait_for(lambda: scene.forgetful.metric("karrot_consumers_expired_total") == 2)
-
-
 @pytest.mark.parametrize("which", ["resync", "watch"])
 def test_a_deleted_group_ends_when_its_deletion_is_certain_and_long_before_the_stale_time(
     scene: Scene, which: str
@@ -115,18 +104,3 @@ def test_a_deleted_group_ends_when_its_deletion_is_certain_and_long_before_the_s
     assert service.get(f"/api/v1/group?cluster={CLUSTER}&consumer=gone-group").status == 404
     if which == "watch":  # then the alert KarrotConsumerVanished does not fire
         assert service.metric("karrot_consumer_group_state", consumer="gone-group", state="Dead") == 1
-
-
-def test_without_a_second_source_a_silent_group_ends_after_the_stale_time(tmp_path: Path) -> None:
-    body = recorded_body("karrot_v1.9.5_warn.json")
-    with Service(tmp_path / "data", stale_after="5s") as service:
-        assert service.post(body.replace(b"orders-svc", b"silent-svc")).status == 202
-
-        def only_the_silent_one_expired() -> bool:
-            assert service.post(body).status == 202
-            return service.metric("karrot_consumers_expired_total") == 1
-
-        assert lag(service, "silent-svc") == 11020
-        wait_for(only_the_silent_one_expired)
-        assert lag(service, "silent-svc") is None
-        assert lag(service, "orders-svc") == 11020

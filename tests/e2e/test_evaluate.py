@@ -3,21 +3,16 @@
 The driver is killed and the broker restarted in between.
 """
 
-import json
 import sys
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from urllib.request import urlopen
 
-import pyarrow as pa
 import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from e2e.chain import SPARK
-from e2e.pipeline_stores import Commands, LocalDisk
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
 from e2e.stack.processes import Server, Servers
@@ -25,8 +20,6 @@ from e2e.stack.stack import Stack
 from e2e.traffic import Traffic
 from e2e.waiting import wait_for
 from karrot.event_json_line import EventLine, decode
-from support.kafka.offset_records import commit_key, commit_value
-from support.pipeline.kafka_source_rows import KAFKA_SOURCE_SCHEMA
 from support.service.free_ports import free_port
 from support.service.karrot_service import Service
 
@@ -173,39 +166,3 @@ def test_verdicts_continue_when_the_broker_that_leads_the_commits_of_a_group_is_
             kafka.wait()
         job.stop(60)
         assert job.exit_code == 0, job.tail()
-
-
-def _at(seconds: int) -> datetime:
-    return datetime.fromtimestamp(_START_MS / 1000 + seconds, UTC)
-
-
-def test_records_in_files_give_one_verdict_per_group(tmp_path: Path) -> None:
-    rows = [
-        {
-            "key": commit_key(group, "t", 0),
-            "value": commit_value(3, offset, commit_ts=_START_MS + 10_000 * number),
-            "topic": "__consumer_offsets",
-            "partition": 3,
-            "offset": 2 * number + row,
-            "timestamp": _at(10 * number),
-        }
-        for number in range(12)
-        for row, (group, offset) in enumerate((("well", 100 + 10 * number), ("stuck", 100)))
-    ]
-    ends = {"topic": ["t"] * 13, "partition": [0] * 13, "end_offset": [100, *range(100, 220, 10)]}
-    ends["observed_at"] = [_at(10 * number - 5) for number in range(13)]
-    for name, table in (("in", pa.Table.from_pylist(rows, KAFKA_SOURCE_SCHEMA)), ("ends", pa.table(ends))):
-        (tmp_path / name).mkdir()
-        pq.write_table(table, tmp_path / name / "one.parquet")
-    files = ["--source=parquet", f"--input={tmp_path / 'in'}", f"--ends-input={tmp_path / 'ends'}"]
-    with Commands.started(LocalDisk(tmp_path), tmp_path / "spark.log") as commands:
-        asked = ["--cluster=c", f"--tables={tmp_path / 'tables'}", "--once", *files]
-        said = commands.run("evaluate", *asked)
-        again = commands.run("evaluate", *asked)
-    told = [json.loads(line)["Event"] for line in said.splitlines()]
-    found = {
-        each["Group"]: (each["Result"]["status"], [one["status"] for one in each["Result"]["partitions"]])
-        for each in told
-    }
-    assert found == {"well": ("OK", ["OK"]), "stuck": ("ERR", ["STALL"])}
-    assert again == ""

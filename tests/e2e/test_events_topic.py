@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # their own __
 )
 from pyspark.sql import DataFrame, SparkSession
 
-from e2e.chain import SPARK
-from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
-from e2e.stack.processes import Server, Servers
 from e2e.waiting import wait_for
 from karrot.burrow.payload import to_wire
-from karrot.clock import SystemClock
 from karrot.pipeline.ingest.event_sources import EventsFromArchive, EventsFromTopic, EventSource
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
 from karrot.pipeline.store.table_files import Tables
@@ -33,15 +28,12 @@ from karrot.watch.kafka_admin import KafkaCluster
 from support.burrow.lag_events import make_event
 from support.burrow.recorded_bodies import recorded_body
 from support.kafka.mock_brokers import read_topic
-from support.reporters.cloudwatch_reporter_rig import point_aws_at
-from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 from support.service.karrot_service import Service
 from support.service.posting_threads import PostingThreads
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 TOPIC = "karrot.events"
-_GROUP = {"Cluster": "prod-eu", "ConsumerGroup": "orders-svc"}
 BODIES = ("karrot_v1.9.5_err_stall.json", "karrot_v1.9.5_close.json", "karrot_v1.9.5_group_unicode.json")
 
 
@@ -157,52 +149,3 @@ def test_a_too_large_event_is_named_and_all_others_arrive_despite_an_outage(kafk
     assert refused["what"].endswith(" large")
     assert refused["reason"] == "too_large"
     assert [json.loads(value)["seq"] for _, _, value in read_topic(kafka.bootstrap, topic)] == [1, 3]
-
-
-def publishing(kafka: Kafka, topic: str, tables: Path, servers: Servers, name: str) -> Server:
-    """Run ``karrot pipeline stream`` from a topic to CloudWatch."""
-    jars = ",".join(map(str, Downloads(default_cache()).spark_kafka()))
-    source = ("--source=kafka", f"--bootstrap-servers={kafka.bootstrap}", f"--topic={topic}")
-    sink = ("--to=cloudwatch", f"--tables={tables}", "--every=1 second")
-    command = [sys.executable, "-m", "karrot", "pipeline", "stream", *source, *sink, f"--conf=spark.jars={jars}"]
-    return servers.start(name, [*command, *SPARK])
-
-
-def lags(cloudwatch: ScriptedCloudWatch) -> list[float]:
-    return [point.value for point in cloudwatch.points("Karrot", "Lag", _GROUP)]
-
-
-def test_spark_publishes_the_topic_once_and_nothing_older_after_a_restart(
-    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = "published.events"
-    kafka.create_topic(topic, 1)
-    monkeypatch.setenv("KARROT_CLOUDWATCH_TTL", "1h")  # Spark starts slowly on a busy machine
-    with (
-        ScriptedCloudWatch(clock_ms=SystemClock().wall_ms) as cloudwatch,
-        Servers(tmp_path / "logs") as servers,
-        service(kafka, tmp_path / "data", topic) as running,
-    ):
-        point_aws_at(cloudwatch, monkeypatch)
-        for lag in (7, 9):
-            running.post(to_wire(make_event(total_lag=lag)))
-        wait_for(lambda: is_done(running, "kafka"))
-        first = publishing(kafka, topic, tmp_path / "tables", servers, "first")
-        wait_for(lambda: lags(cloudwatch) == [9], 240)  # the newest of the batch
-        running.post(to_wire(make_event(total_lag=12)))
-        wait_for(lambda: lags(cloudwatch) == [9, 12])
-        first.kill()
-
-        # The oldest event comes again, as it may after a crash of the service.
-        [(_, key, value), *_] = read_topic(kafka.bootstrap, topic)
-        producer = Producer(kafka.client)
-        producer.produce(topic, value, key=key)
-        producer.flush(20)
-        second = publishing(kafka, topic, tmp_path / "tables", servers, "second")
-        wait_for(lambda: "superseded" in second.log.read_text(), 240)
-        running.post(to_wire(make_event(total_lag=30)))
-        wait_for(lambda: lags(cloudwatch) == [9, 12, 30])
-        second.stop(60)
-        assert second.exit_code == 0, second.tail()
-        assert running.stop() == 0
-    assert all(call.kept for call in cloudwatch.calls)

@@ -133,46 +133,6 @@ def shown_groups(replica: PostgresService) -> set[str]:
     return {group["consumer"] for group in replica.get("/api/v1/groups?limit=100").json["groups"]}
 
 
-def test_each_replica_is_killed_in_turn_under_load(tmp_path: Path) -> None:
-    with (
-        running_postgres() as server,
-        replicas_over([server], tmp_path) as (proxy, replicas),
-        SavedCursor([server], SCHEMA) as cursor,
-    ):
-        kills = 0
-        with PostingThreads(proxy) as load:
-            for _ in range(3):
-                for replica in replicas:
-                    load.reach(100)
-                    replica.kill()
-                    kills += 1
-                    load.reach(100)
-                    replica.start()
-        # HAProxy answers 502 to a request that a replica had got before the kill, because it may not be sent again.
-        assert_nothing_is_lost(replicas[0], load, refusals=(502, 503))
-        assert_all_reported(replicas, events_of(replicas[0]), changes=kills)
-        assert not cursor.went_back
-
-
-def test_a_rolling_restart_under_load_refuses_no_event(tmp_path: Path) -> None:
-    with (
-        running_postgres() as server,
-        replicas_over([server], tmp_path) as (proxy, replicas),
-        SavedCursor([server], SCHEMA) as cursor,
-    ):
-        with PostingThreads(proxy) as load:
-            for replica in replicas:
-                load.reach(100)
-                assert replica.stop() == 0
-                load.reach(100)
-                replica.start()
-            load.reach(100)
-        assert_nothing_is_lost(replicas[0], load)
-        assert_all_reported(replicas, events_of(replicas[0]), changes=0)
-        assert not cursor.went_back
-        assert load.answers[202] == sum(load.answers.values())
-
-
 NEWER = """
 from karrot.eventlog.postgres import schema
 schema.prepare.__defaults__ = ((*schema.MIGRATIONS, "ALTER TABLE groups ADD COLUMN colour text DEFAULT 'grey'"),)

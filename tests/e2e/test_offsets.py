@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from e2e.stack.kafka import Kafka
 from e2e.waiting import wait_for
-from karrot.clock import SystemClock
 from karrot.pipeline.offsets.job import JsonTopic, LandOffsets, OffsetsSummary
-from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
@@ -195,36 +192,12 @@ def test_a_topic_that_is_compacted_during_the_read_gives_its_rest_and_a_count_of
     assert (third.commits, third.offsets, third.lost, third.absent) == (30, 50, 20, 0)
 
 
-def test_log_ends_are_read_for_the_topics_that_have_commits(
-    kafka: Kafka, kafka_spark: SparkSession, tmp_path: Path
-) -> None:
-    kafka.create_topic("two-logs", 2)
-    produce(kafka, "two-logs", range(12), partition=1)
-    tables, looks = Tables(str(tmp_path)), list[str]()
-    cluster = KafkaCluster(kafka.client)
-    poll = EndsPoll(
-        kafka_spark, tables, "e2e", cluster, SystemClock(), timedelta(hours=1), lambda it: looks.append(str(it))
-    )
-    poll.look_if_due()
-    assert looks == []
-    poll.seen(["two-logs", "not-there"])
-    poll.look_if_due()
-    poll.look_if_due()
-    assert looks == ["2 log ends"]
-    rows = tables.read(kafka_spark, "ends").orderBy("partition").collect()
-    assert [(row.cluster, row.topic, row.partition, row.start_offset, row.end_offset) for row in rows] == [
-        ("e2e", "two-logs", 0, 0, 0),
-        ("e2e", "two-logs", 1, 0, 12),
-    ]
-    assert rows[0].observed_at_ms == round(rows[0].observed_at.timestamp() * 1000)
-
-
-def produce(kafka: Kafka, topic: str, offsets: Sequence[int], partition: int = 0) -> None:
+def produce(kafka: Kafka, topic: str, offsets: Sequence[int]) -> None:
     """Produce a record like a commit for each of these offsets, all with the same key."""
     producer = Producer(kafka.client)
     key = commit_key("copied", "a-topic", 0)
     for offset in offsets:
-        producer.produce(topic, commit_value(4, offset), key, partition=partition)
+        producer.produce(topic, commit_value(4, offset), key, partition=0)
     assert producer.flush(30) == 0
 
 

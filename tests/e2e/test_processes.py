@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from e2e.stack.processes import NotStarted, Servers, wait_until
-from support.service.free_ports import free_ports
 from support.waiting import wait_for
 
 STARTS_ONE = """
@@ -43,31 +42,6 @@ def test_leaving_the_block_ends_every_server_with_its_children_and_keeps_its_log
     assert (tmp_path / "two.log").read_text() == "here is two\n"
 
 
-def test_stopping_a_server_ends_the_children_that_it_leaves(tmp_path: Path) -> None:
-    with Servers(tmp_path) as servers:
-        server = servers.start("parent", ["sh", "-c", "sleep 600; echo never"])
-        wait_for(lambda: len(group(server.pid)) == 2)
-        server.stop()
-        wait_for(lambda: not group(server.pid))
-
-
-def test_a_server_that_ended_by_itself_leaves_no_child_either(tmp_path: Path) -> None:
-    with Servers(tmp_path) as servers:
-        server = servers.start("parent", ["sh", "-c", "sleep 600 &"])
-        assert server.wait(timeout_s=20) == 0
-        assert len(group(server.pid)) == 1
-        server.stop()
-        wait_for(lambda: not group(server.pid))
-
-
-def test_a_server_that_ignores_the_request_to_stop_is_killed(tmp_path: Path) -> None:
-    with Servers(tmp_path) as servers:
-        server = servers.start("deaf", ["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.1; done"])
-        wait_for(lambda: "deaf" in server.log.read_text())
-        server.stop(grace_s=0.1)
-        assert server.exit_code == -signal.SIGKILL
-
-
 def test_waiting_for_a_server_that_ended_fails_at_once_and_shows_its_log(tmp_path: Path) -> None:
     with pytest.raises(NotStarted, match="short ended with 3 before it answers") as failure:
         wait_in_vain_for(["sh", "-c", "echo no such thing; exit 3"], tmp_path)
@@ -75,18 +49,9 @@ def test_waiting_for_a_server_that_ended_fails_at_once_and_shows_its_log(tmp_pat
     assert note == f"--- short (ended with 3), the end of {tmp_path / 'short.log'}:\nno such thing"
 
 
-def test_waiting_ends_with_an_error_after_the_timeout(tmp_path: Path) -> None:
-    with pytest.raises(NotStarted, match=r"it answers: not so after 0\.1 s"):
-        wait_in_vain_for(["sleep", "600"], tmp_path, within_s=0.1)
-
-
 def wait_in_vain_for(command: list[str], directory: Path, within_s: float = 60) -> None:
     with Servers(directory) as servers:
         wait_until(lambda: False, [servers.start("short", command)], what="it answers", within_s=within_s)
-
-
-def test_the_requested_number_of_free_ports_is_returned() -> None:
-    assert len(set(free_ports(20))) == 20
 
 
 def runs(pid: int) -> bool:

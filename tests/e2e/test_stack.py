@@ -1,39 +1,22 @@
 """The servers that the other tests of this directory rely on."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer
 
 from e2e.stack.downloads import Downloads, default_cache
-from e2e.stack.kafka import Kafka, Position
 from e2e.stack.processes import NotStarted
-from e2e.stack.stack import NEWEST_KAFKA, Parts, Stack, running
-from e2e.stack.zookeeper import ZooKeeper
+from e2e.stack.stack import Parts, running
 from e2e.waiting import wait_for
-from support.burrow.recorded_bodies import recorded_body
-from support.service.free_ports import free_port
-from support.service.karrot_service import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
-
-WHICH = {"one_broker": (1, "4.1.2"), "stack": (3, "4.1.2"), "newest_kafka": (1, NEWEST_KAFKA)}
-
-
-@pytest.fixture(params=WHICH)
-def any_stack(request: pytest.FixtureRequest) -> Stack:
-    found: Stack = request.getfixturevalue(request.param)
-    assert (len(found.kafka.brokers), found.kafka.version) == WHICH[request.param]
-    return found
 
 
 @pytest.fixture
@@ -41,95 +24,10 @@ def downloads() -> Downloads:
     return Downloads(default_cache())
 
 
-def produce(kafka: Kafka, topic: str, counts: list[int]) -> None:
-    """Write this number of messages into each partition."""
-    producer = Producer(kafka.client)
-    for partition, count in enumerate(counts):
-        for number in range(count):
-            producer.produce(topic, str(number).encode(), partition=partition)
-    assert producer.flush(30) == 0
-
-
-def read_and_commit(kafka: Kafka, group: str, topic: str, counts: list[int]) -> None:
-    """Read and commit this number of messages of each partition, from the first on."""
-    told = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    consumer = Consumer(kafka.client | told)
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(len(counts))])
-    read = [0] * len(counts)
-    while any(have < want for have, want in zip(read, counts, strict=True)):
-        message = consumer.poll(30)
-        assert message is not None
-        assert message.error() is None
-        partition = message.partition()
-        assert partition is not None
-        assert message.value() == str(read[partition]).encode()
-        read[partition] += 1
-    consumer.commit(
-        offsets=[TopicPartition(topic, number, count) for number, count in enumerate(counts)], asynchronous=False
-    )
-    consumer.close()
-
-
 def processes_below(directory: Path) -> list[str]:
     """Return the command lines that name a path below the directory."""
     found = [path.read_bytes().replace(b"\0", b" ").decode() for path in Path("/proc").glob("[0-9]*/cmdline")]
     return [each for each in found if str(directory) in each]
-
-
-def test_kafkas_own_command_shows_the_produced_and_committed_offsets(any_stack: Stack) -> None:
-    kafka = any_stack.kafka
-    kafka.create_topic("orders", 3)
-    produce(kafka, "orders", [50, 25, 5])
-    read_and_commit(kafka, "orders-svc", "orders", [10, 25, 0])
-    consumer = Consumer(kafka.client | {"group.id": "orders-svc"})
-    partitions = [TopicPartition("orders", number) for number in range(3)]
-    assert [each.offset for each in consumer.committed(partitions, timeout=10)] == [10, 25, 0]
-    assert [consumer.get_watermark_offsets(each, timeout=10) for each in partitions] == [(0, 50), (0, 25), (0, 5)]
-    consumer.close()
-    assert kafka.positions("orders-svc") == [
-        Position("orders", 0, 10, 50, 40),
-        Position("orders", 1, 25, 25, 0),
-        Position("orders", 2, 0, 5, 5),
-    ]
-
-
-def test_a_killed_broker_comes_back_with_its_data(stack: Stack) -> None:
-    kafka = stack.kafka
-    kafka.create_topic("kept", 3)
-    produce(kafka, "kept", [7, 7, 7])
-    kafka.broker(2).kill()
-    kafka.start_broker(2)
-    kafka.wait()
-    read_and_commit(kafka, "kept-svc", "kept", [7, 7, 7])
-
-
-def test_prometheus_scrapes_a_running_karrot(one_broker: Stack, tmp_path: Path) -> None:
-    prometheus = one_broker.prometheus
-    with Service(tmp_path / "data") as service:
-        assert service.post(recorded_body("karrot_v1.9.5_warn.json")).status == 202
-        with prometheus.scraping("karrot", service.port):
-            [found] = prometheus.query("karrot_consumer_lag")
-    assert (found["metric"]["job"], found["metric"]["consumer"], found["value"][1]) == ("karrot", "orders-svc", "11020")
-
-
-def test_zookeeper_answers(one_broker: Stack) -> None:
-    assert "Mode: standalone" in one_broker.zookeeper.ask("srvr")
-    assert ZooKeeper(one_broker.servers, Path(), free_port()).ask("ruok") == ""
-
-
-def test_the_real_burrow_sees_a_group_and_its_lag(stack: Stack, burrow_bin: str) -> None:
-    kafka = stack.kafka
-    kafka.create_topic("seen", 2)
-    produce(kafka, "seen", [30, 10])
-    burrow = stack.burrow(burrow_bin)
-
-    def lag_after_a_commit() -> int:
-        """Commit again and return the lag. Burrow drops commits of a topic whose log ends it has not read yet."""
-        read_and_commit(kafka, "seen-svc", "seen", [10, 10])
-        return int(answered(f"{burrow.url}/v3/kafka/e2e/consumer/seen-svc/lag")["status"]["totallag"])
-
-    wait_for(lambda: lag_after_a_commit() == 20)
-    burrow.server.stop()
 
 
 def test_a_start_that_fails_shows_the_logs_and_leaves_no_process(cache: Path, downloads: Downloads) -> None:
@@ -189,13 +87,3 @@ def commands(cache: Path, downloads: Downloads) -> Iterator[Callable[..., str]]:
 
     yield run
     run("down")
-
-
-def answered(url: str) -> Any:
-    """Return Burrow's JSON answer, also of a 404."""
-    try:
-        with urlopen(url, timeout=5) as answer:
-            return json.load(answer)
-    except HTTPError as error:
-        with error:
-            return json.load(error)

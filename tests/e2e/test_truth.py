@@ -24,17 +24,12 @@ from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOff
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka
 from karrot.watch.kafka_admin import KafkaCluster
 from support.pipeline.archive_segments import segment_line, write_segment
-from support.pipeline.event_rows import event_of_row, write_events
 from support.pipeline.expected_tables.all_tables import Records, Rules, derived_tables, tables_of_archive
 from support.pipeline.expected_tables.archive_lines import read_archive
 from support.pipeline.expected_tables.commits import assignments_of, commits_of, log_ends_of
 from support.pipeline.expected_tables.comparison import assert_equal_tables, differences, table_rows
 from support.pipeline.expected_tables.offset_topic import RawRecord, commit_rows, member_rows
-from support.pipeline.hostile_archive import FIRST_DAY_MS, STAGES, write_archive
-from support.pipeline.random_offsets import random_offsets
-from support.pipeline.table_files import write_rows
-from tools.history_generator.history_scenario import CLUSTERS
-from tools.history_generator.history_writer import write_history
+from support.pipeline.hostile_archive import STAGES, write_archive
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -46,17 +41,6 @@ def taken(spark: SparkSession, archive: Path, tables: Tables) -> IngestSummary:
     summary = Ingest(spark, EventsFromArchive(str(archive)), tables).run()
     derive(spark, tables, DeriveRules())
     return summary
-
-
-def test_the_tables_of_two_simulated_days_equal_the_calculated_tables(
-    kafka_spark: SparkSession, tmp_path: Path
-) -> None:
-    archive, tables = tmp_path / "archive", Tables(str(tmp_path / "tables"))
-    for cluster in CLUSTERS:
-        truth = tmp_path / f"{cluster}.jsonl"
-        write_history(archive / cluster, truth, cluster, start_ms=FIRST_DAY_MS, groups=5, days=2)
-    taken(kafka_spark, archive, tables)
-    assert_equal_tables(Path(tables.directory), tables_of_archive(archive, Rules()))
 
 
 def test_the_tables_of_a_hostile_archive_equal_the_calculated_tables_in_one_run_and_in_three(
@@ -73,22 +57,6 @@ def test_the_tables_of_a_hostile_archive_equal_the_calculated_tables_in_one_run_
             total = taken(kafka_spark, archive, once)
             assert (total.lines, total.events, total.duplicates) == (read.lines, len(read.events), read.duplicates)
         assert_equal_tables(Path(tables.directory), expected)
-
-
-def test_the_tables_of_random_commits_and_log_ends_equal_the_calculated_tables(
-    kafka_spark: SparkSession, tmp_path: Path
-) -> None:
-    tables, rows = Tables(str(tmp_path)), random_offsets(seed=1)
-    write_rows(tmp_path, "commits", rows.commits, batch="b-0")
-    write_rows(tmp_path, "commits", rows.commits[:50], batch="b-1")  # read again from the beginning
-    write_rows(tmp_path, "ends", rows.ends, batch="b-0")
-    write_rows(tmp_path, "members", rows.members, batch="b-0")
-    write_events(tmp_path, "b-0", rows.events)
-    derive(kafka_spark, tables, DeriveRules())
-
-    events = [*map(event_of_row, rows.events)]
-    records = Records(commits_of(rows.commits), log_ends_of(rows.ends), assignments_of(rows.members))
-    assert_equal_tables(tmp_path, derived_tables(events, records, Rules()))
 
 
 def test_a_thousand_small_segments_and_a_large_one_give_all_their_rows(

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions, NewTopic
+from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.figures import Figures
@@ -38,10 +38,6 @@ INTERVAL_S = 0.5
 def kafka(request: pytest.FixtureRequest) -> Kafka:
     stack: Stack = request.getfixturevalue(request.param)
     return stack.kafka
-
-
-slow = pytest.mark.parametrize("kafka", ["one_broker", "newest_kafka"], indirect=True)
-"""Leaves a test of a minute or more to `make e2e`: without the fixture's mark, the gate does not run it."""
 
 
 @pytest.fixture
@@ -113,6 +109,12 @@ def results(said: Path, group: str) -> list[dict[str, Any]]:
     return [event | event["Result"] for event in events if event["Group"] == group]
 
 
+def lag_printed(kafka: Kafka, group: str, *options: str) -> str:
+    """Return the output of `karrot lag` about a group, from Kafka alone."""
+    command = [sys.executable, "-m", "karrot", "lag", "--bootstrap-servers", kafka.bootstrap, "--group", group]
+    return subprocess.run([*command, *options], capture_output=True, check=True, text=True).stdout
+
+
 def test_lag_by_partition_equals_that_of_kafkas_own_command(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     produce(kafka, topic, [500, 251, 249])
     commit(kafka, f"skewed-{topic}", topic, [20, 40, 249])
@@ -129,24 +131,6 @@ def test_lag_by_partition_equals_that_of_kafkas_own_command(kafka: Kafka, topic:
     assert event["maxlag"]["current_lag"] == 480
     assert [each["status"] for each in event["partitions"]] == ["STOP", "STOP", "OK"]
     assert event["Extras"] == {"coordinator": "1", "members": "0", "state": "Empty"}
-
-
-def test_a_stopped_consumer_causes_one_incident_with_one_id_until_a_close(
-    kafka: Kafka, topic: str, tmp_path: Path
-) -> None:
-    group = f"stops-{topic}"
-    produce(kafka, topic, [10, 0, 0])
-    with reading(kafka, group, topic) as consumer, watching(kafka, topic, tmp_path, "--json") as said:
-        consumer.commit(offsets=[ClientTopicPartition(topic, 0, 3)], asynchronous=False)
-        wait_for(lambda: any(each["status"] == "ERR" for each in results(said, group)))
-        consumer.commit(offsets=[ClientTopicPartition(topic, 0, 10)], asynchronous=False)
-        wait_for(lambda: results(said, group)[-1]["status"] == "OK" and not results(said, group)[-1]["ID"])
-    events = results(said, group)
-    bad = [each for each in events if each["status"] != "OK"]
-    [close] = [each for each in events if each["status"] == "OK" and each["ID"]]
-    assert {(each["ID"], each["Start"]) for each in bad} == {(close["ID"], close["Start"])}
-    assert [each["status"] for each in bad[-1]["partitions"]] == ["STALL", "NEVER_COMMITTED", "NEVER_COMMITTED"]
-    assert bad[-1]["partitions"][0]["owner"] == "/127.0.0.1"
 
 
 def test_watch_reads_groups_of_every_kind_from_kafka(kafka: Kafka, topic: str) -> None:
@@ -207,20 +191,9 @@ def test_a_share_group_is_counted_and_not_denied(newest_kafka: Stack, own_name: 
 def test_the_tables_have_lags_and_stability_from_kafka_alone(kafka: Kafka, topic: str) -> None:
     group = f"asked-{topic}"
     produce(kafka, topic, [30, 20, 10])
-    command = [
-        sys.executable,
-        "-m",
-        "karrot",
-        "lag",
-        "--bootstrap-servers",
-        kafka.bootstrap,
-        "--group",
-        group,
-        "--json",
-    ]
     with reading(kafka, group, topic) as consumer:
         consumer.commit(offsets=[ClientTopicPartition(topic, at, 5) for at in range(3)], asynchronous=False)
-        [told] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["groups"]
+        [told] = json.loads(lag_printed(kafka, group, "--json"))["groups"]
     seen = [
         Position(each["topic"], each["partition"], each["current_offset"], each["log_end_offset"], each["lag"])
         for each in told["partitions"]
@@ -274,28 +247,6 @@ def test_inside_the_service_verdicts_state_and_retention_are_on_the_metrics_page
     assert ready["components"]["watch"]["state"] == "ok"
 
 
-def test_a_group_whose_unread_messages_are_all_deleted_is_ok_with_lag_0(
-    kafka: Kafka, topic: str, tmp_path: Path
-) -> None:
-    group = f"purged-{topic}"
-    produce(kafka, topic, [50, 0, 0])
-    commit(kafka, group, topic, [10, 0, 0])
-    admin = AdminClient(kafka.client)
-
-    def newest() -> dict[str, Any]:
-        found = results(said, group)
-        return found[-1] if found else {"status": None}
-
-    with watching(kafka, topic, tmp_path, "--json") as said:
-        wait_for(lambda: newest()["status"] == "ERR")
-        for each in admin.delete_records([ClientTopicPartition(topic, 0, 50)]).values():
-            each.result(30)
-        wait_for(lambda: newest()["status"] == "OK")
-    [purged, *_] = newest()["partitions"]
-    assert (purged["end"]["offset"], purged["log_start"], purged["log_end"], purged["current_lag"]) == (10, 50, 50, 0)
-    assert newest()["totallag"] == 0
-
-
 def test_an_offset_past_the_log_end_is_an_error_and_the_tables_show_the_log_end_that_kafka_gave(
     kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
@@ -306,18 +257,7 @@ def test_an_offset_past_the_log_end_is_an_error_and_the_tables_show_the_log_end_
         wait_for(lambda: bool(results(said, group)))
     event = results(said, group)[0]
     assert (event["status"], event["partitions"][0]["status"]) == ("ERR", "BEYOND_END")
-    command = [
-        sys.executable,
-        "-m",
-        "karrot",
-        "lag",
-        "--bootstrap-servers",
-        kafka.bootstrap,
-        "--group",
-        group,
-        "--json",
-    ]
-    [told] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["groups"]
+    [told] = json.loads(lag_printed(kafka, group, "--json"))["groups"]
     assert [(each["current_offset"], each["log_end_offset"], each["lag"]) for each in told["partitions"]] == [
         (10_000, 20, None),
         (0, 0, 0),
@@ -341,160 +281,12 @@ def test_a_consumer_that_never_commits_is_an_error_and_its_lag_is_unknown(
         assert newest()["totallag"] is None
         produce(kafka, topic, [1, 0, 0])
         wait_for(lambda: newest()["status"] == "ERR")
-        asked = ["lag", "--bootstrap-servers", kafka.bootstrap, "--group", group]
-        command = [sys.executable, "-m", "karrot", *asked]
-        told = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+        told = lag_printed(kafka, group)
     assert [(each["status"], each.get("current_lag")) for each in newest()["partitions"]] == [
         ("NEVER_COMMITTED", None)
     ] * 3
     assert f"{group}: lag -; 3 partitions; Stable, 1 member" in told
     assert "3 partitions without a committed offset" in told
-
-
-def test_partitions_added_to_a_topic_that_a_group_reads_are_not_in_its_lag_and_counted_as_uncommitted(
-    kafka: Kafka, topic: str
-) -> None:
-    group = f"grows-{topic}"
-    produce(kafka, topic, [5, 5, 5])
-    with reading(kafka, group, topic) as consumer:
-        consumer.commit(offsets=[ClientTopicPartition(topic, at, 5) for at in range(3)], asynchronous=False)
-        admin = AdminClient(kafka.client)  # keep a reference to it: without one its answers never come
-        admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
-        reader = ClusterReader("e2e", KafkaCluster(kafka.client))
-        wait_for(lambda: reader.read(0, [group]).healths[group].uncommitted == 1)
-        [event] = reader.read(0, [group]).lags
-    assert [(each.current_lag, each.at_most) for each in event.partitions] == [(0, None)] * 3 + [(None, 0)]
-    assert event.total_lag is None
-
-
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_static_members_that_restart_are_no_rebalance(newest_kafka: Stack, own_name: str, protocol: str) -> None:
-    kafka, group = newest_kafka.kafka, f"static-{own_name}"
-    kafka.create_topic(own_name, 3)
-    produce(kafka, own_name, [5, 5, 5])
-    static = {"group.instance.id": "pod-1", "group.protocol": protocol}
-    reader = ClusterReader("e2e", KafkaCluster(kafka.client))
-
-    seen: set[str] = set()
-    rebalances: list[int] = []
-
-    def has_a_new_member() -> bool:
-        rebalances.append(reader.read(0, [group]).healths[group].rebalances)
-        described = reader.cluster.describe([group])[group]
-        assert isinstance(described, Description)
-        found = {each.id for each in described.members or () if each.assigned and each.instance_id == "pod-1"}
-        is_new = bool(found - seen)
-        seen.update(found)
-        return is_new
-
-    with reading(kafka, group, own_name, **static):
-        wait_for(has_a_new_member)
-    rebalances.clear()
-    for _ in range(4):
-        with reading(kafka, group, own_name, **static):
-            wait_for(has_a_new_member)
-    assert max(rebalances) == rebalances[0]
-
-
-@slow
-def test_a_consumer_without_members_that_commits_seldom_is_ok_after_the_start_and_found_when_it_dies(
-    kafka: Kafka, topic: str, tmp_path: Path
-) -> None:
-    """A window is ten polls, and the consumer commits every fifteen."""
-    group = f"seldom-{topic}"
-    produce(kafka, topic, [5, 0, 0])
-    commit(kafka, group, topic, [4, 0, 0])
-    stop = threading.Event()
-
-    def write_and_commit() -> None:
-        offset = 5
-        while not stop.wait(INTERVAL_S):
-            produce(kafka, topic, [1, 0, 0])
-            offset += 1
-            if offset % 15 == 0:
-                commit(kafka, group, topic, [offset - 1, 0, 0])
-
-    consumer = threading.Thread(target=write_and_commit, daemon=True)
-    consumer.start()
-    with watching(kafka, topic, tmp_path, "--json") as said:
-        wait_for(lambda: len({each["partitions"][0]["end"]["offset"] for each in results(said, group)}) >= 5)
-        stop.set()
-        consumer.join()
-        alive = results(said, group)
-        wait_for(lambda: results(said, group)[-1]["status"] == "ERR")
-        found = results(said, group)
-    assert {each["status"] for each in alive} == {"OK"}
-    assert len(found) - len(alive) <= 3 * 15
-    assert {each["partitions"][0]["moved_at"] > 0 for each in alive[-15:]} == {True}
-
-
-def test_a_group_that_moved_to_another_topic_is_ok_and_the_old_topic_is_shown_as_left(
-    kafka: Kafka, topic: str, tmp_path: Path
-) -> None:
-    group, new = f"moved-{topic}", f"new-{topic}"
-    kafka.create_topic(new, 1)
-    produce(kafka, topic, [5, 5, 5])
-    produce(kafka, new, [5])
-    with reading(kafka, group, topic) as consumer:
-        consumer.commit(offsets=[ClientTopicPartition(topic, at, 5) for at in range(3)], asynchronous=False)
-    produce(kafka, topic, [50, 0, 0])
-
-    def statuses() -> dict[str, str]:
-        return {each["topic"]: each["status"] for found in results(said, group)[-1:] for each in found["partitions"]}
-
-    with reading(kafka, group, new) as consumer, watching(kafka, topic, tmp_path, "--json") as said:
-        consumer.commit(offsets=[ClientTopicPartition(new, 0, 5)], asynchronous=False)
-        wait_for(lambda: statuses() == {topic: "LEFT", new: "OK"})
-        consumer.subscribe([topic, new])
-        wait_for(lambda: statuses().get(topic) in {"OK", "STALL"})
-    events = results(said, group)
-    left = next(each for each in events if each["partitions"][-1]["status"] == "LEFT")
-    assert {each["status"] for each in events[: events.index(left) + 1]} == {"OK"}
-    assert (left["totallag"], left["partition_count"], left["complete"]) == (0, 1, 1)
-    assert [(each["end"]["offset"], each.get("current_lag")) for each in left["partitions"][-3:]] == [(5, None)] * 3
-
-
-@slow
-def test_a_finished_job_is_abandoned_and_a_group_from_before_the_first_poll_is_an_error(
-    kafka: Kafka, topic: str, tmp_path: Path
-) -> None:
-    job, service = f"job-{topic}", f"service-{topic}"
-    produce(kafka, topic, [50, 0, 0])
-    commit(kafka, service, topic, [10, 0, 0])
-    with watching(kafka, topic, tmp_path, "--json") as said:
-        # In its first minute, a group may be an old one that the first list lacked.
-        wait_for(lambda: len(results(said, service)) > 62 / INTERVAL_S, 150)
-        commit(kafka, job, topic, [10, 0, 0])
-        produce(kafka, topic, [50, 0, 0])
-        wait_for(lambda: any(each["partitions"][0]["status"] == "ABANDONED" for each in results(said, job)))
-    assert {(each["status"], each["ID"]) for each in results(said, job)} == {("OK", "")}
-    assert results(said, service)[-1]["status"] == "ERR"
-
-
-def test_the_filters_choose_groups_and_topics(kafka: Kafka, topic: str, tmp_path: Path) -> None:
-    other = f"other-{topic}"
-    kafka.create_topic(other, 1)
-    produce(kafka, topic, [9, 0, 0])
-    for group in (f"in-{topic}", f"out-{topic}"):
-        commit(kafka, group, topic, [2, 0, 0])
-        commit(kafka, group, other, [0])
-    filters = ("--groups", f"^(in|out)-{topic}$", "--exclude-groups", "^out-", "--exclude-topics", "^other-")
-    with watching(kafka, topic, tmp_path, "--json", *filters) as said:
-        wait_for(lambda: bool(results(said, f"in-{topic}")))
-    assert {each["topic"] for each in results(said, f"in-{topic}")[-1]["partitions"]} == {topic}
-    assert results(said, f"out-{topic}") == []
-
-
-def test_verdicts_posted_to_another_karrot_have_burrows_form(kafka: Kafka, topic: str, tmp_path: Path) -> None:
-    group = f"posted-{topic}"
-    produce(kafka, topic, [9, 0, 0])
-    commit(kafka, group, topic, [2, 0, 0])
-    with Service(tmp_path / "data") as service:
-        with watching(kafka, topic, tmp_path, "--post", f"http://127.0.0.1:{service.port}"):
-            wait_for(lambda: '"status":"ERR"' in service.get(f"/api/v1/groups?q={group}").body.decode())
-        [found] = service.get(f"/api/v1/groups?q={group}").json["groups"]
-    assert (found["status"], found["lag"]) == ("ERR", 7)
-    assert found["incident"]
 
 
 def test_a_thousand_groups_of_ten_partitions_are_polled(one_broker: Stack, figures: Figures) -> None:

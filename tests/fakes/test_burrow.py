@@ -96,10 +96,6 @@ def test_the_keys_come_in_the_order_of_burrows_structs(path: str, keys: str, ask
     assert answer["request"] == {"url": path, "host": "fake-burrow"}
 
 
-HTTP_KEYS = (
-    "class-name group-allowlist interval threshold timeout keepalive url-open url-close method-open method-close "
-    "template-open template-close extra send-close extra-ca noverify"
-)
 MODULES = {
     "storage/default": "class-name intervals min-distance group-allowlist expire-group",
     "cluster/prod": "class-name servers client-profile topic-refresh offset-refresh",
@@ -108,16 +104,10 @@ MODULES = {
         "start-latest"
     ),
     "evaluator/default": "class-name expire-cache",
-    "notifier/karrot": HTTP_KEYS,
-    "notifier/chat": (
-        "class-name group-allowlist interval threshold timeout keepalive template-open template-close extra send-close "
-        "channel username icon-url icon-emoji"
+    "notifier/karrot": (
+        "class-name group-allowlist interval threshold timeout keepalive url-open url-close method-open method-close "
+        "template-open template-close extra send-close extra-ca noverify"
     ),
-    "notifier/mail": (
-        "class-name group-allowlist interval threshold template-open template-close extra send-close server port "
-        "auth-type username from to extra-ca noverify"
-    ),
-    "notifier/none": "class-name group-allowlist interval threshold template-open template-close extra send-close",
 }
 MORE = """
 [tls.ours]
@@ -137,17 +127,10 @@ class-name = "kafka"
 servers = "one:9092 two:9092"
 client-profile = "secure"
 
-[notifier.chat]
-class-name = "slack"
-
-[notifier.mail]
-class-name = "email"
+[notifier.other]
+class-name = "http"
 threshold = "3"
-
-[notifier.none]
-class-name = "null"
 timeout = "5s"
-noverify = true
 extras = { Zone = "eu", app = 1 }
 """
 
@@ -169,8 +152,8 @@ def test_values_are_converted_to_the_types_that_burrow_uses() -> None:
         }
         cluster = told(asked, "/v3/kafka/Secure")["module"]
         assert (cluster["servers"], cluster["client-profile"]) == (["one:9092", "two:9092"], profile)
-        assert told(asked, "/v3/config/notifier/mail")["module"]["threshold"] == 3
-        assert told(asked, "/v3/config/notifier/none")["module"]["extra"] == {"app": "1", "zone": "eu"}
+        other = told(asked, "/v3/config/notifier/other")["module"]
+        assert (other["threshold"], other["timeout"], other["extra"]) == (3, 0, {"app": "1", "zone": "eu"})
         assert sorted(told(asked, "/v3/config/cluster")["modules"]) == ["prod", "secure"]
         assert told(asked, "/v3/config/consumer/prod")["module"]["zookeeper-timeout"] == 0
         assert b"hidden" not in get(asked, "/v3/kafka/secure")[2]

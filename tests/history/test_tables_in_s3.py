@@ -14,18 +14,11 @@ from typing import Any, cast
 
 import pytest
 
-from karrot.history import (
-    AnswerTooLarge,
-    History,
-    HistoryFailed,
-    NoTables,
-    TablesRefused,
-    TablesUnavailable,
-    TimeRange,
-    TooSlow,
-)
+from karrot.event import TimeRange
 from karrot.history.duckdb_reader import Duck, Row
+from karrot.history.results import AnswerTooLarge, HistoryFailed, NoTables, TablesRefused, TablesUnavailable, TooSlow
 from karrot.history.stored_tables import FilesChanged, TablesInFolder, time_limit
+from karrot.history.table_queries import History
 from karrot.history.tables_in_s3 import TablesInS3
 from karrot.settings.storage_place import Bucket
 from support.pipeline.mirrored_tables import aws_environment

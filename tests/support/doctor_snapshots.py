@@ -214,17 +214,17 @@ def prometheus_snapshot(*targets: Target, **fields: Any) -> PrometheusSeen:
     return PrometheusSeen(**(told | fields))
 
 
-def passes(check: Check[Any], *sides: Any) -> bool:
+def passes(check: Check, *sides: Any) -> bool:
     """Return whether a check reports only success."""
     return [(each.level, each.what) for each in check(*sides)] == [(Level.OK, check.well)]
 
 
-def finds_nothing(check: Check[Any], *sides: Any) -> bool:
+def finds_nothing(check: Check, *sides: Any) -> bool:
     """Return whether a check reports nothing, because it has no data."""
     return check(*sides) == []
 
 
-def only_finding(check: Check[Any], *sides: Any) -> tuple[str, str, str]:
+def only_finding(check: Check, *sides: Any) -> tuple[str, str, str]:
     """Return level, sentence and remedy of the only finding of a check."""
     (finding,) = check(*sides)
     assert isinstance(finding, Finding)

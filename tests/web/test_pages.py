@@ -13,7 +13,7 @@ from karrot.event import DayRange, FirstUnread, Incident, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import ReporterState
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
-from karrot.history import HistoryHour, HourlyHistory
+from karrot.history.results import HistoryHour, HourlyHistory
 from karrot.jinja_filters import marked
 from karrot.known_problems import CODES, WATCH
 from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report

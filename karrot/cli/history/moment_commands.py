@@ -1,72 +1,64 @@
 """``karrot history describe``, ``stale`` and ``risks``: print the state of groups at any past moment."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from karrot.cli.errors import NotDone, valid
 from karrot.cli.groups import OFFSETS
-from karrot.cli.history.open_tables import answered, in_words, named, one_line, places
+from karrot.cli.history.open_tables import answered, dates_in_words, named, one_line, places
 from karrot.cli.options import option_set, read_span
 from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, print_lines, safe, terminal_width
 from karrot.text import compact_duration, counted_plain, to_minute, to_second
 
 if TYPE_CHECKING:
-    from karrot.history import GroupDescription, PartitionDescription, Risks, StaleGroups
+    from karrot.history.results import GroupDescription, PartitionDescription, Risks, StaleGroups
     from karrot.settings.storage_place import Place
 
-moment_options = option_set(
-    click.option("--at", default="now", show_default=True, help="A time: ISO 8601 (UTC), or an age such as 90m or 7d."),
+
+def _read_moment(_context: click.Context, _option: click.Parameter, text: str) -> datetime:
+    from karrot.history.moments import moment
+
+    return valid(lambda: moment(text, datetime.now(UTC)))
+
+
+_moment_options = option_set(
+    click.option(
+        "--at",
+        default="now",
+        show_default=True,
+        callback=_read_moment,
+        help="A time: ISO 8601 (UTC), or an age such as 90m or 7d.",
+    ),
     click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table."),
 )
-limit_option = click.option("--limit", type=click.IntRange(1), help="Show at most this number of partitions.")
+_limit_option = click.option("--limit", type=click.IntRange(1), help="Show at most this number of partitions.")
+_duration_option = partial(click.option, show_default=True, callback=read_span(10 * 366 * 86_400))
+_look_back_option = _duration_option(
+    "--look-back",
+    default="7d",
+    help="How far before --at to search for a partition's newest offset. A longer search is slower.",
+)
 
 
-read_duration = read_span(10 * 366 * 86_400)
-LOOK_BACK_HELP = "How far before --at to search for a partition's newest offset. A longer search is slower."
-
-
-def look_back_option(default: str | None, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The option ``--look-back``, with ``text`` as its help."""
-    return click.option("--look-back", default=default, show_default=bool(default), callback=read_duration, help=text)
-
-
-@dataclass(frozen=True, slots=True)
-class MomentRequest:
-    """The values of the options that the commands about one moment share."""
-
-    tables: "Place"
-    cluster: str | None
-    group: str | None
-    at: datetime
-    as_json: bool
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> Self:
-        """Read the common options. Raises Refused."""
-        from karrot.history import moment
-
-        at = valid(lambda: moment(given["at"], datetime.now(UTC)))
-        return cls(given["tables"], given["cluster"], given["group"], at, given["as_json"])
-
-
-def nothing_known_at(request: MomentRequest, days: Sequence[date]) -> NotDone:
+def _nothing_known(
+    tables: "Place", at: datetime, days: Sequence[date], *, cluster: str | None, group: str | None
+) -> NotDone:
     """The error for a moment without data. Its message names the days that the tables have."""
-    from karrot.history import day_ranges
-
     return NotDone(
         one_line(
-            f"no data about {named(request.cluster, request.group)} at {to_minute(request.at)} UTC or in the "
-            f"look-back before it; {request.tables} has {in_words(list(day_ranges(days)))}"
+            f"no data about {named(cluster, group)} at {to_minute(at)} UTC or in the look-back before it; "
+            f"{tables} has {dates_in_words(days)}"
         )
     )
 
 
-def when(moment: datetime, at: datetime) -> str:
+def _when(moment: datetime, at: datetime) -> str:
     """A time. The date comes first if it differs from the date of ``at``."""
     return f"{moment:%H:%M:%S}" if moment.date() == at.date() else to_second(moment)
 
@@ -80,9 +72,11 @@ _NO_OWNERS = (
 @click.command()
 @places
 @click.option("--group", required=True, help="The consumer group.")
-@moment_options
-@look_back_option("7d", LOOK_BACK_HELP)
-def describe(look_back: timedelta, **given: Any) -> None:
+@_moment_options
+@_look_back_option
+def describe(
+    *, tables: "Place", cluster: str | None, group: str, at: datetime, look_back: timedelta, as_json: bool
+) -> None:
     """Print a group as kafka-consumer-groups --describe does, now or at a past moment.
 
     The owner is the consumer's ID, host and client ID. A dash stands for an offset older than
@@ -91,12 +85,12 @@ def describe(look_back: timedelta, **given: Any) -> None:
     If the tables have no records of __consumer_offsets for the group, the values come from the newest event of a resync
     (Burrow's REST API) or of Karrot's own watch (KARROT_WATCH_BOOTSTRAP).
     """
-    request = MomentRequest.of(given)
-    with answered(request.tables) as history:
-        found = history.describe(request.group or "", request.at, cluster=request.cluster, look_back=look_back)
+    with answered(tables) as history:
+        found = history.describe(group, at, cluster=cluster, look_back=look_back)
         if found is None:
-            raise nothing_known_at(request, history.days("commits") or history.days("partitions"))
-    if request.as_json:
+            days = history.days("commits") or history.days("partitions")
+            raise _nothing_known(tables, at, days, cluster=cluster, group=group)
+    if as_json:
         click.echo(json_line(asdict(found)))
     else:
         print_lines(described_lines(found))
@@ -133,9 +127,9 @@ def _ages(partitions: Sequence["PartitionDescription"], at: datetime) -> Iterato
     committed = [each.committed_at for each in partitions if each.committed_at]
     looked = [each.looked_at for each in partitions if each.looked_at]
     if committed:
-        yield f"last commit {when(max(committed), at)}"
+        yield f"last commit {_when(max(committed), at)}"
     if looked:
-        yield f"log ends of {when(max(looked), at)}"
+        yield f"log ends of {_when(max(looked), at)}"
 
 
 _STALE = (
@@ -158,33 +152,31 @@ _STALE = (
 @click.command(short_help="List the partitions whose committed offset does not move.")
 @places
 @click.option("--group", help="Show only this group.")
-@moment_options
-@limit_option
-@click.option(
-    "--stale-for",
-    "length",
-    default="2m",
-    show_default=True,
-    callback=read_duration,
-    help="Show partitions that are stale for at least this time.",
-)
-@look_back_option("7d", LOOK_BACK_HELP)
-def stale(length: timedelta, look_back: timedelta, limit: int | None, **given: Any) -> None:
+@_moment_options
+@_limit_option
+@_duration_option("--stale-for", "length", default="2m", help="Show partitions that are stale for at least this time.")
+@_look_back_option
+def stale(
+    *,
+    tables: "Place",
+    at: datetime,
+    length: timedelta,
+    look_back: timedelta,
+    limit: int | None,
+    as_json: bool,
+    **whom: str | None,
+) -> None:
     """List the partitions whose committed offset did not move while there were messages to read.
 
     A partition counts as stale by the same rule as in `karrot pipeline stale`. The exit code is 0 even if no partition
     is stale. It is 1 if the group has no commit within --look-back, because its state is then unknown.
     """
-    request = MomentRequest.of(given)
-    with answered(request.tables) as history:
-        found = history.stale(request.at, length, cluster=request.cluster, group=request.group, look_back=look_back)
-        if not (
-            found.partitions
-            or history.last_commit(request.at, cluster=request.cluster, group=request.group, look_back=look_back)
-        ):
-            raise nothing_known_at(request, history.days("commits"))
+    with answered(tables) as history:
+        found = history.stale(at, length, look_back=look_back, **whom)
+        if not (found.partitions or history.last_commit(at, look_back=look_back, **whom)):
+            raise _nothing_known(tables, at, history.days("commits"), **whom)
     table = PrintedTable(_STALE, [asdict(each) | {"lag": each.lag} for each in found.partitions[:limit]])
-    if request.as_json:
+    if as_json:
         click.echo(json_line(asdict(found) | {"partitions": table}))
     else:
         table.print_text()
@@ -201,12 +193,12 @@ def _sum_of_stale(found: "StaleGroups", least: timedelta) -> str:
 def _known_of(found: "StaleGroups", least: timedelta) -> Iterator[str]:
     """The times of the newest commit and log end. A remark marks old log ends: they do not show the lag at ``at``."""
     if found.committed_at:
-        yield f"last commit {when(found.committed_at, found.at)}"
+        yield f"last commit {_when(found.committed_at, found.at)}"
     if found.looked_at is None:
         yield "log ends unknown"
         return
     is_old = found.at - found.looked_at > least
-    yield f"log ends of {when(found.looked_at, found.at)}" + (" (no newer ones are known)" if is_old else "")
+    yield f"log ends of {_when(found.looked_at, found.at)}" + (" (no newer ones are known)" if is_old else "")
 
 
 _RISKS = (
@@ -226,25 +218,21 @@ _RISKS = (
 @click.command()
 @places
 @click.option("--group", help="Show only this group.")
-@moment_options
-@limit_option
-@click.option(
-    "--within",
-    default="24h",
-    show_default=True,
-    callback=read_duration,
-    help="Show losses that are expected within this time.",
-)
-@click.option(
-    "--retention",
-    default="7d",
-    show_default=True,
-    callback=read_duration,
-    help="Value of Kafka's offsets.retention.minutes.",
-)
-@look_back_option(None, "How far before --at to search for offsets.  [default: --retention plus one day]")
+@_moment_options
+@_limit_option
+@_duration_option("--within", default="24h", help="Show losses that are expected within this time.")
+@_duration_option("--retention", default="7d", help="Value of Kafka's offsets.retention.minutes.")
+@_duration_option("--look-back", help="How far before --at to search for offsets.  [default: --retention plus one day]")
 def risks(
-    within: timedelta, retention: timedelta, look_back: timedelta | None, limit: int | None, **given: Any
+    *,
+    tables: "Place",
+    at: datetime,
+    within: timedelta,
+    retention: timedelta,
+    look_back: timedelta | None,
+    limit: int | None,
+    as_json: bool,
+    **whom: str | None,
 ) -> None:
     """List the committed offsets that are lost, or soon will be. The earliest loss comes first.
 
@@ -255,31 +243,18 @@ def risks(
     The last line names the data that the tables do not have. If the members of groups are missing, "expires" is
     shown only for offsets that have an expiry time from Kafka.
     """
-    request = MomentRequest.of(given)
-    with answered(request.tables) as history:
-        found = history.risks(
-            request.at,
-            within=within,
-            retention=retention,
-            cluster=request.cluster,
-            group=request.group,
-            look_back=look_back,
-        )
-        last = history.last_commit(
-            request.at,
-            cluster=request.cluster,
-            group=request.group,
-            look_back=look_back or retention + timedelta(days=1),
-        )
+    with answered(tables) as history:
+        found = history.risks(at, within=within, retention=retention, look_back=look_back, **whom)
+        last = history.last_commit(at, look_back=look_back or retention + timedelta(days=1), **whom)
         if not (found.risks or last):
-            raise nothing_known_at(request, history.days("commits"))
+            raise _nothing_known(tables, at, history.days("commits"), **whom)
     table = PrintedTable(_RISKS, [asdict(each) for each in found.risks[:limit]])
-    if request.as_json:
+    if as_json:
         unknown = {"unknown": found.unknown} if found.unknown else {}
-        click.echo(json_line({"at": request.at, "committed_at": last, **unknown, "risks": table}))
+        click.echo(json_line({"at": at, "committed_at": last, **unknown, "risks": table}))
     else:
         table.print_text()
-        click.echo(_sum_of_risks(found, request.at, last))
+        click.echo(_sum_of_risks(found, at, last))
 
 
 def _sum_of_risks(found: "Risks", at: datetime, last_commit: datetime | None) -> str:
@@ -287,7 +262,7 @@ def _sum_of_risks(found: "Risks", at: datetime, last_commit: datetime | None) ->
     kinds = Counter(each.kind for each in found.risks)
     groups = {(each.cluster, each.group) for each in found.risks}
     told = "".join(f", {many} {kind}" for kind, many in sorted(kinds.items()))
-    newest = "" if last_commit is None else f"; last commit {when(last_commit, at)}"
+    newest = "" if last_commit is None else f"; last commit {_when(last_commit, at)}"
     unknown = "".join(f"; {what} not known" for what in found.unknown)
     partitions, of_groups = counted_plain(len(found.risks), "partition"), counted_plain(len(groups), "group")
     return f"{partitions} of {of_groups} at risk{told}{newest}{unknown}"

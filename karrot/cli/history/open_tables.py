@@ -1,26 +1,25 @@
 """Opens the pipeline's tables, and defines the options and errors that the ``karrot history`` commands share."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from karrot.cli.errors import Refused, valid
+from karrot.cli.errors import Refused
 from karrot.cli.options import option_set, read_span, value_of
 from karrot.cli.table import shown
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:
-    from karrot.event import DayRange, TimeRange
-    from karrot.history import History
+    from karrot.event import DayRange
+    from karrot.history.table_queries import History
     from karrot.settings.storage_place import Place
 
 _TIMEOUT = "karrot.history.timeout"
-_USUAL = timedelta(minutes=2)
 _LONGEST_S = 86_400
 _RANGES_SHOWN = 5
 
@@ -61,22 +60,14 @@ places = option_set(
 )
 
 
-def span_of(since: str, until: str) -> "TimeRange":
-    """Read a range of time from two texts. A wrong text ends the command with a message."""
-    from karrot.event import TimeRange
-    from karrot.history import moment
-
-    now = datetime.now(UTC)
-    return valid(lambda: TimeRange(moment(since, now), moment(until, now)))
-
-
 @contextmanager
 def answered(tables: "Place") -> Iterator["History"]:
     """Open the history. The history's errors end the command with a message and an exit code."""
-    from karrot.history import History, HistoryError, HistoryFailed, UnclearGroup
+    from karrot.history.results import HistoryError, HistoryFailed, UnclearGroup
+    from karrot.history.table_queries import History
     from karrot.known_problems import TABLES_PROBLEMS
 
-    timeout: timedelta = click.get_current_context().meta.get(_TIMEOUT, _USUAL)
+    timeout: timedelta = click.get_current_context().meta[_TIMEOUT]
     try:
         with History(tables) as history, history.limited(timeout.total_seconds()):
             yield history
@@ -103,6 +94,13 @@ def of_all(found: Sequence[object], what: str, limit: int | None) -> str:
     """The number found. If the limit hides some, also the number shown, for example ``12 incidents (5 shown)``."""
     limited = "" if limit is None or limit >= len(found) else f" ({limit} shown)"
     return counted_plain(len(found), what) + limited
+
+
+def dates_in_words(days: Iterable[date]) -> str:
+    """Days in order, in words."""
+    from karrot.history.held_days import day_ranges
+
+    return in_words(list(day_ranges(days)))
 
 
 def in_words(days: "Sequence[DayRange]") -> str:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from karrot.cli.errors import NotDone, Refused, valid
-from karrot.cli.history.open_tables import answered, in_words, named, of_all, one_line, places, span_of
+from karrot.cli.history.open_tables import answered, dates_in_words, in_words, named, of_all, one_line, places
 from karrot.cli.options import option_set
 from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, print_lines, safe
 from karrot.text import compact_duration, counted_plain, to_minute
 
 if TYPE_CHECKING:
     from karrot.event import DayRange, TimeRange
-    from karrot.history import Days, History
+    from karrot.history.held_days import Days
+    from karrot.history.table_queries import History
     from karrot.settings.storage_place import Place
 
 
@@ -51,26 +52,26 @@ class RangeRequest:
     def of(cls, given: dict[str, Any]) -> Self:
         """Remove the shared options from ``given`` and read them."""
         from karrot.event import TimeRange
+        from karrot.history.moments import moment
 
-        span, now = span_of(given.pop("since"), given.pop("until")), datetime.now(UTC)
+        now = datetime.now(UTC)
+        span = valid(lambda: TimeRange(moment(given.pop("since"), now), moment(given.pop("until"), now)))
         passed = TimeRange(span.start, min(span.end, now)) if span.start < now else span
         return cls(given.pop("tables"), span, passed, given.pop("cluster"), given.pop("limit"), given.pop("as_json"))
 
 
 def nothing_known(request: RangeRequest, history: "History", what: str, group: str | None, table: str) -> NotDone:
     """The error for a range of time without data. Its message gives the reason and the days that the tables have."""
-    from karrot.history import day_ranges
-
     whom = named(request.cluster, group)
     days, its_days = history.days(table), history.days(table, cluster=request.cluster, group=group)
     if table == "incidents" and (lacking := history.lacking(request.passed, cluster=request.cluster, group=group)):
         there = lacks_incidents(request, lacking)
     elif its_days:
-        there = f"{request.tables} has {in_words(list(day_ranges(its_days)))}"
+        there = f"{request.tables} has {dates_in_words(its_days)}"
     elif not history.knows(cluster=request.cluster, group=group):
         return NotDone(one_line(f"no data about {whom}: no table in {request.tables} has it, on any day"))
     elif days:
-        there = f"{request.tables} has {in_words(list(day_ranges(days)))}, but without {whom}"
+        there = f"{request.tables} has {dates_in_words(days)}, but without {whom}"
     elif table == "incidents":
         there = f"{request.tables} has no day with verdicts that karrot pipeline derive has completed"
     else:
@@ -81,11 +82,8 @@ def nothing_known(request: RangeRequest, history: "History", what: str, group: s
 
 def lacks_incidents(request: RangeRequest, lacking: Sequence[date]) -> str:
     """A sentence about days that derive completed but whose incidents are not in the tables, with the remedy."""
-    from karrot.history import day_ranges
-
-    days = in_words(list(day_ranges(lacking)))
     return (
-        f"{request.tables}/incidents lacks the incidents of {days}: copy this table too, "
+        f"{request.tables}/incidents lacks the incidents of {dates_in_words(lacking)}: copy this table too, "
         "or remove _derived.json and run karrot pipeline derive"
     )
 
@@ -148,7 +146,8 @@ def groups(group: str | None, order: str, **given: Any) -> None:
     error, and in the field "days" of --json.
     """
     from karrot.event import Status
-    from karrot.history import GroupOrder, day_ranges
+    from karrot.history.held_days import day_ranges
+    from karrot.history.table_queries import GroupOrder
 
     request = RangeRequest.of(given)
     whom = named(request.cluster, group)
@@ -216,7 +215,7 @@ def incidents(group: str | None, order: str, **given: Any) -> None:
     tables have no verdicts from that time, or no verdicts on the requested group or cluster. If some days are missing
     in the tables, the command names these days on standard error, and in the field "days" of --json.
     """
-    from karrot.history import IncidentOrder
+    from karrot.history.table_queries import IncidentOrder
 
     request = RangeRequest.of(given)
     what = f"incidents of {named(request.cluster, group)}"
@@ -256,7 +255,7 @@ def _say_newest(request: RangeRequest, days: "Days", newest: datetime, what: str
 
 
 def _steps(_context: click.Context, _option: click.Parameter, text: str) -> Any:
-    from karrot.history import granularity
+    from karrot.history.moments import granularity
 
     return valid(partial(granularity, text))
 
@@ -299,7 +298,7 @@ def timeseries(group: str, metrics: tuple[str, ...], step: Any, order: str | Non
 
     A step without data about the group is left out. An unknown value is a dash, never a zero.
     """
-    from karrot.history import METRICS, reads_newest_first
+    from karrot.history.time_series import METRICS, reads_newest_first
 
     parts = {name: given[name] for name in ("topic", "partition") if given[name] is not None}
     if list(parts) == ["partition"]:

@@ -166,15 +166,15 @@ def _steps(
 ) -> list["Step"]:
     from karrot.pipeline.run.turns import Step
 
-    steps = [Step("ingest", jobs.ingest(open_source, asked["checkpoint"] or ""))]
+    steps = [Step("ingest", partial(jobs.ingest, open_source, asked["checkpoint"] or ""))]
     if offsets is not None and poll is not None:
         # Between the turns, a thread polls the log ends. With --once, there is no such thread.
         after = (lambda: None) if asked["follow"] else poll.look
         land = partial(offsets.job, jobs.spark, poll=poll)
-        steps.append(Step("offsets", jobs.offsets(offsets.cluster, land, after)))
-    steps.append(Step("derive", jobs.derive(rules_of(asked))))
+        steps.append(Step("offsets", partial(jobs.offsets, offsets.cluster, land, after)))
+    steps.append(Step("derive", partial(jobs.derive, rules_of(asked))))
     if (at := asked["compact_at"]) is not None:
-        steps.append(Step("compact", jobs.compact(asked["keep"]), jobs.compact_is_due(at)))
+        steps.append(Step("compact", partial(jobs.compact, asked["keep"]), partial(jobs.compact_is_due, at)))
     return [_as_sentences(asked, step) for step in steps]
 
 
@@ -194,6 +194,8 @@ def _as_sentences(asked: Mapping[str, Any], step: "Step") -> "Step":
 
 
 def _explained(spark: "SparkSession", step: str, error: Exception) -> "StepFailure":
+    import structlog
+
     from karrot.kafka.client_properties import PropertiesError
     from karrot.pipeline.run.pipeline_steps import is_alive
     from karrot.pipeline.run.turns import StepFailure
@@ -202,7 +204,11 @@ def _explained(spark: "SparkSession", step: str, error: Exception) -> "StepFailu
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError
 
-    reason, cause = _sentence(error), error.__cause__ if isinstance(error, Refused) else error
+    if isinstance(error, Refused):  # `errors_as_sentences` knows it
+        reason, cause = error.message, error.__cause__
+    else:
+        structlog.get_logger(__name__).error("a step failed unexpectedly", code="step_unexpected", exc_info=error)
+        reason, cause = f"{type(error).__name__}: {error}", error
     if isinstance(cause, LeaseHeld):
         return StepFailure("lease_held", reason)
     if not is_alive(spark):
@@ -213,13 +219,3 @@ def _explained(spark: "SparkSession", step: str, error: Exception) -> "StepFailu
         return StepFailure("source_away", reason)
     is_final = isinstance(cause, ConnectorMissing | PropertiesError | NewerTables) or _NO_HEAP in str(cause)
     return StepFailure("failed", reason, is_final)
-
-
-def _sentence(error: Exception) -> str:
-    """The message of an error that `errors_as_sentences` knows. Log the stack of any other error."""
-    if isinstance(error, Refused):
-        return error.message
-    import structlog
-
-    structlog.get_logger(__name__).error("a step failed unexpectedly", code="step_unexpected", exc_info=error)
-    return f"{type(error).__name__}: {error}"

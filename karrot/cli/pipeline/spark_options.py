@@ -1,4 +1,4 @@
-"""Defines the options of a Spark session, starts the session, and stops it on a signal."""
+"""Defines the options that the Spark jobs share, starts the Spark session, and stops it on a signal."""
 
 import logging
 import os

@@ -54,8 +54,7 @@ def compact(directory: str, master: str | None, conf: dict[str, str], keep: time
         tables = tables_in(spark, directory)
         with writing(spark, tables, DERIVED, "karrot pipeline compact", wait=wait) as leased:
             done = job.compact(spark, leased, keep=keep, today=datetime.now(UTC).date())
-    dropped = counted_plain(len(done.dropped), "day")
-    click.echo(f"merged {counted_plain(done.files_before, 'file')} into {done.files_after}, dropped {dropped}")
+    click.echo(str(done))
 
 
 _span = read_span(10 * 365 * 86_400)

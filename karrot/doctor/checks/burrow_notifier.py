@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from karrot.burrow.client import NotifierModule
@@ -225,5 +225,5 @@ def _section(name: str) -> str:
     return f"[notifier.{name}]"
 
 
-CHECKS: Sequence[Check[[BurrowSeen]]] = [each for each in tuple(globals().values()) if isinstance(each, Check)]
+CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
 """Every check of this module, in its order."""

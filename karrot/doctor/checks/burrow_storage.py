@@ -1,13 +1,13 @@
 """Checks what Burrow reads and stores, which decides whether its verdicts are right."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from karrot.burrow.client import ClusterModule, ConsumerModule, StorageModule
 from karrot.doctor.checks import Check, Said, check, fault, note, of_each, only_if, warn
 from karrot.doctor.read_burrow import BurrowSeen
 from karrot.event import LagEvent, Status, has_burrow_name
-from karrot.text import counted_plain, some
+from karrot.text import some
 
 _WRONG = "burrow.md#when-something-is-wrong"
 _DOCTOR = "burrow.md#karrot-doctor"
@@ -206,17 +206,6 @@ def self_lag(seen: BurrowSeen) -> Iterator[Said]:
             )
 
 
-@check(well="Burrow's REST API can return every group", where=_DOCTOR)
-def odd_names(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow's REST API cannot return groups with some names. Webhooks report them, resync and `karrot lag` do not."""
-    odd = [group for groups in seen.groups.values() for group in groups if "/" in group or not group]
-    if odd:
-        yield note(
-            f"Burrow's REST API cannot return {counted_plain(len(odd), 'group')}: {some([repr(name) for name in odd])}",
-            "nothing to do: webhooks report these groups",
-        )
-
-
 def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
     """Whether a full window spans less time than Burrow waits between two reads of the log end offsets."""
     cluster = seen.clusters.get(event.cluster)
@@ -228,5 +217,5 @@ def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
     return any(0 <= span < (cluster.offset_refresh if cluster else 10) for span in spans_s)
 
 
-CHECKS: Sequence[Check[[BurrowSeen]]] = [each for each in tuple(globals().values()) if isinstance(each, Check)]
+CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
 """Every check of this module, in its order."""

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
@@ -195,14 +195,6 @@ def damage(seen: KarrotSeen) -> Iterator[Said]:
             yield warn(f"{said}, {counted_plain(times, 'time')}", "check its disk, unless somebody changed its files")
 
 
-@check(well="the prometheus reporter is on", where="reporters.md")
-def exporter(seen: KarrotSeen) -> Iterator[Said]:
-    """The prometheus reporter is off. So /metrics has no groups."""
-    only_if(seen.settings)
-    if "prometheus" not in seen.setting("REPORTERS").split(","):
-        yield note("the prometheus reporter is off: /metrics has no groups", "set KARROT_REPORTERS=prometheus,...")
-
-
 @check(
     well="Spark and the cloudwatch reporter do not publish the same events",
     where="pipeline.md#publishing-from-spark",
@@ -275,5 +267,5 @@ def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
             yield note(f"{told}, the newest at {newest.received_at}: {newest.detail}", remedy)
 
 
-CHECKS: Sequence[Check[[KarrotSeen]]] = [each for each in tuple(globals().values()) if isinstance(each, Check)]
+CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
 """Every check of this module, in its order."""

@@ -248,7 +248,5 @@ def _take_turns(events: Sequence[GroupEvent]) -> bool:
     return False
 
 
-CHECKS: Sequence[Check[[BurrowSeen, KarrotSeen]]] = [
-    each for each in tuple(globals().values()) if isinstance(each, Check)
-]
+CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
 """Every check of this module, in its order."""

@@ -90,10 +90,7 @@ class PostgresCommitter:
         self.began_block = False
 
     def commit(self, take: Take) -> None:
-        """Run the jobs that ``take`` returns in one durable transaction.
-
-        Raises `LogUnavailableError` if nothing was stored, and `UnconfirmedError` if nobody knows.
-        """
+        """Run the jobs. Raises `LogUnavailableError` (nothing stored) or `UnconfirmedError` (nobody knows)."""
         try:
             connection = self._open()
             self._settle_doubt(connection)

@@ -91,11 +91,7 @@ _POLL_S = 0.1
 
 
 class Watchdog:
-    """Shuts down the sockets of connections whose time is up. The caller, which waits for an answer, gets an error.
-
-    libpq has no time limit for an answer: if a proxy keeps the connection open but forwards nothing, a call would wait
-    for ever.
-    """
+    """Shuts down connections whose time is up: libpq has no limit for an answer that never comes."""
 
     def __init__(self) -> None:
         self._deadlines: dict[Connection, float] = {}
@@ -205,7 +201,6 @@ class DatabaseUrl(NamedTuple):
         return cls({**_DEFAULTS, **given}, schema)
 
     def __str__(self) -> str:
-        """The database for people: user, hosts and name."""
         known = self.parameters
         return f"{known.get('user', '')}@{known.get('host', 'localhost')}/{known.get('dbname', '')}".lstrip("@")
 
@@ -235,10 +230,7 @@ class KeptPassword:
 
 
 class Database:
-    """Opens connections to one database for one process.
-
-    ``trouble`` is why no connection can be opened, or ``None``. While there is trouble, `connect` fails at once.
-    """
+    """Opens connections for one process. While there is ``trouble``, `connect` fails at once, and it says why."""
 
     def __init__(self, url: DatabaseUrl, password: Password) -> None:
         self.url = url
@@ -249,10 +241,7 @@ class Database:
         self._watchdog = Watchdog()
 
     def connect(self, *, within_s: float = _OPEN_LIMIT_S, **session: str) -> Connection:
-        """Open a connection. ``session`` are settings of the session, in addition to Karrot's own.
-
-        Raises `LogUnavailableError`: at once if PostgreSQL was away a moment ago.
-        """
+        """Open a connection with more settings. Raises `LogUnavailableError`, at once after an outage."""
         if (trouble := self.trouble) is not None:
             raise LogUnavailableError(trouble)
         opening: Future[Connection] = Future()
@@ -360,7 +349,6 @@ class Database:
 
 
 def _hosts(parameters: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
-    """The hosts of a URL, with their addresses and ports."""
     columns = [str(parameters.get(name) or "").split(",") for name in ("host", "hostaddr", "port")]
     count = max(map(len, columns))
     hosts, addresses, ports = (column if len(column) == count else column[:1] * count for column in columns)
@@ -368,10 +356,7 @@ def _hosts(parameters: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
 
 
 class Readers:
-    """A few idle connections for short reads. Each read takes one, or opens another.
-
-    ``losses`` counts lost connections. After a loss, another server may answer, and its newest events may be missing.
-    """
+    """A few idle connections. After one of the ``losses``, another server may answer, without the newest events."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -382,10 +367,7 @@ class Readers:
 
     @property
     def trouble(self) -> str | None:
-        """Why the last read failed; ``None`` if it succeeded, or if the next one can succeed.
-
-        A process that is not ready gets no requests, so its next read may never come.
-        """
+        """Why the last read failed; ``None`` if the next one can succeed: a process that is not ready gets none."""
         return self._failed if self._database.trouble is not None else None
 
     @contextlib.contextmanager
@@ -456,10 +438,7 @@ class ReadSession:
 
 
 def is_usable(connection: Connection) -> bool:
-    """Whether a connection is open and idle. It does not ask PostgreSQL.
-
-    An idle server sends nothing. So data to read are the end of the connection, for example after a restart.
-    """
+    """Whether a connection is open and idle. An idle server sends nothing, so data to read mean its end."""
     if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
         return False
     poll = select.poll()  # select() refuses a process with more than 1,024 open files

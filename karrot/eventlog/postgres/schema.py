@@ -146,10 +146,7 @@ class Opened(NamedTuple):
 
 
 def prepare(database: Database, clock: Clock, migrations: Sequence[str] = MIGRATIONS) -> Opened:
-    """Check the server, create or migrate the schema, and read the log's id and time. Leaves no connection open.
-
-    Raises `LogUnavailableError` with a sentence if the database cannot be used.
-    """
+    """Check the server, migrate the schema, and read the log's id and time. Raises `LogUnavailableError`."""
     place = f"the schema {database.url.schema} of {database.url}"
     session = {"statement_timeout": "60s", "lock_timeout": _LOCK_TIMEOUT}
     with contextlib.closing(database.connect(within_s=_START_S, **session)) as connection:
@@ -198,10 +195,7 @@ def end_frozen_commits(connection: Connection) -> None:
 
 
 def new_block(block: int, first_seq: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The statements that begin a block of events, with their parameters. They block neither readers nor writers.
-
-    ``CREATE TABLE ... PARTITION OF`` would wait for every reader of the events, and let every new one wait.
-    """
+    """The statements that begin a block. They block nobody, as ``CREATE TABLE ... PARTITION OF`` would."""
     yield f"CREATE TABLE {block_table(block)} (LIKE events INCLUDING DEFAULTS)", ()
     yield f"ALTER TABLE events ATTACH PARTITION {block_table(block)} FOR VALUES IN ({block})", ()
     yield "INSERT INTO blocks VALUES (%s, %s)", (block, first_seq)

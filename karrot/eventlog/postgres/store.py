@@ -49,10 +49,7 @@ _READ_AGAIN_S = 15.0
 
 
 class LastKnown:
-    """The newest results of some reads, by name. ``boot_ms`` is the boot clock.
-
-    A result is used for ``keep_ms`` after it was read.
-    """
+    """The newest results of some reads, by name. A result is used for ``keep_ms`` after it was read."""
 
     def __init__(self, boot_ms: Callable[[], int], *, keep_ms: int) -> None:
         self._boot_ms = boot_ms
@@ -74,10 +71,7 @@ class LastKnown:
         return value
 
     def keep_fresh(self, reads: Sequence[Callable[[], object]]) -> None:
-        """Read everything in a thread from time to time, until ``close``.
-
-        Requests do not do this well enough: a Prometheus that keeps its connection scrapes one of several workers.
-        """
+        """Read everything in a thread from time to time: a scrape may reach only one of several workers."""
 
         def run() -> None:
             wait_s = 0.0
@@ -162,10 +156,7 @@ _SIZE = (
 
 
 class PostgresEventLog(SqlEventLog):
-    """The event log in a prepared schema. ``bounds`` are those of `karrot.eventlog.sql_log.Limits`.
-
-    ``name`` is how people know this process when it leads. A write waits at most ``patience_s``.
-    """
+    """The event log in a prepared schema. ``name`` is how people know this process when it leads."""
 
     _writer: Writer
     _event_columns = _COLUMNS
@@ -332,10 +323,7 @@ class PostgresEventLog(SqlEventLog):
         self._readers.close()
 
     def _last_known(self) -> Sequence[GroupState]:
-        """The live groups in memory. Raises `LogUnavailableError` if they are so old that all of them have expired.
-
-        An empty list would look as if there were no groups.
-        """
+        """The groups in memory. Raises if all of them have expired: no groups would look like an empty log."""
         if self._live.age_ms() > self._limits.stale_after_ms:
             raise LogUnavailableError(self.writable() or "PostgreSQL cannot be read")
         return self._live.last_known()
@@ -412,10 +400,7 @@ class PostgresEventLog(SqlEventLog):
         return deleted
 
     def _drop_empty(self) -> bool:
-        """Drop the blocks whose events are all deleted. Forget processes that do not commit any more.
-
-        Returns false if a reader holds a block. Then deleting more events would free nothing.
-        """
+        """Drop blocks without events, and old writers. False if a reader holds a block: more would free nothing."""
         sql = (
             "SELECT block FROM blocks b WHERE EXISTS (SELECT FROM blocks n WHERE n.block = b.block + 1 "
             "AND n.first_seq <= (SELECT first_seq FROM log)) ORDER BY block"

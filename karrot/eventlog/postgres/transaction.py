@@ -163,10 +163,7 @@ class CollectedLogEnds:
 
 
 class PostgresTransaction(Transaction):
-    """An open transaction that holds the lock on ``log``. Call `settle` before COMMIT: it writes the collected rows.
-
-    ``began_block`` says whether `settle` has begun a block of events.
-    """
+    """A transaction that holds the lock on ``log``. `settle` writes its rows. ``began_block``: it began a block."""
 
     def __init__(
         self,

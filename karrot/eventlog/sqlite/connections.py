@@ -187,10 +187,7 @@ class Checkpointer:
 
 
 class MemoryFile:
-    """Replaces `LogFile` for a log in memory: one connection, which the threads use one at a time.
-
-    ``lock`` is held during each read and each commit, so no read sees half a commit.
-    """
+    """Replaces `LogFile` for a log in memory. ``lock`` is held during each read and commit: none sees half a commit."""
 
     def __init__(self, clock: Clock, *, max_bytes: int) -> None:
         self.lock = threading.RLock()

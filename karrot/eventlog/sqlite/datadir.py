@@ -42,10 +42,7 @@ class Replaced(NamedTuple):
 
 
 def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
-    """Lock the directory for this service. Workers inherit the lock.
-
-    Waits ``wait_s`` for orphaned workers of a dead parent process to end, then raises `LogUnavailableError`.
-    """
+    """Lock the directory for this service and its workers. Raises `LogUnavailableError` after ``wait_s``."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = FileLock(directory / "dir.lock")
@@ -95,10 +92,7 @@ def set_aside(directory: Path, clock: Clock) -> Path:
 
 
 def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
-    """Open the log, create or migrate it if necessary, and write its id to ``log-id``.
-
-    In a new log the counter of replaced logs starts with the number of renamed files, plus one if a log is missing.
-    """
+    """Open or create the log, and write ``log-id``. A new log counts the replaced logs, and a missing one."""
     connection = database.connect(directory / DATABASE, max_bytes=max_bytes, create=True)
     before = database.create_or_migrate(connection, anchor)
     marker = directory / _MARKER

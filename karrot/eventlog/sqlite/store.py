@@ -17,13 +17,7 @@ import apsw
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.eventlog import rows
-from karrot.eventlog.base import (
-    READ_LIMIT,
-    LogSize,
-    LogUnavailableError,
-    OverloadedError,
-    Reject,
-)
+from karrot.eventlog.base import READ_LIMIT, LogSize, LogUnavailableError, OverloadedError, Reject
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sql_log import READ_BYTES, Limits, ReadConnection, SqlEventLog
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
@@ -162,11 +156,7 @@ class SqliteDatabaseLog(SqlEventLog):
 
 
 class SqliteEventLog(SqliteDatabaseLog):
-    """The event log in a prepared directory. ``bounds`` are those of `Limits`.
-
-    A write waits at most ``patience_s``. The wait until a commit takes the write is at most the share `TURN_SHARE` of
-    that.
-    """
+    """The event log in a prepared directory, within `Limits`. A write waits at most ``patience_s``."""
 
     _writer: Writer
 
@@ -215,10 +205,7 @@ class SqliteEventLog(SqliteDatabaseLog):
 
 
 class MemoryEventLog(SqliteDatabaseLog):
-    """The event log in a database in memory. It has no thread and no file, and you need not close it.
-
-    ``bounds`` are those of `karrot.eventlog.sql_log.Limits`.
-    """
+    """The event log in memory, within `Limits`. It has no thread and no file, and you need not close it."""
 
     def __init__(self, clock: Clock, **bounds: int) -> None:
         limits = Limits(**bounds)

@@ -208,10 +208,7 @@ class SqliteCommitter:
         self.trouble: str | None = None
 
     def commit(self, take: Take) -> None:
-        """Run the jobs that ``take`` returns in one durable transaction. Raises `LogUnavailableError` if that fails.
-
-        ``take`` is called as late as possible: once a job is taken, the answer "nothing was stored" is impossible.
-        """
+        """Run the jobs of ``take``, which is called as late as possible. Raises `LogUnavailableError`."""
         with self._lock:
             try:
                 self._file.follow()

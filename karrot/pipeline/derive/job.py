@@ -2,6 +2,17 @@
 
 Minute tables and the daily SLO depend only on their own day. The rates also depend on the minutes next to the day's two
 midnights. `karrot.pipeline.derive.verdict_history` derives intervals and incidents, which can last longer than a day.
+
+A large day is split into parts, so that a run rewrites the end of the running day and not all of it. A day is one part
+until it has `PART_ROWS` rows. Rows that come later than all derived rows then go to a new part. So no part is split
+after it was written, and each file is replaced in one step:
+
+```
+<tables>/lag_minute/day=2026-11-20/lag_minute.parquet           from midnight
+<tables>/lag_minute/day=2026-11-20/lag_minute-0830.parquet      from 08:30
+```
+
+The names of the files of ``verdict_runs`` say where the parts of a day begin.
 """
 
 import logging
@@ -325,7 +336,10 @@ def derive(
     )
     for chunk in chunks(part for part in beside.difference(parts) if part.day in found):
         _derive_rates(sources, lags, rules, chunk)
-    _drop_parts_of_whole_days(layouts, layout)
+    for day, each in layout.items():
+        if each.parts[0].is_whole and not layouts.written(day)[0].is_whole:  # the later parts' files go
+            for name in IN_PARTS:
+                tables.drop_other_files(spark, name, day)
     on_progress("deriving intervals and incidents")
     derive_history(spark, tables, days, silence=rules.silence, unfinished=begun)
     done = {
@@ -340,14 +354,6 @@ def derive(
     # With `only`, keep the old rules in the note: the days outside `only` were derived by the old rules.
     write_note(spark, tables, Note(note.rules if only and before else str(rules), kept | done, unfinished))
     return days
-
-
-def _drop_parts_of_whole_days(layouts: Layouts, layout: Mapping[date, DayLayout]) -> None:
-    """Delete the files of the later parts of each day that is one part now."""
-    for day, each in layout.items():
-        if each.parts[0].is_whole and not layouts.written(day)[0].is_whole:
-            for name in IN_PARTS:
-                layouts.tables.drop_other_files(layouts.spark, name, day)
 
 
 @dataclass(frozen=True, slots=True)

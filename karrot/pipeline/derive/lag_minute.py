@@ -1,4 +1,8 @@
-"""Derives the table ``lag_minute``: the lag of each group, minute by minute."""
+"""Derives the table ``lag_minute``: the lag of each group, minute by minute, from events or from commits.
+
+Each group has one source per day. If an event of that day lists all partitions of the group, lag, rates and skew come
+from the events. Otherwise they come from ``partition_lag_minute``.
+"""
 
 from datetime import timedelta
 from typing import Final

@@ -78,7 +78,11 @@ def take(state: BucketState, new: NewRecords, log_ends: LogEnds, asked: Evaluate
     last_ms = np.minimum(arrays.timestamp_ms, arrays.seen_ms)[last]
     for at, timestamp_ms in zip(group[by_ring][last].tolist(), last_ms.tolist(), strict=True):
         groups[at] = groups[at]._replace(last_commit_ms=timestamp_ms)
-    _list(groups, partitions, len(state.partitions.group), log_ends)
+    # List all partitions of a topic when a group commits on a partition that its list does not have yet.
+    for new_row in range(len(state.partitions.group), len(partitions.group)):
+        listed, topic = groups[int(partitions.group[new_row])].listed, str(partitions.topic[new_row])
+        if int(partitions.partition[new_row]) >= listed.get(topic, 0):
+            listed[topic] = log_ends.topics[topic]
     groups = _with_members(groups, new)
     by_group = np.argsort(partitions.group, kind="stable")
     return BucketState(groups, partitions._replace(rings=rings).taken(by_group))
@@ -199,11 +203,3 @@ def _last_of_each(group: Ints, order: Ints, rows: Ints) -> Ints:
     last = np.ones(len(rows), np.bool_)
     last[:-1] = group[rows[1:]] != group[rows[:-1]]
     return rows[last]
-
-
-def _list(groups: list[GroupMemory], partitions: Partitions, first: int, log_ends: LogEnds) -> None:
-    """List all partitions of a topic when a group commits on a partition that its list does not have yet."""
-    for row in range(first, len(partitions.group)):
-        listed, topic = groups[int(partitions.group[row])].listed, str(partitions.topic[row])
-        if int(partitions.partition[row]) >= listed.get(topic, 0):
-            listed[topic] = log_ends.topics[topic]

@@ -5,7 +5,7 @@ A bucket has whole groups. So a group's verdict needs no other bucket.
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ Owners = Mapping[tuple[str, int], tuple[str, str]]
 """By topic and partition: the host and the client id of the member of the group that owns the partition."""
 
 _SLOTS: Final = ("order", "offset", "timestamp_ms", "lag", "seen_ms")
-_VERSION: Final = b"2"
+_VERSION: Final = b"3"
 
 
 class Partitions(NamedTuple):
@@ -99,13 +99,14 @@ class BucketState(NamedTuple):
         return cls([], Partitions(nothing, nothing, np.zeros(0, np.object_), nothing, RingArrays.empty(0, intervals)))
 
     def to_bytes(self) -> bytes:
-        """The state as two streams of Arrow, after the version of the format."""
-        sink = pa.BufferOutputStream()
+        """The partitions as a stream of Arrow, after the version of the format. The groups are JSON in its metadata."""
+        sink, table = pa.BufferOutputStream(), self._partition_table()
+        notified = ((each, each.notified) for each in self.groups)
+        groups = [[*each[:4], told.incident, told.last_open_ms, *each[5:]] for each, told in notified]
+        table = table.replace_schema_metadata({"groups": json.dumps(groups)})
         sink.write(_VERSION)
-        groups = pa.Table.from_pylist([_group_row(each) for each in self.groups], _GROUPS)
-        for table in (groups, self._partition_table()):
-            with pa.ipc.new_stream(sink, table.schema) as stream:
-                stream.write_table(table)
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
         content: bytes = sink.getvalue().to_pybytes()
         return content
 
@@ -114,12 +115,15 @@ class BucketState(NamedTuple):
         """Read the state. Raises `ValueError` for another version, or for rings of another number of slots."""
         if content[:1] != _VERSION:
             raise ValueError(f"the state has version {content[:1]!r}, and this Karrot reads {_VERSION!r}")
-        source = pa.BufferReader(content[1:])
-        groups, partitions = (pa.ipc.open_stream(source).read_all() for _ in range(2))
-        slots = partitions.schema.field("order").type.list_size
+        table = pa.ipc.open_stream(pa.BufferReader(content[1:])).read_all()
+        slots = table.schema.field("order").type.list_size
         if slots != intervals:
             raise ValueError(f"the state has rings of {slots} commits, and not of {intervals}")
-        return cls([_group(row) for row in groups.to_pylist()], _partitions(partitions, intervals))
+        groups = []
+        for key, name, commit_ms, listed, incident, open_ms, *members in json.loads(table.schema.metadata[b"groups"]):
+            notified = NotifiedGroup(incident and OpenIncident(*incident), open_ms)
+            groups.append(GroupMemory(key, name, commit_ms, listed, notified, *members))
+        return cls(groups, _partitions(table, intervals))
 
     def _partition_table(self) -> pa.Table:
         rings = self.partitions.rings
@@ -134,43 +138,6 @@ class BucketState(NamedTuple):
             slots = pa.array(getattr(rings, name).ravel())
             columns[name] = pa.FixedSizeListArray.from_arrays(slots, rings.intervals)
         return pa.table(columns)
-
-
-_GROUPS: Final = pa.schema(
-    {
-        "key": pa.int64(),
-        "name": pa.string(),
-        "last_commit_ms": pa.int64(),
-        "listed": pa.map_(pa.string(), pa.int64()),
-        "incident_id": pa.string(),
-        "incident_start_ms": pa.int64(),
-        "last_open_ms": pa.int64(),
-        "members": pa.string(),
-        "members_ms": pa.int64(),
-    }
-)
-
-
-def _group_row(group: GroupMemory) -> dict[str, Any]:
-    incident = group.notified.incident
-    return {
-        "key": group.key,
-        "name": group.name,
-        "last_commit_ms": group.last_commit_ms,
-        "listed": [*group.listed.items()],
-        "incident_id": incident and incident.id,
-        "incident_start_ms": incident and incident.start_ms,
-        "last_open_ms": group.notified.last_open_ms,
-        "members": group.members,
-        "members_ms": group.members_ms,
-    }
-
-
-def _group(row: dict[str, Any]) -> GroupMemory:
-    incident = None if row["incident_id"] is None else OpenIncident(row["incident_id"], row["incident_start_ms"])
-    notified = NotifiedGroup(incident, row["last_open_ms"])
-    key, name, last_commit_ms = row["key"], row["name"], row["last_commit_ms"]
-    return GroupMemory(key, name, last_commit_ms, dict(row["listed"]), notified, row["members"], row["members_ms"])
 
 
 def _partitions(table: pa.Table, intervals: int) -> Partitions:
@@ -241,4 +208,5 @@ class LogEnds(NamedTuple):
 
 
 def source_key(topic_key: Ints, partition: Ints) -> Ints:
+    """The hash of a partition, of 64 bits. Two of a million partitions are equal once in forty million cases."""
     return topic_key * _ODD_NUMBER + partition

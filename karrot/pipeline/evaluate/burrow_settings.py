@@ -98,7 +98,7 @@ def read_burrow_settings(text: str, cluster: str, notifier: str | None = None) -
     """
     file, cluster = _parsed(text), cluster.lower()  # Burrow makes names of clusters lower-case
     chosen = {
-        "cluster": _of_cluster(file, cluster),
+        "cluster": {name: each for name, each in _sections(file, "cluster").items() if name == cluster},
         "consumer": _consumers(file, cluster),
         "storage": _one(file, "storage", None),
         "evaluator": _one(file, "evaluator", None),
@@ -145,11 +145,6 @@ def _sections(file: Mapping[str, Any], kind: str) -> dict[str, Mapping[str, Any]
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
         raise ValueError(f"write [{kind}.NAME] and not [{kind}]")
     return found
-
-
-def _of_cluster(file: Mapping[str, Any], cluster: str) -> _Sections:
-    found = _sections(file, "cluster")
-    return {cluster: found[cluster]} if cluster in found else {}
 
 
 def _consumers(file: Mapping[str, Any], cluster: str) -> _Sections:

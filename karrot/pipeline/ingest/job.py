@@ -141,7 +141,15 @@ class LineBatch:
 
     def write(self) -> IngestSummary:
         """Write the events that the tables do not have. Fails if compact merges one of their days meanwhile."""
-        counted = self._counted()
+        log_id, seq = F.col("line.log_id"), F.col("line.seq")
+        sorts = self.lines.groupBy("path", "day", log_id.alias("log_id"), F.col("reason").isNotNull().alias("is_bad"))
+        counted = sorts.agg(
+            F.count("*").alias("lines"),
+            F.min("number").alias("first"),
+            F.min(seq).alias("lowest"),
+            F.max(seq).alias("highest"),
+            in_order().alias("in_order"),
+        ).collect()
         found = Counter[str]()
         for row in counted:
             found[plain_url(row.path)] += row.lines
@@ -168,19 +176,6 @@ class LineBatch:
             short_segments=len(missing),
             missing=sum(missing.values()),
         )
-
-    def _counted(self) -> list[Row]:
-        """Count the lines by segment or partition, by day, by log, and by whether they can be used."""
-        log_id, seq = F.col("line.log_id"), F.col("line.seq")
-        sorts = self.lines.groupBy("path", "day", log_id.alias("log_id"), F.col("reason").isNotNull().alias("is_bad"))
-        counts = sorts.agg(
-            F.count("*").alias("lines"),
-            F.min("number").alias("first"),
-            F.min(seq).alias("lowest"),
-            F.max(seq).alias("highest"),
-            in_order().alias("in_order"),
-        )
-        return counts.collect()
 
     def _new(self, good: list[Row], days: Collection[date]) -> tuple[DataFrame, int]:
         """Return the lines without repeated events, and the number of repeated ones."""

@@ -45,7 +45,7 @@ _FIELDS: Final = {
     "commitTimestamp": "commit_ts_ms",
     "expireTimestamp": "expire_ts_ms",
 }
-"""The fields of a record, with the columns that they come from."""
+"""The fields of a record, as in the Kafka Streams application of 2017, with the columns that they come from."""
 
 
 def as_json(commits: DataFrame) -> DataFrame:
@@ -59,7 +59,12 @@ def as_json(commits: DataFrame) -> DataFrame:
 
 @dataclass(slots=True)
 class JsonTopic:
-    """The topic to which commits are published, at least once. ``readers`` are the groups that have read it."""
+    """The topic to which commits are published as JSON, at least once. ``readers`` are the groups that have read it.
+
+    Consumers of the topic commit offsets too. If their commits were published, each record would cause a commit, and
+    each commit a record, without end. So commits on the topic itself are not published, nor those of a group that has
+    read it since the start: a group that copies the topic to another one would make the same loop in two steps.
+    """
 
     brokers: KafkaConnection
     topic: str

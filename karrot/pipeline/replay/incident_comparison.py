@@ -167,13 +167,9 @@ def _found(what: Iterable[Stall | ReplayedIncident], incidents: Sequence[Replaye
     for each in what:
         among = by_group.get(each.group, [])
         hit = next((one for one in among if _overlap(one, each.from_ms, each.to_ms)), None)
-        yield Detection(each, None if hit is None else _delay(hit, each))
-
-
-def _delay(incident: ReplayedIncident, what: Stall | ReplayedIncident) -> float:
-    """The seconds from the beginning of ``what`` to the incident; 0 if the incident began before a stand-still."""
-    delay = (incident.from_ms - what.from_ms) / 1000
-    return max(0, delay) if isinstance(what, Stall) else delay
+        delay = None if hit is None else (hit.from_ms - each.from_ms) / 1000
+        # An incident that began before a stand-still found it at once.
+        yield Detection(each, max(0, delay) if delay is not None and isinstance(each, Stall) else delay)
 
 
 def _overlap(one: Stall | ReplayedIncident, from_ms: int, to_ms: int) -> bool:

@@ -5,6 +5,11 @@ It also finds, in hindsight, when partitions stood still.
 All rows of a topic's partition stay in one task: its log ends and the commits of all groups. So a group with a thousand
 partitions can use many tasks, and no task needs the log ends of another task. The status of a group follows from the
 sum of the changes in its partitions.
+
+A verdict depends on the window of commits, on the log end and on the time. A window changes only with a commit, so each
+window is computed once for all sets of rules that share it. If the commits of a segment are not in the order of the
+log, the reference model itself computes its windows. During the computation, a group is a number, because names on all
+commits would be slow.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

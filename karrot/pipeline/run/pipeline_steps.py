@@ -1,4 +1,4 @@
-"""Makes the steps of a turn from the pipeline's jobs: ingest, offsets, derive and compact."""
+"""Makes the steps of a turn from the pipeline's jobs, polls log ends next to them, and ends the process in time."""
 
 import os
 import threading
@@ -44,68 +44,51 @@ class Jobs:
     clock: Clock
     metrics: RunMetrics
 
-    def ingest(self, open_source: Callable[[], EventSource], checkpoint: str) -> Callable[[Event], StepResult]:
-        def work(stop: Event) -> StepResult:
-            with self._leased(EVENTS, stop) as tables:
-                summary = Ingest(self.spark, open_source(), tables, place_for(self.spark, checkpoint)).run(None, stop)
-            quarantined = summary.quarantined + summary.short_segments
-            rows = {"events": summary.events, "partitions": summary.partitions, "quarantine": quarantined}
-            return StepResult(rows, str(summary))
-
-        return work
+    def ingest(self, open_source: Callable[[], EventSource], checkpoint: str, stop: Event) -> StepResult:
+        with self._leased(EVENTS, stop) as tables:
+            summary = Ingest(self.spark, open_source(), tables, place_for(self.spark, checkpoint)).run(None, stop)
+        quarantined = summary.quarantined + summary.short_segments
+        rows = {"events": summary.events, "partitions": summary.partitions, "quarantine": quarantined}
+        return StepResult(rows, str(summary))
 
     def offsets(
-        self, cluster: str, job: Callable[[Tables], LandOffsets], after: Callable[[], object]
-    ) -> Callable[[Event], StepResult]:
-        def work(stop: Event) -> StepResult:
-            with self._leased(offsets_lease(cluster), stop) as tables:
-                landing = job(tables)
-                run_queries([landing.start()], stop=stop, follow=False)
-                after()
-            total = landing.total
-            rows = {"commits": total.commits + total.tombstones, "members": total.members}
-            return StepResult({**rows, "quarantine": total.quarantined}, str(total))
+        self, cluster: str, job: Callable[[Tables], LandOffsets], after: Callable[[], object], stop: Event
+    ) -> StepResult:
+        with self._leased(offsets_lease(cluster), stop) as tables:
+            landing = job(tables)
+            run_queries([landing.start()], stop=stop, follow=False)
+            after()
+        total = landing.total
+        rows = {"commits": total.commits + total.tombstones, "members": total.members}
+        return StepResult({**rows, "quarantine": total.quarantined}, str(total))
 
-        return work
+    def derive(self, rules: DeriveRules, stop: Event) -> StepResult:
+        with self._leased(DERIVED, stop) as tables:
+            days = derive(self.spark, tables, rules)
+        if (newest := self._newest_event()) is not None:
+            self.metrics.set(NEWEST_EVENT, newest)
+        return StepResult({}, f"derived {counted_plain(len(days), 'day')}")
 
-    def derive(self, rules: DeriveRules) -> Callable[[Event], StepResult]:
-        def work(stop: Event) -> StepResult:
-            with self._leased(DERIVED, stop) as tables:
-                days = derive(self.spark, tables, rules)
-            if (newest := self._newest_event()) is not None:
-                self.metrics.set(NEWEST_EVENT, newest)
-            return StepResult({}, f"derived {counted_plain(len(days), 'day')}")
+    def compact(self, keep: timedelta, stop: Event) -> StepResult:
+        now = self._now()
+        with self._leased(DERIVED, stop) as tables:
+            done = compact(self.spark, tables, keep=keep, today=now.date())
+        write_text(self.spark, self.tables.path(_COMPACTED), now.date().isoformat())
+        return StepResult({}, str(done))
 
-        return work
-
-    def compact(self, keep: timedelta) -> Callable[[Event], StepResult]:
-        def work(stop: Event) -> StepResult:
-            now = self._now()
-            with self._leased(DERIVED, stop) as tables:
-                done = compact(self.spark, tables, keep=keep, today=now.date())
-            write_text(self.spark, self.tables.path(_COMPACTED), now.date().isoformat())
-            merged = f"merged {counted_plain(done.files_before, 'file')} into {done.files_after}"
-            return StepResult({}, f"{merged}, dropped {counted_plain(len(done.dropped), 'day')}")
-
-        return work
-
-    def compact_is_due(self, at: time) -> Callable[[], bool]:
+    def compact_is_due(self, at: time) -> bool:
         """Whether the tables were not compacted since the last ``at`` (UTC).
 
         The day is in a file, so a restart does not compact again. The first run on tables without this file waits for
         the next ``at``.
         """
-
-        def is_due() -> bool:
-            now = self._now()
-            due = now.date() if now.time() >= at else now.date() - timedelta(days=1)
-            noted = read_text(self.spark, self.tables.path(_COMPACTED))
-            if noted is None:
-                write_text(self.spark, self.tables.path(_COMPACTED), due.isoformat())
-                return False
-            return _day(noted) < due
-
-        return is_due
+        now = self._now()
+        due = now.date() if now.time() >= at else now.date() - timedelta(days=1)
+        noted = read_text(self.spark, self.tables.path(_COMPACTED))
+        if noted is None:
+            write_text(self.spark, self.tables.path(_COMPACTED), due.isoformat())
+            return False
+        return _day(noted) < due
 
     def last_success(self) -> float | None:
         """The time at which the last turn on these tables ended without a failure; ``None`` if it is not known.

@@ -194,18 +194,14 @@ class TurnLoop:
         now_s = self.clock.wall_ms() / 1000
         self.metrics.turn_ended(outcome, [each.code for each in troubles], now_s)
         if outcome == "done":
-            self._remember(now_s)
+            try:
+                self.remember(now_s)
+            except Exception as error:  # noqa: BLE001 (the turn itself succeeded, and the next one tries again)
+                reason = self.explain("turn", error).reason
+                _log.warning("the time of this turn is not stored", code="turn_not_stored", reason=reason)
         if troubles and troubles[-1].is_final:
             raise CannotContinue(troubles[-1].reason)
         return troubles
-
-    def _remember(self, now_s: float) -> None:
-        try:
-            self.remember(now_s)
-        except Exception as error:  # noqa: BLE001 (the turn itself succeeded, and the next one tries again)
-            _log.warning(
-                "the time of this turn is not stored", code="turn_not_stored", reason=self.explain("turn", error).reason
-            )
 
     def _done(self, step: Step) -> StepFailure | None:
         began = self.clock.boot_ms()

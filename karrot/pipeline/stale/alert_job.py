@@ -100,7 +100,11 @@ class StateNote(msgspec.Struct):
 
 @dataclass(slots=True)
 class PartitionState:
-    """The state in a checkpoint. Two jobs must not share a checkpoint.
+    """The state in a checkpoint: two tables with a row per partition, and a note. Two jobs must not share a checkpoint.
+
+    Each batch writes its tables into ``state/batch=N`` of the checkpoint. After that, it replaces ``state.json``, which
+    names the batch whose tables are valid, and deletes the older tables. If the driver dies before it replaces the
+    note, the repeated batch finds the old note and the old tables, and overwrites its own tables.
 
     A time from a clock that was ahead is changed to the present, so that it does not stay the newest.
     """

@@ -21,12 +21,17 @@ from karrot.history.held_days import Note
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, UNIQUE_BY, columns_of
 from karrot.pipeline.store.filesystem import delete, listing, literal, rename_over
 from karrot.pipeline.store.table_files import WATCHED, Tables, days_present, digest, read_note, write_note
+from karrot.text import counted_plain
 
 
 class Compacted(NamedTuple):
     files_before: int
     files_after: int
     dropped: list[date]
+
+    def __str__(self) -> str:
+        merged = f"merged {counted_plain(self.files_before, 'file')} into {self.files_after}"
+        return f"{merged}, dropped {counted_plain(len(self.dropped), 'day')}"
 
 
 def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date) -> Compacted:

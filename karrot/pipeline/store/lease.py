@@ -50,7 +50,9 @@ class Holder(msgspec.Struct, frozen=True):
 class KernelLock:
     """An exclusive lock (flock) on a local file, which names the holder. The file stays.
 
-    With ``spark``, its JVM locks another file next to it.
+    The kernel frees the lock when the process ends, however it ends. With ``spark``, its JVM locks another file: the
+    JVM of a killed command lives for some more seconds and can finish a write in this time. On NFS, the locks of Python
+    and of Java on the same file would exclude each other.
     """
 
     ends_with_process = True
@@ -108,7 +110,14 @@ class _Newest(NamedTuple):
 
 
 class NumberedFiles:
-    """The lease on a file system of Hadoop, as the module says."""
+    """The lease on S3, HDFS and other file systems of Hadoop: ``<name>-<number>.json`` names the holder.
+
+    Each change makes the file with the next number, which must not exist yet (S3: a PUT with ``If-None-Match``; HDFS:
+    an exclusive create). So only one of several processes makes a change, and the highest number is the truth. The
+    holder renews the lease in this way. If the newest file is older than the lease's length, the holder is dead, and
+    any process may take the lease. The age is the difference of two times of the store, so the clocks of the machines
+    do not matter.
+    """
 
     ends_with_process = False
 
@@ -342,7 +351,10 @@ def writing(
     )
     lease.take(wait=wait or timedelta(0), stop=stop or Event())
     try:
-        _sweep(spark, tables, name)
+        if name == DERIVED:
+            tables.sweep_staging(spark)
+        if name == EVENTS:
+            tables.sweep_batches(spark, SOURCES)
         yield replace(tables, require=lambda: [each() for each in (tables.require, lease.require)])
     except Exception as error:
         if lease.lost:
@@ -360,10 +372,3 @@ def release_all() -> None:
     for lease in [*_held]:
         if not lease.lock.ends_with_process:
             lease.release()
-
-
-def _sweep(spark: SparkSession, tables: Tables, name: str) -> None:
-    if name == DERIVED:
-        tables.sweep_staging(spark)
-    if name == EVENTS:
-        tables.sweep_batches(spark, SOURCES)

@@ -25,7 +25,7 @@ from typing import Final, Self
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType
 
 from karrot.history.held_days import NOTE, Note, day_of, note_of
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, rows, with_day
@@ -111,7 +111,12 @@ class Tables:
         self.require()
         columns = columns_of(with_day(STREAMED[name]))
         writer = df.select(*columns, F.lit(batch_id).alias("batch_id")).write.mode("overwrite").options(**_WRITER)
-        plain = _without_dictionaries(STREAMED[name]) if name in SOURCES else {}
+        # Only names get dictionaries: for numbers and timestamps, they cost time and space.
+        plain = {
+            f"parquet.enable.dictionary#{field.name}": "false"
+            for field in STREAMED[name]
+            if name in SOURCES and (field.name == "event_id" or not isinstance(field.dataType, StringType))
+        }
         writer.options(partitionOverwriteMode="dynamic", **plain).partitionBy("day", "batch_id").parquet(
             self.path(name), compression="zstd"
         )
@@ -151,6 +156,17 @@ class Tables:
         finally:
             delete(spark, staged)
 
+    def _replace(self, spark: SparkSession, name: str, day: str, file: str, staged: str) -> None:
+        written = [entry for entry in listing(spark, f"{staged}/{day}") if entry.endswith(".parquet")]
+        self.require()
+        if written:
+            (only,) = written
+            rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, file))
+        elif listing(spark, self.path(name, day)) in ([], [file]):
+            delete(spark, self.path(name, day))
+        else:
+            delete(spark, self.path(name, day, file))
+
     def drop_other_files(self, spark: SparkSession, name: str, day: date) -> None:
         """Delete the files of a day of a derived table that are not the file of the whole day."""
         for file in listing(spark, self.path(name, f"day={day.isoformat()}")):
@@ -181,17 +197,6 @@ class Tables:
         self.require()
         delete(spark, self.path(name, f"day={day.isoformat()}"))
 
-    def _replace(self, spark: SparkSession, name: str, day: str, file: str, staged: str) -> None:
-        written = [entry for entry in listing(spark, f"{staged}/{day}") if entry.endswith(".parquet")]
-        self.require()
-        if written:
-            (only,) = written
-            rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, file))
-        elif listing(spark, self.path(name, day)) in ([], [file]):
-            delete(spark, self.path(name, day))
-        else:
-            delete(spark, self.path(name, day, file))
-
 
 def sound(table: DataFrame) -> DataFrame:
     """Return the same table. Raises OSError if one of its files is empty: a power failure can leave empty files.
@@ -208,12 +213,6 @@ def sound(table: DataFrame) -> DataFrame:
                 )
                 raise OSError(f"{path} is empty, so it is damaged. {cure}")
     return table
-
-
-def _without_dictionaries(schema: StructType) -> dict[str, str]:
-    """Options for Parquet: only names get dictionaries. For numbers and timestamps, they cost time and space."""
-    plain = [field.name for field in schema if field.name == "event_id" or not isinstance(field.dataType, StringType)]
-    return {f"parquet.enable.dictionary#{name}": "false" for name in plain}
 
 
 def read_note(spark: SparkSession, tables: Tables) -> Note:

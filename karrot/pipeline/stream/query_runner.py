@@ -104,18 +104,14 @@ def run_queries(
     finally:
         stop.set()
         for query in queries:
-            _end(query)
+            for _ in range(round(_PATIENCE_S / _POLL_S)):
+                if not query.isActive or not query.status["isTriggerActive"]:
+                    break
+                time.sleep(_POLL_S)
+            query.stop()
     failed = [error for query in queries if (error := query.exception()) is not None]
     if failed and not was_stopped:
         raise failed[0]
-
-
-def _end(query: StreamingQuery) -> None:
-    for _ in range(round(_PATIENCE_S / _POLL_S)):
-        if not query.isActive or not query.status["isTriggerActive"]:
-            break
-        time.sleep(_POLL_S)
-    query.stop()
 
 
 class UnevenError(RuntimeError):

@@ -1,7 +1,10 @@
-"""Holds commits and log ends of many partitions in arrays, one partition after the other.
+"""Holds commits and log ends of many partitions in arrays, and judges Burrow's windows of them, all at once.
 
 Times are epoch milliseconds, offsets and lags are messages. A *source* is a partition of a topic. A *segment* is the
 commits of one consumer group on a source, from its first commit until Kafka deleted the group or Burrow forgot it.
+
+Commits from one log arrive in the order of their place in the log, so Burrow only appends them. Then a window is a
+range of slots, and a slot is one commit or several merged commits. The rules are those of `karrot.burrow.rules`.
 """
 
 from collections.abc import Sequence

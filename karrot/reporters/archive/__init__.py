@@ -14,10 +14,7 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> ArchiveReporter:
-    """Build the reporter. It opens the folder or bucket at the first send, in the leader.
-
-    Raises `ValueError` with a sentence for an invalid setting.
-    """
+    """Build the reporter, which opens its place at the first send. Raises `ValueError` for a wrong setting."""
     options = Options.read(context.settings)
     return ArchiveReporter(options, _store(options), context)
 

@@ -21,10 +21,7 @@ _REASONS = {
 
 
 class Folder:
-    """Stores segments as files: see `karrot.reporters.archive.segment_store.SegmentStore`.
-
-    A file whose name starts with a dot is not yet a segment. Spark ignores such files.
-    """
+    """Stores segments as files. One whose name starts with a dot is unfinished, and Spark ignores it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

@@ -76,10 +76,7 @@ class Removed(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """The limits of the archive.
-
-    All segments of an hour are deleted ``age_ms`` after its end. All segments together have at most ``most_bytes``.
-    """
+    """An hour is deleted ``age_ms`` after its end, and the oldest segments beyond ``most_bytes``."""
 
     age_ms: int
     most_bytes: int
@@ -217,7 +214,6 @@ class Options:
 
     @classmethod
     def read(cls, texts: Mapping[str, str]) -> Self:
-        """Read the options from the settings' texts. Raises `ValueError` with a sentence that names the setting."""
         settings = settings_of_reporter("archive", texts)
         return cls(
             place=settings.archive_dir or settings.data_dir / "archive",
@@ -317,10 +313,7 @@ class ArchiveReporter:
             self._buffer.add(stored, line, self._deadline_ms(stored))
 
     def _deadline_ms(self, stored: StoredEvent) -> int:
-        """When to finish a segment that starts with this event, by the boot clock: at the latest when its hour ends.
-
-        If that hour is already over, only the maximum age of a segment applies.
-        """
+        """When to finish a segment that starts with this event: at the end of its hour, if that is to come."""
         rest_of_hour_ms = ArchiveHour.at(stored.received_at_ms).end_ms - self._clock.wall_ms()
         longest_ms = self._options.segment_s * 1000
         return self._clock.boot_ms() + (min(longest_ms, rest_of_hour_ms) if rest_of_hour_ms > 0 else longest_ms)
@@ -346,10 +339,7 @@ class ArchiveReporter:
             self._write_sealed(written)
 
     def _write_sealed(self, written: list[StoredSegment]) -> None:
-        """Write the finished segments. A segment that fails is kept unchanged, because it may have been stored.
-
-        A process that does not lead any more writes none: the next leader has other segments with these events.
-        """
+        """Write the finished segments while this process leads. One that fails is kept: it may be stored."""
         while self._buffer.sealed and self._leads():
             segment: Sealed = self._buffer.sealed[0]
             self._store.put(segment.name, segment.data)
@@ -364,10 +354,7 @@ class ArchiveReporter:
         return Sending(written + 1, Trouble(error.reason, str(error)))
 
     def _enforce_retention(self) -> Trouble | None:
-        """Delete segments beyond the limits. Of the wall clock and the log's own clock, the slower one gives the age.
-
-        So if one clock jumps ahead, a month of segments is not deleted.
-        """
+        """Delete segments beyond the limits. The slower of two clocks counts, so that no jump deletes a month."""
         now_ms = min(self._clock.wall_ms(), self._log_time_ms())
         try:
             removed = self._retention.enforce(self._store, self._known(), now_ms)

@@ -54,11 +54,7 @@ class Options:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The options from the service's settings.
-
-        A value is kept for at least two intervals. Otherwise a value observed just after a send might expire before the
-        next send.
-        """
+        """The options. A value lives for two intervals at least, so that it does not expire before a send."""
         return cls(
             namespace=settings.cloudwatch_namespace,
             interval_s=settings.cloudwatch_interval,
@@ -76,15 +72,10 @@ class Options:
 
     @classmethod
     def read(cls, texts: Mapping[str, str]) -> Self:
-        """Read the options from the settings' texts. Raises `ValueError` with a sentence that names the setting."""
         return cls.of(settings_of_reporter("cloudwatch", texts, shared=("iam_role", "compat")))
 
     def wants(self, consumer: str) -> bool:
-        """Whether a group is sent, according to its name.
-
-        Any client that may post chooses the names and their length. So the expressions are matched only against the
-        first 512 characters.
-        """
+        """Whether a group is sent. Clients choose the names, so only the first 512 characters are matched."""
         tried = consumer[:_TRIED]
         if self.include is not None and self.include.search(tried) is None:
             return False

@@ -50,10 +50,7 @@ class Membership:
 
     @classmethod
     def restore(cls, dump: bytes | None, options: Options) -> "Membership":
-        """The groups that were inside, without the groups that the options now exclude.
-
-        If fewer groups fit now, the groups with the newest events stay. Raises `ValueError` if ``dump`` is not a dump.
-        """
+        """The wanted groups of a dump; if not all fit, the ones with the newest events. Raises `ValueError`."""
         membership = cls(options)
         kept = _read_dump(dump) if dump else {}
         heard = [
@@ -95,7 +92,6 @@ class Membership:
         return True
 
     def leaves(self, key: GroupKey) -> None:
-        """Remove a deleted group, so that another group can take its place."""
         key = _shortened(key)
         self._outside.pop(hash(key), None)
         if self._inside.pop(key, None) is not None:
@@ -131,11 +127,7 @@ class Membership:
 
 
 class LegacyNames:
-    """The cluster for which each metric of the legacy layout was last sent.
-
-    In the legacy layout, groups with the same name in two clusters write the same metric. Only one thread may use this
-    object.
-    """
+    """The cluster for which each legacy metric was last sent: one name in two clusters is one metric."""
 
     def __init__(self, bound: int = NAMES_BOUND) -> None:
         self._bound = bound
@@ -152,10 +144,7 @@ class LegacyNames:
 
 
 def _shortened(key: GroupKey) -> GroupKey:
-    """The key with long names shortened. A client can choose names of megabytes, which the note would repeat.
-
-    The options look only at the beginning of a name. Two names stay different by their SHA-256.
-    """
+    """The key with long names shortened, for the note. Two names stay different by their SHA-256."""
     return GroupKey(
         *(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}~{sha256(name.encode()).hexdigest()}" for name in key)
     )
@@ -345,10 +334,7 @@ class _Owed(NamedTuple):
 
 
 class NewestValues:
-    """The newest unsent datum of each metric. So a long outage needs no more memory than a short outage.
-
-    A new log has its own time, so data from a replaced log count as expired. Only one thread may use this object.
-    """
+    """The newest unsent datum of each metric of the present log: its size does not grow in an outage."""
 
     def __init__(self) -> None:
         self._log_id = ""
@@ -418,10 +404,7 @@ class Schedule:
 
 
 class Ledger:
-    """The newest refusal of each metric, and the last data that CloudWatch accepted. At most 50 of each.
-
-    Only one thread may use this object.
-    """
+    """The newest refusal of each metric, and the last data that CloudWatch accepted. At most 50 of each."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -40,10 +40,7 @@ _NAMED_BY_BOTO = re.compile(r"MetricData\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """CloudWatch rejected the request because of some of its data, so it accepted no data of the request.
-
-    ``members`` are the positions, counted from 0, that the answer names. It is empty if the answer names none.
-    """
+    """CloudWatch rejected the request because of its ``members`` (from 0; none if not named), and took none."""
 
     text: str
     members: tuple[int, ...] = ()
@@ -118,10 +115,7 @@ class BatchRefusal:
 
 @dataclass(frozen=True, slots=True)
 class SendOutcome:
-    """The result of one `Sender.send`. Each datum is in one of the three tuples.
-
-    Because of ``fault``, ``kept`` must be sent again. If an answer was lost, some of these data may have arrived.
-    """
+    """The result of a send. Because of ``fault``, ``kept`` must be sent again. Some of it may have arrived."""
 
     delivered: tuple[Datum, ...]
     refused: tuple[BatchRefusal, ...]

@@ -45,10 +45,7 @@ _LATE: Final = Failed("_timed_out", "the Kafka client gave no result in time")
 
 
 class KafkaTopic:
-    """The `karrot.reporters.kafka.reporter.TopicWriter` for Kafka. The client has threads, so create it after a fork.
-
-    Raises `NoTopic` if no client can be created.
-    """
+    """Writes to Kafka. The client has threads, so create it after a fork. Raises `NoTopic`."""
 
     def __init__(self, options: Options, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._topic = options.topic

@@ -94,10 +94,7 @@ class Options:
 
     @classmethod
     def read(cls, texts: Mapping[str, str]) -> Self:
-        """Read the options from the settings' texts.
-
-        Raises `ValueError` with a sentence for an invalid setting, or for a file of properties that cannot be used now.
-        """
+        """Read the options. Raises `ValueError` for a wrong setting, or for a file that cannot be used now."""
         settings = settings_of_reporter("kafka", texts)
         if not settings.kafka_bootstrap:
             raise ValueError("bootstrap is not set: it must be HOST:PORT, several separated by commas")
@@ -176,11 +173,7 @@ class KafkaReporter:
             self._topic = None
 
     def _settle(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the events that must be sent again, and report the others.
-
-        After a failure, all later events of the same group are sent again too. So the group's last message is always
-        its newest event.
-        """
+        """Keep what must be sent again: a failed event, and all later ones of its group, so that their order stays."""
         again: list[_Owed] = []
         behind: set[bytes] = set()
         for each, outcome in zip(self._owed, outcomes, strict=True):

@@ -95,10 +95,7 @@ class LogCollector:
         return map(_client_metric, self.families())
 
     def families(self) -> Sequence[Family]:
-        """All families, completely read, in the order of `karrot.telemetry.METRICS`.
-
-        If the log cannot be read and has no memory, the result has only the families that do not need the log.
-        """
+        """All families, in the order of `karrot.telemetry.METRICS`; without a log, those that do not need it."""
         try:
             families = [*self._read(), *_always(self._log)]
         except LogUnavailableError as error:
@@ -174,10 +171,7 @@ def _if_readable(families: Iterator[Family]) -> Sequence[Family]:
 
 
 def _burrow_self_lag(states: Sequence[GroupState]) -> Family:
-    """The lag of Burrow's own group in each cluster. If several Burrows watch a cluster, the largest lag.
-
-    Any of these Burrows may be the Burrow that posts events.
-    """
+    """The largest lag of a Burrow's own group in each cluster: any of them may post."""
     lags: dict[str, int] = {}
     for state in states:
         if state.summary.total_lag is not None:
@@ -232,10 +226,7 @@ def _heard_family(log: Groups, expected: Iterable[str]) -> ListedFamily:
 
 
 def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> Iterator[ListedFamily]:
-    """Every declared counter and histogram of the log. Counters with an undeclared name or label are left out.
-
-    A counter that was never incremented is 0 if its labels are known. So Prometheus sees the first increment.
-    """
+    """Every declared counter and histogram, and no other. With known labels, it begins at 0."""
     counts: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for name, labels, value in counters:
         # An older version counted under the old name, and may still run next to this one.
@@ -251,7 +242,6 @@ def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> 
 
 
 def _reporter_families(log: Events, states: Iterable[ReporterState]) -> Iterator[ListedFamily]:
-    """The backlog of each of these reporters. They get events by cursor."""
     size = log.size()
     backlogs = [(state.name, *backlog(log, state, size)) for state in states]
     events, age = telemetry.REPORTER_BACKLOG_EVENTS, telemetry.REPORTER_BACKLOG_AGE

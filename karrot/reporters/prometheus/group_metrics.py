@@ -141,10 +141,7 @@ Value = Callable[[ExportedGroup], float | None]
 
 
 class GroupMetric(NamedTuple):
-    """One sample per group, with a status label if ``status`` is set.
-
-    ``value`` gives the value of the sample. If it gives ``None``, the group has no sample.
-    """
+    """One sample per group, with a status label if ``status`` is set. ``value`` may give ``None``: no sample."""
 
     status: Status | None
     value: Value
@@ -330,10 +327,7 @@ def _states(rows: Rows) -> ListedFamily:
 
 
 def _last_poll(log: ReporterNotes, poll: WatchedCluster | None) -> Iterator[ListedFamily]:
-    """The time and the duration of the last poll. The duration is unknown until Kafka answers for the first time.
-
-    If there is no poll, the families are empty.
-    """
+    """The time and duration of the last poll; no sample before the first one, or before Kafka answers."""
     last, seconds = telemetry.WATCH_LAST_POLL, telemetry.WATCH_POLL_SECONDS
     labels = () if poll is None else (label_value(poll.cluster),)
     at_ms = log.wall_ms_at(poll.log_time_ms) if poll and poll.polled_at_ms else 0
@@ -346,10 +340,7 @@ Place = tuple[str, str, str, str]
 
 
 class ListedPartitions(NamedTuple):
-    """The listed partitions of groups, and the lags of their topics, by labels.
-
-    ``left_out`` is the number of groups that are not here, because all partitions would be more than `MOST_PARTITIONS`.
-    """
+    """Partitions and lags of topics, by labels. ``left_out`` groups did not fit into `MOST_PARTITIONS`."""
 
     partitions: Mapping[Place, PartitionLag]
     topic_lags: Mapping[tuple[str, str, str], int]

