@@ -29,7 +29,7 @@ from karrot import logs
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.datum_limits_and_batches import batches

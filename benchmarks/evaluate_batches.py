@@ -28,14 +28,12 @@ from pyspark.sql import functions as F
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
 from e2e.stack.stack import NEWEST_KAFKA, Parts, running
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
+from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, newest_record_ms
-from karrot.pipeline.evaluate.notification_sinks import to_stream
 from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromParquet
+from karrot.pipeline.evaluate.verdict_delivery import to_stream
 from karrot.pipeline.offsets.commits import decode_offsets
-from karrot.pipeline.replay.group_statuses import statuses
-from karrot.pipeline.replay.partition_statuses import ReplayOptions, changes, together
-from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes
+from karrot.pipeline.replay.partition_statuses import ReplayOptions, VerdictTimes, changes, statuses, together
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.record_sources import RecordsFromParquet
@@ -104,7 +102,7 @@ class Bench(NamedTuple):
                 str(self.place / "checkpoint"),
                 EvaluateRules(),
                 to_stream(nothing),
-                lambda rows, _batch: newest_record_ms(rows),
+                newest_record_ms,
                 seen=seen.append,
             )
             for minute in range(minutes):

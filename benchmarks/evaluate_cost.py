@@ -16,11 +16,9 @@ import numpy as np
 
 from karrot.burrow.notifier import NotifierSettings
 from karrot.pipeline.evaluate.bucket_records import NewCommits, NewRecords, take
-from karrot.pipeline.evaluate.bucket_state import BucketState, Texts
+from karrot.pipeline.evaluate.bucket_state import BucketState, EvaluateRules, LogEnds, Texts, source_key
 from karrot.pipeline.evaluate.bucket_verdicts import VerdictMoment, evaluated
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
-from karrot.pipeline.evaluate.log_end_lookup import LogEnds, source_key
-from karrot.pipeline.window_arrays.commit_arrays import Ints, LogEndArrays
+from karrot.pipeline.window_arrays.windows import Ints, LogEndArrays
 
 T = TypeVar("T")
 _OF_A_GROUP, _OF_A_MINUTE = 10, 6

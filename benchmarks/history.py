@@ -18,7 +18,9 @@ from pathlib import Path
 import duckdb
 from harness.stopwatch import wall_seconds
 
-from karrot.history import METRICS, GroupOrder, History, TimeRange
+from karrot.event import TimeRange
+from karrot.history.table_queries import GroupOrder, History
+from karrot.history.time_series import METRICS
 
 BEGIN = dt.datetime(2026, 10, 1, tzinfo=dt.UTC)
 ROWS = """

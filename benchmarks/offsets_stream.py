@@ -26,8 +26,7 @@ from pyspark.sql import SparkSession
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
 from e2e.stack.stack import NEWEST_KAFKA, Parts, running
-from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
-from karrot.pipeline.offsets.json_publisher import JsonTopic
+from karrot.pipeline.offsets.job import JsonTopic, LandOffsets, OffsetsSummary
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets

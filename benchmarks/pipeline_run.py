@@ -31,7 +31,7 @@ from karrot.clock import SystemClock
 from karrot.pipeline.derive.job import DeriveRules
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.run.pipeline_steps import Jobs
-from karrot.pipeline.run.run_metrics import RunMetrics
+from karrot.pipeline.run.turns import RunMetrics
 from karrot.pipeline.spark_session import session
 from karrot.pipeline.store.table_files import Tables
 from tools.history_generator.history_scenario import CLUSTERS
@@ -114,8 +114,8 @@ def _turns(asked: argparse.Namespace, directory: Path, bare: float) -> None:
     metrics = RunMetrics(started_s=0, interval_s=900)
     jobs = Jobs(spark, Tables(str(directory / "tables")), SystemClock(), metrics)
     steps = {
-        "ingest": jobs.ingest(partial(EventsFromArchive, str(archive)), ""),
-        "derive": jobs.derive(DeriveRules()),
+        "ingest": partial(jobs.ingest, partial(EventsFromArchive, str(archive)), ""),
+        "derive": partial(jobs.derive, DeriveRules()),
     }
     warm: list[float] = []
     for number in range(asked.turns):

@@ -16,7 +16,7 @@ from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.intake import Intake
 from karrot.watch.cluster_interface import Cluster, connect
 from karrot.watch.outputs import IntakeSink, PollOutcome
-from karrot.watch.persistence import NoKeeper, NoteKeeper, dump, load
+from karrot.watch.persistence import NoteKeeper, dump, load
 from karrot.watch.poll_and_judge import Watcher
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
@@ -63,7 +63,7 @@ def timed(what: str, work: Callable[[], object]) -> None:
 def pure(groups: int, partitions: int) -> None:
     print(f"{groups} groups of {partitions} partitions, simulated")
     kafka, held, clock = simulated(groups, partitions), Held(), SystemClock()
-    watcher = Watcher("bench", kafka, clock, held, NoKeeper())
+    watcher = Watcher("bench", kafka, clock, held, None)
     for _ in range(POLLS):
         move(kafka)
         watcher.step()
@@ -97,7 +97,7 @@ def into_log(outcome: PollOutcome, kept: bytes) -> None:
 
 def real(cluster: Cluster) -> None:
     held = Held()
-    watcher = Watcher("bench", cluster, SystemClock(), held, NoKeeper())
+    watcher = Watcher("bench", cluster, SystemClock(), held, None)
     watcher.step()
     print(f"{len(held.outcome.groups)} groups of a real cluster")
     timed("  a poll, with what the client library needs", watcher.step)

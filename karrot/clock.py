@@ -35,15 +35,12 @@ class SystemClock:
 
     @property
     def boot_id(self) -> str:
-        """The kernel's id of this boot."""
         return self._boot_id
 
     def wall_ms(self) -> int:
-        """Epoch milliseconds, UTC."""
         return time.time_ns() // 1_000_000
 
     def boot_ms(self) -> int:
-        """Milliseconds of the boot clock."""
         return time.clock_gettime_ns(self._boot_clock) // 1_000_000
 
 

@@ -30,8 +30,7 @@ from karrot.eventlog.base import (
     StoredEvent,
     reporter_state,
 )
-from karrot.reporters.base import Bounded, PacedReporter, PushReporter, Trouble
-from karrot.reporters.retry_delay import Backoff
+from karrot.reporters.base import Backoff, Bounded, PacedReporter, PushReporter, Trouble
 
 _POLL_S = 0.2
 _LEAD_S = 0.5
@@ -256,7 +255,6 @@ class Delivery:
         self._thread = threading.Thread(target=self._run, name="karrot-delivery", daemon=True)
 
     def start(self) -> None:
-        """Start to wait for the lead."""
         self._thread.start()
 
     def stop(self) -> None:

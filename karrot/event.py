@@ -11,10 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Status(IntEnum):
-    """Burrow's statuses and their numbers (``core/protocol/evaluator.go``).
-
-    A consumer group has NOTFOUND, OK, WARN or ERR. A partition has OK, WARN, STOP, STALL or REWIND.
-    """
+    """Burrow's numbers. A group has NOTFOUND, OK, WARN or ERR, a partition OK, WARN, STOP, STALL or REWIND."""
 
     NOTFOUND = 0
     OK = 1
@@ -134,7 +131,6 @@ class Incident(NamedTuple):
 
     @property
     def key(self) -> GroupKey:
-        """The group that the incident belongs to."""
         return GroupKey(self.cluster, self.group)
 
 
@@ -148,7 +144,6 @@ class OffsetCommit(NamedTuple):
 
     @property
     def key(self) -> GroupKey:
-        """The group that committed."""
         return GroupKey(self.place.cluster, self.group)
 
 
@@ -235,10 +230,7 @@ class PartitionLag(NamedTuple):
 
     @property
     def log_end_offset(self) -> int | None:
-        """The log end offset: as Kafka gave it, or the one that Burrow used for the lag.
-
-        Burrow's lag is never negative. So from Burrow, the log end offset is never smaller than the committed offset.
-        """
+        """The log end offset as Kafka gave it, or else from Burrow's lag, so never below the committed one."""
         if self.log_end is not None:
             return self.log_end
         return None if self.end is None or self.current_lag is None else self.end.offset + self.current_lag
@@ -288,7 +280,6 @@ class LagEvent(NamedTuple):
 
     @property
     def status(self) -> Status | None:
-        """The status. ``None`` if the text is not a status that Burrow sends."""
         return _STATUS_BY_NAME.get(self.status_text)
 
     @property
@@ -343,16 +334,13 @@ class DayRange(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The number of days."""
         return (self.last - self.first).days + 1
 
     @property
     def dates(self) -> list[date]:
-        """Every day, in order."""
         return [self.first + timedelta(days=number) for number in range(self.length)]
 
     def has(self, day: date) -> bool:
-        """Whether the range contains the day."""
         return self.first <= day <= self.last
 
     @property

@@ -103,10 +103,7 @@ _decode = msgspec.json.Decoder(EventLine).decode
 
 
 def encode(stored: StoredEvent, *, body: bool = True) -> bytes:
-    """The line of an event, with a line feed at its end. JSON escapes every line feed inside the line.
-
-    Without ``body``, the line's ``body`` is ``null``.
-    """
+    """The line of an event with its line feed, the only one in it. Without ``body``, ``body`` is ``null``."""
     line = line_of(stored)
     return _encode(line if body else replace(line, body=None)) + b"\n"
 
@@ -120,7 +117,6 @@ def decode(line: bytes) -> EventLine:
 
 
 def line_of(stored: StoredEvent) -> EventLine:
-    """The values in the line of an event."""
     event, began = stored.event, stored.event.incident_start
     summary = summarize(event, stored.received_at_ms, stored.age)
     signals = Signals() if summary.kind is Kind.DELETED else summary.signals
@@ -158,11 +154,7 @@ def line_of(stored: StoredEvent) -> EventLine:
 
 
 def event_of(line: EventLine) -> StoredEvent:
-    """The event of a line, parsed from the line's body.
-
-    A line does not contain the log time, so the event gets its time of receipt instead. Raises `MalformedLine` if the
-    line has no body, or the body does not come from Burrow.
-    """
+    """The event of a line, from its body. Its log time is its time of receipt. Raises `MalformedLine`."""
     if line.body is None:
         raise MalformedLine("body: the line has none (KARROT_ARCHIVE_BODY was false)")
     try:

@@ -8,8 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from karrot import telemetry
-from karrot.burrow.bounds import require_within
-from karrot.burrow.payload import parse_webhook, to_wire
+from karrot.burrow.payload import parse_webhook, require_within, to_wire
 from karrot.burrow.wire import MalformedPayload
 from karrot.clock import Clock
 from karrot.event import GroupKey, Kind, LagEvent, Source
@@ -41,25 +40,16 @@ class Intake:
         """Take one posted body and wait until the event is stored. Raises what `begin` and `wait` raise."""
         return self.begin(body, source).wait()
 
-    def begin(self, body: bytes, source: Source = Source.WEBHOOK, key: str | None = None) -> PendingAppend:
-        """Take one posted body without waiting for the disk. When `PendingAppend.wait` returns, the event is stored.
-
-        ``key`` is the sender's idempotency key.
-
-        If the body is refused, count and keep it, and raise `MalformedPayload`. Also raises what `Events.begin` raises.
-        """
+    def begin(self, body: bytes, source: Source = Source.WEBHOOK) -> PendingAppend:
+        """Take one posted body, without a wait. Raises `MalformedPayload`, and what `Events.begin` raises."""
         started = self._stopwatch()
         with self._keeping(body, source):
             event = parse_webhook(body, observed_at_ms=self._clock.wall_ms(), source=source)
-        pending = self._log.begin(event, body, key=key)
+        pending = self._log.begin(event, body)
         return CountedAppend(pending, partial(self._count_posted, event, started), self._keeping(body, source))
 
     def accept(self, event: LagEvent, *, age_ms: int = 0) -> Appended | None:
-        """Take an event that resync or watch observed ``age_ms`` ago, by the boot clock.
-
-        ``None`` if the event is beyond a bound, or if the database refuses it. It is then counted and kept. A stored
-        group can be deleted, whatever its name.
-        """
+        """Take an event observed ``age_ms`` ago. ``None`` if it is refused. A stored group can be deleted."""
         body = to_wire(event)
         with suppress(MalformedPayload), self._keeping(body, event.source):
             if event.kind is not Kind.DELETED or self._log.group(GroupKey(event.cluster, event.consumer)) is None:
@@ -120,11 +110,9 @@ class CountedAppend(NamedTuple):
             return self.counted(self.pending.wait())
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Run ``call`` once, as soon as `wait` would not block. The call runs in any thread, or immediately."""
         self.pending.when_done(call)
 
     def withdraw(self) -> bool:
-        """Cancel the append. Return true if the event is not stored and never will be."""
         return self.pending.withdraw()
 
 

@@ -75,7 +75,7 @@ RUNBOOKS: Mapping[KnownProblem, str] = {
     "groups left out of CloudWatch": "KarrotCloudWatchOverCap",
     "values dropped": "KarrotReporterDropping",
     "cloudwatch failing": "KarrotCloudWatchRefusing",
-    "resync failing": "KarrotBurrowSilent",  # Burrow does not answer Karrot's requests
+    "resync failing": "KarrotResyncFailing",
     "watch failing": "KarrotWatchSilent",
     "reporter failing": "KarrotReporterBacklog",
     "Karrot not scraped": "KarrotAbsent",
@@ -90,7 +90,6 @@ _FAILING: Mapping[str, KnownProblem] = {
 
 
 def runbook_of_failing(name: str) -> str:
-    """The runbook for a failing reporter, resync or watch."""
     return RUNBOOKS[_FAILING.get(name, "reporter failing")]
 
 

@@ -63,7 +63,6 @@ def configure(level: str, stream: TextIO, *, console: bool | None = None) -> Non
 
 
 def _shared() -> list[Processor]:
-    """The processors of every record, from Karrot and from libraries."""
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

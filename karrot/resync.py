@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
-from typing import NamedTuple
 
 import structlog
 
@@ -27,14 +26,10 @@ Ten thousand timeouts would take hours and only add load to a Burrow that hangs.
 
 _MISSING_MS = 60_000
 
+_Ends = tuple[str, str, int, bool]
+"""A group, its number of partitions, and whether it is Burrow's own."""
+
 _log = structlog.get_logger(__name__)
-
-
-class _Missing(NamedTuple):
-    """A group that Burrow no longer lists: since when (boot clock), and the time of its last verdict (log time)."""
-
-    heard_ms: int
-    since_ms: int
 
 
 class Resync:
@@ -44,15 +39,20 @@ class Resync:
     the time of its request. So a webhook that arrives after the request wins.
     """
 
-    def __init__(self, burrow: Burrow, intake: Intake, log: EventLog, clock: Clock, *, interval_s: float) -> None:
+    def __init__(
+        self, burrow: Burrow, intake: Intake, log: EventLog, clock: Clock, *, interval_s: float, cut_off_s: float = 300
+    ) -> None:
         self._burrow = burrow
         self._intake = intake
         self._log = log
         self._clock = clock
-        self._interval_s = interval_s
-        self._missing: dict[GroupKey, _Missing] = {}
+        self._interval_s, self._cut_off_s = interval_s, cut_off_s
+        # The groups that Burrow no longer lists: the time of any source's last verdict (log), and since when (boot).
+        self._missing: dict[GroupKey, tuple[int, int]] = {}
         self._unanswered = 0
         self._newest: dict[str, int] = {}
+        self._ends: dict[_Ends, int] = {}
+        self._ends_before = self._ends
 
     def run(self, stop: threading.Event) -> None:
         """Make one pass per interval until ``stop`` is set."""
@@ -81,7 +81,7 @@ class Resync:
 
     def _pass(self, stop: threading.Event) -> str | None:
         """Read every group of every cluster. Returns the last error, if any."""
-        self._unanswered, self._newest = 0, {}
+        self._unanswered, self._newest, self._ends_before, self._ends = 0, {}, self._ends, {}
         ready = False
         with suppress(UnknownCall):  # Burrow before v1.3.5 does not report that it is ready: infer no deletions from it
             ready = self._burrow.ready()
@@ -89,11 +89,17 @@ class Resync:
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-resync") as pool:
             for cluster in self._burrow.clusters():
                 try:
-                    failed = self._read(pool, stop, cluster, ready=ready) or failed
-                except BurrowError as error:  # for example, removed since the list was made
-                    failed = str(error)
+                    error = self._read(pool, stop, cluster, ready=ready)
+                except BurrowError as removed:  # for example, since the list was made
+                    error = str(removed)
+                if error is None and not stop.is_set():
+                    self._newest.setdefault(cluster, 0)
+                failed = error or failed
         if self._newest:
-            commits_read.keep(self._log, self._newest, self._interval_s)
+            moved = [key for key, total in self._ends.items() if total > self._ends_before.get(key, total)]
+            # If commits move, but Burrow has read no new one, they do not reach it.
+            moving = {key[0] for key in moved} - {key[0] for key in moved if key[-1]}
+            commits_read.keep(self._log, self._newest, moving, self._interval_s, self._cut_off_s)
         return failed
 
     def _read(self, pool: ThreadPoolExecutor, stop: threading.Event, cluster: str, *, ready: bool) -> str | None:
@@ -121,7 +127,9 @@ class Resync:
             self._counted("unavailable" if isinstance(error, Unavailable) else "failed")
             self._unanswered += isinstance(error, Unavailable)
             return str(error) or repr(error)
-        if newest := commits_read.newest_read_ms(event):
+        newest, ends = commits_read.newest_read_ms(event), [each.log_end_offset or 0 for each in event.partitions]
+        self._ends[cluster, consumer, len(ends), newest > 0] = sum(ends)
+        if newest:
             self._newest[cluster] = max(newest, self._newest.get(cluster, 0))
         self._unanswered = 0
         self._counted("taken" if taken else "refused")
@@ -131,15 +139,14 @@ class Resync:
         """Store a deletion of each group that is in neither of two lists, a minute apart, and had no event since."""
         now_ms = self._clock.boot_ms()
         live = takewhile(lambda each: each.key.cluster == cluster, groups(self._log, after=GroupKey(cluster, "")))
-        here = {state.key: state.log_time_ms for state in live if state.key.consumer not in listed}
-        self._missing = {
-            key: missing for key, missing in self._missing.items() if key.cluster != cluster or key in here
-        }
+        absent = (each for each in live if each.key.consumer not in listed)
+        here = {each.key: max(each.log_time_ms, (each.summary.second or each).log_time_ms) for each in absent}
+        self._missing = {key: at for key, at in self._missing.items() if key.cluster != cluster or key in here}
         for key, heard_ms in here.items():
-            missing = self._missing.get(key)
-            if missing is None or missing.heard_ms != heard_ms:
-                self._missing[key] = _Missing(heard_ms, now_ms)
-            elif now_ms - missing.since_ms >= _MISSING_MS:
+            before_ms, since_ms = self._missing.setdefault(key, (heard_ms, now_ms))
+            if before_ms != heard_ms:
+                self._missing[key] = heard_ms, now_ms
+            elif now_ms - since_ms >= _MISSING_MS:
                 wall_ms, gone = self._clock.wall_ms(), Status.NOTFOUND.name
                 event = LagEvent(*key, gone, total_lag=None, observed_at_ms=wall_ms, source=Source.REST)
                 self._counted("deleted" if self._intake.accept(event) else "refused")

@@ -40,10 +40,7 @@ class Signals(NamedTuple):
         return None if self.lag_seconds_kind is AgeKind.AT_LEAST else self.lag_seconds
 
     def with_age(self, age: LagAge | None) -> "Signals":
-        """These signals with the lag in seconds from the log-end history, which is better than the event's own value.
-
-        If ``age`` is ``None``, the signals stay as they are.
-        """
+        """These signals with the lag in seconds from the log-end history, if it is known: it is better."""
         if age is None:
             return self
         return self._replace(
@@ -105,10 +102,7 @@ def scalable_lag_seconds(event: LagEvent, signals: Signals) -> float | None:
 
 
 def log_ends_of(partition: PartitionLag, now_ms: int) -> list[LogEnd]:
-    """The log-end samples of one verdict, oldest first.
-
-    The list is empty if the samples contradict each other, which happens after a topic was created again.
-    """
+    """The log ends of one verdict, oldest first. None if they contradict each other, as after a new topic."""
     heads = [head for commit in (partition.start, partition.end) if commit and (head := _head_at(commit))]
     present = _present_head(partition, now_ms)
     # If the receiver's clock is a little behind Burrow's, only the samples of the two commits are used.

@@ -197,11 +197,6 @@ EVENTS_ACCEPTED = _counter(
     "source",
     known=("webhook", "rest", "kafka"),
 )
-EVENTS_REPEATED = _counter(
-    "karrot_events_repeated_total",
-    "Events that were posted again with the same Idempotency-Key, and not stored again. Those of groups beyond "
-    "KARROT_MAX_CONSUMERS are stored again, and not counted here.",
-)
 WEBHOOK_EVENTS = _counter(
     "karrot_webhook_events_total",
     "Stored events that came by webhook, by kind: observation (a healthy group), incident, close.",

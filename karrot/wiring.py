@@ -5,6 +5,8 @@ CloudWatch, resync from Burrow and the watch of Kafka.
 """
 # ruff: noqa: PLC0415 (see the docstring)
 
+import contextlib
+import socket
 import sys
 import threading
 import time
@@ -12,19 +14,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import entry_points
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from karrot import __version__, logs, render
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
-from karrot.distribution_conflict import entry_point
 from karrot.eventlog.base import EventLog, LogUnavailableError
-from karrot.eventlog.memory import MemoryEventLog
-from karrot.eventlog.opening import OpenLog, database_of_settings, known_groups, prepared_log
+from karrot.eventlog.sqlite import SqliteEventLog, datadir
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
@@ -43,6 +45,59 @@ from karrot.web import Credentials, WebContext, create_app
 from karrot.web.context import AskPast
 from karrot.web.past import Past
 from karrot.web.webhook import Webhook
+
+if TYPE_CHECKING:
+    from karrot.eventlog.postgres.connections import Database
+
+OpenLog = Callable[[Settings], EventLog]
+"""Opens the prepared event log with the limits in the settings. It is called after the fork."""
+
+
+@contextlib.contextmanager
+def prepared_log(settings: Settings, clock: Clock) -> Iterator[OpenLog]:
+    """Check and migrate the event log, and hold it until the end of the block. Raises `LogUnavailableError`."""
+    if settings.event_log == "memory":
+        yield lambda chosen: MemoryEventLog(clock, **_limits(chosen))
+    elif settings.is_on_postgresql:
+        database = database_of_settings(settings)
+        from karrot.eventlog.postgres import PostgresEventLog
+        from karrot.eventlog.postgres.schema import prepare
+
+        with contextlib.closing(database):
+            opened = prepare(database, clock)
+        yield lambda chosen: PostgresEventLog(
+            database_of_settings(chosen), opened, clock, name=socket.gethostname(), **_limits(chosen)
+        )
+    else:
+        with contextlib.closing(datadir.hold(settings.data_dir)):
+            replaced = datadir.prepare(settings.data_dir, clock, max_bytes=settings.max_log_bytes)
+            if replaced is not None:
+                _tell_replaced(*replaced)
+            yield lambda chosen: SqliteEventLog(settings.data_dir, clock, on_replaced=_tell_replaced, **_limits(chosen))
+
+
+def database_of_settings(settings: Settings) -> "Database":
+    """The database that the settings name. Raises `LogUnavailableError` if it has no driver or a wrong URL."""
+    try:
+        from karrot.eventlog.postgres.connections import Database, DatabaseUrl
+        from karrot.eventlog.postgres.passwords import password_of
+    except ImportError as error:
+        raise LogUnavailableError(
+            f"an event log in PostgreSQL needs psycopg: pip install 'karrot-burrow[postgres]' ({error})"
+        ) from error
+    url = DatabaseUrl.parse(settings.event_log)
+    return Database(url, password_of(settings, url))
+
+
+def _limits(settings: Settings) -> dict[str, int]:
+    return {
+        "stale_after_ms": settings.stale_after * 1000,
+        "retention_ms": settings.retention * 1000,
+        "max_bytes": settings.max_log_bytes,
+        "max_consumers": settings.max_consumers,
+        "log_end_max_bytes": settings.log_end_max_bytes,
+    }
+
 
 _BOOT_FAILED = 3
 """If a worker ends with this exit code, gunicorn's parent does not start another worker."""
@@ -68,7 +123,7 @@ def serve(load: Callable[[], Loaded]) -> int:
     try_out(loaded.settings)
     logs.configure(loaded.settings.log, sys.stdout)
     _tell(loaded)
-    with prepared_log(loaded.settings, clock, _tell_replaced) as open_log:
+    with prepared_log(loaded.settings, clock) as open_log:
         refuse_taken_port(loaded.settings.bind)  # after the lock, so that workers of a dead parent have left the port
         Server(Plan(loaded.settings, load, clock, open_log)).run()
     return 0
@@ -101,7 +156,6 @@ def try_out(settings: Settings) -> None:
 
 
 def _wrong_reporters(settings: Settings) -> Iterator[str]:
-    """A sentence for each reporter that cannot be built."""
     clock = SystemClock()
     log = MemoryEventLog(clock)
     for name in settings.reporters:
@@ -113,16 +167,6 @@ def _wrong_reporters(settings: Settings) -> Iterator[str]:
             if not isinstance(reporter, PullReporter):
                 reporter.close()
     log.close()  # SQLite must not be open during a fork
-
-
-def cloudwatch_bill(settings: Settings) -> tuple[str, ...]:
-    """Sentences about the monthly cost of CloudWatch for the groups in the event log. Empty if CloudWatch is off."""
-    if "cloudwatch" not in settings.reporters:
-        return ()
-    from karrot.reporters.cloudwatch.costs import bill
-    from karrot.reporters.cloudwatch.options import Options
-
-    return bill(known_groups(settings), Options.of(settings))
 
 
 class Plan:
@@ -137,7 +181,6 @@ class Plan:
         self._leader = LeaderProcess()
 
     def options(self) -> Mapping[str, Any]:
-        """The settings of gunicorn."""
         settings = self._settings
         return {
             "bind": str(settings.bind),
@@ -233,12 +276,12 @@ def _duties(settings: Settings) -> Mapping[str, Callable[[Settings, EventLog, In
 
 
 def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
-    """Read all groups from Burrow at regular intervals, until ``stop`` is set."""
     from karrot.burrow.client import Burrow
     from karrot.resync import Resync
 
     burrow = Burrow(settings.burrow_url or "")
-    Resync(burrow, intake, log, clock, interval_s=settings.resync_interval).run(stop)
+    times = {"interval_s": settings.resync_interval, "cut_off_s": settings.burrow_cut_off_after}
+    Resync(burrow, intake, log, clock, **times).run(stop)
 
 
 def _pull_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[str, PullReporter]:
@@ -268,8 +311,12 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         remember=partial(log.remember, name),
         leads=log.leads,
         cut_off=partial(cut_off, log),
+        group=log.group,
     )
-    reporter: Reporter = entry_point(GROUP, name).load()(context)
+    found = {point.value: point for point in entry_points(group=GROUP, name=name)}
+    if len(found) != 1:
+        raise LookupError(f"the installed packages offer {len(found)} reporters {name!r}: {', '.join(found)}")
+    reporter: Reporter = found.popitem()[1].load()(context)
     return reporter
 
 
@@ -330,7 +377,6 @@ def _web_context(
 
 
 def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricNameQuery]:
-    """Queries for a group's metrics in Prometheus, and also in CloudWatch if Karrot sends them there."""
     found = promql_queries(cluster, consumer)
     if "cloudwatch" in settings.reporters:
         from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries

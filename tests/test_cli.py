@@ -72,18 +72,20 @@ def test_an_exit_code_does_not_depend_on_a_reader_of_standard_error(command: str
     assert closed.returncode == code
 
 
-def test_the_refusal_of_another_project_has_its_exit_code_without_a_reader(tmp_path: Path) -> None:
+def test_a_warning_about_another_distribution_needs_no_reader_and_stops_nothing(tmp_path: Path) -> None:
     metadata = tmp_path / "karrot-0.1.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: karrot\nVersion: 0.1\n")
     (metadata / "RECORD").write_text("karrot/client.py,,\n")
     (tmp_path / "karrot").symlink_to(Path(karrot.__file__).parent)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     with Path("/dev/full").open("wb") as full:
-        for stderr in (subprocess.PIPE, full):
+        for stderr, warning in ((subprocess.PIPE, f"karrot: 'karrot' is installed too in {tmp_path} "), (full, "")):
             command = [sys.executable, "-m", "karrot", "version"]
-            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=stderr, check=False)
-            assert (done.returncode, done.stdout) == (2, b"")
+            done = subprocess.run(
+                command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, check=False
+            )
+            assert (done.returncode, done.stdout) == (0, f"karrot {karrot.__version__}\n")
+            assert (done.stderr or "").startswith(warning)
 
 
 def test_serve_runs_without_a_standard_output(tmp_path: Path) -> None:
@@ -130,7 +132,6 @@ def test_a_command_imports_no_other_command() -> None:
     assert {name for name in loaded if name.startswith("karrot.cli.")} == {
         "karrot.cli.errors",
         "karrot.cli.options",
-        "karrot.cli.run_and_exit",
         "karrot.cli.service",
     }
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from karrot.burrow.payload import to_wire
 from karrot.event import Source
 from karrot.eventlog.base import Appended, UnstorableError
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake, observe
 from karrot.telemetry import EVENT_HANDLING_SECONDS, Histogram
 from support.burrow.lag_events import make_event

@@ -11,7 +11,7 @@ from karrot.burrow.client import Burrow, NotFound, Unavailable, UnknownCall
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, groups
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC
 from karrot.reporters import commits_read
@@ -139,6 +139,47 @@ def test_a_burrow_that_reads_no_more_commits_is_cut_off_although_it_answers_with
     assert all(state.summary.observed_at_ms == clock.wall for state in known(log).values())
 
 
+@pytest.mark.parametrize(("moving", "found"), [("all topics", set()), ("burrow-prod-eu", {"prod-eu"})])
+def test_log_ends_that_move_without_commits_are_a_sign_of_life_unless_the_commits_only_do_not_reach_burrow(
+    resync: Resync,
+    log: MemoryEventLog,
+    clock: ManualClock,
+    burrow: Burrow,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    moving: str,
+    found: set[str],
+) -> None:
+    monkeypatch.setattr(commits_read, "_STEADY_MS", 100_000)
+    for _ in range(3):
+        once(resync, clock, after_s=60)
+    answers = {key: burrow.lag(*key) for key in known(log)}
+
+    def written(cluster: str, group: str) -> LagEvent:
+        event = answers[GroupKey(cluster, group)]
+        grows = group == moving or not group.startswith("burrow-")
+        more = (clock.wall - 1_800_000_000_000) // 1000 if grows else 0
+        ends = (each._replace(current_lag=(each.current_lag or 0) + more) for each in event.partitions)
+        return event._replace(observed_at_ms=clock.wall, partitions=tuple(ends))
+
+    monkeypatch.setattr(burrow, "lag", written)
+    for _ in range(5):
+        once(resync, clock, after_s=100)
+    assert commits_read.cut_off(log) == found
+
+
+def test_a_burrow_that_is_cut_off_stays_so_if_it_lists_no_groups_any_more(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits_read, "_STEADY_MS", 100_000)
+    for _ in range(3):
+        once(resync, clock, after_s=60)
+    monkeypatch.setattr(burrow, "consumers", lambda _: [])
+    for _ in range(10):
+        once(resync, clock, after_s=100)
+    assert commits_read.cut_off(log) == set(CLUSTERS)
+
+
 def test_a_newer_webhook_wins_over_an_answer_to_an_earlier_request(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +257,27 @@ def test_a_group_that_was_heard_in_between_is_not_deleted(
         heard(log, "elsewhere")
     assert GroupKey("prod-eu", "elsewhere") in known(log)
     assert "deleted" not in counted(log, "karrot_resync_groups_total")  # an event after a deletion would hide it
+
+
+def test_a_group_that_only_kafka_still_shows_is_not_deleted_while_burrows_last_verdict_counts(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock
+) -> None:
+    def judge(status: str, source: Source) -> None:
+        event = make_event(consumer="elsewhere", status_text=status, source=source, observed_at_ms=clock.wall)
+        log.append(event, to_wire(event))
+
+    judge("ERR", Source.WEBHOOK)
+    for status in ("OK", "ERR", "ERR", "OK"):
+        once(resync, clock, after_s=120)
+        judge(status, Source.KAFKA)
+    assert known(log)[GroupKey("prod-eu", "elsewhere")].summary.source is Source.WEBHOOK
+    for _ in range(2):
+        once(resync, clock, after_s=120)
+        assert "deleted" not in counted(log, "karrot_resync_groups_total")
+        judge("OK", Source.KAFKA)
+    for _ in range(3):
+        once(resync, clock, after_s=120)
+    assert counted(log, "karrot_resync_groups_total")["deleted"] == 1
 
 
 def test_a_group_that_is_listed_again_in_between_is_kept(

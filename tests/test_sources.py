@@ -9,9 +9,9 @@ from typing import Any
 import promql_parser
 import pytest
 
+from karrot.api.bodies import Component, Reporters
 from karrot.doctor.checks import Finding, Level
 from karrot.doctor.read_and_check import all_checks
-from karrot.doctor.snapshot_types import ReadComponent, ReadReject, ReadStandby, Reporter
 from karrot.event import GroupKey, LagEvent, OffsetSample, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import GroupState, IncidentState, ReporterState
@@ -28,8 +28,9 @@ from support.doctor_snapshots import (
     karrot_snapshot,
     metric_sample,
     prometheus_snapshot,
-    read_event_log,
     read_group,
+    rejects,
+    reporter,
     scrape_target,
     seconds_ago,
 )
@@ -64,6 +65,7 @@ ALERTS: Mapping[str, frozenset[str]] = {
     "KarrotAbsent": BOTH,
     "KarrotRejectingEvents": ONLY_BURROW,  # watch in the service posts nothing, so nothing is refused
     "KarrotSeriesDropped": BOTH,
+    "KarrotResyncFailing": ONLY_BURROW,
     "KarrotLogNotWritable": BOTH,
     "KarrotNoLeader": BOTH,
     "KarrotStandbyBehind": BOTH,
@@ -308,16 +310,17 @@ def broken_karrot() -> Any:
             for code in ("overloaded", "log_unavailable", "unconfirmed", "internal_error")
         ),
     ]
-    server = {"version": "13.1", "encrypted": False, "synchronous_commit": "off", "connections": 97}
     return karrot_snapshot(
         *samples,
-        components={"log": ReadComponent("failing"), "watch": ReadComponent("failing")},
-        settings={"KARROT_REPORTERS": "cloudwatch,archive", "KARROT_WATCH_BOOTSTRAP": "kafka:9092"},
-        reporters=(Reporter("cloudwatch", "failing", last_error="AccessDenied"),),
+        components={"log": Component("failing"), "watch": Component("failing")},
+        settings={
+            "KARROT_REPORTERS": "cloudwatch,archive",
+            "KARROT_WATCH_BOOTSTRAP": "kafka:9092",
+            "KARROT_EVENT_LOG": "postgresql://db/karrot",
+        },
+        reporters=Reporters([reporter("cloudwatch", "failing", "AccessDenied")], None),
         groups=(read_group(consumer="audit", source="kafka"),),
-        rejects=(ReadReject(seconds_ago(9), "overloaded", "too slow"),),
-        event_log=read_event_log(leader=None, server=server | {"standbys": (ReadStandby("b", "async", 9, 99.0),)}),
-        replicas={},
+        rejects=rejects("overloaded", 9),
         histories={},
     )
 
@@ -325,18 +328,11 @@ def broken_karrot() -> Any:
 def broken_snapshots() -> Iterator[dict[str, Any]]:
     """Yield a Karrot that polls Kafka with its Prometheus. Together they have every fault that a check finds."""
     down = scrape_target(health="down", last_error="connection refused", last_scrape=seconds_ago(999))
-    slow = scrape_target(last_scrape_duration=9.0, scrape_interval="6m")
-    beats = ("karrot_watch_last_poll_timestamp_seconds",)
+    slow, late = scrape_target(last_scrape_duration=9.0), scrape_target(last_scrape=seconds_ago(999))
     karrot = broken_karrot()
-    away = read_event_log(memory_age_seconds=9.0, fault="connection refused")
-    other = read_event_log(replica="karrot-1", log_id="ffff", leader="karrot-1")
-    prometheus = prometheus_snapshot(down, slow, beats=beats, rules="", doubled=2, exported=("exported_cluster",))
-    yield {"Karrot": karrot, "Prometheus": prometheus}
-    without_log = replace(karrot, event_log=None, now=seconds_ago(-99))
-    yield {"Karrot": without_log, "Prometheus": replace(prometheus, targets=(), series=0)}
-    scraped = replace(karrot, event_log=away, settings={"KARROT_REPORTERS": "prometheus"})
-    yield {"Karrot": scraped, "Prometheus": replace(prometheus, series=0)}
-    yield {"Karrot": replace(karrot, replicas={"http://karrot-1:5000": other}), "Prometheus": prometheus}
+    yield {"Karrot": karrot, "Prometheus": prometheus_snapshot(down, slow, late, has_moved=True)}
+    sqlite = karrot.settings | {"KARROT_EVENT_LOG": "sqlite"}
+    yield {"Karrot": replace(karrot, settings=sqlite), "Prometheus": prometheus_snapshot(targets=())}
 
 
 def test_every_remedy_of_the_doctor_is_true_for_a_karrot_that_polls_kafka() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from karrot.burrow.payload import to_wire
 from karrot.doctor import look
-from karrot.doctor.snapshot_types import KarrotSeen
+from karrot.doctor.read_karrot import KarrotSeen
 from karrot.event import TEST_CLUSTERS
 from support.burrow.lag_events import make_event
 from support.eventlog.postgres_server import running_postgres
@@ -167,6 +167,31 @@ def test_a_cluster_is_forgotten_in_every_replica_and_after_a_restart_until_it_po
         first.start()
         for each in replicas:
             assert_forgotten(each)
+
+
+def test_a_cluster_that_karrot_does_not_know_is_named_and_not_called_deleted(tmp_path: Path) -> None:
+    with Service(tmp_path / "data", expected_clusters="prod-eu,prod-us") as service:
+        assert service.post(verdict("prod-eu", "orders")).status == 202
+        for unknown in ("pord-eu", "prod-us"):
+            done = run_karrot("forget-cluster", unknown, "--karrot", address(service), env=ENVIRONMENT)
+            assert (done.exit_code, done.stdout) == (1, "")
+            assert f"Karrot knows no cluster '{unknown}'" in done.stderr
+        assert service.metric("karrot_consumer_lag", cluster="prod-eu") is not None
+        assert "prod-eu orders deleted: 202" in forget("prod-eu", service)
+        again = run_karrot("forget-cluster", "prod-eu", "--karrot", address(service), env=ENVIRONMENT)
+        assert again.exit_code == 1
+
+
+def test_all_groups_of_a_cluster_are_forgotten_however_many_pages_list_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("karrot.api.client._PAGE", 2)
+    monkeypatch.setattr("karrot.api.client.GROUPS_READ", 4)
+    with Service(tmp_path / "data") as service:
+        for number in range(7):
+            assert service.post(verdict("prod-old", f"group-{number}")).status == 202
+        assert len(forget("prod-old", service).splitlines()) == 7
+        assert service.get("/api/v1/groups").json["groups"] == []
 
 
 def test_an_empty_name_of_a_cluster_forgets_nothing() -> None:

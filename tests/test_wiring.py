@@ -14,12 +14,13 @@ from structlog.testing import CapturingLogger
 from werkzeug.test import Client
 
 from karrot import history, wiring
+from karrot.burrow.client import Burrow
 from karrot.clock import Clock
 from karrot.eventlog.base import EventLog
-from karrot.eventlog.memory import MemoryEventLog
-from karrot.eventlog.opening import prepared_log
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.known_problems import TABLES_PROBLEMS
+from karrot.reporters import commits_read
 from karrot.reporters.base import Context, Reporter
 from karrot.server.leader_process import LeaderProcess
 from karrot.server.request_serving import Patience
@@ -29,6 +30,7 @@ from karrot.settings.options import Settings
 from karrot.settings.storage_place import Bucket
 from karrot.web.context import Credentials, PastUnknown
 from karrot.web.past import Past
+from karrot.wiring import prepared_log
 from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
@@ -72,7 +74,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
         def load(self) -> Callable[[Context], Closing]:
             return builders[self.name]
 
-    monkeypatch.setattr(wiring, "entry_point", lambda group, name: Point(name, "", group))
+    monkeypatch.setattr(wiring, "entry_points", lambda group, name: [Point(name, "", group)])
 
 
 def settings(**environ: str) -> Settings:
@@ -85,7 +87,7 @@ def service_of(chosen: Settings) -> Iterator[wiring.Service]:
     """The service of one worker in this process."""
     clock = ManualClock()
     with (
-        prepared_log(chosen, clock, lambda _path, _reason: None) as open_log,
+        prepared_log(chosen, clock) as open_log,
         closing(wiring.Service(chosen, clock, open_log, LeaderProcess())) as service,
     ):
         yield service
@@ -183,7 +185,7 @@ def test_changed_files_of_clients_secrets_are_read_and_no_others(tmp_path: Path)
 
 def test_a_memory_log_takes_the_bounds_of_the_settings() -> None:
     chosen = settings(event_log="memory", workers="1", max_consumers="7")
-    with prepared_log(chosen, ManualClock(), lambda _path, _reason: None) as open_log:
+    with prepared_log(chosen, ManualClock()) as open_log:
         log = open_log(chosen)
     assert isinstance(log, MemoryEventLog)
     tracked = [append_event(log, consumer=f"g{number}").tracked for number in range(8)]
@@ -238,7 +240,7 @@ def test_the_pages_get_the_credentials_and_addresses_of_the_settings() -> None:
     assert queries == wiring._queries(chosen, "prod-eu", "orders-svc")
 
 
-def test_resync_waits_for_the_interval_of_the_settings() -> None:
+def test_resync_has_the_interval_and_the_patience_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stopped(threading.Event):
         """Is set by the first wait."""
 
@@ -251,9 +253,15 @@ def test_resync_waits_for_the_interval_of_the_settings() -> None:
 
     clock, stop = ManualClock(), Stopped()
     log = MemoryEventLog(clock)
-    chosen = settings(burrow_url="http://127.0.0.1:1", resync_interval="70s")
+    chosen = settings(burrow_url="http://127.0.0.1:1", resync_interval="70s", burrow_cut_off_after="16h")
+    monkeypatch.setattr(Burrow, "ready", lambda _: True)
+    monkeypatch.setattr(Burrow, "clusters", lambda _: ["prod-eu"])
+    monkeypatch.setattr(Burrow, "consumers", lambda *_: [])
+    commits_read.keep(log, {"prod-eu": 1}, (), 120, 300)
     wiring._resync(chosen, log, Intake(log, clock), clock, stop)
     assert stop.waited == 70
+    seen = commits_read.read(log)["prod-eu"]
+    assert (seen.every_ms, seen.after_ms) == (70_000, 16 * 3_600_000)
 
 
 @pytest.mark.usefixtures("offered")

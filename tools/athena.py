@@ -22,7 +22,7 @@ def text() -> str:
         for name, schema in TABLES.items()
     }
     head = "# The columns of the pipeline's tables, as Athena and Hive call their types. make docs writes it.\n"
-    return head + yaml.safe_dump(told, sort_keys=False)
+    return head + yaml.safe_dump(told, sort_keys=False, default_flow_style=None, width=120)
 
 
 def _job(table: str) -> str:

@@ -9,25 +9,19 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from shutil import rmtree
 
 import click
 import duckdb
-from isal import isal_zlib
 
 from karrot.cli import main as karrot
 from karrot.pipeline.spark_session import SparkUnavailable, require_java
-from karrot.reporters.archive.segment_buffer import GZIP
 from tools.history_generator.history_scenario import CLUSTERS
 from tools.history_generator.history_writer import Told, read_truth, write_history
 
 _HOURS = 24
 _POLL_S = 0.3
-_quicker = partial(isal_zlib.compressobj, 1, wbits=GZIP)
-"""This compression gives segments as small as zlib's level 1 does, in a third of the time."""
-
 _SPARK = ("--conf", "spark.driver.memory=2g")
 _INCIDENTS = """
     SELECT incident_id, cluster, consumer, epoch_ms(started_at), epoch_ms(ended_at), ended_by, worst_status, peak_lag
@@ -81,7 +75,6 @@ def _simulate(archive: Path, directory: Path, start: datetime, groups: int, days
                 start_ms=start_ms,
                 groups=groups // len(CLUSTERS),
                 days=days,
-                compressor=_quicker,
             )
             for cluster in CLUSTERS
         ]

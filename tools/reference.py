@@ -8,15 +8,15 @@ from prometheus_client import Metric as PrometheusMetric
 from prometheus_client.process_collector import ProcessCollector
 
 from karrot import cli, telemetry
-from karrot.burrow.bounds import BOUNDS
+from karrot.burrow.payload import BOUNDS
 from karrot.doctor.read_and_check import all_checks
 from karrot.eventlog.group_state import REMEMBERED
-from karrot.eventlog.transaction import MOST_CLUSTERS, POSTS_KEPT_MS
+from karrot.eventlog.transaction import MOST_CLUSTERS
 from karrot.eventlog.writer import KEPT_REJECTS
 from karrot.intake import KEPT_BYTES
 from karrot.known_problems import CODES, FILE_PROBLEMS, RUNBOOKS, TABLES_PROBLEMS
 from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS
-from karrot.pipeline.run.run_metrics import PIPELINE_METRICS
+from karrot.pipeline.run.turns import PIPELINE_METRICS
 from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
 from karrot.settings import options
 from tools.log_records import log_records
@@ -225,7 +225,6 @@ def _bounds() -> str:
             "The groups with the most partitions have no series for them, counted in `karrot_series_dropped_total`.",
         ),
         ("refused bodies", f"{KEPT_REJECTS:,}, {KEPT_BYTES:,} bytes of each", "Karrot deletes the oldest body."),
-        ("idempotency keys", f"those of the last {POSTS_KEPT_MS // 60_000} minutes", "Karrot deletes older keys."),
     )
     return _page(
         "Bounds",

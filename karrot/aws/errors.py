@@ -60,10 +60,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A problem with an AWS service, or on the way to it. The data are not the cause, and must still be sent.
-
-    ``text`` is a message for people, without secrets. ``answered`` says that the service itself answered with 5xx.
-    """
+    """A problem on the side of AWS: the data must still be sent. ``answered``: the service itself said 5xx."""
 
     kind: FaultKind
     text: str

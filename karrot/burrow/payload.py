@@ -1,16 +1,95 @@
 """Converts the JSON that Burrow sends to a `LagEvent` and back. No other module knows both forms."""
 
 import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from karrot.burrow import wire
-from karrot.burrow.bounds import require_within
-from karrot.burrow.other_templates import explained
 from karrot.burrow.wire import MalformedPayload, wrong
 from karrot.event import NO_PROBLEM, FirstUnread, LagEvent, OffsetSample, PartitionLag, Source
+
+
+class Bound(NamedTuple):
+    """The most bytes of a text, or ``entries`` of a list, at ``path`` of a body. ``found`` finds them in an event."""
+
+    path: str
+    most: int
+    found: Callable[[LagEvent], Iterable[Collection[object]]]
+    unit: str = "bytes"
+
+
+def _of_partition(field: str, most: int, text_of: Callable[[PartitionLag], str]) -> Bound:
+    def found(event: LagEvent) -> set[str]:  # the partitions of a large event have few different texts
+        return set(map(text_of, event.partitions if event.max_lag is None else (*event.partitions, event.max_lag)))
+
+    return Bound(f"$.Event.Result.partitions[...].{field}", most, found)
+
+
+GROUP: Final = Bound("$.Event.Group", 1024, lambda event: (event.consumer,))
+BOUNDS: Final = (
+    Bound("$.Event.Cluster", 255, lambda event: (event.cluster,)),
+    GROUP,
+    Bound("$.Event.ID", 255, lambda event: (event.incident_id or "",)),
+    Bound("$.Event.Extras", 64, lambda event: (event.extras,), "entries"),
+    Bound("$.Event.Extras[key]", 255, lambda event: (key for key, _ in event.extras)),
+    Bound("$.Event.Extras[...]", 4096, lambda event: (value for _, value in event.extras)),
+    Bound("$.Event.Result.status", 64, lambda event: (event.status_text,)),
+    Bound("$.Event.Result.partitions", 100_000, lambda event: (event.partitions,), "entries"),
+    _of_partition("topic", 249, lambda each: each.topic),
+    _of_partition("status", 64, lambda each: each.status_text),
+    _of_partition("owner", 1024, lambda each: each.owner),
+    _of_partition("client_id", 1024, lambda each: each.client_id),
+)
+"""Every bound. ``Result.maxlag`` has the bounds of a partition. docs/reference/bounds.md says why."""
+
+
+def require_within(event: LagEvent) -> None:
+    for path, most, found, unit in BOUNDS:
+        for each in found(event):
+            if len(each) * 4 > most:  # no character has more than 4 bytes
+                size = len(each.encode(errors="surrogatepass") if isinstance(each, str) else each)
+                if size > most:
+                    raise wrong(path, f"it has {size} {unit}, and the limit is {most}")
+
+
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_BEGINS_AS_OURS = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"Event"')
+_EVENT = {"Cluster", "Group", "Result"}
+_KINDS = (
+    (_EVENT, 'It is the event without the key "Event" around it.'),
+    ({"status", "totallag"}, "It has only the Result of the event: the template encodes .Result instead of the dot."),
+    ({"api_key", "events"}, "It is like the output of Burrow's default-http-post.tmpl, without most of the verdict."),
+    ({"api_key", "ids"}, "It is like the output of Burrow's default-http-delete.tmpl, without most of the verdict."),
+    ({"attachments"}, "It is like the output of Burrow's Slack template, without most of the verdict."),
+)
+
+
+def explained(body: bytes, refused: MalformedPayload) -> MalformedPayload:
+    """The same refusal if Karrot's template can have written the body. Otherwise one that says what the body is."""
+    if not body.strip():
+        return MalformedPayload("empty_body", "The body is empty.")
+    if refused.code != "invalid_field" and (refused.code != "invalid_json" or _BEGINS_AS_OURS.match(body)):
+        return refused
+    keys = _object(body) if refused.code == "invalid_field" else {}
+    inner = _object(next(iter(keys.values())) if len(keys) == 1 else keys.get("Event", b""))
+    if "Event" in keys and inner.keys() >= _EVENT:
+        return refused
+    told = next((told for marks, told in _KINDS if keys.keys() >= marks or inner.keys() >= marks), str(refused))
+    if body.startswith(b"\xef\xbb\xbf"):
+        told = "It begins with a byte order mark: save the template file without one."
+    told = f'This is not the output of {{"Event": {{{{ jsonencoder . }}}}}}. {told}'
+    return MalformedPayload("unsupported_template", told, refused.path)
+
+
+def _object(raw: bytes | msgspec.Raw) -> Mapping[str, msgspec.Raw]:
+    try:
+        return _OBJECT.decode(raw)
+    except msgspec.DecodeError:
+        return {}
+
 
 MAX_DEPTH = 32
 """Burrow's deepest body has 6 levels."""
@@ -45,10 +124,7 @@ class Outline(NamedTuple):
 
 
 def parse_webhook(body: bytes, *, observed_at_ms: int, source: Source = Source.WEBHOOK) -> LagEvent:
-    """Parse a posted body, made with the template ``{"Event": {{ jsonencoder . }}}``, or like that by `karrot watch`.
-
-    Raises `MalformedPayload` for any other body and for one beyond a bound, and no other exception.
-    """
+    """Parse a posted body, within the bounds. Raises `MalformedPayload`, and no other exception."""
     try:
         event = parse_stored(body, observed_at_ms=observed_at_ms, source=source)
     except MalformedPayload as error:
@@ -91,11 +167,7 @@ def parse_outline(body: bytes, *, observed_at_ms: int, source: Source) -> Outlin
 
 
 def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
-    """Parse a reply of Burrow's REST API v3 to ``/status`` or ``/lag``.
-
-    The 404 reply for an unknown group becomes an event with the status NOTFOUND. Raises `MalformedPayload`, also if
-    Burrow reports an error.
-    """
+    """Parse a reply to ``/status`` or ``/lag``; a 404 becomes NOTFOUND. Raises `MalformedPayload`."""
     reply = decode(body, _REST_REPLY)
     if reply.error:
         raise wrong("$.error", f"Burrow reports an error: {reply.message[:_QUOTED]!r}")
@@ -113,10 +185,7 @@ def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
 
 
 def to_wire(event: LagEvent) -> bytes:
-    """The body that Burrow v1.9.5 would post for an event. `parse_stored` is the inverse.
-
-    As in Burrow, a start in the year 1 means that the event has no start.
-    """
+    """The body that Burrow v1.9.5 would post. `parse_stored` is the inverse. A start in the year 1 means no start."""
     return msgspec.json.encode(
         wire.WebhookJson(
             wire.NotificationJson(

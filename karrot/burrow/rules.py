@@ -18,6 +18,9 @@ from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, Status
 DEFAULT_INTERVALS = 10
 """The default number of slots in a window, and of samples in a broker history."""
 
+DEFAULT_EXPIRE_GROUP = 604_800
+"""By default, Burrow forgets a group this many seconds after the group's last commit."""
+
 _NAMES = {status: status.name for status in Status}
 _OK = Status.OK.name
 
@@ -71,7 +74,6 @@ class Window:
 
     @property
     def orders(self) -> tuple[int, ...]:
-        """The order of each stored commit, oldest first."""
         return tuple(self._orders)
 
     def add(
@@ -220,7 +222,6 @@ def current_lag(slots: Slots, broker_offsets: Sequence[int]) -> int:
 def _judged(
     tracked: TrackedPartition, now: int, allowed_lag: int, minimum_complete: float
 ) -> tuple[Status, int, float]:
-    """The verdict, the current lag and the filled share of the window."""
     slots, ends = tracked.slots, tracked.broker_offsets
     lag = current_lag(slots, ends)
     status = partition_status(slots, ends, lag, now, allowed_lag=allowed_lag, minimum_complete=minimum_complete)

@@ -25,10 +25,7 @@ Code = Literal[
 
 
 class CommitJson(Struct, gc=False):
-    """The oldest or newest stored commit of a partition.
-
-    Burrow has ``observedAt`` since v1.3.3, and ``lag`` may be null since v1.3.0.
-    """
+    """A stored commit. Burrow has ``observedAt`` since v1.3.3, and ``lag`` may be null since v1.3.0."""
 
     offset: Int64
     timestamp: Int64

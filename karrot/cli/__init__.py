@@ -4,38 +4,117 @@ A group of commands, such as ``karrot history``, is in the ``__init__`` of its f
 only when the command runs, so that ``karrot --help`` answers quickly.
 """
 
+import errno
+import os
+import sys
+from collections import UserDict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
 import click
 
 from karrot import distribution_conflict
-from karrot.cli.run_and_exit import CommandModules, Program
+from karrot.cli.errors import Interrupted, NotDone, Refused
 
 __all__ = ["main"]
 
-_COMMANDS = CommandModules(
-    {
-        "burrow-config": "service",
-        "check-config": "service",
-        "demo": "service",
-        "doctor": "doctor",
-        "forget-cluster": "send_sample",
-        "groups": "groups.commands",
-        "healthcheck": "service",
-        "history": "history",
-        "lag": "groups.commands",
-        "pipeline": "pipeline",
-        "render": "render",
-        "send-sample": "send_sample",
-        "serve": "service",
-        "simulate": "simulate.simulate",
-        "status": "groups.commands",
-        "version": "service",
-        "watch": "watch",
-    }
-)
+_STANDARD_ERROR = 2
+
+
+class CommandModules(UserDict[str, Any]):
+    """The commands by name. A command's module is imported on access, so ``karrot serve`` loads no other command."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        """Import and return a command. The name of its function is the name of the command."""
+        command: click.Command = getattr(import_module(f"karrot.cli.{self.data[name]}"), name.replace("-", "_"))
+        return command
+
+
+class Program(click.Group):
+    """The group ``karrot``. Turns Ctrl-C, a full disk and a closed standard output into a message and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. Raises Refused if files of Karrot are missing, and Interrupted after Ctrl-C."""
+        if not Path(__file__).exists():
+            raise Refused(
+                f"Karrot runs from an archive, {Path(__file__).parents[2]}, and cannot read its templates and pages "
+                "there: install Karrot with pip install, or unpack the archive"
+            )
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] != "karrot":
+                raise
+            # Another distribution has replaced or removed files that both distributions contained.
+            name = distribution_conflict.NAME
+            raise Refused(
+                f"files of '{name}' are missing ({error}): run pip install --force-reinstall {name}"
+            ) from None
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program and exit. With ``standalone_mode=False``, return or raise, as click does."""
+        if not kwargs.get("standalone_mode", True):
+            return super().main(*args, **kwargs)
+        # Open closed standard streams (``>&-``). Otherwise the next open file would get a stream's descriptor.
+        while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+            os.set_inheritable(number, True)
+        sys.stdout, sys.stderr = (each or os.fdopen(number, "w", closefd=False) for each in (sys.stdout, sys.stderr))
+        try:
+            try:
+                if sentence := distribution_conflict.conflict():
+                    _show(Refused(sentence))
+                # click's own handling of errors fails if standard error fails.
+                code = super().main(*args, **kwargs | {"standalone_mode": False})
+            except click.ClickException as error:
+                code = _show(error)
+            except click.Abort:
+                code = _show(NotDone("aborted"))
+            finally:
+                # Flush now: if the interpreter's own flush fails, it prints "Exception ignored" and exits with 120.
+                sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EPIPE}:
+                raise
+            os.dup2(number, sys.stdout.fileno())  # discard the buffer
+            code = _show(NotDone(str(error))) if error.errno == errno.ENOSPC else NotDone.exit_code
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show(error: click.ClickException) -> int:
+    """Print an error and return its exit code. If standard error is full or closed, only the code shows the error."""
+    try:
+        error.show()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # discard the buffer
+    return error.exit_code
 
 
 @click.group(
-    cls=Program, commands=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=Program,
+    commands=CommandModules(
+        {
+            "burrow-config": "service",
+            "check-config": "service",
+            "demo": "service",
+            "doctor": "doctor",
+            "forget-cluster": "forget_cluster",
+            "groups": "groups",
+            "healthcheck": "service",
+            "history": "history",
+            "lag": "groups",
+            "pipeline": "pipeline",
+            "render": "render",
+            "send-sample": "send_sample",
+            "serve": "service",
+            "status": "groups",
+            "version": "service",
+            "watch": "watch",
+        }
+    ),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name=distribution_conflict.NAME, message="karrot %(version)s")
 def main() -> None:

@@ -21,16 +21,11 @@ if TYPE_CHECKING:
     from karrot.doctor import Finding
 
 
-_MARKS = {"fault": "✖", "warn": "▲", "note": "◆", "ok": "●"}
-_PLAIN = {"fault": "x", "warn": "!", "note": "-", "ok": "+"}
+_MARKS = {"fault": ("✖", "x"), "warn": ("▲", "!"), "note": ("◆", "-"), "ok": ("●", "+")}
+"""The mark of each level, and the mark for a terminal that cannot write the first one."""
+
 _COLOURS = {"fault": "red", "warn": "yellow", "note": "cyan", "ok": "green"}
-_COUNTED = {
-    "fault": ("fault", "faults"),
-    "warn": ("warning", "warnings"),
-    "note": ("note", "notes"),
-    "ok": ("check passed", "checks passed"),
-}
-_DOCS = "docs/"
+_COUNTED = {"fault": "fault", "warn": "warning", "note": "note", "ok": "check"}
 
 
 @click.command(short_help="Find problems from Burrow to Prometheus.")
@@ -50,13 +45,6 @@ _DOCS = "docs/"
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Output of karrot render ecs-autoscaling. Repeat it for several files.",
 )
-@click.option(
-    "--replica",
-    "replicas",
-    metavar="URL",
-    multiple=True,
-    help="Address of another replica of the same Karrot. Repeat it for several replicas.",
-)
 @click.option("--all", "with_ok", is_flag=True, help="Also print a line for each check that passed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def doctor(
@@ -66,7 +54,6 @@ def doctor(
     *,
     evaluate: str | None,
     recipes: tuple[Path, ...],
-    replicas: tuple[str, ...],
     with_ok: bool,
     as_json: bool,
 ) -> None:
@@ -74,9 +61,8 @@ def doctor(
 
     The command checks Burrow, Karrot and Prometheus. It only reads, and changes nothing. Without --burrow, it uses the
     address in KARROT_BURROW_URL. It sends the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE) to Karrot. With
-    --evaluate, it checks that karrot pipeline evaluate judges the groups in time, and that its verdicts reach Karrot.
-    Burrow is then not needed. With --recipe, it also checks that Karrot sends the metrics that a scaling recipe reads.
-    With --replica, it checks that all replicas share one event log.
+    --evaluate, it checks that karrot pipeline evaluate judges the groups in time. Burrow is then not needed. With
+    --recipe, it also checks that Karrot sends the metrics that a scaling recipe reads.
 
     The exit code is 1 if there is a fault or a warning, and 0 if there is none. It is 2 for wrong options.
     """
@@ -88,32 +74,16 @@ def doctor(
         raise Refused("there is nothing to check: give at least one of --burrow, --evaluate, --karrot and --prometheus")
     if recipes and not karrot:
         raise Refused("--recipe needs --karrot: it compares the recipe with the settings of that Karrot")
-    if replicas and not karrot:
-        raise Refused("--replica needs --karrot: it compares the event logs of both")
-    seen = look(
-        _address("--burrow", burrow),
-        _address("--karrot", karrot),
-        _address("--prometheus", prometheus),
-        evaluate=_address("--evaluate", evaluate),
-        token=valid(partial(secret, "KARROT_API_TOKEN")),
-        replicas=[value_of(types.url, "--replica", url) for url in replicas],
-        recipes=[recipe for file in recipes for recipe in valid(partial(recipes_in, file))],
-    )
+    urls = {"burrow": burrow, "karrot": karrot, "prometheus": prometheus, "evaluate": evaluate}
+    checked = {name: value_of(types.url, f"--{name}", url) for name, url in urls.items() if url is not None}
+    read = [recipe for file in recipes for recipe in valid(partial(recipes_in, file))]
+    seen = look(**checked, token=valid(partial(secret, "KARROT_API_TOKEN")), recipes=read)  # type: ignore[arg-type]
     findings = examine(seen)
-    print_lines([_json_line(findings)] if as_json else _lines(findings, with_ok=with_ok))
-    if any(finding.level.is_wrong for finding in findings):
+    is_wrong = any(finding.level.is_wrong for finding in findings)
+    line = json.dumps({"wrong": is_wrong, "findings": [asdict(each) for each in findings]})
+    print_lines([line] if as_json else _lines(findings, with_ok=with_ok))
+    if is_wrong:
         sys.exit(1)
-
-
-def _address(option: str, url: str | None) -> str | None:
-    from karrot.settings import types
-
-    return None if url is None else value_of(types.url, option, url)
-
-
-def _json_line(findings: "Sequence[Finding]") -> str:
-    wrong = any(finding.level.is_wrong for finding in findings)
-    return json.dumps({"wrong": wrong, "findings": [asdict(finding) for finding in findings]})
 
 
 def _lines(findings: "Sequence[Finding]", *, with_ok: bool) -> list[str]:
@@ -122,21 +92,21 @@ def _lines(findings: "Sequence[Finding]", *, with_ok: bool) -> list[str]:
 
 
 def _line(finding: "Finding") -> str:
-    marks = _MARKS if _can_write(_MARKS[finding.level]) else _PLAIN
-    level = click.style(f"{marks[finding.level]} {finding.level:<5}", fg=_COLOURS[finding.level], bold=True)
+    mark, plain = _MARKS[finding.level]
+    level = click.style(
+        f"{mark if _can_write(mark) else plain} {finding.level:<5}", fg=_COLOURS[finding.level], bold=True
+    )
     line = f"{level}  {safe(finding.what)}"
     if finding.level == "ok":
         return line
-    arrow = "→" if _can_write("→") else "->"
-    remedy = f" {arrow} {safe(finding.remedy)}" if finding.remedy else ""
-    return f"{line}{remedy}  ({_DOCS}{finding.where})"
+    remedy = f" {'→' if _can_write('→') else '->'} {safe(finding.remedy)}" if finding.remedy else ""
+    return f"{line}{remedy}  (docs/{finding.where})"
 
 
 def _sum(findings: "Sequence[Finding]", *, with_ok: bool) -> str:
     counts = {level: sum(finding.level == level for finding in findings) for level in _MARKS}
-    told = ", ".join(counted_plain(number, *_COUNTED[level]) for level, number in counts.items())
-    more = "" if with_ok or not counts["ok"] else " (--all shows them)"
-    return f"{told}{more}"
+    told = ", ".join(counted_plain(number, _COUNTED[level]) for level, number in counts.items())
+    return f"{told} passed{'' if with_ok or not counts['ok'] else ' (--all shows them)'}"
 
 
 def _can_write(text: str) -> bool:

@@ -111,9 +111,7 @@ def read_seconds(least: float, most: float) -> Callable[[click.Context, click.Pa
 class Number(click.FloatRange):
     """A finite number in a range. It refuses ``nan``, which the base class `click.FloatRange` accepts."""
 
-    def convert(  # noqa: D102 (click's)
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)

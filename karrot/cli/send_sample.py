@@ -1,21 +1,20 @@
-"""``karrot send-sample`` and ``karrot forget-cluster``: post events to Karrot in the way that Burrow does."""
+"""``karrot send-sample``: posts sample events to Karrot in the way that Burrow does."""
 
 import time
 import uuid
-from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.auth_headers import credentials, secret
+from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import NotDone, valid
 from karrot.cli.options import karrot_option
 from karrot.event import TEST_CLUSTERS, LagEvent, OffsetSample, PartitionLag
 
 if TYPE_CHECKING:
-    from karrot.cli.http_client import HttpAnswer
+    from karrot.api.client import Web
 
 
 ACCEPTED = 202
@@ -33,48 +32,17 @@ _WINDOW_MS = 9 * 60_000
 """The duration of a window: ten commits, one each minute."""
 
 
-_karrot_option = karrot_option(required=True, help="Address of Karrot, such as http://karrot:5000.")
-_user_option = click.option(
+address_option = karrot_option(required=True, help="Address of Karrot, such as http://karrot:5000.")
+user_option = click.option(
     "--user",
     help="User name for Basic authentication. The password comes from KARROT_BURROW_PASSWORD (or "
     "KARROT_BURROW_PASSWORD_FILE). If neither is set, the command asks for it.",
 )
 
 
-@click.command("forget-cluster", short_help="Forget a cluster that is gone.")
-@click.argument("cluster")
-@_karrot_option
-@_user_option
-def forget_cluster(cluster: str, url: str, user: str | None) -> None:
-    """Make Karrot forget a cluster that sends no events any more: its groups, and when it was heard.
-
-    The cluster comes back with its next event. The command reads the groups with the token in KARROT_API_TOKEN (or
-    KARROT_API_TOKEN_FILE), and posts their deletion as `karrot send-sample` posts a sample, with the same credentials.
-    """
-    from karrot import render
-    from karrot.burrow.client import Asking
-    from karrot.burrow.payload import to_wire
-    from karrot.cli import http_client
-    from karrot.doctor.http_get import NotTold, Web
-    from karrot.doctor.read_karrot import read_groups
-
-    if not cluster:  # an unset variable: the groups of all clusters would be listed
-        raise click.UsageError("Name the cluster.")
-    address = valid(partial(render.webhook, url))
-    headers, token = valid(partial(credentials, user)), valid(partial(secret, "KARROT_API_TOKEN"))
-    try:
-        with closing(Web(address.removesuffix("/burrow"), asking=Asking(), token=token)) as web:
-            groups, _ = read_groups(web, cluster)
-    except NotTold as error:
-        raise NotDone(error.said) from None
-    for group in [each.consumer for each in groups] or ["karrot-forget-cluster"]:
-        event = LagEvent(cluster, group, "NOTFOUND", total_lag=None, observed_at_ms=0)
-        _print(http_client.post(address, to_wire(event), headers), f"{cluster} {group} deleted")
-
-
 @click.command("send-sample")
-@_karrot_option
-@_user_option
+@address_option
+@user_option
 @click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Number of groups.")
 @click.option(
     "--status",
@@ -89,16 +57,12 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
     Without --user, the command sends the token in KARROT_BURROW_TOKEN (or KARROT_BURROW_TOKEN_FILE) as a Bearer token.
     The exit code is 1 if Karrot does not accept an event.
     """
-    from karrot import render
-    from karrot.burrow.payload import to_wire
-    from karrot.cli import http_client
+    from karrot.api.client import Web
 
-    address = valid(partial(render.webhook, url))
     headers = valid(partial(credentials, user))
-    for number in range(1, count + 1):
-        event = _event(f"sample-group-{number}", status, time.time_ns() // 1_000_000)
-        answer = http_client.post(address, to_wire(event), headers)
-        _print(answer, f"{event.cluster} {event.consumer} {status}")
+    with Web(address(url)) as web:
+        for number in range(1, count + 1):
+            post(web, _event(f"sample-group-{number}", status, time.time_ns() // 1_000_000), headers, status)
 
 
 def _event(group: str, status: str, now_ms: int) -> LagEvent:
@@ -140,10 +104,23 @@ def _commit(at_ms: int, *, offset: int, lag: int) -> OffsetSample:
     return OffsetSample(offset, at_ms, lag, at_ms // 1000 * 1000)
 
 
-def _print(answer: "HttpAnswer", what: str) -> None:
-    """Print Karrot's answer. End the command if Karrot did not accept the event."""
-    if answer.status == ACCEPTED:
-        click.echo(f"{what}: {answer.status} {answer.body.strip()}")
-        return
-    said = f"{answer.status} {answer.body.strip()}\n" if answer.status else ""
-    raise NotDone(said + (_REMEDIES.get(answer.status) or answer.body))
+def address(url: str) -> str:
+    """Karrot's address, which may be given with the path of the webhook."""
+    from karrot import render
+
+    return valid(partial(render.webhook, url)).removesuffix("/burrow")
+
+
+def post(web: "Web", event: LagEvent, headers: dict[str, str], what: str) -> None:
+    """Post an event, and print Karrot's answer. End the command if Karrot did not accept the event."""
+    from karrot.api.client import NotTold
+    from karrot.burrow.payload import to_wire
+
+    try:
+        answer = web.post("/burrow", to_wire(event), headers)
+    except NotTold as error:
+        raise NotDone(error.said) from None
+    said = f"{answer.status} {answer.body.decode(errors='replace').strip()}"
+    if answer.status != ACCEPTED:
+        raise NotDone(f"{said}\n{_REMEDIES.get(answer.status, '')}".strip())
+    click.echo(f"{event.cluster} {event.consumer} {what}: {said}")

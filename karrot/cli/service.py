@@ -1,9 +1,12 @@
 """``karrot serve`` and ``demo`` run the service. The other commands check the service, or configure Burrow for it."""
 
+import ssl
 import sys
 from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 import click
 
@@ -11,6 +14,8 @@ from karrot.cli.errors import NotDone, stated, valid
 from karrot.cli.options import config_option, karrot_option, loader, value_of
 
 _OK = 200
+_TIMEOUT_S = 5
+_MOST_BYTES = 64 * 1024
 
 
 @click.command()
@@ -39,7 +44,7 @@ def serve(bind: str | None, config: Path | None) -> NoReturn:
     type=click.FloatRange(0.1, 100),
     default=1,
     show_default=True,
-    help="Speed of the simulation: rates are multiplied by this factor, and intervals are divided by it.",
+    help="Speed of the simulation: rates are multiplied by this factor. Below 1, intervals are divided by it.",
 )
 def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
     """Run the service with a simulated Burrow.
@@ -57,19 +62,16 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
 def check_config(config: Path | None, *, sources: bool) -> None:
     """Print the settings that `karrot serve` would use.
 
-    If the cloudwatch reporter is on, the command also prints the monthly cost of the groups that are now in the event
-    log. The exit code is 2 if Karrot cannot start with these settings.
+    The exit code is 2 if Karrot cannot start with these settings.
     """
     from karrot.settings.options import effective
     from karrot.settings.sources import DEFAULT
-    from karrot.wiring import cloudwatch_bill, try_out
+    from karrot.wiring import try_out
 
     loaded = stated(loader(None, config))
     stated(partial(try_out, loaded.settings))
     for name, text in effective(loaded.settings).items():
         click.echo(f"{name}={text}{f'  # {loaded.sources.get(name, DEFAULT)}' if sources else ''}")
-    for sentence in stated(partial(cloudwatch_bill, loaded.settings)):
-        click.echo(f"# CloudWatch: {sentence}")
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
 
@@ -79,15 +81,31 @@ def check_config(config: Path | None, *, sources: bool) -> None:
 @config_option
 def healthcheck(url: str | None, config: Path | None) -> None:
     """Ask Karrot's /healthz. The exit code is 0 if Karrot is alive, and 1 if not."""
-    from karrot.cli import http_client
     from karrot.settings import types
 
     given = None if url is None else value_of(types.url, "--karrot", url)
     address = given or stated(partial(_own_address, config))
-    answer = http_client.fetch(f"{address}/healthz")
-    if answer.status != _OK:
-        raise NotDone(f"{answer.status or 'unhealthy'}: {answer.body}")
-    click.echo(answer.body.strip())
+    status, body = _get(f"{address}/healthz")
+    if status != _OK:
+        raise NotDone(f"{status}: {body}")
+    click.echo(body.strip())
+
+
+def _get(url: str) -> tuple[int, str]:
+    """Ask this machine, without a proxy, without a check of the certificate, and without loading urllib3."""
+    parts = urlsplit(url)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
+    if parts.scheme == "https":
+        context = ssl._create_unverified_context()  # noqa: S323, SLF001 (own host)
+        connection = HTTPSConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S, context=context)
+    try:
+        connection.request("GET", parts.path or "/")
+        response = connection.getresponse()
+        return response.status, response.read(_MOST_BYTES).decode(errors="replace")
+    except (OSError, HTTPException, UnicodeError) as error:
+        raise NotDone(f"unhealthy: no answer from {parts.netloc}: {error or type(error).__name__}") from None
+    finally:
+        connection.close()
 
 
 def _own_address(config: Path | None) -> str:

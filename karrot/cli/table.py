@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from unicodedata import category, east_asian_width
 
 import click
 
@@ -80,18 +81,17 @@ class PrintedTable:
         most = _WIDEST if width is None else sys.maxsize
         widths = [max(cells for row in texts if (cells := width_of(row[at])) <= most) for at in kept]
         while width is not None and sum(widths[at] + len(_GAP) for at in kept) - len(_GAP) > width:
-            if (widest := _to_cut(columns, widths, kept, _LEGIBLE)) is not None:
-                widths[widest] -= 1
-            elif leave_out := [at for at in kept if columns[at].goes]:
-                kept.remove(min(leave_out, key=lambda at: columns[at].goes))
-            elif (widest := _to_cut(columns, widths, kept, _NARROWEST)) is not None:
-                widths[widest] -= 1
+            optional = [at for at in kept if columns[at].goes]
+            least = _LEGIBLE if optional else _NARROWEST
+            if cuttable := [at for at in kept if columns[at].may_be_cut and widths[at] > least]:
+                widths[max(cuttable, key=lambda at: widths[at])] -= 1
+            elif optional:
+                kept.remove(min(optional, key=lambda at: columns[at].goes))
             else:
                 break
         for row in texts:
-            fits = [width is None or width_of(row[at]) <= widths[at] for at in kept]
-            cut = [row[at] if whole else _cut(row[at], widths[at]) for at, whole in zip(kept, fits, strict=True)]
-            padded = (_padded(text, widths[at], columns[at]) for text, at in zip(cut, kept, strict=True))
+            fitted = [row[at] if width is None else _cut(row[at], widths[at]) for at in kept]
+            padded = [_padded(text, widths[at], columns[at]) for text, at in zip(fitted, kept, strict=True)]
             yield _GAP.join(padded).rstrip()
 
     def print_text(self) -> None:
@@ -123,19 +123,12 @@ def width_of(text: str) -> int:
     """The width of a printable text in cells of a terminal."""
     if text.isascii():
         return len(text)
-    import wcwidth  # takes 50 ms, and most tables do not need it
-
-    return wcwidth.width(text)
+    return sum(category(each) not in {"Mn", "Me"} and 1 + (east_asian_width(each) in "WF") for each in text)
 
 
 def terminal_width() -> int | None:
     """The width of the terminal in cells. ``None`` if the output is not a terminal and COLUMNS is not set."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
-
-
-def _to_cut(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int], least: int) -> int | None:
-    cuttable = [at for at in kept if columns[at].may_be_cut and widths[at] > least]
-    return max(cuttable, key=lambda at: widths[at], default=None)
 
 
 def _padded(text: str, width: int, column: Column) -> str:
@@ -144,21 +137,14 @@ def _padded(text: str, width: int, column: Column) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    """Keep the beginning and the end of a name, where most names differ."""
-    import wcwidth
-
-    cells = width - len(_CUT)
-    head = _fitting(wcwidth.iter_graphemes(text), cells - cells // 2)
-    tail = _fitting(wcwidth.iter_graphemes_reverse(text), cells // 2)
-    return "".join((*head, _CUT, *reversed(tail)))
-
-
-def _fitting(graphemes: Iterable[str], cells: int) -> list[str]:
-    """The first graphemes that fit. A grapheme, such as a letter with an accent or a flag, is never cut."""
-    taken = []
-    for each in graphemes:
-        cells -= width_of(each)
-        if cells < 0:
-            break
-        taken.append(each)
-    return taken
+    """Shorten a text that is too wide. Keep the beginning and the end, where most names differ."""
+    if width_of(text) <= width:
+        return text
+    behind = (width - len(_CUT)) // 2
+    before = width - len(_CUT) - behind
+    head, tail = text[:before], text[-behind:]
+    while width_of(head) > before:
+        head = head[:-1]
+    while width_of(tail) > behind:
+        tail = tail[1:]
+    return f"{head}{_CUT}{tail}"

@@ -11,7 +11,7 @@ import click
 
 from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import end_on_signals, valid
-from karrot.cli.groups.group_tables import KAFKA, health_fields, sum_of_known, tally
+from karrot.cli.groups import KAFKA, health_fields, sum_of_known, tally
 from karrot.cli.options import client_properties_option, pattern_option, read_seconds, value_of
 from karrot.cli.table import Column, PrintedTable, print_lines, terminal_width
 from karrot.text import clock, counted_plain
@@ -95,7 +95,7 @@ def watch(
     from karrot.settings import types
     from karrot.watch.client_process import ClientProcess
     from karrot.watch.cluster_interface import connect
-    from karrot.watch.persistence import FileKeeper, NoKeeper
+    from karrot.watch.persistence import FileKeeper
     from karrot.watch.poll_and_judge import Watcher, run
 
     brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap_servers)
@@ -109,7 +109,7 @@ def watch(
         cluster=kafka,
         clock=SystemClock(),
         sink=printer if post is None else _poster(post, user),
-        keeper=NoKeeper() if state is None else FileKeeper(state),
+        keeper=None if state is None else FileKeeper(state),
         interval=interval,
         groups=NameFilter.of(patterns["groups"], patterns["exclude_groups"]),
         topics=NameFilter.of(patterns["topics"], patterns["exclude_topics"]),

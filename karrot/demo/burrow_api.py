@@ -20,7 +20,7 @@ class BurrowApi:
     def __init__(self, burrow: SimulatedBurrow, clock: Clock, karrot_url: str) -> None:
         self._burrow = burrow
         self._clock = clock
-        url, template, interval_s = f"{karrot_url}/burrow", "karrot.tmpl", max(1, round(burrow.interval_s))
+        url, template, interval_s = f"{karrot_url}/burrow", "karrot.tmpl", round(burrow.interval_s)
         notifier = {"class-name": "http", "interval": interval_s, "threshold": 1, "timeout": TIMEOUT_S, "noverify": ""}
         opening = {"url-open": url, "method-open": "POST", "template-open": template, "group-allowlist": ""}
         closing = {"url-close": url, "method-close": "POST", "template-close": template, "send-close": True}

@@ -89,7 +89,7 @@ def demo(port: int | None, groups: int, seed: int, speed: float) -> int:
 
 def kept_up_speed(groups: int, speed: float) -> float:
     """The requested speed, or the highest speed at which this many groups leave enough processor for the service."""
-    return min(speed, _GROUPS_AT_SPEED_1 / groups)
+    return speed if groups <= _GROUPS_AT_SPEED_1 else min(speed, _GROUPS_AT_SPEED_1 / groups)
 
 
 def _ending() -> tuple[signal.Signals, ...]:

@@ -2,6 +2,7 @@
 
 import gzip
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -50,10 +51,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _method(answering: Answering) -> Callable[[_Handler], None]:
     def answer(handler: _Handler) -> None:
-        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
-        if handler.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        status, content_type, answered = answering(handler.path.partition("?")[0], body)
+        try:
+            body = _body(handler)
+        except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+            handler.close_connection = True  # where this body ends is not known
+            status, content_type, answered = LocalAnswer(400, "text/plain", f"{error}\n".encode())
+        else:
+            status, content_type, answered = answering(handler.path.partition("?")[0], body)
         handler.send_response(status)
         handler.send_header("Content-Type", content_type)
         handler.send_header("Content-Length", str(len(answered)))
@@ -61,3 +65,11 @@ def _method(answering: Answering) -> Callable[[_Handler], None]:
         handler.wfile.write(answered)
 
     return answer
+
+
+def _body(handler: _Handler) -> bytes:
+    size = int(handler.headers.get("Content-Length") or 0)
+    if size < 0:
+        raise ValueError("Content-Length is below 0")
+    body = handler.rfile.read(size)
+    return gzip.decompress(body) if handler.headers.get("Content-Encoding") == "gzip" else body

@@ -33,16 +33,16 @@ def post_verdicts(
     While posts wait for answers, nothing new is judged, because a slow receiver slows a real Burrow too.
     """
     pool = open_pool(url, headers={"Content-Type": "application/json"}, timeout_s=TIMEOUT_S, connections=_THREADS)
-    before = None
+    told: set[str | None] = {None}
     with pool, ThreadPoolExecutor(_THREADS, thread_name_prefix="simulated-burrow") as threads:
         while not stop.wait(_PAUSE_S):
             if failover is not None and failover.is_set():
                 failover.clear()
                 burrow.failover()
             for problem in threads.map(partial(_post, pool, url, stop), burrow.due(clock.wall_ms())):
-                if problem and problem != before:  # Burrow logs each failure, but this would fill the demo's output
+                if problem not in told:  # Burrow logs each failure, but this would fill the demo's output
                     _log.warning("the simulated Burrow's posts are refused", code="demo_refused", reason=problem)
-                before = problem
+                told.add(problem)
 
 
 def _post(pool: PoolManager, url: str, stop: threading.Event, verdict: LagEvent) -> str | None:

@@ -211,12 +211,12 @@ class SimulatedGroup:
 class SimulatedBurrow:
     """A Burrow that watches ``groups`` groups in total, and in each cluster its own group, from ``start_ms`` on.
 
-    ``speed`` multiplies the rates and divides the intervals. The same seed gives the same groups. Several threads can
-    ask for verdicts, while one thread posts.
+    ``speed`` multiplies the rates, and below 1 it divides the intervals. The same seed gives the same groups. Several
+    threads can ask for verdicts, while one thread posts.
     """
 
     def __init__(self, groups: int, *, seed: int, speed: float, start_ms: int) -> None:
-        self.interval_s = INTERVAL_S / speed
+        self.interval_s = INTERVAL_S / min(speed, 1)  # doctor warns of a Burrow with shorter intervals
         self._speed, self._start_ms = speed, start_ms
         self._notifier = NotifierSettings(Status.OK, self.interval_s, self.interval_s / 2, send_close=True)
         self._random = Random(f"{seed}/burrow")  # noqa: S311 (a simulation)

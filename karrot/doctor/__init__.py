@@ -4,7 +4,6 @@
 """
 
 from karrot.doctor.checks import Finding, Level
-from karrot.doctor.read_and_check import examine, look
-from karrot.doctor.snapshot_types import Snapshot
+from karrot.doctor.read_and_check import Snapshot, examine, look
 
 __all__ = ["Finding", "Level", "Snapshot", "examine", "look"]

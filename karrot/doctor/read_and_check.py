@@ -1,37 +1,23 @@
 """Runs the doctor: reads the programs whose URLs are given, and runs every check on the data."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
 
 from karrot.burrow.client import Asking
-from karrot.doctor.checks import (
-    Check,
-    Finding,
-    Level,
-    burrow_notifier,
-    evaluate_batches,
-    event_log_server,
-    karrot,
-    prometheus_scrape,
-    verdict_arrival,
-)
-from karrot.doctor.checks import burrow_storage as burrow
-from karrot.doctor.read_burrow import read_burrow
-from karrot.doctor.read_evaluate import read_evaluate
-from karrot.doctor.read_karrot import read_karrot
-from karrot.doctor.read_prometheus_server import read_prometheus
-from karrot.doctor.snapshot_types import Away, KarrotSeen, RecipeInput, Snapshot, Unread
+from karrot.doctor.checks import Check, Finding, Level, burrow_notifier, burrow_storage, karrot, verdict_arrival
+from karrot.doctor.evaluate import EvaluateSeen, last_batch, read_evaluate
+from karrot.doctor.prometheus import PrometheusSeen, read_prometheus, target
+from karrot.doctor.read_burrow import BurrowSeen, read_burrow
+from karrot.doctor.read_karrot import KarrotSeen, RecipeInput, read_karrot
+from karrot.doctor.reading import Away, Unread
 from karrot.known_problems import WATCH
 
-_CHECKS: dict[tuple[str, ...], Sequence[Check[Any]]] = {
-    ("Burrow",): (*burrow_notifier.CHECKS, *burrow.CHECKS),
+_CHECKS: dict[tuple[str, ...], Sequence[Check]] = {
+    ("Burrow",): (*burrow_notifier.CHECKS, *burrow_storage.CHECKS),
     ("Burrow", "Karrot"): verdict_arrival.CHECKS,
-    ("evaluate",): evaluate_batches.ALONE,
-    ("evaluate", "Karrot"): evaluate_batches.WITH_KARROT,
-    ("Karrot",): (*karrot.CHECKS, *event_log_server.CHECKS),
-    ("Prometheus",): prometheus_scrape.ALONE,
-    ("Karrot", "Prometheus"): prometheus_scrape.WITH_KARROT,
+    ("evaluate",): (last_batch,),
+    ("Karrot",): karrot.CHECKS,
+    ("Prometheus",): (target,),
 }
 """The checks by the programs that they need, in the order of the documentation."""
 
@@ -45,6 +31,16 @@ _REMEDIES = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The data read from each program; ``None`` for a program whose URL was not given."""
+
+    burrow: BurrowSeen | Away | None = None
+    evaluate: EvaluateSeen | Away | None = None
+    karrot: KarrotSeen | Away | None = None
+    prometheus: PrometheusSeen | Away | None = None
+
+
 def look(
     burrow: str | None = None,
     karrot: str | None = None,
@@ -53,26 +49,25 @@ def look(
     evaluate: str | None = None,
     token: str | None = None,
     recipes: Sequence[RecipeInput] = (),
-    replicas: Sequence[str] = (),
     asking: Asking | None = None,
 ) -> Snapshot:
     """Read the programs at these URLs, and change nothing there.
 
     ``evaluate`` is the URL of the metrics of ``karrot pipeline evaluate``. ``token`` is Karrot's API token.
-    ``recipes`` are the scaling recipes to check against Karrot's settings. ``replicas`` are the URLs of Karrot's other
-    replicas.
+    ``recipes`` are the scaling recipes to check against Karrot's settings.
     """
     how = asking or Asking()
-    read = partial(read_karrot, token=token, recipes=recipes, replicas=replicas, has_evaluate=evaluate is not None)
     return Snapshot(
         burrow=None if burrow is None else read_burrow(burrow, how, karrot_url=karrot),
         evaluate=None if evaluate is None else read_evaluate(evaluate, how),
-        karrot=None if karrot is None else read(karrot, how),
+        karrot=None
+        if karrot is None
+        else read_karrot(karrot, how, token=token, recipes=recipes, has_evaluate=evaluate is not None),
         prometheus=None if prometheus is None else read_prometheus(prometheus, how, karrot_url=karrot),
     )
 
 
-def all_checks() -> Iterator[tuple[str, Check[Any]]]:
+def all_checks() -> Iterator[tuple[str, Check]]:
     """Every check with the programs that it needs, in the order of the documentation."""
     return ((", ".join(needed), each) for needed, checks in _CHECKS.items() for each in checks)
 

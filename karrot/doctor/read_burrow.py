@@ -1,10 +1,14 @@
 """Reads Burrow's configuration, its lists of clusters, topics and groups, some verdicts, and its notifiers' URLs."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
+from karrot.api.client import NotTold, Web
 from karrot.burrow.client import (
     Asking,
     Burrow,
@@ -17,18 +21,69 @@ from karrot.burrow.client import (
     StorageModule,
     Unaddressable,
     UnknownCall,
+    ZooKeeperConfig,
 )
-from karrot.doctor.http_get import NotTold, Parts, Web
-from karrot.doctor.snapshot_types import Away, BurrowSeen, ReadWebhook, is_for_karrot
+from karrot.doctor.reading import Away, Parts, Unread, netloc
 from karrot.event import LagEvent, has_burrow_name
 
 T = TypeVar("T")
 
+WEBHOOK_PATH = "/burrow"
 GROUPS_ASKED = 50
 """The maximum number of verdicts read per cluster. Burrow evaluates a group again for each request."""
 
 _KARROTS_ANSWER = b'"code":"method_not_allowed"'
 _NOT_ALLOWED = 405
+
+
+class ReadWebhook(NamedTuple):
+    """The answer to a GET of a notifier's URL. Without answer, ``status`` is 0 and ``said`` is the error message."""
+
+    status: int
+    said: str
+    is_karrot: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurrowSeen:
+    """The visible part of Burrow's configuration, Burrow's lists, and the verdicts on some of its groups.
+
+    ``ready`` is ``None`` if Burrow is too old to report it. ``listed`` are the clusters of Burrow's storage. ``groups``
+    has the names of groups by cluster, ``topics`` the number of topics by cluster. Both leave out clusters whose lists
+    could not be read. ``karrot_url`` is the URL given with ``--karrot``.
+    """
+
+    url: str
+    ready: bool | None = True
+    zookeeper: ZooKeeperConfig | None = None
+    clusters: Mapping[str, ClusterModule] = field(default_factory=dict)
+    consumers: Mapping[str, ConsumerModule] = field(default_factory=dict)
+    storages: Mapping[str, StorageModule] = field(default_factory=dict)
+    evaluators: Mapping[str, EvaluatorModule] = field(default_factory=dict)
+    notifiers: Mapping[str, NotifierModule] = field(default_factory=dict)
+    listed: Sequence[str] = ()
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    topics: Mapping[str, int] = field(default_factory=dict)
+    verdicts: Sequence[LagEvent] = ()
+    webhooks: Mapping[str, ReadWebhook] = field(default_factory=dict)
+    karrot_url: str | None = None
+    unread: Sequence[Unread] = ()
+
+    @property
+    def to_karrot(self) -> dict[str, NotifierModule]:
+        """The notifiers that are for Karrot."""
+        return {name: each for name, each in self.notifiers.items() if is_for_karrot(name, each, self.karrot_url)}
+
+    def has_read(self, *coordinators: str) -> bool:
+        """Whether the configurations of all modules of these kinds were read."""
+        marks = tuple(f"[{each}." for each in coordinators)
+        lists = {f"{each} modules" for each in coordinators}
+        return not any(each.what.startswith(marks) or each.what in lists for each in self.unread)
+
+    @property
+    def interval(self) -> int:
+        """Seconds between evaluations: the smallest interval of all notifiers, or Burrow's default if there is none."""
+        return min((each.interval for each in self.notifiers.values()), default=60)
 
 
 def read_burrow(url: str, asking: Asking, *, karrot_url: str | None = None) -> BurrowSeen | Away:
@@ -64,6 +119,28 @@ def _read(burrow: Burrow, asking: Asking, karrot_url: str | None) -> BurrowSeen 
         karrot_url=karrot_url,
         unread=tuple(parts.unread),
     )
+
+
+def is_for_karrot(name: str, notifier: NotifierModule, karrot_url: str | None) -> bool:
+    """Whether a notifier is for Karrot.
+
+    It must use HTTP. Its URL must end with Karrot's path, or have Karrot's host and port, or its name or its URL must
+    contain ``karrot``.
+    """
+    url = notifier.url_open or ""
+    if notifier.class_name != "http":
+        return False
+    ends = urlsplit(url).path.rstrip("/").endswith(WEBHOOK_PATH)
+    is_there = karrot_url is not None and netloc(url) == netloc(karrot_url)
+    return ends or is_there or "karrot" in f"{name} {url}".lower()
+
+
+def admits(notifier: NotifierModule, group: str) -> bool | None:
+    """Whether a notifier's allowlist admits a group. ``None`` if Python cannot read the pattern."""
+    try:
+        return bool(re.search(notifier.group_allowlist or notifier.group_whitelist or "", group))
+    except re.error:
+        return None
 
 
 def _ready(burrow: Burrow) -> bool | None:
@@ -111,12 +188,10 @@ def _webhooks(
 
 def _webhook(url: str, asking: Asking) -> ReadWebhook:
     """The answer to a GET, which stores nothing. Karrot answers it with 405."""
-    web = Web(url, asking=asking)
     try:
-        answer = web.answer()
+        with Web(url, asking=asking) as web:
+            answer = web.answer()
     except NotTold as error:
         return ReadWebhook(0, error.said, is_karrot=False)
-    finally:
-        web.close()
     is_karrot = answer.status == _NOT_ALLOWED and _KARROTS_ANSWER in answer.body
     return ReadWebhook(answer.status, answer.location, is_karrot)

@@ -1,9 +1,8 @@
 """Reads health, settings, groups, rejects and metrics of a running Karrot through its public routes."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -11,30 +10,18 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from prometheus_client.samples import Sample
 
+from karrot.api.bodies import Component, Group, GroupDetail, GroupEvent, Heartbeat, Readiness, Rejects, Reporters
+from karrot.api.client import NotTold, Web
 from karrot.burrow.client import Asking
-from karrot.doctor.http_get import NotTold, Parts, Web, read_samples, understood
-from karrot.doctor.snapshot_types import (
-    Away,
-    KarrotSeen,
-    ReadComponent,
-    ReadEventLog,
-    ReadGroup,
-    ReadGroupEvent,
-    ReadReject,
-    RecipeInput,
-    Reporter,
-)
-from karrot.event import TEST_CLUSTERS, GroupKey
-
-GROUPS_READ = 10_000
-"""The maximum number of groups that are read."""
+from karrot.doctor.reading import Away, Parts, Unread, read_samples, seconds
+from karrot.event import GroupKey
 
 METRICS = (
     "karrot_last_event_timestamp_seconds",
     "karrot_watch_last_poll_timestamp_seconds",
     "karrot_burrow_cut_off",
-    "karrot_events_accepted_total",
     "karrot_events_rejected_total",
     "karrot_consumers",
     "karrot_series_dropped_total",
@@ -47,40 +34,90 @@ METRICS = (
 RECIPE_MARK = "# For karrot doctor --recipe: "
 """The beginning of the line that names a recipe's input, as JSON. The templates of the recipes print it."""
 
-_PAGE = 1000
 _HISTORIES = 5
 _EVENTS = 30
-_MISSING = 404
-_UNREADY = 503
-
-
-class _Beat(Struct):
-    time: datetime
-
-
-class _Readiness(Struct):
-    components: dict[str, ReadComponent]
+_MISSING, _UNREADY = 404, 503
 
 
 class _Config(Struct):
     config: dict[str, str]
 
 
-class _Reporters(Struct):
-    reporters: tuple[Reporter, ...]
+class RecipeInput(Struct, frozen=True):
+    """What a scaling recipe needs from CloudWatch, as ``karrot render ecs-autoscaling`` wrote it into the output."""
+
+    namespace: str
+    cluster: str
+    group: str
+    metrics: tuple[str, ...]
+    resolution: int
+    file: str = ""
 
 
-class _Groups(Struct):
-    groups: list[ReadGroup]
-    next: str | None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KarrotSeen:
+    """Karrot's state as its routes show it. ``now`` is the time on Karrot's machine.
 
+    ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` if they could not be read.
+    ``has_all_groups`` is false if there were too many to read. ``histories`` has the newest events of some groups,
+    newest first. ``recipes`` are the scaling recipes that read Karrot's metrics. ``has_evaluate`` is true if the URL of
+    ``karrot pipeline evaluate`` was given. Karrot then needs no Burrow.
+    """
 
-class _History(Struct):
-    events: tuple[ReadGroupEvent, ...] | None
+    url: str
+    now: datetime
+    components: Mapping[str, Component] = field(default_factory=dict)
+    settings: Mapping[str, str] | None = None
+    reporters: Reporters | None = None
+    groups: Sequence[Group] | None = None
+    has_all_groups: bool = True
+    rejects: Rejects | None = None
+    histories: Mapping[GroupKey, Sequence[GroupEvent]] = field(default_factory=dict)
+    samples: Sequence[Sample] = ()
+    recipes: Sequence[RecipeInput] = ()
+    has_evaluate: bool = False
+    unread: Sequence[Unread] = ()
 
+    def setting(self, name: str) -> str:
+        """A setting as text; empty if it is not set or was not read."""
+        return (self.settings or {}).get(f"KARROT_{name}", "")
 
-class _Rejects(Struct):
-    rejects: tuple[ReadReject, ...]
+    @property
+    def is_on_postgresql(self) -> bool:
+        """Whether the event log is in PostgreSQL, so that replicas can share it."""
+        return "://" in self.setting("EVENT_LOG")
+
+    @property
+    def stale_after(self) -> float:
+        """``KARROT_STALE_AFTER`` in seconds, or its default if the settings were not read."""
+        return seconds(self.setting("STALE_AFTER")) or 300
+
+    def of(self, metric: str) -> Iterator[Sample]:
+        """The samples of a metric."""
+        return (sample for sample in self.samples if sample.name == metric)
+
+    def total(self, metric: str, **labels: str) -> float:
+        """The sum of a metric's samples that have these labels."""
+        return sum(sample.value for sample in self.of(metric) if labels.items() <= sample.labels.items())
+
+    @property
+    def unless_refused(self) -> str:
+        """How the remedy for a missing event begins if Karrot refused requests. Otherwise empty."""
+        any_refused = self.total("karrot_events_rejected_total")
+        return "if the refusals in this list are Burrow's, fix their cause; otherwise, " if any_refused else ""
+
+    @property
+    def heard(self) -> dict[str, float]:
+        """Seconds since the last webhook of each cluster's Burrow; infinite if there was none."""
+        now = self.now.timestamp()
+        return {
+            sample.labels.get("cluster", ""): abs(now - sample.value) if sample.value else float("inf")
+            for sample in self.of("karrot_last_event_timestamp_seconds")
+        }
+
+    def age(self, when: datetime | None) -> float:
+        """The seconds since a time; infinite if the time is not known."""
+        return float("inf") if when is None else abs((self.now - when).total_seconds())
 
 
 def read_karrot(
@@ -89,35 +126,41 @@ def read_karrot(
     *,
     token: str | None = None,
     recipes: Sequence[RecipeInput] = (),
-    replicas: Sequence[str] = (),
     has_evaluate: bool = False,
 ) -> KarrotSeen | Away:
-    """Karrot's state, or `Away` if nothing answers at the URL or if another program answers.
-
-    ``replicas`` are the URLs of its other replicas. Only the event log is read there. ``has_evaluate`` says whether the
-    URL of ``karrot pipeline evaluate`` was given too.
-    """
+    """Karrot's state, or `Away` if nothing answers at the URL or if another program answers."""
     parts = Parts()
-    others: dict[str, ReadEventLog] = {}
-    for other in replicas:
-        with closing(Web(other, asking=asking, token=token)) as web:
-            found = parts.read(f"the replica {other} (/api/v1/event-log)", partial(_event_log, web), None)
-        if found is not None:
-            others[other] = found
-    with closing(Web(url, asking=asking, token=token)) as web:
-        seen = _read(web, parts, recipes, others)
-    return seen if isinstance(seen, Away) else replace(seen, has_evaluate=has_evaluate)
+    with Web(url, asking=asking, token=token) as web:
+        try:
+            now = web.read(Heartbeat, "/heartbeat").time
+        except NotTold as error:
+            return Away("Karrot", web.url, error.said)
+        ask = parts.read
+        groups, has_all = ask("groups (/api/v1/groups)", web.groups, (None, False))
+        readiness = ask("readiness (/readyz)", partial(web.read, Readiness, "/readyz", also=_UNREADY), None)
+        config = ask("settings (/config)", partial(web.read, _Config, "/config"), None)
+        return KarrotSeen(
+            url=web.url,
+            now=now,
+            components=readiness.components if readiness else {},
+            settings=config.config if config else None,
+            reporters=ask("reporters (/api/v1/reporters)", partial(web.read, Reporters, "/api/v1/reporters"), None),
+            groups=groups,
+            has_all_groups=has_all,
+            rejects=ask("rejects (/api/v1/rejects)", partial(web.read, Rejects, "/api/v1/rejects"), None),
+            histories=_histories(web, parts, groups or ()),
+            samples=ask("metrics (/metrics)", partial(read_samples, web, METRICS), ()),
+            recipes=recipes,
+            has_evaluate=has_evaluate,
+            unread=tuple(parts.unread),
+        )
 
 
 def recipes_in(path: Path) -> list[RecipeInput]:
     """The recipes in the output of ``karrot render ecs-autoscaling``. Raises `ValueError` with a sentence."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        found = [
-            msgspec.json.decode(line.partition(RECIPE_MARK)[2], type=RecipeInput)
-            for line in lines
-            if RECIPE_MARK in line
-        ]
+        marked = [each.partition(RECIPE_MARK)[2] for each in path.read_text(encoding="utf-8").splitlines()]
+        found = [msgspec.json.decode(each, type=RecipeInput) for each in marked if each]
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
     if not found:
@@ -125,80 +168,19 @@ def recipes_in(path: Path) -> list[RecipeInput]:
     return [msgspec.structs.replace(each, file=str(path)) for each in found]
 
 
-def _read(
-    web: Web, parts: Parts, recipes: Sequence[RecipeInput], replicas: Mapping[str, ReadEventLog]
-) -> KarrotSeen | Away:
-    try:
-        now = web.read(_Beat, "/heartbeat").time
-    except NotTold as error:
-        return Away("Karrot", web.url, error.said)
-    groups, has_all = parts.read("groups (/api/v1/groups)", partial(read_groups, web), (None, False))
-    config = parts.read("settings (/config)", partial(web.read, _Config, "/config"), None)
-    reporters = parts.read("reporters (/api/v1/reporters)", partial(web.read, _Reporters, "/api/v1/reporters"), None)
-    rejects = parts.read("rejects (/api/v1/rejects)", partial(web.read, _Rejects, "/api/v1/rejects"), None)
-    return KarrotSeen(
-        url=web.url,
-        now=now,
-        components=parts.read("readiness (/readyz)", partial(_components, web), {}),
-        settings=config.config if config else None,
-        reporters=reporters.reporters if reporters else None,
-        groups=groups,
-        has_all_groups=has_all,
-        rejects=rejects.rejects if rejects else None,
-        histories=_histories(web, parts, groups or ()),
-        samples=parts.read("metrics (/metrics)", partial(read_samples, web, METRICS), ()),
-        recipes=recipes,
-        event_log=parts.read("event log (/api/v1/event-log)", partial(_event_log, web), None),
-        replicas=replicas,
-        unread=tuple(parts.unread),
-    )
-
-
-def _event_log(web: Web) -> ReadEventLog | None:
-    try:
-        return web.read(ReadEventLog, "/api/v1/event-log")
-    except NotTold as error:
-        if error.status == _MISSING:  # an older Karrot
-            return None
-        raise
-
-
-def _components(web: Web) -> Mapping[str, ReadComponent]:
-    """The components in the answer of ``/readyz``, with status 200 or 503."""
-    answer = web.answer("/readyz")
-    if answer.status not in (200, _UNREADY):
-        raise NotTold(f"HTTP {answer.status} from /readyz", answer.status)
-    return understood(_Readiness, answer.body, "/readyz", answer.status).components
-
-
-def read_groups(web: Web, cluster: str = "") -> tuple[Sequence[ReadGroup], bool]:
-    """The groups of a cluster, or of all clusters without the tests, and whether they are all. Raises `NotTold`."""
-    read: list[ReadGroup] = []
-    after: str | None = ""
-    while after is not None and len(read) < GROUPS_READ:
-        page = web.read(_Groups, "/api/v1/groups", {"limit": str(_PAGE), "after": after, "cluster": cluster})
-        read += [one for one in page.groups if cluster or one.source != "webhook" or one.cluster not in TEST_CLUSTERS]
-        after = page.next
-    return tuple(read), after is None
-
-
-def _histories(web: Web, parts: Parts, groups: Sequence[ReadGroup]) -> Mapping[GroupKey, Sequence[ReadGroupEvent]]:
+def _histories(web: Web, parts: Parts, groups: Sequence[Group]) -> Mapping[GroupKey, Sequence[GroupEvent]]:
     """The newest events of the first groups of each cluster."""
-    read: dict[GroupKey, Sequence[ReadGroupEvent]] = {}
-    by_cluster: dict[str, list[ReadGroup]] = defaultdict(list)
+    by_cluster: dict[str, list[GroupKey]] = defaultdict(list)
     for each in groups:
-        by_cluster[each.cluster].append(each)
-    for each in chain.from_iterable(of_cluster[:_HISTORIES] for of_cluster in by_cluster.values()):
-        query = {"cluster": each.cluster, "consumer": each.consumer, "limit": str(_EVENTS)}
-        history = parts.read("events of groups (/api/v1/group)", partial(_history, web, query), _History(events=()))
-        read[GroupKey(each.cluster, each.consumer)] = history.events or ()
-    return read
+        by_cluster[each.cluster].append(GroupKey(each.cluster, each.consumer))
+    some = chain.from_iterable(keys[:_HISTORIES] for keys in by_cluster.values())
+    return {key: parts.read("events of groups (/api/v1/group)", partial(_history, web, key), ()) for key in some}
 
 
-def _history(web: Web, query: Mapping[str, str]) -> _History:
+def _history(web: Web, key: GroupKey) -> Sequence[GroupEvent]:
     try:
-        return web.read(_History, "/api/v1/group", query)
+        return web.read(GroupDetail, "/api/v1/group", {**key._asdict(), "limit": str(_EVENTS)}).events or ()
     except NotTold as error:
         if error.status == _MISSING:  # the group was deleted after the list was read
-            return _History(events=())
+            return ()
         raise

@@ -18,8 +18,40 @@ from karrot.event import (
     is_burrow_itself,
     is_test,
 )
-from karrot.eventlog.database_status import DatabaseStatus
 from karrot.signals import Signals
+
+
+class Standby(msgspec.Struct, frozen=True):
+    """One standby that streams from the server.
+
+    ``sync_state`` is ``sync``, ``quorum``, ``potential`` or ``async``, as PostgreSQL names it. ``lag_bytes`` is the
+    part of the write-ahead log that the standby has not flushed yet. ``lag_seconds`` is how long the newest commits
+    that it confirmed took to reach its disk. It is 0 if nothing is outstanding.
+    """
+
+    name: str
+    sync_state: str
+    lag_bytes: int
+    lag_seconds: float
+
+
+class DatabaseStatus(msgspec.Struct, frozen=True):
+    """The server, as a session of Karrot sees it.
+
+    ``connections`` counts the connections of all clients. ``max_connections`` is without the connections that are
+    reserved for other roles. ``encrypted`` says whether the session uses TLS. ``standbys`` is ``None`` if Karrot's role
+    may not see them.
+    """
+
+    host: str
+    version: str
+    encrypted: bool
+    synchronous_commit: str
+    synchronous_standby_names: str
+    connections: int
+    max_connections: int
+    standbys: tuple[Standby, ...] | None
+
 
 READ_LIMIT = 500
 """The most rows of one read. A long read prevents SQLite from resetting its write-ahead log."""
@@ -76,10 +108,7 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """One event as the log stores it. ``body`` is the received JSON text, or the event as Burrow would write it.
-
-    ``age`` is the age of the group's oldest unread message, from the log-end histories. ``None`` if it is not known.
-    """
+    """One event. ``body`` is the JSON as received, or as Burrow would write it. ``age`` may be unknown."""
 
     log_id: str
     seq: int
@@ -115,12 +144,13 @@ class Damaged:
 
 
 class SourceVerdict(NamedTuple):
-    """A verdict on a group, without its numbers. ``log_time_ms`` is the log time of the observation."""
+    """A verdict on a group: the log time of its observation, and the time since its source's verdict before, or 0."""
 
     seq: int
     log_time_ms: int
     source: Source
     status_text: str
+    every_ms: int = 0
 
 
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -153,7 +183,6 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def status(self) -> Status | None:
-        """The status. ``None`` if the text is not a status that Burrow sends."""
         return Status.__members__.get(self.status_text)
 
 
@@ -164,6 +193,10 @@ class IncidentState(NamedTuple):
     since_ms: int | None = None
     total: int = 0
     remembered: tuple[str, ...] = ()
+
+
+_SOON_MS = 150_000
+"""A second opinion is shown for so long, or for three times as long as its source needs for a verdict."""
 
 
 class GroupState(msgspec.Struct, frozen=True, gc=False):
@@ -177,19 +210,18 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_of_burrow(self) -> bool:
-        """Whether the group is Burrow's own: see `karrot.event.is_burrow_itself`."""
         return is_burrow_itself(self.key.consumer, self.summary.max_lag_topic) and not self.is_test
 
     @property
     def is_test(self) -> bool:
-        """Whether the group is a test: see `karrot.event.is_test`."""
         return is_test(self.key.cluster, self.summary.source)
 
-    @property
-    def second_opinion(self) -> SourceVerdict | None:
-        """The verdict of the other judge, if it has another status."""
+    def second_opinion(self, now_ms: int) -> SourceVerdict | None:
+        """The verdict of the other judge, if it has another status and its source still judges: see `_SOON_MS`."""
         second = self.summary.second
-        return None if second is None or second.status_text == self.summary.status_text else second
+        if second is None or second.status_text == self.summary.status_text:
+            return None
+        return second if now_ms - second.log_time_ms <= max(_SOON_MS, 3 * second.every_ms) else None
 
 
 class Listed(NamedTuple):
@@ -244,7 +276,6 @@ class ReporterState:
     last_success_ms: int | None = None
 
     def well(self, now_ms: int) -> "ReporterState":
-        """The state after a success. The last error stays."""
         return replace(self, state="ok", last_success_ms=now_ms)
 
     def failing(self, error: str, now_ms: int) -> "ReporterState":
@@ -287,15 +318,14 @@ class Log(Protocol):
 class Events(Log, Protocol):
     """The events, in the order in which they were stored."""
 
-    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> Appended:
+    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
         """Store an event durably, count it and update its group. This is `begin` and a wait for the outcome.
 
         ``age_ms`` is how long ago the event was observed, by the boot clock. An event that is older than the group's
-        newest event is stored, but does not change the group. ``key`` is the sender's idempotency key: if the newest
-        event of a tracked group has the same body and key, nothing is stored, and the outcome is that of the first one.
+        newest event is stored, but does not change the group.
         """
 
-    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> PendingAppend:
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> PendingAppend:
         """Start an append without waiting for it. Raises at once if the log knows that it cannot store the event."""
 
     def writable(self) -> str | None:
@@ -327,10 +357,7 @@ class Groups(Log, Protocol):
         """A page of the groups whose last event is after ``after``, by their last event. Includes expired groups."""
 
     def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
-        """Every live group now, ordered by key, with every event that was stored before the call.
-
-        With ``pause``, changed groups are read in small portions, with a pause after each.
-        """
+        """Every live group now, ordered by key. With ``pause``, it pauses after each few changed groups."""
 
     def listed(self, state: GroupState) -> Listed | None:
         """What is known of a group's partitions. ``None`` if the newest event is not stored any more, or damaged."""

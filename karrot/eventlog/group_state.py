@@ -40,10 +40,7 @@ REMEMBERED = 8
 
 
 class Arrival(NamedTuple):
-    """An event that is not stored yet, with all values that can be computed before its transaction.
-
-    ``log_time_ms`` is the log time when the event arrived. ``observed_log_ms`` is the log time of the observation.
-    """
+    """An event before its transaction. ``log_time_ms`` is of its arrival, ``observed_log_ms`` of its observation."""
 
     key: GroupKey
     event: LagEvent
@@ -71,7 +68,6 @@ class GroupRow(NamedTuple):
 
     @property
     def gone(self) -> bool:
-        """Whether the group was deleted."""
         return self.summary.kind is Kind.DELETED
 
 
@@ -89,7 +85,6 @@ def arrival(event: LagEvent, body: bytes, *, received_at_ms: int, log_time_ms: i
 
 
 def with_age(arrived: Arrival, age: LagAge) -> Arrival:
-    """The arrival with the age of its oldest unread message."""
     signals = arrived.summary.signals.with_age(age)
     return arrived._replace(age=age, summary=msgspec.structs.replace(arrived.summary, signals=signals))
 
@@ -98,18 +93,21 @@ def after(row: GroupRow | None, seq: int, arrived: Arrival, stale_after_ms: int 
     """The group after the event with sequence number ``seq`` is stored.
 
     Burrow and Karrot's own rules can both judge a group. Then Burrow's verdict counts, and the other one is kept as the
-    second opinion. A verdict counts so for half of ``stale_after_ms``: then the group has not expired yet.
+    second opinion. A verdict counts so for half of ``stale_after_ms``: then the group has not expired yet. A late
+    verdict is older than the same judge's newest, and a late deletion or a late verdict on a deleted group than any.
     """
     summary, is_gone = arrived.summary, arrived.summary.kind is Kind.DELETED
     lists_all = summary.source is not Source.WEBHOOK and not is_gone
     listed_seq = seq if lists_all else 0 if row is None or is_gone else row.summary.listed_seq
-    if row is not None and arrived.observed_log_ms < row.log_time_ms:
+    own = SourceVerdict(seq, arrived.observed_log_ms, summary.source, summary.status_text)
+    same, other = _known(row, own, is_gone=is_gone)
+    if row is not None and same is not None and own.log_time_ms < same.log_time_ms:
         if lists_all and row.summary.source is Source.WEBHOOK:  # a list that was asked for before the webhook came
             row = row._replace(summary=msgspec.structs.replace(row.summary, listed_seq=seq))
         return row._replace(last_seq=seq)
-    own = SourceVerdict(seq, arrived.observed_log_ms, summary.source, summary.status_text)
-    second = None if row is None or row.gone or is_gone else _second(row, own, stale_after_ms // 2)
-    if row and second and second.seq == row.seq and summary.source is Source.KAFKA:
+    second = other if other and other.log_time_ms > own.log_time_ms - stale_after_ms // 2 else None
+    if row and second and summary.source is Source.KAFKA:
+        own = own._replace(every_ms=own.log_time_ms - same.log_time_ms if same else 0)
         kept = msgspec.structs.replace(row.summary, listed_seq=listed_seq, second=own)
         return row._replace(last_seq=seq, summary=kept)
     before = IncidentState() if row is None else row.incident
@@ -123,20 +121,25 @@ def after(row: GroupRow | None, seq: int, arrived: Arrival, stale_after_ms: int 
     )
 
 
-def _second(row: GroupRow, own: SourceVerdict, patience_ms: int) -> SourceVerdict | None:
-    """The newest verdict of the other judge than that of ``own``, if it is recent."""
+def _known(
+    row: GroupRow | None, own: SourceVerdict, *, is_gone: bool
+) -> tuple[SourceVerdict | None, SourceVerdict | None]:
+    """The newest verdicts of the judge of ``own`` and of the other judge. A deletion is the word of both."""
+    if row is None:
+        return None, None
     newest = SourceVerdict(row.seq, row.log_time_ms, row.summary.source, row.summary.status_text)
-    known = (one for one in (newest, row.summary.second) if one and one.log_time_ms > own.log_time_ms - patience_ms)
-    return next((one for one in known if (one.source is Source.KAFKA) != (own.source is Source.KAFKA)), None)
+    by_judge = {one.source is Source.KAFKA: one for one in (row.summary.second, newest) if one}
+    if row.gone or is_gone:
+        return max(by_judge.values(), key=lambda one: one.log_time_ms), None
+    is_watch = own.source is Source.KAFKA
+    return by_judge.get(is_watch), by_judge.get(not is_watch)
 
 
 def state_of(key: GroupKey, row: GroupRow) -> GroupState:
-    """The group as readers see it."""
     return GroupState(key, row.seq, row.log_time_ms, row.summary, row.incident)
 
 
 def changed(key: GroupKey, row: GroupRow) -> Changed:
-    """The group as readers of `Groups.changed` see it."""
     return Changed(row.last_seq, key, None if row.gone else state_of(key, row))
 
 
@@ -246,10 +249,7 @@ class LiveGroups:
             return [self._states[key] for key in self._keys]
 
     def last_known(self) -> Sequence[GroupState]:
-        """The live groups as they were read last, without those that have become silent since.
-
-        Raises `LogUnavailableError` if none were read yet.
-        """
+        """The live groups as read last. Raises `LogUnavailableError` if none were read yet."""
         with self._lock:
             if self._read_source is None:
                 raise LogUnavailableError("the groups were not read yet")

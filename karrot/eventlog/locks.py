@@ -37,7 +37,6 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object holds the lock."""
         return self._held
 
     def acquire(self) -> None:
@@ -59,7 +58,6 @@ class FileLock:
         return self._held
 
     def release(self) -> None:
-        """Release the lock."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         except OSError:  # no memory for it: the lock ends with the open file too, and other workers wait for it

@@ -74,7 +74,6 @@ def stored_body(row: Row) -> StoredBody | None:
 
 
 def group_row(key: GroupKey, row: GroupRow) -> Row:
-    """The values of the columns of ``groups``."""
     state = _encode((row.incident, row.summary))
     crc = _checksum((key.cluster.encode(), key.consumer.encode(), row.seq, row.last_seq, row.log_time_ms), state)
     return (*key, row.seq, row.last_seq, row.log_time_ms, row.expired, row.gone, crc, state)
@@ -99,20 +98,17 @@ def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
 
 
 def counter_of(row: Row) -> Counter:
-    """The counter in a row of ``counters``."""
     name, labels, value = row
     return Counter(name, msgspec.json.decode(labels, type=tuple[tuple[str, str], ...]), value)
 
 
 def reporter_row(state: ReporterState) -> Row:
-    """The values of the columns of ``reporters``."""
     log_id, seq = state.cursor or (None, None)
     outcome = (state.state, state.last_error, state.last_error_ms, state.last_success_ms)
     return (state.name, log_id, seq, _encode(outcome))
 
 
 def reporter_of(row: Row) -> ReporterState:
-    """The reporter state in a row of ``reporters``."""
     name, log_id, seq, outcome = row
     return ReporterState(name, None if log_id is None else Cursor(log_id, seq), *_decode_reporter(outcome))
 

@@ -4,10 +4,10 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypedDict, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from karrot.clock import Clock
-from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent
+from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent, PartitionLag, Source, Status, TopicPartition
 from karrot.eventlog import rows
 from karrot.eventlog.base import (
     READ_LIMIT,
@@ -16,18 +16,48 @@ from karrot.eventlog.base import (
     Counter,
     Cursor,
     Damaged,
+    EventLog,
     GroupState,
     Listed,
-    LogSize,
     Reject,
     ReporterState,
     StoredBody,
     StoredEvent,
 )
 from karrot.eventlog.group_state import LiveGroups, arrival, changed, state_of
-from karrot.eventlog.listed_partitions import combine, places
-from karrot.eventlog.transaction import Append, post_digest
+from karrot.eventlog.transaction import Append
 from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
+
+_OK = Status.OK.name
+
+
+def combine(newest: StoredEvent, complete: StoredEvent, later: Iterable[StoredEvent]) -> Iterable[PartitionLag]:
+    """The partitions of ``complete``, with what the ``later`` events of the judge of ``newest`` say.
+
+    A partition that a later webhook does not list is OK. Its lag stays as it was. If the newest verdict is older than
+    the list (a list of the other judge, or of a slow request), its statuses count.
+    """
+    known = dict(places(complete.event))
+    of_judge = [each for each in later if each.seq > complete.seq and _is_own(each) == _is_own(newest)]
+    for stored in sorted(of_judge, key=lambda each: each.seq):
+        if not _is_own(complete):
+            known |= {at: each._replace(status_text=_OK) for at, each in known.items() if each.status_text != _OK}
+        known |= places(stored.event)
+    if newest.seq < complete.seq:
+        statuses = places(newest.event).items()
+        known |= {at: known.get(at, each)._replace(status_text=each.status_text) for at, each in statuses}
+    return known.values()
+
+
+def places(event: LagEvent) -> Mapping[TopicPartition, PartitionLag]:
+    """The partitions that an event has, with its max-lag partition, which a webhook may not list."""
+    largest = (event.max_lag,) if event.max_lag else ()
+    return {TopicPartition(each.topic, each.partition): each for each in (*largest, *event.partitions)}
+
+
+def _is_own(stored: StoredEvent) -> bool:
+    return stored.event.source is Source.KAFKA
+
 
 T = TypeVar("T")
 READ_BYTES = 8 << 20
@@ -54,18 +84,7 @@ class Limits(NamedTuple):
 
     @property
     def most_log_end_bytes(self) -> int:
-        """The limit of the log-end histories in bytes."""
         return min(self.log_end_max_bytes, self.max_bytes // 4)
-
-
-class ChosenLimits(TypedDict, total=False):
-    """The limits that a caller chooses: the fields of `Limits`."""
-
-    stale_after_ms: int
-    retention_ms: int
-    max_bytes: int
-    max_consumers: int
-    log_end_max_bytes: int
 
 
 class ReadConnection(Protocol):
@@ -75,8 +94,8 @@ class ReadConnection(Protocol):
         """Run a statement. The cursor has ``fetchone`` and ``fetchall``, and is an iterator of rows."""
 
 
-class SqlEventLog(ABC):
-    """Implements the `EventLog` protocol on a database, except the lead. Subclasses set the writer."""
+class SqlEventLog(EventLog, ABC):
+    """Implements `EventLog`, which describes the methods, on a database, except the lead. Subclasses set the writer."""
 
     _writer: Writer | InlineWriter
     _event_columns: str
@@ -89,31 +108,6 @@ class SqlEventLog(ABC):
         self._buffer = WriteBuffer()
         self._high_water = HighWater()
         self._live = LiveGroups(self, stale_after_ms=limits.stale_after_ms, source=self._source)
-
-    @property
-    @abstractmethod
-    def log_id(self) -> str:
-        """The random id of the log that this process writes to now."""
-
-    @abstractmethod
-    def log_time_ms(self) -> int:
-        """The log's own time."""
-
-    @abstractmethod
-    def size(self) -> LogSize:
-        """The size of the log."""
-
-    @abstractmethod
-    def memory_age_ms(self) -> int | None:
-        """The age of the groups if they come from memory; ``None`` if the log can be read."""
-
-    @abstractmethod
-    def prune(self) -> int:
-        """Delete the events and log-end histories beyond the limits of age and size."""
-
-    @abstractmethod
-    def writable(self) -> str | None:
-        """The reason why the last commit of this process failed; ``None`` if it succeeded."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[ReadConnection]:
@@ -131,36 +125,29 @@ class SqlEventLog(ABC):
     def _key(self, key: GroupKey) -> tuple[Any, Any]:
         """A group's key as the parameters of a statement."""
 
-    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> Appended:
-        """Store an event durably and update its group."""
-        return self.begin(event, body, age_ms=age_ms, key=key).wait()
+    def append(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Appended:
+        return self.begin(event, body, age_ms=age_ms).wait()
 
-    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0, key: str | None = None) -> Job[Appended]:
-        """Hand an event to the writer."""
+    def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Job[Appended]:
         arrived = arrival(
             event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self.log_time_ms(), age_ms=age_ms
         )
-        post = None if key is None else post_digest(key, body)
-        return self._writer.begin(Append(arrived, post, self._limits.stale_after_ms))
+        return self._writer.begin(Append(arrived, self._limits.stale_after_ms))
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
-        """The events after ``after``, oldest first; fewer than ``limit`` if they are large."""
         with self._reading() as connection:
             log_id = self.log_id
             found = list(self._page(connection, after, min(limit, READ_LIMIT)))
         return [rows.stored_event(log_id, row) for row in found]
 
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
-        """The newest events of one group, newest first. Each row has the number of the group's previous event."""
         return self._whole(self._chain(key, limit))
 
     def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
-        """The newest events of a group after ``after``, not decoded."""
         found = (rows.stored_body(row) for row in self._chain(key, limit, after, _UNREAD_BYTES))
         return [each for each in found if each is not None]
 
     def event(self, seq: int) -> StoredEvent | None:
-        """One event, if it is still stored and not damaged."""
         sql = f"SELECT {self._event_columns} FROM {self._events_table} WHERE seq = ?"
         with self._reading() as connection:
             row = connection.execute(sql, (seq,)).fetchone()
@@ -181,18 +168,15 @@ class SqlEventLog(ABC):
         return page
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
-        """A page of the groups whose last event is after ``after``."""
         sql = f"SELECT {self._group_columns} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT ?"
         with self._reading() as connection:
             found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
             return [changed(*whole) for row in found if (whole := rows.group_of(row))]
 
     def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
-        """Every live group, from memory."""
         return self._live.read(pause)
 
     def group(self, key: GroupKey) -> GroupState | None:
-        """One live group."""
         sql = (
             f"SELECT {self._group_columns} FROM groups "
             "WHERE cluster = ? AND consumer = ? AND log_time_ms >= ? AND NOT gone"
@@ -203,8 +187,7 @@ class SqlEventLog(ABC):
         return None if whole is None else state_of(*whole)
 
     def listed(self, state: GroupState) -> Listed | None:
-        """What is known of a group's partitions."""
-        seq, second = state.summary.listed_seq, state.second_opinion
+        seq, second = state.summary.listed_seq, state.second_opinion(self.log_time_ms())
         complete = self.event(seq) if seq else None
         if complete is not None and complete.log_time_ms < self._oldest_live():
             complete = None  # without a list, the events since are not read either: they may be many
@@ -217,7 +200,6 @@ class SqlEventLog(ABC):
         return Listed(newest, complete, self.event(second.seq) if second else None, tuple(partitions))
 
     def heard(self) -> Mapping[str, int]:
-        """When each cluster last sent a webhook."""
         return {name: self.wall_ms_at(at) for name, at in self._heard().items() if at and name not in TEST_CLUSTERS}
 
     @abstractmethod
@@ -225,42 +207,34 @@ class SqlEventLog(ABC):
         """The log time at which each cluster last sent a webhook. It is 0 if the cluster was forgotten since."""
 
     def wall_ms_at(self, log_ms: int) -> int:
-        """What the wall clock, as it is now, would have shown at a log time."""
         return self._clock.wall_ms() - max(0, self.log_time_ms() - log_ms)
 
     def cursor(self, reporter: str) -> Cursor | None:
-        """A reporter's cursor; ``None`` if it has none, or if its cursor belongs to a log that was replaced."""
         with self._reading() as connection:
             row = connection.execute("SELECT log_id, seq FROM reporters WHERE name = ?", (reporter,)).fetchone()
         return None if row is None or row[0] != self.log_id else Cursor(*row)
 
     def save_reporter(self, state: ReporterState) -> None:
-        """Save a reporter's cursor and state."""
         self._lead_writes(lambda transaction: transaction.save_reporter(state))
 
     def reporters(self) -> Sequence[ReporterState]:
-        """The saved state of every reporter, ordered by name."""
         with self._reading() as connection:
             found = connection.execute("SELECT name, log_id, seq, state FROM reporters").fetchall()
         return [rows.reporter_of(row) for row in sorted(found)]
 
     def recall(self, reporter: str, name: str) -> bytes | None:
-        """The value that a reporter saved under a name."""
         with self._reading() as connection:
             note = "SELECT value FROM notes WHERE reporter = ? AND name = ?"
             found = connection.execute(note, (reporter, name)).fetchone()
         return None if found is None else found[0]
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
-        """Save a reporter's value."""
         self._lead_writes(lambda transaction: transaction.remember(reporter, name, value))
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
-        """Add to a shared counter, with the next commit."""
         self._buffer.count(name, by, labels)
 
     def counters(self) -> Sequence[Counter]:
-        """Every shared counter, including increments that this process has not committed yet."""
         with self._reading() as connection:
             kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
         sums = {(name, labels): value for name, labels, value in map(rows.counter_of, kept)}
@@ -270,15 +244,9 @@ class SqlEventLog(ABC):
         return [Counter(name, labels, value) for (name, labels), value in sorted(shown.items())]
 
     def reject(self, reject: Reject) -> None:
-        """Keep a refused body, with the next commit."""
         self._buffer.reject(reject)
 
-    @abstractmethod
-    def rejects(self, limit: int = 50) -> Sequence[Reject]:
-        """The newest refused bodies: first those not committed by this process yet, then the stored ones."""
-
     def expire(self) -> int:
-        """Mark and count the groups that became silent."""
         before_ms = self._oldest_live()
         sql = "SELECT 1 FROM groups WHERE NOT expired AND NOT gone AND log_time_ms < ? LIMIT 1"
         with self._reading() as connection:
@@ -287,15 +255,12 @@ class SqlEventLog(ABC):
         return self._lead_writes(lambda transaction: int(transaction.expire(before_ms)))
 
     def flush(self) -> None:
-        """Commit the counters and rejects that are still in memory."""
         self._writer.submit(lambda _transaction: None)
 
     def _source(self) -> object:
-        """What changes if the newest events may have changed, not only increased."""
         return self.log_id
 
     def _lead_writes(self, work: Callable[[Any], T]) -> T:
-        """Run the work of a leader in a transaction."""
         return self._writer.submit(work)
 
     def _oldest_live(self) -> int:

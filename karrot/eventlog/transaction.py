@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
 from karrot import telemetry
@@ -20,9 +19,6 @@ from karrot.eventlog.writer import CounterKey
 
 MOST_CLUSTERS = 1000
 """The most clusters whose last webhook is remembered. Beyond this number, the oldest are dropped."""
-
-POSTS_KEPT_MS = 600_000
-"""How long the log remembers the idempotency keys of posted events."""
 
 EVICTED_AT_ONCE = 100
 """How many silent or deleted groups make room for new groups at once."""
@@ -152,25 +148,13 @@ class Transaction(ABC):
         self._max_consumers = max_consumers
         self._nothing_to_evict = False
 
-    def append(self, arrived: Arrival, post: bytes | None = None, *, stale_after_ms: int = 0) -> Appended:
-        """Store an event and its log ends, and update its group unless there are too many groups.
-
-        If ``post``, the digest of a post with an idempotency key, is that of the group's newest event, and this event
-        is younger than a quarter of ``stale_after_ms``, nothing is stored. Otherwise it is no repetition: some senders
-        use one key for all their posts, an idle group has the same body at each interval, and states come back.
-        """
+    def append(self, arrived: Arrival, stale_after_ms: int = 0) -> Appended:
+        """Store an event and its log ends, and update its group unless there are too many groups."""
         if arrived.event.source is Source.WEBHOOK:
             self.heard[arrived.key.cluster] = arrived.log_time_ms if arrived.event.from_burrow else 0
         tracked, row = self._group(arrived.key)
-        first = None if post is None else self._find_post(post)
-        age_ms = 0 if row is None else arrived.log_time_ms - row.log_time_ms
-        if row is not None and row.last_seq == first and age_ms < stale_after_ms // 4:
-            self.add(telemetry.EVENTS_REPEATED, 1)
-            return Appended(row.last_seq, tracked=True)
         arrived = self._aged(arrived)
         seq = self._insert_event(arrived, None if row is None else row.last_seq)
-        if post is not None and first is None:
-            self._remember_post(post, seq, arrived.log_time_ms)
         self.add(telemetry.EVENTS_ACCEPTED, 1, source=arrived.event.source.value)
         if not tracked:
             if self.groups >= self._max_consumers and not self._evict():
@@ -223,14 +207,6 @@ class Transaction(ABC):
         """Store a group in place of its earlier row."""
 
     @abstractmethod
-    def _find_post(self, digest: bytes) -> int | None:
-        """The sequence number of the event that was posted with this digest. ``None`` if the log knows none."""
-
-    @abstractmethod
-    def _remember_post(self, digest: bytes, seq: int, log_time_ms: int) -> None:
-        """Remember the digest of a post for `POSTS_KEPT_MS`."""
-
-    @abstractmethod
     def _delete_forgettable(self) -> int:
         """Delete up to `EVICTED_AT_ONCE` silent or deleted groups, the oldest first. Returns how many."""
 
@@ -275,20 +251,10 @@ class Transaction(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """The work of storing one event. A store can see the event before the transaction begins.
-
-    ``post`` is the digest of the post, if it had an idempotency key: see `post_digest`.
-    """
+    """The work of storing one event. A store can see the event before the transaction begins."""
 
     arrived: Arrival
-    post: bytes | None = None
     stale_after_ms: int = 0
 
     def __call__(self, transaction: Transaction) -> Appended:
-        """Store the event."""
-        return transaction.append(self.arrived, self.post, stale_after_ms=self.stale_after_ms)
-
-
-def post_digest(key: str, body: bytes) -> bytes:
-    """16 bytes that stand for a post. The body is part of them, so a key that a sender uses twice loses no event."""
-    return sha256(key.encode(errors="surrogatepass") + b"\0" + body).digest()[:16]
+        return transaction.append(self.arrived, self.stale_after_ms)

@@ -80,7 +80,6 @@ class Job(Generic[T]):
             self._call()
 
     def withdraw(self) -> bool:
-        """Cancel the job. True if no transaction has taken it or will take it."""
         return self._cancel(self)
 
     def wait(self) -> T:
@@ -220,7 +219,6 @@ class InlineWriter:
         self._commit = commit
 
     def begin(self, work: Callable[[Any], T]) -> Job[T]:
-        """Do the work. The returned job is finished."""
         job = Job(work)
         try:
             self._commit(lambda: [job])
@@ -231,7 +229,6 @@ class InlineWriter:
         return job
 
     def submit(self, work: Callable[[Any], T]) -> T:
-        """Do the work and return its result. Raises `LogUnavailableError`."""
         return self.begin(work).wait()
 
 
@@ -243,10 +240,7 @@ class PendingWrites(NamedTuple):
 
 
 class HighWater:
-    """Makes sure that a counter that was shown never decreases.
-
-    During a commit, some increments are in neither buffer nor log. Prometheus would take a smaller value for a reset.
-    """
+    """Lets no shown counter decrease: during a commit, some increments are in neither buffer nor log."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -271,13 +265,11 @@ class WriteBuffer:
         self._rejects: deque[Reject] = deque(maxlen=KEPT_REJECTS)
 
     def count(self, name: str, by: float, labels: dict[str, str]) -> None:
-        """Add to a counter."""
         key = (name, tuple(sorted(labels.items())))
         with self._lock:
             self._counts[key] += by  # type: ignore[assignment]  # typeshed: a Counter counts in int
 
     def reject(self, reject: Reject) -> None:
-        """Keep a refused body. Beyond the limit, the oldest body is dropped."""
         with self._lock:
             self._rejects.append(reject)
 
@@ -299,12 +291,10 @@ class WriteBuffer:
             self._rejects.extend([*pending.rejects, *later])
 
     def counters(self) -> list[Counter]:
-        """The increments in the buffer, as counters."""
         with self._lock:
             return [Counter(name, labels, value) for (name, labels), value in self._counts.items()]
 
     def rejects(self) -> list[Reject]:
-        """The refused bodies in the buffer, oldest first."""
         with self._lock:
             return list(self._rejects)
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from karrot.history.held_days import day_of
 from karrot.history.results import AnswerTooLarge, HistoryUnavailable, NoTables, UnreadableTable
-from karrot.history.stored.stored_tables import FilesChanged, IsWanted, StoredFile, StoredTables
-from karrot.history.stored.time_limit import seconds_left, too_slow
+from karrot.history.stored_tables import FilesChanged, IsWanted, StoredFile, StoredTables, seconds_left, too_slow
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -118,7 +117,6 @@ class Duck:
             return self._connection
 
     def close(self) -> None:
-        """Close the connection. Another query would open a new connection."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -187,7 +185,6 @@ def named(
 
 @contextmanager
 def _interrupted_after(seconds: float | None, cursor: "DuckDBPyConnection") -> Iterator[None]:
-    """Interrupt the query after this time."""
     if seconds is None:
         yield
         return

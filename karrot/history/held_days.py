@@ -35,10 +35,7 @@ class Derived(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The note of derived days. ``rules`` are the rules by which these days were derived.
-
-    ``unfinished`` has the days that a run began and did not finish, each with its state before that run.
-    """
+    """The note of derived days, and the ``unfinished`` ones with their state before the run that began them."""
 
     rules: str = ""
     days: dict[date, Derived] = {}
@@ -83,10 +80,7 @@ def day_ranges(days: Iterable[date]) -> Iterator[DayRange]:
 
 
 def finished(note: bytes | None) -> frozenset[date]:
-    """The days that ``derive`` lists as finished in its note.
-
-    If the note is missing or damaged, no day counts as finished: the next ``derive`` makes all days again.
-    """
+    """The days that ``derive`` has finished. None without a readable note: the next ``derive`` makes all again."""
     return frozenset(() if note is None else note_of(note).days)
 
 

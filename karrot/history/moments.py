@@ -28,20 +28,15 @@ def bounds(span: TimeRange) -> dict[str, object]:
 
 
 def moment_of(epoch_ms: int) -> datetime:
-    """The moment (UTC) of epoch milliseconds."""
     return EPOCH + epoch_ms * _MS
 
 
 def epoch_ms(moment: datetime) -> int:
-    """The epoch milliseconds of a moment."""
     return (moment - EPOCH) // _MS
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """Parse ``now``, a time before now (``24h`` or ``now-24h``), or ISO 8601 (in UTC if the text has no offset).
-
-    A date without a time means 00:00 UTC of that day. Raises `ValueError` with a message for the user.
-    """
+    """Parse ``now``, ``24h``, ``now-24h``, or ISO 8601 (UTC by default). Raises `ValueError` for the user."""
     if text == "now":
         return now
     if ago := _RELATIVE.fullmatch(text):

@@ -4,14 +4,15 @@ This module reads the tables that streaming jobs write. So an answer includes th
 ``derive``. A record that was written twice counts once, because each query asks for the newest record.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
-from karrot.event import ClusterPartition, GroupKey, OffsetCommit
+from karrot.event import ClusterPartition, GroupKey, OffsetCommit, lag_at
 from karrot.history.duckdb_reader import Duck, Row, named
 from karrot.history.moments import epoch_ms, moment_of
+from karrot.history.results import GroupDescription, PartitionDescription, StaleGroups, StalePartition, UnclearGroup
 
 _DAY: Final = timedelta(days=1)
 KEY: Final = "(log_ts_ms::HUGEINT * 9223372036854775808 + log_offset)"
@@ -79,11 +80,9 @@ class LookBack:
         return {"since": epoch_ms(self.at - self.length), "at": epoch_ms(self.at)}
 
     def has(self, day: date) -> bool:
-        """Whether a day (UTC) overlaps the searched time."""
         return (self.at - self.length).astimezone(UTC).date() <= day <= self.at.astimezone(UTC).date()
 
     def shortened(self, most: timedelta) -> "LookBack":
-        """The same moment, with a length of at most ``most``."""
         return LookBack(self.at, min(most, self.length))
 
 
@@ -225,3 +224,190 @@ def _owners(rows: list[Row]) -> Owners:
     }
     is_gone, *_, log_ms = rows[0]
     return Owners(is_gone, len(members), assigned, log_ms)
+
+
+def describe(duck: Duck, look_back: LookBack, group: str, cluster: str | None) -> GroupDescription | None:
+    """Describe a group's partitions with their offsets, lags and owners; ``None`` if the tables do not have the group.
+
+    If the tables have no records of the group, the values come from its newest event of resync or watch. Raises
+    `UnclearGroup` if several clusters have the group and ``cluster`` is ``None``.
+    """
+    newest = commits(duck, look_back, cluster=cluster, group=group)
+    of_groups = owners(duck, look_back, cluster=cluster, group=group)
+    by_records = {each.place.cluster for each in newest} | {key.cluster for key in of_groups}
+    listed = {} if by_records else _listed(duck, look_back, group, cluster)
+    clusters = sorted(by_records | listed.keys())
+    if len(clusters) > 1:
+        raise UnclearGroup(f"{group!r} is in the clusters {', '.join(clusters)}")
+    if not clusters:
+        return None
+    [where] = clusters
+    if listed:
+        return _described(where, group, look_back, listed[where])
+    owned = of_groups.get(GroupKey(where, group))
+    committed = {each.place: each for each in newest if each.offset is not None}
+    places = committed.keys() | {ClusterPartition(where, *each) for each in (owned.by_partition if owned else ())}
+    seen = ends(duck, look_back, places)
+    partitions = tuple(_partition(place, committed.get(place), seen.get(place), owned) for place in sorted(places))
+    unlisted = len(seen.keys() - places)
+    # After a record deleted the classic group, consumers can go on with another protocol. So the members are unknown.
+    members = None if owned is None or owned.is_gone else owned.members
+    return _described(where, group, look_back, partitions, unlisted=unlisted, members=members)
+
+
+def _described(
+    cluster: str,
+    group: str,
+    look_back: LookBack,
+    partitions: tuple[PartitionDescription, ...],
+    *,
+    unlisted: int = 0,
+    members: int | None = None,
+) -> GroupDescription:
+    lags = [each.lag for each in partitions if each.lag is not None]
+    return GroupDescription(
+        cluster,
+        group,
+        look_back.at,
+        sum(lags) if lags else None,
+        len(partitions) - len(lags),
+        unlisted + sum(each.current_offset is None for each in partitions),
+        members,
+        partitions,
+    )
+
+
+def _partition(
+    place: ClusterPartition, commit: OffsetCommit | None, sample: LogGrowth | None, owned: Owners | None
+) -> PartitionDescription:
+    owner = owned.by_partition.get(place[1:]) if owned else None
+    offset, end = commit and commit.offset, sample and sample.end
+    return PartitionDescription(
+        place.topic,
+        place.partition,
+        offset,
+        end,
+        lag_at(sample.end, sample.seen_ms, offset, commit.at_ms) if offset is not None and sample and commit else None,
+        owner and owner.consumer_id,
+        owner and owner.host,
+        owner and owner.client_id,
+        None if commit is None else moment_of(commit.at_ms),
+        None if sample is None else moment_of(sample.seen_ms),
+    )
+
+
+_LISTED = """
+SELECT DISTINCT cluster, topic, partition, end_offset, current_lag, owner, client_id, epoch_ms(end_ts),
+  epoch_ms(observed_at)
+FROM {table}
+WHERE source IN ('rest', 'kafka') AND epoch_ms(observed_at) BETWEEN $since AND $at{named}
+QUALIFY observed_at = max(observed_at) OVER (PARTITION BY cluster)
+ORDER BY cluster, topic, partition
+"""
+
+
+def _listed(
+    duck: Duck, look_back: LookBack, group: str, cluster: str | None
+) -> dict[str, tuple[PartitionDescription, ...]]:
+    """The partitions of each cluster's newest event that lists all partitions of the group."""
+    words, asked = named(cluster, group)
+    rows = duck.rows("partitions", look_back.has, _LISTED.replace("{named}", words), asked | look_back.bounds)
+    clusters = dict.fromkeys(row[0] for row in rows)
+    return {where: tuple(_listed_partition(row) for row in rows if row[0] == where) for where in clusters}
+
+
+def _listed_partition(row: Row) -> PartitionDescription:
+    _, topic, partition, offset, lag, owner, client, committed_ms, observed_ms = row
+    return PartitionDescription(
+        topic,
+        partition,
+        offset,
+        None if offset is None or lag is None else offset + lag,
+        lag,
+        None,
+        owner or None,
+        client or None,
+        None if committed_ms is None else moment_of(committed_ms),
+        moment_of(observed_ms),
+    )
+
+
+_MS = timedelta(milliseconds=1)
+
+
+def stale(duck: Duck, look_back: LookBack, length: timedelta, *, cluster: str | None, group: str | None) -> StaleGroups:
+    """Find the partitions that had been stale for at least ``length`` at a moment, in the order of their names."""
+    newest = [each for each in commits(duck, look_back, cluster=cluster, group=group) if each.offset is not None]
+    seen = ends(duck, look_back, {each.place for each in newest}, before=length)
+    behind = [each for each in newest if each.place in seen and _waits(each, seen[each.place], length)]
+    since = _since(duck, look_back, behind, cluster, group)
+    still = (_stale(each, seen[each.place], since[number]) for number, each in enumerate(behind) if number in since)
+    found = (each for each in still if each.looked_at - each.since >= length)
+    return StaleGroups(
+        look_back.at,
+        _newest(each.at_ms for each in newest),
+        _newest(each.seen_ms for each in seen.values()),
+        tuple(sorted(found, key=lambda each: (each.cluster, each.group, each.topic, each.partition))),
+    )
+
+
+def _newest(moments_ms: Iterable[int]) -> datetime | None:
+    newest = max(moments_ms, default=None)
+    return None if newest is None else moment_of(newest)
+
+
+def _waits(commit: OffsetCommit, sample: LogGrowth, length: timedelta) -> bool:
+    was_seen = sample.then_ms <= sample.seen_ms - length // _MS
+    return was_seen and commit.offset is not None and min(sample.end_then, sample.end) > commit.offset
+
+
+_SINCE = f"""
+WITH behind AS (
+  SELECT unnest(range(len($groups::VARCHAR[]))) AS number, unnest($clusters::VARCHAR[]) AS cluster,
+    unnest($groups::VARCHAR[]) AS consumer, unnest($topics::VARCHAR[]) AS topic,
+    unnest($partitions::INTEGER[]) AS partition, unnest($offsets::BIGINT[]) AS stands
+),
+marked AS (
+  SELECT number, log_ts_ms, {KEY} AS key, tombstone OR "offset" IS DISTINCT FROM stands AS differs
+  FROM (FROM {{table}} WHERE log_ts_ms BETWEEN $since AND $at{{named}})
+  JOIN behind USING (cluster, consumer, topic, partition)
+),
+moved AS (SELECT number, max(key) FILTER (differs) AS key FROM marked GROUP BY ALL)
+SELECT number, min(log_ts_ms) FROM marked JOIN moved USING (number)
+WHERE moved.key IS NULL OR marked.key > moved.key GROUP BY ALL
+"""  # noqa: S608 (constants; every value is bound)
+
+
+def _since(
+    duck: Duck, look_back: LookBack, behind: Sequence[OffsetCommit], cluster: str | None, group: str | None
+) -> dict[int, int]:
+    """For each index in ``behind``, the time of the first consecutive commit with the partition's offset.
+
+    An index is missing if a newer batch, which `commits` did not see yet, has another offset. That partition has moved.
+    """
+    if not behind:
+        return {}
+    words, asked = named(cluster, group)
+    asked |= look_back.bounds | {
+        "clusters": [each.place.cluster for each in behind],
+        "groups": [each.group for each in behind],
+        "topics": [each.place.topic for each in behind],
+        "partitions": [each.place.partition for each in behind],
+        "offsets": [each.offset for each in behind],
+    }
+    return dict(duck.rows("commits", look_back.has, _SINCE.replace("{named}", words), asked))
+
+
+def _stale(commit: OffsetCommit, sample: LogGrowth, since: int) -> StalePartition:
+    place: ClusterPartition = commit.place
+    assert commit.offset is not None  # noqa: S101 (all commits in `behind` have an offset)
+    return StalePartition(
+        place.cluster,
+        commit.group,
+        place.topic,
+        place.partition,
+        commit.offset,
+        sample.end,
+        moment_of(since),
+        moment_of(sample.seen_ms),
+    )

@@ -34,11 +34,7 @@ class GroupHistory:
 
 
 class SeriesPoint(NamedTuple):
-    """One step of a time series: its beginning ``at``, and its values in the order of the series' metrics.
-
-    The class is a tuple and not a dataclass, because an answer has tens of thousands of points, and Python makes a
-    tuple in half the time.
-    """
+    """One step: its beginning, and its values in the order of the metrics. A tuple, because there are many."""
 
     at: datetime
     values: tuple[float | None, ...]
@@ -46,10 +42,7 @@ class SeriesPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """Metrics of one group over time. Steps without data have no point.
-
-    ``cluster`` is the cluster of the group; ``None`` if nothing was found and the query named no cluster.
-    """
+    """Metrics of one group. Steps without data have no point. ``cluster`` is ``None`` if no group was found."""
 
     cluster: str | None
     group: str
@@ -99,10 +92,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class StalePartition:
-    """A partition with unread messages, whose committed offset has not moved since the moment ``since``.
-
-    ``looked_at`` is the time of the newest log-end sample.
-    """
+    """A partition with unread messages whose committed offset has not moved ``since`` then."""
 
     cluster: str
     group: str
@@ -115,7 +105,6 @@ class StalePartition:
 
     @property
     def lag(self) -> int:
-        """The number of messages between both offsets."""
         return self.log_end_offset - self.current_offset
 
 

@@ -49,11 +49,7 @@ class _Known(NamedTuple):
 def risks(
     duck: Duck, look_back: LookBack, bounds: Bounds, *, has_members: bool, cluster: str | None, group: str | None
 ) -> Risks:
-    """Find the risks at a moment, in the order in which they happen.
-
-    ``has_members``: the table ``members`` has data. Otherwise members are unknown, and no group counts as a group
-    without members.
-    """
+    """Find the risks at a moment, in their order. Without ``has_members``, the members are unknown, not none."""
     newest = pasts(duck, look_back, look_back.at - _WINDOW, cluster=cluster, group=group)
     owned = owners(duck, look_back, cluster=cluster, group=group)
     seen = ends(duck, look_back, {each.place for each, _ in newest}, before=_WINDOW)

@@ -32,10 +32,7 @@ def open_pool(
     connections: int = 1,
     environ: Mapping[str, str] = os.environ,
 ) -> PoolManager:
-    """Open a pool for requests to the host of ``url``, which several threads may share. It does not connect yet.
-
-    If the address of the proxy cannot be used, each request raises `urllib3.exceptions.ProxyError`.
-    """
+    """Open a pool for threads, without connecting. A wrong proxy makes each request raise `ProxyError`."""
     # Without retries, urllib3 follows no redirect either.
     asked: dict[str, Any] = {"headers": headers, "timeout": timeout_s, "maxsize": connections, "retries": False}
     proxy = proxy_for(url, environ)

@@ -37,10 +37,7 @@ def translated(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def read(path: Path, understood: Callable[[Mapping[str, str]], dict[str, str]] = translated) -> dict[str, str]:
-    """Read the properties in a file. ``understood`` converts them, by default for librdkafka.
-
-    Raises `PropertiesError`.
-    """
+    """Read the properties in a file, by default for librdkafka. Raises `PropertiesError`."""
     try:
         return understood(parse(path.read_text(encoding="utf-8-sig")))  # Windows editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
@@ -74,10 +71,7 @@ def without_moment(text: str) -> str:
 
 
 def without_values(text: str, properties: Mapping[str, str]) -> str:
-    """An error text of a client. The values of properties are masked, because any of them may be a secret.
-
-    Names without a dot are masked too: a file with only a password is read as a property with this name.
-    """
+    """An error text without the values of properties, and names without a dot: any may be a secret."""
     masked = [*properties.values(), *(name for name in properties if "." not in name)]
     for value in sorted(masked, key=len, reverse=True):
         if len(value) >= _SHORTEST_SECRET and value != _IAM:

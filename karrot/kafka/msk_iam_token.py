@@ -54,7 +54,6 @@ class TokenSource:
                 raise ValueError("AWS_MSK_IAM needs a Region: set AWS_REGION")
 
     def __call__(self, _config: str = "") -> tuple[str, float]:
-        """A token. Raises `NoToken`."""
         try:
             made = self._made(self._session or Session())
         except Exception as error:

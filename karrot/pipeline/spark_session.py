@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -25,31 +24,27 @@ _TIME_ZONE: Final = "spark.sql.session.timeZone"
 _OF_QUERIES: Final = "spark.sql."
 """The settings with this prefix take effect when a query starts. A submitted command can still set them."""
 
-_STATIC: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        _LOG_LEVEL: "ERROR",
-        # Spark 4 raises each analysis error. It would also log the error, as a line of JSON with the whole stack.
-        "spark.log.structuredLogging.enabled": "false",
-        # The classes that Spark generates for queries. One derive has more than 100 (the default), and a process that
-        # stays would compile all of them again for each derive.
-        "spark.sql.codegen.cache.maxEntries": "2000",
-        # Otherwise each column inspects Python's call stack to record where it was made.
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-    }
-)
+_STATIC: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    _LOG_LEVEL: "ERROR",
+    # Spark 4 raises each analysis error. It would also log the error, as a line of JSON with the whole stack.
+    "spark.log.structuredLogging.enabled": "false",
+    # The classes that Spark generates for queries. One derive has more than 100 (the default), and a process that
+    # stays would compile all of them again for each derive.
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    # Otherwise each column inspects Python's call stack to record where it was made.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
 
-_S3_CREDENTIALS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        # Hadoop's own list (core-default.xml of 3.5.0), and the role of a Kubernetes service account, which it lacks.
-        "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
-        "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider,"
-        "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider,"
-        "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider,"
-        "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider"
-    }
-)
+_S3_CREDENTIALS: Final[Mapping[str, str]] = {
+    # Hadoop's own list (core-default.xml of 3.5.0), and the role of a Kubernetes service account, which it lacks.
+    "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider,"
+    "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider,"
+    "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider,"
+    "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider"
+}
 """Where S3A looks for credentials, if no configuration of Hadoop (``HADOOP_CONF_DIR``) says it."""
 
 _JVM_OPTIONS: Final = (
@@ -62,39 +57,33 @@ _JVM_OPTIONS: Final = (
 )
 """Options of a local JVM. ``spark.driver.extraJavaOptions`` comes after them, and so overrides them."""
 
-_STATIC_IF_LOCAL: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "spark.driver.defaultJavaOptions": _JVM_OPTIONS,
-        # A stage can have tasks on cached rows and tasks on files of HDFS. A local master does not look again when the
-        # time to wait for a better place is over, so it would wait forever (SPARK-4939).
-        "spark.locality.wait": "0s",
-    }
-)
+_STATIC_IF_LOCAL: Final[Mapping[str, str]] = {
+    "spark.driver.defaultJavaOptions": _JVM_OPTIONS,
+    # A stage can have tasks on cached rows and tasks on files of HDFS. A local master does not look again when the
+    # time to wait for a better place is over, so it would wait forever (SPARK-4939).
+    "spark.locality.wait": "0s",
+}
 
-RUNTIME: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        _TIME_ZONE: "UTC",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.parquet.compression.codec": "zstd",
-        # Spark keeps the plan of every batch as a text, and our arrays of numbers make this text long.
-        "spark.sql.maxPlanStringLength": "20000",
-        # Lines are long: 10,000 lines (the default) are an array of 30 MB, and Spark holds several arrays at a time.
-        "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
-        # Rows are kept on the local disk during a batch. To compress them costs twice the CPU of decoding them.
-        "spark.sql.inMemoryColumnarStorage.compressed": "false",
-        # Segments are small. With this cost per file, one task reads many segments and writes one file of a table.
-        "spark.sql.files.openCostInBytes": "65536",
-    }
-)
+RUNTIME: Final[Mapping[str, str]] = {
+    _TIME_ZONE: "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # Spark keeps the plan of every batch as a text, and our arrays of numbers make this text long.
+    "spark.sql.maxPlanStringLength": "20000",
+    # Lines are long: 10,000 lines (the default) are an array of 30 MB, and Spark holds several arrays at a time.
+    "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
+    # Rows are kept on the local disk during a batch. To compress them costs twice the CPU of decoding them.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # Segments are small. With this cost per file, one task reads many segments and writes one file of a table.
+    "spark.sql.files.openCostInBytes": "65536",
+}
 """Settings that the pipeline uses unless ``--conf`` or spark-submit sets them. The time zone is always UTC."""
 
-LOCAL: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "spark.sql.shuffle.partitions": "4",
-        # By default, Spark starts a job to list more than 32 paths. To list them on the driver costs a 16th of that.
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-    }
-)
+LOCAL: Final[Mapping[str, str]] = {
+    "spark.sql.shuffle.partitions": "4",
+    # By default, Spark starts a job to list more than 32 paths. To list them on the driver costs a 16th of that.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+}
 """More such settings, but only for ``--master local``. On a cluster, Spark's own values use all executors."""
 
 
@@ -140,7 +129,6 @@ def session(
 
 
 def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether spark-submit started this process."""
     return _LAUNCHED_BY_SUBMIT in environ
 
 

@@ -1,4 +1,4 @@
-"""Renders configuration for Burrow, Prometheus, Grafana, AWS and Druid from ``templates/``."""
+"""Renders configuration for Burrow, Prometheus, Grafana and AWS from ``templates/``."""
 
 from karrot.render.burrow_toml import burrow_config, burrow_template, webhook
 from karrot.render.jinja_templates import runbooks_dir, shipped_templates, templates_dir

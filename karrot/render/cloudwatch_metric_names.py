@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from karrot.reporters.cloudwatch.name_encoding import dimension_value, metric_name
+from karrot.reporters.cloudwatch.datum_limits_and_batches import dimension_value, metric_name
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery
 
 

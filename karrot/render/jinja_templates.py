@@ -1,6 +1,6 @@
 """Finds the shipped templates and renders them with Jinja.
 
-Templates write every value through `toml`, `yaml` or `hcl`. Each filter takes one value and returns the complete
+Templates write every value through `toml` or `yaml`. Each filter takes one value and returns the complete
 literal with its quotes, so that no group name can inject syntax.
 """
 
@@ -8,7 +8,6 @@ import json
 import re
 from functools import cache
 from importlib.resources import files
-from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 _NOT_PRINTABLE_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-_ESCAPED = re.compile(r"\\.")
-# HCL has fewer escape letters than JSON.
-_NOT_IN_HCL = {r"\b": r"\u0008", r"\f": r"\u000c"}
-_ATTRIBUTE = re.compile(r"( *)([\w-]+) = (.*[^{\[])")
 
 
 def templates_dir() -> Path:
@@ -69,7 +64,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters.update(toml=toml, yaml=yaml, hcl=hcl, json=yaml)
+    jinja.filters.update(toml=toml, yaml=yaml, json=yaml)
     return jinja
 
 
@@ -83,31 +78,6 @@ def yaml(value: str | float) -> str:
     if not isinstance(value, str):
         return number(value)
     return _NOT_PRINTABLE_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
-
-
-def hcl(value: str | float) -> str:
-    """A quoted string of Terraform's language, or a number. ``${`` and ``%{`` are escaped: they begin templates."""
-    if not isinstance(value, str):
-        return number(value)
-    quoted = _ESCAPED.sub(lambda found: _NOT_IN_HCL.get(found[0], found[0]), yaml(value))
-    return re.sub(r"[$%](?=\{)", lambda found: f"\\u{ord(found[0]):04x}", quoted)
-
-
-def aligned(text: str) -> str:
-    """Terraform's text with the equals signs of neighbouring attributes aligned, as ``terraform fmt`` does."""
-    return "\n".join(chain.from_iterable(_columns(list(lines)) for _, lines in groupby(text.split("\n"), _margin)))
-
-
-def _margin(line: str) -> str | None:
-    """The spaces before an attribute that ends on its line. ``None`` for a line that ends a group of attributes."""
-    found = _ATTRIBUTE.fullmatch(line)
-    return found and found[1]
-
-
-def _columns(lines: list[str]) -> list[str]:
-    attributes = [found.groups() for line in lines if (found := _ATTRIBUTE.fullmatch(line))]
-    width = max((len(name) for _, name, _ in attributes), default=0)
-    return [f"{margin}{name.ljust(width)} = {value}" for margin, name, value in attributes] or lines
 
 
 def number(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Renders the files of alert rules, recording rules and bridging rules for Prometheus, from the chart's templates."""
+"""Renders the files of alert rules and recording rules for Prometheus, from the chart's templates."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,11 +10,7 @@ from karrot.render import validation
 from karrot.render.jinja_templates import templates_dir
 from karrot.settings import types
 
-BRIDGED_TOOLS = ("burrow", "burrow-exporter", "kafka-exporter", "kafka-lag-exporter", "klag", "kminion")
-"""The tools whose series `bridging_rules` knows."""
-
 _NAME = re.compile(r"<<(\w+)>>")
-_GROUP = "  - name: "
 _NUMBER = r"[0-9]{1,12}(\.[0-9]{1,9})?", "a number, not below 0"
 _DURATION = (
     r"(?=[0-9]*[1-9])([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?",
@@ -51,17 +47,6 @@ def alert_rules(asked: RuleValues) -> str:
 def recording_rules() -> str:
     """Returns a file of recording rules for ``rule_files`` of Prometheus. The rules have no thresholds."""
     return _source("recordings.yaml")
-
-
-def bridging_rules(tool: str, *, as_karrot: bool = False) -> str:
-    """Returns a file for ``rule_files`` of Prometheus that gives Karrot's series the tool's names, or the reverse.
-
-    Every series that a rule makes has a label ``bridge``, and no rule reads a series with this label. So you can load
-    both directions, and the rules of several tools, at once.
-    """
-    text = _source(f"bridges/{tool}.yaml")
-    head, theirs, ours = text.split(_GROUP)
-    return f"{head}{_GROUP}{(ours if as_karrot else theirs).rstrip()}\n"
 
 
 def thresholds() -> dict[str, Threshold]:

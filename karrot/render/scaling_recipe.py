@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
 from itertools import combinations
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -12,7 +11,6 @@ from karrot.render import validation
 from karrot.settings import types
 
 TARGETS = ("ecs", "asg")
-FORMATS = ("cloudformation", "terraform")
 
 MEASURES = {
     "target-tracking": ("max_lag_seconds", "target_lag_per_task"),
@@ -135,12 +133,6 @@ class Scaling:
         """The scheduled minimums, as typed in ``schedule``."""
         return tuple(_scheduled(text) for text in self.schedule)
 
-    def least_at(self, at_s: float) -> int:
-        """The minimum number of tasks at a time, in epoch seconds."""
-        local = datetime.fromtimestamp(at_s, _zone(self.timezone))
-        minute = (local.weekday() * 24 + local.hour) * 60 + local.minute
-        return next((each.tasks for each in self.scheduled if each.holds_at(minute)), self.least)
-
     @property
     def measure(self) -> str:
         """The name of the lag option that was given."""
@@ -226,7 +218,8 @@ def _problems_of_counts(asked: Scaling) -> Iterator[str]:
 
 def _problems_of_schedule(asked: Scaling) -> Iterator[str]:
     try:
-        _zone(asked.timezone)
+        if asked.timezone != "UTC":
+            ZoneInfo(asked.timezone)
     except (ValueError, OSError, KeyError):
         yield f"--timezone is {types.quoted(asked.timezone)}: it must be the name of a time zone, such as Europe/Paris"
     try:
@@ -265,10 +258,6 @@ def _days(text: str) -> tuple[int, ...]:
         length = (_DAYS.index(last or first) - begin) % len(_DAYS)
         days |= {(begin + day) % len(_DAYS) for day in range(length + 1)}
     return tuple(sorted(days))
-
-
-def _zone(name: str) -> tzinfo:
-    return UTC if name == "UTC" else ZoneInfo(name)
 
 
 def _problems_of_texts(asked: Scaling) -> Iterator[str]:

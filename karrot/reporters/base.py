@@ -7,14 +7,18 @@ also gets events by cursor, but sends only when a send is due. A `PullReporter` 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+import msgspec
+
 from karrot.clock import Clock
+from karrot.event import GroupKey
+from karrot.eventlog.base import EventLog, Events, GroupState, LogSize, LogUnavailableError, ReporterState, StoredEvent
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
-    from karrot.eventlog.base import EventLog, StoredEvent
 
 GROUP = "karrot.reporters"
 """The name of the entry point group of reporters."""
@@ -29,6 +33,7 @@ class Context:
     ``log_time_ms`` gives the log's own time. Use it for the age of an event. ``remember(name, value)`` saves a note in
     the log. ``recall(name)`` reads the note, also in another process. It returns ``None`` if there is no such note.
     ``cut_off()`` returns the clusters whose Burrow reads no more commits: what it says of them is old.
+    ``group(key)`` returns the state of a group that is live: a verdict of another source than its status counts less.
     ``leads()`` says whether this process still leads. Ask before each of several calls to a destination: another
     replica may have sent the rest.
     """
@@ -42,13 +47,14 @@ class Context:
     remember: Callable[[str, bytes], None]
     leads: Callable[[], bool] = lambda: True
     cut_off: Callable[[], frozenset[str]] = frozenset
+    group: Callable[[GroupKey], GroupState | None] = lambda _: None
 
 
 @runtime_checkable
 class PushReporter(Protocol):
     """A reporter that gets every event at least once, in the order of the log."""
 
-    def report(self, events: Sequence["StoredEvent"]) -> None:
+    def report(self, events: Sequence[StoredEvent]) -> None:
         """Pass the events on. If this returns, the cursor moves. If it raises, the same events come again."""
 
     def close(self) -> None:
@@ -77,7 +83,7 @@ class PacedReporter(Protocol):
     or need not be sent any more. The cursor stays below the oldest owed event.
     """
 
-    def take(self, events: Sequence["StoredEvent"]) -> None:
+    def take(self, events: Sequence[StoredEvent]) -> None:
         """Take events. This must not wait for the destination."""
 
     def due_in(self) -> float:
@@ -105,8 +111,123 @@ class Bounded(Protocol):
 class PullReporter(Protocol):
     """A reporter that Karrot reads at each scrape."""
 
-    def collector(self, log: "EventLog") -> "Collector":
+    def collector(self, log: EventLog) -> "Collector":
         """A collector. It reads the log at scrape time, and keeps no metric state."""
 
 
 Reporter = PushReporter | PacedReporter | PullReporter
+
+
+_PASSED_OVER = 50
+"""The number of events that the search for the oldest undamaged event reads."""
+
+
+class Backlog(NamedTuple):
+    """The events that a reporter has not handled yet. ``age_s`` is the age of the oldest. ``None`` means unknown."""
+
+    events: int
+    age_s: float | None
+
+
+def backlog(log: Events, state: ReporterState, size: LogSize) -> Backlog:
+    """A push reporter's backlog. If the reporter has no cursor in this log, its backlog is the whole log."""
+    done = state.cursor.seq if state.cursor and state.cursor.log_id == log.log_id else 0
+    done = max(done, size.first_seq - 1)
+    waiting = max(0, size.last_seq - done)
+    if not waiting:
+        return Backlog(0, 0.0)
+    try:
+        found = log.read(done, _PASSED_OVER)
+    except LogUnavailableError:  # the sizes can come from memory, and then the number is known without the events
+        return Backlog(waiting, None)
+    oldest = next((stored for stored in found if isinstance(stored, StoredEvent)), None)
+    return Backlog(waiting, None if oldest is None else max(0, log.log_time_ms() - oldest.log_time_ms) / 1000)
+
+
+class Backoff(NamedTuple):
+    """A delay that doubles with each failure, from ``first_s`` up to ``most_s``."""
+
+    first_s: float = 1.0
+    most_s: float = 60.0
+
+    def seconds(self, failures: int) -> float:
+        """The delay after the n-th failure in a row."""
+        return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30))
+
+    def spread_seconds(self, failures: int, random: Random) -> float:
+        """A random delay between half of `seconds` and all of it. So many senders do not retry at the same time."""
+        return self.seconds(failures) * random.uniform(0.5, 1)
+
+
+class Retry:
+    """When to try one destination again, by the boot clock. The delay is 1 s, then 2 s, and so on up to a minute."""
+
+    def __init__(self, boot_ms: Callable[[], int]) -> None:
+        self._boot_ms = boot_ms
+        self._failures = 0
+        self._due_ms = 0.0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the last attempt failed."""
+        return self._failures > 0
+
+    def due_in(self) -> float:
+        """Seconds until the next attempt. 0 or less means now."""
+        return (self._due_ms - self._boot_ms()) / 1000 if self._failures else 0.0
+
+    def failed(self) -> None:
+        """Record an attempt that failed."""
+        self._failures += 1
+        self._due_ms = self._boot_ms() + 1000 * Backoff().seconds(self._failures)
+
+    def went_well(self) -> None:
+        """Record an attempt that succeeded."""
+        self._failures = 0
+
+
+REPORT_NOTE = "report"
+"""The name of the note in the log."""
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One named fact about the reporter, as text."""
+
+    name: str
+    text: str
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """One accepted item: its name at the destination, its value, and the time when the value was observed."""
+
+    what: str
+    value: float
+    unit: str | None
+    observed_at_ms: int
+
+
+class RefusedDatum(msgspec.Struct, frozen=True):
+    """One item that was not sent and never will be. ``reason`` is stable. ``text`` is for people."""
+
+    what: str
+    reason: str
+    text: str
+    at_ms: int
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The last send. ``sent`` and ``refused`` are the newest items. ``sent_count`` is the number of all items sent."""
+
+    at_ms: int
+    sent_count: int
+    facts: tuple[Fact, ...] = ()
+    sent: tuple[Sent, ...] = ()
+    refused: tuple[RefusedDatum, ...] = ()
+
+
+def read_report(note: bytes | None) -> Report | None:
+    """The report in a note. ``None`` if there is no readable report."""
+    try:
+        return None if note is None else msgspec.json.decode(note, type=Report)
+    except msgspec.DecodeError:
+        return None  # an older Karrot wrote it, and the next send replaces it

@@ -22,7 +22,6 @@ class StdoutReporter:
         self._stream = stream
 
     def report(self, events: Sequence[StoredEvent]) -> None:
-        """Write the events and flush them."""
         self._stream.write(b"".join(msgspec.json.encode(_record(event)) + b"\n" for event in events))
         self._stream.flush()
 
@@ -31,7 +30,6 @@ class StdoutReporter:
 
 
 def build(_context: Context) -> StdoutReporter:
-    """Build the reporter. It has no settings."""
     return StdoutReporter(sys.stdout.buffer)
 
 

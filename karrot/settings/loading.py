@@ -11,22 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from karrot.settings import sources, types
+from karrot.settings import compat, sources, types
 from karrot.settings.options import ARCHIVE, CLOUDWATCH, KAFKA, OPTIONS, Settings, reporter_prefix
 from karrot.settings.sources import PREFIX, File, Given, SourceError
 from karrot.settings.storage_place import Bucket
 
 _BY_NAME = {each.name: each for each in OPTIONS}
 _SECRETS = frozenset(each.name for each in OPTIONS if each.is_secret)
-_COMPAT = "KARROT_COMPAT"
-_FIRST_KARROT = "2019"
-_COMPAT_DEFAULTS = {
-    "KARROT_REPORTERS": "prometheus,cloudwatch",
-    "KARROT_CLOUDWATCH_NAMESPACE": "GumGum/Kafka/Burrow/ConsumerLag",
-    "KARROT_CLOUDWATCH_LAYOUT": "legacy",
-    # The first Karrot had no limit. With a limit, some groups would lose the metric by which their service scales.
-    "KARROT_CLOUDWATCH_MAX_GROUPS": "1000000",
-}
 _NEEDS = (
     ("burrow_username", "burrow_password"),
     ("burrow_password", "burrow_username"),
@@ -55,10 +46,7 @@ class SettingsError(Exception):
 
 
 class Loaded(NamedTuple):
-    """Valid settings, and warnings about values that are ignored or look wrong, one sentence each.
-
-    ``sources`` says where each value that is not a default comes from, by the name of the setting.
-    """
+    """Valid settings, doubts about them in sentences, and where each value that is no default comes from."""
 
     settings: Settings
     warnings: tuple[str, ...]
@@ -84,7 +72,7 @@ def load(
     try:
         file = sources.from_file(config) if config else File({}, None)
         layers = [file.given, sources.from_environment(environ), sources.from_command_line(overrides)]
-        given = _with_defaults_of_compat(sources.merged(layers, plain=_BY_NAME.keys() - _SECRETS, secret=_SECRETS))
+        given = compat.with_defaults(sources.merged(layers, plain=_BY_NAME.keys() - _SECRETS, secret=_SECRETS))
     except SourceError as error:
         raise SettingsError([str(error)]) from error
     parsed, problems = _parsed(given)
@@ -127,7 +115,6 @@ def installed_reporters() -> tuple[str, ...]:
 
 
 def _parsed(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
-    """The values by attribute, and a sentence for each wrong value."""
     parsed, problems = {}, []
     for name in given.keys() & _BY_NAME.keys():
         known, told = _BY_NAME[name], given[name]
@@ -152,15 +139,6 @@ def _extras(given: Mapping[str, Given], reporters: Collection[str]) -> tuple[dic
     return extras, problems
 
 
-def _with_defaults_of_compat(given: Mapping[str, Given]) -> dict[str, Given]:
-    """The given values. With ``KARROT_COMPAT=2019``, missing values get the first Karrot's defaults."""
-    asked = given.get(_COMPAT)
-    if asked is None or asked.text.strip() != _FIRST_KARROT:
-        return dict(given)
-    label = f"{_COMPAT}={_FIRST_KARROT}"
-    return {name: Given(label, text) for name, text in _COMPAT_DEFAULTS.items()} | dict(given)
-
-
 def _unknown_in_file(given: Mapping[str, Given], file: File, reporters: Iterable[str]) -> list[str]:
     """The names from the file that are neither settings of Karrot nor of a reporter of another package."""
     prefixes = tuple(prefix for prefix in map(reporter_prefix, reporters) if not _is_described(prefix))
@@ -170,7 +148,6 @@ def _unknown_in_file(given: Mapping[str, Given], file: File, reporters: Iterable
 
 
 def _missing_reporters(settings: Settings, available: Collection[str]) -> Iterator[str]:
-    """A sentence if no installed package provides a reporter."""
     offer = f"available reporters: {', '.join(sorted(available))}"
     if missing := [name for name in settings.reporters if name not in available]:
         yield f"KARROT_REPORTERS names {', '.join(missing)}, which no installed package provides; {offer}"
@@ -187,7 +164,6 @@ def _lost_scaling_metrics(given: Mapping[str, Given], settings: Settings) -> Ite
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
-    """A sentence for each contradiction between values that are valid alone."""
     if settings.event_log == "memory" and settings.workers > 1:
         yield (
             f"KARROT_WORKERS is {settings.workers}: it must be 1 with KARROT_EVENT_LOG=memory, as workers cannot share "
@@ -253,10 +229,7 @@ def _contradictions_about_the_archive(settings: Settings) -> Iterator[str]:
 
 
 def _ignored(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
-    """A sentence for each unknown name, and for settings of reporters that are off.
-
-    The values of unknown names are not shown, because they may be secret.
-    """
+    """A sentence for each unknown name (its value may be secret), and for settings of reporters that are off."""
     own = tuple(prefix for prefix in map(reporter_prefix, settings.reporters) if not _is_described(prefix))
     for name in sorted(given.keys() - _BY_NAME.keys()):
         if not name.startswith(own):
@@ -280,14 +253,12 @@ def _why_ignored(name: str, available: Collection[str]) -> str:
 
 
 def _suggestion(name: str, *, in_file: bool = False) -> str:
-    """A similar name, as the user would write it."""
     close = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.8)
     written = [each.removeprefix(PREFIX).lower() if in_file else each for each in close]
     return f"; did you mean {written[0]}?" if written else ""
 
 
 def _doubts(settings: Settings, file: File, config: Path | None) -> Iterator[str]:
-    """A sentence for each value that is allowed but probably a mistake."""
     if file.open_mode and _SECRETS & file.given.keys():
         yield (
             f"{config} holds a secret and has mode {file.open_mode}: all users of this machine can read it; "

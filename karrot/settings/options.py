@@ -36,12 +36,10 @@ class Option(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The environment variable."""
         return PREFIX + self.attribute.upper()
 
     @property
     def is_secret(self) -> bool:
-        """Whether the value must never be shown."""
         return self.kind is types.secret
 
 
@@ -230,6 +228,11 @@ class Settings:
         types.url, "Burrow's address. Karrot then asks Burrow's REST API for lost events and deleted groups."
     )
     resync_interval: int = option("120s", types.duration(10, 86400), "How often Karrot reads Burrow's REST API.")
+    burrow_cut_off_after: int = option(
+        "300s",
+        types.duration(10, 365 * 86400),
+        "Burrow counts as cut off from Kafka after this time without a new commit or a log end that moves.",
+    )
 
     watch_bootstrap: tuple[str, ...] = listed(
         types.brokers, "Brokers of a Kafka cluster to watch without Burrow. Needs karrot-burrow[kafka]."
@@ -289,7 +292,6 @@ class Settings:
 
     @property
     def is_on_postgresql(self) -> bool:
-        """Whether the event log is in PostgreSQL."""
         return "://" in self.event_log
 
     @property
@@ -325,15 +327,11 @@ def settings_of_reporter(reporter: str, texts: Mapping[str, str], *, shared: Col
 
 
 def reporter_prefix(reporter: str) -> str:
-    """The prefix of the names of a reporter's own settings."""
     return f"{PREFIX}{re.sub(r'[^A-Za-z0-9]', '_', reporter).upper()}_"
 
 
 def effective(settings: Settings) -> dict[str, str]:
-    """Every setting as text under its ``KARROT_*`` name. Secrets and other reporters' settings are shown as ``***``.
-
-    While the ``archive``, ``cloudwatch`` or ``kafka`` reporter is off, its settings are empty texts.
-    """
+    """Every setting as text: a secret as ``***``, and as empty what belongs to a reporter that is off."""
     of_reporters = {"archive": ARCHIVE, "cloudwatch": CLOUDWATCH, "kafka": KAFKA}
     off = tuple(
         name for reporter, names in of_reporters.items() if reporter not in settings.reporters for name in names

@@ -27,10 +27,7 @@ class SourceError(Exception):
 
 
 class Given(NamedTuple):
-    """A value as the user wrote it.
-
-    ``label`` is the name as the user wrote it. ``file`` says that the value names a file to read.
-    """
+    """A value as the user wrote it, under the name ``label``. If ``file``, it names a file to read."""
 
     label: str
     text: str
@@ -62,10 +59,7 @@ def from_command_line(overrides: Mapping[str, str]) -> dict[str, Given]:
 
 
 def from_file(path: Path) -> File:
-    """Read the flat keys of a TOML file, or of its ``[karrot]`` table. The names are in lower case without the prefix.
-
-    Raises `SourceError` if the file cannot be read, is not TOML, or holds a value that cannot be a setting.
-    """
+    """Read the flat keys of a TOML file, or of its table ``[karrot]``. Raises `SourceError`."""
     try:
         with path.open("rb") as file:
             document, mode = tomllib.load(file), stat.S_IMODE(os.fstat(file.fileno()).st_mode)

@@ -57,10 +57,7 @@ def read_place(text: str) -> Place:
 
 
 def read_spark_place(text: str) -> str:
-    """Read a place for Spark: a path, an S3 address as ``s3://``, or any other URL (``hdfs://…``) unchanged.
-
-    Raises `ValueError` for an empty text and for an S3 address without a valid bucket.
-    """
+    """Read a place for Spark: a path, an S3 address as ``s3://``, or another URL. Raises `ValueError`."""
     if text.startswith((_S3, _S3A)):
         return str(Bucket.parse(text))
     if not text.strip() or "\0" in text:

@@ -37,7 +37,6 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself."""
         return self._text
 
     def __repr__(self) -> str:
@@ -78,8 +77,8 @@ class ValueKind(Generic[T]):
     may_be_told: bool = True
 
 
-def one_of(*choices: str, note: str = "") -> ValueKind[str]:
-    """One of a few words, in upper or lower case. ``note`` says why a word that users may expect is not allowed."""
+def one_of(*choices: str) -> ValueKind[str]:
+    """One of a few words, in upper or lower case."""
     by_folded = {choice.casefold(): choice for choice in choices}
 
     def read(text: str) -> str:
@@ -87,8 +86,7 @@ def one_of(*choices: str, note: str = "") -> ValueKind[str]:
             raise ValueError(text)
         return found
 
-    words = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
-    return ValueKind(read, f"{words} ({note})" if note else words)
+    return ValueKind(read, choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}")
 
 
 def whole(low: int, high: int) -> ValueKind[int]:

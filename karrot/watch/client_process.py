@@ -62,10 +62,7 @@ class ClientProcess:
         self._not_before = 0.0
 
     def check(self) -> None:
-        """Open the cluster, without a request to Kafka. Raises `NotConnected` if its properties are wrong.
-
-        Any other problem can pass, so the polls report it.
-        """
+        """Open the cluster without a request. Raises `NotConnected` for wrong properties: others can pass."""
         with suppress(ClusterError):
             answer = self._answer("")
             if isinstance(answer, Failure) and answer.reason == NotConnected.reason:
@@ -73,35 +70,27 @@ class ClientProcess:
                 raise NotConnected(answer.text)
 
     def groups(self) -> Listing:
-        """Every consumer group."""
         return cast("Listing", self._ask("groups"))
 
     def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
-        """State and members of groups."""
         return cast("Mapping[str, Description | Failure]", self._ask("describe", list(groups)))
 
     def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, int] | Failure]:
-        """The committed offsets of groups."""
         return cast("Mapping[str, Mapping[TopicPartition, int] | Failure]", self._ask("committed", list(groups)))
 
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The log end offsets."""
         return cast("Mapping[TopicPartition, int | Failure]", self._ask("log_ends", list(places)))
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The log start offsets."""
         return cast("Mapping[TopicPartition, int | Failure]", self._ask("log_starts", list(places)))
 
     def first_unread(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, FirstUnread | Failure]:
-        """The first records that a consumer can read."""
         return cast("Mapping[TopicPartition, FirstUnread | Failure]", self._ask("first_unread", places))
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
-        """The numbers of partitions of topics."""
         return cast("Mapping[str, int]", self._ask("partitions", list(topics)))
 
     def close(self) -> None:
-        """End the child."""
         if self._child is not None:
             self._end(self._child)
 
@@ -156,7 +145,6 @@ class ClientProcess:
         return self._child
 
     def _end(self, child: _Child) -> str:
-        """End the child if it has not ended, and return how it ended."""
         self._child = None
         child.connection.close()
         with suppress(OSError):

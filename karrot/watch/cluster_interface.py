@@ -71,10 +71,7 @@ class Description:
 
 
 class Listing(NamedTuple):
-    """The consumer groups and their states. The list is incomplete if a broker did not report its groups.
-
-    ``others`` are the groups that are not consumer groups, such as share groups, as far as they are known.
-    """
+    """The consumer groups and their states, and the known ``others``. A broker that is away makes it incomplete."""
 
     groups: Mapping[str, str]
     is_complete: bool

@@ -3,15 +3,71 @@
 One reading gives no verdicts, because a verdict needs several polls.
 """
 
+import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from karrot.burrow.notifier import NameFilter
 from karrot.event import LagEvent, OffsetSample, PartitionLag, Source, TopicPartition, readable
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.watch.cluster_interface import Cluster, Description, Failure, Listing
-from karrot.watch.rebalances_and_losses import Stability, group_health, retention
+
+_REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
+
+
+@dataclass(slots=True)
+class Stability:
+    """Counts the rebalances of a group that polls see: a rebalance that is running, or a changed assignment.
+
+    Two rebalances between two polls count as one. A short rebalance that ends with the same assignment is not seen.
+    """
+
+    rebalances: int = 0
+    assignment: int | None = None
+    is_rebalancing: bool = False
+
+    def see(self, described: Description) -> None:
+        if described.members is None:
+            return
+        is_rebalancing = described.state in _REBALANCING
+        if is_rebalancing:
+            self.rebalances += not self.is_rebalancing
+        else:
+            # A checksum of the assignment, which a restart of Karrot or of a static member does not change.
+            assigned = sorted((each.instance_id or each.id, sorted(each.assigned)) for each in described.members)
+            assignment = zlib.crc32(repr(assigned).encode())
+            self.rebalances += not self.is_rebalancing and self.assignment not in {None, assignment}
+            self.assignment = assignment
+        self.is_rebalancing = is_rebalancing
+
+
+class RetentionMargin(NamedTuple):
+    """`GroupHealth` defines both: the messages lost and the retention margin."""
+
+    lost: int | None
+    margin: int | None
+
+
+def retention(
+    committed: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> RetentionMargin:
+    """The lost messages and the retention margin of a group, over the partitions with a known log start and end."""
+    known = [(offset, starts[at], ends[at]) for at, offset in committed.items() if at in starts and at in ends]
+    kept = [((at - start) / (end - start), at - start) for at, start, end in known if readable(end, at, start)]
+    return RetentionMargin(
+        lost=-sum(margin for _, margin in kept if margin < 0) if known else None,
+        margin=max(0, min(kept)[1]) if kept else None,
+    )
+
+
+def group_health(
+    group: str, described: Description, stability: Stability, kept: RetentionMargin, **more: Any
+) -> GroupHealth:
+    """The health of a group: all that Kafka reports about the group, without a verdict. ``more`` are other fields."""
+    members = None if described.members is None else len(described.members)
+    return GroupHealth(group, described.state, members, described.coordinator, stability.rebalances, *kept, **more)
+
 
 NOT_LISTED = Failure("group_id_not_found", "Kafka lists no such consumer group")
 _GONE = "unknown_topic_or_part"
@@ -39,20 +95,14 @@ class Poll(NamedTuple):
     topics: NameFilter
 
     def uncommitted(self, group: str) -> set[TopicPartition]:
-        """The partitions without a committed offset that members own, or that were added to a topic that they read.
-
-        The set is empty if the offsets could not be read.
-        """
+        """The partitions that the group reads without a committed offset. None if offsets could not be read."""
         committed, described = self.committed.get(group), self.described[group]
         read = _read_by(described, self.partitions, self.topics)
         return set() if committed is None else read - committed.keys() - self.gone
 
 
 def poll_cluster(cluster: Cluster, groups: NameFilter, topics: NameFilter, only: Collection[str] = ()) -> Poll:
-    """Read the groups in ``only``, or all groups. Leave out groups and topics that the filters do not admit.
-
-    Raises `ClusterError`. The log ends are read last, so a lag is never too small.
-    """
+    """Read the wanted groups. The log ends come last, so no lag is too small. Raises `ClusterError`."""
     listing = cluster.groups()
     chosen = [name for name in listing.groups if (not only or name in only) and groups.has(name)]
     listing = listing._replace(groups={name: listing.groups[name] for name in chosen})
@@ -143,10 +193,7 @@ class ClusterReader:
 
 
 def _lag(cluster: str, group: str, poll: Poll, now_ms: int) -> LagEvent:
-    """The group's lag, without deleted topics. The total is known only if the lag of every partition is known.
-
-    Without any partition, the total is unknown too: the offsets can have expired, or Karrot may not see the topics.
-    """
+    """The lag without deleted topics. The total is unknown if one lag is, or without any partition."""
     described, committed = poll.described[group], poll.committed[group]
     owners = {at: (member.host, member.client_id) for member in described.members or () for at in member.assigned}
     partitions = tuple(

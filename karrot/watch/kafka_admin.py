@@ -76,7 +76,6 @@ class KafkaCluster:
         self._admin = AdminClient(self._client)
 
     def groups(self) -> Listing:
-        """Every consumer group."""
         listed = self._result(self._ask(self._admin.list_consumer_groups))
         if not isinstance(listed, Failure) and listed.errors and not listed.valid:
             listed = _failure(listed.errors[0])  # no broker answered; a cluster without groups has no errors
@@ -93,7 +92,6 @@ class KafkaCluster:
         return Listing(groups, is_complete=not listed.errors, others=self._others - groups.keys())
 
     def describe(self, groups: Collection[str]) -> Mapping[str, Description | Failure]:
-        """State and members of groups, with a few groups in each call."""
         ordered = sorted(groups)
         answers: dict[str, Description | Failure] = {}
         too_late = self._too_late()
@@ -106,7 +104,6 @@ class KafkaCluster:
         return answers
 
     def committed(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, int] | Failure]:
-        """The committed offsets of groups, with one call per group."""
         return dict(self._committed(sorted(groups)))
 
     def log_ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
@@ -114,7 +111,6 @@ class KafkaCluster:
         return self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def log_starts(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Failure]:
-        """The log start offsets."""
         return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def first_unread(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, FirstUnread | Failure]:
@@ -138,7 +134,6 @@ class KafkaCluster:
         return {place: answers.get(place, _NOT_READ) for place in places}
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
-        """The number of partitions of each of these topics that exists. Raises `ClusterError`."""
         found = self._topics()
         return {topic: len(found[topic].partitions) for topic in topics if topic in found}
 

@@ -6,13 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
-from uuid import uuid4
 
 import structlog
 from urllib3.exceptions import HTTPError
 
-from karrot.burrow.bounds import GROUP
-from karrot.burrow.payload import to_wire
+from karrot.burrow.payload import GROUP, to_wire
 from karrot.event import SOURCE_HEADER, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, ReporterNotes
@@ -43,11 +41,7 @@ class Sink(Protocol):
     """Takes the outcomes of polls."""
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
-        """Send the outcome of a poll that was ``age_ms()`` ago.
-
-        An event that cannot be sent is logged and lost, because the next poll has newer verdicts. If the event of a
-        deletion is lost, the pages show the group's last lag until the group expires.
-        """
+        """Send a poll's outcome, ``age_ms()`` ago. An event that cannot be sent is lost: the next poll is newer."""
 
     def close(self) -> None:
         """Stop sending."""
@@ -92,15 +86,14 @@ class IntakeSink:
             _log.warning("some verdicts of a poll could not be stored", code="verdicts_not_stored", reason=str(error))
 
     def close(self) -> None:
-        """End the threads."""
         self._pool.shutdown()
 
 
 class PostSink:
     """Posts each event to ``url`` as Burrow does, with a header that tells a Karrot there that Kafka is the source.
 
-    A post without an answer, or with the answer 503, is repeated once. Its idempotency key tells a Karrot there that it
-    is the same event. A later repetition would be useless, because the next poll has a new verdict.
+    A post without an answer, or with the answer 503, is repeated once. A later repetition would be useless,
+    because the next poll has a new verdict. An event that is stored twice does no harm.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -125,17 +118,16 @@ class PostSink:
         self._logged = frozenset(problems)
 
     def close(self) -> None:
-        """End the threads and the connections."""
         self._pool.shutdown()
         self._http.clear()
 
     def _post(self, event: LagEvent) -> str | None:
         """Post one event, at most twice. Returns the problem, or ``None`` on success."""
-        body, headers = to_wire(event), {**self._http.headers, "Idempotency-Key": uuid4().hex}
+        body = to_wire(event)
         problem: str | None = None
         for _ in range(_ATTEMPTS):
             try:
-                answer = self._http.request("POST", self._url, body=body, headers=headers)
+                answer = self._http.request("POST", self._url, body=body)
             except HTTPError as error:
                 problem = type(error).__name__
                 continue

@@ -10,15 +10,13 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from karrot.burrow.rules import Window
-from karrot.burrow.storage import DEFAULT_EXPIRE_GROUP
+from karrot.burrow.rules import DEFAULT_EXPIRE_GROUP, Window
 from karrot.event import FirstUnread, OffsetSample, OpenIncident, TopicPartition
 from karrot.eventlog.base import ReporterNotes
 from karrot.eventlog.locks import flush
 from karrot.known_problems import WATCH
-from karrot.watch.evaluation import Incidents
-from karrot.watch.left_and_abandoned import Life
-from karrot.watch.rebalances_and_losses import Stability
+from karrot.watch.cluster_reader import Stability
+from karrot.watch.evaluation import Incidents, Life
 from karrot.watch.rings import CommitHistory, PolledLog, Ring, Rings, Uncommitted
 
 _VERSION = 1
@@ -43,23 +41,11 @@ class Memory:
     deleted: dict[str, int] = field(default_factory=dict)
 
     def forget(self, group: str) -> None:
-        """Forget a group."""
         self.rings.forget(group)
         self.incidents.open.pop(group, None)
         self.stability.pop(group, None)
         self.judged.discard(group)
         self.lives.pop(group, None)
-
-
-class NoKeeper:
-    """Keeps nothing: every start begins with empty rings."""
-
-    def recall(self) -> bytes | None:
-        """``None``: nothing is saved."""
-        return None
-
-    def remember(self, value: bytes) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +55,6 @@ class FileKeeper:
     path: Path
 
     def recall(self) -> bytes | None:
-        """The file's bytes."""
         return self.path.read_bytes() if self.path.exists() else None
 
     def remember(self, value: bytes) -> None:
@@ -90,11 +75,9 @@ class NoteKeeper:
     cluster: str
 
     def recall(self) -> bytes | None:
-        """The note."""
         return self.log.recall(WATCH, self._name)
 
     def remember(self, value: bytes) -> None:
-        """Replace the note."""
         self.log.remember(WATCH, self._name, value)
 
     @property
@@ -102,7 +85,7 @@ class NoteKeeper:
         return f"rings {self.cluster}"
 
 
-Keeper = NoKeeper | FileKeeper | NoteKeeper
+Keeper = FileKeeper | NoteKeeper
 """Keeps bytes for the next start. Its methods raise ``OSError`` or the errors of the event log."""
 
 

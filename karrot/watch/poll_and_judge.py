@@ -21,14 +21,11 @@ from karrot.known_problems import WATCH
 from karrot.settings.options import Settings
 from karrot.watch.client_process import ClientProcess, Stopped
 from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, connect
-from karrot.watch.cluster_reader import Poll, poll_cluster
-from karrot.watch.evaluation import deleted, verdict
-from karrot.watch.left_and_abandoned import Life, see_owners, without_alarm
+from karrot.watch.cluster_reader import Poll, Stability, group_health, poll_cluster, retention
+from karrot.watch.evaluation import Life, deleted, see_owners, verdict, without_alarm
 from karrot.watch.outputs import IntakeSink, PollOutcome, Sink
 from karrot.watch.persistence import Keeper, Memory, NoteKeeper, dump, load
-from karrot.watch.rebalances_and_losses import Stability, group_health, retention
-from karrot.watch.rings import BEYOND_END_POLLS
-from karrot.watch.unread_records import UnreadRecords
+from karrot.watch.rings import BEYOND_END_POLLS, UnreadRecords
 
 _MISSING_MS = 60_000
 _SAVE_MS = 60_000
@@ -48,10 +45,7 @@ class Deletions:
     missing_since_ms: dict[str, int] = field(default_factory=dict)
 
     def see(self, listing: Listing, known: Iterable[str], at_ms: int) -> list[str]:
-        """The groups that are missing for a minute. The caller then requests them by name.
-
-        Each missing group is returned once a minute. An incomplete list does not show that a group is missing.
-        """
+        """The groups missing for a minute, once a minute each. An incomplete list shows no group as missing."""
         missing = [group for group in known if group not in listing.groups]
         if not listing.is_complete:
             missing = [group for group in missing if group in self.missing_since_ms]
@@ -75,7 +69,7 @@ class Watcher:
     cluster: Cluster
     clock: Clock
     sink: Sink
-    keeper: Keeper
+    keeper: Keeper | None
     interval: float = 10.0
     groups: NameFilter = field(default_factory=NameFilter)
     topics: NameFilter = field(default_factory=NameFilter)
@@ -150,7 +144,7 @@ class Watcher:
 
     def _remembered(self, now_ms: int) -> Memory:
         if self._memory is None:
-            self._memory = load(self.keeper.recall(), self.name, now_ms)
+            self._memory = load(None if self.keeper is None else self.keeper.recall(), self.name, now_ms)
             for group in [each for each in self._memory.stability if not self.groups.has(each)]:
                 self._memory.forget(group)
             if self._memory.lists[0] != str(self.groups):  # the lists before did not have the same groups
@@ -228,7 +222,8 @@ class Watcher:
 
     def _save(self, memory: Memory) -> None:
         try:
-            self.keeper.remember(dump(memory, self.name, self.clock.wall_ms()))
+            if self.keeper is not None:
+                self.keeper.remember(dump(memory, self.name, self.clock.wall_ms()))
         except _NOT_KEPT as error:  # the state in memory is still valid
             _log.warning(
                 "the state of the groups could not be saved for a restart",
@@ -248,11 +243,9 @@ class Watcher:
             self.count(telemetry.WATCH_FAILURES.name, times, reason=reason)
 
     def _since(self, started: int) -> float:
-        """The seconds since the poll started."""
         return (self.clock.boot_ms() - started) / 1000
 
     def _log_failures(self, failures: Mapping[str, Failure]) -> None:
-        """Log the new failures, and the failures that have ended."""
         for what, failure in failures.items():
             # Compare reasons, not texts: the text of one problem can name another broker each time.
             if what not in self._logged or self._logged[what].reason != failure.reason:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from karrot.burrow.rules import DEFAULT_INTERVALS, TrackedPartition, Window
 from karrot.event import FirstUnread, OffsetSample, TopicPartition, readable
-from karrot.watch.cluster_interface import Description, GroupMember
+from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, GroupMember
 
 BEYOND_END_POLLS = 2
 """One poll can find an offset past the log end if a broker has just become leader. Two polls in a row cannot."""
@@ -68,7 +68,7 @@ class Ring:
 
     ``silent`` counts the polls since the last sample. ``is_judged`` becomes true when a verdict is possible, and stays
     true. A verdict needs a half-full ring, or as many polls without a sample as the ring has slots. ``beyond_end``
-    counts the polls in a row that found the committed offset past the log end. `karrot.watch.unread_records` sets
+    counts the polls in a row that found the committed offset past the log end. `karrot.watch.rings` sets
     ``first`` and ``held``, the number of polls in which an open transaction held back all unread records. ``is_owned``
     says whether a member owned the partition at the last poll. ``unowned`` counts the polls since the offset moved in
     which the group read other topics only. After a window of them, the group has left the topic.
@@ -87,7 +87,6 @@ class Ring:
 
     @property
     def is_left(self) -> bool:
-        """Whether the group has left the topic."""
         return self.unowned >= len(self.window.slots)
 
     def see(self, offset: int, log: PolledLog, order: int, now_ms: int, allowed_lag: int) -> None:
@@ -171,7 +170,6 @@ class Rings:
     _before: dict[TopicPartition, PolledLog] = field(default_factory=dict)
 
     def see_logs(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now_ms: int) -> None:
-        """Add the log start and log end offsets of a poll."""
         self._before = self._newest
         seen = {place: PolledLog(starts.get(place), end, now_ms) for place, end in ends.items()}
         kept = self._before or {place: history[-1] for place, history in self.logs.items()}  # those before a restart
@@ -186,10 +184,7 @@ class Rings:
     def see_commits(
         self, group: str, committed: Mapping[TopicPartition, int], *, owned: Collection[TopicPartition], now_ms: int
     ) -> None:
-        """Take the samples of a poll, and forget partitions that no longer have a committed offset.
-
-        No sample is taken if no log end was known before the commit. Burrow drops such a commit too.
-        """
+        """Take the samples of a poll. None without an earlier log end, as in Burrow. Forget other partitions."""
         self.order += 1
         before = self.groups.get(group, {})
         usual = CommitHistory(gaps=max((ring.past.gaps for ring in before.values()), key=sum, default=()))
@@ -240,7 +235,6 @@ class Rings:
         self.groups.setdefault(group, {})[place] = ring
 
     def forget(self, group: str) -> None:
-        """Forget a group."""
         self.groups.pop(group, None)
         self.uncommitted.pop(group, None)
 
@@ -252,7 +246,6 @@ class Rings:
         self._newest = {place: log for place, log in self._newest.items() if place in read}
 
     def log(self, place: TopicPartition) -> PolledLog | None:
-        """The newest log of a partition."""
         return self._newest.get(place)
 
     def retained(self, group: str, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -285,3 +278,65 @@ class Rings:
         few = {place for place, ring in rings if not ring.is_judged and ring.beyond_end < BEYOND_END_POLLS}
         # One poll can find a topic without an owner between two steps of a rebalance.
         return few | {place for place, ring in rings if ring.unowned > 1}
+
+
+STILL_POLLS, MOST_READS = 3, 500
+"""In how many polls a partition must have the same committed offset, and how many partitions one poll reads at most."""
+
+
+class _Read(NamedTuple):
+    """A read in the poll ``at``. ``is_held``: the last stable offset holds back all records, in each read ``since``."""
+
+    found: FirstUnread | Failure | None = None
+    log_end: int = 0
+    at: int = 0
+    since: int = 0
+    is_held: bool = False
+
+    def is_due(self, poll: int, log_end: int, window: int) -> bool:
+        if self.is_held or not isinstance(self.found, FirstUnread):
+            is_soon = isinstance(self.found, Failure) and not self.found.reason.endswith("authorization_failed")
+            return poll - self.at >= (window // 3 if is_soon else window) or (self.is_held and log_end != self.log_end)
+        return self.found.written_ms is None and log_end != self.log_end
+
+
+@dataclass(slots=True)
+class UnreadRecords:
+    """Reads partitions whose committed offset does not move, and reads them again when their offsets change."""
+
+    _reads: dict[tuple[TopicPartition, int], _Read] = field(default_factory=dict)
+    _poll: int = 0
+
+    def see(self, cluster: Cluster, rings: Rings) -> Mapping[str, Failure]:
+        """Read the partitions that are due, and tell the rings what was found. Returns the present failures."""
+        self._poll += 1
+        stuck = {key: (log_end, max(polls, ring.held or 0)) for key, log_end, polls, ring in _stuck(rings)}
+        self._reads = reads = {key: self._reads.get(key, _Read(at=-rings.intervals)) for key in stuck}
+        due = [key for key, read in reads.items() if read.is_due(self._poll, stuck[key][0], rings.intervals)]
+        places = dict(sorted(due, key=lambda key: -reads[key].at)[-MOST_READS:])  # those that have waited longest
+        try:
+            found: Mapping[TopicPartition, FirstUnread | Failure] = cluster.first_unread(places) if places else {}
+        except ClusterError as error:  # the poll has all that it needs for verdicts
+            found = dict.fromkeys(places, Failure(error.reason, str(error)))
+        for key in places.items():
+            before, now, (log_end, polls) = reads[key], found[key[0]], stuck[key]
+            new_since = self._poll if isinstance(before.found, FirstUnread) else self._poll - polls
+            since = before.since if before.is_held and before.found == now else new_since
+            is_held = isinstance(now, FirstUnread) and now.written_ms is None and now.offset < log_end
+            reads[key] = _Read(now, log_end, self._poll, since, is_held)
+        for key, _, _, ring in _stuck(rings):
+            read = reads[key]
+            ring.first = read.found if isinstance(read.found, FirstUnread) else ring.first
+            ring.held = read.at - read.since if read.is_held else None
+        failures = [read.found for read in reads.values() if isinstance(read.found, Failure)]
+        return {f"unread records ({failure.reason})": failure for failure in failures}
+
+
+def _stuck(rings: Rings) -> Iterator[tuple[tuple[TopicPartition, int], int, int, Ring]]:
+    """Each partition whose offset does not move, its log end, and in how many polls. No unread record is deleted."""
+    for place, ring in (each for of_group in rings.groups.values() for each in of_group.items()):
+        slots, log = ring.window.slots, rings.log(place)
+        if (newest := slots[-1]) is not None and log is not None and (log.start or 0) <= newest.offset < log.end:
+            polls = ring.silent + sum(1 for each in slots if each and each.offset == newest.offset and each.lag)
+            if polls >= STILL_POLLS:
+                yield (place, newest.offset), log.end, polls, ring

@@ -1,13 +1,11 @@
 """Builds the Flask application. `create_app` connects the routes with the `WebContext` that they use."""
 
 from collections.abc import Callable, Iterable
-from types import CodeType
 from typing import Any
 from urllib.parse import urlsplit
 
 import jinja2
 from flask import Flask
-from jinja2.bccache import Bucket
 
 from karrot.jinja_filters import FILTERS
 from karrot.known_problems import RUNBOOKS, runbook_of_failing
@@ -24,8 +22,6 @@ _FIRST_TEMPLATES = ("base.html", "parts.html", "groups.html")
 """The templates of the first page. If the first request compiled them, it would delay events by a tenth of a second."""
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-
-_compiled: dict[tuple[str, str], CodeType | None] = {}
 
 
 class PrefixMiddleware:
@@ -46,16 +42,6 @@ class PrefixMiddleware:
         if self._prefix and (path == self._prefix or path.startswith(f"{self._prefix}/")):
             environ["PATH_INFO"] = path.removeprefix(self._prefix) or "/"
         return self._application(environ, start_response)
-
-
-class _CompiledTemplates(jinja2.BytecodeCache):
-    """Compiled templates by key and content. All applications of a process share them: tests make hundreds of them."""
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        bucket.code = _compiled.get((bucket.key, bucket.checksum))
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        _compiled[bucket.key, bucket.checksum] = bucket.code
 
 
 def create_app(context: WebContext) -> Flask:
@@ -92,6 +78,5 @@ def _prepare_templates(app: Flask, context: WebContext) -> None:
         runbook_of_failing=runbook_of_failing,
         outage=lambda: banners.outage(context),
     )
-    app.jinja_env.bytecode_cache = _CompiledTemplates()
     for name in _FIRST_TEMPLATES:
         app.jinja_env.get_template(name)

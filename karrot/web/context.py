@@ -4,16 +4,19 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
 from flask import Response, current_app
 
 from karrot.clock import Clock
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.base import EventLog, LogUnavailableError
 from karrot.intake import Intake
 
 if TYPE_CHECKING:
-    from karrot.history import HourlyHistory
+    from karrot.history.results import HourlyHistory
+
+T = TypeVar("T")
+D = TypeVar("D")
 
 EXTENSION = "karrot"
 """The key of the `WebContext` in the Flask application's ``extensions``."""
@@ -120,6 +123,14 @@ class WebContext:
 def web_context() -> WebContext:
     """The context of the current request's application."""
     return cast("WebContext", current_app.extensions[EXTENSION])
+
+
+def if_readable(read: Callable[[], T], otherwise: D) -> T | D:
+    """The result of ``read``, or ``otherwise`` while the event log cannot be read."""
+    try:
+        return read()
+    except LogUnavailableError:
+        return otherwise
 
 
 def add_headers(response: Response) -> Response:

@@ -5,32 +5,11 @@ from datetime import UTC, datetime
 import msgspec
 from flask import Blueprint, Response
 
+from karrot.api.bodies import Component, Heartbeat, Readiness
 from karrot.web.auth import is_reader
 from karrot.web.context import web_context
 
 routes = Blueprint("health", __name__)
-
-
-class Component(msgspec.Struct, omit_defaults=True):
-    """One part of Karrot. ``state`` is ``ok``, ``idle`` or ``failing``. ``detail`` is the reason, if any."""
-
-    state: str
-    detail: str | None = None
-
-
-class Readiness(msgspec.Struct):
-    """Whether Karrot can store events, and the state of each component."""
-
-    status: str
-    components: dict[str, Component]
-
-
-class Heartbeat(msgspec.Struct):
-    """The body of ``/heartbeat``. Its form is that of the first Karrot."""
-
-    status: str
-    msg: str
-    time: datetime
 
 
 @routes.get("/healthz")

@@ -7,12 +7,11 @@ from flask import Blueprint, Response, jsonify, render_template
 from werkzeug.http import http_date
 
 from karrot.eventlog.base import StoredEvent
-from karrot.web.api.reporter_status import last_event, progress
+from karrot.web.api.json_bodies import last_event, progress
 from karrot.web.auth import require_reader
-from karrot.web.context import web_context
+from karrot.web.context import if_readable, web_context
 from karrot.web.negotiation import html_asked
 from karrot.web.problems import Problem
-from karrot.web.unread import if_readable
 
 routes = Blueprint("legacy", __name__)
 routes.before_request(require_reader)

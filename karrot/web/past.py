@@ -13,7 +13,8 @@ from karrot.settings.storage_place import Place
 from karrot.web.context import PastUnknown
 
 if TYPE_CHECKING:
-    from karrot.history import History, HourlyHistory
+    from karrot.history.results import HourlyHistory
+    from karrot.history.table_queries import History
 
 _LONGEST_S = 1.5
 """How long a page waits for the pipeline's tables. The whole page then takes less than two seconds."""
@@ -37,7 +38,7 @@ class Past:
         """See `AskPast`."""
         if isinstance(self._tables, Path) and not self._tables.is_dir():
             return None
-        from karrot.history import HistoryError, HistoryFailed  # noqa: PLC0415 (see the docstring)
+        from karrot.history.results import HistoryError, HistoryFailed  # noqa: PLC0415 (see the docstring)
 
         try:
             history = self._history()
@@ -57,7 +58,7 @@ class Past:
                 self._opened.close()
 
     def _history(self) -> "History":
-        from karrot.history import History  # noqa: PLC0415 (see the docstring)
+        from karrot.history.table_queries import History  # noqa: PLC0415 (see the docstring)
 
         with self._lock:
             if self._opened is None:

@@ -1,7 +1,6 @@
 """Serves the stylesheet, script and icon from memory. A name changes with the content, so files never expire."""
 
 import mimetypes
-from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -18,20 +17,19 @@ routes = Blueprint("static", __name__)
 class Assets(NamedTuple):
     """``names`` gives the served name for a file name. ``contents`` gives the content for a served name."""
 
-    names: Mapping[str, str]
-    contents: Mapping[str, bytes]
+    names: dict[str, str]
+    contents: dict[str, bytes]
 
 
 def load(folder: Path) -> Assets:
     """Read every file of a folder."""
-    contents = {path: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
-    served = {
-        path: f"{path.stem}.{sha256(content).hexdigest()[:12]}{path.suffix}" for path, content in contents.items()
-    }
-    return Assets(
-        names={path.name: name for path, name in served.items()},
-        contents={served[path]: content for path, content in contents.items()},
-    )
+    assets = Assets({}, {})
+    for path in folder.iterdir():
+        content = path.read_bytes()
+        name = f"{path.stem}.{sha256(content).hexdigest()[:12]}{path.suffix}"
+        assets.names[path.name] = name
+        assets.contents[name] = content
+    return assets
 
 
 @routes.get("/static/<name>")

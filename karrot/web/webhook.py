@@ -27,9 +27,6 @@ LARGE_BODY = 1024 * 1024
 _PATH = "/burrow"
 _METHODS = ("POST", "PUT", "DELETE")
 _SOURCE = SOURCE_HEADER.lower()
-_MEANINGLESS_KEYS = ("", "1")
-"""Burrow sends the same key with every event, because Go's client repeats only requests that have one."""
-
 _CHUNK = 64 * 1024
 _LONGEST_NUMBER = 4300
 """The most digits that Python converts to a number."""
@@ -130,13 +127,12 @@ def _admitted_length(context: WebContext, headers: Headers) -> int:
 def _begin(context: WebContext, headers: Headers, body: bytes) -> PendingAppend:
     # If credentials are set, only a sender who knows them gets here.
     source = Source.KAFKA if headers.get(_SOURCE, "") == Source.KAFKA.value else Source.WEBHOOK
-    key = headers.get("idempotency-key", "")
     large = len(body) > LARGE_BODY
     # Parsed JSON can take 25 times its size in memory, so only one large body is parsed at a time.
     if large and not context.large_bodies.acquire(timeout=context.large_body_wait):
         raise OverloadedError("Karrot is still parsing other large bodies. Send the event again.")
     try:
-        return context.intake.begin(body, source, None if key in _MEANINGLESS_KEYS else key)
+        return context.intake.begin(body, source)
     except Exception as error:
         if isinstance(error, (MalformedPayload, *_CODES_OF)):
             raise

@@ -134,17 +134,10 @@ locals {
   ]...)
 
   # The names of policies and alarms. CloudWatch allows 255 characters, so a longer name ends in a part of its digest.
-  full_names = {
-    for key, s in local.services : key => {
-      for part in [
-        "wake-up-policy", "wake-up-alarm", "lag-tracking", "lag-high-policy", "lag-high-alarm", "lag-low-policy",
-        "lag-low-alarm", "status-alarm", "no-lag-alarm", "max-capacity-alarm",
-      ] : part => "karrot/${s.ecs_cluster}/${s.service}/${part}"
-    }
-  }
+  parts = ["wake-up-policy", "wake-up-alarm", "lag-tracking", "lag-high-policy", "lag-high-alarm", "lag-low-policy", "lag-low-alarm", "status-alarm", "no-lag-alarm", "max-capacity-alarm"]
   names = {
-    for key, parts in local.full_names : key => {
-      for part, name in parts :
+    for key, s in local.services : key => {
+      for part, name in { for part in local.parts : part => "karrot/${s.ecs_cluster}/${s.service}/${part}" } :
       part => length(name) <= 255 ? name : "${substr(name, 0, 246)}~${substr(sha256(name), 0, 8)}"
     }
   }
@@ -348,21 +341,14 @@ resource "aws_iam_policy" "publish" {
 
   name_prefix = "karrot-cloudwatch-"
   description = "Karrot may publish metrics only in its own namespace"
-  policy      = data.aws_iam_policy_document.publish[0].json
-}
 
-data "aws_iam_policy_document" "publish" {
-  count = var.shared ? 1 : 0
-
-  statement {
-    effect    = "Allow"
-    actions   = ["cloudwatch:PutMetricData"]
-    resources = ["*"]
-
-    condition {
-      test     = "StringEquals"
-      variable = "cloudwatch:namespace"
-      values   = [var.namespace]
-    }
-  }
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Effect    = "Allow"
+      Action    = "cloudwatch:PutMetricData"
+      Resource  = "*"
+      Condition = { StringEquals = { "cloudwatch:namespace" = var.namespace } }
+    }]
+  })
 }

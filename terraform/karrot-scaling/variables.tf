@@ -45,11 +45,7 @@ variable "services" {
   }))
 
   validation {
-    condition = alltrue([
-      for s in var.services : alltrue([
-        for name in [s.ecs_cluster, s.service] : can(regex("^[A-Za-z0-9_-]{1,255}$", name))
-      ])
-    ])
+    condition     = alltrue([for s in var.services : can(regex("^[A-Za-z0-9_-]{1,255}/[A-Za-z0-9_-]{1,255}$", "${s.ecs_cluster}/${s.service}"))])
     error_message = "ecs_cluster and service must be the names that ECS knows, up to 255 letters, digits, hyphens and underscores. Given: ${jsonencode({ for key, s in var.services : key => [s.ecs_cluster, s.service] })}."
   }
 
@@ -60,10 +56,8 @@ variable "services" {
 
   validation {
     condition = alltrue([
-      for s in var.services : alltrue([
-        for name in [s.burrow_cluster, s.group] :
-        can(regex("^[ -$&-~]*[!-$&-~][ -$&-~]*$", name)) && length(name) <= 200 && name != "(empty)"
-      ])
+      for name in flatten([for s in var.services : [s.burrow_cluster, s.group]]) :
+      can(regex("^[ -$&-~]*[!-$&-~][ -$&-~]*$", name)) && length(name) <= 200 && name != "(empty)"
     ])
     error_message = "burrow_cluster and group must be up to 200 printable ASCII characters without a percent sign. For another name, use karrot render ecs-autoscaling, which encodes it. Given: ${jsonencode({ for key, s in var.services : key => [s.burrow_cluster, s.group] })}."
   }
@@ -83,12 +77,10 @@ variable "services" {
   }
 
   validation {
-    condition = alltrue(flatten([
-      for s in var.services : [
-        for limit in [s.max_lag_seconds, s.max_lag, s.target_lag_per_task, s.wake_up_lag] :
-        limit > 0 && limit <= 1000000000000 if limit != null
-      ]
-    ]))
+    condition = alltrue([
+      for limit in flatten([for s in var.services : [s.max_lag_seconds, s.max_lag, s.target_lag_per_task, s.wake_up_lag]]) :
+      limit > 0 && limit <= 1000000000000 if limit != null
+    ])
     error_message = "max_lag_seconds, max_lag, target_lag_per_task and wake_up_lag must be above 0 and at most 1000000000000. Given: ${jsonencode({ for key, s in var.services : key => [s.max_lag_seconds, s.max_lag, s.target_lag_per_task, s.wake_up_lag] })}."
   }
 
@@ -128,24 +120,18 @@ variable "services" {
   }
 
   validation {
-    condition = alltrue(flatten([
-      for s in var.services : [
-        for time in s.schedule : [
-          for clock in [time.start, time.end] : can(regex("^([01][0-9]|2[0-3]):[0-5][0-9]$", clock)) && time.start != time.end
-        ]
-      ]
-    ]))
+    condition = alltrue([
+      for time in flatten([for s in var.services : s.schedule]) :
+      can(regex("^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$", "${time.start}-${time.end}")) && time.start != time.end
+    ])
     error_message = "start and end of a schedule must be two different times such as 01:55 and 22:00. Given: ${jsonencode({ for key, s in var.services : key => [for time in s.schedule : [time.start, time.end]] })}."
   }
 
   validation {
-    condition = alltrue(flatten([
-      for s in var.services : [
-        for time in s.schedule : length(time.days) > 0 && length(time.days) == length(distinct(time.days)) && alltrue([
-          for day in time.days : contains(["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"], day)
-        ])
-      ]
-    ]))
+    condition = alltrue([
+      for time in flatten([for s in var.services : s.schedule]) : length(time.days) > 0 && length(time.days) == length(distinct(time.days)) &&
+      length(setsubtract(time.days, ["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"])) == 0
+    ])
     error_message = "days of a schedule must be different days of MON, TUE, WED, THU, FRI, SAT and SUN. Given: ${jsonencode({ for key, s in var.services : key => [for time in s.schedule : time.days] })}."
   }
 
@@ -165,12 +151,10 @@ variable "services" {
   }
 
   validation {
-    condition = alltrue(flatten([
-      for s in var.services : [
-        for seconds in [s.scale_out_cooldown, s.scale_in_cooldown] :
-        0 <= seconds && seconds <= 3600 && floor(seconds) == seconds
-      ]
-    ]))
+    condition = alltrue([
+      for seconds in flatten([for s in var.services : [s.scale_out_cooldown, s.scale_in_cooldown]]) :
+      0 <= seconds && seconds <= 3600 && floor(seconds) == seconds
+    ])
     error_message = "scale_out_cooldown and scale_in_cooldown must be whole numbers from 0 to 3600. Given: ${jsonencode({ for key, s in var.services : key => [s.scale_out_cooldown, s.scale_in_cooldown] })}."
   }
 }

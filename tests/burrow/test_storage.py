@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from karrot.burrow.rules import evaluate_group
-from karrot.burrow.storage import Storage
 from karrot.event import OffsetSample
+from support.burrow.burrow_storage import Storage
 from support.burrow.partition_model import delete_topic
 
 CASES = json.loads((Path(__file__).parents[1] / "data/burrow/evaluation_cases.json").read_text())

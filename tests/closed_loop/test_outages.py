@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from karrot.autoscaling.alarm_model import AlarmState
-from karrot.autoscaling.metric_math_evaluator import Gaps
+from support.autoscaling.alarm_model import AlarmState
 from support.autoscaling.closed_loop import ClosedLoop, LoopCloudWatch
 from support.autoscaling.closed_loop_recipes import ASG, CLUSTER, ECS, GROUP, TOPIC_ARN, Recipe
+from support.autoscaling.metric_math_evaluator import Gaps
 from support.autoscaling.scaled_consumer_group import RestartedBurrow
 from support.deep_cases import deep_unless
 from support.reporters.injected_faults import UNAVAILABLE

@@ -6,15 +6,10 @@ from typing import Any
 
 import pytest
 
-from karrot.autoscaling.alarm_model import AlarmState
-from karrot.autoscaling.arrival_rate import LagSample, loaded
-from karrot.autoscaling.metric_math_evaluator import Gaps
-from karrot.autoscaling.simulation import Consumers, simulate
-from karrot.render.policies_and_alarms import stack_of
+from support.autoscaling.alarm_model import AlarmState
 from support.autoscaling.closed_loop import ClosedLoop, LoopCloudWatch
 from support.autoscaling.closed_loop_recipes import ASG, ECS, Recipe
-from support.autoscaling.scaled_consumer_group import PARTITIONS, RATE_PER_TASK
-from support.autoscaling.scaling_recipes import make_scaling
+from support.autoscaling.metric_math_evaluator import Gaps
 from support.deep_cases import deep_unless
 
 _ASG_UNLIKE_ECS = [ASG[name] for name in ("tracking-seconds", "tracking-backlog", "step-messages", "from-zero-backlog")]
@@ -61,28 +56,6 @@ def test_a_batch_is_drained_by_its_age_within_ten_minutes_as_it_is_by_its_size(k
         last_out_s[measure] = loop.stack.activities[-1].at_s
     by_age, by_size = last_out_s.values()
     assert by_age - by_size <= 300
-
-
-@pytest.mark.parametrize("measure", ["max_lag_seconds", "target_lag_per_task"])
-def test_karrot_simulate_scales_a_batch_as_the_closed_loop_does(measure: str, aws: LoopCloudWatch) -> None:
-    loop = ClosedLoop(ECS["tracking-seconds" if measure == "max_lag_seconds" else "tracking-backlog"], aws).run(3)
-    began_s = loop.clock.wall / 1000
-    loop.feed(6000)
-    loop.run(0.5)
-    loop.feed(0)
-    loop.run(15)
-    load = loaded(
-        [LagSample(0, 0, 0), LagSample(180, 0, 6000), *(LagSample(at_s, 0, 0) for at_s in range(210, 1140, 30))],
-        tasks=1,
-        rate_per_task=RATE_PER_TASK,
-    )
-    asked = make_scaling(recipe="target-tracking", max_tasks=8, **{measure: {"max_lag_seconds": 60}.get(measure, 3000)})
-    stack = stack_of(asked, activity_s=60)
-    run = simulate(stack, load, Consumers(RATE_PER_TASK, start_s=60, partitions=PARTITIONS), tasks=1)
-    in_loop = [each.at_s - began_s for each in loop.stack.activities if each.after > each.before]
-    simulated = [each.at_s - 180 for each in run.activities if each.after > each.before]
-    assert run.summary.most_tasks == loop.tasks == 8
-    assert simulated[-1] == pytest.approx(in_loop[-1], abs=90)
 
 
 def test_scheduled_tasks_run_before_a_nightly_batch_and_end_after_it(aws: LoopCloudWatch) -> None:

@@ -16,7 +16,7 @@ from karrot.eventlog.base import (
     ReporterState,
     StoredEvent,
 )
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.waiting import wait_for

@@ -9,7 +9,7 @@ import pytest
 
 from karrot.delivery import Delivery, PacedFeed
 from karrot.eventlog.base import Counter, Cursor, Damaged, LogUnavailableError, ReporterState, StoredEvent
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import PacedReporter, Sending, Trouble
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock

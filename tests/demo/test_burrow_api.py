@@ -7,8 +7,7 @@ from karrot.demo.burrow_api import BurrowApi
 from karrot.demo.local_server import serve_locally
 from karrot.demo.simulated_burrow import CLUSTERS, SimulatedBurrow
 from karrot.doctor.checks import burrow_notifier, burrow_storage
-from karrot.doctor.read_burrow import read_burrow
-from karrot.doctor.snapshot_types import BurrowSeen
+from karrot.doctor.read_burrow import BurrowSeen, read_burrow
 from karrot.event import GroupKey
 from support.manual_clock import ManualClock
 

@@ -1,8 +1,11 @@
 import gzip
 import json
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
@@ -40,6 +43,22 @@ def test_the_page_lists_the_newest_value_of_each_metric(url: str) -> None:
     assert "accepted 2 calls" in page(url)
     assert "Karrot Lag Cluster=prod  1234567 Count\n" in page(url)
     assert page(url).count("Lag") == 1
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Content-Length": "abc"}, {"Content-Length": "-1"}, {"Content-Encoding": "gzip"}],
+    ids=["no number", "below 0", "no gzip"],
+)
+@pytest.mark.parametrize("body", [b"", b"x", gzip.compress(b"{}" * 99)[:-9]], ids=["empty", "other", "cut"])
+def test_a_body_that_cannot_be_read_is_refused_without_a_traceback(
+    url: str, headers: dict[str, str], body: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with closing(HTTPConnection(urlsplit(url).netloc)) as connection:
+        connection.request("POST", "/", body, headers)
+        assert connection.getresponse().status == 400
+    assert "accepted 0 calls" in page(url)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_call_that_is_not_put_metric_data_is_refused(url: str) -> None:

@@ -79,7 +79,6 @@ def test_the_demo_shows_changing_lag_and_what_cloudwatch_got_and_leaves_nothing_
     wait_for(lambda: sent(fake) == {"Heartbeat", "Lag", "LagSeconds"}, 30)
     reporter = Request(f"{base}/reporters/cloudwatch", headers={"Accept": "text/html"})
     wait_for(lambda: "Heartbeat {Cluster=prod-eu}" in read(reporter), 30)
-    assert "together at most" in read(reporter)
     called = re.compile(r"karrot_reporter_cloudwatch_requests_total\{[^}]*status=\"200\"\} [1-9]")
     wait_for(lambda: called.search(read(Request(f"{base}/metrics"))) is not None, 30)
     demo.send_signal(signal.SIGUSR1)
@@ -146,7 +145,7 @@ def test_a_demo_of_many_groups_says_how_often_each_gets_an_event_and_can_be_stop
 
 
 def test_the_doctor_finds_no_problem_of_the_demo(said: Path) -> None:
-    command = [sys.executable, "-m", "karrot", "demo", "--port", "0"]
+    command = [sys.executable, "-m", "karrot", "demo", "--port", "0", "--speed", "3"]
     with said.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         base = address(said)
         [burrow] = re.findall(r"--burrow (\S+)", said.read_text())
@@ -161,7 +160,7 @@ def test_the_doctor_finds_no_problem_of_the_demo(said: Path) -> None:
 
 
 def test_many_groups_are_simulated_at_a_speed_that_a_machine_can_handle() -> None:
-    assert (kept_up_speed(24, 1), kept_up_speed(24, 5), kept_up_speed(10_000, 1)) == (1, 5, 0.1)
+    assert (kept_up_speed(24, 1), kept_up_speed(500, 5), kept_up_speed(10_000, 1)) == (1, 5, 0.1)
 
 
 def test_the_machine_s_own_credentials_do_not_reach_the_demo(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import pytest
@@ -83,6 +84,15 @@ def test_a_refused_verdict_is_logged_once_and_not_repeated() -> None:
         wait_for(lambda: len(loop.bodies) == 26)
     assert len(set(loop.bodies)) == 26
     assert [(each["code"], each["reason"]) for each in told] == [("demo_refused", "HTTP 503")]
+
+
+def test_a_problem_between_verdicts_that_are_accepted_is_logged_once() -> None:
+    statuses = count()
+    loop = Loop(answer=lambda _: (202, 503, 429)[next(statuses) % 3])
+    with capture_logs() as told, loop.running():
+        loop.clock.now_ms += 6_000
+        wait_for(lambda: len(loop.bodies) == 26)
+    assert sorted(each["reason"] for each in told) == ["HTTP 429", "HTTP 503"]
 
 
 def test_a_receiver_that_is_away_is_logged_and_the_posts_go_on() -> None:

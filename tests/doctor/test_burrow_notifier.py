@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from karrot.doctor.checks import burrow_notifier as checks
-from karrot.doctor.snapshot_types import ReadWebhook
+from karrot.doctor.read_burrow import ReadWebhook
 from support.doctor_snapshots import (
     KARROT,
     WEBHOOK,

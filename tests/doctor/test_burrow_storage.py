@@ -6,7 +6,8 @@ import pytest
 
 from karrot.burrow.client import ZooKeeperConfig
 from karrot.doctor.checks import burrow_storage as checks
-from karrot.doctor.snapshot_types import BurrowSeen, Unread
+from karrot.doctor.read_burrow import BurrowSeen
+from karrot.doctor.reading import Unread
 from support.doctor_snapshots import (
     PROFILE,
     burrow_module,
@@ -183,14 +184,8 @@ def test_a_burrow_that_does_not_watch_itself_is_not_judged() -> None:
     assert finds_nothing(checks.self_lag, burrow_snapshot(verdicts=(make_verdict(),)))
 
 
-def test_names_that_rest_cannot_ask_for_are_noted() -> None:
-    assert passes(checks.odd_names, burrow_snapshot())
-    level, what, _ = only_finding(checks.odd_names, burrow_snapshot(groups={"prod": ("a/b", "", "c")}))
-    assert (level, what) == ("note", "Burrow's REST API cannot return 2 groups: 'a/b', ''")
-
-
 NOTHING = BurrowSeen(url="http://burrow:8000")
-JUDGED_ALWAYS = ("lists", "ready", "release", "odd-names")
+JUDGED_ALWAYS = ("lists", "ready", "release")
 
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)

@@ -6,16 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from karrot.api.bodies import Component, Reporters
 from karrot.doctor.checks import karrot as checks
-from karrot.doctor.snapshot_types import (
-    KarrotSeen,
-    ReadComponent,
-    ReadEventLog,
-    ReadGroup,
-    ReadReject,
-    RecipeInput,
-    Reporter,
-)
+from karrot.doctor.read_karrot import KarrotSeen, RecipeInput
 from karrot.known_problems import CODES
 from support.doctor_snapshots import (
     KARROT,
@@ -26,43 +19,57 @@ from support.doctor_snapshots import (
     only_finding,
     passes,
     read_group,
+    rejects,
+    reporter,
     seconds_ago,
 )
 
+RUNBOOK = "KarrotLogNotWritable"
 FIX = f"fix the cause in this message; the settings of {{}} are at {KARROT}/config; runbook: {KARROT}/runbooks/"
 
 
 def rejected(code: str, *times_ago_s: float) -> KarrotSeen:
-    kept = tuple(ReadReject(seconds_ago(each), code, "It was wrong.") for each in times_ago_s)
-    return karrot_snapshot(metric_sample("karrot_events_rejected_total", 7, code=code), rejects=kept)
+    counted = metric_sample("karrot_events_rejected_total", 7, code=code)
+    return karrot_snapshot(counted, rejects=rejects(code, *times_ago_s))
 
 
 def test_a_log_that_cannot_be_written_is_a_fault_with_its_reason() -> None:
     assert passes(checks.log_writable, karrot_snapshot())
-    full = karrot_snapshot(components={"log": ReadComponent("failing", "the disk is full")})
+    full = karrot_snapshot(components={"log": Component("failing", "the disk is full")})
     assert only_finding(checks.log_writable, full) == (
         "fault",
         "Karrot cannot store events: the disk is full",
-        "check the disk, the connections and the synchronous standby of the PostgreSQL server",
+        f"check PostgreSQL and its standby, and the hosts in KARROT_EVENT_LOG; runbook: {KARROT}/runbooks/{RUNBOOK}",
     )
-    sqlite = replace(full, event_log=ReadEventLog("0123abcd"))
+    sqlite = replace(full, settings={"KARROT_EVENT_LOG": "sqlite"})
     assert only_finding(checks.log_writable, sqlite)[2].startswith("give the disk of KARROT_DATA_DIR free space")
+
+
+def test_a_karrot_whose_replicas_have_no_leader_is_a_fault() -> None:
+    assert passes(checks.leader, karrot_snapshot())
+    nobody = karrot_snapshot(reporters=Reporters([], None))
+    assert only_finding(checks.leader, nobody) == (
+        "fault",
+        "no replica leads, so no reporter gets events",
+        f"see the log of each replica; runbook: {KARROT}/runbooks/KarrotNoLeader",
+    )
+    assert finds_nothing(checks.leader, replace(nobody, settings={"KARROT_EVENT_LOG": "sqlite"}))
 
 
 def test_a_duty_that_fails_is_a_fault_and_names_its_runbook() -> None:
     assert passes(checks.components, karrot_snapshot())
-    failing = karrot_snapshot(components={"resync": ReadComponent("failing", "Burrow is away")})
+    failing = karrot_snapshot(components={"resync": Component("failing", "Burrow is away")})
     assert only_finding(checks.components, failing) == (
         "fault",
         "resync is failing: Burrow is away",
-        FIX.format("resync") + "KarrotBurrowSilent",
+        FIX.format("resync") + "KarrotResyncFailing",
     )
 
 
 def test_a_failing_reporter_is_a_fault_with_its_reason() -> None:
     assert passes(checks.reporters, karrot_snapshot())
-    failing = Reporter("cloudwatch", "failing", last_error="AccessDenied: cloudwatch:PutMetricData")
-    assert only_finding(checks.reporters, karrot_snapshot(reporters=(failing,))) == (
+    failing = Reporters([reporter("cloudwatch", "failing", "AccessDenied: cloudwatch:PutMetricData")], None)
+    assert only_finding(checks.reporters, karrot_snapshot(reporters=failing)) == (
         "fault",
         "the reporter cloudwatch is failing: AccessDenied: cloudwatch:PutMetricData",
         f"fix the cause in this message; the reporter's page: {KARROT}/reporters/cloudwatch",
@@ -70,15 +77,15 @@ def test_a_failing_reporter_is_a_fault_with_its_reason() -> None:
 
 
 def test_a_reporter_that_is_far_behind_is_a_warning() -> None:
-    behind = Reporter("cloudwatch", "ok", backlog_events=400, backlog_age_seconds=301.0)
-    assert only_finding(checks.reporters, karrot_snapshot(reporters=(behind,)))[:2] == (
+    behind = Reporters([reporter("cloudwatch", "ok", backlog=400, age_s=301.0)], None)
+    assert only_finding(checks.reporters, karrot_snapshot(reporters=behind))[:2] == (
         "warn",
         "the reporter cloudwatch is 301 s behind (400 events)",
     )
 
 
 def test_a_failing_reporter_is_found_without_the_api_too() -> None:
-    failing = karrot_snapshot(reporters=None, components={"reporter cloudwatch": ReadComponent("failing")})
+    failing = karrot_snapshot(reporters=None, components={"reporter cloudwatch": Component("failing")})
     assert only_finding(checks.reporters, failing)[:2] == ("fault", "the reporter cloudwatch is failing")
 
 
@@ -175,6 +182,15 @@ def test_a_silent_cluster_is_a_fault() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("cluster", "argument"), [("test", "test"), ("a b; rm -rf ~", "'a b; rm -rf ~'"), ("it's", "'it'\"'\"'s'")]
+)
+def test_a_cluster_that_is_gone_can_be_forgotten_with_the_command_that_is_printed(cluster: str, argument: str) -> None:
+    never = metric_sample("karrot_last_event_timestamp_seconds", 0, cluster=cluster)
+    remedy = only_finding(checks.silence, karrot_snapshot(never))[2]
+    assert remedy.endswith(f"; if the cluster is gone, run karrot forget-cluster {argument} --karrot {KARROT}")
+
+
 def test_a_burrow_that_reads_no_more_commits_is_a_fault() -> None:
     assert passes(checks.cut_off, karrot_snapshot())
     assert finds_nothing(checks.cut_off, karrot_snapshot(samples=()))
@@ -187,8 +203,8 @@ def test_a_burrow_that_reads_no_more_commits_is_a_fault() -> None:
 
 def test_a_karrot_that_polls_kafka_needs_no_burrow_and_names_the_runbook_on_failure() -> None:
     other = metric_sample("karrot_events_rejected_total", 0, code="unauthorized")
-    assert passes(checks.silence, karrot_snapshot(samples=(other,), components={"watch": ReadComponent("ok")}))
-    assert only_finding(checks.components, karrot_snapshot(components={"watch": ReadComponent("failing")})) == (
+    assert passes(checks.silence, karrot_snapshot(samples=(other,), components={"watch": Component("ok")}))
+    assert only_finding(checks.components, karrot_snapshot(components={"watch": Component("failing")})) == (
         "fault",
         "watch is failing: see the reason in the log of Karrot or on its home page",
         FIX.format("watch") + "KarrotWatchSilent",
@@ -202,7 +218,7 @@ def test_a_cluster_that_watch_polls_has_no_burrow_also_before_its_first_verdict(
 
 
 def test_remedies_for_a_karrot_that_polls_kafka_name_no_burrow() -> None:
-    watch = {"components": {"watch": ReadComponent("ok")}}
+    watch = {"components": {"watch": Component("ok")}}
     dropped = metric_sample("karrot_series_dropped_total", 9)
     refused = metric_sample("karrot_events_rejected_total", 3, code="overloaded")
     for told, check, with_burrow, with_watch in (
@@ -252,11 +268,6 @@ def test_a_damaged_log_is_a_warning(metric: str) -> None:
     )
 
 
-def test_a_karrot_without_its_prometheus_reporter_is_noted() -> None:
-    assert passes(checks.exporter, karrot_snapshot())
-    assert only_finding(checks.exporter, karrot_snapshot(settings={"KARROT_REPORTERS": "cloudwatch"}))[0] == "note"
-
-
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)
 def test_missing_values_are_not_judged(check: Any) -> None:
     assert finds_nothing(check, KarrotSeen(url=KARROT, now=NOW))
@@ -275,68 +286,55 @@ def test_an_archive_that_spark_might_publish_a_second_time_is_noted() -> None:
 
 
 RECIPE = RecipeInput("Karrot", "prod", "orders", ("ScalableLag", "Status"), 60, "scaling.yaml")
-ORDERS = ReadGroup("prod", "orders", "OK", 0, "webhook", NOW)
 
 
 def scaling(*recipes: RecipeInput, **cloudwatch: str) -> KarrotSeen:
     """Return a Karrot that sends what `RECIPE` needs, but for these settings of its cloudwatch reporter."""
-    named = {f"KARROT_CLOUDWATCH_{name.upper()}": text for name, text in cloudwatch.items()}
-    settings = {"KARROT_REPORTERS": "prometheus,cloudwatch", "KARROT_CLOUDWATCH_METRICS": "ScalableLag,Status"} | named
-    return karrot_snapshot(settings=settings, groups=(ORDERS,), recipes=recipes or (RECIPE,))
+    usual = {"namespace": "Karrot", "metrics": "ScalableLag,Status", "layout": "dimensions", "interval": "30s"}
+    named = {f"KARROT_CLOUDWATCH_{name.upper()}": text for name, text in (usual | cloudwatch).items()}
+    settings = {"KARROT_REPORTERS": "prometheus,cloudwatch"} | named
+    return karrot_snapshot(settings=settings, groups=(read_group("orders"),), recipes=recipes or (RECIPE,))
 
 
 def test_a_recipe_whose_metrics_are_sent_passes() -> None:
     assert passes(checks.recipe_metrics, scaling())
-    assert passes(checks.recipe_metrics, scaling(metrics="Lag,Status,ScalableLag", exclude="^test-"))
+    assert passes(checks.recipe_metrics, scaling(metrics="Lag,Status,ScalableLag", exclude="^test-", include="ord"))
 
 
 @pytest.mark.parametrize(
-    ("settings", "what", "remedy"),
+    ("settings", "remedy"),
     [
-        pytest.param(
-            {"metrics": "Lag"},
-            "scaling.yaml reads ScalableLag, Status, but Karrot sends only Lag",
-            "set KARROT_CLOUDWATCH_METRICS=Lag,ScalableLag,Status",
-            id="metrics that are off",
-        ),
-        pytest.param(
+        ({"metrics": "Lag"}, "set KARROT_CLOUDWATCH_METRICS=Lag,ScalableLag,Status"),
+        (
             {"namespace": "Ours"},
-            "scaling.yaml reads the namespace Karrot, but Karrot sends to Ours",
-            "set KARROT_CLOUDWATCH_NAMESPACE=Karrot, or render the recipe with --namespace",
-            id="another namespace",
+            "set KARROT_CLOUDWATCH_NAMESPACE=Karrot, or render the recipe with --namespace Ours",
         ),
-        pytest.param(
-            {"layout": "legacy"},
-            "scaling.yaml reads CloudWatch, but Karrot sends nothing that it can read",
-            "add cloudwatch to KARROT_REPORTERS, and dimensions to KARROT_CLOUDWATCH_LAYOUT",
-            id="another layout",
-        ),
-        pytest.param(
-            {"interval": "2m"},
-            "scaling.yaml needs a value in every minute, but Karrot sends every 120 s",
-            "set KARROT_CLOUDWATCH_INTERVAL to at most 60s",
-            id="a longer interval",
-        ),
-        pytest.param(
-            {"exclude": "^ord"},
-            "scaling.yaml scales on the group orders, which Karrot does not send to CloudWatch",
-            "change KARROT_CLOUDWATCH_INCLUDE or KARROT_CLOUDWATCH_EXCLUDE",
-            id="a group that is excluded",
-        ),
+        ({"layout": "legacy"}, "add dimensions to KARROT_CLOUDWATCH_LAYOUT"),
+        ({"interval": "120s"}, "set KARROT_CLOUDWATCH_INTERVAL to at most 60s"),
+        ({"exclude": "^ord"}, "let KARROT_CLOUDWATCH_INCLUDE and KARROT_CLOUDWATCH_EXCLUDE admit orders"),
+        ({"include": "^inv"}, "let KARROT_CLOUDWATCH_INCLUDE and KARROT_CLOUDWATCH_EXCLUDE admit orders"),
     ],
 )
-def test_a_recipe_that_reads_what_karrot_does_not_send_is_a_fault(
-    settings: dict[str, str], what: str, remedy: str
-) -> None:
+def test_a_recipe_that_reads_what_karrot_does_not_send_is_a_fault(settings: dict[str, str], remedy: str) -> None:
+    what = "scaling.yaml reads metrics that Karrot does not send"
     assert only_finding(checks.recipe_metrics, scaling(**settings)) == ("fault", what, remedy)
+
+
+def test_a_recipe_without_the_cloudwatch_reporter_is_a_fault() -> None:
+    off = replace(scaling(), settings={"KARROT_REPORTERS": "prometheus"})
+    assert only_finding(checks.recipe_metrics, off)[2] == "add cloudwatch to KARROT_REPORTERS"
+
+
+def test_the_settings_of_a_newer_karrot_can_be_compared_with_a_recipe() -> None:
+    newer = {"metrics": "Lag,TimeToEmpty,ScalableLag,Status", "resolution": "5s", "interval": "often", "include": "(?"}
+    assert passes(checks.recipe_metrics, scaling(**newer))
 
 
 def test_alarms_of_ten_seconds_on_metrics_stored_by_the_minute_are_a_fault() -> None:
     fast = msgspec.structs.replace(RECIPE, resolution=1)
     assert passes(checks.recipe_metrics, scaling(fast, resolution="1"))
-    assert only_finding(checks.recipe_metrics, scaling(fast))[:2] == (
-        "fault",
-        "scaling.yaml has alarms of 10 s, but CloudWatch stores Karrot's metrics by the minute",
+    assert only_finding(checks.recipe_metrics, scaling(fast, resolution="60"))[2] == (
+        "set KARROT_CLOUDWATCH_RESOLUTION=1 and KARROT_CLOUDWATCH_INTERVAL=10s"
     )
 
 

@@ -5,13 +5,17 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from karrot.api.bodies import Component
 from karrot.burrow.client import Asking
 from karrot.doctor import Level, Snapshot, examine, look
+from karrot.doctor.prometheus import PrometheusSeen
 from karrot.doctor.read_and_check import all_checks
-from karrot.doctor.read_burrow import GROUPS_ASKED
-from karrot.doctor.snapshot_types import Away, BurrowSeen, KarrotSeen, PrometheusSeen, ReadComponent, Unread
+from karrot.doctor.read_burrow import GROUPS_ASKED, BurrowSeen
+from karrot.doctor.read_karrot import KarrotSeen
+from karrot.doctor.reading import Away, Unread
 from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
 from support.burrow.viper_config import EXAMPLE
 from support.doctor_snapshots import (
@@ -20,6 +24,7 @@ from support.doctor_snapshots import (
     karrot_snapshot,
     notifier_module,
     prometheus_snapshot,
+    read_group,
 )
 from support.prometheus.fake_prometheus import fake_prometheus
 from support.servers.scripted_server import http_response, scripted_server
@@ -27,6 +32,7 @@ from support.service.free_ports import free_port
 
 ROOT = Path(__file__).parents[2]
 CHECKS = [each for _, each in all_checks()]
+BEAT = {"status": "success", "msg": "", "time": "2027-01-15T08:00:00Z"}
 QUICK = Asking(timeout_s=5, pause=lambda _: None)
 TARGET = {
     "scrapeUrl": "http://10.0.0.1:5000/metrics",
@@ -128,7 +134,7 @@ def test_another_server_is_not_taken_for_karrot_or_prometheus(body: bytes) -> No
 
 
 def test_no_answer_of_a_karrot_causes_a_traceback() -> None:
-    beat = http_response(json.dumps({"time": "2027-01-15T08:00:00Z"}).encode())
+    beat = http_response(json.dumps(BEAT).encode())
     endless = [b"HTTP/1.1 200 OK\r\n\r\nx 1 1 1 1"]
     for odd in (
         http_response(b"{"),
@@ -144,28 +150,13 @@ def test_no_answer_of_a_karrot_causes_a_traceback() -> None:
 
 
 def test_prometheus_is_read_as_far_as_it_answers() -> None:
-    config = "scrape_configs:\n- job_name: lag\n  honor_labels: true\n"
-    results = {
-        "karrot_build_info": 1,
-        "count(karrot_consumer_lag)": 12,
-        "count(count by (cluster, consumer) (karrot_consumer_lag) > 1)": 3,
-        'count({__name__=~"karrot_.+",exported_cluster!=""})': 7,
-        "count(karrot_watch_last_poll_timestamp_seconds > 0)": 1,
-        "count(karrot_evaluate_last_batch_timestamp_seconds > 0)": 1,
-        'count(karrot_events_accepted_total{source="kafka"} > 0)': 1,
-    }
+    results = {"karrot_build_info": 1, 'count({__name__=~"karrot_.+",exported_cluster!=""})': 7}
     other = TARGET | {"labels": {"job": "node", "instance": "b"}, "scrapeUrl": "http://10.0.0.2:9100/metrics"}
-    with fake_prometheus(targets=[TARGET, other], config=config, results=results) as url:
+    with fake_prometheus(targets=[TARGET, other], results=results) as url:
         seen = look(prometheus=url, asking=QUICK).prometheus
     assert isinstance(seen, PrometheusSeen)
-    assert [each.scrape_pool for each in seen.targets] == ["lag"]
-    assert seen.config == {"scrape_configs": [{"job_name": "lag", "honor_labels": True}]}
-    assert (seen.series, seen.doubled, seen.exported, seen.unread) == (12, 3, ["exported_cluster"], ())
-    assert seen.beats == [
-        "karrot_watch_last_poll_timestamp_seconds",
-        "karrot_evaluate_last_batch_timestamp_seconds",
-        'karrot_events_accepted_total{source="kafka"}',
-    ]
+    assert [each.labels["job"] for each in seen.targets] == ["lag"]
+    assert (seen.has_moved, seen.unread) == (True, ())
 
 
 def test_the_address_or_name_shows_which_target_is_karrot_s() -> None:
@@ -179,17 +170,23 @@ def test_the_address_or_name_shows_which_target_is_karrot_s() -> None:
     assert len(seen.targets) == 2
 
 
-def test_a_prometheus_that_hides_its_configuration_is_read_without_it() -> None:
-    closed = frozenset({"/api/v1/status/config", "/api/v1/rules"})
-    with fake_prometheus(targets=[TARGET], config="a: [", closed=closed) as url:
-        seen = look(prometheus=url, asking=QUICK).prometheus
-    assert isinstance(seen, PrometheusSeen)
-    assert [each.what for each in seen.unread] == ["configuration", "rules"]
-    assert seen.rules is None
-    with fake_prometheus(targets=[], config="a: [") as url:
-        broken = look(prometheus=url, asking=QUICK).prometheus
-    assert isinstance(broken, PrometheusSeen)
-    assert broken.config == {}
+def test_a_prometheus_that_hides_its_targets_is_a_warning_and_not_judged() -> None:
+    with fake_prometheus(targets=[TARGET], closed=frozenset({"/api/v1/targets"})) as url:
+        found = examine(look(prometheus=url, asking=QUICK))
+    assert [(each.level, each.check) for each in found if each.level.is_wrong] == [(Level.WARN, "part")]
+    assert "target" not in {each.check for each in found}
+
+
+def test_a_newer_karrot_gives_no_traceback() -> None:
+    """Its bodies have more fields, and a value that this doctor does not know."""
+    group: dict[str, Any] = msgspec.to_builtins(read_group("orders")) | {"more": {}}
+    groups = [group, group | {"lag_seconds_kind": "guessed"}]
+    bodies: list[Any] = [BEAT | {"more": 1}, {"groups": groups, "next": None}, *[[]] * 20]
+    with scripted_server(*[http_response(json.dumps(each).encode()) for each in bodies]) as (url, _):
+        seen = look(karrot=url, asking=QUICK).karrot
+    assert isinstance(seen, KarrotSeen)
+    assert "lag_seconds_kind" in seen.unread[0].said
+    examine(Snapshot(karrot=seen))
 
 
 def test_the_token_is_sent_only_to_karrot() -> None:
@@ -236,7 +233,7 @@ def test_evaluate_or_watch_replaces_burrow_and_is_optional() -> None:
         "Burrow was not checked",
         "Prometheus was not checked",
     ]
-    polls = karrot_snapshot(components={"watch": ReadComponent("ok")})
+    polls = karrot_snapshot(components={"watch": Component("ok")})
     assert [each.what for each in examine(Snapshot(karrot=polls)) if each.check == "side"] == [
         "Prometheus was not checked"
     ]

@@ -6,7 +6,8 @@ import pytest
 
 from karrot.burrow.client import EvaluatorModule
 from karrot.doctor.checks import verdict_arrival as checks
-from karrot.doctor.snapshot_types import BurrowSeen, KarrotSeen
+from karrot.doctor.read_burrow import BurrowSeen
+from karrot.doctor.read_karrot import KarrotSeen
 from karrot.event import GroupKey
 from support.doctor_snapshots import (
     KARROT,

@@ -14,11 +14,11 @@ from confluent_kafka import KafkaException
 
 from e2e.stack.kafka import Kafka
 from karrot.burrow.rules import evaluate_group
-from karrot.burrow.storage import Storage
 from karrot.clock import SystemClock
 from karrot.event import LagEvent, TopicPartition
 from karrot.watch.cluster_interface import ClusterError, Failure
 from karrot.watch.kafka_admin import KafkaCluster
+from support.burrow.burrow_storage import Storage
 from support.burrow.fake.rest_api import BurrowServer, RestApi
 from support.burrow.partition_model import delete_topic
 

@@ -10,9 +10,10 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from pyspark.sql import SparkSession
 
 from e2e.stack.kafka import Kafka, Position
-from karrot.cli.history.describe import described_lines
+from karrot.cli.history.moment_commands import described_lines
 from karrot.clock import SystemClock
-from karrot.history import GroupDescription, History
+from karrot.history.results import GroupDescription
+from karrot.history.table_queries import History
 from karrot.pipeline.offsets.job import LandOffsets
 from karrot.pipeline.offsets.log_ends import EndsPoll
 from karrot.pipeline.store.table_files import Tables

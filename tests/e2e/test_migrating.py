@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from karrot.render.prometheus_rules import BRIDGED_TOOLS, bridging_rules
 from support.burrow.recorded_bodies import recorded_body
+from support.prometheus.bridging_rules import BRIDGED_TOOLS, bridging_rules
 from support.prometheus.metrics_server import serve_metrics
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary, promql_string
 from support.prometheus.promtool import parse_rules

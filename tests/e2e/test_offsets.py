@@ -20,8 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from e2e.stack.kafka import Kafka
 from e2e.waiting import wait_for
-from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
-from karrot.pipeline.offsets.json_publisher import JsonTopic
+from karrot.pipeline.offsets.job import JsonTopic, LandOffsets, OffsetsSummary
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, RecordsFromKafka

@@ -19,7 +19,7 @@ GROUP, TOPIC = "outage-svc", "outage"
 IN_A_HURRY = """
 from karrot.cli import main
 from karrot.reporters import commits_read
-commits_read._PATIENCE_MS = commits_read._STEADY_MS = 20_000
+commits_read._STEADY_MS = 20_000
 main()
 """
 """Karrot, which waits only seconds instead of minutes before Burrow counts as cut off."""
@@ -79,7 +79,9 @@ def test_a_burrow_without_kafka_goes_on_to_say_ok_and_karrot_finds_that_it_is_cu
     kafka, group = one_broker.kafka, "cut-off-svc"
     kafka.create_topic("cut-off", 1)
     burrow = one_broker.burrow(burrow_bin, name="burrow-cut-off", cluster=CLUSTER)
-    with HurriedService(tmp_path / "data", burrow_url=burrow.url, resync_interval="10s") as service:
+    with HurriedService(
+        tmp_path / "data", burrow_url=burrow.url, resync_interval="10s", burrow_cut_off_after="20s"
+    ) as service:
 
         def read_s() -> float:
             return service.metric("karrot_burrow_last_commit_timestamp_seconds", cluster=CLUSTER) or 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from karrot.event import GroupKey
 from karrot.eventlog.base import EventLog
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from support.eventlog.appended_events import append_event, group_names, stored_events
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS
 from support.eventlog.sqlite_log import open_sqlite

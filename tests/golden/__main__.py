@@ -51,14 +51,10 @@ _WITHIN = ("--max-lag-seconds", "60")
 _RENDERINGS: dict[str, list[tuple[str, ...]]] = {
     "alert-rules": [()],
     "athena": [("--tables", "s3://bucket/tables")],
-    "bridging-rules": [("burrow-exporter",), ("kafka-lag-exporter",), ("kminion",)],
     "cloudwatch-dashboard": [("--region", "eu-west-1")],
     "dashboard": [("overview",), ("group",), ("itself",)],
-    "druid": [("--bootstrap-servers", "kafka:9092")],
     "ecs-autoscaling": [("--recipe", each, *_SCALED, *_WITHIN) for each in ("from-zero", "step", "target-tracking")],
-    "ecs-service": [("--ecs-cluster", "main")],
     "recording-rules": [()],
-    "schema": [()],
 }
 _BAD_BODIES = (b"", b"text", b"[]", b"{}", b"\xff", b'{"Event": {}}', b'{"Event": null}')
 

@@ -11,24 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from karrot.history import (
-    DayRange,
-    Days,
+from karrot.event import DayRange, Incident, TimeRange
+from karrot.history.duckdb_reader import Duck, Row
+from karrot.history.held_days import Days
+from karrot.history.results import (
     GroupHistory,
-    GroupOrder,
-    History,
     HistoryHour,
     HistoryUnavailable,
-    Incident,
-    IncidentOrder,
     NoTables,
     SeriesPoint,
-    TimeRange,
     UnclearGroup,
     UnreadableTable,
 )
-from karrot.history.duckdb_reader import Duck, Row
-from karrot.history.stored.tables_in_folder import TablesInFolder
+from karrot.history.stored_tables import TablesInFolder
+from karrot.history.table_queries import GroupOrder, History, IncidentOrder
 from support.pipeline.row_times import DAY, minute_at
 from support.pipeline.table_files import (
     incident_row,

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.history import DayRange, TimeRange, granularity, moment
+from karrot.event import DayRange, TimeRange
+from karrot.history.moments import granularity, moment
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

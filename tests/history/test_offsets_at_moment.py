@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from karrot.history import (
+from karrot.history.duckdb_reader import Duck, Row
+from karrot.history.results import (
     GroupDescription,
-    History,
     NoTables,
     PartitionDescription,
     RiskKind,
     StalePartition,
     UnclearGroup,
 )
-from karrot.history.duckdb_reader import Duck, Row
+from karrot.history.table_queries import History
 from support.pipeline import stale_partition_cases
 from support.pipeline.row_times import minute_at, second_at
 from support.pipeline.table_files import write_rows

@@ -14,21 +14,12 @@ from typing import Any, cast
 
 import pytest
 
-from karrot.history import (
-    AnswerTooLarge,
-    History,
-    HistoryFailed,
-    NoTables,
-    TablesRefused,
-    TablesUnavailable,
-    TimeRange,
-    TooSlow,
-)
+from karrot.event import TimeRange
 from karrot.history.duckdb_reader import Duck, Row
-from karrot.history.stored.stored_tables import FilesChanged
-from karrot.history.stored.tables_in_folder import TablesInFolder
-from karrot.history.stored.tables_in_s3 import TablesInS3
-from karrot.history.stored.time_limit import time_limit
+from karrot.history.results import AnswerTooLarge, HistoryFailed, NoTables, TablesRefused, TablesUnavailable, TooSlow
+from karrot.history.stored_tables import FilesChanged, TablesInFolder, time_limit
+from karrot.history.table_queries import History
+from karrot.history.tables_in_s3 import TablesInS3
 from karrot.settings.storage_place import Bucket
 from support.pipeline.mirrored_tables import aws_environment
 from support.pipeline.row_times import DAY, minute_at
@@ -153,7 +144,7 @@ def test_only_data_of_the_wanted_days_is_listed_and_no_key_leaves_the_folder_of_
 def test_a_listing_is_kept_for_a_second_but_not_if_the_note_was_read_after_it(
     s3: Any, bucket: Bucket, stored: TablesInS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karrot.history.stored.tables_in_s3._LISTING_S", 1_000)
+    monkeypatch.setattr("karrot.history.tables_in_s3._LISTING_S", 1_000)
     days = [DAY + timedelta(days=number) for number in range(3)]
 
     def found(day: date, *, now: bool = False) -> int:
@@ -163,7 +154,7 @@ def test_a_listing_is_kept_for_a_second_but_not_if_the_note_was_read_after_it(
     assert [found(days[0]), found(days[1]), found(days[1], now=True)] == [1, 1, 2]
     assert stored.note() is None
     assert found(days[2]) == 3
-    monkeypatch.setattr("karrot.history.stored.tables_in_s3._LISTING_S", 0)
+    monkeypatch.setattr("karrot.history.tables_in_s3._LISTING_S", 0)
     assert found(days[2] + timedelta(days=1)) == 4
 
 
@@ -290,7 +281,7 @@ def test_closing_removes_the_copies_and_a_later_process_removes_those_of_a_kille
     left.mkdir()
     for name in (".lock", "copy.parquet"):
         (left / name).touch()
-    monkeypatch.setattr("karrot.history.stored.tables_in_s3._STARTS_S", -1)
+    monkeypatch.setattr("karrot.history.tables_in_s3._STARTS_S", -1)
     put(s3, bucket, FILE, b"first")
     first = TablesInS3(bucket, lambda: s3, most_bytes=100)
     assert contents(first) == [b"first"]

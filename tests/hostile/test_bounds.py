@@ -11,10 +11,9 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from karrot.burrow.bounds import BOUNDS, Bound
-from karrot.burrow.payload import to_wire
+from karrot.burrow.payload import BOUNDS, Bound, to_wire
 from karrot.event import LagEvent, PartitionLag, Source
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import KEPT_BYTES, Intake
 from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
 from karrot.telemetry import EVENTS_REJECTED

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.prometheus import LogCollector, Options
-from karrot.reporters.prometheus.metric_family import label_value
+from karrot.reporters.prometheus.group_metrics import label_value
 from support.burrow.lag_events import make_event
 from support.burrow.recorded_bodies import warn_body
 from support.manual_clock import ManualClock

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.reporters.prometheus.metric_family import label_value
+from karrot.reporters.prometheus.group_metrics import label_value
 from support.burrow.malformed_bodies import unusual_group_names
 from support.burrow.recorded_bodies import recorded_body
 from support.prometheus.prometheus_server import Prometheus, prometheus_binary, promql_string

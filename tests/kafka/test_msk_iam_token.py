@@ -10,9 +10,8 @@ from botocore.credentials import ReadOnlyCredentials
 
 from karrot.kafka.client_properties import NoToken
 from karrot.kafka.msk_iam_token import TokenSource, region_of, token
-from karrot.reporters.kafka.message import NoTopic
 from karrot.reporters.kafka.producer import KafkaTopic
-from karrot.reporters.kafka.reporter import Options
+from karrot.reporters.kafka.reporter import NoTopic, Options
 from karrot.settings.types import Secret
 from karrot.watch.cluster_interface import ClusterError, NotConnectedYet, connect
 from karrot.watch.kafka_admin import KafkaCluster

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from karrot.history import History, Incident, SeriesPoint, TimeRange
+from karrot.event import Incident, TimeRange
 from karrot.history.duckdb_reader import Table
 from karrot.history.held_days import Derived, Note, finished
-from karrot.history.stored.tables_in_folder import TablesInFolder
+from karrot.history.results import SeriesPoint
+from karrot.history.stored_tables import TablesInFolder
+from karrot.history.table_queries import History
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, LAG_MINUTE, TABLES, with_day
 from karrot.pipeline.store.table_files import Tables, read_note
 from support.pipeline.event_rows import frame_of_rows

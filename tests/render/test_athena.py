@@ -8,7 +8,7 @@ from sqlglot import expressions as sql
 
 from karrot.cli import main
 from karrot.pipeline.schemas import TABLES
-from karrot.render.athena_and_druid import Athena, athena
+from karrot.render.athena import Athena, athena
 
 ROOT = Path(__file__).resolve().parents[2]
 

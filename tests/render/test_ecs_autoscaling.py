@@ -6,13 +6,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from karrot.autoscaling.metric_math_evaluator import Expression, Gaps
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import Scaling
-from karrot.reporters.cloudwatch.name_encoding import dimension_value
+from karrot.reporters.cloudwatch.datum_limits_and_batches import dimension_value
 from karrot.reporters.cloudwatch.options import GroupMetricName
+from support.autoscaling.metric_math_evaluator import Expression, Gaps
 from support.autoscaling.scaling_recipes import RECIPES, TOPIC, make_scaling, render_cloudformation
-from support.autoscaling.terraform_to_cloudformation import cloudformation_resources
 from support.reporters.cloudwatch_datum import decoded
 
 LAG = [{"Name": "Cluster", "Value": "prod-eu"}, {"Name": "ConsumerGroup", "Value": "orders"}]
@@ -128,8 +127,7 @@ def test_high_resolution_is_evaluated_every_ten_seconds_and_names_the_setting_of
         "MaxCapacityAlarm": 60,
         "HeartbeatAlarm": 60,
     }
-    for output in ("cloudformation", "terraform"):
-        assert "#   KARROT_CLOUDWATCH_RESOLUTION must be 1" in autoscaling(RECIPES["ecs-step-fast"], output)
+    assert "#   KARROT_CLOUDWATCH_RESOLUTION must be 1" in autoscaling(RECIPES["ecs-step-fast"])
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -149,18 +147,16 @@ def test_two_publishers_do_not_double_any_statistic(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_output_names_the_metrics_that_must_be_enabled(name: str) -> None:
-    for output in ("cloudformation", "terraform"):
-        text = autoscaling(RECIPES[name], output)
-        [line] = [each for each in text.splitlines() if each.startswith("#   KARROT_CLOUDWATCH_METRICS")]
-        told = set(line.partition("must contain ")[2].partition(" (")[0].split(","))
-        assert told == {metric for metric in GroupMetricName if f'"{metric}"' in text}
+    text = autoscaling(RECIPES[name])
+    [line] = [each for each in text.splitlines() if each.startswith("#   KARROT_CLOUDWATCH_METRICS")]
+    told = set(line.partition("must contain ")[2].partition(" (")[0].split(","))
+    assert told == {metric for metric in GroupMetricName if f'"{metric}"' in text}
 
 
 def test_the_head_warns_of_a_cluster_name_that_burrow_never_writes() -> None:
-    for output in ("cloudformation", "terraform"):
-        warned = autoscaling(make_scaling(recipe="step", max_lag=1, burrow_cluster="Prod-EU"), output)
-        assert '# Burrow writes the names of clusters in lower case, so it never reports on "Prod-EU".' in warned
-        assert "lower case" not in autoscaling(make_scaling(recipe="step", max_lag=1), output)
+    warned = autoscaling(make_scaling(recipe="step", max_lag=1, burrow_cluster="Prod-EU"))
+    assert '# Burrow writes the names of clusters in lower case, so it never reports on "Prod-EU".' in warned
+    assert "lower case" not in autoscaling(make_scaling(recipe="step", max_lag=1))
 
 
 def test_a_topic_is_notified_of_a_silent_monitor_and_of_the_maximum_of_tasks() -> None:
@@ -225,7 +221,7 @@ def test_an_auto_scaling_group_has_a_warm_up_and_keeps_its_own_limits() -> None:
             "StepAdjustments"
         ],
     }
-    text = autoscaling(RECIPES["asg-step-seconds"], "cloudformation")
+    text = autoscaling(RECIPES["asg-step-seconds"])
     assert "# The group's MinSize (1) and MaxSize (12) limit the scaling." in text
 
 
@@ -418,26 +414,24 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("output", ["cloudformation", "terraform"])
 @pytest.mark.parametrize("name", ODD)
-def test_an_unusual_name_is_rendered_as_the_reporter_publishes_it(name: str, output: str) -> None:
-    assert dimensions(make_scaling(recipe="step", max_lag=1, burrow_cluster=name, group=name), output) == [
+def test_an_unusual_name_is_rendered_as_the_reporter_publishes_it(name: str) -> None:
+    assert dimensions(make_scaling(recipe="step", max_lag=1, burrow_cluster=name, group=name)) == [
         {"Name": "Cluster", "Value": dimension_value(name).text},
         {"Name": "ConsumerGroup", "Value": dimension_value(name).text},
     ]
 
 
 @settings(deadline=None, max_examples=10)
-@example("{{resolv", "cloudformation")
-@given(st.text().filter(lambda name: "{{resolve:" not in name), st.sampled_from(["cloudformation", "terraform"]))
-def test_any_name_is_rendered_as_the_reporter_publishes_it(name: str, output: str) -> None:
-    value = dimensions(make_scaling(recipe="step", max_lag=1, group=name), output)[1]["Value"]
+@example("{{resolv")
+@given(st.text().filter(lambda name: "{{resolve:" not in name))
+def test_any_name_is_rendered_as_the_reporter_publishes_it(name: str) -> None:
+    value = dimensions(make_scaling(recipe="step", max_lag=1, group=name))[1]["Value"]
     assert value == dimension_value(name).text
     assert dimension_value(name).cut or decoded(value) == name
 
 
-def dimensions(asked: Scaling, output: str) -> list[dict[str, str]]:
-    text = autoscaling(asked, output)
-    read = render_cloudformation(asked)["Resources"] if output == "cloudformation" else cloudformation_resources(text)
+def dimensions(asked: Scaling) -> list[dict[str, str]]:
+    read = render_cloudformation(asked)["Resources"]
     found: list[dict[str, str]] = read["LagHighAlarm"]["Properties"]["Dimensions"]
     return found

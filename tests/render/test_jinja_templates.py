@@ -9,11 +9,10 @@ from zipfile import ZipFile
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.render import jinja_templates
-from support.autoscaling.terraform_to_cloudformation import parse_literal
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,32 +46,15 @@ def test_any_text_is_read_back_from_toml(text: str) -> None:
     assert tomllib.loads(f"a = {jinja_templates.toml(text)}") == {"a": text}
 
 
-@settings(deadline=None, max_examples=50)
-@given(st.text())
-def test_any_text_is_read_back_from_terraform_and_holds_no_template(text: str) -> None:
-    written = jinja_templates.hcl(text)
-    assert parse_literal(written) == text
-    assert "${" not in written
-    assert "%{" not in written
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 def test_special_characters_of_a_format_are_escaped_in_a_value(text: str) -> None:
     assert yaml.safe_load(jinja_templates.yaml(text)) == text
-    assert parse_literal(jinja_templates.hcl(text)) == text
     assert tomllib.loads(f"a = {jinja_templates.toml(text)}") == {"a": text}
 
 
 @given(st.one_of(st.integers(-(10**15) + 1, 10**15 - 1), st.sampled_from([0.5, 1e12, 6000.25, 1e-6])))
 def test_a_number_is_written_without_quotes(number: float) -> None:
     assert json.loads(jinja_templates.yaml(number)) == number
-    assert jinja_templates.hcl(number) == jinja_templates.yaml(number)
-
-
-def test_adjacent_attributes_are_aligned_and_blocks_are_separated() -> None:
-    assert jinja_templates.aligned("a = 1\nlong = 2\nb = {\n  c = 3\n  dd = 4\n}\ne = 5\n\nff = 6\n") == (
-        "a    = 1\nlong = 2\nb = {\n  c  = 3\n  dd = 4\n}\ne = 5\n\nff = 6\n"
-    )
 
 
 def test_templates_are_read_from_a_zip_file_as_a_spark_cluster_has_it(tmp_path: Path) -> None:

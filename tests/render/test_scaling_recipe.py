@@ -1,12 +1,14 @@
 """Invalid options of a scaling recipe are refused with one sentence."""
 
-from datetime import datetime
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from karrot.render.scaling_recipe import Scaling
 from support.autoscaling.scaling_recipes import make_scaling, render_cloudformation
 from support.autoscaling.template_to_stack import parse_stack
 
@@ -209,12 +211,19 @@ def test_a_schedule_that_is_no_time_of_the_week_is_refused(text: str) -> None:
         make_scaling(**SECONDS, schedule=(text,))
 
 
+def scheduled_minimum(asked: Scaling) -> Callable[[float], int]:
+    """Return the minimum at a time, by the rendered actions."""
+    stack = parse_stack(render_cloudformation(asked), limits=(1, 12))
+    assert stack._minimum_at is not None
+    return stack._minimum_at
+
+
 def test_the_scheduled_minimum_follows_the_clock_of_its_time_zone() -> None:
     """The clocks of Paris went forward on 29 March 2026 at 02:00, which was 01:00 UTC."""
-    asked = make_scaling(**SECONDS, schedule=("SAT,SUN 22:00-03:30=8",), timezone="Europe/Paris")
+    minimum = scheduled_minimum(make_scaling(**SECONDS, schedule=("SAT,SUN 22:00-03:30=8",), timezone="Europe/Paris"))
 
     def least(text: str) -> int:
-        return asked.least_at(datetime.fromisoformat(text).timestamp())
+        return minimum(datetime.fromisoformat(text).timestamp())
 
     assert [least(f"2026-03-28T{at}Z") for at in ("20:59", "21:00", "23:59")] == [1, 8, 8]
     assert [least(f"2026-03-29T{at}Z") for at in ("00:59", "01:29", "01:30", "19:59", "20:00")] == [8, 8, 1, 1, 8]
@@ -227,12 +236,13 @@ names_of_days = st.sampled_from(["", "MON ", "FRI-TUE ", "SUN,WED ", "MON-SUN "]
 
 @given(days=names_of_days, start=times, minutes=st.integers(1, 1439), at_s=st.integers(1_750_000_000, 1_760_000_000))
 @pytest.mark.parametrize("where", [{}, GROUP], ids=["tasks", "instances"])
-def test_the_rendered_actions_set_the_minimum_that_is_simulated(
+def test_the_rendered_actions_set_the_minimum_that_the_options_ask_for(
     where: dict[str, str], days: str, start: int, minutes: int, at_s: int
 ) -> None:
     end = (start + minutes) % 1440
     text = f"{days}{start // 60:02}:{start % 60:02}-{end // 60:02}:{end % 60:02}=7"
     asked = make_scaling(**SECONDS, **where, schedule=(text,))
-    stack = parse_stack(render_cloudformation(asked), limits=(1, 12))
-    assert stack._minimum_at is not None
-    assert asked.least_at(at_s) == stack._minimum_at(at_s)
+    local = datetime.fromtimestamp(at_s, UTC)
+    [scheduled] = asked.scheduled
+    is_higher = scheduled.holds_at((local.weekday() * 24 + local.hour) * 60 + local.minute)
+    assert scheduled_minimum(asked)(at_s) == (7 if is_higher else 1)

@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from karrot.autoscaling.alarm_model import AlarmState
-from karrot.autoscaling.metric_math_evaluator import Gaps
-from karrot.autoscaling.metric_statistics import RecordedMetrics
 from karrot.render.scaling_recipe import Scaling
+from support.autoscaling.alarm_model import AlarmState
 from support.autoscaling.lag_stack import alarm_states
+from support.autoscaling.metric_math_evaluator import Gaps
+from support.autoscaling.metric_statistics import RecordedMetrics
 from support.autoscaling.scaling_recipes import RECIPES, make_scaling, render_cloudformation
 from support.autoscaling.template_to_stack import parse_stack
 
 if TYPE_CHECKING:
-    from karrot.autoscaling.scalable_target import Stack
+    from support.autoscaling.scalable_target import Stack
 
 MINUTE = 60
 RANGE = 18 * MINUTE

@@ -1,4 +1,7 @@
-"""The Terraform module plans the same resources as ``karrot render ecs-autoscaling``, for many services at once."""
+"""The Terraform module plans the same resources as ``karrot render ecs-autoscaling``, for many services at once.
+
+So both have the same thresholds.
+"""
 
 import json
 import re
@@ -16,8 +19,8 @@ import pytest
 from karrot.doctor.read_karrot import recipes_in
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import MEASURES, Scaling
-from support.autoscaling.scaling_recipes import RECIPES, TOPIC, make_scaling
-from support.autoscaling.terraform_to_cloudformation import parse_literal, parse_terraform
+from support.autoscaling.scaling_recipes import RECIPES, TOPIC, make_scaling, render_cloudformation
+from support.autoscaling.terraform_to_cloudformation import cloudformation_resources, parse_literal, parse_terraform
 from support.terraform.hcl_blocks import read_blocks
 from support.terraform.terraform_plan import PlanError, Planned, copy_without_provider, plan, terraform
 
@@ -27,22 +30,6 @@ EXAMPLE = Path("examples", "terraform")
 
 OF_MODULE = {"namespace", "sns_topic_arn", "shared"}
 ONLY_FOR_INSTANCES = {"target", "asg_name"}
-NAMES = {
-    "LagTracking": "lag_tracking",
-    "WakeUpPolicy": "wake_up",
-    "WakeUpAlarm": "wake_up",
-    "LagHighPolicy": "lag_high",
-    "LagHighAlarm": "lag_high",
-    "LagLowPolicy": "lag_low",
-    "LagLowAlarm": "lag_low",
-    "StatusAlarm": "status",
-    "NoLagAlarm": "no_lag",
-    "MaxCapacityAlarm": "max_capacity",
-    "HeartbeatAlarm": "heartbeat",
-    "PublishPolicy": "publish",
-}
-"""The names in the module by the end of a rendered label. The label of the scalable target has no such end."""
-
 FOR_SERVICES = {name: asked for name, asked in RECIPES.items() if asked.on_ecs} | {
     "every-option": make_scaling(
         recipe="step",
@@ -113,41 +100,15 @@ def scheduled_time(text: str) -> dict[str, Any]:
 
 
 def rendered_resources(asked: Scaling, key: str) -> dict[str, dict[str, Any]]:
-    """Return the resources that the command renders, with the addresses that they have in the module."""
-    read = parse_terraform(autoscaling(asked, "terraform"))
-    found = [
-        (f"{prefix}{kind}", label, body)
-        for prefix, section in (("", "resource"), ("data.", "data"))
-        for each in read.get(section, [])
-        for kind, named in each.items()
-        for label, body in named.items()
-    ]
-    for _, _, body in found:
-        # The module cannot ignore the minimum for some services only.
-        ignored = body.pop("lifecycle", [])
-        assert bool(ignored) == bool(asked.schedule and "min_capacity" in body)
-    return {address(kind, label, key, asked): with_addresses(body, key, asked) for kind, label, body in found}
-
-
-def address(kind: str, label: str, key: str, asked: Scaling) -> str:
-    end = label.rpartition("_")[2]
-    if action := re.fullmatch(r"Schedule(\d+)(Begin|End)", end):
-        return f'{kind}.schedule["{key}-{action[1]}-{action[2].lower()}"]'
-    name = NAMES.get(end, "service")
-    if name == "publish":
-        return f"{kind}.{name}[0]"
-    return f'{kind}.{name}["{asked.burrow_cluster if name == "heartbeat" else key}"]'
-
-
-def with_addresses(value: Any, key: str, asked: Scaling) -> Any:
-    if isinstance(value, list):
-        return [with_addresses(each, key, asked) for each in value]
-    if not isinstance(value, Mapping):
-        return value
-    if value.keys() == {"Ref"}:
-        kind, label, attribute = value["Ref"].rsplit(".", 2)
-        return {"Ref": f"{address(kind, label, key, asked)}.{attribute}"}
-    return {name: with_addresses(each, key, asked) for name, each in value.items()}
+    """Return the resources that the command renders, under the keys that they have in the module."""
+    own = render_cloudformation(asked)["Resources"]
+    found = {key: own}
+    if asked.shared:
+        # The groups of a Kafka cluster share this alarm, so its name cannot be the name of a service.
+        heartbeat = own.pop("HeartbeatAlarm")
+        heartbeat["Properties"]["AlarmName"] = f"karrot/kafka:{asked.burrow_cluster}/heartbeat-alarm"
+        found |= {asked.burrow_cluster: {"HeartbeatAlarm": heartbeat}, "0": {"PublishPolicy": own.pop("PublishPolicy")}}
+    return found
 
 
 def test_the_module_has_each_option_of_the_command() -> None:
@@ -159,19 +120,13 @@ def test_the_module_has_each_option_of_the_command() -> None:
 
 @pytest.mark.parametrize("name", FOR_SERVICES)
 def test_the_module_plans_what_the_command_renders(planned: Callable[[str], Planned], name: str) -> None:
-    asked = FOR_SERVICES[name]
-    expected = rendered_resources(asked, "orders")
-    if asked.shared:
-        # The groups of a Kafka cluster share this alarm, so its name cannot be the name of a service.
-        expected['aws_cloudwatch_metric_alarm.heartbeat["prod-eu"]']["alarm_name"] = (
-            "karrot/kafka:prod-eu/heartbeat-alarm"
-        )
-    assert planned(name).resources == expected
+    expected = rendered_resources(FOR_SERVICES[name], "orders")
+    assert cloudformation_resources(planned(name).resources) == expected
 
 
 @pytest.mark.parametrize("name", FOR_SERVICES)
 def test_the_module_names_the_settings_that_the_command_names(planned: Callable[[str], Planned], name: str) -> None:
-    text = autoscaling(FOR_SERVICES[name], "terraform")
+    text = autoscaling(FOR_SERVICES[name])
     metrics = re.search(r"KARROT_CLOUDWATCH_METRICS +must contain (\S+)", text)
     settings = dict(planned(name).outputs["karrot_settings"])
     assert metrics
@@ -187,7 +142,7 @@ def test_karrot_doctor_reads_the_same_recipe_from_the_module_and_from_the_comman
     planned: Callable[[str], Planned], name: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "recipes"
-    file.write_text(autoscaling(FOR_SERVICES[name], "terraform"), encoding="utf-8")
+    file.write_text(autoscaling(FOR_SERVICES[name]), encoding="utf-8")
     from_command = recipes_in(file)
     file.write_text(planned(name).outputs["doctor_recipes"], encoding="utf-8")
     assert recipes_in(file) == from_command
@@ -206,15 +161,14 @@ def test_each_group_of_the_example_gets_the_resources_of_its_own_recipe(tmp_path
         schedule = tuple("{start}-{end}={min_tasks}".format(**time) for time in options.pop("schedule", ()))
         asked = make_scaling(**options, schedule=schedule, sns_topic_arn=TOPIC, shared=False)
         expected |= rendered_resources(asked, key)
-    shared = {
-        'aws_cloudwatch_metric_alarm.heartbeat["prod-eu"]',
-        'aws_cloudwatch_metric_alarm.heartbeat["prod-us"]',
-        "aws_iam_policy.publish[0]",
-        "data.aws_iam_policy_document.publish[0]",
-    }
+    found = cloudformation_resources(resources)
     assert len(services) == 3
-    assert resources.keys() - expected.keys() == shared
-    assert {each: resources[each] for each in expected} == expected
+    assert {key: list(found[key]) for key in found.keys() - expected.keys()} == {
+        "prod-eu": ["HeartbeatAlarm"],
+        "prod-us": ["HeartbeatAlarm"],
+        "0": ["PublishPolicy"],
+    }
+    assert {key: found[key] for key in expected} == expected
 
     names = [body.get("name") or body.get("alarm_name") for body in resources.values()]
     assert [name for name, count in Counter(names).items() if name and count > 1] == []
@@ -246,7 +200,7 @@ def test_each_combination_of_options_gets_the_resources_that_the_command_renders
     for name, asked in services.items():
         expected |= rendered_resources(asked, name)
         [given[name]] = variables(asked)["services"].values()
-    assert plan(module, {"services": given, "shared": False}).resources == expected
+    assert cloudformation_resources(plan(module, {"services": given, "shared": False}).resources) == expected
 
 
 def test_two_services_of_one_group_share_only_the_heartbeat_and_the_policy(module: Path) -> None:
@@ -255,7 +209,6 @@ def test_two_services_of_one_group_share_only_the_heartbeat_and_the_policy(modul
     assert {kind for kind, count in kinds.items() if count == 1} == {
         "aws_cloudwatch_metric_alarm.heartbeat",
         "aws_iam_policy.publish",
-        "data.aws_iam_policy_document.publish",
     }
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.known_problems import RESYNC
 from karrot.reporters.commits_read import CommitsRead, cut_off, keep, newest_read_ms, read
 from support.burrow.lag_events import make_event, make_partition
@@ -67,26 +67,68 @@ def test_a_consumer_that_somebody_tries_for_twenty_minutes_is_no_fault(burrow: R
     assert pause(burrow, 5 * HOUR_S) is None
 
 
-def test_only_the_first_night_without_commits_can_be_a_false_alarm(burrow: ResyncedBurrow) -> None:
-    nights = []
-    for night in range(14):
+def test_every_outage_is_found_as_soon_as_the_first_one(burrow: ResyncedBurrow) -> None:
+    for hours in (1, 1.9, 3.5, 6.9, 10):
+        burrow.reads_commits(DAY_S)
+        assert pause(burrow, hours * HOUR_S) == 6 * MINUTE_S
+
+
+def test_a_kafka_that_comes_back_for_moments_is_found_each_time(burrow: ResyncedBurrow) -> None:
+    burrow.reads_commits(DAY_S)
+    assert [pause(burrow, 20 * MINUTE_S) for _ in range(12)] == [6 * MINUTE_S] * 12
+
+
+def test_nights_and_weekends_without_commits_are_no_fault_within_the_time_that_is_set(burrow: ResyncedBurrow) -> None:
+    burrow.after_s = 64 * HOUR_S
+    for day in range(14):
         burrow.reads_commits(10 * HOUR_S)
-        nights.append(pause(burrow, (14 if night % 7 < 5 else 16) * HOUR_S))
-    assert nights == [6 * MINUTE_S, *[None] * 13]
+        assert pause(burrow, (14 if day % 7 < 4 else 62) * HOUR_S) is None
+    assert pause(burrow, 70 * HOUR_S) == 64 * HOUR_S + INTERVAL_S
 
 
-def test_a_nightly_job_after_a_pause_that_karrot_saw_is_no_fault(burrow: ResyncedBurrow) -> None:
-    burrow.reads_commits(INTERVAL_S)
-    pause(burrow, 8 * HOUR_S)
-    burrow.reads_commits(2 * HOUR_S)
-    assert pause(burrow, 14 * HOUR_S) is None
+def test_a_longer_time_that_is_set_during_a_rest_ends_the_alert_with_the_next_resync(burrow: ResyncedBurrow) -> None:
+    burrow.reads_commits(DAY_S)
+    burrow.reads_none(2 * HOUR_S)
+    burrow.after_s = 16 * HOUR_S
+    assert cut_off(burrow.log) == CUT_OFF
+    burrow.reads_none(INTERVAL_S)
+    assert cut_off(burrow.log) == QUIET
 
 
-def test_the_memory_of_a_long_pause_halves_in_two_weeks(burrow: ResyncedBurrow) -> None:
+def test_log_ends_that_move_show_that_burrow_reaches_kafka_although_nobody_commits(burrow: ResyncedBurrow) -> None:
     burrow.reads_commits(HOUR_S)
-    pause(burrow, 2 * HOUR_S)
-    burrow.reads_commits(14 * DAY_S)
-    assert pause(burrow, 3 * HOUR_S) == pytest.approx(2 * HOUR_S, abs=2 * INTERVAL_S)
+    newest_ms = burrow.newest_ms
+    burrow.moving = CUT_OFF
+    burrow.reads_none(5 * HOUR_S)
+    assert cut_off(burrow.log) == QUIET
+    assert read(burrow.log)["prod-eu"].newest_ms == newest_ms
+    burrow.moving = QUIET
+    burrow.reads_none(6 * MINUTE_S)
+    assert cut_off(burrow.log) == CUT_OFF
+
+
+@pytest.mark.parametrize("interval_s", [10, 3600])
+def test_another_interval_of_resync_does_not_end_the_alert(burrow: ResyncedBurrow, interval_s: int) -> None:
+    burrow.reads_commits(DAY_S)
+    burrow.reads_none(HOUR_S)
+    burrow.reads_none(3600, interval_s=interval_s)
+    assert cut_off(burrow.log) == CUT_OFF
+
+
+def test_a_burrow_that_no_longer_shows_its_own_group_stays_cut_off_until_it_reads_a_commit(
+    burrow: ResyncedBurrow,
+) -> None:
+    burrow.newest_ms = 0
+    burrow.reads_none(DAY_S)
+    assert read(burrow.log) == {}
+    burrow.reads_commits(HOUR_S)
+    burrow.newest_ms = 0
+    burrow.reads_none(4 * MINUTE_S)
+    assert cut_off(burrow.log) == QUIET
+    burrow.reads_none(5 * HOUR_S)
+    assert cut_off(burrow.log) == CUT_OFF
+    burrow.reads_commits(INTERVAL_S)
+    assert cut_off(burrow.log) == QUIET
 
 
 def test_hours_without_a_karrot_are_no_pause_of_the_commits(burrow: ResyncedBurrow, clock: ManualClock) -> None:
@@ -115,9 +157,8 @@ def test_nothing_is_known_if_resync_reads_burrow_no_more(
     assert (cut_off(log), read(log)) == (QUIET, {})
 
 
-def test_with_rare_resyncs_twice_their_interval_must_pass(burrow: ResyncedBurrow, log: MemoryEventLog) -> None:
+def test_with_rare_resyncs_the_first_one_after_the_pause_finds_it(burrow: ResyncedBurrow, log: MemoryEventLog) -> None:
     burrow.reads_commits(4 * HOUR_S, interval_s=600)
-    burrow.reads_none(1200, interval_s=600)
     assert cut_off(log) == QUIET
     burrow.reads_none(600, interval_s=600)
     assert cut_off(log) == CUT_OFF
@@ -126,17 +167,17 @@ def test_with_rare_resyncs_twice_their_interval_must_pass(burrow: ResyncedBurrow
 def test_each_cluster_counts_alone(log: MemoryEventLog, clock: ManualClock) -> None:
     for minute in range(0, 80, 2):
         clock.advance(120_000)
-        keep(log, {"prod-eu": min(minute, 60), "prod-us": minute}, INTERVAL_S)
+        keep(log, {"prod-eu": min(minute, 60), "prod-us": minute}, (), INTERVAL_S, 300)
     assert cut_off(log) == CUT_OFF
     assert read(log).keys() == {"prod-eu", "prod-us"}
 
 
 def test_a_note_of_another_version_is_replaced(log: MemoryEventLog) -> None:
-    log.remember(RESYNC, "commits", msgspec.msgpack.encode({"prod-eu": "?"}))
+    log.remember(RESYNC, "commits_read", msgspec.msgpack.encode({"prod-eu": "?"}))
     assert cut_off(log) == QUIET
-    keep(log, {"prod-eu": 7}, INTERVAL_S)
+    keep(log, {"prod-eu": 7}, (), INTERVAL_S, 300)
     now_ms = log.log_time_ms()
-    assert read(log) == {"prod-eu": CommitsRead(7, now_ms, now_ms, now_ms, 0, 300_000)}
+    assert read(log) == {"prod-eu": CommitsRead(7, now_ms, now_ms, now_ms, 300_000, 120_000)}
 
 
 def test_a_log_that_cannot_be_read_tells_nothing(log: MemoryEventLog, monkeypatch: pytest.MonkeyPatch) -> None:

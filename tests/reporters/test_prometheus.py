@@ -19,11 +19,11 @@ from karrot import __version__
 from karrot.burrow.payload import parse_rest, parse_webhook, to_wire
 from karrot.event import GroupKey, LagEvent, OffsetSample, Source
 from karrot.eventlog.base import Cursor, EventLog, GroupState, LogUnavailableError, ReporterState
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import observe
 from karrot.reporters.base import PullReporter
 from karrot.reporters.prometheus import LogCollector, build, group_metrics, render
-from karrot.reporters.prometheus.metric_family import label_value
+from karrot.reporters.prometheus.group_metrics import label_value
 from karrot.telemetry import EVENT_HANDLING_SECONDS, METRICS, SERIES_DROPPED
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body, recorded_rest_answer

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from karrot.reporters.retry_delay import Backoff, Retry
+from karrot.reporters.base import Backoff, Retry
 from support.manual_clock import ManualClock
 
 

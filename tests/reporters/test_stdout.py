@@ -1,7 +1,7 @@
 import io
 import json
 
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import PushReporter
 from karrot.reporters.stdout import StdoutReporter, build
 from support.eventlog.appended_events import append_event, stored_events

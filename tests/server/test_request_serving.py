@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.server.connection import Connection, LargeBodies
 from karrot.server.request_serving import Patience, RequestServing, Turns
 from karrot.web import create_app

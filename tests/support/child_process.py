@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 CHILDREN = get_context("forkserver")
-CHILDREN.set_forkserver_preload(["__main__", "hypothesis.strategies", "karrot.eventlog.opening", "psycopg"])
+CHILDREN.set_forkserver_preload(["__main__", "hypothesis.strategies", "karrot.wiring", "psycopg"])
 
 
 def runs(pid: int) -> bool:

@@ -1,10 +1,22 @@
 """Makes snapshots for the doctor's checks, by default without any fault."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from prometheus_client.samples import Sample
+
+from karrot.api.bodies import (
+    BadPartitions,
+    Component,
+    Group,
+    GroupEvent,
+    RejectedBody,
+    Rejects,
+    ReporterProgress,
+    Reporters,
+)
 from karrot.burrow.client import (
+    ClientProfile,
     ClusterModule,
     ConsumerModule,
     EvaluatorModule,
@@ -12,25 +24,11 @@ from karrot.burrow.client import (
     StorageModule,
     ZooKeeperConfig,
 )
-from karrot.burrow.client.replies import ClientProfile
 from karrot.doctor.checks import Check, Finding, Level
-from karrot.doctor.snapshot_types import (
-    BurrowSeen,
-    EvaluateSeen,
-    KarrotSeen,
-    PrometheusSeen,
-    ReadComponent,
-    ReadEventLog,
-    ReadGroup,
-    ReadGroupEvent,
-    ReadSample,
-    ReadServer,
-    ReadStandby,
-    ReadWebhook,
-    RecipeInput,
-    Reporter,
-    Target,
-)
+from karrot.doctor.evaluate import EvaluateSeen
+from karrot.doctor.prometheus import PrometheusSeen, Target
+from karrot.doctor.read_burrow import BurrowSeen, ReadWebhook
+from karrot.doctor.read_karrot import KarrotSeen, RecipeInput
 from karrot.event import GroupKey, LagEvent, OffsetSample, PartitionLag, Source
 
 KARROT = "http://karrot:5000"
@@ -127,65 +125,44 @@ def read_group(
     cluster: str = "prod",
     source: str = "webhook",
     age_s: float = 10,
-) -> ReadGroup:
-    return ReadGroup(cluster, consumer, status, lag, source, seconds_ago(age_s))
+) -> Group:
+    others: dict[str, Any] = dict.fromkeys(Group.__struct_fields__)
+    others |= {"lag_seconds_extrapolated": False, "kind": "observation", "incidents_total": 0}
+    told = {"cluster": cluster, "consumer": consumer, "status": status, "lag": lag, "source": source}
+    return Group(**(others | told | {"bad_partitions": BadPartitions(*[0] * 6), "last_event_at": seconds_ago(age_s)}))
 
 
-def group_history(*gaps_s: float, ids: str = "") -> tuple[ReadGroupEvent, ...]:
-    """Make webhooks with these seconds between them, the newest 5 s ago; ``ids`` has one letter each, oldest first."""
+def group_history(*gaps_s: float, ids: str = "", source: str = "webhook") -> tuple[GroupEvent, ...]:
+    """Make events with these seconds between them, the newest 5 s ago; ``ids`` has one letter each, oldest first."""
     at, events = NOW - timedelta(seconds=5 + sum(gaps_s)), []
     for number, gap in enumerate((0.0, *gaps_s)):
         at += timedelta(seconds=gap)
-        events.append(ReadGroupEvent(at, "webhook", ids[number] if ids else None))
+        identity = ids[number] if ids else None
+        events.append(GroupEvent(str(number), at, at, source, "observation", "OK", 0, 0, 0, identity))
     return tuple(reversed(events))
 
 
+def reporter(name: str, state: str, error: str | None = None, backlog: int = 0, age_s: float = 0.0) -> ReporterProgress:
+    return ReporterProgress(name, state, None, backlog, age_s, None, error, None, None)
+
+
+def rejects(code: str, *times_ago_s: float) -> Rejects:
+    return Rejects([RejectedBody(seconds_ago(each), code, "It was wrong.", "webhook", "") for each in times_ago_s])
+
+
 def evaluate_snapshot(**fields: Any) -> EvaluateSeen:
-    told: dict[str, Any] = {
-        "url": "http://evaluate:9308",
-        "now": NOW,
-        "interval": 60.0,
-        "last_batch": seconds_ago(70),
-        "batches": 100,
-        "batch_seconds": 12.5,
-        "groups": 2,
-        "delivered": 200,
-    }
-    return EvaluateSeen(**(told | fields))
+    return EvaluateSeen(**({"interval": 60.0, "age": 70.0} | fields))
 
 
-def metric_sample(name: str, value: float, **labels: str) -> ReadSample:
-    return ReadSample(name, labels, value)
+def metric_sample(name: str, value: float, **labels: str) -> Sample:
+    return Sample(name, labels, value)
 
 
-def read_event_log(**fields: Any) -> ReadEventLog:
-    """Make the event log of a replica; ``server`` are fields of its database server."""
-    server: dict[str, Any] = {
-        "host": "10.0.3.7",
-        "version": "16.4 (Debian)",
-        "encrypted": True,
-        "synchronous_commit": "on",
-        "synchronous_standby_names": "zone_b",
-        "connections": 14,
-        "max_connections": 97,
-        "standbys": (ReadStandby("zone_b", "sync", 0, 0.0),),
-    } | fields.pop("server", {})
-    told: dict[str, Any] = {
-        "log_id": "0123abcd",
-        "replica": "karrot-0",
-        "leader": "karrot-0",
-        "database": ReadServer(**server),
-    }
-    return ReadEventLog(**(told | fields))
-
-
-def karrot_snapshot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
+def karrot_snapshot(*samples: Sample, **fields: Any) -> KarrotSeen:
     """Make a snapshot of Karrot; the samples replace default ones of the same name."""
     usual = (
         metric_sample("karrot_last_event_timestamp_seconds", seconds_ago(10).timestamp(), cluster="prod"),
         metric_sample("karrot_burrow_cut_off", 0, cluster="prod"),
-        metric_sample("karrot_events_accepted_total", 500, source="webhook"),
-        metric_sample("karrot_events_accepted_total", 200, source="kafka"),
         metric_sample("karrot_events_rejected_total", 0, code="unsupported_template"),
         metric_sample("karrot_events_rejected_total", 0, code="unauthorized"),
         metric_sample("karrot_consumers", 2),
@@ -195,24 +172,25 @@ def karrot_snapshot(*samples: ReadSample, **fields: Any) -> KarrotSeen:
         "url": KARROT,
         "now": NOW,
         "components": {
-            "log": ReadComponent("ok"),
-            "reporter prometheus": ReadComponent("idle"),
-            "resync": ReadComponent("ok"),
+            "log": Component("ok"),
+            "reporter prometheus": Component("idle"),
+            "resync": Component("ok"),
         },
         "settings": {
             "KARROT_STALE_AFTER": "300s",
+            "KARROT_EVENT_LOG": "postgresql://karrot@db/karrot",
+            "KARROT_CLOUDWATCH_LAYOUT": "dimensions",
+            "KARROT_CLOUDWATCH_NAMESPACE": "Karrot",
             "KARROT_REPORTERS": "prometheus,cloudwatch",
             "KARROT_CLOUDWATCH_METRICS": "ScalableLag,Status",
             "KARROT_EXPECTED_CLUSTERS": "prod",
             "KARROT_BURROW_URL": "http://burrow:8000",
         },
-        "reporters": (Reporter("prometheus", "idle"),),
+        "reporters": Reporters([reporter("prometheus", "idle")], "karrot-0"),
         "groups": (read_group("audit"), read_group("billing")),
-        "rejects": (),
+        "rejects": Rejects([]),
         "histories": {GroupKey("prod", "billing"): group_history(30, 31, 30, 30, 29, 30)},
         "recipes": (RecipeInput("Karrot", "prod", "billing", ("ScalableLag", "Status"), 60, "scaling.yaml"),),
-        "event_log": read_event_log(),
-        "replicas": {"http://karrot-1:5000": read_event_log(replica="karrot-1")},
         "samples": (*(each for each in usual if each.name not in replaced), *samples),
     }
     return KarrotSeen(**(told | fields))
@@ -223,7 +201,6 @@ def scrape_target(**fields: Any) -> Target:
         "scrape_url": f"{KARROT}/metrics",
         "health": "up",
         "labels": {"job": "karrot", "instance": "karrot:5000"},
-        "scrape_pool": "karrot",
         "last_scrape": seconds_ago(5),
         "last_scrape_duration": 0.1,
         "scrape_interval": "15s",
@@ -233,29 +210,21 @@ def scrape_target(**fields: Any) -> Target:
 
 
 def prometheus_snapshot(*targets: Target, **fields: Any) -> PrometheusSeen:
-    told: dict[str, Any] = {
-        "url": "http://prometheus:9090",
-        "now": NOW,
-        "targets": targets or (scrape_target(),),
-        "config": {"scrape_configs": [{"job_name": "karrot"}]},
-        "series": 2,
-        "beats": ("karrot_last_event_timestamp_seconds",),
-        "rules": "time() - karrot_last_event_timestamp_seconds > 300",
-    }
-    return replace(PrometheusSeen(url="", now=NOW), **(told | fields))
+    told: dict[str, Any] = {"now": NOW, "targets": targets or (scrape_target(),)}
+    return PrometheusSeen(**(told | fields))
 
 
-def passes(check: Check[Any], *sides: Any) -> bool:
+def passes(check: Check, *sides: Any) -> bool:
     """Return whether a check reports only success."""
     return [(each.level, each.what) for each in check(*sides)] == [(Level.OK, check.well)]
 
 
-def finds_nothing(check: Check[Any], *sides: Any) -> bool:
+def finds_nothing(check: Check, *sides: Any) -> bool:
     """Return whether a check reports nothing, because it has no data."""
     return check(*sides) == []
 
 
-def only_finding(check: Check[Any], *sides: Any) -> tuple[str, str, str]:
+def only_finding(check: Check, *sides: Any) -> tuple[str, str, str]:
     """Return level, sentence and remedy of the only finding of a check."""
     (finding,) = check(*sides)
     assert isinstance(finding, Finding)

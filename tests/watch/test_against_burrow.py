@@ -11,10 +11,9 @@ from random import Random
 import pytest
 
 from karrot.burrow.rules import evaluate_group
-from karrot.burrow.storage import Storage
 from karrot.watch.outputs import PollOutcome
-from karrot.watch.persistence import NoKeeper
 from karrot.watch.poll_and_judge import Watcher
+from support.burrow.burrow_storage import Storage
 from support.burrow.fake.simulated_groups import BEHAVIOURS
 from support.burrow.fake.simulated_kafka import (
     Behaviour,
@@ -63,7 +62,7 @@ def lived_by(behaviour: Behaviour, seed: int) -> ConsumerGroup:
 
 def compared(group: ConsumerGroup) -> Verdicts:
     world, clock, newest, verdicts = SimulatedWorld([group]), ManualClock(), Newest(), Verdicts()
-    watcher = Watcher("c", world.kafka, clock, newest, NoKeeper())
+    watcher = Watcher("c", world.kafka, clock, newest, None)
     storage, start_ms, order = Storage(min_distance=POLL_S), clock.wall, 0
     for at in range(0, HOUR_S, POLL_S):
         for moment, _, record in world.run_until(at):

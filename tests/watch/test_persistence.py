@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.event import OpenIncident, TopicPartition
-from karrot.eventlog.memory import MemoryEventLog
-from karrot.watch.persistence import FileKeeper, Memory, NoKeeper, NoteKeeper, dump, load
-from karrot.watch.rebalances_and_losses import Stability
+from karrot.eventlog.sqlite.store import MemoryEventLog
+from karrot.watch.cluster_reader import Stability
+from karrot.watch.persistence import FileKeeper, Memory, NoteKeeper, dump, load
 from support.manual_clock import ManualClock
 
 NOW = 1_800_000_000_000
@@ -113,9 +113,3 @@ def test_a_note_belongs_to_one_cluster() -> None:
     NoteKeeper(log, "prod").remember(b"one")
     assert NoteKeeper(log, "prod").recall() == b"one"
     assert NoteKeeper(log, "dr").recall() is None
-
-
-def test_a_watch_without_a_store_reads_no_state() -> None:
-    keeper = NoKeeper()
-    keeper.remember(b"one")
-    assert keeper.recall() is None

@@ -15,7 +15,7 @@ from karrot.event import Kind, LagEvent, Source, TopicPartition
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember
 from karrot.watch.outputs import PollOutcome
-from karrot.watch.persistence import FileKeeper, Keeper, NoKeeper
+from karrot.watch.persistence import FileKeeper, Keeper
 from karrot.watch.poll_and_judge import Watcher
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 from support.manual_clock import ManualClock
@@ -54,7 +54,7 @@ class Rig:
         self.clock = ManualClock()
         self.counted: Counter[str] = Counter()
         self.polled = 0
-        self.keeper = keeper or NoKeeper()
+        self.keeper = keeper
         self.exclude = exclude
         self.restart()
 

@@ -4,7 +4,7 @@ import pytest
 
 from karrot.event import TopicPartition
 from karrot.watch.cluster_interface import Description, GroupMember
-from karrot.watch.rebalances_and_losses import RetentionMargin, Stability, retention
+from karrot.watch.cluster_reader import RetentionMargin, Stability, retention
 from support.kafka.in_memory_kafka import make_member
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -10,7 +10,7 @@ from watch.test_poll_and_judge import A, B, Rig
 
 from karrot.event import Kind, LagEvent, TopicPartition
 from karrot.signals import signals_of
-from karrot.watch import unread_records
+from karrot.watch import rings
 from karrot.watch.cluster_interface import ClusterError, Failure
 from karrot.watch.persistence import FileKeeper
 from support.kafka.in_memory_kafka import make_member
@@ -152,7 +152,7 @@ def test_a_client_that_dies_in_a_read_costs_no_verdict(rig: Rig, monkeypatch: py
 def test_a_poll_reads_a_limited_number_of_partitions_and_every_partition_gets_its_turn(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unread_records, "MOST_READS", 3)
+    monkeypatch.setattr(rings, "MOST_READS", 3)
     places = [TopicPartition("orders", number) for number in range(12)]
     rig.kafka.ends = dict.fromkeys(places, 1000)
     rig.kafka.gaps = {place: {999} for place in places}

@@ -1,5 +1,5 @@
 from karrot.eventlog.base import Cursor, ReporterState
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.web import Credentials
 from support.manual_clock import ManualClock
 from support.web.website import make_website

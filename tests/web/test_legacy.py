@@ -3,7 +3,7 @@ import json
 import msgspec
 
 from karrot.eventlog.base import Cursor, ReporterState
-from karrot.reporters.last_send import Fact, RefusedDatum, Report, Sent
+from karrot.reporters.base import Fact, RefusedDatum, Report, Sent
 from support.burrow.recorded_bodies import recorded_body
 from support.web.website import make_website
 
@@ -64,7 +64,7 @@ def test_a_reporter_s_page_shows_sent_and_refused_data_in_the_reporter_s_own_wor
     report = Report(
         at_ms=1_800_000_000_000,
         sent_count=1,
-        facts=(Fact("estimate", "1 metric"), Fact("estimate", "together at most 0.30 USD a month")),
+        facts=(Fact("groups left out", "1"), Fact("groups left out", "for 0.30 USD a month")),
         sent=(Sent("Lag {ConsumerGroup=<b>}", 12_345.5, None, 1_800_000_000_000),),
         refused=(
             RefusedDatum("Lag {ConsumerGroup=x}", "rejected", "PutMetricData was answered 400", 1_800_000_000_000),
@@ -72,6 +72,6 @@ def test_a_reporter_s_page_shows_sent_and_refused_data_in_the_reporter_s_own_wor
     )
     website.log.remember("cloudwatch", "report", msgspec.json.encode(report))
     page = website.client.get("/reporters/cloudwatch", headers=HTML).get_data(as_text=True)
-    for text in ("together at most 0.30 USD a month", "Lag {ConsumerGroup=&lt;b&gt;}", "12,345.5", "was answered 400"):
+    for text in ("for 0.30 USD a month", "Lag {ConsumerGroup=&lt;b&gt;}", "12,345.5", "was answered 400"):
         assert text in page
-    assert page.count(">estimate<") == 1
+    assert page.count(">groups left out<") == 1

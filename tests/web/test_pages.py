@@ -13,10 +13,10 @@ from karrot.event import DayRange, FirstUnread, Incident, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import ReporterState
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
-from karrot.history import HistoryHour, HourlyHistory
+from karrot.history.results import HistoryHour, HourlyHistory
 from karrot.jinja_filters import marked
 from karrot.known_problems import CODES, WATCH
-from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report
+from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report
 from karrot.web import Credentials
 from karrot.web.context import PastUnknown
 from karrot.web.pages.routes import PAGE_SIZE
@@ -177,6 +177,23 @@ def test_a_silent_burrow_is_shown_while_others_still_post() -> None:
     website.clock.advance(400_000)
     take(website, make_event(cluster="other"))
     assert "</bdi> silent for 6 min 40 s" in read(website)
+
+
+def test_page_and_api_list_a_test_under_a_status_only_if_its_cluster_is_asked_for() -> None:
+    website = make_website()
+    for cluster, consumer in (("try", "a-test"), ("prod", "a-group")):
+        website.context.intake.accept(make_event(cluster=cluster, consumer=consumer, status_text="ERR"))
+    for query, shown in (
+        ({"status": "ERR"}, ["a-group"]),
+        ({"status": "ERR", "q": "a-"}, ["a-group"]),
+        ({"status": "ERR", "cluster": "try"}, ["a-test"]),
+        ({}, ["a-group", "a-test"]),
+    ):
+        page = website.client.get("/", query_string=query).text
+        api = website.client.get("/api/v1/groups", query_string=query).json
+        assert api is not None
+        assert sorted(each["consumer"] for each in api["groups"]) == shown
+        assert [name for name in ("a-group", "a-test") if f">{name}<" in page] == shown
 
 
 def test_a_burrow_that_is_cut_off_from_kafka_is_shown_although_it_still_posts() -> None:
@@ -362,6 +379,22 @@ def test_a_watched_group_without_a_verdict_has_a_page_with_its_state_and_no_lag(
         assert "Stable" in text
     response = website.client.get("/group?cluster=prod&consumer=other", headers={"Accept": "text/html"})
     assert response.status_code == 404
+
+
+def test_the_first_verdict_of_watch_does_not_stand_for_the_groups_that_have_none_yet() -> None:
+    website = take(make_website(duties=(WATCH,)), make_event(cluster="prod", consumer="orders", status_text="ERR"))
+    states = {"orders": "Stable", "billing": "Stable", "search": "Empty", "gone": "Dead"}
+    found = tuple(GroupHealth(name, state, 1, 1, 0, None, None) for name, state in states.items())
+    poll = WatchedCluster("prod", 1, 0.1, website.log.log_time_ms(), 300_000, found)
+    watched_groups.keep(website.log, poll)
+    text = read(website)
+    assert "1 of 1 group is not OK" in text
+    assert "2 more groups have no verdict yet, so their lag is unknown" in text
+    of_group = read(website, "/group", cluster="prod", consumer="orders")
+    assert "<dt>State in Kafka</dt><dd>Stable</dd>" in of_group
+    assert "<dt>Members</dt><dd>1</dd>" in of_group
+    website.clock.advance(300_001)
+    assert "no verdict yet" not in read(website)
 
 
 def make_abandoned(consumer: str) -> LagEvent:
@@ -725,11 +758,11 @@ def test_the_reporters_page_shows_full_errors_and_refused_data() -> None:
     error = "AccessDenied: " + "x" * 400
     website.log.save_reporter(ReporterState("cloudwatch", None, "failing", error, website.clock.wall))
     refused = RefusedDatum("Lag {Cluster=a}", "too_old", "It was long ago.", website.clock.wall)
-    report = Report(website.clock.wall, 0, (Fact("estimate", "together at most 15.88 USD a month"),), (), (refused,))
-    website.log.remember("cloudwatch", NOTE, msgspec.json.encode(report))
+    report = Report(website.clock.wall, 0, (Fact("groups left out", "15.88 thousand"),), (), (refused,))
+    website.log.remember("cloudwatch", REPORT_NOTE, msgspec.json.encode(report))
     text = read(website, "/reporters")
     assert error in text
-    assert "together at most 15.88 USD a month" in text
+    assert "15.88 thousand" in text
     assert "Lag {Cluster=a}" in text
     assert "too_old" in text
     assert "/runbooks/KarrotReporterDropping" in text

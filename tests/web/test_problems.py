@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from karrot.eventlog.base import GroupState, LogUnavailableError
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.known_problems import CODES
 from karrot.web import Credentials
 from support.burrow.recorded_bodies import recorded_body

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from karrot.burrow.payload import parse_rest, to_wire
 from karrot.event import ABANDONED, LEFT, FirstUnread, GroupKey, OffsetSample, PartitionLag, Source
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.prometheus import build, render
 from support.burrow.lag_events import make_event, make_partition
 from support.burrow.recorded_bodies import recorded_rest_answer
@@ -34,8 +34,10 @@ PAST_RECORDS = OffsetSample(508_100, 1_746_950_399_000, 0)
 
 @pytest.fixture
 def website() -> Website:
-    clock = ManualClock()
-    log = MemoryEventLog(clock)
+    return website_of(MemoryEventLog(clock := ManualClock()), clock)
+
+
+def website_of(log: MemoryEventLog, clock: ManualClock) -> Website:
     context = make_context("prometheus", {"partition_metrics": "true", "topic_metrics": "true"}, log=log)
     collectors = {"prometheus": build(context).collector(log)}
     return make_website(clock=clock, log=log, render_metrics=lambda accept, names: render(collectors, accept, names))
@@ -263,6 +265,25 @@ def test_two_sources_that_agree_give_no_second_opinion(website: Website) -> None
     assert scrape(website, SECOND) == {}
     assert detail(website)["second_opinion"] is None
     assert "other source" not in page(website)
+
+
+@pytest.mark.parametrize("every_s", [10, 1800])
+def test_a_second_opinion_ends_soon_after_its_source_with_a_long_stale_time_too(every_s: int) -> None:
+    clock = ManualClock()
+    website = website_of(MemoryEventLog(clock, stale_after_ms=86_400_000), clock)
+    post(website, "OK", largest=part(0, 9))
+    for _ in range(3):
+        clock.advance(1000 * every_s)
+        take(website, Source.KAFKA, "ERR", [part(0, None, "BEYOND_END", log_end=7)])
+        post(website, "OK", largest=part(0, 9))
+        assert scrape(website, SECOND) == {("kafka", "ERR"): 1}
+    clock.advance(max(150_000, 3000 * every_s))
+    assert scrape(website, SECOND) == {("kafka", "ERR"): 1}
+    clock.advance(1)
+    assert (scrape(website, SECOND), detail(website)["second_opinion"]) == ({}, None)
+    assert "own offsets say" not in page(website)
+    post(website, "OK", largest=part(0, 9))
+    assert scrape(website, SECOND) == {}
 
 
 def test_burrow_and_resync_are_one_source(website: Website) -> None:

@@ -10,7 +10,7 @@ from structlog.testing import CapturingLogger
 
 from karrot.event import GroupKey, Kind, Source
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, StoredEvent, UnconfirmedError
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.known_problems import CODES
 from karrot.web import Credentials, webhook
 from karrot.web.webhook import LARGE_BODY
@@ -43,20 +43,6 @@ def test_an_event_is_accepted_once_it_is_stored(method: str, path: str) -> None:
     assert response.content_type == "application/json"
     (stored,) = website.log.read(0)
     assert getattr(stored, "body", None) == ERR_STOP
-
-
-def test_an_event_that_is_sent_again_with_its_own_key_is_stored_once() -> None:
-    website = make_website()
-    for key, stored in (("a9", 1), ("a9", 1), ("b7", 2)):
-        response = website.client.post("/burrow", data=ERR_STOP, headers={"Idempotency-Key": key})
-        assert (response.status_code, website.log.size().events) == (202, stored)
-
-
-def test_the_key_that_burrow_sends_with_every_event_means_nothing() -> None:
-    website = make_website()
-    for stored in (1, 2):
-        assert website.client.post("/burrow", data=ERR_STOP, headers={"Idempotency-Key": "1"}).status_code == 202
-        assert website.log.size().events == stored
 
 
 @pytest.mark.parametrize("name", sorted(expected_events()))

@@ -92,10 +92,8 @@ _INTAKE = [
         8,
         lines(
             "Events stored",
-            "Events by source: Burrow's webhook, Burrow's REST API, or Kafka itself. Repeated events are those that "
-            "were posted again with the same key, and are stored once.",
+            "Events by source: Burrow's webhook, Burrow's REST API, or Kafka itself.",
             per_second("events_accepted_total", "source"),
-            per_second("events_repeated_total")._replace(legend="repeated {{job}}"),
             unit="ops",
         ),
     ),

@@ -2,14 +2,13 @@
 
 import click
 
-from karrot.cli.history import describe, groups, incidents, risks, stale, timeseries
+from karrot.cli.history.moment_commands import describe, risks, stale
+from karrot.cli.history.range_commands import groups, incidents, timeseries
 
 __all__ = ["history"]
 
 
-@click.group(
-    commands=[groups.groups, timeseries.timeseries, incidents.incidents, describe.describe, stale.stale, risks.risks]
-)
+@click.group(commands=[groups, timeseries, incidents, describe, stale, risks])
 def history() -> None:
     """Query the history of consumer groups in the tables.
 

@@ -1,35 +1,33 @@
 """Opens the pipeline's tables, and defines the options and errors that the ``karrot history`` commands share."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from karrot.cli.errors import Refused, valid
+from karrot.cli.errors import Refused
 from karrot.cli.options import option_set, read_span, value_of
 from karrot.cli.table import shown
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:
-    from karrot.event import TimeRange
-    from karrot.history import History
+    from karrot.event import DayRange
+    from karrot.history.table_queries import History
     from karrot.settings.storage_place import Place
 
 _TIMEOUT = "karrot.history.timeout"
-_USUAL = timedelta(minutes=2)
 _LONGEST_S = 86_400
+_RANGES_SHOWN = 5
 
 
-def read_tables(context: click.Context, option: click.Parameter, text: str | None) -> "Place | None":
+def _read_place(context: click.Context, option: click.Parameter, text: str) -> "Place":
     """A callback that reads the place of the tables."""
     from karrot.settings import types
 
-    if text is None:
-        return None
     is_variable = context.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
     return value_of(types.place, str(option.envvar) if is_variable else option.opts[0], text)
 
@@ -46,7 +44,7 @@ places = option_set(
         show_envvar=True,
         required=True,
         metavar="PLACE",
-        callback=read_tables,
+        callback=_read_place,
         help="The folder or s3://bucket/prefix with the tables of karrot pipeline.",
     ),
     click.option("--cluster", help="Show only this cluster."),
@@ -62,27 +60,19 @@ places = option_set(
 )
 
 
-def span_of(since: str, until: str) -> "TimeRange":
-    """Read a range of time from two texts. A wrong text ends the command with a message."""
-    from karrot.event import TimeRange
-    from karrot.history import moment
-
-    now = datetime.now(UTC)
-    return valid(lambda: TimeRange(moment(since, now), moment(until, now)))
-
-
 @contextmanager
-def answered(tables: "Place", choose_by: str = "--cluster") -> Iterator["History"]:
+def answered(tables: "Place") -> Iterator["History"]:
     """Open the history. The history's errors end the command with a message and an exit code."""
-    from karrot.history import History, HistoryError, HistoryFailed, UnclearGroup
+    from karrot.history.results import HistoryError, HistoryFailed, UnclearGroup
+    from karrot.history.table_queries import History
     from karrot.known_problems import TABLES_PROBLEMS
 
-    timeout: timedelta = click.get_current_context().meta.get(_TIMEOUT, _USUAL)
+    timeout: timedelta = click.get_current_context().meta[_TIMEOUT]
     try:
         with History(tables) as history, history.limited(timeout.total_seconds()):
             yield history
     except UnclearGroup as error:
-        raise Refused(f"{one_line(error)}: choose one with {choose_by}") from error
+        raise Refused(f"{one_line(error)}: choose one with --cluster") from error
     except HistoryFailed as error:
         raise Refused(one_line(f"{error} ({error.code}). {TABLES_PROBLEMS[error.code]}")) from error
     except (HistoryError, ValueError, OSError) as error:
@@ -104,3 +94,17 @@ def of_all(found: Sequence[object], what: str, limit: int | None) -> str:
     """The number found. If the limit hides some, also the number shown, for example ``12 incidents (5 shown)``."""
     limited = "" if limit is None or limit >= len(found) else f" ({limit} shown)"
     return counted_plain(len(found), what) + limited
+
+
+def dates_in_words(days: Iterable[date]) -> str:
+    """Days in order, in words."""
+    from karrot.history.held_days import day_ranges
+
+    return in_words(list(day_ranges(days)))
+
+
+def in_words(days: "Sequence[DayRange]") -> str:
+    """Days in words: the first few ranges, and the number of later days."""
+    shown, rest = days[:_RANGES_SHOWN], days[_RANGES_SHOWN:]
+    words = ", ".join(f"{each.first}" if each.length == 1 else f"{each.first} to {each.last}" for each in shown)
+    return f"{words} and {counted_plain(sum(each.length for each in rest), 'later day')}" if rest else words

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from karrot.cli.errors import NotDone
-from karrot.cli.pipeline import compact, derive, evaluate, ingest, offsets, replay, report, run, stale, stream
+from karrot.cli.pipeline import evaluate, offsets, replay, report, run, stale, stream, table_steps
 from karrot.cli.pipeline.job_errors import why_it_failed
 
 __all__ = ["pipeline"]
@@ -32,11 +32,11 @@ class _Jobs(click.Group):
 @click.group(
     cls=_Jobs,
     commands=[
-        ingest.ingest,
+        table_steps.ingest,
         offsets.offsets,
-        derive.derive,
+        table_steps.derive,
         evaluate.evaluate,
-        compact.compact,
+        table_steps.compact,
         replay.replay,
         report.report,
         run.run,

@@ -17,28 +17,30 @@ from click.core import ParameterSource
 from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
 from karrot.cli.options import asked_for, follow_option, pattern_option, read_span, value_of
 from karrot.cli.pipeline.job_errors import errors_as_sentences, why_it_failed
-from karrot.cli.pipeline.metrics_option import metrics_port_option, served
-from karrot.cli.pipeline.source_options import (
+from karrot.cli.pipeline.spark_options import (
     KAFKA,
+    checkpoint_in,
+    checkpoint_option,
     kafka_of,
     kafka_options,
+    metrics_port_option,
     record_file_options,
     record_source_option,
+    served,
+    spark_options,
+    started,
+    wait_option,
 )
-from karrot.cli.pipeline.spark_options import checkpoint_option, spark_options, started, wait_option
 from karrot.cli.table import shown
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
+    from karrot.pipeline.evaluate.bucket_state import EvaluateRules
     from karrot.pipeline.evaluate.evaluate_metrics import BatchHealth, EvaluateMetrics
-    from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
     from karrot.pipeline.evaluate.job import EvaluatedBatch
-    from karrot.pipeline.evaluate.recent_log_ends import LogEndSource
     from karrot.pipeline.evaluate.verdict_delivery import Deliver
     from karrot.pipeline.offsets.log_ends import PollSummary
-    from karrot.pipeline.store.table_files import Tables
-    from karrot.pipeline.stream.record_sources import RecordSource
     from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 
 _TABLES = "tables"
@@ -125,82 +127,60 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
     """
     asked |= _of_burrow(asked)
     rules, receivers = _rules(asked), valid(partial(_receivers, asked))
-    opened = _opened(asked)
+    reached = kafka_of(asked, "karrot-evaluate") if asked["source"] == KAFKA else None
+    if reached is None and (asked["directory_in"] is None or asked["ends_input"] is None):
+        raise Refused("--source parquet needs --input and --ends-input")
     with started("evaluate", master, conf) as spark, errors_as_sentences(asked), ExitStack() as ending:
         from pyspark.errors import StreamingQueryException
 
         from karrot.clock import SystemClock
+        from karrot.pipeline.evaluate import job
         from karrot.pipeline.evaluate.evaluate_metrics import BatchHealth, EvaluateMetrics
-        from karrot.pipeline.evaluate.job import Evaluate
+        from karrot.pipeline.evaluate.job import ToTables
+        from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromKafka, LogEndsFromParquet, LogEndSource
         from karrot.pipeline.evaluate.verdict_delivery import ToEach
-        from karrot.pipeline.store.filesystem import place_for
         from karrot.pipeline.store.lease import EVENTS, evaluate_lease, writing
         from karrot.pipeline.store.table_files import Tables
-        from karrot.pipeline.stream.query_runner import run_queries
+        from karrot.pipeline.stream.query_runner import checkpoint_reader, run_queries
+        from karrot.pipeline.stream.record_sources import RecordsFromKafka, RecordsFromParquet, RecordSource
 
-        stop, tables = threading.Event(), Tables.at(spark, directory)
+        clock, stop, tables, cluster = SystemClock(), threading.Event(), Tables.at(spark, directory), asked["cluster"]
         if asked["follow"]:
             end_on_signals(stop)
-        command = f"karrot pipeline evaluate --cluster {asked['cluster']}"
-        for name in (evaluate_lease(asked["cluster"]), *([EVENTS] if _TABLES in receivers else [])):
+        command = f"karrot pipeline evaluate --cluster {cluster}"
+        for name in (evaluate_lease(cluster), *([EVENTS] if _TABLES in receivers else [])):
             lease = writing(spark, tables, name, command, wait=asked["wait"], stop=stop)
             tables = ending.enter_context(lease)
-        own = tables.checkpoint(f"evaluate-{quote(asked['cluster'], safe='')}")
-        checkpoint = place_for(spark, asked["checkpoint"]) if asked["checkpoint"] else own
-        started_s, interval_s = SystemClock().wall_ms() / 1000, asked["every"].total_seconds()
-        metrics = EvaluateMetrics(cluster=asked["cluster"], started_s=started_s, interval_s=interval_s)
-        source, log_ends, now_ms = opened(spark, checkpoint, metrics, ending)
-        health = BatchHealth(SystemClock(), asked["every"])
+        checkpoint = checkpoint_in(spark, asked, tables.checkpoint(f"evaluate-{quote(cluster, safe='')}"))
+        started_s, interval_s = clock.wall_ms() / 1000, asked["every"].total_seconds()
+        metrics = EvaluateMetrics(cluster=cluster, started_s=started_s, interval_s=interval_s)
+        health = BatchHealth(clock, asked["every"])
+
+        source: RecordSource
+        log_ends: LogEndSource
+        if reached is None:
+            source, log_ends = RecordsFromParquet(asked["directory_in"]), LogEndsFromParquet(spark, asked["ends_input"])
+            now_ms: Callable[[DataFrame, int], int] = job.newest_record_ms
+        else:
+            source = RecordsFromKafka(*reached, most=job.MOST_RECORDS)
+            log_ends = LogEndsFromKafka(reached.kafka, asked["ends_every"], partial(_not_read, metrics), clock)
+            ending.enter_context(log_ends.polling())
+            now_ms = partial(job.batch_time_ms, checkpoint_reader(spark, checkpoint))
+        deliver = ToEach([ToTables(spark, tables, clock) if each is None else each for each in receivers.values()])
         seen = partial(_seen, metrics, health, checkpoint)
-        deliver = ToEach([opens(spark, tables) for opens in receivers.values()])
-        job = Evaluate(spark, source, log_ends, asked["cluster"], tables, checkpoint, rules, deliver, now_ms, seen=seen)
+        asks = (source, log_ends, cluster, tables, checkpoint, rules, deliver, now_ms)
+        evaluation = job.Evaluate(spark, *asks, seen=seen)
         with served(asked["metrics_port"], metrics, health):
             try:
-                query = valid(partial(job.start, asked["every"] if asked["follow"] else None))
+                query = valid(partial(evaluation.start, asked["every"] if asked["follow"] else None))
                 run_queries([query], stop=stop, follow=asked["follow"])
             except StreamingQueryException as error:
                 raise NotDone(why_it_failed(str(error))) from error
 
 
-Opened = tuple["RecordSource", "LogEndSource", "Callable[[DataFrame, int], int]"]
-
-
-def _opened(asked: Mapping[str, Any]) -> "Callable[[SparkSession, str, EvaluateMetrics, ExitStack], Opened]":
-    """Read the options of the source. Raises Refused."""
-    if asked["source"] == KAFKA:
-        reached = kafka_of(asked, "karrot-evaluate")
-
-        def from_kafka(spark: "SparkSession", checkpoint: str, metrics: "EvaluateMetrics", ending: ExitStack) -> Opened:
-            from karrot.clock import SystemClock
-            from karrot.pipeline.evaluate.job import MOST_RECORDS, batch_time_ms
-            from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromKafka
-            from karrot.pipeline.stream.query_runner import checkpoint_reader
-            from karrot.pipeline.stream.record_sources import RecordsFromKafka
-
-            read = checkpoint_reader(spark, checkpoint)
-
-            def failed(summary: "PollSummary") -> None:
-                metrics.log_ends_failed()
-                click.echo(summary, err=True)
-
-            log_ends = LogEndsFromKafka(reached.kafka, asked["ends_every"], failed, SystemClock())
-            ending.enter_context(log_ends.polling())
-            records = RecordsFromKafka(*reached, most=MOST_RECORDS)
-            return records, log_ends, lambda _rows, batch: batch_time_ms(read, batch)
-
-        return from_kafka
-    if asked["directory_in"] is None or asked["ends_input"] is None:
-        raise Refused("--source parquet needs --input and --ends-input")
-
-    def from_files(spark: "SparkSession", _checkpoint: str, _metrics: "EvaluateMetrics", _ending: ExitStack) -> Opened:
-        from karrot.pipeline.evaluate.job import newest_record_ms
-        from karrot.pipeline.evaluate.recent_log_ends import LogEndsFromParquet
-        from karrot.pipeline.stream.record_sources import RecordsFromParquet
-
-        log_ends = LogEndsFromParquet(spark, asked["ends_input"])
-        return RecordsFromParquet(asked["directory_in"]), log_ends, lambda rows, _batch: newest_record_ms(rows)
-
-    return from_files
+def _not_read(metrics: "EvaluateMetrics", summary: "PollSummary") -> None:
+    metrics.log_ends_failed()
+    click.echo(summary, err=True)
 
 
 def _seen(metrics: "EvaluateMetrics", health: "BatchHealth", checkpoint: str, batch: "EvaluatedBatch") -> None:
@@ -250,7 +230,7 @@ def _list(heading: str, names: Sequence[str]) -> None:
 
 def _rules(asked: Mapping[str, Any]) -> "EvaluateRules":
     from karrot.burrow.notifier import NameFilter, NotifierSettings
-    from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
+    from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 
     own = NameFilter.of(asked["group_allowlist"], asked["group_denylist"])
     return EvaluateRules(
@@ -268,38 +248,35 @@ def _rules(asked: Mapping[str, Any]) -> "EvaluateRules":
     )
 
 
-def _receivers(asked: Mapping[str, Any]) -> "dict[str, Callable[[SparkSession, Tables], Deliver]]":
-    """Read --to. Return how to open each receiver, by its name. Raises Refused, or ValueError with the reason."""
-    found: dict[str, Callable[[SparkSession, Tables], Deliver]] = {}
+def _receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver | None]":
+    """Read --to: each receiver by its name, and ``None`` for the tables. Raises Refused or ValueError."""
+    from karrot.pipeline.evaluate.verdict_delivery import ToKarrot, to_stream
+
+    found: dict[str, Deliver | None] = {}
     for part in asked["target"].split(","):
         name, _, place = part.strip().partition("=")
         if name in found:
             raise ValueError(f"--to has {name} twice")
-        found[name] = _receiver(name, place, asked)
+        match name, bool(place):
+            case "-", False:
+                found[name] = to_stream(sys.stdout)
+            case "karrot", True:
+                token = os.environ.get("KARROT_BURROW_TOKEN")
+                found[name] = ToKarrot.at(place, token, lists_all=asked["partitions"] == "all")
+            case "kafka", True:
+                found[name] = _topic(place, asked)
+            case "tables", False:
+                found[name] = None
+            case _:
+                said = f"--to is {asked['target']!r}: it must be -, or some of karrot=URL, kafka=TOPIC and tables"
+                raise ValueError(said)
     return found
 
 
-def _receiver(name: str, place: str, asked: Mapping[str, Any]) -> "Callable[[SparkSession, Tables], Deliver]":
-    from karrot.pipeline.evaluate.notification_sinks import ToKarrot, to_stream
-
-    match name, bool(place):
-        case "-", False:
-            return lambda _spark, _tables: to_stream(sys.stdout)
-        case "karrot", True:
-            token = os.environ.get("KARROT_BURROW_TOKEN")
-            to_karrot = ToKarrot.at(place, token, lists_all=asked["partitions"] == "all")
-            return lambda _spark, _tables: to_karrot
-        case "kafka", True:
-            open_topic = _topic(place, asked)
-            return lambda _spark, _tables: open_topic()
-        case "tables", False:
-            return _to_tables
-    raise ValueError(f"--to is {asked['target']!r}: it must be -, or some of karrot=URL, kafka=TOPIC and tables")
-
-
-def _topic(topic: str, asked: Mapping[str, Any]) -> "Callable[[], Deliver]":
-    """Read the options of the topic, and return a function that makes the receiver. Raises Refused."""
-    from karrot.reporters.kafka.reporter import Options
+def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
+    """The receiver for a topic, which connects later. Raises Refused."""
+    from karrot.pipeline.evaluate.verdict_delivery import ToTopic
+    from karrot.reporters.kafka.reporter import Options, TopicWriter
     from karrot.settings import types
 
     if asked["bootstrap_servers"] is None:
@@ -308,17 +285,9 @@ def _topic(topic: str, asked: Mapping[str, Any]) -> "Callable[[], Deliver]":
     options = Options(brokers, value_of(types.topic, "--to kafka=", topic), asked["command_config"])
     options.client_properties()
 
-    def opened() -> "Deliver":
-        from karrot.pipeline.evaluate.event_sinks import ToTopic
+    def open_topic() -> TopicWriter:
         from karrot.reporters.kafka.producer import KafkaTopic
 
-        return ToTopic(partial(KafkaTopic, options))
+        return KafkaTopic(options)
 
-    return opened
-
-
-def _to_tables(spark: "SparkSession", tables: "Tables") -> "Deliver":
-    from karrot.clock import SystemClock
-    from karrot.pipeline.evaluate.event_sinks import ToTables
-
-    return ToTables(spark, tables, SystemClock())
+    return ToTopic(open_topic)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from karrot.cli.errors import NotDone, Refused
-from karrot.cli.pipeline.source_options import KAFKA
+from karrot.cli.pipeline.spark_options import KAFKA
 from karrot.settings.storage_place import shown
 
 _NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
@@ -51,7 +51,7 @@ def errors_as_sentences(asked: Mapping[str, Any] = MappingProxyType({})) -> Iter
 
     from karrot.kafka.client_properties import PropertiesError, without_values
     from karrot.pipeline.store.lease import LeaseHeld, LeaseLost
-    from karrot.pipeline.store.table_format import NewerTables
+    from karrot.pipeline.store.table_files import NewerTables
     from karrot.pipeline.stream.kafka_connection import KafkaConnection
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError

@@ -137,7 +137,7 @@ def replay(directory: str, master: str | None, conf: dict[str, str], **asked: An
 
 def _read(asked: dict[str, Any]) -> dict[str, Any]:
     """Read the rules and times from the options. Raises `ValueError` with a message for the user."""
-    from karrot.history import moment
+    from karrot.history.moments import moment
     from karrot.pipeline.window_arrays.rule_set_parser import read_rule_sets
     from karrot.settings.types import checked, duration
 
@@ -162,7 +162,6 @@ def replayed_lines(done: "Replayed") -> Iterator[str]:
 
 
 def _groups_table(done: "Replayed") -> Iterator[str]:
-    """Incidents and minutes of each group under each rule set. The groups with the largest difference come first."""
     outcomes = done.comparison.outcomes
     groups = _groups(done)
     if not groups:

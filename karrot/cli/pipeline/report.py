@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -23,14 +24,7 @@ _LONGEST = timedelta(days=3_660)
     show_default=True,
     help="The file to write.",
 )
-def report(  # noqa: PLR0917 (click calls it by name)
-    directory: str,
-    master: str | None,
-    conf: dict[str, str],
-    first: datetime | None,
-    last: datetime | None,
-    output: Path,
-) -> None:
+def report(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
     """Write a report about a range of days, as a single, self-contained HTML file.
 
     The report shows the groups that were furthest behind, the incidents, the use of the error budget, topics with skew,
@@ -38,6 +32,7 @@ def report(  # noqa: PLR0917 (click calls it by name)
 
     The exit code is 2 if the tables have none of these days.
     """
+    first, last, output = asked["first"], asked["last"], asked["output"]
     if first and last and first > last:
         raise Refused(f"--from {first:%Y-%m-%d} is after --to {last:%Y-%m-%d}")
     if first and last and last - first >= _LONGEST:

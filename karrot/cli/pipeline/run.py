@@ -12,24 +12,29 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals
-from karrot.cli.options import follow_option, read_span
-from karrot.cli.pipeline.compact import keep_option
-from karrot.cli.pipeline.derive import derive_options, rules_of
+from karrot.cli.options import asked_for, follow_option, read_span
 from karrot.cli.pipeline.job_errors import errors_as_sentences
-from karrot.cli.pipeline.metrics_option import metrics_port_option, served
 from karrot.cli.pipeline.offsets import OffsetsFromKafka
-from karrot.cli.pipeline.source_options import KAFKA, event_source_of, event_source_options
-from karrot.cli.pipeline.spark_options import checkpoint_option, spark_options, started
+from karrot.cli.pipeline.spark_options import (
+    KAFKA,
+    checkpoint_option,
+    event_source_of,
+    event_source_options,
+    kafka_of,
+    metrics_port_option,
+    served,
+    spark_options,
+    started,
+)
+from karrot.cli.pipeline.table_steps import derive_options, keep_option, rules_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from karrot.pipeline.ingest.event_sources import EventSource
-    from karrot.pipeline.offsets.job import LandOffsets
     from karrot.pipeline.offsets.log_ends import EndsPoll
     from karrot.pipeline.run.pipeline_steps import Jobs
     from karrot.pipeline.run.turns import Step, StepFailure, StepResult
-    from karrot.pipeline.store.table_files import Tables
 
 
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
@@ -107,8 +112,7 @@ def run(directory: str, master: str | None, conf: dict[str, str], **asked: Any) 
     """
     from karrot import logs
     from karrot.clock import SystemClock
-    from karrot.pipeline.run.run_metrics import RunMetrics
-    from karrot.pipeline.run.turn_health import TurnHealth
+    from karrot.pipeline.run.turns import LAST_SUCCESS, RunMetrics, TurnHealth
 
     open_source, offsets = event_source_of(asked), _offsets_of(asked)
     logs.configure("INFO", sys.stderr)
@@ -116,20 +120,17 @@ def run(directory: str, master: str | None, conf: dict[str, str], **asked: Any) 
     metrics = RunMetrics(started_s=clock.wall_ms() / 1000, interval_s=asked["every"].total_seconds())
     health = TurnHealth(clock, asked["turn_limit"])
     with served(asked["metrics_port"], metrics, health), started("run", master, conf) as spark:
-        from karrot.pipeline.run.end_in_time import ended_in_time, ended_with_spark
-        from karrot.pipeline.run.log_end_polls import log_poll, polled
-        from karrot.pipeline.run.pipeline_steps import Jobs, is_alive
+        from karrot.pipeline.run.pipeline_steps import Jobs, ended_in_time, ended_with_spark, is_alive, log_poll, polled
         from karrot.pipeline.run.turns import CannotContinue, TurnLoop
         from karrot.pipeline.store.table_files import Tables
 
         end_on_signals(stop)
         jobs = Jobs(spark, Tables.at(spark, directory), clock, metrics)
         if (before := jobs.last_success()) is not None:
-            metrics.last_success(min(before, clock.wall_ms() / 1000))
+            metrics.set(LAST_SUCCESS, min(before, clock.wall_ms() / 1000))
         with errors_as_sentences():
-            poll = (
-                None if offsets is None else replace(offsets, tell=partial(log_poll, metrics)).poll(spark, jobs.tables)
-            )
+            told = None if offsets is None else replace(offsets, tell=partial(log_poll, metrics))
+            poll = None if told is None else told.poll(spark, jobs.tables)
         steps = _steps(asked, jobs, open_source, offsets, poll)
         turns = TurnLoop(steps, asked["every"], clock, metrics, partial(_explained, spark), stop, jobs.remember_success)
         health.watched = (turns, partial(is_alive, spark))
@@ -144,15 +145,16 @@ def run(directory: str, master: str | None, conf: dict[str, str], **asked: Any) 
 
 
 def _offsets_of(asked: Mapping[str, Any]) -> OffsetsFromKafka | None:
-    """Read the options of the offsets job. Raises Refused."""
+    from karrot.settings import types
+
     if asked["cluster"] is None:
         if asked["json_topic"] is not None:
             raise Refused("--json-topic needs --offsets")
         return None
     if asked["bootstrap_servers"] is None:
         raise Refused("--offsets needs --bootstrap-servers")
-    absent = {"directory_in": None, "ends_input": None, "trigger": None, "follow": False, "as_json": True}
-    return OffsetsFromKafka.of({**asked, **absent, "checkpoint": None})
+    cluster, reached = asked_for(types.text, "cluster", asked), kafka_of(asked, "karrot-offsets")
+    return OffsetsFromKafka(cluster, reached, asked["ends_every"], asked["json_topic"])
 
 
 def _steps(
@@ -164,21 +166,16 @@ def _steps(
 ) -> list["Step"]:
     from karrot.pipeline.run.turns import Step
 
-    steps = [Step("ingest", jobs.ingest(open_source, asked["checkpoint"] or ""))]
+    steps = [Step("ingest", partial(jobs.ingest, open_source, asked["checkpoint"] or ""))]
     if offsets is not None and poll is not None:
         # Between the turns, a thread polls the log ends. With --once, there is no such thread.
         after = (lambda: None) if asked["follow"] else poll.look
-        steps.append(Step("offsets", jobs.offsets(offsets.cluster, partial(_landing, offsets, jobs, poll), after)))
-    steps.append(Step("derive", jobs.derive(rules_of(asked))))
+        land = partial(offsets.job, jobs.spark, poll=poll)
+        steps.append(Step("offsets", partial(jobs.offsets, offsets.cluster, land, after)))
+    steps.append(Step("derive", partial(jobs.derive, rules_of(asked))))
     if (at := asked["compact_at"]) is not None:
-        steps.append(Step("compact", jobs.compact(asked["keep"]), jobs.compact_is_due(at)))
+        steps.append(Step("compact", partial(jobs.compact, asked["keep"]), partial(jobs.compact_is_due, at)))
     return [_as_sentences(asked, step) for step in steps]
-
-
-def _landing(offsets: OffsetsFromKafka, jobs: "Jobs", poll: "EndsPoll", tables: "Tables") -> "LandOffsets":
-    """The job of one turn. Raises ClusterError if Kafka does not answer: Spark would try for minutes."""
-    offsets.reached.kafka.partitions([])
-    return offsets.job(jobs.spark, tables, poll)
 
 
 def _as_sentences(asked: Mapping[str, Any], step: "Step") -> "Step":
@@ -197,16 +194,21 @@ def _as_sentences(asked: Mapping[str, Any], step: "Step") -> "Step":
 
 
 def _explained(spark: "SparkSession", step: str, error: Exception) -> "StepFailure":
-    """Explain the error of a step."""
+    import structlog
+
     from karrot.kafka.client_properties import PropertiesError
     from karrot.pipeline.run.pipeline_steps import is_alive
     from karrot.pipeline.run.turns import StepFailure
     from karrot.pipeline.store.lease import LeaseHeld
-    from karrot.pipeline.store.table_format import NewerTables
+    from karrot.pipeline.store.table_files import NewerTables
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError
 
-    reason, cause = _sentence(error), error.__cause__ if isinstance(error, Refused) else error
+    if isinstance(error, Refused):  # `errors_as_sentences` knows it
+        reason, cause = error.message, error.__cause__
+    else:
+        structlog.get_logger(__name__).error("a step failed unexpectedly", code="step_unexpected", exc_info=error)
+        reason, cause = f"{type(error).__name__}: {error}", error
     if isinstance(cause, LeaseHeld):
         return StepFailure("lease_held", reason)
     if not is_alive(spark):
@@ -217,13 +219,3 @@ def _explained(spark: "SparkSession", step: str, error: Exception) -> "StepFailu
         return StepFailure("source_away", reason)
     is_final = isinstance(cause, ConnectorMissing | PropertiesError | NewerTables) or _NO_HEAP in str(cause)
     return StepFailure("failed", reason, is_final)
-
-
-def _sentence(error: Exception) -> str:
-    """The message of an error that `errors_as_sentences` knows. Log the stack of any other error."""
-    if isinstance(error, Refused):
-        return error.message
-    import structlog
-
-    structlog.get_logger(__name__).error("a step failed unexpectedly", code="step_unexpected", exc_info=error)
-    return f"{type(error).__name__}: {error}"

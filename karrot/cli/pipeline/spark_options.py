@@ -1,25 +1,29 @@
-"""Defines the options of a Spark session, starts the session, and stops it on a signal."""
+"""Defines the options that the Spark jobs share, starts the Spark session, and stops it on a signal."""
 
 import logging
 import os
 import re
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from karrot.cli.errors import Refused
-from karrot.cli.options import option_set, read_span, value_of
+from karrot.cli.errors import Refused, valid
+from karrot.cli.options import asked_for, option_set, read_span, value_of
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
     from pyspark.sql import SparkSession
 
+    from karrot.pipeline.ingest.event_sources import EventSource
     from karrot.pipeline.store.table_files import Tables
-
+    from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+    from karrot.watch.kafka_admin import KafkaCluster
 
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _HALT_S: Final = 5
@@ -80,6 +84,13 @@ spark_options = option_set(
     session_options,
 )
 """The options of every job."""
+
+
+def checkpoint_in(spark: "SparkSession", asked: Mapping[str, Any], own: str) -> str:
+    """The folder in --checkpoint, or else the folder ``own`` in the tables."""
+    from karrot.pipeline.store.filesystem import place_for
+
+    return place_for(spark, asked["checkpoint"]) if asked["checkpoint"] else own
 
 
 @contextmanager
@@ -179,3 +190,143 @@ def _spark_interval(text: str) -> str:
     if not re.fullmatch(r"(?: *[0-9]{1,9} +(?:millisecond|second|minute|hour|day)s?)+", text.strip(), re.IGNORECASE):
         raise ValueError(text)
     return text.strip()
+
+
+KAFKA = "kafka"
+"""The value of ``--source`` for Kafka."""
+
+kafka_options = option_set(
+    click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="With --source kafka: Kafka brokers."),
+    click.option(
+        "--command-config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="A properties file for the Java client, as Kafka's own tools take it (TLS, SASL, MSK IAM).",
+    ),
+    click.option(
+        "--starting",
+        default="earliest",
+        show_default=True,
+        metavar="earliest|latest|TIME",
+        help="Where the first run begins. TIME is ISO 8601, in UTC if it has no time zone.",
+    ),
+)
+"""The options for Kafka. `kafka_of` reads them."""
+
+_PARQUET = "parquet"
+
+record_source_option = click.option(
+    "--source",
+    type=click.Choice([KAFKA, _PARQUET]),
+    default=KAFKA,
+    show_default=True,
+    help="Where to read the records of __consumer_offsets.",
+)
+"""The option for the source of the records of ``__consumer_offsets``."""
+
+record_file_options = option_set(
+    click.option(
+        "--input",
+        "directory_in",
+        callback=read_spark_place,
+        metavar="DIR",
+        help="With --source parquet: the files with the records.",
+    ),
+    click.option(
+        "--ends-input",
+        callback=read_spark_place,
+        metavar="DIR",
+        help="With --source parquet: files with log end offsets.",
+    ),
+)
+"""The options for records in Parquet files."""
+
+_ARCHIVE = "archive"
+
+event_source_options = option_set(
+    click.option(
+        "--source",
+        type=click.Choice([_ARCHIVE, KAFKA]),
+        default=_ARCHIVE,
+        show_default=True,
+        help="Read events from the archive reporter's segments, or from the kafka reporter's topic.",
+    ),
+    click.option(
+        "--archive", callback=read_spark_place, help="With --source archive: directory or URL (s3://…) of the archive."
+    ),
+    click.option(
+        "--topic", default="karrot.events", show_default=True, help="With --source kafka: topic of the kafka reporter."
+    ),
+    kafka_options,
+)
+"""The options for a source of events. `event_source_of` reads them."""
+
+
+class Reached(NamedTuple):
+    brokers: "KafkaConnection"
+    kafka: "KafkaCluster"
+    start: "StartingOffsets"
+
+
+def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
+    """Read the options for Kafka, but do not connect. Raises Refused."""
+    from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
+    from karrot.settings import types
+    from karrot.watch.cluster_interface import connect
+
+    if asked["bootstrap_servers"] is None:
+        raise Refused("--source kafka needs --bootstrap-servers")
+    addresses, properties = asked_for(types.brokers, "bootstrap_servers", asked), asked["command_config"]
+    return Reached(
+        valid(partial(KafkaConnection.of, addresses, properties)),
+        valid(partial(connect, addresses, properties, client_id=client_id)),
+        valid(partial(StartingOffsets, asked["starting"])),
+    )
+
+
+def event_source_of(asked: Mapping[str, Any]) -> "Callable[[], EventSource]":
+    """Return a function that opens the source of events after Spark started. Raises Refused for wrong options."""
+    from karrot.settings import types
+
+    is_kafka, archive = asked["source"] == KAFKA, asked["archive"]
+    if not is_kafka and archive is None:
+        raise Refused("--source archive needs --archive")
+    reached = kafka_of(asked, "karrot-pipeline") if is_kafka else None
+    topic = asked_for(types.topic, "topic", asked) if is_kafka else ""
+
+    def opened() -> "EventSource":
+        from karrot.pipeline.ingest.event_sources import BATCH_EVENTS, EventsFromArchive, EventsFromTopic
+        from karrot.pipeline.stream.record_sources import RecordsFromKafka
+
+        if reached is None:
+            return EventsFromArchive(archive)
+        return EventsFromTopic(RecordsFromKafka(*reached, topic, BATCH_EVENTS))
+
+    return opened
+
+
+metrics_port_option = click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65_535),
+    metavar="PORT",
+    help="Serve /metrics for Prometheus and /healthz for a probe on this port, on all addresses.",
+)
+
+
+@contextmanager
+def served(port: int | None, metrics: "Collector", health: Callable[[], str | None]) -> Iterator[None]:
+    """Serve the metrics, if there is a port. Raises Refused if the port is in use."""
+    from prometheus_client import CollectorRegistry
+
+    from karrot.pipeline.stream.metrics import MetricsPort
+
+    if port is None:
+        yield
+        return
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    try:
+        server = MetricsPort(registry, port, health)
+    except OSError as error:
+        raise Refused(f"--metrics-port {port}: {error.strerror}") from error
+    with server:
+        yield

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import click
 from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
 from karrot.cli.options import follow_option, read_span
 from karrot.cli.pipeline.job_errors import why_it_failed
-from karrot.cli.pipeline.spark_options import checkpoint_option, spark_options, started, trigger_option
+from karrot.cli.pipeline.spark_options import checkpoint_in, checkpoint_option, spark_options, started, trigger_option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +41,7 @@ _span = read_span(3_660 * 86_400)
     help="POST each line to this URL, as JSON.",
 )
 @follow_option("Continue until Ctrl-C, or judge the data in the tables once, and end.", default=True)
-@trigger_option(
-    default="10 seconds",
-    show_default=True,
-    help="How often to read new commits and log ends.",
-)
+@trigger_option(default="10 seconds", show_default=True, help="How often to read new commits and log ends.")
 @click.option(
     "--look-back",
     default="1d",
@@ -66,17 +61,18 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
 
     The exit code is 1 if the command failed. With --once, it is also 1 if the command could not deliver a line.
     """
-    deliver = valid(partial(_delivery, asked["webhook"]))
+    from karrot.pipeline.stale.alert_job import StaleAlerts, to_stream, to_webhook
+
+    webhook = asked["webhook"]
+    deliver = to_stream(sys.stdout) if webhook is None else valid(partial(to_webhook, webhook))
     with started("stale", master, conf) as spark:
         from pyspark.errors import StreamingQueryException
 
-        from karrot.pipeline.stale.alert_job import StaleAlerts
-        from karrot.pipeline.store.filesystem import place_for
         from karrot.pipeline.store.table_files import Tables
         from karrot.pipeline.stream.query_runner import run_queries
 
         tables, stop, troubled = Tables.at(spark, directory), threading.Event(), list["DeliverySummary"]()
-        checkpoint = place_for(spark, asked["checkpoint"] or "") or tables.checkpoint("stale")
+        checkpoint = checkpoint_in(spark, asked, tables.checkpoint("stale"))
         since = (datetime.now(UTC) - asked["look_back"]).date()
         job = StaleAlerts(spark, tables, checkpoint, asked["length"], since, deliver, partial(_tell, troubled))
         if asked["follow"]:
@@ -102,12 +98,6 @@ def say_if_empty(spark: "SparkSession", tables: "Tables", *, once: bool) -> None
     if once:
         raise Refused(said)
     click.echo(f"karrot: {said}; waiting for the first", err=True)
-
-
-def _delivery(webhook: str | None) -> Callable[[str], None]:
-    from karrot.pipeline.stale.alert_job import to_stream, to_webhook
-
-    return to_stream(sys.stdout) if webhook is None else to_webhook(webhook)
 
 
 def _tell(troubled: list["DeliverySummary"], told: "DeliverySummary") -> None:

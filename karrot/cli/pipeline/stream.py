@@ -4,8 +4,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,11 @@ import click
 from karrot.cli.errors import NotDone, Refused, end_on_signals, stated, valid
 from karrot.cli.options import config_option, follow_option
 from karrot.cli.pipeline.job_errors import errors_as_sentences
-from karrot.cli.pipeline.source_options import event_source_of, event_source_options
 from karrot.cli.pipeline.spark_options import (
+    checkpoint_in,
     checkpoint_option,
+    event_source_of,
+    event_source_options,
     read_spark_place,
     session_options,
     started,
@@ -26,15 +27,8 @@ from karrot.cli.pipeline.spark_options import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from karrot.pipeline.ingest.event_sources import EventSource
-    from karrot.pipeline.ingest.job import Ingest
-    from karrot.pipeline.publish.cloudwatch_reporter_on_driver import Published
-    from karrot.pipeline.publish.cloudwatch_stream import Fanout
-    from karrot.pipeline.store.table_files import Tables
+    from karrot.pipeline.publish import Published
     from karrot.reporters.cloudwatch.options import Options
-
 
 _TABLES, _CLOUDWATCH = "tables", "cloudwatch"
 _TWICE = (
@@ -65,9 +59,7 @@ _TWICE = (
 @session_options
 @config_option
 @follow_option("Continue with new events until Ctrl-C, or publish the existing events once, and end.", default=True)
-@trigger_option(
-    help="How often to read new events.  [default: KARROT_CLOUDWATCH_INTERVAL]",
-)
+@trigger_option(help="How often to read new events.  [default: KARROT_CLOUDWATCH_INTERVAL]")
 def stream(master: str | None, conf: dict[str, str], config: Path | None, **asked: Any) -> None:
     """Publish events to CloudWatch from Spark, and keep the tables up to date, until Ctrl-C.
 
@@ -85,56 +77,36 @@ def stream(master: str | None, conf: dict[str, str], config: Path | None, **aske
     asked["directory"] = asked["directory"] or _beside(asked["archive"])
     every = asked["trigger"] or f"{options.interval_s if options else 30} seconds" if asked["follow"] else None
     stop, lost = threading.Event(), list["Published"]()
-    with started("stream", master, conf) as spark, errors_as_sentences(asked), ExitStack() as leases:
-        from karrot.pipeline.store.lease import EVENTS, writing
-        from karrot.pipeline.store.table_files import Tables
-        from karrot.pipeline.stream.query_runner import run_queries
-
-        if every is not None:
-            # Replace the handlers of `started`, which would end the process in the middle of a batch.
-            end_on_signals(stop)
-        tables, jobs = Tables.at(spark, asked["directory"]), list["Ingest | Fanout"]()
-        if _TABLES in destinations:
-            lease = writing(spark, tables, EVENTS, "karrot pipeline stream", wait=asked["wait"], stop=stop)
-            jobs.append(_ingest(spark, source(), leases.enter_context(lease)))
-        if options:
-            jobs.append(_fanout(spark, source(), tables, options, asked["checkpoint"], stop=stop, lost=lost))
-        run_queries([each.start(every) for each in jobs], stop=stop, follow=every is not None)
-    if lost and every is None:
-        raise NotDone(str(lost[-1]))
-
-
-def _ingest(spark: "SparkSession", source: "EventSource", tables: "Tables") -> "Ingest":
-    from karrot.pipeline.ingest.job import Ingest
-
-    return Ingest(spark, source, tables, tell=click.echo)
-
-
-def _fanout(
-    spark: "SparkSession",
-    source: "EventSource",
-    tables: "Tables",
-    options: "Options",
-    checkpoint: str | None,
-    *,
-    stop: threading.Event,
-    lost: list["Published"],
-) -> "Fanout":
-    """Build the job that publishes to CloudWatch. The job appends each batch that lost values to ``lost``."""
-    from karrot.clock import SystemClock
-    from karrot.pipeline.publish.cloudwatch_reporter_on_driver import Publisher
-    from karrot.pipeline.publish.cloudwatch_stream import Fanout, notes_beside
-    from karrot.pipeline.store.filesystem import place_for
-    from karrot.reporters.cloudwatch.boto_client import open_client
 
     def tell(published: "Published") -> None:
         click.echo(str(published))
         lost.extend([published] if published.is_lost else [])
 
-    clock = SystemClock()
-    checkpoint = place_for(spark, checkpoint or "") or tables.checkpoint(source.checkpoint(_CLOUDWATCH))
-    client, notes = partial(open_client, options, os.environ), notes_beside(spark, checkpoint)
-    return Fanout(spark, source, checkpoint, Publisher(options, notes, clock, client, stop.wait), clock, tell)
+    with started("stream", master, conf) as spark, errors_as_sentences(asked), ExitStack() as leases:
+        from karrot.clock import SystemClock
+        from karrot.pipeline.ingest.job import Ingest
+        from karrot.pipeline.publish import Fanout, Publisher, notes_beside
+        from karrot.pipeline.store.lease import EVENTS, writing
+        from karrot.pipeline.store.table_files import Tables
+        from karrot.pipeline.stream.query_runner import run_queries
+        from karrot.reporters.cloudwatch.boto_client import open_client
+
+        if every is not None:
+            # Replace the handlers of `started`, which would end the process in the middle of a batch.
+            end_on_signals(stop)
+        tables, jobs = Tables.at(spark, asked["directory"]), list[Ingest | Fanout]()
+        if _TABLES in destinations:
+            lease = writing(spark, tables, EVENTS, "karrot pipeline stream", wait=asked["wait"], stop=stop)
+            jobs.append(Ingest(spark, source(), leases.enter_context(lease), tell=click.echo))
+        if options:
+            events, clock = source(), SystemClock()
+            checkpoint = checkpoint_in(spark, asked, tables.checkpoint(events.checkpoint(_CLOUDWATCH)))
+            client = partial(open_client, options, os.environ)
+            publisher = Publisher(options, notes_beside(spark, checkpoint), clock, client, stop.wait)
+            jobs.append(Fanout(spark, events, checkpoint, publisher, clock, tell))
+        run_queries([each.start(every) for each in jobs], stop=stop, follow=every is not None)
+    if lost and every is None:
+        raise NotDone(str(lost[-1]))
 
 
 def _destinations(text: str) -> tuple[str, ...]:
@@ -148,27 +120,18 @@ def _options(config: Path | None) -> "Options":
     """The settings of the cloudwatch reporter. Raises SettingsError. Raises Refused if the service sends too."""
     from karrot import logs
     from karrot.reporters.cloudwatch.options import Options
-    from karrot.settings.loading import load
+    from karrot.settings.loading import SettingsError, load
 
     # These jobs accept any URL in this variable, but the service's settings allow only a folder or S3.
     environ = {name: text for name, text in os.environ.items() if name != "KARROT_TABLES_DIR"}
     # The service's file may have settings of reporters that are not installed where Spark runs, so it is not strict.
     loaded = load(environ, config=config, overrides={"reporters": "cloudwatch"}, strict=False)
-    if _service_publishes(environ, config):
-        raise Refused(_TWICE)
+    with suppress(SettingsError):  # then the reporter is off: the same settings with the reporter on were valid
+        if _CLOUDWATCH in load(environ, config=config, strict=False).settings.reporters:
+            raise Refused(_TWICE)
     logs.configure(loaded.settings.log, sys.stderr)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # py4j logs the errors that it raises
     return Options.of(loaded.settings)
-
-
-def _service_publishes(environ: Mapping[str, str], config: Path | None) -> bool:
-    """Whether a service with these settings has the cloudwatch reporter on."""
-    from karrot.settings.loading import SettingsError, load
-
-    try:
-        return "cloudwatch" in load(environ, config=config, strict=False).settings.reporters
-    except SettingsError:  # the reporter is off, because the same settings with the reporter on were valid
-        return False
 
 
 def _beside(archive: str | None) -> str:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, NamedTuple, ParamSpec
+from functools import partial, wraps
+from typing import Any, NamedTuple
 
+from karrot.doctor.read_burrow import BurrowSeen
 from karrot.known_problems import KnownProblem
-
-P = ParamSpec("P")
 
 
 class Level(StrEnum):
@@ -39,6 +39,10 @@ class Said(NamedTuple):
     remedy: str = ""
 
 
+Look = Callable[..., Iterator[Said]]
+"""Takes what was read of one program or of two, and says what is wrong there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A result of a check. ``where`` is the page and heading in the documentation."""
@@ -51,7 +55,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Generic[P]):
+class Check:
     """A check for one fault. ``trap`` describes the fault, ``well`` describes the state without the fault.
 
     ``problems`` are the known problems that the check finds. A page or an alert reports these problems too.
@@ -61,22 +65,22 @@ class Check(Generic[P]):
     trap: str
     well: str
     where: str
-    look: Callable[P, Iterator[Said]]
+    look: Look
     problems: tuple[KnownProblem, ...] = ()
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> list[Finding]:
+    def __call__(self, *seen: Any) -> list[Finding]:
         """Run the check. It returns at least one finding, or none if it has no data."""
         try:
-            said = list(self.look(*args, **kwargs)) or [Said(Level.OK, self.well)]
+            said = list(self.look(*seen)) or [Said(Level.OK, self.well)]
         except _NotJudged:
             return []
         return [Finding(each.level, self.name, each.what, each.remedy, self.where) for each in said]
 
 
-def check(*problems: KnownProblem, well: str, where: str) -> Callable[[Callable[P, Iterator[Said]]], Check[P]]:
+def check(*problems: KnownProblem, well: str, where: str) -> Callable[[Look], Check]:
     """Make a check from a function. The check gets the function's name, and its docstring's first line as ``trap``."""
 
-    def make(look: Callable[P, Iterator[Said]]) -> Check[P]:
+    def make(look: Look) -> Check:
         trap = (look.__doc__ or "").partition("\n")[0]
         return Check(look.__name__.replace("_", "-"), trap, well, where, look, problems)
 
@@ -89,16 +93,22 @@ def only_if(is_there: object) -> None:
         raise _NotJudged
 
 
-def fault(what: str, remedy: str) -> Said:
-    """Something does not work."""
-    return Said(Level.FAULT, what, remedy)
+_MODULES = {"notifier": "to_karrot", "consumer": "consumers", "cluster": "clusters", "storage": "storages"}
 
 
-def warn(what: str, remedy: str) -> Said:
-    """Something will fail, or fails sometimes."""
-    return Said(Level.WARN, what, remedy)
+def of_each(kind: str) -> Callable[[Look], Look]:
+    """Let a function look at each module of Burrow of this kind. It gets the section, the module and all of Burrow."""
+
+    def make(look: Look) -> Look:
+        @wraps(look)
+        def look_at_all(seen: BurrowSeen) -> Iterator[Said]:
+            only_if(modules := getattr(seen, _MODULES[kind]))
+            for name, module in modules.items():
+                yield from look(f"[{kind}.{name}]", module, seen)
+
+        return look_at_all
+
+    return make
 
 
-def note(what: str, remedy: str = "") -> Said:
-    """Information that needs no fix."""
-    return Said(Level.NOTE, what, remedy)
+fault, warn, note = (partial(Said, level) for level in (Level.FAULT, Level.WARN, Level.NOTE))

@@ -2,12 +2,13 @@
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from karrot.burrow.client import NotifierModule
-from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot_types import WEBHOOK_PATH, BurrowSeen, ReadWebhook, admits, netloc
+from karrot.doctor.checks import Check, Said, check, fault, note, of_each, only_if, warn
+from karrot.doctor.read_burrow import WEBHOOK_PATH, BurrowSeen, ReadWebhook, admits
+from karrot.doctor.reading import netloc
 from karrot.text import counted_plain, some
 
 _LINES = "burrow.md#why-each-line"
@@ -33,80 +34,74 @@ def notifier(seen: BurrowSeen) -> Iterator[Said]:
 
 
 @check("only unhealthy verdicts", well="Burrow sends healthy groups too", where=_LINES)
-def threshold(seen: BurrowSeen) -> Iterator[Said]:
+@of_each("notifier")
+def threshold(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """A notifier's `threshold` is above 1. So Burrow never sends OK groups, and Karrot does not know their lag."""
-    only_if(seen.to_karrot)
-    for name, each in seen.to_karrot.items():
-        if each.threshold > _ERR:
-            said = "Burrow sends only the closes of incidents"
-        elif each.threshold > _OK:
-            said = f"Burrow sends only groups in {'WARN and ERR' if each.threshold == _WARN else 'ERR'}"
-        else:
-            continue
-        yield fault(f"{_section(name)} has threshold {each.threshold}: {said}", f"{_section(name)} threshold = 1")
+    if each.threshold > _ERR:
+        said = "Burrow sends only the closes of incidents"
+    elif each.threshold > _OK:
+        said = f"Burrow sends only groups in {'WARN and ERR' if each.threshold == _WARN else 'ERR'}"
+    else:
+        return
+    yield fault(f"{section} has threshold {each.threshold}: {said}", f"{section} threshold = 1")
 
 
 @check(well="Burrow sends the end of an incident", where=_LINES)
-def send_close(seen: BurrowSeen) -> Iterator[Said]:
+@of_each("notifier")
+def send_close(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """send-close is off, or has no URL or no template. So Karrot does not learn when an incident ends."""
-    only_if(seen.to_karrot)
-    for name, each in seen.to_karrot.items():
-        if not each.send_close:
-            later = "with the next OK verdict" if each.threshold <= _OK else "only through silence"
-            yield warn(
-                f"{_section(name)} has send-close off: an incident ends {later}", f"{_section(name)} send-close = true"
-            )
-        elif not each.url_close or not each.template_close:
-            missing = "url-close" if not each.url_close else "template-close"
-            yield fault(
-                f"{_section(name)} has send-close without {missing}: Burrow panics at its next start",
-                f'{_section(name)} {missing} = "{(each.url_open if not each.url_close else each.template_open) or ""}"',
-            )
-        elif each.url_close != each.url_open:
-            yield warn(
-                f"{_section(name)} sends opens to {each.url_open} and closes to {each.url_close}",
-                f'{_section(name)} url-close = "{each.url_open}"',
-            )
+    if not each.send_close:
+        later = "with the next OK verdict" if each.threshold <= _OK else "only through silence"
+        yield warn(f"{section} has send-close off: an incident ends {later}", f"{section} send-close = true")
+    elif not each.url_close or not each.template_close:
+        missing = "url-close" if not each.url_close else "template-close"
+        yield fault(
+            f"{section} has send-close without {missing}: Burrow panics at its next start",
+            f'{section} {missing} = "{(each.url_open if not each.url_close else each.template_open) or ""}"',
+        )
+    elif each.url_close != each.url_open:
+        yield warn(
+            f"{section} sends opens to {each.url_open} and closes to {each.url_close}",
+            f'{section} url-close = "{each.url_open}"',
+        )
 
 
 @check(well="events are sent with POST", where=_LINES)
-def method(seen: BurrowSeen) -> Iterator[Said]:
+@of_each("notifier")
+def method(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """A method is not POST. Many proxies remove the body of a DELETE. Karrot accepts only POST, PUT and DELETE."""
-    only_if(seen.to_karrot)
-    for name, each in seen.to_karrot.items():
-        for key, given in (("method-open", each.method_open), ("method-close", each.method_close)):
-            if key == "method-close" and not each.send_close:
+    for key, given in (("method-open", each.method_open), ("method-close", each.method_close)):
+        if key == "method-close" and not each.send_close:
+            continue
+        mend = f'{section} {key} = "POST"'
+        told = f"{section} has {key} {given or 'empty'}"
+        match (given or "").upper():
+            case "POST":
                 continue
-            mend = f'{_section(name)} {key} = "POST"'
-            told = f"{_section(name)} has {key} {given or 'empty'}"
-            match (given or "").upper():
-                case "POST":
-                    continue
-                case "PUT":
-                    yield note(f"{told}: Karrot accepts it, but proxies may repeat it", mend)
-                case "DELETE":
-                    yield warn(f"{told}: Karrot accepts it, but many proxies remove the body of a DELETE", mend)
-                case _:
-                    yield fault(f"{told}: Karrot accepts only POST, PUT and DELETE", mend)
+            case "PUT":
+                yield note(f"{told}: Karrot accepts it, but proxies may repeat it", mend)
+            case "DELETE":
+                yield warn(f"{told}: Karrot accepts it, but many proxies remove the body of a DELETE", mend)
+            case _:
+                yield fault(f"{told}: Karrot accepts only POST, PUT and DELETE", mend)
 
 
 @check(well="the URLs end in /burrow", where=_LINES)
-def url(seen: BurrowSeen) -> Iterator[Said]:
+@of_each("notifier")
+def url(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """A URL does not end in /burrow, or contains a template."""
-    only_if(seen.to_karrot)
-    for name, each in seen.to_karrot.items():
-        for key, given in _urls(each):
-            path = urlsplit(given).path.rstrip("/")
-            if "{{" in given:
-                yield warn(
-                    f"{_section(name)} has a template in {key}: a group with ? # or % in its name breaks the URL",
-                    f'{_section(name)} {key} = "http://karrot:5000/burrow"',
-                )
-            elif not path.endswith(WEBHOOK_PATH):
-                yield fault(
-                    f"{_section(name)} posts to {given}, which is not Karrot's /burrow",
-                    f'{_section(name)} {key} = "{given.removesuffix(path).rstrip("/") + WEBHOOK_PATH}"',
-                )
+    for key, given in _urls(each):
+        path = urlsplit(given).path.rstrip("/")
+        if "{{" in given:
+            yield warn(
+                f"{section} has a template in {key}: a group with ? # or % in its name breaks the URL",
+                f'{section} {key} = "http://karrot:5000/burrow"',
+            )
+        elif not path.endswith(WEBHOOK_PATH):
+            yield fault(
+                f"{section} posts to {given}, which is not Karrot's /burrow",
+                f'{section} {key} = "{given.removesuffix(path).rstrip("/") + WEBHOOK_PATH}"',
+            )
 
 
 @check(well="Karrot answers at the notifier's URL, without a redirect", where=_WRONG)
@@ -119,57 +114,50 @@ def webhook(seen: BurrowSeen) -> Iterator[Said]:
 
 
 @check(well="no notifier uses one of Burrow's own templates", where=_LINES)
-def template(seen: BurrowSeen) -> Iterator[Said]:
+@of_each("notifier")
+def template(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """A notifier has one of Burrow's own template names. Burrow's own templates leave out cluster and lag."""
-    only_if(seen.to_karrot)
-    for name, each in seen.to_karrot.items():
-        used = [("template-open", each.template_open)]
-        used += [("template-close", each.template_close)] if each.send_close else []
-        for key, path in used:
-            if not path or _BURROWS_OWN.fullmatch(posixpath.basename(path)):
-                yield fault(
-                    f"{_section(name)} has {key} {path or 'empty'}: Karrot refuses its output",
-                    f'{_section(name)} {key} = "/etc/burrow/karrot.tmpl"; karrot burrow-config --template writes it',
-                )
-        if each.send_close and each.template_close and each.template_close != each.template_open:
-            yield note(
-                f"{_section(name)} has two templates, {each.template_open} and {each.template_close}",
-                'make sure that both contain {"Event": {{ jsonencoder . }}}',
+    used = [("template-open", each.template_open)]
+    used += [("template-close", each.template_close)] if each.send_close else []
+    for key, path in used:
+        if not path or _BURROWS_OWN.fullmatch(posixpath.basename(path)):
+            yield fault(
+                f"{section} has {key} {path or 'empty'}: Karrot refuses its output",
+                f'{section} {key} = "/etc/burrow/karrot.tmpl"; karrot burrow-config --template writes it',
             )
+    if each.send_close and each.template_close and each.template_close != each.template_open:
+        yield note(
+            f"{section} has two templates, {each.template_open} and {each.template_close}",
+            'make sure that both contain {"Event": {{ jsonencoder . }}}',
+        )
 
 
 @check(well="the notifier's timeout is neither too short nor too long", where=_LINES)
-def timeout(seen: BurrowSeen) -> Iterator[Said]:
+@of_each("notifier")
+def timeout(section: str, each: NotifierModule, seen: BurrowSeen) -> Iterator[Said]:
     """A notifier's `timeout` is no whole number, too short for Karrot's 503, or longer than `interval`."""
-    only_if(seen.to_karrot)
-    for name, each in seen.to_karrot.items():
-        mend = f"{_section(name)} timeout = 5"
-        waits = each.timeout if each.timeout is not None else 5
-        if waits <= _NEVER_WAITS:
-            yield fault(
-                f'{_section(name)} has a timeout that is not a whole number (such as "5s"): Burrow waits for ever', mend
-            )
-        elif waits < _SHORT:
-            yield warn(
-                f"{_section(name)} gives up after {waits} s, before Karrot can answer that it is overloaded", mend
-            )
-        elif waits >= seen.interval:
-            yield warn(
-                f"{_section(name)} waits {waits} s, but Burrow evaluates every {seen.interval} s: "
-                "while the receiver is slow, requests overtake each other",
-                mend,
-            )
-        elif waits > _LONG:
-            yield warn(f"{_section(name)} waits {waits} s, and Burrow holds its locks during this time", mend)
+    mend = f"{section} timeout = 5"
+    waits = each.timeout if each.timeout is not None else 5
+    if waits <= _NEVER_WAITS:
+        yield fault(f'{section} has a timeout that is not a whole number (such as "5s"): Burrow waits for ever', mend)
+    elif waits < _SHORT:
+        yield warn(f"{section} gives up after {waits} s, before Karrot can answer that it is overloaded", mend)
+    elif waits >= seen.interval:
+        yield warn(
+            f"{section} waits {waits} s, but Burrow evaluates every {seen.interval} s: "
+            "while the receiver is slow, requests overtake each other",
+            mend,
+        )
+    elif waits > _LONG:
+        yield warn(f"{section} waits {waits} s, and Burrow holds its locks during this time", mend)
 
 
 @check(well="the notifier verifies certificates", where="burrow.md#connecting-burrow")
-def noverify(seen: BurrowSeen) -> Iterator[Said]:
+@of_each("notifier")
+def noverify(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """The notifier accepts any certificate."""
-    only_if(seen.to_karrot)
-    for name, each in seen.to_karrot.items():
-        if (each.noverify or "").lower() in ("true", "1", "t") and (each.url_open or "").startswith("https:"):
-            yield note(f"{_section(name)} accepts any certificate", f"{_section(name)} extra-ca instead of noverify")
+    if (each.noverify or "").lower() in ("true", "1", "t") and (each.url_open or "").startswith("https:"):
+        yield note(f"{section} accepts any certificate", f"{section} extra-ca instead of noverify")
 
 
 @check(well="the notifiers' allowlists admit every group", where=_LINES)
@@ -237,5 +225,5 @@ def _section(name: str) -> str:
     return f"[notifier.{name}]"
 
 
-CHECKS: Sequence[Check[[BurrowSeen]]] = [each for each in tuple(globals().values()) if isinstance(each, Check)]
+CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
 """Every check of this module, in its order."""

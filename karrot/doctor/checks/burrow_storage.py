@@ -1,12 +1,13 @@
 """Checks what Burrow reads and stores, which decides whether its verdicts are right."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot_types import BurrowSeen
+from karrot.burrow.client import ClusterModule, ConsumerModule, StorageModule
+from karrot.doctor.checks import Check, Said, check, fault, note, of_each, only_if, warn
+from karrot.doctor.read_burrow import BurrowSeen
 from karrot.event import LagEvent, Status, has_burrow_name
-from karrot.text import counted_plain, some
+from karrot.text import some
 
 _WRONG = "burrow.md#when-something-is-wrong"
 _DOCTOR = "burrow.md#karrot-doctor"
@@ -134,65 +135,61 @@ def watched_groups(seen: BurrowSeen) -> Iterator[Said]:
 
 
 @check(well="Burrow reads commits from the beginning", where=_DOCTOR)
-def start_latest(seen: BurrowSeen) -> Iterator[Said]:
+@of_each("consumer")
+def start_latest(section: str, each: ConsumerModule, _: BurrowSeen) -> Iterator[Said]:
     """start-latest is set. So Burrow does not know a group that has not committed since Burrow's start."""
-    only_if(seen.consumers)
-    for name, each in seen.consumers.items():
-        if each.start_latest:
-            yield note(
-                f"[consumer.{name}] starts at the latest commit: after a restart it knows no stopped group",
-                f"[consumer.{name}] start-latest = false, or backfill-earliest = true",
-            )
+    if each.start_latest:
+        yield note(
+            f"{section} starts at the latest commit: after a restart it knows no stopped group",
+            f"{section} start-latest = false, or backfill-earliest = true",
+        )
 
 
 @check(well="Burrow reads log end offsets and topics often enough", where=_DOCTOR)
-def refresh(seen: BurrowSeen) -> Iterator[Said]:
+@of_each("cluster")
+def refresh(section: str, each: ClusterModule, seen: BurrowSeen) -> Iterator[Said]:
     """Burrow reads log end offsets less often than it evaluates groups, or finds new topics late."""
-    only_if(seen.clusters)
-    for name, each in seen.clusters.items():
-        if each.offset_refresh > min(_SLOW_REFRESH_S, seen.interval):
-            yield warn(
-                f"[cluster.{name}] reads log end offsets every {each.offset_refresh} s: a lag can be that old, "
-                "and can be 0 between two reads",
-                f"[cluster.{name}] offset-refresh = 10",
-            )
-        if each.topic_refresh > _SLOW_TOPICS_S:
-            yield warn(
-                f"[cluster.{name}] looks for new topics every {each.topic_refresh} s: commits on a new topic are lost "
-                "until Burrow finds the topic",
-                f"[cluster.{name}] topic-refresh = 60",
-            )
+    if each.offset_refresh > min(_SLOW_REFRESH_S, seen.interval):
+        yield warn(
+            f"{section} reads log end offsets every {each.offset_refresh} s: a lag can be that old, "
+            "and can be 0 between two reads",
+            f"{section} offset-refresh = 10",
+        )
+    if each.topic_refresh > _SLOW_TOPICS_S:
+        yield warn(
+            f"{section} looks for new topics every {each.topic_refresh} s: commits on a new topic are lost "
+            "until Burrow finds the topic",
+            f"{section} topic-refresh = 60",
+        )
 
 
 @check(well="windows of commits span enough time", where=_DOCTOR)
-def window(seen: BurrowSeen) -> Iterator[Said]:
+@of_each("storage")
+def window(section: str, each: StorageModule, seen: BurrowSeen) -> Iterator[Said]:
     """Windows of commits are too short for a verdict, because `intervals` is too small or commits are too frequent."""
-    only_if(seen.storages)
-    for name, each in seen.storages.items():
-        if each.intervals < _FEWEST_INTERVALS:
-            yield warn(
-                f"[storage.{name}] keeps {each.intervals} commits of a partition: verdicts change too often",
-                f"[storage.{name}] intervals = 10",
-            )
-        short = [event.consumer for event in seen.verdicts if _is_short(seen, event)]
-        if short:
-            say = warn if len(short) * 2 > len(seen.verdicts) else note
-            yield say(
-                f"the window of {some(short)} is shorter than one offset-refresh: the lag cannot change within it",
-                f"[storage.{name}] min-distance = 1, or raise intervals above {each.intervals}",
-            )
+    if each.intervals < _FEWEST_INTERVALS:
+        yield warn(
+            f"{section} keeps {each.intervals} commits of a partition: verdicts change too often",
+            f"{section} intervals = 10",
+        )
+    short = [event.consumer for event in seen.verdicts if _is_short(seen, event)]
+    if short:
+        say = warn if len(short) * 2 > len(seen.verdicts) else note
+        yield say(
+            f"the window of {some(short)} is shorter than one offset-refresh: the lag cannot change within it",
+            f"{section} min-distance = 1, or raise intervals above {each.intervals}",
+        )
 
 
 @check(well="Burrow remembers groups for long enough", where=_DOCTOR)
-def expire_group(seen: BurrowSeen) -> Iterator[Said]:
+@of_each("storage")
+def expire_group(section: str, each: StorageModule, _: BurrowSeen) -> Iterator[Said]:
     """expire-group is so short that Burrow forgets a stopped group before you can notice it."""
-    only_if(seen.storages)
-    for name, each in seen.storages.items():
-        if each.expire_group < _SHORTEST_MEMORY_S:
-            yield warn(
-                f"[storage.{name}] forgets a group {each.expire_group} s after its last commit, without an event",
-                f"[storage.{name}] expire-group = 604800",
-            )
+    if each.expire_group < _SHORTEST_MEMORY_S:
+        yield warn(
+            f"{section} forgets a group {each.expire_group} s after its last commit, without an event",
+            f"{section} expire-group = 604800",
+        )
 
 
 @check("Burrow behind", well="Burrow reports no lag of its own", where=_WRONG)
@@ -209,17 +206,6 @@ def self_lag(seen: BurrowSeen) -> Iterator[Said]:
             )
 
 
-@check(well="Burrow's REST API can return every group", where=_DOCTOR)
-def odd_names(seen: BurrowSeen) -> Iterator[Said]:
-    """Burrow's REST API cannot return groups with some names. Webhooks report them, resync and `karrot lag` do not."""
-    odd = [group for groups in seen.groups.values() for group in groups if "/" in group or not group]
-    if odd:
-        yield note(
-            f"Burrow's REST API cannot return {counted_plain(len(odd), 'group')}: {some([repr(name) for name in odd])}",
-            "nothing to do: webhooks report these groups",
-        )
-
-
 def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
     """Whether a full window spans less time than Burrow waits between two reads of the log end offsets."""
     cluster = seen.clusters.get(event.cluster)
@@ -231,5 +217,5 @@ def _is_short(seen: BurrowSeen, event: LagEvent) -> bool:
     return any(0 <= span < (cluster.offset_refresh if cluster else 10) for span in spans_s)
 
 
-CHECKS: Sequence[Check[[BurrowSeen]]] = [each for each in tuple(globals().values()) if isinstance(each, Check)]
+CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
 """Every check of this module, in its order."""

@@ -1,11 +1,14 @@
 """Checks Karrot itself: whether it stores the events that it gets, and delivers them to its reporters."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot_types import KarrotSeen, RecipeInput
+from karrot.doctor.read_karrot import KarrotSeen, RecipeInput
+from karrot.doctor.reading import seconds
 from karrot.known_problems import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
-from karrot.reporters.cloudwatch.options import Layout, Options
 from karrot.text import counted_plain
 
 _WRONG = "burrow.md#when-something-is-wrong"
@@ -19,17 +22,29 @@ _DAMAGE = {
 }
 
 
-@check("log not writable", well="the event log is writable", where="data-directory.md")
+@check("log not writable", "database away", well="the event log is writable", where="data-directory.md")
 def log_writable(seen: KarrotSeen) -> Iterator[Said]:
     """The event log is not writable. Karrot answers every event with 503, and Burrow does not repeat events."""
     log = seen.components.get("log")
-    only_if(log and (seen.event_log is None or seen.event_log.memory_age_seconds is None))  # else, `database` says it
+    only_if(log)
     if log is not None and log.state != "ok":
         yield fault(
             f"Karrot cannot store events: {log.detail or log.state}",
-            "check the disk, the connections and the synchronous standby of the PostgreSQL server"
-            if seen.event_log and seen.event_log.replica
+            "check PostgreSQL and its standby, and the hosts in KARROT_EVENT_LOG; "
+            f"runbook: {seen.url}/runbooks/KarrotLogNotWritable"
+            if seen.is_on_postgresql
             else "give the disk of KARROT_DATA_DIR free space and write permission",
+        )
+
+
+@check("no leader", well="a replica leads", where="high-availability.md#when-something-fails")
+def leader(seen: KarrotSeen) -> Iterator[Said]:
+    """No replica leads, so no reporter gets events."""
+    only_if(seen.reporters and seen.is_on_postgresql)
+    if seen.reporters and seen.reporters.leader is None:
+        yield fault(
+            "no replica leads, so no reporter gets events",
+            f"see the log of each replica; runbook: {seen.url}/runbooks/KarrotNoLeader",
         )
 
 
@@ -50,7 +65,7 @@ def components(seen: KarrotSeen) -> Iterator[Said]:
 def reporters(seen: KarrotSeen) -> Iterator[Said]:
     """A reporter is failing, for example cloudwatch without permissions, or is far behind."""
     only_if(seen.components or seen.reporters is not None)
-    for each in seen.reporters or ():
+    for each in seen.reporters.reporters if seen.reporters else ():
         if each.state == "failing":
             yield fault(
                 f"the reporter {each.name} is failing: {each.last_error}",
@@ -135,9 +150,10 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
             start = f"start evaluate with --cluster {cluster} --to karrot={seen.url}; if Burrow sends {cluster}, "
             none, remedy = (", and evaluate sent none lately", start) if seen.has_evaluate else ("", "")
             yield fault(
-                f"the Burrow of {cluster} {said}{none}", f"{remedy}{by_burrow}run karrot forget-cluster {cluster}"
+                f"the Burrow of {cluster} {said}{none}",
+                f"{remedy}{by_burrow}run karrot forget-cluster {shlex.quote(cluster)} --karrot {seen.url}",
             )
-    # Neither watch nor evaluate needs a Burrow. The check `evaluate-arrival` judges evaluate.
+    # Neither watch nor evaluate needs a Burrow.
     if not (seen.heard or from_kafka or seen.has_evaluate or WATCH in seen.components):
         yield fault(
             f"no Burrow ever sent an event{that}",
@@ -179,14 +195,6 @@ def damage(seen: KarrotSeen) -> Iterator[Said]:
             yield warn(f"{said}, {counted_plain(times, 'time')}", "check its disk, unless somebody changed its files")
 
 
-@check(well="the prometheus reporter is on", where="reporters.md")
-def exporter(seen: KarrotSeen) -> Iterator[Said]:
-    """The prometheus reporter is off. So /metrics has no groups."""
-    only_if(seen.settings)
-    if "prometheus" not in seen.setting("REPORTERS").split(","):
-        yield note("the prometheus reporter is off: /metrics has no groups", "set KARROT_REPORTERS=prometheus,...")
-
-
 @check(
     well="Spark and the cloudwatch reporter do not publish the same events",
     where="pipeline.md#publishing-from-spark",
@@ -206,64 +214,50 @@ def published_twice(seen: KarrotSeen) -> Iterator[Said]:
 def recipe_metrics(seen: KarrotSeen) -> Iterator[Said]:
     """A scaling recipe reads a metric that Karrot does not send, or a group that Karrot does not know."""
     only_if(seen.settings and seen.recipes)
-    prefix = "KARROT_CLOUDWATCH_"
-    sent = Options.read(
-        {name.removeprefix(prefix).lower(): text for name, text in (seen.settings or {}).items() if prefix in name}
-    )
-    is_on = "cloudwatch" in seen.setting("REPORTERS").split(",") and Layout.DIMENSIONS in sent.layouts
     live = {(each.cluster, each.consumer) for each in seen.groups or ()}
     for recipe in seen.recipes:
-        if not is_on:
-            yield fault(
-                f"{recipe.file} reads CloudWatch, but Karrot sends nothing that it can read",
-                "add cloudwatch to KARROT_REPORTERS, and dimensions to KARROT_CLOUDWATCH_LAYOUT",
-            )
-            continue
-        yield from _unsent(recipe, sent)
-        if seen.groups is not None and seen.has_all_groups and (recipe.cluster, recipe.group) not in live:
+        if missing := [*_unsent(seen, recipe)]:
+            yield fault(f"{recipe.file} reads metrics that Karrot does not send", "; ".join(missing))
+        elif seen.groups is not None and seen.has_all_groups and (recipe.cluster, recipe.group) not in live:
             yield warn(
                 f"{recipe.file} scales on the group {recipe.group} of {recipe.cluster}, but Karrot has no such group",
-                f"compare the names with {seen.url}/groups; a group is forgotten if it does not commit for long",
+                f"compare the names with {seen.url}; a group is forgotten if it does not commit for long",
             )
 
 
-def _unsent(recipe: RecipeInput, sent: Options) -> Iterator[Said]:
-    """What a recipe reads and these options of the cloudwatch reporter do not send."""
-    if recipe.namespace != sent.namespace:
-        yield fault(
-            f"{recipe.file} reads the namespace {recipe.namespace}, but Karrot sends to {sent.namespace}",
-            f"set KARROT_CLOUDWATCH_NAMESPACE={recipe.namespace}, or render the recipe with --namespace",
-        )
-    if missing := [metric for metric in recipe.metrics if metric not in sent.metrics]:
-        yield fault(
-            f"{recipe.file} reads {', '.join(missing)}, but Karrot sends only {', '.join(sent.metrics)}",
-            f"set KARROT_CLOUDWATCH_METRICS={','.join([*sent.metrics, *missing])}",
-        )
-    if recipe.resolution < sent.resolution:
-        yield fault(
-            f"{recipe.file} has alarms of 10 s, but CloudWatch stores Karrot's metrics by the minute",
-            "set KARROT_CLOUDWATCH_RESOLUTION=1 and KARROT_CLOUDWATCH_INTERVAL=10s",
-        )
-    if sent.interval_s > _MINUTE_S:
-        yield fault(
-            f"{recipe.file} needs a value in every minute, but Karrot sends every {sent.interval_s} s",
-            "set KARROT_CLOUDWATCH_INTERVAL to at most 60s",
-        )
-    if not sent.wants(recipe.group):
-        yield fault(
-            f"{recipe.file} scales on the group {recipe.group}, which Karrot does not send to CloudWatch",
-            "change KARROT_CLOUDWATCH_INCLUDE or KARROT_CLOUDWATCH_EXCLUDE",
-        )
+def _unsent(seen: KarrotSeen, recipe: RecipeInput) -> Iterator[str]:
+    """What to set so that Karrot sends what a recipe reads. The settings stay texts: a newer Karrot may have others."""
+    layout, namespace, metrics, resolution, interval, include, exclude = (
+        seen.setting(f"CLOUDWATCH_{name}")
+        for name in ("LAYOUT", "NAMESPACE", "METRICS", "RESOLUTION", "INTERVAL", "INCLUDE", "EXCLUDE")
+    )
+    if "cloudwatch" not in seen.setting("REPORTERS").split(","):
+        yield "add cloudwatch to KARROT_REPORTERS"
+        return
+    if "dimensions" not in layout:
+        yield "add dimensions to KARROT_CLOUDWATCH_LAYOUT"
+    if namespace != recipe.namespace:
+        yield f"set KARROT_CLOUDWATCH_NAMESPACE={recipe.namespace}, or render the recipe with --namespace {namespace}"
+    if missing := [metric for metric in recipe.metrics if metric not in metrics.split(",")]:
+        yield f"set KARROT_CLOUDWATCH_METRICS={','.join([metrics, *missing])}"
+    if recipe.resolution < _MINUTE_S and resolution != "1":
+        yield "set KARROT_CLOUDWATCH_RESOLUTION=1 and KARROT_CLOUDWATCH_INTERVAL=10s"
+    if seconds(interval) > _MINUTE_S:
+        yield "set KARROT_CLOUDWATCH_INTERVAL to at most 60s"
+    with suppress(re.error):
+        if not re.search(include, recipe.group) or (exclude and re.search(exclude, recipe.group)):
+            yield f"let KARROT_CLOUDWATCH_INCLUDE and KARROT_CLOUDWATCH_EXCLUDE admit {recipe.group}"
 
 
 def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
     """A fault for recent refusals, a note for older refusals, a warning if the time of the refusals is not known."""
     only_if(seen.samples)
+    rejects = seen.rejects.rejects if seen.rejects else ()
     for code, text in remedies.items():
         remedy = text.replace("`", "")  # a terminal shows no Markdown
         if not (times := seen.total("karrot_events_rejected_total", code=code)):
             continue
-        newest = next((each for each in seen.rejects or () if each.code == code), None)
+        newest = next((each for each in rejects if each.code == code), None)
         told = f"refused as {code}: {counted_plain(times, 'request')} since the log began"
         if newest is None:
             yield warn(told, remedy)
@@ -273,5 +267,5 @@ def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:
             yield note(f"{told}, the newest at {newest.received_at}: {newest.detail}", remedy)
 
 
-CHECKS: Sequence[Check[[KarrotSeen]]] = [each for each in tuple(globals().values()) if isinstance(each, Check)]
+CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
 """Every check of this module, in its order."""

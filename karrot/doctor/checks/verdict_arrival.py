@@ -5,8 +5,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import mean
 
+from karrot.api.bodies import GroupEvent
 from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
-from karrot.doctor.snapshot_types import BurrowSeen, KarrotSeen, ReadGroupEvent, admits, netloc
+from karrot.doctor.read_burrow import BurrowSeen, admits
+from karrot.doctor.read_karrot import KarrotSeen
+from karrot.doctor.reading import netloc
 from karrot.event import GroupKey, has_burrow_name
 from karrot.text import counted_plain, some
 
@@ -214,7 +217,7 @@ def _senders(burrow: BurrowSeen, group: str) -> list[str]:
     return [f"[notifier.{name}]" for name, each in (to_this or to_any).items() if admits(each, group) is not False]
 
 
-def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[GroupKey, list[ReadGroupEvent]]:
+def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[GroupKey, list[GroupEvent]]:
     """The recent webhook events of this Burrow's clusters. Older events may come from a time with other settings."""
     return {
         key: [
@@ -227,13 +230,13 @@ def _lately(burrow: BurrowSeen, karrot: KarrotSeen) -> dict[GroupKey, list[ReadG
     }
 
 
-def _gaps(events: Sequence[ReadGroupEvent]) -> list[float]:
+def _gaps(events: Sequence[GroupEvent]) -> list[float]:
     """The seconds between successive webhooks."""
     times = sorted(each.received_at for each in events if each.received_at)
     return [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
 
 
-def _take_turns(events: Sequence[ReadGroupEvent]) -> bool:
+def _take_turns(events: Sequence[GroupEvent]) -> bool:
     """Whether events of one incident arrive after another incident of the group began."""
     seen: list[str] = []
     for each in reversed(events):
@@ -245,7 +248,5 @@ def _take_turns(events: Sequence[ReadGroupEvent]) -> bool:
     return False
 
 
-CHECKS: Sequence[Check[[BurrowSeen, KarrotSeen]]] = [
-    each for each in tuple(globals().values()) if isinstance(each, Check)
-]
+CHECKS = [each for each in tuple(globals().values()) if isinstance(each, Check)]
 """Every check of this module, in its order."""

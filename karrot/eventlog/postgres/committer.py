@@ -13,22 +13,18 @@ from psycopg import errors
 
 from karrot.clock import LogTime
 from karrot.eventlog.base import LogUnavailableError, UnconfirmedError
-from karrot.eventlog.postgres.array_parameters import Texts
-from karrot.eventlog.postgres.connections import Database, is_usable, one_line
+from karrot.eventlog.postgres.connections import Connection, Database, is_usable, one_line
 from karrot.eventlog.postgres.schema import end_frozen_commits
 from karrot.eventlog.postgres.transaction import (
     FIND_GROUPS,
     FIND_LOG_ENDS,
-    FIND_POSTS,
     LOCK_LOG,
     CollectedLogEnds,
-    FoundRows,
     LogRow,
     PostgresTransaction,
     key_columns,
     partition_columns,
 )
-from karrot.eventlog.postgres.watchdog import Connection
 from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.transaction import Append, LogEndHistories
 from karrot.eventlog.writer import Job, PendingWrites, Take, WriteBuffer, write_apart
@@ -94,10 +90,7 @@ class PostgresCommitter:
         self.began_block = False
 
     def commit(self, take: Take) -> None:
-        """Run the jobs that ``take`` returns in one durable transaction.
-
-        Raises `LogUnavailableError` if nothing was stored, and `UnconfirmedError` if nobody knows.
-        """
+        """Run the jobs. Raises `LogUnavailableError` (nothing stored) or `UnconfirmedError` (nobody knows)."""
         try:
             connection = self._open()
             self._settle_doubt(connection)
@@ -124,7 +117,6 @@ class PostgresCommitter:
         return job.result
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             with contextlib.suppress(psycopg.Error):
                 self._connection.execute("DELETE FROM writers WHERE id = %s", (self._writer,))
@@ -203,9 +195,7 @@ class PostgresCommitter:
 
     def _begin(self, connection: Connection, jobs: Sequence[Job[Any]]) -> tuple[PostgresTransaction, LogRow]:
         """Lock the log, and find the rows that the jobs' events need, in one round trip."""
-        appends = [job.work for job in jobs if isinstance(job.work, Append)]
-        arrivals = [each.arrived for each in appends]
-        digests = Texts(each.post for each in appends if each.post is not None)
+        arrivals = [job.work.arrived for job in jobs if isinstance(job.work, Append)]
         keys = dict.fromkeys(each.key for each in arrivals)
         needed = (key for each in arrivals for key in self._log_end_histories.needed(each))
         partitions = dict.fromkeys(islice(needed, _MOST_HISTORIES))
@@ -214,7 +204,6 @@ class PostgresCommitter:
             locked = connection.execute(LOCK_LOG, binary=True)
             groups = connection.execute(FIND_GROUPS, key_columns(keys), binary=True) if keys else None
             ends = connection.execute(FIND_LOG_ENDS, partition_columns(partitions), binary=True) if partitions else None
-            posts = connection.execute(FIND_POSTS, (digests,), binary=True) if digests else None
         row = locked.fetchone()
         if row is None:
             raise LogUnavailableError("the event log in PostgreSQL has no row in the table log")
@@ -226,7 +215,8 @@ class PostgresCommitter:
         transaction = PostgresTransaction(
             connection,
             log,
-            FoundRows(groups.fetchall() if groups else (), posts.fetchall() if posts else (), collected),
+            groups.fetchall() if groups else (),
+            collected,
             log_end_histories=self._log_end_histories,
             limits=self._limits,
         )

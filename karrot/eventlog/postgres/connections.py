@@ -6,23 +6,145 @@ request waits for a server that is away, and no threads pile up.
 
 import contextlib
 import logging
+import os
 import queue
 import re
 import select
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
-from typing import Any, NamedTuple
+from itertools import chain, repeat
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
+from psycopg.abc import Buffer
+from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Format, TransactionStatus
+from psycopg.types import TypeInfo
 
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.postgres.array_parameters import register
-from karrot.eventlog.postgres.watchdog import Connection, Watchdog
+
+_HEADER: Final = struct.Struct(">iiIii")
+_LENGTH: Final = struct.Struct(">i")
+_NULL: Final = _LENGTH.pack(-1)
+_INT8: Final = TypeInfo("int8", 20, 1016)
+_BYTEA: Final = TypeInfo("bytea", 17, 1001)
+
+
+class Integers(list[int | None]):
+    """A column of ``bigint``. A value beyond 64 bits raises `OverflowError`."""
+
+
+class Texts(list[bytes | None]):
+    """A column of ``bytea``. Names are in UTF-8, because PostgreSQL's ``text`` cannot hold NUL."""
+
+
+class _ArrayDumper(Dumper):
+    format = Format.BINARY
+
+
+class IntegersDumper(_ArrayDumper):
+    """Packs `Integers`."""
+
+    oid = _INT8.array_oid
+
+    def dump(self, obj: Integers) -> Buffer:
+        try:
+            if None in obj:
+                packed = b"".join(_NULL if each is None else struct.pack(">iq", 8, each) for each in obj)
+            else:
+                packed = struct.pack(">" + "iq" * len(obj), *chain.from_iterable(zip(repeat(8), obj, strict=False)))
+        except struct.error as error:
+            raise OverflowError(f"a number does not fit into 64 bits: {error}") from error
+        return _header(_INT8, obj) + packed
+
+
+class TextsDumper(_ArrayDumper):
+    """Packs `Texts`."""
+
+    oid = _BYTEA.array_oid
+
+    def dump(self, obj: Texts) -> Buffer:
+        pieces = chain.from_iterable((_NULL,) if each is None else (_LENGTH.pack(len(each)), each) for each in obj)
+        return _header(_BYTEA, obj) + b"".join(pieces)
+
+
+def register(connection: psycopg.Connection[Any]) -> None:
+    connection.adapters.register_dumper(Integers, IntegersDumper)
+    connection.adapters.register_dumper(Texts, TextsDumper)
+
+
+def _header(kind: TypeInfo, values: Sequence[object]) -> bytes:
+    if not values:
+        return _HEADER.pack(0, 0, kind.oid, 0, 1)[:12]
+    return _HEADER.pack(1, int(None in values), kind.oid, len(values), 1)
+
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_POLL_S = 0.1
+
+
+class Watchdog:
+    """Shuts down connections whose time is up: libpq has no limit for an answer that never comes."""
+
+    def __init__(self) -> None:
+        self._deadlines: dict[Connection, float] = {}
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @contextlib.contextmanager
+    def limited(self, connection: Connection, seconds: float) -> Iterator[None]:
+        """Shut down the connection if the block takes longer than ``seconds``."""
+        with self._wake:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="karrot-watchdog", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise psycopg.OperationalError(f"the time of an answer cannot be limited: {error}") from error
+                self._thread = thread
+            if not self._deadlines:
+                self._wake.notify()
+            self._deadlines[connection] = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            with self._wake:
+                self._deadlines.pop(connection, None)
+
+    def close(self) -> None:
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not self._deadlines and not self._closed:
+                    self._wake.wait()
+                if self._closed:
+                    return
+                late = [each for each, deadline in self._deadlines.items() if deadline < time.monotonic()]
+                for connection in late:
+                    del self._deadlines[connection]
+                    _shut_down(connection)
+            time.sleep(_POLL_S)
+
+
+def _shut_down(connection: Connection) -> None:
+    _log.warning("PostgreSQL does not answer in time; the connection is shut down", extra={"code": "postgresql_slow"})
+    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as twin:
+        twin.shutdown(socket.SHUT_RDWR)
+
 
 DEFAULT_SCHEMA = "karrot"
 Password = Callable[[], str | None]
@@ -79,7 +201,6 @@ class DatabaseUrl(NamedTuple):
         return cls({**_DEFAULTS, **given}, schema)
 
     def __str__(self) -> str:
-        """The database for people: user, hosts and name."""
         known = self.parameters
         return f"{known.get('user', '')}@{known.get('host', 'localhost')}/{known.get('dbname', '')}".lstrip("@")
 
@@ -96,7 +217,6 @@ class KeptPassword:
         self._until_s = self._made_s = float("-inf")
 
     def __call__(self) -> str:
-        """The password."""
         with self._lock:
             if time.monotonic() >= self._until_s:
                 self._password = self._get()
@@ -110,10 +230,7 @@ class KeptPassword:
 
 
 class Database:
-    """Opens connections to one database for one process.
-
-    ``trouble`` is why no connection can be opened, or ``None``. While there is trouble, `connect` fails at once.
-    """
+    """Opens connections for one process. While there is ``trouble``, `connect` fails at once, and it says why."""
 
     def __init__(self, url: DatabaseUrl, password: Password) -> None:
         self.url = url
@@ -124,10 +241,7 @@ class Database:
         self._watchdog = Watchdog()
 
     def connect(self, *, within_s: float = _OPEN_LIMIT_S, **session: str) -> Connection:
-        """Open a connection. ``session`` are settings of the session, in addition to Karrot's own.
-
-        Raises `LogUnavailableError`: at once if PostgreSQL was away a moment ago.
-        """
+        """Open a connection with more settings. Raises `LogUnavailableError`, at once after an outage."""
         if (trouble := self.trouble) is not None:
             raise LogUnavailableError(trouble)
         opening: Future[Connection] = Future()
@@ -159,7 +273,6 @@ class Database:
         return LogUnavailableError(reason)
 
     def limited(self, connection: Connection, seconds: float) -> contextlib.AbstractContextManager[None]:
-        """Shut down the connection if the block takes longer than ``seconds``."""
         return self._watchdog.limited(connection, seconds)
 
     def close(self) -> None:
@@ -236,7 +349,6 @@ class Database:
 
 
 def _hosts(parameters: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
-    """The hosts of a URL, with their addresses and ports."""
     columns = [str(parameters.get(name) or "").split(",") for name in ("host", "hostaddr", "port")]
     count = max(map(len, columns))
     hosts, addresses, ports = (column if len(column) == count else column[:1] * count for column in columns)
@@ -244,10 +356,7 @@ def _hosts(parameters: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
 
 
 class Readers:
-    """A few idle connections for short reads. Each read takes one, or opens another.
-
-    ``losses`` counts lost connections. After a loss, another server may answer, and its newest events may be missing.
-    """
+    """A few idle connections. After one of the ``losses``, another server may answer, without the newest events."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -258,10 +367,7 @@ class Readers:
 
     @property
     def trouble(self) -> str | None:
-        """Why the last read failed; ``None`` if it succeeded, or if the next one can succeed.
-
-        A process that is not ready gets no requests, so its next read may never come.
-        """
+        """Why the last read failed; ``None`` if the next one can succeed: a process that is not ready gets none."""
         return self._failed if self._database.trouble is not None else None
 
     @contextlib.contextmanager
@@ -328,15 +434,11 @@ class ReadSession:
         self._connection = connection
 
     def execute(self, sql: str, parameters: Any = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Run a statement."""
         return self._connection.execute(sql.replace("?", "%s"), parameters, binary=True)
 
 
 def is_usable(connection: Connection) -> bool:
-    """Whether a connection is open and idle. It does not ask PostgreSQL.
-
-    An idle server sends nothing. So data to read are the end of the connection, for example after a restart.
-    """
+    """Whether a connection is open and idle. An idle server sends nothing, so data to read mean its end."""
     if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
         return False
     poll = select.poll()  # select() refuses a process with more than 1,024 open files

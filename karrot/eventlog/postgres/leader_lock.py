@@ -14,9 +14,8 @@ from collections.abc import Callable
 import psycopg
 
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.postgres.connections import Database, one_line
+from karrot.eventlog.postgres.connections import Connection, Database, one_line
 from karrot.eventlog.postgres.schema import end_frozen_commits
-from karrot.eventlog.postgres.watchdog import Connection
 
 _LOCK = 0x4B4C
 """The first key of the advisory lock. The second is a hash of the schema's name: each schema has its own leader."""
@@ -58,7 +57,6 @@ class LeaderLock:
         self.fence: str | None = None
 
     def lead(self) -> bool:
-        """Take the lead if it is free. Returns whether this process leads."""
         with self._lock:
             if self.fence:
                 return self._still_leads()
@@ -77,7 +75,6 @@ class LeaderLock:
             return bool(self.fence) and self._still_leads()
 
     def resign(self) -> None:
-        """Give up the lead, so that another process has it at once."""
         with self._lock:
             if self.fence and self._connection is not None:
                 with contextlib.suppress(psycopg.Error), self._database.limited(self._connection, _ANSWER_S):

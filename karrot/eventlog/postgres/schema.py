@@ -24,10 +24,8 @@ import psycopg
 from psycopg import sql
 
 from karrot.clock import Anchor, Clock
-from karrot.event import GroupKey
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.postgres.connections import Database, one_line
-from karrot.eventlog.postgres.watchdog import Connection
+from karrot.eventlog.postgres.connections import Connection, Database, one_line
 
 _APPLICATION = "karrot"
 """What `schema_version` says about Karrot's schema."""
@@ -110,7 +108,7 @@ CREATE TABLE rejects (
     body bytea NOT NULL
 );
 CREATE TABLE posts (
-    digest bytea PRIMARY KEY,     -- karrot.eventlog.transaction.post_digest
+    digest bytea PRIMARY KEY,     -- 2.0.0a1 kept idempotency keys here; unused
     seq bigint NOT NULL,
     log_time_ms bigint NOT NULL
 );
@@ -148,10 +146,7 @@ class Opened(NamedTuple):
 
 
 def prepare(database: Database, clock: Clock, migrations: Sequence[str] = MIGRATIONS) -> Opened:
-    """Check the server, create or migrate the schema, and read the log's id and time. Leaves no connection open.
-
-    Raises `LogUnavailableError` with a sentence if the database cannot be used.
-    """
+    """Check the server, migrate the schema, and read the log's id and time. Raises `LogUnavailableError`."""
     place = f"the schema {database.url.schema} of {database.url}"
     session = {"statement_timeout": "60s", "lock_timeout": _LOCK_TIMEOUT}
     with contextlib.closing(database.connect(within_s=_START_S, **session)) as connection:
@@ -199,28 +194,14 @@ def end_frozen_commits(connection: Connection) -> None:
         )
 
 
-def known_groups(database: Database) -> list[GroupKey]:
-    """Every group in the log, without deleted groups; none if there is no readable log. It changes nothing."""
-    try:
-        with contextlib.closing(database.connect()) as connection:
-            found = connection.execute("SELECT cluster, consumer FROM groups WHERE NOT gone").fetchall()
-    except (psycopg.Error, LogUnavailableError):
-        return []
-    return [GroupKey(cluster.decode(), consumer.decode()) for cluster, consumer in found]
-
-
 def new_block(block: int, first_seq: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The statements that begin a block of events, with their parameters. They block neither readers nor writers.
-
-    ``CREATE TABLE ... PARTITION OF`` would wait for every reader of the events, and let every new one wait.
-    """
+    """The statements that begin a block. They block nobody, as ``CREATE TABLE ... PARTITION OF`` would."""
     yield f"CREATE TABLE {block_table(block)} (LIKE events INCLUDING DEFAULTS)", ()
     yield f"ALTER TABLE events ATTACH PARTITION {block_table(block)} FOR VALUES IN ({block})", ()
     yield "INSERT INTO blocks VALUES (%s, %s)", (block, first_seq)
 
 
 def block_table(block: int) -> str:
-    """The name of a block's table."""
     return f"events_{block}"
 
 

@@ -10,11 +10,12 @@ this process has read, for as long as groups are shown after their last event.
 import contextlib
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, cast
 
 import psycopg
 
@@ -24,26 +25,103 @@ from karrot.eventlog import rows
 from karrot.eventlog.base import (
     READ_LIMIT,
     Counter,
+    DatabaseStatus,
     GroupState,
     LogSize,
     LogUnavailableError,
     OverloadedError,
     Reject,
     ReporterState,
+    Standby,
 )
-from karrot.eventlog.database_status import DatabaseStatus
 from karrot.eventlog.postgres.committer import PostgresCommitter
 from karrot.eventlog.postgres.connections import Database, Readers, one_line
-from karrot.eventlog.postgres.last_known import LastKnown
 from karrot.eventlog.postgres.leader_lock import WHO_LEADS, LeaderLock
 from karrot.eventlog.postgres.schema import Opened, block_table
-from karrot.eventlog.postgres.server_status import server_status
 from karrot.eventlog.postgres.transaction import NotLeadingError, PostgresTransaction
-from karrot.eventlog.sql_log import READ_BYTES, ChosenLimits, Limits, ReadConnection, SqlEventLog
-from karrot.eventlog.transaction import POSTS_KEPT_MS, TOUCHED_MS, LogEndHistories
+from karrot.eventlog.sql_log import READ_BYTES, Limits, ReadConnection, SqlEventLog
+from karrot.eventlog.transaction import TOUCHED_MS, LogEndHistories
 from karrot.eventlog.writer import Writer
 
 T = TypeVar("T")
+
+_READ_AGAIN_S = 15.0
+
+
+class LastKnown:
+    """The newest results of some reads, by name. A result is used for ``keep_ms`` after it was read."""
+
+    def __init__(self, boot_ms: Callable[[], int], *, keep_ms: int) -> None:
+        self._boot_ms = boot_ms
+        self._keep_ms = keep_ms
+        self._known: dict[str, tuple[int, Any]] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def or_last(self, name: str, read: Callable[[], T]) -> T:
+        """What ``read`` returns. If the database is away: what it returned last, if that is recent enough."""
+        try:
+            value = read()
+        except LogUnavailableError:
+            at_ms, known = self._known.get(name, (-sys.maxsize, None))
+            if self._boot_ms() - at_ms > self._keep_ms:
+                raise
+            return cast("T", known)
+        self._known[name] = (self._boot_ms(), value)
+        return value
+
+    def keep_fresh(self, reads: Sequence[Callable[[], object]]) -> None:
+        """Read everything in a thread from time to time: a scrape may reach only one of several workers."""
+
+        def run() -> None:
+            wait_s = 0.0
+            while not self._stop.wait(wait_s):
+                for read in reads:
+                    with contextlib.suppress(LogUnavailableError):
+                        if not self._stop.is_set():
+                            read()
+                wait_s = min(_READ_AGAIN_S, self._keep_ms / 4000)
+
+        self._thread = threading.Thread(target=run, name="karrot-last-known", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+
+_SERVER = """
+SELECT coalesce(host(inet_server_addr()), 'a socket'), current_setting('server_version'),
+    (SELECT coalesce(bool_or(ssl), false) FROM pg_stat_ssl WHERE pid = pg_backend_pid()),
+    current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
+    (SELECT coalesce(sum(numbackends), 0)::int FROM pg_stat_database),
+    current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+        - coalesce(nullif(current_setting('reserved_connections', true), '')::int, 0)
+"""
+
+# flush_lag is NULL some time after the standby has everything. A role without pg_monitor gets rows of NULL.
+_STANDBYS = """
+SELECT application_name, sync_state, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), 0)::bigint,
+    coalesce(extract(epoch FROM flush_lag), 0)::float8
+FROM pg_stat_replication WHERE state IS NULL OR state IN ('catchup', 'streaming') ORDER BY application_name
+"""
+
+
+def server_status(connection: ReadConnection) -> DatabaseStatus:
+    return DatabaseStatus(*(*connection.execute(_SERVER).fetchone(), _standbys(connection)))
+
+
+def _standbys(connection: ReadConnection) -> tuple[Standby, ...] | None:
+    try:
+        found = connection.execute(_STANDBYS).fetchall()
+    except psycopg.errors.DatabaseError as error:
+        if error.sqlstate is None:  # the connection was lost
+            raise
+        return None  # a managed service can forbid these functions
+    return None if any(sync_state is None for _, sync_state, _, _ in found) else tuple(Standby(*row) for row in found)
+
+
 _log = logging.getLogger(__name__)
 _NEARLY_FULL = 0.9
 _WRITERS_KEPT_MS = 3_600_000
@@ -78,10 +156,7 @@ _SIZE = (
 
 
 class PostgresEventLog(SqlEventLog):
-    """The event log in a prepared schema. ``bounds`` are those of `karrot.eventlog.sql_log.Limits`.
-
-    ``name`` is how people know this process when it leads. A write waits at most ``patience_s``.
-    """
+    """The event log in a prepared schema. ``name`` is how people know this process when it leads."""
 
     _writer: Writer
     _event_columns = _COLUMNS
@@ -96,7 +171,7 @@ class PostgresEventLog(SqlEventLog):
         *,
         name: str = "",
         patience_s: float = 2.0,
-        **bounds: Unpack[ChosenLimits],
+        **bounds: int,
     ) -> None:
         limits = Limits(**bounds)
         super().__init__(clock, limits)
@@ -124,7 +199,6 @@ class PostgresEventLog(SqlEventLog):
 
     @property
     def log_id(self) -> str:
-        """The random id of the log that this process writes to now."""
         return self._committer.log_id
 
     def log_time_ms(self) -> int:
@@ -136,7 +210,6 @@ class PostgresEventLog(SqlEventLog):
         return self._committer.trouble or self._readers.trouble
 
     def memory_age_ms(self) -> int | None:
-        """The age of the groups while the database is away or too slow; ``None`` if they could be read."""
         return self._live.age_ms() if self._is_from_memory or self._readers.trouble is not None else None
 
     def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
@@ -169,11 +242,9 @@ class PostgresEventLog(SqlEventLog):
         return self._known.or_last("heard", read)
 
     def reporters(self) -> Sequence[ReporterState]:
-        """The saved state of every reporter, ordered by name."""
         return self._known.or_last("reporters", super().reporters)
 
     def counters(self) -> Sequence[Counter]:
-        """Every shared counter, including increments that this process has not committed yet."""
         return self._known.or_last("counters", super().counters)
 
     def recall(self, reporter: str, name: str) -> bytes | None:
@@ -188,7 +259,6 @@ class PostgresEventLog(SqlEventLog):
         return self._known.or_last("size", self._size_now)
 
     def rejects(self, limit: int = 50) -> Sequence[Reject]:
-        """The newest refused bodies: first those not committed by this process yet, then those in the database."""
         waiting = self._buffer.rejects()[::-1][:limit]
         sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
         with self._reading() as connection:
@@ -199,7 +269,6 @@ class PostgresEventLog(SqlEventLog):
         return [*waiting, *map(rows.reject_of, decoded)]
 
     def prune(self) -> int:
-        """Delete events and log-end histories beyond the limits of age and size."""
         before_ms = self.log_time_ms() - self._limits.retention_ms
         while self._lead_writes(lambda transaction: transaction.forget_log_ends_before(before_ms - TOUCHED_MS)):
             pass
@@ -214,7 +283,6 @@ class PostgresEventLog(SqlEventLog):
         return deleted + self._shrink(self._lead_writes)
 
     def lead(self) -> bool:
-        """Take the lead if it is free. Returns whether this process leads."""
         return self._leader.lead()
 
     def leads(self) -> bool:
@@ -222,16 +290,13 @@ class PostgresEventLog(SqlEventLog):
         return self._leader.leads()
 
     def resign(self) -> None:
-        """Let another process lead."""
         self._leader.resign()
 
     @property
     def replica(self) -> str:
-        """The name of this machine."""
         return self._name
 
     def leader(self) -> str | None:
-        """The name of the machine whose process leads; ``None`` if no process leads."""
 
         def read() -> str | None:
             with self._reading() as connection:
@@ -241,7 +306,6 @@ class PostgresEventLog(SqlEventLog):
         return self._known.or_last("leader", read)
 
     def database(self) -> DatabaseStatus:
-        """The state of the server."""
 
         def read() -> DatabaseStatus:
             with self._reading() as connection:
@@ -250,7 +314,6 @@ class PostgresEventLog(SqlEventLog):
         return self._known.or_last("database", read)
 
     def close(self) -> None:
-        """Commit the waiting writes and close every connection."""
         self._known.close()
         with contextlib.suppress(LogUnavailableError, OverloadedError):
             self.flush()
@@ -260,10 +323,7 @@ class PostgresEventLog(SqlEventLog):
         self._readers.close()
 
     def _last_known(self) -> Sequence[GroupState]:
-        """The live groups in memory. Raises `LogUnavailableError` if they are so old that all of them have expired.
-
-        An empty list would look as if there were no groups.
-        """
+        """The groups in memory. Raises if all of them have expired: no groups would look like an empty log."""
         if self._live.age_ms() > self._limits.stale_after_ms:
             raise LogUnavailableError(self.writable() or "PostgreSQL cannot be read")
         return self._live.last_known()
@@ -340,10 +400,7 @@ class PostgresEventLog(SqlEventLog):
         return deleted
 
     def _drop_empty(self) -> bool:
-        """Drop the blocks whose events are all deleted. Forget old posts, and processes that do not commit any more.
-
-        Returns false if a reader holds a block. Then deleting more events would free nothing.
-        """
+        """Drop blocks without events, and old writers. False if a reader holds a block: more would free nothing."""
         sql = (
             "SELECT block FROM blocks b WHERE EXISTS (SELECT FROM blocks n WHERE n.block = b.block + 1 "
             "AND n.first_seq <= (SELECT first_seq FROM log)) ORDER BY block"
@@ -356,7 +413,6 @@ class PostgresEventLog(SqlEventLog):
                             connection.execute(f"DROP TABLE {block_table(block)}")
                 now_ms = self.log_time_ms()
                 connection.execute("DELETE FROM writers WHERE log_ms < %s", (now_ms - _WRITERS_KEPT_MS,))
-                connection.execute("DELETE FROM posts WHERE log_time_ms < %s", (now_ms - POSTS_KEPT_MS,))
             except psycopg.errors.LockNotAvailable:
                 _log.debug("a block of events is still read; it is dropped later")
                 return False

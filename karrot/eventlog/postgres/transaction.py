@@ -13,9 +13,8 @@ from karrot.event import ClusterPartition, GroupKey
 from karrot.eventlog import rows
 from karrot.eventlog.base import LogUnavailableError, ReporterState
 from karrot.eventlog.group_state import Arrival, GroupRow
-from karrot.eventlog.postgres.array_parameters import Integers, Texts
+from karrot.eventlog.postgres.connections import Connection, Integers, Texts
 from karrot.eventlog.postgres.schema import NOW_MS, new_block
-from karrot.eventlog.postgres.watchdog import Connection
 from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.transaction import (
     EVICTED_AT_ONCE,
@@ -49,8 +48,6 @@ FIND_LOG_ENDS = (
     "SELECT e.cluster, e.topic, e.partition, e.samples FROM log_ends e "
     "JOIN unnest(%s, %s, %s) AS wanted (cluster, topic, partition) USING (cluster, topic, partition)"
 )
-FIND_POSTS = "SELECT digest, seq FROM posts WHERE digest = ANY(%s)"
-_REMEMBER_POSTS = "INSERT INTO posts (digest, seq, log_time_ms) SELECT * FROM unnest(%s, %s, %s)"
 _INSERT_EVENTS = (
     "INSERT INTO events (block, seq, previous, received_at_ms, observed_at_ms, log_time_ms, source, crc, body, age) "
     "SELECT %s, * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
@@ -149,7 +146,6 @@ class CollectedLogEnds:
         self.changed: dict[ClusterPartition, tuple[int, bytes]] = {}
 
     def find(self, key: ClusterPartition) -> StoredHistory | None:
-        """The stored history of a partition."""
         if key in self.changed:
             return StoredHistory(key, self.changed[key][1])
         if key not in self._asked:
@@ -160,33 +156,21 @@ class CollectedLogEnds:
         return StoredHistory(key, self._found[key]) if key in self._found else None
 
     def insert(self, key: ClusterPartition, touched_ms: int, samples: bytes) -> None:
-        """Store the first history of a partition."""
         self.changed[key] = (touched_ms, samples)
 
     def update(self, row: StoredHistory, touched_ms: int, samples: bytes) -> None:
-        """Store a history in place of the one that `find` returned."""
         self.changed[row.row_id] = (touched_ms, samples)
 
 
-class FoundRows(NamedTuple):
-    """What a commit looked up for its events: groups, posts with an idempotency key, and log-end histories."""
-
-    groups: Sequence[rows.Row]
-    posts: Sequence[rows.Row]
-    log_ends: CollectedLogEnds
-
-
 class PostgresTransaction(Transaction):
-    """An open transaction that holds the lock on ``log``. Call `settle` before COMMIT: it writes the collected rows.
-
-    ``began_block`` says whether `settle` has begun a block of events.
-    """
+    """A transaction that holds the lock on ``log``. `settle` writes its rows. ``began_block``: it began a block."""
 
     def __init__(
         self,
         connection: Connection,
         log: LogRow,
-        found: FoundRows,
+        groups: Sequence[rows.Row],
+        log_ends: CollectedLogEnds,
         *,
         log_end_histories: LogEndHistories,
         limits: Limits,
@@ -203,10 +187,8 @@ class PostgresTransaction(Transaction):
         self._connection = connection
         self._log = log
         self._limits = limits
-        self._found = {(row[0], row[1]): row for row in found.groups}
-        self._collected = found.log_ends
-        self._posts: dict[bytes, int] = {digest: seq for digest, seq in found.posts}  # noqa: C416 - mypy: rows have no types
-        self._new_posts: list[tuple[bytes, int, int]] = []
+        self._found = {(row[0], row[1]): row for row in groups}
+        self._collected = log_ends
         self._events: list[rows.Row] = []
         self._saved: dict[GroupKey, GroupRow] = {}
         self._reporters: dict[str, rows.Row] = {}
@@ -218,15 +200,12 @@ class PostgresTransaction(Transaction):
             raise NotLeadingError("another replica leads now")
 
     def save_reporter(self, state: ReporterState) -> None:
-        """Save a reporter's cursor and state."""
         self._reporters[state.name] = rows.reporter_row(state)
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
-        """Save a reporter's value."""
         self._notes[reporter, name] = value
 
     def expire(self, before_ms: int) -> int:
-        """Mark the groups that were last observed before ``before_ms``. Returns how many."""
         sql = "UPDATE groups SET expired = true WHERE NOT expired AND NOT gone AND log_time_ms < %s"
         return self._connection.execute(sql, (before_ms,)).rowcount
 
@@ -246,9 +225,6 @@ class PostgresTransaction(Transaction):
             previous, received, observed, log_time, source, crc, body, age = columns
             numbers = map(Integers, (seqs, previous, received, observed, log_time))
             execute(_INSERT_EVENTS, (log.block, *numbers, Texts(source), Integers(crc), Texts(body), Texts(age)))
-        if self._new_posts:
-            digests, post_seqs, times = zip(*self._new_posts, strict=True)
-            execute(_REMEMBER_POSTS, (Texts(digests), Integers(post_seqs), Integers(times)))
         self._save_groups()
         if self._collected.changed:
             keys = self._collected.changed.keys()
@@ -288,13 +264,6 @@ class PostgresTransaction(Transaction):
 
     def _save_group(self, key: GroupKey, row: GroupRow) -> None:
         self._saved[key] = row
-
-    def _find_post(self, digest: bytes) -> int | None:
-        return self._posts.get(digest)
-
-    def _remember_post(self, digest: bytes, seq: int, log_time_ms: int) -> None:
-        self._posts[digest] = seq
-        self._new_posts.append((digest, seq, log_time_ms))
 
     def _delete_forgettable(self) -> int:
         used = {*(GroupKey(cluster.decode(), consumer.decode()) for cluster, consumer in self._found), *self._saved}
@@ -344,13 +313,11 @@ class PostgresTransaction(Transaction):
 
 
 def key_columns(keys: Iterable[GroupKey]) -> tuple[Texts, Texts]:
-    """Groups as two columns."""
     listed = list(keys)
     return Texts(key.cluster.encode() for key in listed), Texts(key.consumer.encode() for key in listed)
 
 
 def partition_columns(keys: Iterable[ClusterPartition]) -> tuple[Texts, Texts, Integers]:
-    """Partitions as three columns."""
     listed = list(keys)
     clusters, topics = Texts(key.cluster.encode() for key in listed), Texts(key.topic.encode() for key in listed)
     return clusters, topics, Integers(key.partition for key in listed)

@@ -95,7 +95,6 @@ class LogFile:
             connection.close()
 
     def wal_bytes(self) -> int:
-        """The size of the write-ahead log on disk."""
         with contextlib.suppress(FileNotFoundError):
             return self._wal.stat().st_size
         return 0
@@ -188,10 +187,7 @@ class Checkpointer:
 
 
 class MemoryFile:
-    """Replaces `LogFile` for a log in memory: one connection, which the threads use one at a time.
-
-    ``lock`` is held during each read and each commit, so no read sees half a commit.
-    """
+    """Replaces `LogFile` for a log in memory. ``lock`` is held during each read and commit: none sees half a commit."""
 
     def __init__(self, clock: Clock, *, max_bytes: int) -> None:
         self.lock = threading.RLock()
@@ -212,7 +208,6 @@ class MemoryFile:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """The connection, for one short read."""
         with self.lock:
             try:
                 yield self.connection
@@ -220,11 +215,9 @@ class MemoryFile:
                 raise LogUnavailableError(f"the event log cannot be read: {error}") from error
 
     def wal_bytes(self) -> int:
-        """0: there is no write-ahead log."""
         return 0
 
     def close(self) -> None:
-        """Close the connection. The log is gone."""
         with self.lock:
             self.connection.close()
 

@@ -104,7 +104,7 @@ ALTER TABLE events ADD COLUMN age BLOB; -- karrot.event.LagAge as msgpack; NULL 
 
 _VERSION_6 = """
 CREATE TABLE posts (
-    digest BLOB PRIMARY KEY, -- karrot.eventlog.transaction.post_digest
+    digest BLOB PRIMARY KEY, -- 2.0.0a1 kept idempotency keys here; unused
     seq INTEGER NOT NULL,
     log_time_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
@@ -123,11 +123,7 @@ class DamagedDatabaseError(Exception):
 
 
 def connect(path: Path, *, max_bytes: int, create: bool = False) -> apsw.Connection:
-    """Open the file with the settings that durable commits need.
-
-    ``synchronous=FULL`` flushes every commit. ``max_page_count`` limits the file so that it does not fill the volume:
-    on a full volume SQLite cannot even delete rows.
-    """
+    """Open the file for durable commits, within ``max_bytes``: on a full volume, SQLite cannot delete rows."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = apsw.Connection(str(path), flags=flags)
     connection.set_busy_timeout(_BUSY_MS)
@@ -148,10 +144,7 @@ def connect_reader(path: Path) -> apsw.Connection:
 
 
 def create_or_migrate(connection: apsw.Connection, anchor: Anchor, migrations: Sequence[str] = MIGRATIONS) -> int:
-    """Migrate the schema. Returns the version before the migration, which is 0 for a new file.
-
-    Raises `LogUnavailableError` for a file from a newer Karrot.
-    """
+    """Migrate the schema. Returns the version before it. Raises `LogUnavailableError` for a newer Karrot's file."""
     before: int = connection.pragma("user_version")
     if before > len(migrations):
         raise LogUnavailableError(

@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ import apsw
 
 from karrot import telemetry
 from karrot.clock import Anchor, Clock, LogTime
-from karrot.event import GroupKey
 from karrot.eventlog import rows
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
@@ -44,10 +42,7 @@ class Replaced(NamedTuple):
 
 
 def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
-    """Lock the directory for this service. Workers inherit the lock.
-
-    Waits ``wait_s`` for orphaned workers of a dead parent process to end, then raises `LogUnavailableError`.
-    """
+    """Lock the directory for this service and its workers. Raises `LogUnavailableError` after ``wait_s``."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = FileLock(directory / "dir.lock")
@@ -97,10 +92,7 @@ def set_aside(directory: Path, clock: Clock) -> Path:
 
 
 def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
-    """Open the log, create or migrate it if necessary, and write its id to ``log-id``.
-
-    In a new log the counter of replaced logs starts with the number of renamed files, plus one if a log is missing.
-    """
+    """Open or create the log, and write ``log-id``. A new log counts the replaced logs, and a missing one."""
     connection = database.connect(directory / DATABASE, max_bytes=max_bytes, create=True)
     before = database.create_or_migrate(connection, anchor)
     marker = directory / _MARKER
@@ -115,22 +107,6 @@ def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connectio
     if not marker.exists() or marker.read_text().strip() != log_id:
         marker.write_text(f"{log_id}\n")
     return connection
-
-
-def known_groups(directory: Path) -> list[GroupKey]:
-    """Every group in the log of a directory, without deleted groups; none if there is no readable log.
-
-    It writes nothing and locks nothing, so another process may have the log open.
-    """
-    path = directory / DATABASE
-    if not path.is_file():
-        return []
-    try:
-        with closing(database.connect_reader(path)) as connection:
-            found = connection.execute("SELECT cluster, consumer FROM groups WHERE NOT gone").fetchall()
-    except apsw.Error:
-        return []
-    return [GroupKey(str(cluster), str(consumer)) for cluster, consumer in found]
 
 
 def _open_and_close(directory: Path, clock: Clock, max_bytes: int) -> None:

@@ -10,27 +10,21 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import apsw
 
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.eventlog import rows
-from karrot.eventlog.base import (
-    READ_LIMIT,
-    LogSize,
-    LogUnavailableError,
-    OverloadedError,
-    Reject,
-)
+from karrot.eventlog.base import READ_LIMIT, LogSize, LogUnavailableError, OverloadedError, Reject
 from karrot.eventlog.locks import FileLock
-from karrot.eventlog.sql_log import READ_BYTES, ChosenLimits, Limits, ReadConnection, SqlEventLog
+from karrot.eventlog.sql_log import READ_BYTES, Limits, ReadConnection, SqlEventLog
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
 from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS, used_bytes
 from karrot.eventlog.sqlite.transaction import SqliteCommitter, SqliteTransaction
-from karrot.eventlog.transaction import POSTS_KEPT_MS, TOUCHED_MS, LogEndHistories
-from karrot.eventlog.writer import Writer
+from karrot.eventlog.transaction import TOUCHED_MS, LogEndHistories
+from karrot.eventlog.writer import InlineWriter, Writer
 
 _NEARLY_FULL = 0.9
 _OLDEST = "(SELECT log_time_ms FROM events ORDER BY seq LIMIT 1)"
@@ -52,15 +46,12 @@ class SqliteDatabaseLog(SqlEventLog):
 
     @property
     def log_id(self) -> str:
-        """The random id of the log that this process writes to now. It changes when a damaged file is replaced."""
         return self._file.log_id
 
     def log_time_ms(self) -> int:
-        """The log's own time."""
         return self._file.time.now()
 
     def writable(self) -> str | None:
-        """The reason why the last commit of this process failed; ``None`` if it succeeded."""
         return self._committer.trouble
 
     def _heard(self) -> Mapping[str, int]:
@@ -69,7 +60,6 @@ class SqliteDatabaseLog(SqlEventLog):
         return dict(found)
 
     def rejects(self, limit: int = 50) -> Sequence[Reject]:
-        """The newest refused bodies: first those not committed by this process yet, then those in the file."""
         waiting = self._buffer.rejects()[::-1][:limit]
         sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
         with self._file.reading() as connection:
@@ -105,7 +95,6 @@ class SqliteDatabaseLog(SqlEventLog):
         def log_end_bytes(connection: apsw.Connection) -> int:
             return int(connection.execute("SELECT log_end_bytes FROM log").get)
 
-        prune_until(SqliteTransaction.forget_posts, "posts WHERE log_time_ms", now_ms - POSTS_KEPT_MS)
         prune_until(SqliteTransaction.forget_log_ends_before, "log_ends WHERE touched_ms", before_ms - TOUCHED_MS)
         with self._file.reading() as connection:
             too_large = log_end_bytes(connection) > self._limits.most_log_end_bytes
@@ -167,11 +156,7 @@ class SqliteDatabaseLog(SqlEventLog):
 
 
 class SqliteEventLog(SqliteDatabaseLog):
-    """The event log in a prepared directory. ``bounds`` are those of `Limits`.
-
-    A write waits at most ``patience_s``. The wait until a commit takes the write is at most the share `TURN_SHARE` of
-    that.
-    """
+    """The event log in a prepared directory, within `Limits`. A write waits at most ``patience_s``."""
 
     _writer: Writer
 
@@ -182,7 +167,7 @@ class SqliteEventLog(SqliteDatabaseLog):
         *,
         patience_s: float = 2.0,
         on_replaced: Callable[[Path, str], None] = lambda _path, _reason: None,
-        **bounds: Unpack[ChosenLimits],
+        **bounds: int,
     ) -> None:
         limits = Limits(**bounds)
         self._commit_lock = FileLock(directory / "commit.lock")
@@ -198,15 +183,12 @@ class SqliteEventLog(SqliteDatabaseLog):
         )
 
     def lead(self) -> bool:
-        """Take ``leader.lock`` if it is free. Returns whether this process holds it."""
         return self._leader_lock.try_acquire()
 
     def leads(self) -> bool:
-        """Whether this process holds ``leader.lock``."""
         return self._leader_lock.held
 
     def resign(self) -> None:
-        """Let another worker lead."""
         if self._leader_lock.held:
             self._leader_lock.release()
 
@@ -220,3 +202,25 @@ class SqliteEventLog(SqliteDatabaseLog):
             self._file.close()
         self._commit_lock.close()
         self._leader_lock.close()
+
+
+class MemoryEventLog(SqliteDatabaseLog):
+    """The event log in memory, within `Limits`. It has no thread and no file, and you need not close it."""
+
+    def __init__(self, clock: Clock, **bounds: int) -> None:
+        limits = Limits(**bounds)
+        file = MemoryFile(clock, max_bytes=limits.max_bytes)
+        super().__init__(clock, file, file.lock, limits)
+        self._writer = InlineWriter(self._committer.commit)
+
+    def lead(self) -> bool:
+        return True
+
+    def leads(self) -> bool:
+        return True
+
+    def resign(self) -> None:
+        """Do nothing, because there is no other process."""
+
+    def close(self) -> None:
+        self._file.close()

@@ -67,17 +67,14 @@ class LogEndRows:
         self._connection = connection
 
     def find(self, key: ClusterPartition) -> StoredHistory | None:
-        """The stored history of a partition."""
         sql = "SELECT rowid, samples FROM log_ends WHERE cluster = ? AND topic = ? AND partition = ?"
         found: Any = self._connection.execute(sql, key).fetchone()
         return None if found is None else StoredHistory(*found)
 
     def insert(self, key: ClusterPartition, touched_ms: int, samples: bytes) -> None:
-        """Store the first history of a partition."""
         self._connection.execute("INSERT INTO log_ends VALUES (?, ?, ?, ?, ?)", (*key, touched_ms, samples))
 
     def update(self, row: StoredHistory, touched_ms: int, samples: bytes) -> None:
-        """Store a history in place of the one that `find` returned."""
         self._connection.execute(
             "UPDATE log_ends SET touched_ms = ?, samples = ? WHERE rowid = ?", (touched_ms, samples, row.row_id)
         )
@@ -93,15 +90,12 @@ class SqliteTransaction(Transaction):
         self._log_end_rows = LogEndRows(connection)
 
     def save_reporter(self, state: ReporterState) -> None:
-        """Save a reporter's cursor and state."""
         self._connection.execute("INSERT OR REPLACE INTO reporters VALUES (?, ?, ?, ?)", rows.reporter_row(state))
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
-        """Save a reporter's value."""
         self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (reporter, name, value))
 
     def expire(self, before_ms: int) -> int:
-        """Mark the groups that were last observed before ``before_ms``. Returns how many."""
         self._connection.execute(
             "UPDATE groups SET expired = 1 WHERE NOT expired AND NOT gone AND log_time_ms < ?", (before_ms,)
         )
@@ -120,13 +114,6 @@ class SqliteTransaction(Transaction):
             "SELECT max(seq) FROM (SELECT seq FROM events ORDER BY seq LIMIT ?)", (some,)
         ).get
         return self._delete_up_to(last or 0)
-
-    def forget_posts(self, before_ms: int) -> int:
-        """Forget up to 500 idempotency keys of posts before ``before_ms``. Returns how many."""
-        self._connection.execute(
-            "DELETE FROM posts WHERE digest IN (SELECT digest FROM posts WHERE log_time_ms < ? LIMIT 500)", (before_ms,)
-        )
-        return self._connection.changes()
 
     def settle(self, pending: PendingWrites, anchor: Anchor) -> None:
         """Write what every commit includes: counters, rejects, when each cluster was heard, and the log time."""
@@ -170,13 +157,6 @@ class SqliteTransaction(Transaction):
         self._connection.execute(
             "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.group_row(key, row)
         )
-
-    def _find_post(self, digest: bytes) -> int | None:
-        found: int | None = self._connection.execute("SELECT seq FROM posts WHERE digest = ?", (digest,)).get
-        return found
-
-    def _remember_post(self, digest: bytes, seq: int, log_time_ms: int) -> None:
-        self._connection.execute("INSERT INTO posts VALUES (?, ?, ?)", (digest, seq, log_time_ms))
 
     def _delete_forgettable(self) -> int:
         self._connection.execute(FORGET)
@@ -228,10 +208,7 @@ class SqliteCommitter:
         self.trouble: str | None = None
 
     def commit(self, take: Take) -> None:
-        """Run the jobs that ``take`` returns in one durable transaction. Raises `LogUnavailableError` if that fails.
-
-        ``take`` is called as late as possible: once a job is taken, the answer "nothing was stored" is impossible.
-        """
+        """Run the jobs of ``take``, which is called as late as possible. Raises `LogUnavailableError`."""
         with self._lock:
             try:
                 self._file.follow()

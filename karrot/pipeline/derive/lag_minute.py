@@ -1,12 +1,18 @@
-"""Derives the table ``lag_minute``: the lag of each group, minute by minute."""
+"""Derives the table ``lag_minute``: the lag of each group, minute by minute, from events or from commits.
 
-from pyspark.sql import Column, DataFrame
+Each group has one source per day. If an event of that day lists all partitions of the group, lag, rates and skew come
+from the events. Otherwise they come from ``partition_lag_minute``.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.event import Status
 from karrot.pipeline.derive.status_intervals import severity, status_named
-from karrot.pipeline.schemas import LAG_MINUTE, columns_of
-from karrot.pipeline.store.shared_columns import GROUP
+from karrot.pipeline.schemas import GROUP, LAG_MINUTE, LOG, PARTITION, columns_of
 
 _SEQ_BITS = 47
 
@@ -19,6 +25,10 @@ def lag_minute(events: DataFrame) -> DataFrame:
     """
     lag = F.col("total_lag")
     worst = F.max(severity("status"))
+    # The millisecond and the sequence number, packed into one long. With a struct, Spark would use a sort instead of a
+    # hash aggregate.
+    milliseconds, seq = F.pmod(F.col("received_at_ms"), F.lit(60_000)), F.col("seq")
+    place = F.shiftleft(milliseconds, _SEQ_BITS).bitwiseOR(seq.bitwiseAND(F.lit((1 << _SEQ_BITS) - 1)))
     return (
         events.groupBy(*GROUP, F.date_trunc("minute", "received_at").alias("minute"))
         .agg(
@@ -26,7 +36,7 @@ def lag_minute(events: DataFrame) -> DataFrame:
             F.min(lag).alias("lag_min"),
             F.max(lag).alias("lag_max"),
             F.avg(lag).alias("lag_avg"),
-            F.max_by(lag, F.when(lag.isNotNull(), _place_in_minute())).alias("lag_last"),
+            F.max_by(lag, F.when(lag.isNotNull(), place)).alias("lag_last"),
             F.max("lag_seconds").alias("lag_seconds_max"),
             status_named(worst).alias("worst_status"),
             F.count_if(severity("status") > Status.OK).alias("not_ok"),
@@ -37,10 +47,140 @@ def lag_minute(events: DataFrame) -> DataFrame:
     )
 
 
-def _place_in_minute() -> Column:
-    """Pack the millisecond and the sequence number into one long, to sort by.
+_GROUP_DAY: Final = (*GROUP, "day")
+_MINUTE: Final = timedelta(minutes=1)
+_MOST: Final = 0.5
+_OF_LAG: Final = ("lag_min", "lag_max", "lag_avg", "lag_last", "lag_seconds_max")
 
-    With a struct, Spark would use a sort instead of a hash aggregate.
+
+def unheard(lags: DataFrame, listings: DataFrame) -> DataFrame:
+    """Keep the rows of ``partition_lag_minute`` for groups and days that have no row in ``listings``."""
+    return lags.join(listings.select(*_GROUP_DAY).distinct(), on=list(_GROUP_DAY), how="left_anti").select(
+        *lags.columns
+    )
+
+
+def as_listings(lags: DataFrame) -> DataFrame:
+    """Turn ``partition_lag_minute`` into samples for `rates_minute`.
+
+    A commit beyond the log end is left out, because it says nothing about the growth of the log.
     """
-    milliseconds = F.pmod(F.col("received_at_ms"), F.lit(60_000))
-    return F.shiftleft(milliseconds, _SEQ_BITS).bitwiseOR(F.col("seq").bitwiseAND(F.lit((1 << _SEQ_BITS) - 1)))
+    known = lags.where(F.col("lag").isNotNull() & (F.col("negative") == 0))
+    return known.select(
+        F.xxhash64(*GROUP).alias("group"),
+        *PARTITION,
+        F.col("as_of").alias("received_at"),
+        F.lit(0).cast("bigint").alias("seq"),
+        F.col("committed_offset").alias("end_offset"),
+        F.col("lag").alias("current_lag"),
+        "day",
+    )
+
+
+def filled(lags: DataFrame, seen: DataFrame, longest: timedelta) -> DataFrame:
+    """Fill ``lags``: if a group has rows of some partitions in a minute, its other partitions get rows of that minute.
+
+    A partition's last known values hold until its next row, for ``longest`` at most, and not beyond midnight. The
+    column ``partitions`` is the number of the topic's partitions that hold messages or were committed on that day.
+    ``seen`` are `karrot.pipeline.derive.lag_seconds.log_end_samples`.
+    """
+    next_minute = F.lead("minute").over(Window.partitionBy(*PARTITION, "day").orderBy("minute"))
+    taken_back = F.col("committed_offset").isNull()
+    holds = F.when(taken_back, F.lit(_MINUTE)).otherwise(F.lit(longest))
+    midnight = F.date_add("day", 1).cast("timestamp")
+    until = F.least(next_minute, F.col("minute") + holds, midnight)
+    minutes = F.sequence(F.col("minute"), F.col("until") - F.lit(_MINUTE), F.lit(_MINUTE))
+    held = lags.withColumn("until", until).withColumn("held_minute", F.explode(minutes))
+    is_own = F.bool_or(F.col("held_minute") == F.col("minute")).over(Window.partitionBy(*GROUP, "held_minute"))
+    own = held.withColumn("is_own", is_own).where("is_own")
+    return own.join(_sizes(lags, seen), on=[*_GROUP_DAY, "topic"]).select(
+        *PARTITION,
+        "day",
+        F.col("held_minute").alias("minute"),
+        "committed_offset",
+        "lag",
+        "lag_seconds",
+        "owner",
+        "partitions",
+    )
+
+
+def _sizes(lags: DataFrame, seen: DataFrame) -> DataFrame:
+    """Count the ``partitions`` of each topic of a group. An empty partition without a commit does not count."""
+    of_group = lags.select(*_GROUP_DAY, "topic", "partition").distinct()
+    begins = F.coalesce("start_offset", F.lit(0))
+    holding = seen.where(F.col("end_offset") > begins).select(*LOG, "day").distinct()
+    beside = of_group.drop("partition").distinct().join(holding, on=["cluster", "topic", "day"])
+    both = of_group.unionByName(beside).distinct()
+    return both.groupBy(*_GROUP_DAY, "topic").agg(F.count(F.lit(1)).alias("partitions"))
+
+
+def spread(rows: DataFrame) -> DataFrame:
+    """Turn `filled` rows into listings for `karrot.pipeline.derive.skew_minute.skew_minute`; keep ``partitions``."""
+    now = {"received_at": F.col("minute"), "seq": F.lit(0), "current_lag": F.col("lag"), "group": F.xxhash64(*GROUP)}
+    return rows.withColumns(now)
+
+
+def group_lags(rows: DataFrame) -> DataFrame:
+    """Make rows of ``lag_minute`` from `filled` rows, without events.
+
+    ``is_whole`` is true if the lag of every committed partition is known.
+    """
+    topics = rows.select(*_GROUP_DAY, "topic", "partitions").distinct()
+    whole = topics.groupBy(*_GROUP_DAY).agg(F.sum("partitions").alias("partitions"))
+    lag = F.try_sum("lag")
+    by_minute = rows.groupBy(*_GROUP_DAY, "minute").agg(
+        lag.alias("lag_min"),
+        lag.alias("lag_max"),
+        lag.cast("double").alias("lag_avg"),
+        lag.alias("lag_last"),
+        F.max("lag_seconds").alias("lag_seconds_max"),
+        F.count("lag").alias("known"),
+        F.count("committed_offset").alias("committed"),
+    )
+    return (
+        by_minute.join(whole, on=list(_GROUP_DAY))
+        .select(
+            "*",
+            F.lit(0).cast("bigint").alias("count"),
+            F.lit(None).cast("string").alias("worst_status"),
+            F.lit(0).cast("bigint").alias("not_ok"),
+            (F.col("known") / F.col("partitions")).alias("coverage"),
+            (F.col("partitions") - F.col("committed")).alias("uncommitted"),
+        )
+        .select(*columns_of(LAG_MINUTE), "day", (F.col("known") == F.col("committed")).alias("is_whole"))
+    )
+
+
+def merged(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
+    """Make ``lag_minute`` from both sources: verdicts from events, lag from `group_lags` or from events.
+
+    Lag comes from `group_lags`, with one exception. If a group has events on a day, and its commits give the whole lag
+    in at most half of the minutes, lag comes from the events. The reason is that without polls, log ends are known only
+    for partitions that verdicts list.
+    """
+    chosen = _with_lag_from_commits(of_events, of_commits)
+    measured = chosen.select(*_GROUP_DAY).distinct().withColumn("is_measured", F.lit(True))
+    heard = of_events.join(measured, on=list(_GROUP_DAY), how="left")
+    lagless = heard.select(
+        *(
+            F.when(F.col("is_measured").isNull(), F.col(name)).alias(name) if name in _OF_LAG else F.col(name)
+            for name in of_events.columns
+        )
+    )
+    added = ("count", "not_ok")
+    either = (name for name in columns_of(LAG_MINUTE) if name not in (*GROUP, "minute", *added))
+    return (
+        lagless.unionByName(chosen)
+        .groupBy(*_GROUP_DAY, "minute")
+        .agg(*(F.sum(name).alias(name) for name in added), *(F.max(name).alias(name) for name in either))
+        .select(*columns_of(LAG_MINUTE), "day")
+    )
+
+
+def _with_lag_from_commits(of_events: DataFrame, of_commits: DataFrame) -> DataFrame:
+    """Keep the groups and days of ``of_commits`` whose lag comes from commits."""
+    mostly = F.avg(F.col("is_whole").cast("double")).over(Window.partitionBy(*_GROUP_DAY)) > _MOST
+    heard = of_events.select(*_GROUP_DAY).distinct().withColumn("is_heard", F.lit(True))
+    judged = of_commits.withColumn("mostly", mostly).join(heard, on=list(_GROUP_DAY), how="left")
+    return judged.where(F.col("mostly") | F.col("is_heard").isNull()).drop("mostly", "is_heard", "is_whole")

@@ -10,14 +10,14 @@ sample, the time is unknown to `seconds_behind`. `age_from_samples` extrapolates
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.event import AgeKind, Source
 from karrot.eventlog.log_end_history import REFRESH_MS
-from karrot.pipeline.store.shared_columns import LOG, rounded
+from karrot.pipeline.schemas import LOG, rounded
 
 _BEHIND_MS: Final = 60_000
 """How old a verdict's log end can be. Burrow's log ends are up to one refresh old, by default 10 s."""
@@ -95,45 +95,24 @@ def sample_spans(seen: DataFrame, longest: timedelta, *, within: Sequence[str] =
     return paired.select(*within, life, "at_ms", "end_offset", "next_ms", "next_offset")
 
 
-class AsOf(NamedTuple):
-    """Describes an as-of join with log-end samples.
+def with_log_end(
+    rows: DataFrame, ends: DataFrame, name: str, within: Sequence[str], *, sampled: str, asked: str
+) -> DataFrame:
+    """Add to each row, in the column ``name``, the last sample whose ``sampled`` is at most the row's ``asked``.
 
-    A row gets a sample of its log in the column ``name``: the last sample whose column ``sampled`` is at most the row's
-    column ``asked``.
+    Of equal samples, the row gets the latest. ``ends`` are `sample_spans`. The as-of join is a union of rows and
+    samples, ordered by place. Each row takes the last sample before it.
     """
-
-    name: str
-    within: tuple[str, ...]
-    sampled: str
-    asked: str
-
-
-def nearest(within: Sequence[str]) -> AsOf:
-    """Join the last sample at or before ``at_ms``, as ``sample``."""
-    return AsOf("sample", tuple(within), "at_ms", "at_ms")
-
-
-def crossed(within: Sequence[str]) -> AsOf:
-    """Join, as ``crossed``, the sample of the same ``life`` after which the log grew beyond ``committed_offset``."""
-    return AsOf("crossed", (*within, "life"), "end_offset", "committed_offset")
-
-
-def with_log_end(rows: DataFrame, ends: DataFrame, by: AsOf) -> DataFrame:
-    """Add to each row the sample that ``by`` describes; of equal samples, the latest.
-
-    ``ends`` are `sample_spans`. The as-of join is a union of rows and samples, ordered by place. Each row takes the
-    last sample before it.
-    """
-    span = F.struct(*(name for name in ends.columns if name not in by.within))
+    span = F.struct(*(each for each in ends.columns if each not in within))
     row = F.struct(*rows.columns)
-    samples = ends.select(*by.within, F.col(by.sampled).alias("place"), F.col("at_ms").alias("tie"), span.alias("span"))
-    asking = rows.select(*by.within, F.col(by.asked).alias("place"), F.lit(_LAST).alias("tie"), row.alias("row"))
-    order = Window.partitionBy(*by.within).orderBy("place", "tie").rowsBetween(Window.unboundedPreceding, 0)
+    samples = ends.select(*within, F.col(sampled).alias("place"), F.col("at_ms").alias("tie"), span.alias("span"))
+    asking = rows.select(*within, F.col(asked).alias("place"), F.lit(_LAST).alias("tie"), row.alias("row"))
+    order = Window.partitionBy(*within).orderBy("place", "tie").rowsBetween(Window.unboundedPreceding, 0)
     return (
         samples.unionByName(asking, allowMissingColumns=True)
-        .withColumn(by.name, F.last("span", ignorenulls=True).over(order))
+        .withColumn(name, F.last("span", ignorenulls=True).over(order))
         .where(F.col("row").isNotNull())
-        .select("row.*", by.name)
+        .select("row.*", name)
     )
 
 
@@ -158,7 +137,7 @@ def age_from_samples(rows: DataFrame, spans: DataFrame, within: Sequence[str]) -
     committed offset was reached in a time without samples.
     """
     bounded = _bounded(spans, within)
-    placed = with_log_end(rows, bounded, nearest(within))
+    placed = with_log_end(rows, bounded, "sample", within, sampled="at_ms", asked="at_ms")
     committed, oldest = F.col("committed_offset"), F.col("sample.oldest")
     is_older = committed < oldest.end_offset
     # Extrapolation uses the first sample that is as far above the oldest sample as the commit is below it. This sample
@@ -167,7 +146,7 @@ def age_from_samples(rows: DataFrame, spans: DataFrame, within: Sequence[str]) -
     asking = placed.withColumns(
         {"life": F.col("sample.life"), "oldest": oldest, "asked": F.when(is_older, mirrored).otherwise(committed)}
     )
-    found = with_log_end(asking, bounded, AsOf("found", (*within, "life"), "end_offset", "asked"))
+    found = with_log_end(asking, bounded, "found", (*within, "life"), sampled="end_offset", asked="asked")
     return found.withColumn("age", _age()).drop("sample", "life", "oldest", "asked", "found")
 
 
@@ -267,8 +246,8 @@ def by_hindsight(
 def is_inexact() -> Column:
     """Whether the lag in seconds of the max-lag partition is extrapolated or a lower bound.
 
-    Events from before version 2.0.0 do not say how it is known. It is extrapolated if the committed offset is below the
-    first log end that the verdict knows, as in `karrot.signals`.
+    Events of ``karrot pipeline evaluate`` do not say how it is known. It is extrapolated if the committed offset is
+    below the first log end that the verdict knows, as in `karrot.signals`.
     """
     below = (F.col("max_lag_committed") < F.col("max_lag_first_end")) & (F.col("max_lag") > 0)
     is_of_worst = (F.col("lag_seconds_topic") == F.col("max_lag_topic")) & (

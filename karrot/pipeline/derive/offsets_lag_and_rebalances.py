@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.group_lag_from_commits import as_listings, filled, unheard
+from karrot.pipeline.derive.lag_minute import as_listings, filled, unheard
 from karrot.pipeline.derive.lag_seconds import log_end_samples, sample_spans
 from karrot.pipeline.derive.offsets_minute import offsets_minute
 from karrot.pipeline.derive.partition_lag_minute import FORGOTTEN, carried, partition_lag_minute
@@ -36,7 +36,6 @@ class MidnightEdges(NamedTuple):
     tail: int = 0
 
     def plus(self, other: "MidnightEdges") -> "MidnightEdges":
-        """The sums of both numbers."""
         return MidnightEdges(self.head + other.head, self.tail + other.tail)
 
 

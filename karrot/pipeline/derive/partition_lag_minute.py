@@ -10,9 +10,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.derive.lag_seconds import crossed, nearest, seconds_behind, with_log_end
-from karrot.pipeline.schemas import PARTITION_LAG_MINUTE, columns_of
-from karrot.pipeline.store.shared_columns import LOG, PARTITION
+from karrot.pipeline.derive.lag_seconds import seconds_behind, with_log_end
+from karrot.pipeline.schemas import LOG, PARTITION, PARTITION_LAG_MINUTE, columns_of
 
 FORGOTTEN: Final = timedelta(days=31)
 """A partition is left out when its last commit is older than this: its tombstone was probably missed."""
@@ -34,9 +33,11 @@ def partition_lag_minute(
     Lag is the log end at the row's moment minus the committed offset. Lag in seconds is how long ago the log end was at
     the committed offset; if that was before the first sample, it is unknown. A sample is valid for ``longest``.
     """
+    is_seen = (F.col("lag") == 0) | (F.col("crossed.end_offset") == F.col("committed_offset"))
+    method = F.when(F.col("lag_seconds").isNull(), "unknown").when(is_seen, "observed").otherwise("interpolated")
     lags = _with_end(_minutes(commits, before, ends), ends, longest)
-    timed = with_log_end(lags, ends, crossed(LOG))
-    complete = timed.withColumns({"lag_seconds": seconds_behind()}).withColumn("method", _method())
+    timed = with_log_end(lags, ends, "crossed", (*LOG, "life"), sampled="end_offset", asked="committed_offset")
+    complete = timed.withColumn("lag_seconds", seconds_behind()).withColumn("method", method)
     return _with_owner(complete, owners).select(*columns_of(PARTITION_LAG_MINUTE), F.to_date("minute").alias("day"))
 
 
@@ -81,7 +82,6 @@ def _minutes(commits: DataFrame, before: DataFrame, ends: DataFrame) -> DataFram
 
 
 def _newest_of_minute(commits: DataFrame) -> DataFrame:
-    """The newest record of each partition and minute, and the number of commits."""
     record = F.struct(F.when(~F.col("tombstone"), F.col("offset")).alias("offset"), F.col("log_ts_ms").alias("at_ms"))
     return commits.groupBy(*PARTITION, _minute("log_ts_ms")).agg(
         F.max_by(record, F.struct("log_ts_ms", "log_offset")).alias("committed"),
@@ -96,7 +96,7 @@ def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame
     because the log had reached that offset. A commit beyond the next sample, or beyond the last one, is ``negative``:
     the commit or the sample is wrong or old. If the difference of two numbers exceeds 64 bits, the lag is unknown.
     """
-    as_of = with_log_end(rows, ends, nearest(LOG))
+    as_of = with_log_end(rows, ends, "sample", LOG, sampled="at_ms", asked="at_ms")
     sample, committed, at_ms = F.col("sample"), F.col("committed_offset"), F.col("at_ms")
     share = F.try_divide(at_ms - sample.at_ms, sample.next_ms - sample.at_ms)
     grown = F.floor(share * F.try_subtract(sample.next_offset, sample.end_offset) + 0.5)
@@ -111,11 +111,6 @@ def _with_end(rows: DataFrame, ends: DataFrame, longest: timedelta) -> DataFrame
             "negative": F.when(ended < committed, 1).otherwise(0).cast("bigint"),
         }
     )
-
-
-def _method() -> Column:
-    seen = (F.col("lag") == 0) | (F.col("crossed.end_offset") == F.col("committed_offset"))
-    return F.when(F.col("lag_seconds").isNull(), "unknown").when(seen, "observed").otherwise("interpolated")
 
 
 def _with_owner(rows: DataFrame, owners: DataFrame) -> DataFrame:

@@ -10,8 +10,7 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.schemas import RATES_MINUTE, columns_of
-from karrot.pipeline.store.shared_columns import EVENT, GROUP, PARTITION, rounded
+from karrot.pipeline.schemas import EVENT, GROUP, PARTITION, RATES_MINUTE, columns_of, rounded
 
 _MINUTE_MS = 60_000
 _MOST_PER_MS = 1_000_000
@@ -47,7 +46,9 @@ def rates_minute(listings: DataFrame, *, longest: timedelta) -> DataFrame:
     shrank (the topic was created again) or the commit went back (a rewind), the time between the samples is not
     covered. It is not covered either if more than 10^9 messages per second came or went.
     """
-    spans = _spans(listings, longest).withColumn("minute_ms", F.explode(_minutes()))
+    first = F.col("from_ms") - F.pmod("from_ms", F.lit(_MINUTE_MS))
+    minutes = F.sequence(first, F.col("to_ms") - 1, F.lit(_MINUTE_MS).cast("long"))
+    spans = _spans(listings, longest).withColumn("minute_ms", F.explode(minutes))
     begin = F.greatest("from_ms", "minute_ms")
     until = F.least(F.col("to_ms"), F.col("minute_ms") + _MINUTE_MS)
     share = (until - begin) / (F.col("to_ms") - F.col("from_ms"))
@@ -89,12 +90,6 @@ def _spans(listings: DataFrame, longest: timedelta) -> DataFrame:
     forward = (F.col("produced") >= 0) & (F.col("consumed") >= 0)
     possible = F.greatest("produced", "consumed") <= length * _MOST_PER_MS
     return grown.where((length > 0) & (length <= longest // timedelta(milliseconds=1)) & forward & possible)
-
-
-def _minutes() -> Column:
-    """The minutes that a span touches, as epoch milliseconds."""
-    first = F.col("from_ms") - F.pmod("from_ms", F.lit(_MINUTE_MS))
-    return F.sequence(first, F.col("to_ms") - 1, F.lit(_MINUTE_MS).cast("long"))
 
 
 def _per_minute() -> list[Column]:

@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from karrot.pipeline.schemas import REBALANCES, columns_of
-from karrot.pipeline.store.shared_columns import GROUP, PARTITION
+from karrot.pipeline.schemas import GROUP, PARTITION, REBALANCES, columns_of
 
 _STATE: Final = ("generation", "protocol", "leader")
 _RECORD: Final = ("log_ts_ms", "log_offset")
@@ -23,6 +22,11 @@ def rebalances(members: DataFrame) -> DataFrame:
     """
     in_log = Window.partitionBy(*GROUP).orderBy(*_RECORD)
     changed = ~F.col("generation").eqNullSafe(F.lag("generation").over(in_log))
+    # Partitions that are in only one of the two sets, or have another owner in the other set.
+    owned, before = F.col("owned"), F.col("owned_before")
+    differing = F.array_union(F.array_except(owned, before), F.array_except(before, owned))
+    partitions = F.array_distinct(F.transform(differing, lambda pair: F.struct(pair.topic, pair.partition)))
+    moved = F.when(F.col("was_known"), F.size(partitions))
     compared = _records(members).withColumns(
         {
             "changed": changed,
@@ -32,7 +36,7 @@ def rebalances(members: DataFrame) -> DataFrame:
     )
     return (
         compared.where(F.col("changed") & F.col("generation").isNotNull())
-        .select("*", F.timestamp_millis("log_ts_ms").alias("at"), _moved().alias("moved_partitions"))
+        .select("*", F.timestamp_millis("log_ts_ms").alias("at"), moved.cast("int").alias("moved_partitions"))
         .select(*columns_of(REBALANCES), F.to_date("at").alias("day"))
     )
 
@@ -45,14 +49,6 @@ def _records(members: DataFrame) -> DataFrame:
         F.count_distinct("member_id").cast("int").alias("members"),
         F.collect_set(F.when(F.col("topic").isNotNull(), pair)).alias("owned"),
     )
-
-
-def _moved() -> Column:
-    """How many partitions are in only one of the two sets, or have another owner in the other set."""
-    owned, before = F.col("owned"), F.col("owned_before")
-    differing = F.array_union(F.array_except(owned, before), F.array_except(before, owned))
-    partitions = F.array_distinct(F.transform(differing, lambda pair: F.struct(pair.topic, pair.partition)))
-    return F.when(F.col("was_known"), F.size(partitions)).cast("int")
 
 
 def owners(members: DataFrame) -> DataFrame:

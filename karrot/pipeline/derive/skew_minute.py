@@ -3,8 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from karrot.pipeline.schemas import SKEW_MINUTE, columns_of
-from karrot.pipeline.store.shared_columns import GROUP, rounded
+from karrot.pipeline.schemas import GROUP, SKEW_MINUTE, columns_of, rounded
 
 _TOPIC = (*GROUP, "topic", "minute")
 _TOPIC_KEY = ("key", "group", *_TOPIC)
@@ -25,8 +24,11 @@ def skew_minute(listings: DataFrame, *, of: str | None = None) -> DataFrame:
     ``cause`` is set if the worst partition has more than twice its fair share, and its owner has other partitions to
     compare with: ``hot_partition`` if the owner keeps up with them, ``slow_owner`` if they lag too.
     """
+    in_minutes = listings.withColumn("minute", F.date_trunc("minute", "received_at"))
+    # Sorts compare hashes of what the aggregates group by, instead of names.
+    keys = {"key": F.xxhash64(*_TOPIC), "partition_key": F.xxhash64(*_TOPIC, "partition")}
     per_partition = (
-        _with_keys(listings)
+        in_minutes.withColumns(keys)
         .groupBy("partition_key", *_TOPIC_KEY, "partition")
         .agg(
             F.avg("current_lag").alias("lag"),
@@ -48,12 +50,6 @@ def skew_minute(listings: DataFrame, *, of: str | None = None) -> DataFrame:
     )
 
 
-def _with_keys(listings: DataFrame) -> DataFrame:
-    """Add the minute, and hashes of what the aggregates group by: sorts then compare a number instead of names."""
-    in_minutes = listings.withColumn("minute", F.date_trunc("minute", "received_at"))
-    return in_minutes.withColumns({"key": F.xxhash64(*_TOPIC), "partition_key": F.xxhash64(*_TOPIC, "partition")})
-
-
 def _judged() -> list[Column]:
     lagging = F.col("total") > 0
     worst, theirs = F.col("worst"), F.filter("by_lag", lambda one: one.owner == F.col("worst.owner"))
@@ -61,22 +57,18 @@ def _judged() -> list[Column]:
     max_share = F.try_divide(worst.lag, F.col("total"))
     stands_out = max_share * F.col("partitions") > _STANDS_OUT
     alone = max_share >= _NEARLY_ALL * owner_share
+    # 2 * sum(rank * lag) / (n * total) - (n + 1) / n over the lags in order, rank from 1.
+    ranked, n = F.transform("by_lag", lambda one, index: one.lag * (index + 1)), F.col("partitions")
+    gini = F.try_divide(2 * _sum_of(ranked), n * F.col("total")) - (n + 1) / n
     cause = F.when(alone, "hot_partition").otherwise("slow_owner")
     return [
         F.when(lagging, rounded(max_share, 6)).alias("max_share"),
-        rounded(F.when(lagging, _gini()).otherwise(0.0), 6).alias("gini"),
+        rounded(F.when(lagging, gini).otherwise(0.0), 6).alias("gini"),
         F.when(lagging, worst.partition).alias("worst_partition"),
         F.when(lagging, worst.owner).alias("owner"),
         F.when(lagging & worst.owner.isNotNull(), rounded(owner_share, 6)).alias("owner_share"),
         F.when(lagging & stands_out & (F.size(theirs) > 1), cause).alias("cause"),
     ]
-
-
-def _gini() -> Column:
-    """2 * sum(rank * lag) / (n * total) - (n + 1) / n over the lags in order, rank from 1."""
-    ranked = F.transform("by_lag", lambda one, index: one.lag * (index + 1))
-    n = F.col("partitions")
-    return F.try_divide(2 * _sum_of(ranked), n * F.col("total")) - (n + 1) / n
 
 
 def _sum_of(numbers: Column) -> Column:

@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from karrot.event import Status
 from karrot.pipeline.derive.status_intervals import severity
-from karrot.pipeline.schemas import SLO_DAILY, columns_of, with_day
-from karrot.pipeline.store.shared_columns import GROUP
+from karrot.pipeline.schemas import GROUP, SLO_DAILY, columns_of, with_day
 
 _GROUP_DAY = (*GROUP, "day")
 
@@ -30,6 +29,11 @@ def slo_daily(minutes: DataFrame, partitions: DataFrame, objective: Objective) -
     ``worst_partition`` is the ``topic/partition`` with the largest listed lag.
     """
     is_seen = severity("worst_status") > Status.NOTFOUND
+    name = F.concat_ws("/", "topic", "partition")
+    lagging = partitions.where(F.col("current_lag") > 0)
+    largest = F.max(F.struct("current_lag", "topic", "partition", name.alias("name"))).getField("name")
+    worst = lagging.groupBy(*_GROUP_DAY).agg(largest.alias("worst_partition"))
+    beyond = F.col("minutes_measured") - F.col("minutes_within_target")
     daily = (
         minutes.where(is_seen | F.col("coverage").isNotNull())
         .groupBy(*_GROUP_DAY)
@@ -41,25 +45,13 @@ def slo_daily(minutes: DataFrame, partitions: DataFrame, objective: Objective) -
         )
     )
     return (
-        daily.join(_worst_partitions(partitions), on=list(_GROUP_DAY), how="left")
+        daily.join(worst, on=list(_GROUP_DAY), how="left")
         .select(
             "*",
             F.lit(objective.target_seconds).cast("double").alias("target_seconds"),
             F.lit(objective.share).cast("double").alias("objective"),
             F.round(F.col("minutes_measured") * (1 - objective.share), 6).alias("budget_minutes"),
-            F.round(_burn_rate(objective.share), 6).alias("burn_rate"),
+            F.round(F.try_divide(beyond, F.col("minutes_measured")) / (1 - objective.share), 6).alias("burn_rate"),
         )
         .select(*columns_of(with_day(SLO_DAILY)))
     )
-
-
-def _worst_partitions(partitions: DataFrame) -> DataFrame:
-    name = F.concat_ws("/", "topic", "partition")
-    lagging = partitions.where(F.col("current_lag") > 0)
-    largest = F.max(F.struct("current_lag", "topic", "partition", name.alias("name"))).getField("name")
-    return lagging.groupBy(*_GROUP_DAY).agg(largest.alias("worst_partition"))
-
-
-def _burn_rate(share: float) -> Column:
-    beyond = F.col("minutes_measured") - F.col("minutes_within_target")
-    return F.try_divide(beyond, F.col("minutes_measured")) / (1 - share)

@@ -10,8 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from karrot.event import Status
-from karrot.pipeline.schemas import STATUS_INTERVALS, VERDICT_RUNS, columns_of, with_day
-from karrot.pipeline.store.shared_columns import EVENT, GROUP
+from karrot.pipeline.schemas import EVENT, GROUP, STATUS_INTERVALS, VERDICT_RUNS, columns_of, with_day
 
 _ARRIVAL = ("received_at_ms", "seq")
 _SAID = ("kind", "incident_id", "status")
@@ -29,7 +28,6 @@ def severity(status: str | Column) -> Column:
 
 
 def status_named(number: Column) -> Column:
-    """The name of the status with Burrow's number."""
     names = F.array(*(F.lit(status.name) for status in Status))
     return F.when(number.isNotNull(), F.get(names, number))
 
@@ -45,10 +43,15 @@ def verdict_runs(events: DataFrame, partitions: DataFrame, *, silence: timedelta
     up. Among a million groups, the probability of this is one in forty million.
     """
     arrival = Window.partitionBy("key", "day").orderBy(*_ARRIVAL)
+    observed, received = F.col("observed_at_ms"), F.col("received_at_ms")
+    # An impossible time, after the receipt or over a day before it, is replaced by the time of receipt.
+    at_ms = F.when(observed.between(received - _OLDEST_MS, received), observed).otherwise(received)
+    bad = partitions.where(severity("status") > Status.OK)
+    bad_topics = bad.groupBy(*EVENT).agg(F.array_sort(F.collect_set("topic")).alias("topics"))
     newest_before = F.max("at_ms").over(arrival.rowsBetween(Window.unboundedPreceding, -1))
     timely = (
-        events.join(_bad_topics(partitions), on=list(EVENT), how="left")
-        .withColumns({"key": F.xxhash64(*GROUP), "at_ms": _observed_ms()})
+        events.join(bad_topics, on=list(EVENT), how="left")
+        .withColumns({"key": F.xxhash64(*GROUP), "at_ms": at_ms})
         .withColumn("newest_before", newest_before)
         .where(F.col("newest_before").isNull() | (F.col("at_ms") >= F.col("newest_before")))
     )
@@ -81,17 +84,6 @@ def _summed(numbered: DataFrame) -> DataFrame:
         F.max("peak_lag").alias("peak_lag"),
         F.array_sort(F.array_distinct(F.flatten(F.collect_list("topics")))).alias("topics"),
     )
-
-
-def _observed_ms() -> Column:
-    """When an event was observed; if after the receipt, or over a day before it, the time of receipt instead."""
-    observed, received = F.col("observed_at_ms"), F.col("received_at_ms")
-    return F.when(observed.between(received - _OLDEST_MS, received), observed).otherwise(received)
-
-
-def _bad_topics(partitions: DataFrame) -> DataFrame:
-    bad = partitions.where(severity("status") > Status.OK)
-    return bad.groupBy(*EVENT).agg(F.array_sort(F.collect_set("topic")).alias("topics"))
 
 
 def in_order(runs: DataFrame) -> DataFrame:

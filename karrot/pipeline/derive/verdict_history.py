@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from karrot.history.held_days import day_of
 from karrot.pipeline.derive.incidents import SUMMARY_RUNS, incidents, summary_runs, without_summary
 from karrot.pipeline.derive.status_intervals import status_intervals
+from karrot.pipeline.schemas import GROUP
 from karrot.pipeline.store.filesystem import delete, listing, literal, rename_over
-from karrot.pipeline.store.shared_columns import GROUP
 from karrot.pipeline.store.table_files import Tables, sound
 from karrot.pipeline.stream.query_runner import persisted
 
@@ -72,11 +72,9 @@ class _Summaries(NamedTuple):
     there: Sequence[date]
 
     def newest(self, until: date) -> date | None:
-        """The day of the newest summary of this day or an earlier one."""
         return max((day for day in self._days() if day <= until), default=None)
 
     def drop_after(self, day: date) -> None:
-        """Delete the summaries that contain runs of this day."""
         for each in self._days():
             if each > day:
                 self.tables.require()
@@ -179,7 +177,6 @@ def _replace_since(spark: SparkSession, tables: Tables, computed: DataFrame, sin
 
 
 def _differing(rows: DataFrame, others: DataFrame) -> list[date]:
-    """The days on which two sets of incidents differ."""
     both = rows.withColumn("times", F.lit(1)).unionByName(others.withColumn("times", F.lit(-1)))
     differing = both.groupBy(*rows.columns).agg(F.sum("times").alias("times")).where(F.col("times") != 0)
     return [row.day for row in differing.select("day").distinct().collect()]

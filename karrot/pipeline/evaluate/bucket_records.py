@@ -1,6 +1,6 @@
 """Gives the new records of ``__consumer_offsets`` to the bucket of their consumer groups.
 
-The rules are those of `karrot.burrow.storage`. The work for each commit is in arrays.
+The rules are those of Burrow's storage (``core/internal/storage/inmemory.go``). The work for each commit is in arrays.
 """
 
 from collections.abc import Collection, Mapping
@@ -8,11 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from karrot.pipeline.evaluate.bucket_state import BucketState, GroupMemory, Partitions, Texts
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
-from karrot.pipeline.evaluate.log_end_lookup import LogEnds, source_key
+from karrot.pipeline.evaluate.bucket_state import (
+    BucketState,
+    EvaluateRules,
+    GroupMemory,
+    LogEnds,
+    Partitions,
+    Texts,
+    source_key,
+)
 from karrot.pipeline.evaluate.ring_arrays import RingArrays, appended
-from karrot.pipeline.window_arrays.commit_arrays import Bools, CommitArrays, Ints, Segments, begins, stored
+from karrot.pipeline.window_arrays.windows import Bools, CommitArrays, Ints, Segments, begins, stored
 
 _NEVER_MS = 2**60
 
@@ -35,7 +41,6 @@ class NewCommits(NamedTuple):
     topic: Texts
 
     def taken(self, rows: Ints | Bools) -> "NewCommits":
-        """Some of the commits, or the commits in another order."""
         return NewCommits(*(column[rows] for column in self))  # type: ignore[arg-type]
 
 
@@ -73,14 +78,17 @@ def take(state: BucketState, new: NewRecords, log_ends: LogEnds, asked: Evaluate
     last_ms = np.minimum(arrays.timestamp_ms, arrays.seen_ms)[last]
     for at, timestamp_ms in zip(group[by_ring][last].tolist(), last_ms.tolist(), strict=True):
         groups[at] = groups[at]._replace(last_commit_ms=timestamp_ms)
-    _list(groups, partitions, len(state.partitions.group), log_ends)
+    # List all partitions of a topic when a group commits on a partition that its list does not have yet.
+    for new_row in range(len(state.partitions.group), len(partitions.group)):
+        listed, topic = groups[int(partitions.group[new_row])].listed, str(partitions.topic[new_row])
+        if int(partitions.partition[new_row]) >= listed.get(topic, 0):
+            listed[topic] = log_ends.topics[topic]
     groups = _with_members(groups, new)
     by_group = np.argsort(partitions.group, kind="stable")
     return BucketState(groups, partitions._replace(rings=rings).taken(by_group))
 
 
 def without_groups(state: BucketState, keys: Collection[int]) -> BucketState:
-    """Forget these groups."""
     is_kept = np.array([each.key not in keys for each in state.groups], np.bool_)
     if is_kept.all():
         return state
@@ -137,7 +145,6 @@ def _places_of(group_key: Ints, deleted: Mapping[int, int]) -> Ints:
 
 
 def _with_new_groups(groups: list[GroupMemory], commits: NewCommits) -> tuple[list[GroupMemory], Ints]:
-    """The groups with those that are new, and the row of each commit's group."""
     keys, first, inverse = np.unique(commits.group_key, return_index=True, return_inverse=True)
     known = {each.key: row for row, each in enumerate(groups)}
     made = [*groups]
@@ -151,7 +158,6 @@ def _with_new_groups(groups: list[GroupMemory], commits: NewCommits) -> tuple[li
 
 
 def _with_members(groups: list[GroupMemory], new: NewRecords) -> list[GroupMemory]:
-    """The groups with their newest members. A group can have members before its first commit."""
     known = {each.key: row for row, each in enumerate(groups)}
     made = [*groups]
     for key, told in new.members.items():
@@ -165,7 +171,6 @@ def _with_members(groups: list[GroupMemory], new: NewRecords) -> list[GroupMemor
 
 
 def _with_new_partitions(partitions: Partitions, commits: NewCommits, group: Ints) -> tuple[Partitions, Ints]:
-    """The partitions with those that are new at the end, and the row of each commit's partition."""
     keys, first, inverse = np.unique(
         _ring_key(group, commits.topic_key, commits.partition), return_index=True, return_inverse=True
     )
@@ -194,16 +199,7 @@ def _ring_key(group: Ints, topic_key: Ints, partition: Ints) -> Ints:
 
 
 def _last_of_each(group: Ints, order: Ints, rows: Ints) -> Ints:
-    """Of these rows, the last one of each group, by its place in the log."""
     rows = rows[np.lexsort((order[rows], group[rows]))]
     last = np.ones(len(rows), np.bool_)
     last[:-1] = group[rows[1:]] != group[rows[:-1]]
     return rows[last]
-
-
-def _list(groups: list[GroupMemory], partitions: Partitions, first: int, log_ends: LogEnds) -> None:
-    """List all partitions of a topic when a group commits on a partition that its list does not have yet."""
-    for row in range(first, len(partitions.group)):
-        listed, topic = groups[int(partitions.group[row])].listed, str(partitions.topic[row])
-        if int(partitions.partition[row]) >= listed.get(topic, 0):
-            listed[topic] = log_ends.topics[topic]

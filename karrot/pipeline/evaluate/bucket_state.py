@@ -5,23 +5,25 @@ A bucket has whole groups. So a group's verdict needs no other bucket.
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from karrot.burrow.notifier import NotifiedGroup
+from karrot.burrow.notifier import NameFilter, NotifiedGroup, NotifierSettings
+from karrot.burrow.rules import DEFAULT_EXPIRE_GROUP
 from karrot.event import OpenIncident
 from karrot.pipeline.evaluate.ring_arrays import RingArrays
-from karrot.pipeline.window_arrays.commit_arrays import Bools, Ints
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
+from karrot.pipeline.window_arrays.windows import Bools, Ints, LogEndArrays
 
 Texts = npt.NDArray[np.object_]
 Owners = Mapping[tuple[str, int], tuple[str, str]]
 """By topic and partition: the host and the client id of the member of the group that owns the partition."""
 
 _SLOTS: Final = ("order", "offset", "timestamp_ms", "lag", "seen_ms")
-_VERSION: Final = b"2"
+_VERSION: Final = b"3"
 
 
 class Partitions(NamedTuple):
@@ -37,12 +39,10 @@ class Partitions(NamedTuple):
     rings: RingArrays
 
     def taken(self, rows: Ints | Bools) -> Self:
-        """Some of the partitions, or the partitions in another order."""
         group, topic_key, partition = (column[rows] for column in (self.group, self.topic_key, self.partition))
         return type(self)(group, topic_key, self.topic[rows], partition, self.rings.taken(rows))
 
     def joined(self, other: Self) -> Self:
-        """These partitions, and after them the others."""
         return type(self)(
             np.append(self.group, other.group),
             np.append(self.topic_key, other.topic_key),
@@ -73,7 +73,6 @@ class GroupMemory(NamedTuple):
 
     @classmethod
     def of(cls, key: int, name: str) -> Self:
-        """A new group."""
         return cls(key, name, 0, {}, NotifiedGroup(), "[]", 0)
 
     @property
@@ -82,7 +81,6 @@ class GroupMemory(NamedTuple):
         return self.last_commit_ms or self.members_ms
 
     def owners(self) -> Owners:
-        """The owners of partitions."""
         return {
             (topic, number): (host, client_id)
             for host, client_id, assigned in json.loads(self.members)
@@ -92,25 +90,23 @@ class GroupMemory(NamedTuple):
 
 
 class BucketState(NamedTuple):
-    """The groups of a bucket, and their partitions."""
-
     groups: list[GroupMemory]
     partitions: Partitions
 
     @classmethod
     def empty(cls, intervals: int) -> Self:
-        """A bucket without groups."""
         nothing = np.zeros(0, np.int64)
         return cls([], Partitions(nothing, nothing, np.zeros(0, np.object_), nothing, RingArrays.empty(0, intervals)))
 
     def to_bytes(self) -> bytes:
-        """The state as two streams of Arrow, after the version of the format."""
-        sink = pa.BufferOutputStream()
+        """The partitions as a stream of Arrow, after the version of the format. The groups are JSON in its metadata."""
+        sink, table = pa.BufferOutputStream(), self._partition_table()
+        notified = ((each, each.notified) for each in self.groups)
+        groups = [[*each[:4], told.incident, told.last_open_ms, *each[5:]] for each, told in notified]
+        table = table.replace_schema_metadata({"groups": json.dumps(groups)})
         sink.write(_VERSION)
-        groups = pa.Table.from_pylist([_group_row(each) for each in self.groups], _GROUPS)
-        for table in (groups, self._partition_table()):
-            with pa.ipc.new_stream(sink, table.schema) as stream:
-                stream.write_table(table)
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
         content: bytes = sink.getvalue().to_pybytes()
         return content
 
@@ -119,12 +115,15 @@ class BucketState(NamedTuple):
         """Read the state. Raises `ValueError` for another version, or for rings of another number of slots."""
         if content[:1] != _VERSION:
             raise ValueError(f"the state has version {content[:1]!r}, and this Karrot reads {_VERSION!r}")
-        source = pa.BufferReader(content[1:])
-        groups, partitions = (pa.ipc.open_stream(source).read_all() for _ in range(2))
-        slots = partitions.schema.field("order").type.list_size
+        table = pa.ipc.open_stream(pa.BufferReader(content[1:])).read_all()
+        slots = table.schema.field("order").type.list_size
         if slots != intervals:
             raise ValueError(f"the state has rings of {slots} commits, and not of {intervals}")
-        return cls([_group(row) for row in groups.to_pylist()], _partitions(partitions, intervals))
+        groups = []
+        for key, name, commit_ms, listed, incident, open_ms, *members in json.loads(table.schema.metadata[b"groups"]):
+            notified = NotifiedGroup(incident and OpenIncident(*incident), open_ms)
+            groups.append(GroupMemory(key, name, commit_ms, listed, notified, *members))
+        return cls(groups, _partitions(table, intervals))
 
     def _partition_table(self) -> pa.Table:
         rings = self.partitions.rings
@@ -139,43 +138,6 @@ class BucketState(NamedTuple):
             slots = pa.array(getattr(rings, name).ravel())
             columns[name] = pa.FixedSizeListArray.from_arrays(slots, rings.intervals)
         return pa.table(columns)
-
-
-_GROUPS: Final = pa.schema(
-    {
-        "key": pa.int64(),
-        "name": pa.string(),
-        "last_commit_ms": pa.int64(),
-        "listed": pa.map_(pa.string(), pa.int64()),
-        "incident_id": pa.string(),
-        "incident_start_ms": pa.int64(),
-        "last_open_ms": pa.int64(),
-        "members": pa.string(),
-        "members_ms": pa.int64(),
-    }
-)
-
-
-def _group_row(group: GroupMemory) -> dict[str, Any]:
-    incident = group.notified.incident
-    return {
-        "key": group.key,
-        "name": group.name,
-        "last_commit_ms": group.last_commit_ms,
-        "listed": [*group.listed.items()],
-        "incident_id": incident and incident.id,
-        "incident_start_ms": incident and incident.start_ms,
-        "last_open_ms": group.notified.last_open_ms,
-        "members": group.members,
-        "members_ms": group.members_ms,
-    }
-
-
-def _group(row: dict[str, Any]) -> GroupMemory:
-    incident = None if row["incident_id"] is None else OpenIncident(row["incident_id"], row["incident_start_ms"])
-    notified = NotifiedGroup(incident, row["last_open_ms"])
-    key, name, last_commit_ms = row["key"], row["name"], row["last_commit_ms"]
-    return GroupMemory(key, name, last_commit_ms, dict(row["listed"]), notified, row["members"], row["members_ms"])
 
 
 def _partitions(table: pa.Table, intervals: int) -> Partitions:
@@ -194,3 +156,57 @@ def _partitions(table: pa.Table, intervals: int) -> Partitions:
 def _slots(column: pa.ChunkedArray, intervals: int) -> Ints:
     flat: Ints = np.concatenate([np.zeros(0, np.int64), *(chunk.flatten().to_numpy() for chunk in column.chunks)])
     return flat.reshape(-1, intervals)
+
+
+class EvaluateRules(NamedTuple):
+    """The settings of the evaluation. ``expire_group`` is in seconds.
+
+    A verdict lists all partitions, or without ``lists_all`` only those that are worse than OK, as Burrow does. The
+    groups that a filter in ``read`` chooses are judged, and the verdicts on those that ``sent`` chooses are sent.
+    """
+
+    rules: RuleSet = RuleSet("burrow")
+    notifier: NotifierSettings = NotifierSettings()
+    expire_group: int = DEFAULT_EXPIRE_GROUP
+    lists_all: bool = True
+    read: tuple[NameFilter, ...] = (NameFilter(),)
+    sent: NameFilter = NameFilter()
+
+
+_ODD_NUMBER = -7046029254386353131  # mixes two hashes: 2**64 divided by the golden ratio, as a signed number
+
+
+class LogEnds(NamedTuple):
+    """The recent log ends of all partitions. A deleted topic has none.
+
+    ``keys`` has the `source_key` of each partition, ascending. The source of a log end in ``ends`` is the index of its
+    partition's key. ``topics`` has the number of partitions of each topic.
+    """
+
+    keys: Ints
+    ends: LogEndArrays
+    topics: Mapping[str, int]
+
+    def source_of(self, keys: Ints) -> Ints:
+        """The source of each of these keys; -1 for an unknown partition."""
+        if not len(self.keys):
+            return np.full(len(keys), -1, np.int64)
+        found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[found] == keys, found, -1)
+
+    def only(self, keys: Ints) -> "LogEnds":
+        """The log ends of the partitions with these keys. The topics stay."""
+        source = np.unique(self.source_of(keys))
+        source = source[source >= 0]
+        first, stop = (np.searchsorted(self.ends.source, source, side) for side in ("left", "right"))
+        count = stop - first
+        rows = np.repeat(stop - np.cumsum(count), count) + np.arange(count.sum())
+        ends = LogEndArrays(
+            np.repeat(np.arange(len(source)), count), self.ends.observed_ms[rows], self.ends.offset[rows]
+        )
+        return LogEnds(self.keys[source], ends, self.topics)
+
+
+def source_key(topic_key: Ints, partition: Ints) -> Ints:
+    """The hash of a partition, of 64 bits. Two of a million partitions are equal once in forty million cases."""
+    return topic_key * _ODD_NUMBER + partition

@@ -1,28 +1,37 @@
 """Makes Burrow's verdict on each consumer group of a bucket.
 
-The rules are those of `karrot.burrow.storage`, `karrot.burrow.rules` and `karrot.burrow.notifier`. The work for each
+The rules are those of Burrow's storage, `karrot.burrow.rules` and `karrot.burrow.notifier`. The work for each
 partition is in arrays. Python looks at a group once for each verdict.
 """
 
+import json
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from karrot.burrow.notifier import notify
 from karrot.burrow.rules import as_written, complete_share, group_status
 from karrot.event import LagEvent, PartitionLag, Source, Status
-from karrot.pipeline.evaluate.bucket_records import without_groups
-from karrot.pipeline.evaluate.bucket_state import BucketState, GroupMemory, Owners, Partitions
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
-from karrot.pipeline.evaluate.log_end_lookup import LogEnds, source_key
+from karrot.pipeline.evaluate.bucket_records import NewCommits, NewMembers, NewRecords, take, without_groups
+from karrot.pipeline.evaluate.bucket_state import (
+    BucketState,
+    EvaluateRules,
+    GroupMemory,
+    LogEnds,
+    Owners,
+    Partitions,
+    source_key,
+)
 from karrot.pipeline.evaluate.ring_arrays import windows_of
-from karrot.pipeline.window_arrays.commit_arrays import Ints, begins, newest, recent_least
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
-from karrot.pipeline.window_arrays.window_facts import Codes, judged
+from karrot.pipeline.window_arrays.windows import Codes, Ints, begins, judged, newest, recent_least
 from karrot.text import EPOCH
 
 _NOBODY = ("", "")
@@ -37,17 +46,12 @@ class VerdictMoment(NamedTuple):
 
 
 class Notification(NamedTuple):
-    """A verdict to send, with its incident."""
-
     event: LagEvent
     is_close: bool
 
 
 def evaluated(
-    state: BucketState,
-    log_ends: LogEnds,
-    asked: EvaluateRules,
-    moment: VerdictMoment,
+    state: BucketState, log_ends: LogEnds, asked: EvaluateRules, moment: VerdictMoment
 ) -> tuple[BucketState, list[Notification]]:
     """Judge every group of the bucket, and return the notifications that Burrow would send.
 
@@ -61,18 +65,16 @@ def evaluated(
         if expiry_ms > each.alive_ms or not any(some.has(each.name) for some in asked.read)
     }
     state = without_groups(state, old)
-    found = _Judged.of(state.partitions, log_ends, asked.rules, now)
-    sums = _Sums.of(found, state.partitions.group, len(state.groups))
+    found = _Judged.of(state, log_ends, asked.rules, now)
     sent: list[Notification] = []
     for number, group in enumerate(state.groups):
         if not group.last_commit_ms or not asked.sent.has(group.name):
             continue  # without a commit, only the group's members are known
-        of_group = sums.of_group(number)
-        new_id = partial(moment.new_id, group.name)
-        told = notify(group.notified, of_group.status, now_ms, asked.notifier, new_id)
+        status = group_status([Status(int(found.worst[number]))])
+        told = notify(group.notified, status, now_ms, asked.notifier, partial(moment.new_id, group.name))
         if told is None:
             continue
-        event = _event(state, found, of_group, moment, lists_all=asked.lists_all)
+        event = _event(state, found, number, status, moment, lists_all=asked.lists_all)
         if told.incident is not None:
             start = EPOCH + timedelta(milliseconds=told.incident.start_ms)
             event = event._replace(incident_id=told.incident.id, incident_start=start)
@@ -81,13 +83,16 @@ def evaluated(
 
 
 class _Judged(NamedTuple):
-    """The status and the lag of each partition."""
-
     codes: Codes
     lag: Ints
+    worst: Ints
+    total: Ints
+    largest: Ints
+    begin: Ints
 
     @classmethod
-    def of(cls, partitions: Partitions, log_ends: LogEnds, rules: RuleSet, now: int) -> "_Judged":
+    def of(cls, state: BucketState, log_ends: LogEnds, rules: RuleSet, now: int) -> "_Judged":
+        partitions, count = state.partitions, len(state.groups)
         source = log_ends.source_of(source_key(partitions.topic_key, partitions.partition))
         at = newest(log_ends.ends.source, log_ends.ends.observed_ms, source, np.full(len(source), now * 1000 + 999))
         window = windows_of(partitions.rings)
@@ -95,65 +100,36 @@ class _Judged(NamedTuple):
         least = recent_least(log_ends.ends, rules.intervals)[at] if len(source) else source
         is_known = (partitions.rings.filled > 0) & (at >= 0)
         codes = judged(window, end, least, np.full(len(source), now), rules)
-        return cls(
-            np.where(is_known, codes, Status.OK).astype(np.int8),
-            np.where(is_known, np.maximum(0, end - window.offset), 0),
-        )
-
-
-class _GroupSums(NamedTuple):
-    """The sums of the group with this ``number``, whose rows are from ``begin`` up to ``stop``."""
-
-    number: int
-    status: Status
-    total: int
-    largest: int
-    begin: int
-    stop: int
-
-
-class _Sums(NamedTuple):
-    """By group: the worst status, the total lag, the row of the largest lag, and the first row."""
-
-    worst: Ints
-    total: Ints
-    largest: Ints
-    begin: Ints
-
-    def of_group(self, number: int) -> _GroupSums:
-        """The sums of one group."""
-        status = group_status([Status(int(self.worst[number]))])
-        largest, begin, stop = int(self.largest[number]), int(self.begin[number]), int(self.begin[number + 1])
-        return _GroupSums(number, status, int(self.total[number]), largest, begin, stop)
-
-    @classmethod
-    def of(cls, found: _Judged, group: Ints, count: int) -> "_Sums":
+        codes = np.where(is_known, codes, Status.OK).astype(np.int8)
+        lag = np.where(is_known, np.maximum(0, end - window.offset), 0)
         worst, total = np.full(count, int(Status.OK)), np.zeros(count, np.int64)
-        np.maximum.at(worst, group, found.codes)
-        np.add.at(total, group, found.lag)
-        by_lag = np.lexsort((-found.lag, group))
+        np.maximum.at(worst, partitions.group, codes)
+        np.add.at(total, partitions.group, lag)
+        by_lag = np.lexsort((-lag, partitions.group))
         largest = np.full(count, -1, np.int64)
-        first = by_lag[begins(group[by_lag])]
-        largest[group[first]] = first
-        return cls(worst, total, largest, np.searchsorted(group, np.arange(count + 1)))
+        first = by_lag[begins(partitions.group[by_lag])]
+        largest[partitions.group[first]] = first
+        return cls(codes, lag, worst, total, largest, np.searchsorted(partitions.group, np.arange(count + 1)))
 
 
-def _event(state: BucketState, found: _Judged, sums: _GroupSums, moment: VerdictMoment, *, lists_all: bool) -> LagEvent:
-    group, partitions = state.groups[sums.number], state.partitions
-    owners = group.owners()
-    rows = np.arange(sums.begin, sums.stop)
+def _event(
+    state: BucketState, found: _Judged, number: int, status: Status, moment: VerdictMoment, *, lists_all: bool
+) -> LagEvent:
+    group, partitions = state.groups[number], state.partitions
+    owners, largest = group.owners(), int(found.largest[number])
+    rows = np.arange(found.begin[number], found.begin[number + 1])
     count, full = sum(group.listed.values()), int((partitions.rings.filled[rows] == partitions.rings.intervals).sum())
     listed = rows if lists_all else rows[found.codes[rows] > Status.OK]
     return LagEvent(
         moment.cluster,
         group.name,
-        sums.status.name,
-        sums.total,
+        status.name,
+        int(found.total[number]),
         moment.now_ms,
         Source.KAFKA,
         complete=complete_share(full, count) if count else 0.0,
         partition_count=count,
-        max_lag=None if sums.largest < 0 else _partition(partitions, found, owners, sums.largest),
+        max_lag=None if largest < 0 else _partition(partitions, found, owners, largest),
         partitions=(
             *(_partition(partitions, found, owners, row) for row in listed.tolist()),
             *(_without_commits(group, partitions, owners, rows) if lists_all else ()),
@@ -183,3 +159,134 @@ def _partition(partitions: Partitions, found: _Judged, owners: Owners, row: int)
         *owners.get((topic, number), _NOBODY),
         complete=as_written(float(np.float32(max(1, int(rings.filled[row])) / rings.intervals))),
     )
+
+
+COMMIT: Final = "commit"
+MEMBER: Final = "member"
+DELETION: Final = "deletion"
+"""The kinds of the rows of new records. A group with new members has a row for each member and partition."""
+
+OUT: Final = (
+    "bucket int, state binary, groups bigint, partitions bigint, notifications bigint, consumer string, event string, "
+    "is_close boolean"
+)
+"""The columns of the result: a row with the new state and its size, and a row for each notification."""
+
+_OUT: Final = pa.schema(
+    {
+        "bucket": pa.int32(),
+        "state": pa.binary(),
+        "groups": pa.int64(),
+        "partitions": pa.int64(),
+        "notifications": pa.int64(),
+        "consumer": pa.string(),
+        "event": pa.string(),
+        "is_close": pa.bool_(),
+    }
+)
+
+
+class StateSize(NamedTuple):
+    buckets: int = 0
+    groups: int = 0
+    partitions: int = 0
+    notifications: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTask:
+    """Judges a bucket after the records of a batch. ``batch`` is a text that no other batch has.
+
+    Without ``judges``, the bucket only takes the records.
+    """
+
+    asked: EvaluateRules
+    cluster: str
+    now_ms: int
+    batch: str
+    judges: bool = True
+
+    def of(self, shared: Any) -> Callable[[pa.Table, pa.Table], pa.Table]:
+        """The function for Spark's ``applyInArrow``: from the old state and the new records to the rows of `OUT`.
+
+        ``shared`` is a broadcast variable with the `LogEnds`.
+        """
+        return lambda before, new: self._judge(before, new, shared.value)
+
+    def _judge(self, before: pa.Table, new: pa.Table, log_ends: LogEnds) -> pa.Table:
+        intervals = self.asked.rules.intervals
+        bucket = (before if len(before) else new).column("bucket")[0].as_py()
+        state = BucketState.empty(intervals)
+        if len(before):
+            state = BucketState.from_bytes(before.column("state")[0].as_py(), intervals)
+        records = new_records(new)
+        places = ((each.topic_key, each.partition) for each in (state.partitions, records.commits))
+        log_ends = log_ends.only(np.concatenate([source_key(*place) for place in places]))
+        state = take(state, records, log_ends, self.asked)
+        sent = list[Notification]()
+        if self.judges:
+
+            def new_id(group: str) -> uuid.UUID:
+                return uuid.uuid5(uuid.NAMESPACE_URL, f"{self.batch}/{self.cluster}/{group}")
+
+            moment = VerdictMoment(self.cluster, self.now_ms, new_id)
+            state, sent = evaluated(state, log_ends, self.asked, moment)
+        groups = sum(1 for each in state.groups if each.last_commit_ms)
+        size = {"groups": groups, "partitions": len(state.partitions.group), "notifications": len(sent)}
+        rows: list[dict[str, Any]] = [{"bucket": bucket, "state": state.to_bytes(), **size}]
+        rows += [
+            {
+                "bucket": bucket,
+                "consumer": each.event.consumer,
+                "event": json.dumps(each.event, default=_as_text),
+                "is_close": each.is_close,
+            }
+            for each in sent
+        ]
+        return pa.Table.from_pylist(rows, _OUT)
+
+
+def _as_text(value: datetime | Source) -> str:
+    """A time or a source in the form that msgspec reads."""
+    return value.isoformat() if isinstance(value, datetime) else str(value.value)
+
+
+def new_records(table: pa.Table) -> NewRecords:
+    of_kind = {kind: table.filter(pc.equal(table.column("kind"), kind)) for kind in (COMMIT, MEMBER, DELETION)}
+    deleted: dict[int, int] = {}
+    columns = (of_kind[DELETION].column(name).to_pylist() for name in ("group_key", "order"))
+    for key, order in zip(*columns, strict=True):
+        deleted[key] = max(order, deleted.get(key, -1))
+    return NewRecords(_new_commits(of_kind[COMMIT]), deleted, _new_members(of_kind[MEMBER]))
+
+
+def _new_commits(table: pa.Table) -> NewCommits:
+    columns: list[Any] = []
+    for name in NewCommits._fields:
+        column = table.column(name)
+        is_text = name in {"group", "topic"}
+        columns.append(np.array(column.to_pylist(), np.object_) if is_text else column.to_numpy().astype(np.int64))
+    return NewCommits(*columns)
+
+
+def _new_members(table: pa.Table) -> dict[int, NewMembers]:
+    newest: dict[int, list[dict[str, Any]]] = {}
+    for row in table.sort_by("order").to_pylist():
+        rows = newest.setdefault(row["group_key"], [])
+        if rows and rows[0]["order"] != row["order"]:
+            rows.clear()
+        rows.append(row)
+    return {
+        key: NewMembers(rows[0]["group"], rows[0]["order"], rows[0]["at_ms"], _members_text(rows))
+        for key, rows in newest.items()
+    }
+
+
+def _members_text(rows: list[dict[str, Any]]) -> str:
+    """The members of one record, in the form of `karrot.pipeline.evaluate.bucket_state.GroupMemory`."""
+    members: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for row in rows:
+        if row["topic"] is not None:
+            assigned = members.setdefault((row["owner"] or "", row["client_id"] or ""), {})
+            assigned.setdefault(row["topic"], []).append(row["partition"])
+    return json.dumps([[*member, assigned] for member, assigned in members.items()], separators=(",", ":"))

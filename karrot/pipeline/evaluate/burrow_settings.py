@@ -98,7 +98,7 @@ def read_burrow_settings(text: str, cluster: str, notifier: str | None = None) -
     """
     file, cluster = _parsed(text), cluster.lower()  # Burrow makes names of clusters lower-case
     chosen = {
-        "cluster": _of_cluster(file, cluster),
+        "cluster": {name: each for name, each in _sections(file, "cluster").items() if name == cluster},
         "consumer": _consumers(file, cluster),
         "storage": _one(file, "storage", None),
         "evaluator": _one(file, "evaluator", None),
@@ -135,7 +135,6 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 
 def _lowered(value: Any) -> Any:
-    """Make all names of settings lower-case, as Burrow does."""
     if isinstance(value, dict):
         return {name.lower(): _lowered(each) for name, each in value.items()}
     return value
@@ -146,11 +145,6 @@ def _sections(file: Mapping[str, Any], kind: str) -> dict[str, Mapping[str, Any]
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
         raise ValueError(f"write [{kind}.NAME] and not [{kind}]")
     return found
-
-
-def _of_cluster(file: Mapping[str, Any], cluster: str) -> _Sections:
-    found = _sections(file, "cluster")
-    return {cluster: found[cluster]} if cluster in found else {}
 
 
 def _consumers(file: Mapping[str, Any], cluster: str) -> _Sections:
@@ -174,14 +168,17 @@ def _one(file: Mapping[str, Any], kind: str, name: str | None) -> _Sections:
 
 
 def _taken(kind: str, section: str, settings: Mapping[str, Any]) -> dict[str, Setting]:
-    """The settings that are taken, by their present names. For Burrow, an empty text is no value."""
+    """The settings that are taken, by their present names. For Burrow, an empty text is no value, nor is a list."""
     found = {}
     for name, given in {**_BURROWS_DEFAULTS.get(kind, {}), **settings}.items():
         if (known := _present(name, settings)) in TAKEN[kind] and (text := str(given)):
             place, read = f"{kind}.{section}.{name}", TAKEN[kind][known]
-            value = checked(read, place, text.lower() if read is flag else text)
+            is_none = read is _PATTERN and isinstance(given, list | dict)
+            written = text.lower() if read is flag or isinstance(given, bool) else text
+            value: Any = None if is_none else checked(read, place, written)
             option = "sent" if kind == "notifier" and read is _PATTERN else _OPTIONS.get(known, known.replace("-", "_"))
             shown = f"{place} = {text}" + ("" if name in settings else " (Burrow's default)")
+            shown += " (for Burrow no pattern, because it is no text: all groups pass)" if is_none else ""
             found[known] = Setting(shown, option, timedelta(seconds=value) if option in _SPANS else value)
     return found
 
@@ -197,7 +194,6 @@ def _filter(taken: Mapping[str, Setting]) -> NameFilter:
 
 
 def _left_out(file: Mapping[str, Any], chosen: Mapping[str, _Sections], cluster: str) -> Iterator[tuple[str, bool]]:
-    """Each setting that is left out, and whether verdicts depend on it."""
     for kind, content in file.items():
         if kind not in chosen:
             yield kind, kind in _CHANGING

@@ -5,16 +5,13 @@ from typing import Final
 
 from karrot.clock import Clock
 from karrot.pipeline.evaluate.job import EvaluatedBatch
-from karrot.pipeline.stream.metric_values import MetricValues
+from karrot.pipeline.stream.metrics import MetricValues
 from karrot.telemetry import Metric
 from karrot.text import duration
 
 _CLUSTER: Final = ("cluster",)
 BATCHES: Final = Metric(
-    "karrot_evaluate_batches_total",
-    "counter",
-    "Batches that were judged, and whose verdicts were delivered.",
-    _CLUSTER,
+    "karrot_evaluate_batches_total", "counter", "Batches that were judged, and whose verdicts were delivered.", _CLUSTER
 )
 BATCH_SECONDS: Final = Metric(
     "karrot_evaluate_batch_seconds",
@@ -29,10 +26,7 @@ LAST_BATCH: Final = Metric(
     _CLUSTER,
 )
 INTERVAL: Final = Metric(
-    "karrot_evaluate_interval_seconds",
-    "gauge",
-    "How often all groups are judged (--every), in seconds.",
-    _CLUSTER,
+    "karrot_evaluate_interval_seconds", "gauge", "How often all groups are judged (--every), in seconds.", _CLUSTER
 )
 GROUPS: Final = Metric(
     "karrot_evaluate_groups", "gauge", "Consumer groups that have committed, in the last batch.", _CLUSTER
@@ -64,10 +58,7 @@ UNREADABLE: Final = Metric(
     _CLUSTER,
 )
 LOG_END_FAILURES: Final = Metric(
-    "karrot_evaluate_log_end_failures_total",
-    "counter",
-    "Requests to Kafka for log end offsets that failed.",
-    _CLUSTER,
+    "karrot_evaluate_log_end_failures_total", "counter", "Requests to Kafka for log end offsets that failed.", _CLUSTER
 )
 
 EVALUATE_METRICS: Final = (
@@ -86,8 +77,6 @@ EVALUATE_METRICS: Final = (
 
 
 class EvaluateMetrics(MetricValues):
-    """The values of the metrics of a cluster. They begin again when the process starts again."""
-
     def __init__(self, *, cluster: str, started_s: float, interval_s: float) -> None:
         super().__init__(EVALUATE_METRICS)
         self._cluster = cluster
@@ -99,7 +88,6 @@ class EvaluateMetrics(MetricValues):
         self.set(LAST_BATCH, started_s, cluster)
 
     def took(self, batch: EvaluatedBatch) -> None:
-        """Take the counts of a batch."""
         cluster = self._cluster
         self.set(CATCHING_UP, 0 if batch.is_judged else 1, cluster)
         self.set(BATCH_SECONDS, batch.seconds, cluster)
@@ -113,7 +101,6 @@ class EvaluateMetrics(MetricValues):
             self.set(LAST_BATCH, batch.now_ms / 1000, cluster)
 
     def log_ends_failed(self) -> None:
-        """Count a request for log ends that failed."""
         self.add(LOG_END_FAILURES, 1, self._cluster)
 
 
@@ -129,11 +116,9 @@ class BatchHealth:
         self.batch_ended()
 
     def batch_ended(self) -> None:
-        """Remember the time."""
         self._ended_ms = self._clock.boot_ms()
 
     def __call__(self) -> str | None:
-        """Return the reason; ``None`` if the process is healthy."""
         if self._clock.boot_ms() - self._ended_ms <= self._limit_s * 1000:
             return None
         return f"no batch has ended for more than {duration(self._limit_s)}"

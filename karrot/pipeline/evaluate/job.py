@@ -9,14 +9,15 @@ If it dies later, the notifications are delivered again.
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import and_, or_
 from typing import Final, NamedTuple
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,17 +26,79 @@ from karrot.burrow.notifier import NameFilter
 from karrot.burrow.payload import to_wire
 from karrot.clock import Clock, SystemClock
 from karrot.event import LagEvent
+from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.evaluate.bucket_task import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
+from karrot.pipeline.evaluate.bucket_state import EvaluateRules
+from karrot.pipeline.evaluate.bucket_verdicts import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
 from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
 from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, ToSend, VerdictDelivery
+from karrot.pipeline.ingest.events import read_lines
+from karrot.pipeline.ingest.job import LineBatch
 from karrot.pipeline.offsets.commits import bad_records, decode_offsets
-from karrot.pipeline.offsets.members import decode_members
+from karrot.pipeline.offsets.members import members_of
+from karrot.pipeline.schemas import PARTITION, RECORD_COLUMNS
 from karrot.pipeline.store.filesystem import delete, flush_files, listing, literal, read_text, write_text
 from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.stream.query_runner import CheckpointReader, batch_name, checkpoint_reader, persisted, start_query
+from karrot.pipeline.stream.query_runner import (
+    CheckpointReader,
+    UnevenError,
+    batch_name,
+    checkpoint_reader,
+    persisted,
+    start_query,
+)
 from karrot.pipeline.stream.record_sources import RecordSource
+
+_PART_BYTES: Final = 64 * 1024 * 1024
+_LINE: Final = pa.schema(
+    {"value": pa.string(), "path": pa.string(), "offset": pa.int64(), "written_at": pa.timestamp("us", "UTC")}
+)
+"""The columns of the lines of an `karrot.pipeline.ingest.event_sources.EventSource`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToTables:
+    """Appends each verdict to the tables ``events`` and ``partitions``, as ``karrot pipeline ingest`` does.
+
+    The caller must hold the lease of these tables. Rows of a batch that is sent again are written once.
+    """
+
+    spark: SparkSession
+    tables: Tables
+    clock: Clock
+
+    def __call__(self, several: Iterable[ToSend]) -> VerdictDelivery:
+        """Write all, in parts that fit into memory. Raises `UnevenError`."""
+        return VerdictDelivery(sum(map(self._write, _parts(several))))
+
+    def _write(self, part: Sequence[tuple[ToSend, str]]) -> int:
+        first, _ = part[0]
+        written_at = datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)
+        path = f"{first.stored.event.cluster}/evaluate"
+        rows = [
+            {"value": line, "path": path, "offset": each.stored.seq, "written_at": written_at} for each, line in part
+        ]
+        batch_id = f"{first.stored.log_id:.8}-{first.stored.seq:012d}"
+        with persisted(read_lines(self.spark.createDataFrame(pa.Table.from_pylist(rows, _LINE)))) as lines:
+            summary = LineBatch(self.spark, self.tables, batch_id, lines, []).write()
+        if not summary.is_even:
+            raise UnevenError(f"batch {batch_id}: {summary}")
+        return len(part)
+
+
+def _parts(several: Iterable[ToSend]) -> Iterator[list[tuple[ToSend, str]]]:
+    """Encode the verdicts as lines, and yield parts of at most `_PART_BYTES`, or of one larger line."""
+    part, size = list[tuple[ToSend, str]](), 0
+    for each in several:
+        line = encode(each.stored).decode().removesuffix("\n")
+        if part and size + len(line) > _PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append((each, line))
+        size += len(line)
+    if part:
+        yield part
+
 
 BUCKETS: Final = 32
 _VERSION: Final = 1
@@ -45,21 +108,7 @@ MOST_RECORDS: Final = 10_000_000
 """The most records in a batch from Kafka: a minute of 160,000 commits a second."""
 
 _KEPT_BATCHES: Final = 100
-_NEEDED: Final = (
-    "cluster",
-    "consumer",
-    "topic",
-    "partition",
-    "offset",
-    "commit_ts_ms",
-    "log_partition",
-    "log_offset",
-    "log_ts",
-    "log_ts_ms",
-    "key_type",
-    "readable",
-    "reason",
-)
+_NEEDED: Final = (*PARTITION, "offset", "commit_ts_ms", *RECORD_COLUMNS, "key_type", "readable", "reason")
 """The columns of decoded records that are kept during a batch, besides the bytes of some."""
 
 
@@ -140,14 +189,13 @@ class Evaluate:
         return start_query(records, self.take, self.checkpoint, trigger)
 
     def take(self, records: DataFrame, batch: int) -> None:
-        """Judge all groups after the records of one batch. Spark repeats the same batch after a crash."""
         note, began_ms, unreadable = self.note(), self.clock.boot_ms(), 0
         is_judged = not self.source.is_full(checkpoint_reader(self.spark, self.checkpoint), batch)
         if batch > note.batch:
             # All columns of the rows that only set the pace are NULL.
             is_record = F.greatest(*(F.col(name).isNotNull() for name in ("key", "value", "offset")))
             with persisted(_needed(decode_offsets(records.where(is_record), self.cluster))) as read:
-                members = _members(read, self.cluster)
+                members = members_of(read, self.cluster)
                 rows = _rows(read, members, self.buckets).where(_is_chosen(self.asked.read))
                 # Time does not go back, unless the clock of an earlier batch was ahead of the clock now.
                 now_ms = max(self.now_ms(rows, batch), min(note.now_ms, self.clock.wall_ms()))
@@ -171,7 +219,6 @@ class Evaluate:
             )
 
     def note(self) -> EvaluateNote:
-        """Return the note of the checkpoint."""
         if self._note is not None:
             return self._note
         text = read_text(self.spark, self._place("state.json"))
@@ -294,7 +341,6 @@ class _Found(NamedTuple):
 
     @classmethod
     def of(cls, read: DataFrame, groups: Sequence[NameFilter]) -> "_Found":
-        """Look through all records once."""
         is_metadata = F.coalesce(F.col("key_type") == _GROUP_METADATA, F.lit(False))
         # The filter has the name of a group in the column ``group``.
         chosen = read.withColumn("group", F.col("consumer"))
@@ -336,20 +382,8 @@ def _needed(decoded: DataFrame) -> DataFrame:
     return read.select(*_NEEDED, *raw)
 
 
-def _members(read: DataFrame, cluster: str) -> DataFrame:
-    """The rows of `decode_members` for the metadata of groups."""
-    metadata = read.where(F.col("readable") & (F.col("key_type") == _GROUP_METADATA)).select(
-        "key",
-        "value",
-        F.col("log_partition").alias("partition"),
-        F.col("log_offset").alias("offset"),
-        F.col("log_ts").alias("timestamp"),
-    )
-    return decode_members(metadata, cluster)
-
-
 def _rows(read: DataFrame, members: DataFrame, buckets: int) -> DataFrame:
-    """The rows of new records and of the decoded ``members``, as `karrot.pipeline.evaluate.bucket_task` takes them."""
+    """The rows of new records and of the decoded ``members``, as `new_records` takes them."""
     commits = read.where(F.col("readable") & (F.col("key_type") != _GROUP_METADATA)).select(
         F.lit(COMMIT).alias("kind"),
         F.xxhash64("consumer").alias("group_key"),
@@ -386,7 +420,7 @@ def _is_chosen(groups: Sequence[NameFilter]) -> Column:
     return reduce(or_, (reduce(and_, conditions, F.lit(True)) for conditions in each_of))
 
 
-def batch_time_ms(read: CheckpointReader, batch: int) -> int:
+def batch_time_ms(read: CheckpointReader, _rows: DataFrame, batch: int) -> int:
     """The time at which Spark decided how far the batch reads. It stays the same if the batch is repeated."""
     text = read(f"offsets/{batch}")
     if text is None:
@@ -394,7 +428,7 @@ def batch_time_ms(read: CheckpointReader, batch: int) -> int:
     return int(json.loads(text.splitlines()[1])["batchTimestampMs"])
 
 
-def newest_record_ms(rows: DataFrame) -> int:
+def newest_record_ms(rows: DataFrame, _batch: int = 0) -> int:
     """The time of the newest record of a batch, without those from a clock that is ahead; 0 without records."""
     row = rows.where(F.col("at_ms") <= F.unix_millis(F.current_timestamp())).agg(F.max("at_ms").alias("at_ms")).first()
     return int(row.at_ms or 0) if row else 0

@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 
 from karrot.clock import Clock
 from karrot.event import TopicPartition
-from karrot.pipeline.evaluate.log_end_lookup import LogEnds, source_key
+from karrot.pipeline.evaluate.bucket_state import LogEnds, source_key
 from karrot.pipeline.offsets.log_ends import LogEndReader, PollSummary
 from karrot.pipeline.store.filesystem import literal
-from karrot.pipeline.window_arrays.commit_arrays import Ints, LogEndArrays
+from karrot.pipeline.window_arrays.windows import Ints, LogEndArrays
 from karrot.watch.cluster_interface import ClusterError
 
 _SAMPLE: Final = pa.schema({"topic": pa.string(), "partition": pa.int32(), "at_ms": pa.int64(), "offset": pa.int64()})
@@ -39,8 +39,6 @@ class LogEndLook(NamedTuple):
 
 
 class LogEndSource(Protocol):
-    """Where log ends come from."""
-
     def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook | None:
         """The log ends of these topics after the first of two times and up to the second.
 
@@ -88,7 +86,6 @@ class RecentLogEnds:
         self._ends = LogEndArrays(*(column[is_kept] for column in self._ends))
 
     def as_arrays(self) -> LogEnds:
-        """All log ends."""
         keys = np.array([self.topic_keys.get(place.topic, 0) for place in self._places], np.int64)
         keys = source_key(keys, np.array([place.partition for place in self._places], np.int64))
         by_key = np.argsort(keys)
@@ -100,7 +97,6 @@ class RecentLogEnds:
         return LogEnds(keys[by_key], LogEndArrays(*(column[order] for column in ends)), counts)
 
     def to_table(self) -> pa.Table:
-        """The log ends as a table, for the checkpoint."""
         source = pa.array(self._ends.source)
         columns = (pa.array([place[part] for place in self._places]) for part in range(2))
         return pa.table([*(each.take(source) for each in columns), *map(pa.array, self._ends[1:])], _SAMPLE.names).cast(
@@ -109,7 +105,6 @@ class RecentLogEnds:
 
     @classmethod
     def from_table(cls, table: pa.Table, intervals: int) -> Self:
-        """Read a table that `to_table` made."""
         history = cls(intervals)
         history.add(_look_of(table, table.column("topic").unique().to_pylist()))
         return history
@@ -213,7 +208,6 @@ class LogEndsFromParquet:
     directory: str
 
     def look(self, topics: Collection[str], between_ms: tuple[int, int]) -> LogEndLook | None:
-        """The log ends in that time. No topic is deleted."""
         after_ms, now_ms = between_ms
         at_ms = F.unix_millis("observed_at").alias("at_ms")
         rows = self.spark.read.option("recursiveFileLookup", "true").parquet(literal(self.directory))

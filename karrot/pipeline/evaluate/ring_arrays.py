@@ -11,9 +11,17 @@ import numpy as np
 
 from karrot.burrow.rules import Window
 from karrot.event import OffsetSample
-from karrot.pipeline.window_arrays.commit_arrays import Bools, CommitArrays, Ints, begins
-from karrot.pipeline.window_arrays.slots import Slots, odd_segments, slots_of
-from karrot.pipeline.window_arrays.window_facts import Windows, facts_of
+from karrot.pipeline.window_arrays.windows import (
+    Bools,
+    CommitArrays,
+    Ints,
+    Slots,
+    Windows,
+    begins,
+    facts_of,
+    odd_segments,
+    slots_of,
+)
 
 UNKNOWN = -1
 """The lag of a commit that came out of order."""
@@ -35,25 +43,20 @@ class RingArrays(NamedTuple):
 
     @classmethod
     def empty(cls, count: int, intervals: int) -> Self:
-        """RingArrays without commits."""
         slots = np.zeros((count, intervals), np.int64)
         return cls(slots, slots, slots, slots, slots, np.zeros(count, np.int64))
 
     @property
     def intervals(self) -> int:
-        """The number of slots of a ring."""
         return int(self.order.shape[1])
 
     def taken(self, rows: Ints | Bools) -> Self:
-        """Some of the rings, or the rings in another order."""
         return type(self)(*(column[rows] for column in self))
 
     def joined(self, other: Self) -> Self:
-        """These rings, and after them the others."""
         return type(self)(*map(np.concatenate, zip(self, other, strict=True)))
 
     def samples(self, row: int) -> list[OffsetSample]:
-        """The commits of a ring, oldest first."""
         return [
             OffsetSample(offset, timestamp_ms, None if lag == UNKNOWN else lag, seen_ms)
             for offset, timestamp_ms, lag, seen_ms in zip(
@@ -62,7 +65,6 @@ class RingArrays(NamedTuple):
         ]
 
     def sample(self, row: int, *, newest: bool) -> OffsetSample | None:
-        """The oldest or the newest commit of a ring."""
         filled = int(self.filled[row])
         if not filled:
             return None
@@ -126,7 +128,6 @@ def _joined(rings: RingArrays, commits: CommitArrays) -> tuple[CommitArrays, Int
 
 
 def _newest_slots(commits: CommitArrays, lag: Ints, slots: Slots, intervals: int) -> RingArrays:
-    """The newest slots of each segment."""
     last = np.append(np.flatnonzero(begins(commits.segment))[1:], len(commits.segment)) - 1
     last = last[: len(commits.segment)]
     newest, first = slots.of[last][:, None], slots.first_of_segment[last][:, None]
@@ -147,7 +148,6 @@ def _newest_slots(commits: CommitArrays, lag: Ints, slots: Slots, intervals: int
 def _by_the_model(
     before: RingArrays, after: RingArrays, row: int, commits: CommitArrays, min_distance: int
 ) -> list[bool]:
-    """Make one ring from its commits by the reference model. Return whether each commit was the newest."""
     filled = int(before.filled[row])
     orders = before.order[row, before.intervals - filled :].tolist()
     window = Window.restored(orders, before.samples(row), intervals=before.intervals, min_distance=min_distance)

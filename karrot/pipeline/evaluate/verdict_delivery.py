@@ -1,13 +1,22 @@
-"""Defines what a receiver of verdicts gets, and what it says about them."""
+"""Sends verdicts: as lines to a stream, as POSTs to Karrot's ``/burrow``, or to the topic of the ``kafka`` reporter."""
 
+import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TextIO
+from urllib.parse import urlsplit
 
 import msgspec
+import urllib3
 
+from karrot.event import SOURCE_HEADER, Source
 from karrot.eventlog.base import StoredEvent
+from karrot.http.pool import open_pool
+from karrot.reporters.kafka.reporter import Failed, NoTopic, TopicWriter, message_of
 
 KEPT_BYTES: Final = 65_536
 """How much of a refused verdict is kept."""
@@ -21,7 +30,6 @@ class ToSend(NamedTuple):
 
     @property
     def consumer(self) -> str:
-        """The name of the group."""
         return self.stored.event.consumer
 
 
@@ -39,14 +47,11 @@ class RefusedVerdict(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, sent: ToSend, receiver: str, code: str) -> "RefusedVerdict":
-        """A refused verdict, with the beginning of its body."""
         body = sent.stored.body[:KEPT_BYTES].decode("utf-8", "replace")
         return cls(sent.stored.event_id, receiver, sent.consumer, code, body)
 
 
 class VerdictDelivery(NamedTuple):
-    """How many verdicts the receiver took, and those that it refused."""
-
     taken: int
     refused: Sequence[RefusedVerdict] = ()
 
@@ -61,8 +66,6 @@ Deliver = Callable[[Iterable[ToSend]], VerdictDelivery]
 
 @dataclass(frozen=True, slots=True)
 class ToEach:
-    """Sends all verdicts to each of several receivers, one after the other."""
-
     receivers: Sequence[Deliver]
 
     def __call__(self, several: Iterable[ToSend]) -> VerdictDelivery:
@@ -76,3 +79,141 @@ def chunks(several: Iterable[ToSend], most: int) -> Iterator[list[ToSend]]:
     left = iter(several)
     while some := [*islice(left, most)]:
         yield some
+
+
+_TIMEOUT_S: Final = 10.0
+_CONNECTIONS: Final = 8
+_AT_ONCE: Final = 1_000
+_MESSAGES_AT_ONCE: Final = 5_000
+_WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
+_ACCEPTED: Final = range(200, 300)
+_BAD_BODY: Final = frozenset({400, 413, 422})
+"""Answers that say that Karrot will never take this body. Others are about the address, the token or Karrot's state."""
+
+_RETRIES: Final = urllib3.Retry(
+    total=8,
+    redirect=False,
+    status_forcelist=(429, 500, 502, 503, 504),
+    allowed_methods=None,
+    backoff_factor=0.2,
+    raise_on_status=False,
+)
+
+
+def to_stream(stream: TextIO) -> Deliver:
+    """Return a function that writes each body as a line, and then flushes the stream."""
+
+    def deliver(several: Iterable[ToSend]) -> VerdictDelivery:
+        taken = 0
+        for each in several:
+            stream.write(f"{each.stored.body.decode()}\n")
+            taken += 1
+        stream.flush()
+        return VerdictDelivery(taken)
+
+    return deliver
+
+
+@dataclass(frozen=True, slots=True)
+class ToKarrot:
+    """Posts each notification to Karrot, with several connections.
+
+    Karrot's log keeps what it accepted. If Karrot cannot be reached or refuses the token, the notifications stay in the
+    checkpoint, and the next start sends all notifications of the batch again. If Karrot refuses a body, the others are
+    sent all the same.
+    """
+
+    http: urllib3.PoolManager
+    url: str
+    headers: dict[str, str]
+    retries: urllib3.Retry = _RETRIES
+
+    @classmethod
+    def at(cls, url: str, token: str | None, *, lists_all: bool) -> "ToKarrot":
+        """The sink for the address of Karrot. Raises `ValueError` if ``url`` is not an address.
+
+        Karrot expects all partitions in an event of the source ``kafka``, and only bad ones in an event of Burrow.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("--to karrot= must be an address, such as karrot=http://karrot:5000")
+        headers = {"Content-Type": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        if lists_all:
+            headers[SOURCE_HEADER] = Source.KAFKA.value
+        http = open_pool(url, timeout_s=_TIMEOUT_S, connections=_CONNECTIONS)
+        return cls(http, f"{url.rstrip('/').removesuffix('/burrow')}/burrow", headers)
+
+    def __call__(self, several: Iterable[ToSend]) -> VerdictDelivery:
+        """Send all. Karrot can refuse some of them. Raises `NotAccepted`."""
+        count, refused = 0, list[RefusedVerdict]()
+        with ThreadPoolExecutor(_CONNECTIONS) as pool:
+            for some in chunks(several, _AT_ONCE):
+                refused += (each for each in pool.map(self._send, some) if each is not None)
+                count += len(some)
+        return VerdictDelivery(count - len(refused), refused)
+
+    def _send(self, each: ToSend) -> RefusedVerdict | None:
+        try:
+            answer = self.http.request(
+                "POST", self.url, body=each.stored.body, headers=self.headers, retries=self.retries
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise NotAccepted(f"Karrot does not answer: {type(error).__name__}") from error
+        if answer.status in _ACCEPTED:
+            return None
+        if answer.status not in _BAD_BODY:
+            raise NotAccepted(f"Karrot answered HTTP {answer.status}")
+        return RefusedVerdict.of(each, "Karrot", _code(answer))
+
+
+def _code(answer: urllib3.BaseHTTPResponse) -> str:
+    """The code in Karrot's answer, or the status, if a proxy answered."""
+    try:
+        return str(json.loads(answer.data)["code"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {answer.status}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToTopic:
+    """Writes each verdict to a topic, in the form of the ``kafka`` reporter. ``open_topic`` connects.
+
+    A failed message is sent again several times, each time with a new client.
+    """
+
+    open_topic: Callable[[], TopicWriter]
+    waits_s: Sequence[float] = _WAITS_S
+    pause: Callable[[float], object] = time.sleep
+
+    def __call__(self, several: Iterable[ToSend]) -> VerdictDelivery:
+        """Write all. Kafka can refuse some of them as too large. Raises `NotAccepted`."""
+        count, refused = 0, list[RefusedVerdict]()
+        for some in chunks(several, _MESSAGES_AT_ONCE):
+            count += len(some)
+            refused += self._send(some)
+        return VerdictDelivery(count - len(refused), refused)
+
+    def _send(self, several: Sequence[ToSend]) -> list[RefusedVerdict]:
+        refused = list[RefusedVerdict]()
+        owed, why = several, ""
+        for wait_s in (0.0, *self.waits_s):
+            self.pause(wait_s)
+            try:
+                with closing(self.open_topic()) as topic:
+                    outcomes = topic.send([message_of(each.stored) for each in owed])
+            except NoTopic as error:
+                why = str(error)
+                continue
+            again = list[ToSend]()
+            for each, outcome in zip(owed, outcomes, strict=True):
+                if isinstance(outcome, Failed) and outcome.is_final:
+                    refused.append(RefusedVerdict.of(each, "Kafka", outcome.reason))
+                elif isinstance(outcome, Failed):
+                    again.append(each)
+                    why = outcome.text
+            if not again:
+                return refused
+            owed = again
+        raise NotAccepted(f"Kafka does not take the verdicts: {why}")

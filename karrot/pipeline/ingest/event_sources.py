@@ -42,7 +42,6 @@ class Segment(NamedTuple):
 
     @property
     def written_on(self) -> date:
-        """The day in UTC on which the segment was written."""
         return datetime.fromtimestamp(self.written_ms / 1000, UTC).date()
 
     def missing(self, lines: int) -> int:
@@ -110,7 +109,6 @@ class EventsFromArchive:
         )
 
     def checkpoint(self, job: str) -> str:
-        """The job's name."""
         return job
 
     def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:
@@ -138,7 +136,6 @@ class EventsFromTopic:
         )
 
     def checkpoint(self, job: str) -> str:
-        """The job's name and the topic."""
         return f"{job}-{self.records.topic}"
 
     def segments(self, read: CheckpointReader, batch: int) -> list[Segment]:  # noqa: ARG002 (there are none)

@@ -18,16 +18,19 @@ from pyspark.sql.types import LongType, StringType, StructType
 from karrot.pipeline.schemas import (
     CORRUPT,
     EVENTS,
+    GROUP,
     LINE,
     PARTITION_LINE,
     PARTITIONS,
     QUARANTINE,
     RAW_BYTES,
+    base64,
     columns_of,
+    moment,
+    struct,
+    whole,
     with_day,
 )
-from karrot.pipeline.schemas.table_schemas import struct
-from karrot.pipeline.store.shared_columns import base64, moment, whole
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 """The longest line that is parsed. A body has at most 8 MiB. A line has it twice, once as a longer string."""
@@ -36,17 +39,7 @@ _BURROW_BEGAN_MS: Final = 1_420_070_400_000  # 2015-01-01: an earlier time comes
 _DAY_MS: Final = 86_400_000
 _VERSION: Final = 1
 _ID: Final = ("log_id", "seq")
-REQUIRED: Final = (
-    "v",
-    "event_id",
-    "log_id",
-    "seq",
-    "received_at_ms",
-    "observed_at_ms",
-    "cluster",
-    "consumer",
-    "status",
-)
+REQUIRED: Final = ("v", "event_id", *_ID, "received_at_ms", "observed_at_ms", *GROUP, "status")
 """The fields that every line must have."""
 # The body is not read, because the other fields of the line have its content. Of the worst partition, only the fields
 # with a column are read.
@@ -163,8 +156,6 @@ def _is_short_enough() -> Column:
 
 
 class SequenceRange(NamedTuple):
-    """The first and the last sequence number of a log in one place."""
-
     log_id: str
     first: int
     last: int
@@ -201,7 +192,6 @@ def repeated_lines(lines: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def without_lines(lines: DataFrame, numbers: DataFrame) -> DataFrame:
-    """Remove the lines with these numbers."""
     return lines.join(numbers, on="number", how="left_anti")
 
 

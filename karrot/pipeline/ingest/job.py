@@ -30,9 +30,8 @@ from karrot.pipeline.ingest.events import (
     stored_ranges,
     without_lines,
 )
-from karrot.pipeline.schemas import QUARANTINE, with_day
+from karrot.pipeline.schemas import QUARANTINE, rows, with_day
 from karrot.pipeline.store.filesystem import plain_url
-from karrot.pipeline.store.shared_columns import rows
 from karrot.pipeline.store.table_files import SOURCES, Tables
 from karrot.pipeline.stream.query_runner import (
     UnevenError,
@@ -72,7 +71,6 @@ class IngestSummary:
 
     @property
     def is_even(self) -> bool:
-        """Whether each line that was read is an event, a quarantined line or a duplicate."""
         return self.lines == self.events + self.quarantined + self.duplicates
 
     def __str__(self) -> str:
@@ -85,7 +83,6 @@ class IngestSummary:
         return f"{text}; {self.lost:,} were deleted from the topic before they were read" if self.lost else text
 
     def as_dict(self) -> dict[str, int]:
-        """The counts by name."""
         return asdict(self)
 
 
@@ -119,7 +116,6 @@ class Ingest:
         return start_query(self.source.lines(self.spark), self.take, self.checkpoint, every)
 
     def take(self, lines: DataFrame, batch: int) -> None:
-        """Write one batch. Spark calls this, and repeats the same batch after a crash."""
         notes = checkpoint_reader(self.spark, self.checkpoint)
         taken = self.source.segments(notes, batch)
         batch_id = batch_name(checkpoint_id(lines.sparkSession), batch)
@@ -145,7 +141,15 @@ class LineBatch:
 
     def write(self) -> IngestSummary:
         """Write the events that the tables do not have. Fails if compact merges one of their days meanwhile."""
-        counted = self._counted()
+        log_id, seq = F.col("line.log_id"), F.col("line.seq")
+        sorts = self.lines.groupBy("path", "day", log_id.alias("log_id"), F.col("reason").isNotNull().alias("is_bad"))
+        counted = sorts.agg(
+            F.count("*").alias("lines"),
+            F.min("number").alias("first"),
+            F.min(seq).alias("lowest"),
+            F.max(seq).alias("highest"),
+            in_order().alias("in_order"),
+        ).collect()
         found = Counter[str]()
         for row in counted:
             found[plain_url(row.path)] += row.lines
@@ -172,19 +176,6 @@ class LineBatch:
             short_segments=len(missing),
             missing=sum(missing.values()),
         )
-
-    def _counted(self) -> list[Row]:
-        """Count the lines by segment or partition, by day, by log, and by whether they can be used."""
-        log_id, seq = F.col("line.log_id"), F.col("line.seq")
-        sorts = self.lines.groupBy("path", "day", log_id.alias("log_id"), F.col("reason").isNotNull().alias("is_bad"))
-        counts = sorts.agg(
-            F.count("*").alias("lines"),
-            F.min("number").alias("first"),
-            F.min(seq).alias("lowest"),
-            F.max(seq).alias("highest"),
-            in_order().alias("in_order"),
-        )
-        return counts.collect()
 
     def _new(self, good: list[Row], days: Collection[date]) -> tuple[DataFrame, int]:
         """Return the lines without repeated events, and the number of repeated ones."""
@@ -239,7 +230,6 @@ class LineBatch:
         return known.where(F.col("batch_id") != self.batch_id)
 
     def _rows(self, name: str, days: Iterable[date]) -> int:
-        """The number of rows of the batch in the table, from the footers of its files."""
         return self.tables.rows_of_batch(self.spark, name, self.batch_id, days)
 
 

@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from karrot.pipeline.offsets.commits import KEY_TYPES, bad_records, commits, decode_offsets
-from karrot.pipeline.offsets.json_publisher import JsonTopic
 from karrot.pipeline.offsets.log_ends import PollSummary
-from karrot.pipeline.offsets.members import decode_members, members
+from karrot.pipeline.offsets.members import members, members_of
 from karrot.pipeline.schemas import STREAMED
 from karrot.pipeline.store.filesystem import listing, literal
 from karrot.pipeline.store.table_files import Tables
+from karrot.pipeline.stream.kafka_connection import KafkaConnection
 from karrot.pipeline.stream.query_runner import (
     UnevenError,
     batch_name,
@@ -31,6 +31,55 @@ from karrot.pipeline.stream.query_runner import (
     start_query,
 )
 from karrot.pipeline.stream.record_sources import RecordSource
+
+MOST_READERS: Final = 1_000
+"""The most groups that are remembered as readers of the topic."""
+
+_FIELDS: Final = {
+    "topic": "topic",
+    "partition": "partition",
+    "group": "consumer",
+    "version": "version",
+    "offset": "offset",
+    "metadata": "metadata",
+    "commitTimestamp": "commit_ts_ms",
+    "expireTimestamp": "expire_ts_ms",
+}
+"""The fields of a record, as in the Kafka Streams application of 2017, with the columns that they come from."""
+
+
+def as_json(commits: DataFrame) -> DataFrame:
+    """Make the unchanged ``key`` and the JSON ``value`` from readable commits of `decode_offsets`.
+
+    A tombstone has topic, partition and group; its other fields are null. Times are epoch milliseconds.
+    """
+    fields = F.struct(*(F.col(column).alias(name) for name, column in _FIELDS.items()))
+    return commits.select("key", F.to_json(fields, {"ignoreNullFields": "false"}).alias("value"))
+
+
+@dataclass(slots=True)
+class JsonTopic:
+    """The topic to which commits are published as JSON, at least once. ``readers`` are the groups that have read it.
+
+    Consumers of the topic commit offsets too. If their commits were published, each record would cause a commit, and
+    each commit a record, without end. So commits on the topic itself are not published, nor those of a group that has
+    read it since the start: a group that copies the topic to another one would make the same loop in two steps.
+    """
+
+    brokers: KafkaConnection
+    topic: str
+    readers: frozenset[str] = field(default=frozenset())
+
+    def publish(self, commits: DataFrame, *, is_read: bool) -> int:
+        """Publish the commits of a batch and return how many. ``is_read``: some are commits on the JSON topic."""
+        if is_read:
+            on_topic = commits.where(F.col("topic") == self.topic).select("consumer").distinct().limit(MOST_READERS)
+            readers = self.readers.union(row.consumer for row in on_topic.collect())
+            self.readers = frozenset(sorted(readers)[:MOST_READERS])
+        others = commits.where((F.col("topic") != self.topic) & ~F.col("consumer").isin(*self.readers))
+        as_json(others).write.format("kafka").options(**self.brokers.options, topic=self.topic).save()
+        return others.count()
+
 
 _COMMIT: Final = (0, 1)
 _METADATA: Final = 2
@@ -71,7 +120,6 @@ class OffsetsSummary:
 
     @property
     def is_even(self) -> bool:
-        """Whether each record that was read is in one of the counts."""
         known = self.commits + self.tombstones + self.members + self.quarantined + self.duplicates
         return self.records == known + sum(self.others.values())
 
@@ -81,9 +129,11 @@ class OffsetsSummary:
         return max(0, self.offsets - self.lost - self.records)
 
     def __str__(self) -> str:
+        names = ", ".join(f"{name} {count:,}" for name, count in sorted(self.others.items()))
+        others = f"{sum(self.others.values()):,} others" + (f" ({names})" if names else "")
         text = (
             f"{self.records:,} records = {self.commits:,} commits + {self.tombstones:,} tombstones + {self.members:,}"
-            f" of members + {_listed(self.others)} + {self.quarantined:,} quarantined + {self.duplicates:,} duplicates"
+            f" of members + {others} + {self.quarantined:,} quarantined + {self.duplicates:,} duplicates"
         )
         if self.offsets:
             text += f"; of {self.offsets:,} offsets {self.lost:,} lost, {self.absent:,} without a record"
@@ -92,7 +142,6 @@ class OffsetsSummary:
         return f"{text}; {PollSummary(self.looks, self.bad_looks)}" if self.looks or self.bad_looks else text
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts by name."""
         return {**asdict(self), "absent": self.absent}
 
 
@@ -122,7 +171,6 @@ class LandOffsets:
         return start_query(self.source.records(self.spark), self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
-        """Write one batch. Spark calls this, and repeats the same batch after a crash."""
         checkpoint = checkpoint_id(records.sparkSession)
         with persisted(_lean(decode_offsets(records, self.cluster))) as decoded:
             passed = self.source.passed(checkpoint_reader(self.spark, self.checkpoint), batch, decoded)
@@ -168,7 +216,6 @@ class _Batch:
 
     @property
     def topics(self) -> list[str]:
-        """The topics on which groups commit."""
         return sorted({row.topic for row in self.counted if row.topic is not None})
 
     def write(self) -> OffsetsSummary:
@@ -204,14 +251,7 @@ class _Batch:
         bad = bad_records(self.new)
         if not has_any:
             return 0, self._write_quarantine(bad, 0)
-        metadata = self.new.where(F.col("readable") & (F.col("key_type") == _METADATA)).select(
-            "key",
-            "value",
-            F.col("log_partition").alias("partition"),
-            F.col("log_offset").alias("offset"),
-            F.col("log_ts").alias("timestamp"),
-        )
-        with persisted(decode_members(metadata, self.job.cluster)) as decoded:
+        with persisted(members_of(self.new, self.job.cluster)) as decoded:
             self._write("members", members(decoded))
             bad_metadata = decoded.where(~F.col("readable")).count()
             return bad_metadata, self._write_quarantine(bad.unionByName(bad_records(decoded)), bad_metadata)
@@ -247,7 +287,6 @@ def _once(decoded: DataFrame) -> DataFrame:
 
 
 def _counted(decoded: DataFrame) -> list[Row]:
-    """Count the records by type, readability, topic and day."""
     sorts = decoded.groupBy("key_type", "readable", "tombstone", "topic", F.to_date("log_ts").alias("day"))
     return sorts.count().collect()
 
@@ -258,11 +297,6 @@ def _sum(counted: Iterable[Row]) -> int:
 
 def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
-
-
-def _listed(others: Mapping[str, int]) -> str:
-    names = ", ".join(f"{name} {count:,}" for name, count in sorted(others.items()))
-    return f"{sum(others.values()):,} others ({names})" if others else "0 others"
 
 
 def _landed(job: LandOffsets, days: Collection[date], counts: Callable[[str], bool]) -> DataFrame | None:

@@ -18,8 +18,7 @@ from pyspark.sql.types import StructType
 
 from karrot.clock import Clock
 from karrot.event import TopicPartition
-from karrot.pipeline.schemas import ENDS, columns_of, with_day
-from karrot.pipeline.store.shared_columns import is_possible
+from karrot.pipeline.schemas import ENDS, columns_of, is_possible, with_day
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import batch_name, checkpoint_id, start_query
 from karrot.pipeline.stream.record_sources import TopicMetadata, new_files
@@ -59,7 +58,6 @@ class PollSummary(NamedTuple):
     trouble: str = ""
 
     def plus(self, other: "PollSummary") -> "PollSummary":
-        """The sums of the counts of both polls."""
         return PollSummary(self.written + other.written, self.left_out + other.left_out)
 
     def __str__(self) -> str:
@@ -95,7 +93,6 @@ class EndsPoll:
     _so_far: PollSummary = PollSummary()  # noqa: RUF009 (cannot change)
 
     def seen(self, topics: Iterable[str]) -> None:
-        """Add topics on which groups commit."""
         self.topics = self.topics.union(topics)
 
     def look_if_due(self) -> None:
@@ -111,7 +108,6 @@ class EndsPoll:
             self._begin()
 
     def look(self) -> None:
-        """Poll all partitions once. The interval does not matter."""
         if self.topics:
             self._begin()
         while self._rest:
@@ -145,7 +141,6 @@ class EndsPoll:
         self.tell(summary)
 
     def _written(self, asked: Sequence[TopicPartition]) -> int:
-        """Write the log ends that Kafka knows. Return their number."""
         at = datetime.fromtimestamp(self.clock.wall_ms() / 1000, UTC)
         # Read the log starts first, so that no log end is below its log start.
         starts, log_ends = _known(self.kafka.log_starts(asked)), _known(self.kafka.log_ends(asked))
@@ -160,11 +155,7 @@ class EndsPoll:
 def ends(samples: DataFrame, cluster: str) -> DataFrame:
     """Make the table ``ends``, with its day, from ``topic, partition, start_offset, end_offset, observed_at``."""
     return samples.withColumns(
-        {
-            "cluster": F.lit(cluster),
-            "observed_at_ms": F.unix_millis("observed_at"),
-            "day": F.to_date("observed_at"),
-        }
+        {"cluster": F.lit(cluster), "observed_at_ms": F.unix_millis("observed_at"), "day": F.to_date("observed_at")}
     ).select(*columns_of(with_day(ENDS)))
 
 
@@ -190,7 +181,6 @@ class LandEnds:
         return start_query(samples, self.take, self.checkpoint, every)
 
     def take(self, samples: DataFrame, batch: int) -> None:
-        """Write one batch. Spark calls this, and repeats the same batch after a crash."""
         name = batch_name(checkpoint_id(samples.sparkSession), batch)
         is_there = (F.col(column).isNotNull() for column in _NEEDED)
         is_whole = reduce(Column.__and__, is_there, is_possible("observed_at"))

@@ -79,7 +79,6 @@ class _Reader:
         return int(kind.unpack(self._take(kind.size, name))[0])
 
     def varint(self, name: str) -> int:
-        """Read an unsigned number of up to five bytes."""
         number = 0
         for shift in range(0, 35, 7):
             byte = self._take(1, name)[0]
@@ -206,6 +205,18 @@ def decode_members(records: DataFrame, cluster: str) -> DataFrame:
     )
 
 
+def members_of(decoded: DataFrame, cluster: str) -> DataFrame:
+    """The rows of `decode_members` for the metadata of groups among the rows of `decode_offsets`."""
+    metadata = decoded.where(F.col("readable") & (F.col("key_type") == _GROUP_METADATA)).select(
+        "key",
+        "value",
+        F.col("log_partition").alias("partition"),
+        F.col("log_offset").alias("offset"),
+        F.col("log_ts").alias("timestamp"),
+    )
+    return decode_members(metadata, cluster)
+
+
 def members(decoded: DataFrame) -> DataFrame:
     """Make the table ``members``, with its day, from the rows of `decode_members`."""
     return decoded.where("readable").withColumn("day", F.to_date("log_ts")).select(*columns_of(with_day(MEMBERS)))
@@ -230,22 +241,12 @@ def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
         metadata = None if value is None else parse_value(value)
     except UnreadableMetadata as why:
         return [{**place, "readable": False, "reason": str(why), "key": key, "value": value}]
-    return [{**place, **group, **row} for row in _rows_of_group(metadata)]
-
-
-def _rows_of_group(metadata: GroupMetadata | None) -> list[dict[str, Any]]:
-    """Make the rows of a record. A deleted group has one empty row; a group without members has one without a member.
-
-    A member without partitions has a row without a partition.
-    """
-    if metadata is None:
-        return [{}]
-    group = {name: getattr(metadata, name) for name in ("version", "protocol_type", "generation", "protocol", "leader")}
-    if not metadata.members:
-        return [group]
-    return [{**group, **one} for member in metadata.members for one in _rows_of_member(member)]
+    of_group = {} if metadata is None else metadata._asdict()  # a deleted group has one row
+    rows = [of_group | row for member in of_group.pop("members", ()) for row in _rows_of_member(member)]
+    return [{**place, **group, **row} for row in rows or [of_group]]
 
 
 def _rows_of_member(member: AssignedMember) -> list[dict[str, Any]]:
-    names = {name: getattr(member, name) for name in ("member_id", "instance_id", "client_id", "client_host")}
-    return [{**names, "topic": topic, "partition": partition} for topic, partition in member.assigned] or [names]
+    """A row for each assigned partition, or one row without a partition."""
+    names = member._asdict()
+    return [{**names, "topic": topic, "partition": number} for topic, number in names.pop("assigned")] or [names]

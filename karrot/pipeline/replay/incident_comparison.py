@@ -21,8 +21,6 @@ _NAMED = 3
 
 
 class RuleSetRun(NamedTuple):
-    """A time in which a group had one status, WARN or ERR."""
-
     group: GroupKey
     status: str
     from_ms: int
@@ -82,12 +80,10 @@ class RuleSetOutcome:
 
     @property
     def flaps(self) -> int:
-        """The number of incidents that began soon after another one."""
         return sum(each.is_flap for each in self.incidents)
 
     @property
     def minutes_not_ok(self) -> float:
-        """The minutes in which groups had an incident, summed over all groups."""
         return sum(each.to_ms - each.from_ms for each in self.incidents) / 60_000
 
     @property
@@ -97,17 +93,14 @@ class RuleSetOutcome:
 
     @property
     def delays(self) -> list[float]:
-        """The delays of the stand-stills that this set found, in seconds, the shortest first."""
         return sorted(each.delay for each in self.found if each.delay is not None)
 
     @property
     def median_delay(self) -> float | None:
-        """The median delay of the stand-stills that this set found, in seconds."""
         return median(self.delays) if self.delays else None
 
     @property
     def missed(self) -> list[Stall | ReplayedIncident]:
-        """The stand-stills that this set did not find."""
         return [each.what for each in self.found if each.delay is None]
 
 
@@ -174,13 +167,9 @@ def _found(what: Iterable[Stall | ReplayedIncident], incidents: Sequence[Replaye
     for each in what:
         among = by_group.get(each.group, [])
         hit = next((one for one in among if _overlap(one, each.from_ms, each.to_ms)), None)
-        yield Detection(each, None if hit is None else _delay(hit, each))
-
-
-def _delay(incident: ReplayedIncident, what: Stall | ReplayedIncident) -> float:
-    """The seconds from the beginning of ``what`` to the incident; 0 if the incident began before a stand-still."""
-    delay = (incident.from_ms - what.from_ms) / 1000
-    return max(0, delay) if isinstance(what, Stall) else delay
+        delay = None if hit is None else (hit.from_ms - each.from_ms) / 1000
+        # An incident that began before a stand-still found it at once.
+        yield Detection(each, max(0, delay) if delay is not None and isinstance(each, Stall) else delay)
 
 
 def _overlap(one: Stall | ReplayedIncident, from_ms: int, to_ms: int) -> bool:
@@ -217,7 +206,6 @@ def _in_itself(one: RuleSetOutcome) -> Iterator[str]:
 
 
 def _against(one: RuleSetOutcome, first: RuleSetOutcome) -> Iterator[str]:
-    """Compare the incidents of a set with those of the baseline."""
     if shifts := sorted(each.delay for each in one.alike if each.delay is not None):
         middle, total = shifts[len(shifts) // 2], counted(len(first.incidents), "incident")
         half = ", half of them at least" if len(shifts) > 1 else ","

@@ -9,10 +9,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.event import GroupKey, Status
-from karrot.pipeline.replay.group_statuses import by_group, deletions, silences, statuses
 from karrot.pipeline.replay.incident_comparison import RuleSetComparison, RuleSetRun, Stall, compare
-from karrot.pipeline.replay.partition_statuses import STOOD_STILL, ReplayOptions, changes, together
-from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes
+from karrot.pipeline.replay.partition_statuses import (
+    STOOD_STILL,
+    ReplayOptions,
+    VerdictTimes,
+    by_group,
+    changes,
+    deletions,
+    silences,
+    statuses,
+    together,
+)
 from karrot.pipeline.store.filesystem import place_for
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
@@ -93,7 +101,6 @@ def _days(spark: SparkSession, tables: Tables, request: ReplayRequest) -> list[d
 def _chosen(
     spark: SparkSession, tables: Tables, days: Sequence[date], request: ReplayRequest
 ) -> tuple[DataFrame, DataFrame]:
-    """The commits and log ends of the requested groups."""
     commits, ends = _of_groups(tables.read(spark, "commits", days=days), request), tables.read(spark, "ends", days=days)
     if request.groups or request.clusters:
         topics = commits.select("cluster", "topic").distinct()

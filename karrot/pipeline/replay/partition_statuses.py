@@ -5,45 +5,175 @@ It also finds, in hindsight, when partitions stood still.
 All rows of a topic's partition stay in one task: its log ends and the commits of all groups. So a group with a thousand
 partitions can use many tasks, and no task needs the log ends of another task. The status of a group follows from the
 sum of the changes in its partitions.
+
+A verdict depends on the window of commits, on the log end and on the time. A window changes only with a commit, so each
+window is computed once for all sets of rules that share it. If the commits of a segment are not in the order of the
+log, the reference model itself computes its windows. During the computation, a group is a number, because names on all
+commits would be slow.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
+from karrot.burrow import rules
 from karrot.event import Status
-from karrot.pipeline.replay.group_statuses import group_key
-from karrot.pipeline.replay.verdicts_by_rules import Verdicts, VerdictTimes, evaluate
-from karrot.pipeline.window_arrays.commit_arrays import (
+from karrot.pipeline.schemas import GROUP, INT, LONG, struct
+from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
+from karrot.pipeline.window_arrays.windows import (
     Bools,
+    Codes,
     CommitArrays,
     Ints,
     LogEndArrays,
     Segments,
+    Slots,
+    Windows,
     begins,
+    facts_of,
+    judged,
+    newest,
+    odd_segments,
+    recent_least,
+    slots_of,
     stored,
 )
-from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
-from karrot.pipeline.window_arrays.window_facts import Codes
+
+_AT_ONCE = 65_536  # small enough for the processor's cache
+
+
+def windows(commits: CommitArrays, at: Ints, *, intervals: int, min_distance: int) -> Windows:
+    """Compute the windows after the commits with the indices ``at``, ascending; ``min_distance`` is in seconds."""
+    slots = slots_of(commits, min_distance * 1000)
+    blocks = [_facts(commits, slots, block, intervals) for block in np.array_split(at, len(at) // _AT_ONCE + 1)]
+    found = Windows(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
+    odd = odd_segments(commits)
+    if odd.any():
+        _ask_the_model(found, commits, at, odd, partial(rules.Window, intervals, min_distance))
+    return found
+
+
+def _facts(commits: CommitArrays, slots: Slots, at: Ints, intervals: int) -> Windows:
+    newest, first = slots.of[at][:, None], slots.first_of_segment[at][:, None]
+    slot = np.maximum(newest - np.arange(intervals - 1, -1, -1), first)
+    commit = np.where(slot == newest, at[:, None], slots.last[slot])
+    offset, end = commits.offset[commit], commits.end[commit]
+    lag = np.maximum(0, end - offset)
+    first_ms, last_ms = slots.timestamp_ms[slot[:, 0]], slots.timestamp_ms[slot[:, -1]]
+    return Windows.of(offset, lag, first_ms, last_ms, np.minimum(intervals, (newest - first)[:, 0] + 1))
+
+
+# --- Segments that are not in order ---
+
+
+def _ask_the_model(
+    found: Windows, commits: CommitArrays, at: Ints, odd: Bools, new_window: Callable[[], rules.Window]
+) -> None:
+    """Replace the facts of the odd segments by those of the reference model."""
+    rows = np.flatnonzero(odd[commits.segment[at]])
+    for segment in np.unique(commits.segment[at[rows]]):
+        wanted = rows[commits.segment[at[rows]] == segment]
+        correct = _by_the_model(commits, int(segment), at[wanted], new_window())
+        for row, facts in zip(wanted, correct, strict=True):
+            for name, value in facts.items():
+                getattr(found, name)[row] = value
+
+
+def _by_the_model(commits: CommitArrays, segment: int, at: Ints, window: rules.Window) -> Iterator[dict[str, int]]:
+    seen = int(np.searchsorted(commits.segment, segment))
+    for until in at:
+        for each in range(seen, int(until) + 1):
+            window.add(
+                int(commits.offset[each]),
+                order=int(commits.order[each]),
+                timestamp_ms=int(commits.timestamp_ms[each]),
+                broker_offset=int(commits.end[each]),
+            )
+        seen = int(until) + 1
+        yield facts_of([slot for slot in window.slots if slot])
+
+
+class VerdictTimes(NamedTuple):
+    """The times of verdicts: every ``every`` seconds from ``first`` to ``last``, both included.
+
+    ``first`` and ``last`` are epoch seconds, and multiples of ``every``.
+    """
+
+    first: int
+    last: int
+    every: int
+
+
+class Verdicts(NamedTuple):
+    """Verdicts, ordered by ``segment`` and then by time, with one array of ``codes`` for each set of rules."""
+
+    segment: Ints
+    at: Ints
+    codes: Sequence[Codes]
+
+
+class _Moments(NamedTuple):
+    """The times (``at``) of the verdicts on each segment, with the indices of its newest commit and log end."""
+
+    segment: Ints
+    at: Ints
+    commit: Ints
+    end: Ints
+
+
+def evaluate(
+    commits: CommitArrays, ends: LogEndArrays, segments: Segments, rule_sets: Sequence[RuleSet], span: VerdictTimes
+) -> Verdicts:
+    """Judge each segment of `stored` commits at each time of ``span`` until its group is gone.
+
+    Each verdict uses only the records that were seen up to its time.
+    """
+    moments = _moments(commits, ends, segments, span)
+    if not len(moments.at):
+        return Verdicts(moments.segment, moments.at, [np.zeros(0, np.int8) for _ in rule_sets])
+    now, end = moments.at, ends.offset[moments.end]
+    kept = {
+        kind: _windows_of(moments, commits, *kind) for kind in {(one.intervals, one.min_distance) for one in rule_sets}
+    }
+    least = {number: recent_least(ends, number)[moments.end] for number in {one.intervals for one in rule_sets}}
+    codes = [judged(kept[one.intervals, one.min_distance], end, least[one.intervals], now, one) for one in rule_sets]
+    return Verdicts(moments.segment, moments.at, codes)
+
+
+def _windows_of(moments: _Moments, commits: CommitArrays, intervals: int, min_distance: int) -> Windows:
+    """The window at each moment. Moments without a commit between them share a window."""
+    is_other = begins(moments.commit)
+    found = windows(commits, moments.commit[is_other], intervals=intervals, min_distance=min_distance)
+    of_moment = np.cumsum(is_other) - 1
+    return Windows(*(column[of_moment] for column in found))
+
+
+def _moments(commits: CommitArrays, ends: LogEndArrays, segments: Segments, span: VerdictTimes) -> _Moments:
+    starts = np.flatnonzero(begins(commits.segment))
+    segment = commits.segment[starts]
+    first = np.maximum(-(-commits.seen_ms[starts] // (span.every * 1000)) * span.every, span.first)
+    last = np.minimum(-(-segments.until_ms[segment] // 1000) - 1, span.last)
+    number = np.maximum(0, (last - first) // span.every + 1)
+    of_segment = np.repeat(segment, number)
+    nth = np.arange(len(of_segment)) - np.repeat(np.cumsum(number) - number, number)
+    at = np.repeat(first, number) + nth * span.every
+    return _Moments(
+        of_segment,
+        at,
+        newest(commits.segment, commits.seen_ms, of_segment, at * 1000),
+        newest(ends.source, ends.observed_ms, segments.source[of_segment], at * 1000),
+    )
+
 
 STOOD_STILL = -1
 """A number instead of a set of rules. Under this number, the partitions that stood still count as bad."""
 
-CHANGES = StructType(
-    [
-        StructField("rules", IntegerType()),
-        StructField("group_key", LongType()),
-        StructField("at_ms", LongType()),
-        StructField("known", IntegerType()),
-        StructField("warn", IntegerType()),
-        StructField("err", IntegerType()),
-    ]
-)
+CHANGES = struct(rules=INT, group_key=LONG, at_ms=LONG, known=INT, warn=INT, err=INT)
 """Changes in the counts of a group's partitions, each from the moment ``at_ms`` on.
 
 ``known`` counts all partitions, ``warn`` those with WARN, and ``err`` those with STOP, STALL or REWIND. ``rules`` is
@@ -98,7 +228,6 @@ def together(commits: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def changes(rows: DataFrame, asked: ReplayOptions) -> DataFrame:
-    """Make `CHANGES` from the rows of `together`."""
     return rows.mapInArrow(_replaying(asked), CHANGES)
 
 
@@ -185,7 +314,6 @@ def _segments(
 
 
 def _sampled_at(ends: LogEndArrays, source: Ints) -> tuple[Ints, Ints]:
-    """The times of the first and the last log-end sample of each row's source."""
     sources = np.arange(source[-1] + 1 if len(source) else 0)
     first, beyond = (np.searchsorted(ends.source, sources, side) for side in ("left", "right"))
     first_ms, last_ms = (np.append(ends.observed_ms, 0)[at] for at in (first, beyond - 1))
@@ -214,8 +342,6 @@ def _never_back(is_first: Bools, at_ms: Ints) -> Ints:
 
 
 class _Steps(NamedTuple):
-    """Changes of the counts of partitions of a segment's group."""
-
     segment: Ints
     at_ms: Ints
     known: Codes
@@ -306,3 +432,83 @@ def _ints(rows: pa.RecordBatch | pa.Table, name: str) -> Ints:
     column = rows.column(name)
     numbers: Ints = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
     return numbers.astype(np.int64, copy=False)
+
+
+_GROUP = ("rules", "group_key")
+_COUNTS = ("known", "warn", "err")
+
+
+def group_key() -> Column:
+    return F.xxhash64("cluster", "consumer").alias("group_key")
+
+
+def statuses(changes: DataFrame, commits: DataFrame, last_ms: int) -> DataFrame:
+    """Make the status runs of each group, for each set of rules. The status follows from the worst partition.
+
+    A run lasts until the next run. The last run (``is_open``) lasts until ``last_ms``. While a group is gone, it has no
+    run. The names of the groups come from ``commits``.
+    """
+    names = commits.select("cluster", "consumer").distinct().withColumn("group_key", group_key())
+    at = Window.partitionBy(*_GROUP).orderBy("at_ms")
+    worst = F.when(F.col("err") > 0, Status.ERR.name).when(F.col("warn") > 0, Status.WARN.name)
+    worst = worst.when(F.col("known") > 0, Status.OK.name)
+    so_far = at.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    runs = (
+        changes.groupBy(*_GROUP, "at_ms")
+        .agg(*(F.sum(name).alias(name) for name in _COUNTS))
+        .select(*_GROUP, "at_ms", *(F.sum(name).over(so_far).alias(name) for name in _COUNTS))
+        .withColumn("status", worst)
+        .withColumn("before", F.lag("status").over(at))
+        .where(~F.col("status").eqNullSafe(F.col("before")))
+        .withColumn("next_ms", F.lead("at_ms").over(at))
+        .where(F.col("status").isNotNull())
+        .select(
+            *_GROUP,
+            "status",
+            F.col("at_ms").alias("from_ms"),
+            F.coalesce("next_ms", F.lit(last_ms)).alias("to_ms"),
+            F.col("next_ms").isNull().alias("is_open"),
+        )
+    )
+    columns = ("rules", "cluster", "consumer", "status", "from_ms", "to_ms", "is_open")
+    return runs.join(F.broadcast(names), "group_key").select(*columns)
+
+
+def deletions(members: DataFrame) -> DataFrame:
+    """``cluster``, ``consumer`` and ``at_ms`` of each record that deletes a group."""
+    return members.where(F.col("version").isNull()).select(*GROUP, F.col("log_ts_ms").alias("at_ms"))
+
+
+def silences(commits: DataFrame, span: VerdictTimes, expire_group: int) -> DataFrame:
+    """``cluster``, ``consumer`` and ``at_ms`` of each evaluation that found the group's newest commit too old.
+
+    The newest commit is the one that arrived last; its timestamp decides. This function assumes that Burrow evaluates a
+    group regularly from the group's first commit on.
+    """
+    seen_s = F.floor(F.col("log_ts_ms") / 1000)
+    fresh = commits.where(~F.col("tombstone") & (F.col("commit_ts_ms") >= (seen_s - expire_group) * 1000))
+    judged_at = _up(F.ceil(F.col("log_ts_ms") / 1000), span.every)
+    by_time = Window.partitionBy(*GROUP).orderBy("judged_at")
+    newest = (
+        fresh.groupBy(*GROUP, judged_at.alias("judged_at"))
+        .agg(F.max_by("commit_ts_ms", "log_offset").alias("last_ms"))
+        .withColumn("next_at", F.lead("judged_at", 1, span.last + 1).over(by_time))
+    )
+    too_old = _up(F.floor(F.col("last_ms") / 1000) + expire_group + 1, span.every)
+    return (
+        newest.withColumn("gone", F.greatest(too_old, "judged_at"))
+        .where(F.col("gone") < F.col("next_at"))
+        .select(*GROUP, (F.col("gone") * 1000).alias("at_ms"))
+    )
+
+
+def by_group(*found: DataFrame) -> dict[int, list[int]]:
+    """Collect the moments of each group, in order, by its `group_key`. They are few: groups rarely disappear."""
+    moments: dict[int, set[int]] = {}
+    for group, at_ms in (row for one in found for row in one.select(group_key(), "at_ms").collect()):
+        moments.setdefault(group, set()).add(at_ms)
+    return {group: sorted(at) for group, at in moments.items()}
+
+
+def _up(seconds: Column, every: int) -> Column:
+    return F.ceil(seconds / every) * every

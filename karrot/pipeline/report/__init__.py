@@ -1,1 +1,1 @@
-"""Makes the report: `aggregates` reduces tables to findings; `sentences`, `advice` and `svg_charts` make a page."""
+"""Makes the report: `job` reduces tables to findings, and `sentences` and `svg_charts` make a page of them."""

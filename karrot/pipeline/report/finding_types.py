@@ -48,8 +48,6 @@ class GroupLag(NamedTuple):
 
 
 class Hours(NamedTuple):
-    """The seconds of the period that a group was in each status."""
-
     cluster: str
     consumer: str
     ok: int
@@ -119,8 +117,6 @@ class AnsweredTopics(NamedTuple):
 
 
 class IncidentTotals(NamedTuple):
-    """The number of all incidents, of open incidents, and of incidents that ended by silence."""
-
     incidents: int
     open: int
     silent: int

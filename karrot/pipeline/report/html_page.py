@@ -11,21 +11,17 @@ from markupsafe import Markup
 from karrot import __version__
 from karrot.event import Incident
 from karrot.jinja_filters import FILTERS, dash_if_unknown
-from karrot.pipeline.report import advice, sentences, svg_charts
+from karrot.pipeline.report import sentences, svg_charts
 from karrot.pipeline.report.finding_types import GROUPS_SHOWN, INCIDENTS_SHOWN, Capacity, Findings
 from karrot.render import shipped_templates
 
 
 class ReportPage(NamedTuple):
-    """The HTML text, and the headline as plain text."""
-
     html: str
     headline: str
 
 
 class GroupLine(NamedTuple):
-    """A row of the incidents' chart: the bars of one group."""
-
     cluster: str
     consumer: str
     spans: Sequence[svg_charts.IncidentBar]
@@ -34,7 +30,6 @@ class GroupLine(NamedTuple):
 
 
 def page(findings: Findings, *, made_at: datetime) -> ReportPage:
-    """Render the page for the findings."""
     headline = sentences.headline(findings)
     html = _environment().get_template("report.html").render(_context(findings, headline, made_at))
     return ReportPage(html, headline.striptags())
@@ -68,7 +63,7 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
         "beyond": sentences.share_beyond(findings.days),
         "not_ok": sentences.share_not_ok(findings.days),
         "totals": findings.incident_totals,
-        "steps": advice.next_steps(findings),
+        "steps": sentences.next_steps(findings),
         "lines": lines[:GROUPS_SHOWN],
         "more_lines": max(0, len(lines) - GROUPS_SHOWN),
         "rows": GROUPS_SHOWN,
@@ -83,7 +78,6 @@ def _context(findings: Findings, headline: Markup, made_at: datetime) -> dict[st
 
 
 def _lines(findings: Findings) -> list[GroupLine]:
-    """Make the rows of the incidents' chart, first the group with the longest total time."""
     made = [
         GroupLine(
             *group,
@@ -91,7 +85,7 @@ def _lines(findings: Findings) -> list[GroupLine]:
             sum(_lasted(one, findings) for one in incidents),
             any(one.ended_at is None for one in incidents),
         )
-        for group, incidents in advice.incidents_by_group(findings.incidents).items()
+        for group, incidents in sentences.incidents_by_group(findings.incidents).items()
     ]
     return sorted(made, key=lambda line: -line.seconds)
 
@@ -103,8 +97,7 @@ def _lasted(incident: Incident, findings: Findings) -> float:
 
 
 def _reaches(capacity: Capacity) -> str:
-    """When the peaks reach the best rate, in words."""
-    left = advice.days_left(capacity)
+    left = sentences.days_left(capacity)
     if capacity.days[-1].produced >= capacity.best:
         return "now"
     if left is None:

@@ -20,8 +20,6 @@ _TALLEST_BURN = 2.0
 
 
 class ReportTick(NamedTuple):
-    """A mark on the time axis."""
-
     at: float
     text: str
 
@@ -54,12 +52,12 @@ def ticks(period: DayRange) -> list[ReportTick]:
     days = len(period.dates)
     step_h = next((h for h in _STEPS_H if days * 24 <= h * (_MOST_TICKS + 1)), 24 * -(-days // _MOST_TICKS))
     moments = range(period.start_s, period.end_s, step_h * _HOUR_S)
-    return [ReportTick(_place(at_s, period), _named(at_s, step_h)) for at_s in moments]
-
-
-def _named(at_s: int, step_h: int) -> str:
-    at = datetime.fromtimestamp(at_s, UTC)
-    return f"{at:%a} {at.day}" if step_h >= 24 and at.hour == 0 else f"{at:%H:%M}"  # noqa: PLR2004 (a day)
+    made = []
+    for at_s in moments:
+        at = datetime.fromtimestamp(at_s, UTC)
+        text = f"{at:%a} {at.day}" if step_h >= 24 and at.hour == 0 else f"{at:%H:%M}"  # noqa: PLR2004 (a day)
+        made.append(ReportTick(_place(at_s, period), text))
+    return made
 
 
 def spans(incidents: Iterable[Incident], findings: Findings) -> list[IncidentBar]:

@@ -1,7 +1,9 @@
-"""Makes the steps of a turn from the pipeline's jobs: ingest, offsets, derive and compact."""
+"""Makes the steps of a turn from the pipeline's jobs, polls log ends next to them, and ends the process in time."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from threading import Event
@@ -17,11 +19,11 @@ from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.job import Ingest
 from karrot.pipeline.offsets.job import LandOffsets
-from karrot.pipeline.run.run_metrics import RunMetrics
-from karrot.pipeline.run.turns import StepResult
+from karrot.pipeline.offsets.log_ends import EndsPoll
+from karrot.pipeline.run.turns import NEWEST_EVENT, CannotContinue, RunMetrics, StepResult, TurnLoop
 from karrot.pipeline.store.compact import compact
 from karrot.pipeline.store.filesystem import place_for, read_text, write_text
-from karrot.pipeline.store.lease import DERIVED, EVENTS, offsets_lease, writing
+from karrot.pipeline.store.lease import DERIVED, EVENTS, offsets_lease, release_all, writing
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import run_queries
 from karrot.text import counted_plain
@@ -37,83 +39,56 @@ _LAST_SUCCESS: Final = "_last_success"
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """The jobs on one directory of tables, each as the work of a step."""
-
     spark: SparkSession
     tables: Tables
     clock: Clock
     metrics: RunMetrics
 
-    def ingest(self, open_source: Callable[[], EventSource], checkpoint: str) -> Callable[[Event], StepResult]:
-        """Write the events that are new in the source."""
-
-        def work(stop: Event) -> StepResult:
-            with self._leased(EVENTS, stop) as tables:
-                summary = Ingest(self.spark, open_source(), tables, place_for(self.spark, checkpoint)).run(None, stop)
-            quarantined = summary.quarantined + summary.short_segments
-            rows = {"events": summary.events, "partitions": summary.partitions, "quarantine": quarantined}
-            return StepResult(rows, str(summary))
-
-        return work
+    def ingest(self, open_source: Callable[[], EventSource], checkpoint: str, stop: Event) -> StepResult:
+        with self._leased(EVENTS, stop) as tables:
+            summary = Ingest(self.spark, open_source(), tables, place_for(self.spark, checkpoint)).run(None, stop)
+        quarantined = summary.quarantined + summary.short_segments
+        rows = {"events": summary.events, "partitions": summary.partitions, "quarantine": quarantined}
+        return StepResult(rows, str(summary))
 
     def offsets(
-        self, cluster: str, job: Callable[[Tables], LandOffsets], after: Callable[[], object]
-    ) -> Callable[[Event], StepResult]:
-        """Write the records that are new in ``__consumer_offsets``, and then call ``after``."""
+        self, cluster: str, job: Callable[[Tables], LandOffsets], after: Callable[[], object], stop: Event
+    ) -> StepResult:
+        with self._leased(offsets_lease(cluster), stop) as tables:
+            landing = job(tables)
+            run_queries([landing.start()], stop=stop, follow=False)
+            after()
+        total = landing.total
+        rows = {"commits": total.commits + total.tombstones, "members": total.members}
+        return StepResult({**rows, "quarantine": total.quarantined}, str(total))
 
-        def work(stop: Event) -> StepResult:
-            with self._leased(offsets_lease(cluster), stop) as tables:
-                landing = job(tables)
-                run_queries([landing.start()], stop=stop, follow=False)
-                after()
-            total = landing.total
-            rows = {"commits": total.commits + total.tombstones, "members": total.members}
-            return StepResult({**rows, "quarantine": total.quarantined}, str(total))
+    def derive(self, rules: DeriveRules, stop: Event) -> StepResult:
+        with self._leased(DERIVED, stop) as tables:
+            days = derive(self.spark, tables, rules)
+        if (newest := self._newest_event()) is not None:
+            self.metrics.set(NEWEST_EVENT, newest)
+        return StepResult({}, f"derived {counted_plain(len(days), 'day')}")
 
-        return work
+    def compact(self, keep: timedelta, stop: Event) -> StepResult:
+        now = self._now()
+        with self._leased(DERIVED, stop) as tables:
+            done = compact(self.spark, tables, keep=keep, today=now.date())
+        write_text(self.spark, self.tables.path(_COMPACTED), now.date().isoformat())
+        return StepResult({}, str(done))
 
-    def derive(self, rules: DeriveRules) -> Callable[[Event], StepResult]:
-        """Derive the days that changed, and look up the newest event."""
-
-        def work(stop: Event) -> StepResult:
-            with self._leased(DERIVED, stop) as tables:
-                days = derive(self.spark, tables, rules)
-            if (newest := self._newest_event()) is not None:
-                self.metrics.newest_event(newest)
-            return StepResult({}, f"derived {counted_plain(len(days), 'day')}")
-
-        return work
-
-    def compact(self, keep: timedelta) -> Callable[[Event], StepResult]:
-        """Merge small files and drop old days, and note the day."""
-
-        def work(stop: Event) -> StepResult:
-            now = self._now()
-            with self._leased(DERIVED, stop) as tables:
-                done = compact(self.spark, tables, keep=keep, today=now.date())
-            write_text(self.spark, self.tables.path(_COMPACTED), now.date().isoformat())
-            merged = f"merged {counted_plain(done.files_before, 'file')} into {done.files_after}"
-            return StepResult({}, f"{merged}, dropped {counted_plain(len(done.dropped), 'day')}")
-
-        return work
-
-    def compact_is_due(self, at: time) -> Callable[[], bool]:
+    def compact_is_due(self, at: time) -> bool:
         """Whether the tables were not compacted since the last ``at`` (UTC).
 
         The day is in a file, so a restart does not compact again. The first run on tables without this file waits for
         the next ``at``.
         """
-
-        def is_due() -> bool:
-            now = self._now()
-            due = now.date() if now.time() >= at else now.date() - timedelta(days=1)
-            noted = read_text(self.spark, self.tables.path(_COMPACTED))
-            if noted is None:
-                write_text(self.spark, self.tables.path(_COMPACTED), due.isoformat())
-                return False
-            return _day(noted) < due
-
-        return is_due
+        now = self._now()
+        due = now.date() if now.time() >= at else now.date() - timedelta(days=1)
+        noted = read_text(self.spark, self.tables.path(_COMPACTED))
+        if noted is None:
+            write_text(self.spark, self.tables.path(_COMPACTED), due.isoformat())
+            return False
+        return _day(noted) < due
 
     def last_success(self) -> float | None:
         """The time at which the last turn on these tables ended without a failure; ``None`` if it is not known.
@@ -149,7 +124,6 @@ class Jobs:
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Whether Spark and its JVM can run another job."""
     try:
         return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001 (pyspark has no other way to ask)
     except (OSError, Py4JError):
@@ -162,3 +136,98 @@ def _day(text: str) -> date:
         return date.fromisoformat(text.strip())
     except ValueError:
         return date.min
+
+
+_GRACE_S: Final = 20
+"""How long a step may take to end after a signal. Kubernetes kills a pod after 30 s."""
+
+_HALT_S: Final = 4
+_RELEASE_S: Final = 2
+_LOOK_S: Final = 2
+
+
+@contextmanager
+def ended_in_time(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
+    """After a signal, give the open step 20 s. Then cancel its Spark jobs, and end the process if this does not help.
+
+    The next start repeats what was not finished.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        stop.wait()
+        if over.wait(_GRACE_S):
+            return
+        spark.sparkContext.setLogLevel("OFF")  # otherwise Spark logs a stack trace for each job that ends here
+        spark.sparkContext.cancelAllJobs()
+        if not over.wait(_HALT_S):
+            _log.warning("turn abandoned", code="turn_abandoned")
+            releasing = threading.Thread(target=release_all, daemon=True)  # which can wait for a store that is away
+            releasing.start()
+            releasing.join(_RELEASE_S)
+            os._exit(0)
+
+    threading.Thread(target=watch, name="end in time", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        stop.set()
+
+
+@contextmanager
+def ended_with_spark(is_alive: Callable[[], bool], stop: threading.Event, every_s: float = _LOOK_S) -> Iterator[None]:
+    """Set ``stop`` when Spark has ended, also between two turns. The end of the block then raises `CannotContinue`.
+
+    A signal to ``spark-submit`` ends only the JVM. Without this, its Python process would live until the next turn.
+    """
+    over, ended = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(every_s) and not stop.is_set():
+            if not is_alive():
+                ended.set()
+                stop.set()
+
+    threading.Thread(target=watch, name="end with Spark", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+    if ended.is_set():
+        raise CannotContinue("Spark has ended")
+
+
+_POLL_S: Final = 0.2
+_LAST_POLL_S: Final = 4
+
+
+@contextmanager
+def polled(poll: EndsPoll | None, turns: TurnLoop) -> Iterator[None]:
+    if poll is None:
+        yield
+        return
+
+    def go() -> None:
+        while not turns.stop.wait(_POLL_S):
+            try:
+                poll.look_if_due()
+            except Exception as error:  # noqa: BLE001 (the outermost loop: every error is explained, logged and counted)
+                trouble = turns.explain("ends", error)
+                turns.metrics.failed("ends", trouble.code)
+                _log.error("log ends not written", code=trouble.code, reason=trouble.reason)
+
+    thread = threading.Thread(target=go, name="log ends", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        turns.stop.set()
+        thread.join(_LAST_POLL_S)
+
+
+def log_poll(metrics: RunMetrics, summary: object) -> None:
+    """Log and count a poll of log ends that Kafka did not answer."""
+    if trouble := getattr(summary, "trouble", ""):
+        metrics.failed("ends", "source_away")
+        _log.warning("log ends not read", code="log_ends_not_read", reason=trouble)

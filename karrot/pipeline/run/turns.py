@@ -4,16 +4,99 @@ A step that fails does not stop the other steps or the process: the next turn tr
 turn comes earlier than usual, and after more failures later and later again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import product
 from threading import Event
 from typing import Final, NamedTuple
 
 import structlog
 
 from karrot.clock import Clock
-from karrot.pipeline.run.run_metrics import RunMetrics
+from karrot.pipeline.stream.metrics import MetricValues
+from karrot.telemetry import Metric
+from karrot.text import duration
+
+TURNS: Final = Metric(
+    "karrot_pipeline_turns_total",
+    "counter",
+    "Turns by outcome. done: no step failed. failed: a step failed, and the next turn tries again. stopped: the "
+    "process had to end.",
+    ("outcome",),
+    known=("done", "failed", "stopped"),
+)
+FAILURES: Final = Metric(
+    "karrot_pipeline_failures_total",
+    "counter",
+    "Failed steps by reason. lease_held: another process writes the tables. source_away: Kafka or the archive cannot "
+    "be read. disk_full: a disk has no space. failed: any other reason.",
+    ("step", "code"),
+)
+STEP_SECONDS: Final = Metric(
+    "karrot_pipeline_step_seconds",
+    "gauge",
+    "Duration of a step in the last turn that finished it, in seconds.",
+    ("step",),
+)
+ROWS: Final = Metric(
+    "karrot_pipeline_rows_total", "counter", "Rows that ingest and offsets wrote, by table.", ("table",)
+)
+LAST_SUCCESS: Final = Metric(
+    "karrot_pipeline_last_success_timestamp_seconds",
+    "gauge",
+    "Time at which the last turn on these tables without a failure ended, also in an earlier process. Before the first "
+    "such turn, the time at which the process started.",
+)
+NEWEST_EVENT: Final = Metric(
+    "karrot_pipeline_newest_event_timestamp_seconds",
+    "gauge",
+    "Time at which Karrot received the newest event of the tables. Absent while the tables have no event.",
+)
+INTERVAL: Final = Metric(
+    "karrot_pipeline_interval_seconds", "gauge", "Time between the starts of two turns (--every), in seconds."
+)
+LEASE_HELD_BY_OTHER: Final = Metric(
+    "karrot_pipeline_lease_held_by_other",
+    "gauge",
+    "Whether another process held a lease of the tables in the last turn: 1 if it did, 0 if it did not.",
+)
+
+_STEPS: Final = ("ingest", "offsets", "ends", "derive", "compact")
+_CODES: Final = ("lease_held", "source_away", "disk_full", "failed")
+
+PIPELINE_METRICS: Final = (
+    TURNS,
+    FAILURES,
+    STEP_SECONDS,
+    ROWS,
+    LAST_SUCCESS,
+    NEWEST_EVENT,
+    INTERVAL,
+    LEASE_HELD_BY_OTHER,
+)
+"""Every metric of ``karrot pipeline run``. The service does not export them."""
+
+
+class RunMetrics(MetricValues):
+    def __init__(self, *, started_s: float, interval_s: float) -> None:
+        super().__init__(PIPELINE_METRICS)
+        for step, code in product(_STEPS, _CODES):
+            self.add(FAILURES, 0, step, code)  # so that a first failure is an increase
+        self.set(INTERVAL, interval_s)
+        self.set(LAST_SUCCESS, started_s)
+        self.set(LEASE_HELD_BY_OTHER, 0)
+
+    def failed(self, step: str, code: str) -> None:
+        self.add(FAILURES, 1, step, code)
+
+    def turn_ended(self, outcome: str, codes: Iterable[str], now_s: float) -> None:
+        """Count a turn. ``codes`` are the reasons of its failed steps."""
+        self.add(TURNS, 1, outcome)
+        self.set(LEASE_HELD_BY_OTHER, "lease_held" in codes)
+        if outcome == "done":
+            self.set(LAST_SUCCESS, now_s)
+
 
 _log = structlog.get_logger(__name__)
 
@@ -22,8 +105,6 @@ FIRST_RETRY: Final = timedelta(minutes=1)
 
 
 class StepResult(NamedTuple):
-    """The rows that a step wrote, by table, and a text that says what it did."""
-
     rows: Mapping[str, int]
     text: str
 
@@ -56,7 +137,6 @@ class LinkedStop(Event):
         self._process = process
 
     def is_set(self) -> bool:
-        """Whether the step or the process has to stop."""
         return super().is_set() or self._process.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -93,7 +173,6 @@ class TurnLoop:
         return []
 
     def pause_after(self, failed: int) -> timedelta:
-        """The pause after a number of failed turns in a row."""
         return min(self.every, FIRST_RETRY * (1 << min(failed - 1, 20)))
 
     def turn(self) -> list[StepFailure]:
@@ -115,18 +194,14 @@ class TurnLoop:
         now_s = self.clock.wall_ms() / 1000
         self.metrics.turn_ended(outcome, [each.code for each in troubles], now_s)
         if outcome == "done":
-            self._remember(now_s)
+            try:
+                self.remember(now_s)
+            except Exception as error:  # noqa: BLE001 (the turn itself succeeded, and the next one tries again)
+                reason = self.explain("turn", error).reason
+                _log.warning("the time of this turn is not stored", code="turn_not_stored", reason=reason)
         if troubles and troubles[-1].is_final:
             raise CannotContinue(troubles[-1].reason)
         return troubles
-
-    def _remember(self, now_s: float) -> None:
-        try:
-            self.remember(now_s)
-        except Exception as error:  # noqa: BLE001 (the turn itself succeeded, and the next one tries again)
-            _log.warning(
-                "the time of this turn is not stored", code="turn_not_stored", reason=self.explain("turn", error).reason
-            )
 
     def _done(self, step: Step) -> StepFailure | None:
         began = self.clock.boot_ms()
@@ -143,7 +218,25 @@ class TurnLoop:
             _log.error("step failed", step=step.name, code=trouble.code, reason=trouble.reason)
             return trouble
         seconds = (self.clock.boot_ms() - began) / 1000
-        self.metrics.took(step.name, seconds)
-        self.metrics.wrote(done.rows)
+        self.metrics.set(STEP_SECONDS, seconds, step.name)
+        for table, count in done.rows.items():
+            self.metrics.add(ROWS, count, table)
         _log.info("step done", step=step.name, seconds=round(seconds, 1), result=done.text)
         return None
+
+
+class TurnHealth:
+    """Says why the process is not healthy. While Spark starts, the process is healthy."""
+
+    def __init__(self, clock: Clock, turn_limit: timedelta) -> None:
+        self._clock, self._limit = clock, turn_limit
+        self.watched: tuple[TurnLoop, Callable[[], bool]] | None = None
+
+    def __call__(self) -> str | None:
+        if self.watched is None:
+            return None
+        turns, spark_is_alive = self.watched
+        began = turns.started_ms
+        if began is not None and self._clock.boot_ms() - began > self._limit.total_seconds() * 1000:
+            return f"a turn has been running for more than {duration(self._limit.total_seconds())}"
+        return None if spark_is_alive() else "Spark has ended"

@@ -6,25 +6,189 @@ written, with all lines to deliver. So a restart loses no line. A line is repeat
 delivers the line and before it records the delivery.
 """
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 from urllib.parse import urlsplit
 
-from pyspark.sql import DataFrame, SparkSession
+import msgspec
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 from urllib3.exceptions import HTTPError
 
 from karrot.clock import Clock, SystemClock
+from karrot.event import lag_at
 from karrot.http.pool import open_pool
-from karrot.pipeline.schemas import STREAMED, with_day
-from karrot.pipeline.stale.partition_state import PartitionState, StateNote
-from karrot.pipeline.store.filesystem import literal, make_directory
-from karrot.pipeline.store.shared_columns import PARTITION
+from karrot.pipeline.schemas import PARTITION, STREAMED, with_day
+from karrot.pipeline.stale.stale_partition_rule import (
+    SAMPLES,
+    STANDINGS,
+    ClusterTimes,
+    judged,
+    merged_samples,
+    merged_standings,
+    newest_commits,
+    newest_samples,
+    newest_times,
+)
+from karrot.pipeline.store.filesystem import (
+    delete,
+    flush_files,
+    listing,
+    literal,
+    make_directory,
+    read_text,
+    write_text,
+)
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import ANY_AGE, persisted, start_query
+from karrot.text import iso_ms
+
+
+def lines_of(row: Row) -> Iterator[str]:
+    """The lines of a row of `STANDINGS`: the alert that the batch cleared, and then the alert that it opened."""
+    if row.cleared_offset is not None:
+        yield _line("cleared", row, row.cleared_offset, row.cleared_since_ms)
+    if row.fired:
+        yield _line("stale", row, row.offset, row.since_ms)
+
+
+def _line(state: str, row: Row, offset: int, since_ms: int) -> str:
+    """Make one line. ``id`` identifies the alert: its lines "stale" and "cleared" have the same ``id``."""
+    key = {"cluster": row.cluster, "group": row.consumer, "topic": row.topic, "partition": row.partition}
+    named = msgspec.json.encode(([*key.values()], (offset, since_ms)))
+    facts: dict[str, Any] = {
+        "state": state,
+        "id": hashlib.sha256(named).hexdigest()[:16],
+        **key,
+        "current_offset": row.offset,
+        "log_end_offset": row.end_offset,
+        "lag": None if row.offset is None else lag_at(row.end_offset, row.looked_at_ms, row.offset, row.at_ms),
+        "since": iso_ms(since_ms),
+        "committed_at": iso_ms(row.at_ms),
+        "looked_at": iso_ms(row.looked_at_ms),
+    }
+    return msgspec.json.encode(facts).decode()
+
+
+_VERSION: Final = 2
+
+
+class UnknownState(ValueError):  # noqa: N818 (names what was found)
+    """Another version of Karrot wrote the state. The message says where the state is and what to do."""
+
+
+class StateNote(msgspec.Struct):
+    """The content of ``state.json``.
+
+    - ``version``: the version of the format.
+    - ``batch``: the last batch that changed the state. Its tables are valid.
+    - ``sampled_ms``, ``held_until_ms``: the `ClusterTimes`.
+    - ``unsent``: the lines that are not delivered yet.
+    """
+
+    version: int = 1
+    batch: int = -1
+    sampled_ms: dict[str, int] = {}
+    held_until_ms: dict[str, int] = {}
+    unsent: list[str] = []
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """The state in a checkpoint: two tables with a row per partition, and a note. Two jobs must not share a checkpoint.
+
+    Each batch writes its tables into ``state/batch=N`` of the checkpoint. After that, it replaces ``state.json``, which
+    names the batch whose tables are valid, and deletes the older tables. If the driver dies before it replaces the
+    note, the repeated batch finds the old note and the old tables, and overwrites its own tables.
+
+    A time from a clock that was ahead is changed to the present, so that it does not stay the newest.
+    """
+
+    spark: SparkSession
+    checkpoint: str
+    clock: Clock = field(default_factory=SystemClock)
+    _note: StateNote | None = None
+
+    def note(self) -> StateNote:
+        """Return the note. The first call reads it. Raises `UnknownState`."""
+        if self._note is None:
+            text = read_text(self.spark, self._place("state.json"))
+            self._note = StateNote(_VERSION) if text is None else msgspec.json.decode(text, type=StateNote)
+            if self._note.version != _VERSION:
+                raise UnknownState(
+                    f"{self._place('state.json')} has version {self._note.version}, and this Karrot reads version "
+                    f"{_VERSION}: use the Karrot that wrote it, or another --checkpoint"
+                )
+        return self._note
+
+    def remember(self, note: StateNote) -> None:
+        """Replace the note in one step, and delete all tables but its own."""
+        write_text(self.spark, self._place("state.json"), msgspec.json.encode(note).decode())
+        self._note = note
+        for name in listing(self.spark, self._place("state")):
+            if name != f"batch={note.batch}":
+                delete(self.spark, self._place("state", name))
+
+    def advance(self, batch: int, records: DataFrame, length: timedelta) -> ClusterTimes:
+        """Judge the records of a batch, and write its tables. The note still has to be written."""
+        records = records.withColumn("at_ms", self._not_ahead(F.col("at_ms")))
+        times = self._times().after(*newest_times(records), length)
+        self._write(merged_samples(self.samples(), newest_samples(records, length), length), batch, "samples")
+        standings = merged_standings(self.standings(), newest_commits(records))
+        self._write(judged(standings, self._read(batch, "samples", SAMPLES), times, length), batch, "standings")
+        return times
+
+    def lines(self, batch: int, most: int) -> tuple[list[str], int]:
+        """Return at most ``most`` lines of a batch, sorted by partition, and the number of all its lines."""
+        changed = self._read(batch, "standings", STANDINGS).where(F.col("looked_at_ms").isNotNull())
+        is_cleared = F.col("cleared_offset").isNotNull()
+        row = changed.agg(F.count_if(is_cleared).alias("cleared"), F.count_if("fired").alias("fired")).first()
+        total = row.cleared + row.fired if row else 0
+        if not total:
+            return [], 0
+        last = changed.orderBy(*(F.desc(name) for name in PARTITION)).limit(most).collect()
+        lines = [line for row in reversed(last) for line in lines_of(row)]
+        return lines[max(0, len(lines) - most) :], total
+
+    def standings(self) -> DataFrame:
+        known = self._read(self.note().batch, "standings", STANDINGS).where(F.col("at_ms") >= self._times().oldest_ms())
+        return known.withColumns(
+            {name: self._not_ahead(F.col(name)) for name in ("at_ms", "since_ms", "alert_since_ms")}
+        )
+
+    def samples(self) -> DataFrame:
+        known = self._read(self.note().batch, "samples", SAMPLES)
+        each = F.transform("samples", lambda one: one.withField("at_ms", self._not_ahead(one["at_ms"])))
+        is_kept = F.element_at("samples", -1)["at_ms"] >= self._times().oldest_ms()
+        return known.where(is_kept).withColumn("samples", each)
+
+    def _times(self) -> ClusterTimes:
+        note, now_ms = self.note(), self.clock.wall_ms()
+        return ClusterTimes({each: min(at_ms, now_ms) for each, at_ms in note.sampled_ms.items()}, note.held_until_ms)
+
+    def _not_ahead(self, at_ms: Column) -> Column:
+        now_ms = self.clock.wall_ms()
+        return F.when(at_ms > now_ms, now_ms).otherwise(at_ms)
+
+    def _read(self, batch: int, name: str, schema: StructType) -> DataFrame:
+        if batch < 0:
+            columns = (F.lit(None).cast(each.dataType).alias(each.name) for each in schema.fields)
+            return self.spark.range(0).select(*columns)
+        return self.spark.read.schema(schema).parquet(literal(self._place("state", f"batch={batch}", name)))
+
+    def _write(self, rows: DataFrame, batch: int, name: str) -> None:
+        path = self._place("state", f"batch={batch}", name)
+        rows.write.mode("overwrite").parquet(path, compression="zstd")
+        flush_files(self.spark, path)
+
+    def _place(self, *names: str) -> str:
+        return "/".join([self.checkpoint.rstrip("/"), *names])
+
 
 _ACCEPTED = range(200, 300)
 MOST_UNSENT: Final = 10_000
@@ -36,8 +200,6 @@ class Undelivered(Exception):  # noqa: N818 (names what happened)
 
 
 def to_stream(stream: TextIO) -> Callable[[str], None]:
-    """Return a function that writes a line to a stream and flushes it."""
-
     def deliver(line: str) -> None:
         stream.write(f"{line}\n")
         stream.flush()
@@ -104,11 +266,15 @@ class StaleAlerts:
         Raises `UnknownState` if a newer Karrot wrote the checkpoint.
         """
         self._state.note()
-        commits, ends = _of_commits(self._new("commits")), _of_ends(self._new("ends"))
-        return start_query(commits.unionByName(ends), self.take, self.checkpoint, every)
+        # Rows of one stream: a tombstone has no offset, and a log-end sample has no group and no place in the log.
+        offset = F.when(~F.col("tombstone"), F.col("offset")).alias("offset")
+        commits = self._new("commits").select(*PARTITION, offset, F.col("log_ts_ms").alias("at_ms"), "log_offset")
+        end, at_ms = F.col("end_offset").alias("offset"), F.col("observed_at_ms").alias("at_ms")
+        ends = self._new("ends").select("cluster", "topic", "partition", end, at_ms)
+        records = commits.unionByName(ends, allowMissingColumns=True)
+        return start_query(records, self.take, self.checkpoint, every)
 
     def take(self, records: DataFrame, batch: int) -> None:
-        """Judge one batch and deliver its lines. Spark calls this, and repeats the same batch after a crash."""
         note, dropped = self._state.note(), 0
         if batch > note.batch:
             with persisted(records):
@@ -118,15 +284,13 @@ class StaleAlerts:
             dropped = len(note.unsent) + total - len(unsent)
             self._state.remember(
                 StateNote(
+                    _VERSION,
                     batch=batch,
                     sampled_ms=dict(times.sampled_ms),
                     held_until_ms=dict(times.held_until_ms),
                     unsent=unsent,
                 )
             )
-        self._deliver(dropped)
-
-    def _deliver(self, dropped: int) -> None:
         note, delivered, trouble = self._state.note(), 0, ""
         try:
             for line in note.unsent:
@@ -147,16 +311,3 @@ class StaleAlerts:
         options = {"maxFileAge": ANY_AGE, "ignoreMissingFiles": "true"}
         reader = self.spark.readStream.schema(with_day(STREAMED[name])).options(**options)
         return reader.parquet(literal(path)).where(F.col("day") >= F.lit(self.since))
-
-
-def _of_commits(commits: DataFrame) -> DataFrame:
-    """Turn ``commits`` into rows of the stream of commits and log-end samples. A tombstone has no ``offset``."""
-    offset = F.when(~F.col("tombstone"), F.col("offset"))
-    return commits.select(*PARTITION, offset.alias("offset"), F.col("log_ts_ms").alias("at_ms"), "log_offset")
-
-
-def _of_ends(ends: DataFrame) -> DataFrame:
-    """Turn ``ends`` into rows of the same stream. A sample has no ``consumer`` and no ``log_offset``."""
-    no_group, no_place = F.lit(None).cast("string").alias("consumer"), F.lit(None).cast("bigint").alias("log_offset")
-    end, at_ms = F.col("end_offset").alias("offset"), F.col("observed_at_ms").alias("at_ms")
-    return ends.select("cluster", no_group, "topic", "partition", end, at_ms, no_place)

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import ArrayType
 
-from karrot.pipeline.store.shared_columns import LOG, PARTITION
+from karrot.pipeline.schemas import BOOLEAN, GROUP, INT, LOG, LONG, PARTITION, STRING, struct
 
 _MS: Final = timedelta(milliseconds=1)
 _FORGOTTEN_MS: Final = timedelta(days=31) // _MS
@@ -27,18 +27,17 @@ _GRAINS: Final = 64
 
 _SAMPLES_TYPE: Final = "array<struct<at_ms: bigint, offset: bigint>>"
 
-_KEY: Final = {"cluster": "string", "consumer": "string", "topic": "string", "partition": "integer"}
-_RECORD: Final = dict.fromkeys(("offset", "at_ms", "log_offset", "since_ms"), "long")
-_ALERT: Final = dict.fromkeys(("alert_offset", "alert_since_ms"), "long")
-_CHANGE: Final = dict.fromkeys(("cleared_offset", "cleared_since_ms"), "long") | {"fired": "boolean"}
-_SAMPLE: Final = dict.fromkeys(("looked_at_ms", "end_offset"), "long")
-
-
-def _struct(columns: Mapping[str, str]) -> StructType:
-    return reduce(lambda known, name: known.add(name, columns[name]), columns, StructType())
-
-
-STANDINGS: Final = _struct(_KEY | _RECORD | _ALERT | _CHANGE | _SAMPLE)
+_RECORD: Final = ("offset", "at_ms", "log_offset", "since_ms", "alert_offset", "alert_since_ms")
+_CHANGE: Final = ("cleared_offset", "cleared_since_ms")
+STANDINGS: Final = struct(
+    **dict.fromkeys(GROUP, STRING),
+    topic=STRING,
+    partition=INT,
+    **dict.fromkeys((*_RECORD, *_CHANGE), LONG),
+    fired=BOOLEAN,
+    looked_at_ms=LONG,
+    end_offset=LONG,
+)
 """A row for each partition of a group.
 
 - ``offset``, ``at_ms``, ``log_offset``: the newest record, with its time and place. A tombstone has no ``offset``.
@@ -52,9 +51,7 @@ The other columns say what the batch changed, and are NULL for other rows:
 - ``looked_at_ms``, ``end_offset``: the newest log-end sample.
 """
 
-SAMPLES: Final = _struct({name: _KEY[name] for name in LOG}).add(
-    "samples", ArrayType(_struct({"at_ms": "long", "offset": "long"}))
-)
+SAMPLES: Final = struct(cluster=STRING, topic=STRING, partition=INT, samples=ArrayType(struct(at_ms=LONG, offset=LONG)))
 """A row for each log: its newest log-end samples in order, the newest one last."""
 
 
@@ -69,7 +66,6 @@ class ClusterTimes(NamedTuple):
 
     @property
     def free(self) -> list[str]:
-        """The clusters whose partitions can become stale."""
         return [each for each, at_ms in self.sampled_ms.items() if at_ms >= self.held_until_ms.get(each, 0)]
 
     def after(
@@ -110,7 +106,6 @@ class ClusterTimes(NamedTuple):
 
 
 def newest_times(records: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
-    """The times of the newest commit and of the newest sample of each cluster in a batch."""
     commit = F.max(F.when(F.col("consumer").isNotNull(), F.col("at_ms"))).alias("commit")
     is_sample = F.col("consumer").isNull() & F.col("offset").isNotNull()
     sample = F.max(F.when(is_sample, F.col("at_ms"))).alias("sample")

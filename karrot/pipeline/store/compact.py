@@ -21,14 +21,17 @@ from karrot.history.held_days import Note
 from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, UNIQUE_BY, columns_of
 from karrot.pipeline.store.filesystem import delete, listing, literal, rename_over
 from karrot.pipeline.store.table_files import WATCHED, Tables, days_present, digest, read_note, write_note
+from karrot.text import counted_plain
 
 
 class Compacted(NamedTuple):
-    """The result: the numbers of files before and after the merge, and the dropped days."""
-
     files_before: int
     files_after: int
     dropped: list[date]
+
+    def __str__(self) -> str:
+        merged = f"merged {counted_plain(self.files_before, 'file')} into {self.files_after}"
+        return f"{merged}, dropped {counted_plain(len(self.dropped), 'day')}"
 
 
 def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date) -> Compacted:
@@ -55,7 +58,10 @@ def compact(spark: SparkSession, tables: Tables, *, keep: timedelta, today: date
         # If ingest has added a batch since `before`, the day stays changed, so that derive makes it again.
         if digest(listed) == before[day]:
             digests[day] = digest(names)
-    write_note(spark, tables, _renamed(note, before, digests))
+    # With the new digests of unchanged days in the note, these days are not derived again.
+    known = {day: done for day, done in note.days.items() if before.get(day) == done.files}
+    renamed = {day: replace(done, files=digests[day]) for day, done in known.items()}
+    write_note(spark, tables, Note(note.rules, {**note.days, **renamed}, note.unfinished))
     return Compacted(merged, count, dropped)
 
 
@@ -102,7 +108,6 @@ def _files(spark: SparkSession, tables: Tables, name: str, day: date) -> list[st
 
 
 def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: list[str]) -> str:
-    """Merge the files of a day. Return the name of the new file."""
     batch = f"batch_id=merged-{uuid.uuid4().hex[:12]}"
     staged = tables.staging(name)
     paths = [literal(tables.path(name, f"day={file}")) for file in files]
@@ -117,10 +122,3 @@ def _merge(spark: SparkSession, tables: Tables, name: str, day: date, files: lis
     for file in {file.rpartition("/")[0] for file in files}:
         delete(spark, tables.path(name, f"day={file}"))
     return f"{day}/{batch}/{written}"
-
-
-def _renamed(note: Note, before: dict[date, str], after: dict[date, str]) -> Note:
-    """Put the new digests of unchanged days into the note, so that these days are not derived again."""
-    known = {day: done for day, done in note.days.items() if before.get(day) == done.files}
-    renamed = {day: replace(done, files=after[day]) for day, done in known.items()}
-    return Note(note.rules, {**note.days, **renamed}, note.unfinished)

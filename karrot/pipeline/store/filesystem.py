@@ -62,7 +62,6 @@ def place_for(spark: SparkSession, place: str) -> str:
 
 
 def exists(spark: SparkSession, path: str) -> bool:
-    """Whether a file or directory exists."""
     local = local_path(spark, path)
     return local.exists() if local else bool(_hadoop(spark, path).exists(_path(spark, path)))
 
@@ -93,7 +92,6 @@ def flush_files(spark: SparkSession, directory: str) -> None:
 
 
 def delete(spark: SparkSession, path: str) -> None:
-    """Delete a file, or a directory with its content, if it exists."""
     local = local_path(spark, path)
     if local is None:
         _hadoop(spark, path).delete(_path(spark, path), True)

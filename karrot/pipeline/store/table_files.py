@@ -25,10 +25,10 @@ from typing import Final, Self
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType
 
 from karrot.history.held_days import NOTE, Note, day_of, note_of
-from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, with_day
+from karrot.pipeline.schemas import SORTED_BY, STREAMED, TABLES, columns_of, rows, with_day
 from karrot.pipeline.store.filesystem import (
     delete,
     exists,
@@ -43,7 +43,7 @@ from karrot.pipeline.store.filesystem import (
     rename_over,
     write_text,
 )
-from karrot.pipeline.store.shared_columns import rows
+from karrot.settings.storage_place import shown
 
 _WRITER: Final = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -70,15 +70,12 @@ class Tables:
 
     @classmethod
     def at(cls, spark: SparkSession, place: str) -> Self:
-        """The tables at a place as users write it (``s3://…``)."""
         return cls(place_for(spark, place))
 
     def path(self, name: str, *below: str) -> str:
-        """The path of a table, or of an entry in the table's directory."""
         return "/".join([self.directory.rstrip("/"), name, *below])
 
     def checkpoint(self, job: str) -> str:
-        """The path of a streaming job's checkpoint."""
         return self.path("_checkpoints", job)
 
     def read(
@@ -101,7 +98,6 @@ class Tables:
         return reader.parquet(*map(literal, there)).select(*columns_of(schema))
 
     def days(self, spark: SparkSession, name: str) -> list[date]:
-        """The days of a table, in order. Other entries of its directory are ignored."""
         found = map(day_of, listing(spark, self.path(name)))
         return sorted(day for day in found if day is not None)
 
@@ -115,7 +111,12 @@ class Tables:
         self.require()
         columns = columns_of(with_day(STREAMED[name]))
         writer = df.select(*columns, F.lit(batch_id).alias("batch_id")).write.mode("overwrite").options(**_WRITER)
-        plain = _without_dictionaries(STREAMED[name]) if name in SOURCES else {}
+        # Only names get dictionaries: for numbers and timestamps, they cost time and space.
+        plain = {
+            f"parquet.enable.dictionary#{field.name}": "false"
+            for field in STREAMED[name]
+            if name in SOURCES and (field.name == "event_id" or not isinstance(field.dataType, StringType))
+        }
         writer.options(partitionOverwriteMode="dynamic", **plain).partitionBy("day", "batch_id").parquet(
             self.path(name), compression="zstd"
         )
@@ -124,7 +125,6 @@ class Tables:
                 flush_files(df.sparkSession, str(folder))
 
     def rows_of_batch(self, spark: SparkSession, name: str, batch_id: str, days: Iterable[date]) -> int:
-        """The number of rows in a batch's files of these days, from their footers."""
         places = [self.path(name, f"day={day.isoformat()}", f"batch_id={batch_id}") for day in sorted(set(days))]
         # Read the batch by its paths. A filter on the batch would list all files of the day.
         there = [literal(path) for path in places if exists(spark, path)]
@@ -156,6 +156,17 @@ class Tables:
         finally:
             delete(spark, staged)
 
+    def _replace(self, spark: SparkSession, name: str, day: str, file: str, staged: str) -> None:
+        written = [entry for entry in listing(spark, f"{staged}/{day}") if entry.endswith(".parquet")]
+        self.require()
+        if written:
+            (only,) = written
+            rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, file))
+        elif listing(spark, self.path(name, day)) in ([], [file]):
+            delete(spark, self.path(name, day))
+        else:
+            delete(spark, self.path(name, day, file))
+
     def drop_other_files(self, spark: SparkSession, name: str, day: date) -> None:
         """Delete the files of a day of a derived table that are not the file of the whole day."""
         for file in listing(spark, self.path(name, f"day={day.isoformat()}")):
@@ -183,20 +194,8 @@ class Tables:
                 delete(spark, path)
 
     def drop_day(self, spark: SparkSession, name: str, day: date) -> None:
-        """Delete a day of a table."""
         self.require()
         delete(spark, self.path(name, f"day={day.isoformat()}"))
-
-    def _replace(self, spark: SparkSession, name: str, day: str, file: str, staged: str) -> None:
-        written = [entry for entry in listing(spark, f"{staged}/{day}") if entry.endswith(".parquet")]
-        self.require()
-        if written:
-            (only,) = written
-            rename_over(spark, f"{staged}/{day}/{only}", self.path(name, day, file))
-        elif listing(spark, self.path(name, day)) in ([], [file]):
-            delete(spark, self.path(name, day))
-        else:
-            delete(spark, self.path(name, day, file))
 
 
 def sound(table: DataFrame) -> DataFrame:
@@ -216,12 +215,6 @@ def sound(table: DataFrame) -> DataFrame:
     return table
 
 
-def _without_dictionaries(schema: StructType) -> dict[str, str]:
-    """Options for Parquet: only names get dictionaries. For numbers and timestamps, they cost time and space."""
-    plain = [field.name for field in schema if field.name == "event_id" or not isinstance(field.dataType, StringType)]
-    return {f"parquet.enable.dictionary#{name}": "false" for name in plain}
-
-
 def read_note(spark: SparkSession, tables: Tables) -> Note:
     """Read the note. If it is missing or damaged, return an empty note: ``derive`` then makes every day again."""
     try:
@@ -232,7 +225,6 @@ def read_note(spark: SparkSession, tables: Tables) -> Note:
 
 
 def write_note(spark: SparkSession, tables: Tables, note: Note) -> None:
-    """Write the note, with its days in order."""
     tables.require()
     ordered = Note(note.rules, *(dict(sorted(days.items())) for days in (note.days, note.unfinished)))
     write_text(spark, tables.path(NOTE), msgspec.json.encode(ordered).decode())
@@ -250,7 +242,6 @@ def files_present(spark: SparkSession, tables: Tables) -> dict[date, list[str]]:
 
 
 def days_present(spark: SparkSession, tables: Tables) -> dict[date, str]:
-    """The days of `files_present`, each with the `digest` of its files."""
     return {day: digest(names) for day, names in files_present(spark, tables).items()}
 
 
@@ -266,3 +257,33 @@ def changed_days(note: Note, found: Mapping[date, str], rules: str) -> list[date
     known = {day: derived.files for day, derived in note.days.items()}
     differing = {day for day in {*found, *known} if found.get(day) != known.get(day)}
     return sorted(differing | note.unfinished.keys())
+
+
+FORMAT: Final = 1
+"""The version of the tables' folders, files and columns. A change that an older Karrot would damage adds 1."""
+
+_FILE: Final = "_format.json"
+
+
+class NewerTables(RuntimeError):  # noqa: N818 (names the state of the tables)
+    """A newer Karrot wrote the tables. The message says what to do."""
+
+
+class _Mark(msgspec.Struct):
+    format: int
+
+
+def require_known_format(spark: SparkSession, tables: Tables) -> None:
+    """Raise NewerTables if a newer Karrot wrote the tables. Mark tables that have no mark, or one without a version."""
+    path = tables.path(_FILE)
+    try:
+        found = msgspec.json.decode(read_text(spark, path) or "", type=_Mark).format
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = 0
+    if found > FORMAT:
+        raise NewerTables(
+            f"{shown(tables.directory)} has tables of format {found}, and this Karrot writes format {FORMAT}: a newer "
+            "Karrot wrote them. Upgrade this Karrot, or give it other --tables."
+        )
+    if found < 1:
+        write_text(spark, path, msgspec.json.encode(_Mark(FORMAT)).decode())

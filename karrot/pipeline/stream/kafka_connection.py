@@ -9,46 +9,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, Self
 
 from karrot.kafka.client_properties import PropertiesError, read, without_values
 
 _OURS: Final = frozenset(
     {
-        "auto.offset.reset",
-        "bootstrap.servers",
-        "enable.auto.commit",
-        "group.id",
-        "interceptor.classes",
-        "isolation.level",
-        "key.deserializer",
-        "key.serializer",
-        "value.deserializer",
-        "value.serializer",
+        *("auto.offset.reset", "bootstrap.servers", "enable.auto.commit", "group.id", "interceptor.classes"),
+        *("isolation.level", "key.deserializer", "key.serializer", "value.deserializer", "value.serializer"),
     }
 )
 """Properties that the connector or this module sets. A user's file cannot change them."""
 
-_LIBRDKAFKAS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "sasl.mechanisms": "sasl.mechanism",
-        "sasl.username": "sasl.jaas.config",
-        "sasl.password": "sasl.jaas.config",
-        "ssl.ca.location": "ssl.truststore.location and ssl.truststore.type=PEM",
-        "ssl.ca.pem": "ssl.truststore.certificates and ssl.truststore.type=PEM",
-        "ssl.certificate.location": "ssl.keystore.location and ssl.keystore.type=PEM",
-        "ssl.key.location": "ssl.keystore.location and ssl.keystore.type=PEM",
-        "ssl.certificate.pem": "ssl.keystore.certificate.chain and ssl.keystore.type=PEM",
-        "ssl.key.pem": "ssl.keystore.key and ssl.keystore.type=PEM",
-    }
-)
+_LIBRDKAFKAS: Final[Mapping[str, str]] = {
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.username": "sasl.jaas.config",
+    "sasl.password": "sasl.jaas.config",
+    "ssl.ca.location": "ssl.truststore.location and ssl.truststore.type=PEM",
+    "ssl.ca.pem": "ssl.truststore.certificates and ssl.truststore.type=PEM",
+    "ssl.certificate.location": "ssl.keystore.location and ssl.keystore.type=PEM",
+    "ssl.key.location": "ssl.keystore.location and ssl.keystore.type=PEM",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain and ssl.keystore.type=PEM",
+    "ssl.key.pem": "ssl.keystore.key and ssl.keystore.type=PEM",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaConnection:
-    """A cluster's addresses, and the properties of the Java client for it."""
-
     addresses: tuple[str, ...]
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -62,12 +49,10 @@ class KafkaConnection:
 
     @property
     def options(self) -> dict[str, str]:
-        """The connector's options, for reading and for writing."""
         given = {f"kafka.{name}": value for name, value in self.properties.items()}
         return {**given, "kafka.bootstrap.servers": ",".join(self.addresses)}
 
     def without_values(self, text: str) -> str:
-        """Remove the property values from a message that Spark or Kafka wrote."""
         return without_values(text, self.properties)
 
 

@@ -34,7 +34,10 @@ _PATIENCE_S: Final = 20  # Kubernetes kills a pod after 30 s
 def start_query(
     lines: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str, every: str | None
 ) -> StreamingQuery:
-    """Start a query that passes its batches to ``take``: the existing rows and, with ``every``, also later rows."""
+    """Start a query that passes its batches to ``take``: the existing rows and, with ``every``, also later rows.
+
+    After a crash, Spark repeats the same batch.
+    """
 
     def taken(rows: DataFrame, batch: int) -> None:
         try:
@@ -59,7 +62,6 @@ def checkpoint_id(spark: SparkSession) -> str:
 
 
 def checkpoint_reader(spark: SparkSession, checkpoint: str) -> CheckpointReader:
-    """Make a reader of the files in a query's checkpoint."""
     return lambda name: read_text(spark, f"{checkpoint}/{name}")
 
 
@@ -69,7 +71,6 @@ def batch_name(checkpoint: str, batch: int) -> str:
 
 
 def batch_prefix(checkpoint: str) -> str:
-    """The text with which the names of all batches of a checkpoint begin."""
     return f"{checkpoint:.8}-"
 
 
@@ -103,18 +104,14 @@ def run_queries(
     finally:
         stop.set()
         for query in queries:
-            _end(query)
+            for _ in range(round(_PATIENCE_S / _POLL_S)):
+                if not query.isActive or not query.status["isTriggerActive"]:
+                    break
+                time.sleep(_POLL_S)
+            query.stop()
     failed = [error for query in queries if (error := query.exception()) is not None]
     if failed and not was_stopped:
         raise failed[0]
-
-
-def _end(query: StreamingQuery) -> None:
-    for _ in range(round(_PATIENCE_S / _POLL_S)):
-        if not query.isActive or not query.status["isTriggerActive"]:
-            break
-        time.sleep(_POLL_S)
-    query.stop()
 
 
 class UnevenError(RuntimeError):

@@ -10,7 +10,7 @@ that still existed. If an offset of the range has no readable record, the reason
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 
 from karrot.event import TopicPartition
 from karrot.kafka.client_properties import PropertiesError
+from karrot.pipeline.schemas import BINARY, INT, LONG, STRING, TIME, struct
 from karrot.pipeline.spark_session import is_submitted
 from karrot.pipeline.store.filesystem import exists, literal, place_for
 from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
@@ -59,15 +60,7 @@ _READ_AS: Final[Mapping[type[DataType], tuple[type[DataType], ...]]] = {
 }
 """Other types that a column may have in a file. Spark converts them to the type of the key."""
 
-RECORD: Final = (
-    StructType()
-    .add("key", BinaryType())
-    .add("value", BinaryType())
-    .add("topic", StringType())
-    .add("partition", IntegerType())
-    .add("offset", LongType())
-    .add("timestamp", TimestampType())
-)
+RECORD: Final = struct(key=BINARY, value=BINARY, topic=STRING, partition=INT, offset=LONG, timestamp=TIME)
 """The columns of a record from Spark's Kafka source."""
 
 
@@ -94,8 +87,6 @@ class ConnectorMissing(RuntimeError):  # noqa: N818 (names the state of the mach
 
 
 class PassedOffsets(NamedTuple):
-    """How many offsets a batch passed, and how many of them were deleted before they could be read."""
-
     offsets: int
     lost: int
 
@@ -249,17 +240,16 @@ def new_files(spark: SparkSession, directory: str, schema: StructType) -> DataFr
     lacks = [name for name in schema.fieldNames() if name not in found.fieldNames()]
     if lacks:
         raise NoRecords(f"{directory}: its files lack {', '.join(lacks)}")
-    if wrong := [fault for each in schema for fault in _of_another_type(each.name, each.dataType, found)]:
+    # Spark would report the fault of a column's type only during a batch, and with a long text.
+    wrong = [
+        f"{each.name} is {found[each.name].dataType.simpleString()} and must be {each.dataType.simpleString()}"
+        for each in schema
+        if not isinstance(found[each.name].dataType, (type(each.dataType), *_READ_AS[type(each.dataType)]))
+    ]
+    if wrong:
         raise NoRecords(f"{directory}: in its files {', '.join(wrong)}")
     source = spark.readStream.schema(schema).options(**options, maxFileAge=ANY_AGE, maxBytesPerTrigger=str(BATCH_BYTES))
     return source.parquet(literal(place))
-
-
-def _of_another_type(name: str, wanted: DataType, found: StructType) -> Iterator[str]:
-    """The fault of a column's type. Spark would report it only during a batch, and with a long text."""
-    stored = found[name].dataType
-    if not isinstance(stored, (type(wanted), *_READ_AS[type(wanted)])):
-        yield f"{name} is {stored.simpleString()} and must be {wanted.simpleString()}"
 
 
 def ranges_of_batch(read: CheckpointReader, batch: int, topic: str) -> dict[int, OffsetRange]:

@@ -4,8 +4,7 @@ import os
 from functools import partial
 
 from karrot.reporters.archive.local_folder import Folder
-from karrot.reporters.archive.options import Options
-from karrot.reporters.archive.reporter import ArchiveReporter
+from karrot.reporters.archive.reporter import ArchiveReporter, Options
 from karrot.reporters.archive.s3 import Objects, open_client
 from karrot.reporters.archive.segment_store import SegmentStore
 from karrot.reporters.base import Context
@@ -15,10 +14,7 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> ArchiveReporter:
-    """Build the reporter. It opens the folder or bucket at the first send, in the leader.
-
-    Raises `ValueError` with a sentence for an invalid setting.
-    """
+    """Build the reporter, which opens its place at the first send. Raises `ValueError` for a wrong setting."""
     options = Options.read(context.settings)
     return ArchiveReporter(options, _store(options), context)
 

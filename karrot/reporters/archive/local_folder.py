@@ -21,10 +21,7 @@ _REASONS = {
 
 
 class Folder:
-    """Stores segments as files: see `karrot.reporters.archive.segment_store.SegmentStore`.
-
-    A file whose name starts with a dot is not yet a segment. Spark ignores such files.
-    """
+    """Stores segments as files. One whose name starts with a dot is unfinished, and Spark ignores it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -49,7 +46,6 @@ class Folder:
             flush(place.parent)
 
     def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
-        """The segments of one hour."""
         with _explained("the archive cannot be read"):
             yield from self._listed(hour)
 
@@ -67,7 +63,6 @@ class Folder:
                     folder.parent.rmdir()
 
     def close(self) -> None:
-        """Unlock the folder, so that another process can write to it."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None

@@ -1,6 +1,10 @@
 """Writes each event to one segment of the archive, and saves a report on each write for the API and the pages."""
 
-from collections.abc import Sequence
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import msgspec
 import structlog
@@ -8,14 +12,218 @@ import structlog
 from karrot import telemetry
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.archive.options import Options
-from karrot.reporters.archive.retention import Amount, Contents, Retention
-from karrot.reporters.archive.segment_buffer import Sealed, SegmentBuffer
-from karrot.reporters.archive.segment_store import ArchiveHour, SegmentStore, StoredSegment, StoreError
-from karrot.reporters.base import Context, Sending, Trouble
-from karrot.reporters.last_send import NOTE, Fact, Report, Sent
-from karrot.reporters.retry_delay import Retry
+from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, SegmentStore, StoredSegment, StoreError
+from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, Retry, Sending, Sent, Trouble
 from karrot.settings import types
+from karrot.settings.options import settings_of_reporter
+from karrot.settings.storage_place import Place
+
+
+class Amount(NamedTuple):
+    """A number of segments, and their size in bytes."""
+
+    segments: int = 0
+    size: int = 0
+
+    def plus(self, size: int) -> "Amount":
+        return Amount(self.segments + 1, self.size + size)
+
+
+class Contents:
+    """The contents of the archive, as totals by hour, because a month can have tens of thousands of segments."""
+
+    def __init__(self, found: Iterable[StoredSegment]) -> None:
+        self._hours: dict[ArchiveHour, Amount] = {}
+        self._last: dict[str, int] = {}
+        self._size = 0
+        for each in found:
+            self.add(each)
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def segments(self) -> int:
+        return sum(amount.segments for amount in self._hours.values())
+
+    @property
+    def oldest(self) -> ArchiveHour | None:
+        return min(self._hours, default=None)
+
+    def last(self, log_id: str) -> int:
+        """The sequence number of a log's newest archived event. 0 if there is none."""
+        return self._last.get(log_id, 0)
+
+    def add(self, found: StoredSegment) -> None:
+        name = found.name
+        self._hours[name.hour] = self._hours.get(name.hour, Amount()).plus(found.size)
+        self._last[name.log_id] = max(self.last(name.log_id), name.last)
+        self._size += found.size
+
+    def replace(self, hour: ArchiveHour, found: Iterable[StoredSegment]) -> None:
+        """Replace the totals of an hour with the totals of these segments."""
+        self._size -= self._hours.pop(hour, Amount()).size
+        for each in found:
+            self.add(each)
+
+
+class Removed(NamedTuple):
+    """The segments that were deleted because of their age, and those deleted because of the archive's size."""
+
+    aged: Amount
+    over: Amount
+
+
+class Retention(NamedTuple):
+    """An hour is deleted ``age_ms`` after its end, and the oldest segments beyond ``most_bytes``."""
+
+    age_ms: int
+    most_bytes: int
+
+    def enforce(self, store: SegmentStore, contents: Contents, now_ms: int) -> Removed:
+        """Delete the segments beyond the limits. Raises `StoreError`, and then ``contents`` is still correct."""
+        aged = over = Amount()
+        for hour in _hours_from_the_oldest(contents):
+            if hour.end_ms > now_ms - self.age_ms:
+                break
+            aged = _remove(store, contents, hour, list(store.within(hour)), aged)
+        for hour in _hours_from_the_oldest(contents):
+            if contents.size <= self.most_bytes:
+                break
+            over = _remove(store, contents, hour, self._surplus(store, contents, hour), over)
+        return Removed(aged, over)
+
+    def _surplus(self, store: SegmentStore, contents: Contents, hour: ArchiveHour) -> list[StoredSegment]:
+        """The fewest oldest segments of an hour that make the archive small enough. If no number does, all segments."""
+        surplus: list[StoredSegment] = []
+        excess = contents.size - self.most_bytes
+        for each in sorted(store.within(hour), key=lambda found: found.name.first):
+            if excess <= 0:
+                break
+            surplus.append(each)
+            excess -= each.size
+        return surplus
+
+
+def _hours_from_the_oldest(contents: Contents) -> Iterator[ArchiveHour]:
+    while (hour := contents.oldest) is not None:
+        yield hour
+
+
+def _remove(
+    store: SegmentStore, contents: Contents, hour: ArchiveHour, found: list[StoredSegment], removed: Amount
+) -> Amount:
+    store.remove(each.name for each in found)
+    contents.replace(hour, store.within(hour))
+    for each in found:
+        removed = removed.plus(each.size)
+    return removed
+
+
+GZIP = 16 + zlib.MAX_WBITS
+"""The parameter ``wbits`` of zlib for gzip files."""
+
+
+class Sealed(NamedTuple):
+    """A finished segment. The same events always give the same bytes."""
+
+    name: SegmentName
+    data: bytes
+
+
+class _Growing:
+    """A segment that still takes lines. All lines are from one log, and in the order of the log."""
+
+    def __init__(self, first: StoredEvent, deadline_ms: int, level: int) -> None:
+        self.hour = ArchiveHour.at(first.received_at_ms)
+        self.hour_ends_ms = self.hour.end_ms
+        self.log_id = first.log_id
+        self.first = self.last = first.seq
+        self.lines = 0
+        self.size = 0
+        self.deadline_ms = deadline_ms
+        self._gzip = zlib.compressobj(level, wbits=GZIP)
+        self._chunks: list[bytes] = []
+
+    def add(self, seq: int, line: bytes) -> None:
+        self._chunks.append(self._gzip.compress(line))
+        self.last = seq
+        self.lines += 1
+        self.size += len(line)
+
+    def sealed(self) -> Sealed:
+        data = b"".join([*self._chunks, self._gzip.flush()])
+        return Sealed(SegmentName(self.hour, self.log_id, self.first, self.last, self.lines), data)
+
+
+class SegmentBuffer:
+    """Segments that are not stored yet, oldest first. The last one may still grow. Only one thread may use them.
+
+    The lines of a segment have at most ``most_bytes`` before compression, except a single longer line. A segment
+    belongs to the hour of its first event, and ends before the first event of a later hour. Events of earlier hours,
+    after a delay or if the clock went back, stay in the current segment.
+    """
+
+    def __init__(self, most_bytes: int, level: int = 6) -> None:
+        self._most_bytes, self._level = most_bytes, level
+        self._growing: _Growing | None = None
+        self.sealed: deque[Sealed] = deque()
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the growing segment must be finished. ``None`` if no segment is growing."""
+        return None if self._growing is None else self._growing.deadline_ms
+
+    def add(self, stored: StoredEvent, line: bytes, deadline_ms: int) -> None:
+        """Add an event. If it starts a segment, ``deadline_ms`` is the deadline of that segment."""
+        growing = self._growing
+        if growing is not None and (
+            stored.log_id != growing.log_id
+            or growing.size + len(line) > self._most_bytes
+            or stored.received_at_ms >= growing.hour_ends_ms
+        ):
+            self.seal()
+        if self._growing is None:
+            self._growing = _Growing(stored, deadline_ms, self._level)
+        self._growing.add(stored.seq, line)
+
+    def seal(self) -> None:
+        if self._growing is not None:
+            self.sealed.append(self._growing.sealed())
+            self._growing = None
+
+    def oldest(self, log_id: str) -> int | None:
+        """The sequence number of a log's oldest event that is not stored yet."""
+        waiting = [each.name.first for each in self.sealed if each.name.log_id == log_id]
+        if self._growing is not None and self._growing.log_id == log_id:
+            waiting.append(self._growing.first)
+        return min(waiting, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The reporter's settings. Durations are seconds, sizes are bytes. ``segment_bytes``: before compression."""
+
+    place: Place
+    segment_s: int = 60
+    segment_bytes: int = 8 * 2**20
+    retention_s: int = 30 * 86400
+    max_bytes: int = 4 * 2**30
+    body: bool = True
+
+    @classmethod
+    def read(cls, texts: Mapping[str, str]) -> Self:
+        settings = settings_of_reporter("archive", texts)
+        return cls(
+            place=settings.archive_dir or settings.data_dir / "archive",
+            segment_s=settings.archive_segment_seconds,
+            segment_bytes=settings.archive_segment_bytes,
+            retention_s=settings.archive_retention,
+            max_bytes=settings.archive_max_bytes,
+            body=settings.archive_body,
+        )
+
 
 _MOST_SEALED = 4
 """The most finished segments that wait in memory during an outage. Further events wait in the log."""
@@ -86,15 +294,13 @@ class ArchiveReporter:
         self._passed_over = False
         trouble = self._enforce_retention()
         if written:
-            self._remember(NOTE, report_of(self._options, self._known(), written, self._clock.wall_ms()))
+            self._remember(REPORT_NOTE, report_of(self._options, self._known(), written, self._clock.wall_ms()))
         return Sending(calls + len(written), trouble)
 
     def owed(self, log_id: str) -> int | None:
-        """The sequence number of a log's oldest event that is not written yet."""
         return self._buffer.oldest(log_id)
 
     def close(self) -> None:
-        """Release the archive, so that another process can write to it."""
         self._store.close()
 
     def _add_line(self, stored: StoredEvent) -> None:
@@ -107,10 +313,7 @@ class ArchiveReporter:
             self._buffer.add(stored, line, self._deadline_ms(stored))
 
     def _deadline_ms(self, stored: StoredEvent) -> int:
-        """When to finish a segment that starts with this event, by the boot clock: at the latest when its hour ends.
-
-        If that hour is already over, only the maximum age of a segment applies.
-        """
+        """When to finish a segment that starts with this event: at the end of its hour, if that is to come."""
         rest_of_hour_ms = ArchiveHour.at(stored.received_at_ms).end_ms - self._clock.wall_ms()
         longest_ms = self._options.segment_s * 1000
         return self._clock.boot_ms() + (min(longest_ms, rest_of_hour_ms) if rest_of_hour_ms > 0 else longest_ms)
@@ -136,10 +339,7 @@ class ArchiveReporter:
             self._write_sealed(written)
 
     def _write_sealed(self, written: list[StoredSegment]) -> None:
-        """Write the finished segments. A segment that fails is kept unchanged, because it may have been stored.
-
-        A process that does not lead any more writes none: the next leader has other segments with these events.
-        """
+        """Write the finished segments while this process leads. One that fails is kept: it may be stored."""
         while self._buffer.sealed and self._leads():
             segment: Sealed = self._buffer.sealed[0]
             self._store.put(segment.name, segment.data)
@@ -154,10 +354,7 @@ class ArchiveReporter:
         return Sending(written + 1, Trouble(error.reason, str(error)))
 
     def _enforce_retention(self) -> Trouble | None:
-        """Delete segments beyond the limits. Of the wall clock and the log's own clock, the slower one gives the age.
-
-        So if one clock jumps ahead, a month of segments is not deleted.
-        """
+        """Delete segments beyond the limits. The slower of two clocks counts, so that no jump deletes a month."""
         now_ms = min(self._clock.wall_ms(), self._log_time_ms())
         try:
             removed = self._retention.enforce(self._store, self._known(), now_ms)
@@ -175,7 +372,6 @@ class ArchiveReporter:
 
 
 def report_of(options: Options, contents: Contents, written: Sequence[StoredSegment], at_ms: int) -> bytes:
-    """The report on a send that wrote segments, as a note for the log."""
     facts = [Fact("Place", str(options.place))]
     if contents.oldest is not None:
         size = f"{contents.size / _MIB:.1f} MiB"

@@ -32,10 +32,7 @@ _REASONS = {
 
 
 def open_client(environ: Mapping[str, str]) -> "S3Client":
-    """Open a new client. Call it after the fork, in the process that writes.
-
-    The Region is ``AWS_REGION`` in ``environ``, which boto3 does not read. If it is not set, boto3 finds the Region.
-    """
+    """Open a client in the process that writes. Its Region is ``AWS_REGION``, or the one that boto3 finds."""
     from botocore.config import Config
     from botocore.session import Session
 
@@ -54,10 +51,7 @@ def open_client(environ: Mapping[str, str]) -> "S3Client":
 
 @contextmanager
 def explained(what: str, expected: Mapping[str, type[Exception]] = MappingProxyType({})) -> Iterator[None]:
-    """Raise boto3's errors as `StoreError`, with ``what`` before the message.
-
-    ``expected`` has other exceptions for some error codes of S3.
-    """
+    """Raise boto3's errors as `StoreError` about ``what``, or as ``expected`` says for a code of S3."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -76,10 +70,7 @@ class _AlreadyStored(Exception):  # noqa: N818 (names what happened)
 
 
 class Objects:
-    """Stores segments as S3 objects: see `karrot.reporters.archive.segment_store.SegmentStore`.
-
-    This store cannot prevent other processes from writing to the same place.
-    """
+    """Stores segments as S3 objects. It cannot prevent other processes from writing to the same place."""
 
     def __init__(self, bucket: Bucket, open_client: Callable[[], "S3Client"]) -> None:
         self._bucket = bucket
@@ -87,7 +78,6 @@ class Objects:
         self._opened: S3Client | None = None
 
     def open(self) -> Iterator[StoredSegment]:
-        """List all stored segments."""
         return self._listed("day=")
 
     def put(self, name: SegmentName, data: bytes) -> None:
@@ -99,11 +89,9 @@ class Objects:
             )
 
     def within(self, hour: ArchiveHour) -> Iterator[StoredSegment]:
-        """The segments of one hour."""
         return self._listed(f"{hour.folder}/")
 
     def remove(self, names: Iterable[SegmentName]) -> None:
-        """Delete segments."""
         keys = [self._bucket.key(name.path) for name in names]
         for start in range(0, len(keys), _A_CALL):
             with self._closing(), explained("old segments cannot be deleted"):
@@ -118,7 +106,6 @@ class Objects:
                 )
 
     def close(self) -> None:
-        """Close the connections."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
@@ -140,7 +127,6 @@ class Objects:
 
     @contextmanager
     def _closing(self) -> Iterator[None]:
-        """Close the client after each error."""
         try:
             yield
         except StoreError:

@@ -21,7 +21,6 @@ class ArchiveHour(NamedTuple):
 
     @classmethod
     def at(cls, wall_ms: int) -> Self:
-        """The hour that contains a time."""
         return cls(wall_ms // _HOUR_MS)
 
     @classmethod
@@ -38,7 +37,6 @@ class ArchiveHour(NamedTuple):
 
     @property
     def end_ms(self) -> int:
-        """When the next hour begins."""
         return (self.number + 1) * _HOUR_MS
 
     @property
@@ -72,12 +70,10 @@ class SegmentName(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The file name without its folder."""
         return f"{self.log_id}-{self.first}-{self.last}-{self.lines}.jsonl.gz"
 
     @property
     def path(self) -> str:
-        """The path below the archive."""
         return f"{self.hour.folder}/{self.file}"
 
 

@@ -16,10 +16,7 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> CloudWatchReporter:
-    """Build the reporter. The leader opens the reporter's client at the first send.
-
-    Raises `ValueError` with a sentence for an invalid setting.
-    """
+    """Build the reporter, which opens its client at the first send. Raises `ValueError` for a wrong setting."""
     options = Options.read(context.settings)
     sender = Sender(
         partial(open_client, options, os.environ),

@@ -10,14 +10,81 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
 
-from karrot.reporters.cloudwatch.name_encoding import MAX_DIMENSION_VALUE, MAX_METRIC_NAME
 from karrot.text import EPOCH
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.literals import StandardUnitType
     from types_boto3_cloudwatch.type_defs import MetricDatumTypeDef
+
+EMPTY = "(empty)"
+"""The encoding of the empty name."""
+
+MAX_DIMENSION_VALUE = 1024
+MAX_METRIC_NAME = 255
+
+_NOT_PLAIN = re.compile(r"[^ -$&-~]")
+_PRINTABLE = re.compile(r" *[!-~][ -~]*")
+_DIGEST = 8
+_CUT = re.compile(rf".*~[0-9a-f]{{{_DIGEST}}}")
+_LONGEST_ESCAPE = len("%FF")
+
+
+class Encoded(NamedTuple):
+    """A name as CloudWatch accepts it, and whether it was cut. A cut name cannot be decoded."""
+
+    text: str
+    cut: bool
+
+
+def dimension_value(name: str) -> Encoded:
+    return _within(name, MAX_DIMENSION_VALUE)
+
+
+def metric_name(name: str) -> Encoded:
+    """The name in the legacy layout. The first Karrot's name stays, unless it looks like an encoding."""
+    return Encoded(name, cut=False) if _could_always_be_sent(name) else _within(name, MAX_METRIC_NAME)
+
+
+def _within(name: str, limit: int) -> Encoded:
+    text = _encoded(name)
+    if len(text) <= limit and not _looks_cut(text, limit):
+        return Encoded(text, cut=False)
+    head = re.sub("%.?$", "", text[: limit - _DIGEST - 1])
+    return Encoded(f"{head}~{sha256(_utf8(name)).hexdigest()[:_DIGEST]}", cut=True)
+
+
+def _looks_cut(text: str, limit: int) -> bool:
+    """Whether a longer name could have been cut to this text. If so, the text itself is treated as too long."""
+    return len(text) > limit - _LONGEST_ESCAPE and _CUT.fullmatch(text) is not None
+
+
+def _could_always_be_sent(name: str) -> bool:
+    if not _PRINTABLE.fullmatch(name) or len(name) > MAX_METRIC_NAME or _looks_cut(name, MAX_METRIC_NAME):
+        return False
+    meant = "" if name == EMPTY else unquote(name)
+    return meant == name or _encoded(meant) != name
+
+
+def _encoded(name: str) -> str:
+    if not name:
+        return EMPTY
+    if name == EMPTY or name.isspace():
+        return "".join(map(_escaped, name))
+    return _NOT_PLAIN.sub(lambda found: _escaped(found[0]), name)
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in _utf8(character))
+
+
+def _utf8(text: str) -> bytes:
+    """The name as UTF-8. Intake refuses lone surrogates. But if one gets here, the send must still succeed."""
+    return text.encode("utf-8", "surrogatepass")
+
 
 STANDARD_RESOLUTION = 60
 """The resolution in seconds of a datum that has none, in CloudWatch."""
@@ -69,14 +136,10 @@ class Datum:
 
     @property
     def key(self) -> MetricKey:
-        """The metric that the datum belongs to."""
         return MetricKey(self.metric, self.dimensions)
 
     def wire(self) -> "MetricDatumTypeDef":
-        """The datum as boto3 takes it. Its timestamp has a time zone, because without one, boto3 would assume UTC.
-
-        Raises `OverflowError` for a timestamp beyond the year 9999. `why_refused` refuses such a datum before.
-        """
+        """The datum as boto3 takes it, with a time zone. Raises `OverflowError` beyond the year 9999."""
         wire: MetricDatumTypeDef = {
             "MetricName": self.metric,
             "Value": self.value,
@@ -91,11 +154,7 @@ class Datum:
         return wire
 
     def size(self) -> int:
-        """An upper bound for the bytes of a valid datum in uncompressed JSON, with its separator.
-
-        boto3 uses ``json.dumps`` with its default separators, escapes all non-ASCII characters, and writes times as
-        seconds.
-        """
+        """An upper bound of the datum's bytes in boto3's JSON, with its separator."""
         spelled = {**self.wire(), "Timestamp": self.timestamp_ms / 1000}
         return len(json.dumps(spelled)) + _SEPARATOR
 
@@ -113,7 +172,6 @@ class Reason(StrEnum):
 
     @property
     def sentence(self) -> str:
-        """The broken rule as a sentence."""
         return _RULES[self]
 
 
@@ -145,7 +203,6 @@ def why_refused(datum: Datum, now_ms: int) -> Reason | None:
 
 
 def envelope(namespace: str) -> int:
-    """The size in bytes of a request without data."""
     return len(json.dumps({"Namespace": namespace, "MetricData": []}))
 
 

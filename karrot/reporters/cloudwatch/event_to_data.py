@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from karrot.event import GroupKey, Kind, LagEvent, Source, is_burrow_itself, is_test
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, Dimensions
-from karrot.reporters.cloudwatch.name_encoding import dimension_value, metric_name
+from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, Dimensions, dimension_value, metric_name
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 from karrot.signals import Signals, scalable_lag_seconds, signals_of
 
@@ -36,7 +35,7 @@ _NOTHING: Mapping[Held, int] = MappingProxyType({})
 class Mapped(NamedTuple):
     """The data of one event.
 
-    ``group`` is sent only if the group is within the limit (`karrot.reporters.cloudwatch.group_cap`). ``heartbeat`` is
+    ``group`` is sent only if the group is within the limit (`karrot.reporters.cloudwatch.reporter`). ``heartbeat`` is
     always sent. ``held`` counts the values that are not sent, by reason. ``cut`` is the number of names that were too
     long. ``gone`` says that the group was deleted, so another group can take its place.
     """
@@ -103,7 +102,6 @@ def _laid_out(
 
 
 def _heartbeat(event: LagEvent, options: Options) -> Datum | None:
-    """The heartbeat of the Burrow or the watch that reports on a cluster."""
     is_heard = event.from_burrow if event.source is Source.WEBHOOK else event.source in HEARTBEAT_SOURCES
     if not is_heard or Layout.DIMENSIONS not in options.layouts:
         return None

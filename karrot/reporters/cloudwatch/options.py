@@ -7,10 +7,10 @@ from enum import StrEnum
 from typing import Self
 
 from karrot.reporters.cloudwatch.datum_limits_and_batches import STANDARD_RESOLUTION
+from karrot.settings import compat
 from karrot.settings.options import Settings, settings_of_reporter
 
 _TRIED = 512
-_FIRST_KARROT_REGION = "us-east-1"
 
 
 class GroupMetricName(StrEnum):
@@ -54,11 +54,7 @@ class Options:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The options from the service's settings.
-
-        A value is kept for at least two intervals. Otherwise a value observed just after a send might expire before the
-        next send.
-        """
+        """The options. A value lives for two intervals at least, so that it does not expire before a send."""
         return cls(
             namespace=settings.cloudwatch_namespace,
             interval_s=settings.cloudwatch_interval,
@@ -71,20 +67,15 @@ class Options:
             min_complete=settings.cloudwatch_min_complete,
             resolution=settings.cloudwatch_resolution,
             iam_role=settings.iam_role,
-            default_region=_FIRST_KARROT_REGION if settings.compat else None,
+            default_region=compat.REGION if settings.compat else None,
         )
 
     @classmethod
     def read(cls, texts: Mapping[str, str]) -> Self:
-        """Read the options from the settings' texts. Raises `ValueError` with a sentence that names the setting."""
         return cls.of(settings_of_reporter("cloudwatch", texts, shared=("iam_role", "compat")))
 
     def wants(self, consumer: str) -> bool:
-        """Whether a group is sent, according to its name.
-
-        Any client that may post chooses the names and their length. So the expressions are matched only against the
-        first 512 characters.
-        """
+        """Whether a group is sent. Clients choose the names, so only the first 512 characters are matched."""
         tried = consumer[:_TRIED]
         if self.include is not None and self.include.search(tried) is None:
             return False

@@ -1,27 +1,166 @@
 """Sends the newest value of every metric to CloudWatch at a fixed rate, and saves a report on each send."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import islice
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import islice, takewhile
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import structlog
 
 from karrot import telemetry
 from karrot.aws.errors import Fault, FaultKind
-from karrot.event import Source
+from karrot.event import GroupKey, Source
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.base import Context, Sending, Trouble
-from karrot.reporters.cloudwatch.costs import monthly_estimate
+from karrot.reporters.base import REPORT_NOTE, Backoff, Context, Fact, RefusedDatum, Report, Sending, Sent, Trouble
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, MetricKey, why_refused
-from karrot.reporters.cloudwatch.event_to_data import CLUSTER, HEARTBEAT, Held, Mapped, data_of
-from karrot.reporters.cloudwatch.group_cap import OUTSIDE_BOUND, LegacyNames, Membership
+from karrot.reporters.cloudwatch.event_to_data import Held, Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import BatchRefusal, Sender, SendOutcome
-from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report, Sent
-from karrot.reporters.retry_delay import Backoff
 from karrot.text import counted
+
+K = TypeVar("K")
+
+OUTSIDE_BOUND = 100_000
+"""Up to this number, groups without metrics are counted exactly. A larger number counts as this number."""
+
+NAMES_BOUND = 100_000
+"""The most names that are remembered. If there are more, the names with the oldest events are forgotten."""
+
+_QUARTER_MS = 6 * 3_600_000  # the unit of silence: a quarter of a day, so a group's note changes 4 times a day at most
+_SILENT_QUARTERS = 4
+_LONGEST = 1024
+
+
+class Membership:
+    """The groups whose metrics are sent ("inside" the limit), at most ``options.max_groups``.
+
+    A group stays inside until it is deleted, or until it was silent for a day (24 to 30 hours of log time) and another
+    group needs its place. `dump` and `restore` keep the groups over a restart. Only one thread may use this object.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._max_groups = options.max_groups
+        self._inside: OrderedDict[GroupKey, int] = OrderedDict()  # the quarter of each group's last event, oldest first
+        self._outside: OrderedDict[int, int] = OrderedDict()  # also quarters, by the key's hash: names can be long
+        self._quarter = 0
+        self._changed = False
+
+    @classmethod
+    def restore(cls, dump: bytes | None, options: Options) -> "Membership":
+        """The wanted groups of a dump; if not all fit, the ones with the newest events. Raises `ValueError`."""
+        membership = cls(options)
+        kept = _read_dump(dump) if dump else {}
+        heard = [
+            (quarter, GroupKey(cluster, consumer))
+            for cluster, groups in kept.items()
+            for consumer, quarter in groups.items()
+            if options.wants(consumer)
+        ]
+        heard.sort()
+        for quarter, key in heard[-options.max_groups :]:
+            membership._inside[key] = quarter
+        membership._quarter = heard[-1][0] if heard else 0
+        membership._changed = len(membership._inside) != sum(map(len, kept.values()))
+        return membership
+
+    @property
+    def inside(self) -> int:
+        return len(self._inside)
+
+    @property
+    def outside(self) -> int:
+        """The number of groups that were left out within the last day. It is exact up to `OUTSIDE_BOUND`."""
+        for silent in list(_silent(self._outside, self._quarter)):
+            del self._outside[silent]
+        return len(self._outside)
+
+    def admits(self, key: GroupKey, log_time_ms: int) -> bool:
+        """Take a group with a new event inside, if there is a place. Return whether the group is inside."""
+        key = _shortened(key)
+        self._quarter = max(self._quarter, log_time_ms // _QUARTER_MS)
+        if key not in self._inside and not self._has_place():
+            self._note_outside(key)
+            return False
+        if self._inside.get(key) != self._quarter:
+            self._inside[key] = self._quarter
+            self._inside.move_to_end(key)
+            self._outside.pop(hash(key), None)
+            self._changed = True
+        return True
+
+    def leaves(self, key: GroupKey) -> None:
+        key = _shortened(key)
+        self._outside.pop(hash(key), None)
+        if self._inside.pop(key, None) is not None:
+            self._changed = True
+
+    @property
+    def changed(self) -> bool:
+        return self._changed
+
+    def kept(self) -> None:
+        self._changed = False
+
+    def dump(self) -> bytes:
+        """The groups inside, as JSON for `restore`. The same groups always give the same JSON."""
+        kept: dict[str, dict[str, int]] = {}
+        for (cluster, consumer), quarter in self._inside.items():
+            kept.setdefault(cluster, {})[consumer] = quarter
+        return msgspec.json.encode(kept, order="sorted")
+
+    def _has_place(self) -> bool:
+        if len(self._inside) >= self._max_groups:
+            silent = next(_silent(self._inside, self._quarter), None)
+            if silent is None:
+                return False
+            del self._inside[silent]
+        return True
+
+    def _note_outside(self, key: GroupKey) -> None:
+        self._outside[hash(key)] = self._quarter
+        self._outside.move_to_end(hash(key))
+        if len(self._outside) > OUTSIDE_BOUND:
+            self._outside.popitem(last=False)
+
+
+class LegacyNames:
+    """The cluster for which each legacy metric was last sent: one name in two clusters is one metric."""
+
+    def __init__(self, bound: int = NAMES_BOUND) -> None:
+        self._bound = bound
+        self._clusters: OrderedDict[str, str] = OrderedDict()
+
+    def taken_over(self, name: str, cluster: str) -> bool:
+        """Record that a metric is sent for a cluster. Return whether it replaces the value of another cluster."""
+        before = self._clusters.get(name)
+        self._clusters[name] = cluster
+        self._clusters.move_to_end(name)
+        if len(self._clusters) > self._bound:
+            self._clusters.popitem(last=False)
+        return before is not None and before != cluster
+
+
+def _shortened(key: GroupKey) -> GroupKey:
+    """The key with long names shortened, for the note. Two names stay different by their SHA-256."""
+    return GroupKey(
+        *(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}~{sha256(name.encode()).hexdigest()}" for name in key)
+    )
+
+
+def _silent(heard: OrderedDict[K, int], quarter: int) -> Iterator[K]:
+    """The groups that were silent for a day, the longest silent group first."""
+    return takewhile(lambda key: quarter - heard[key] > _SILENT_QUARTERS, heard)
+
+
+def _read_dump(dump: bytes) -> dict[str, dict[str, int]]:
+    try:
+        return msgspec.json.decode(dump, type=dict[str, dict[str, int]])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"the saved list of groups inside the cap cannot be read: {error}") from error
+
 
 _SHOWN = 50
 _INSIDE = "inside"
@@ -49,6 +188,7 @@ class CloudWatchReporter:
         self._log_time_ms = context.log_time_ms
         self._count = _Counts(context.name, context.count)
         self._recall, self._remember, self._cut_off = context.recall, context.remember, context.cut_off
+        self._group = context.group
         self._schedule = Schedule(options.interval_s, lambda: context.clock.boot_ms() / 1000, random)
         self._buffer = NewestValues()
         self._legacy_names = LegacyNames()
@@ -74,13 +214,17 @@ class CloudWatchReporter:
         if mapped.gone:
             self._inside().leaves(mapped.key)
         data = [] if mapped.heartbeat is None or not self._beats(mapped) else [mapped.heartbeat]
-        if mapped.group and self._admitted(stored, mapped):
+        if mapped.group and self._admitted(stored, mapped) and self._counts(stored, mapped.key, cut_off):
             data += mapped.group
         for datum in data:
             self._owe(datum, stored, now_ms)
 
+    def _counts(self, stored: StoredEvent, key: GroupKey, cut_off: Collection[str]) -> bool:
+        """Whether the verdict is of the group's status, and not a second opinion on what a Burrow says that is well."""
+        is_first = stored.event.source is not Source.KAFKA or key.cluster in cut_off
+        return is_first or (state := self._group(key)) is None or state.summary.source is Source.KAFKA
+
     def due_in(self) -> float:
-        """Seconds until the next send."""
         return self._schedule.due_in()
 
     def send(self) -> Sending:
@@ -100,11 +244,9 @@ class CloudWatchReporter:
         return Sending(outcome.calls, Trouble(outcome.fault.kind.value, outcome.fault.text))
 
     def owed(self, log_id: str) -> int | None:
-        """The sequence number of the oldest event with a value that is not sent yet."""
         return self._buffer.oldest(log_id)
 
     def close(self) -> None:
-        """Close the connections to AWS."""
         self._sender.close()
 
     def _sent(self) -> SendOutcome:
@@ -162,10 +304,7 @@ class CloudWatchReporter:
         if inside.changed or (inside.inside and self._recall(_INSIDE) is None):
             self._remember(_INSIDE, inside.dump())
             inside.kept()
-        beats = [datum for datum in outcome.delivered if datum.metric == HEARTBEAT and datum.dimensions]
-        clusters = {dict(datum.dimensions)[CLUSTER] for datum in beats}
-        report = self._ledger.report(outcome, inside, clusters, self._clock.wall_ms())
-        self._remember(NOTE, report)
+        self._remember(REPORT_NOTE, self._ledger.report(outcome, inside, self._clock.wall_ms()))
 
 
 class _Counts:
@@ -176,13 +315,11 @@ class _Counts:
         self._count = count
 
     def dropped(self, reasons: Mapping[str, int] | Mapping[Held, int]) -> None:
-        """Count values that are not sent, by reason."""
         for reason, many in reasons.items():
             if many:
                 self._count(telemetry.REPORTER_DROPPED.name, many, reporter=self._reporter, reason=reason)
 
     def outcome(self, outcome: str, many: int) -> None:
-        """Count an outcome: data that were sent, or names that were cut."""
         if many:
             self._count(telemetry.REPORTER_CLOUDWATCH_DATA.name, many, reporter=self._reporter, outcome=outcome)
 
@@ -197,10 +334,7 @@ class _Owed(NamedTuple):
 
 
 class NewestValues:
-    """The newest unsent datum of each metric. So a long outage needs no more memory than a short outage.
-
-    A new log has its own time, so data from a replaced log count as expired. Only one thread may use this object.
-    """
+    """The newest unsent datum of each metric of the present log: its size does not grow in an outage."""
 
     def __init__(self) -> None:
         self._log_id = ""
@@ -222,16 +356,13 @@ class NewestValues:
         return len(late)
 
     def data(self) -> list[Datum]:
-        """All data that are not sent yet."""
         return [owed.datum for owed in self._owed.values()]
 
     def settle(self, data: Iterable[Datum]) -> None:
-        """Remove these data, because they were sent or refused for good."""
         for datum in data:
             self._owed.pop(datum.key, None)
 
     def oldest(self, log_id: str) -> int | None:
-        """The sequence number of a log's oldest event with an unsent datum."""
         return min((owed.seq for owed in self._owed.values() if owed.log_id == log_id), default=None)
 
 
@@ -262,7 +393,6 @@ class Schedule:
         self._due_at = self._deadline
 
     def failed(self, kind: FaultKind) -> None:
-        """Record a send that ended with a fault."""
         self._faults += 1
         self._due_at = self._monotonic() + self._wait_s(kind)
 
@@ -274,16 +404,12 @@ class Schedule:
 
 
 class Ledger:
-    """The newest refusal of each metric, and the last data that CloudWatch accepted. At most 50 of each.
-
-    Only one thread may use this object.
-    """
+    """The newest refusal of each metric, and the last data that CloudWatch accepted. At most 50 of each."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._refused: dict[str, RefusedDatum] = {}
         self._sent: tuple[Sent, ...] = ()
-        self._clusters: set[str] = set()
 
     def refused(self, refusal: BatchRefusal, now_ms: int) -> None:
         """Keep a refusal. It replaces an older refusal of the same metric, because each send may refuse the metric."""
@@ -293,9 +419,7 @@ class Ledger:
         if len(self._refused) > _SHOWN:
             del self._refused[next(iter(self._refused))]
 
-    def report(self, outcome: SendOutcome, inside: Membership, clusters: Collection[str], now_ms: int) -> bytes:
-        """The report on a send, for the pages and the API."""
-        self._clusters |= set(clusters)
+    def report(self, outcome: SendOutcome, inside: Membership, now_ms: int) -> bytes:
         if outcome.delivered:
             self._sent = tuple(map(_sent, islice(outcome.delivered, _SHOWN)))
         return msgspec.json.encode(
@@ -311,15 +435,11 @@ class Ledger:
     def _facts(self, outcome: SendOutcome, inside: Membership) -> list[Fact]:
         options = self._options
         outside = f"{inside.outside:,}" if inside.outside < OUTSIDE_BOUND else f"{OUTSIDE_BOUND:,} or more"
-        estimate = monthly_estimate(
-            inside.inside, options.metrics, max(1, len(self._clusters)), options.interval_s, options.layouts
-        )
         return [
             Fact("namespace", options.namespace),
             Fact("last send", _summary(outcome)),
             Fact("groups with metrics", f"{inside.inside:,} of at most {options.max_groups:,}"),
             Fact("groups left out", outside),
-            *(Fact("estimate", sentence) for sentence in estimate.sentences()),
         ]
 
 

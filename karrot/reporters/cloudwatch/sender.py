@@ -1,12 +1,96 @@
 """Sends data to CloudWatch in as few calls as CloudWatch's limits allow. Finds the bad data of a rejected call."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+# ruff: noqa: PLC0415 - botocore is loaded with the first client, not with the reporter
 
-from karrot.aws.errors import Fault, FaultKind
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from karrot.aws.errors import (
+    Fault,
+    FaultKind,
+    code_and_message,
+    fault_of,
+    kind_of_code,
+    text_of_answer,
+    without_secrets,
+)
+from karrot.aws.errors import status_of as status_of_answer
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, MetricKey, batches
-from karrot.reporters.cloudwatch.faults import Rejected, TooLarge, Verdict, classify, status_of
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+
+_PUT = "PutMetricData"
+_ABOUT_THE_DATA = (
+    "InvalidParameter",
+    "MissingParameter",
+    "MissingRequiredParameter",
+    "InvalidFormat",
+    "Validation",
+    "SerializationException",
+)
+_NAMED = re.compile(r"metricData\.(?:member\.)?(\d+)", re.IGNORECASE)
+"""A datum as CloudWatch names it, counted from 1: ``MetricData.member.15.Value`` or ``metricData.15.member.value``."""
+_NAMED_BY_BOTO = re.compile(r"MetricData\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """CloudWatch rejected the request because of its ``members`` (from 0; none if not named), and took none."""
+
+    text: str
+    members: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The request has too many bytes."""
+
+    text: str
+
+
+Verdict = Fault | Rejected | TooLarge
+
+
+def classify(error: Exception) -> Verdict:
+    from botocore.exceptions import ClientError, ParamValidationError
+
+    refused: Rejected | TooLarge | None = None
+    if isinstance(error, ClientError) and error.operation_name == _PUT:
+        refused = _refused(error)
+    elif isinstance(error, ParamValidationError) and (named := _NAMED_BY_BOTO.findall(str(error))):
+        refused = Rejected(without_secrets(str(error).replace("\n", " ")), _members(named, first=0))
+    return refused or fault_of(error)
+
+
+def status_of(error: Exception) -> int | None:
+    """The HTTP status of CloudWatch's answer. ``None`` if the exception is not an answer of CloudWatch."""
+    from botocore.exceptions import ClientError
+
+    if isinstance(error, ClientError) and error.operation_name == _PUT:
+        return status_of_answer(error) or None
+    return None
+
+
+def _refused(error: "ClientError") -> Rejected | TooLarge | None:
+    """The verdict on data that CloudWatch refuses. ``None`` if the data are not the cause."""
+    (code, message), status = code_and_message(error), status_of_answer(error)
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or code.startswith("RequestEntityTooLarge"):
+        return TooLarge(text_of_answer(error))
+    # Refuse data only for errors that are known to be about the data. Any other 400 may be about the caller.
+    is_about_data = status == HTTPStatus.BAD_REQUEST and code.startswith(_ABOUT_THE_DATA)
+    if is_about_data and kind_of_code(code, status) is None:
+        return Rejected(text_of_answer(error), _members(_NAMED.findall(message), first=1))
+    return None
+
+
+def _members(numbers: Iterable[str], *, first: int) -> tuple[int, ...]:
+    return tuple(sorted({int(number) - first for number in numbers}))
+
 
 _CALLS_PER_S = 10.0
 _BURST = 10.0
@@ -31,10 +115,7 @@ class BatchRefusal:
 
 @dataclass(frozen=True, slots=True)
 class SendOutcome:
-    """The result of one `Sender.send`. Each datum is in one of the three tuples.
-
-    Because of ``fault``, ``kept`` must be sent again. If an answer was lost, some of these data may have arrived.
-    """
+    """The result of a send. Because of ``fault``, ``kept`` must be sent again. Some of it may have arrived."""
 
     delivered: tuple[Datum, ...]
     refused: tuple[BatchRefusal, ...]

@@ -10,10 +10,7 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> KafkaReporter:
-    """Build the reporter. The client has threads, so the leader creates the client at the first send.
-
-    Raises `ValueError` with a sentence for an invalid setting, or if confluent-kafka is not installed.
-    """
+    """Build the reporter. The leader opens its client, which has threads. Raises `ValueError` for wrong settings."""
     options = Options.read(context.settings)
     try:
         from karrot.reporters.kafka.producer import KafkaTopic

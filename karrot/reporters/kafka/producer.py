@@ -9,8 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
 from karrot.kafka.client_properties import NoToken, PropertiesError, complete, without_moment, without_values
-from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Written
-from karrot.reporters.kafka.reporter import Options
+from karrot.reporters.kafka.reporter import Failed, Message, NoTopic, Options, Outcome, Written
 
 _TIMEOUT_S: Final = 4.0
 """The seconds that sending a message may take. The limit is short, because the service must stop quickly."""
@@ -46,10 +45,7 @@ _LATE: Final = Failed("_timed_out", "the Kafka client gave no result in time")
 
 
 class KafkaTopic:
-    """The `karrot.reporters.kafka.message.TopicWriter` for Kafka. The client has threads, so create it after a fork.
-
-    Raises `NoTopic` if no client can be created.
-    """
+    """Writes to Kafka. The client has threads, so create it after a fork. Raises `NoTopic`."""
 
     def __init__(self, options: Options, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._topic = options.topic
@@ -77,7 +73,6 @@ class KafkaTopic:
         return outcomes
 
     def close(self) -> None:
-        """Drop the messages that are still being sent."""
         self._producer.purge()
         self._producer.flush(_PATIENCE_S)
 

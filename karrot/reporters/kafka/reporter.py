@@ -3,19 +3,79 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 import msgspec
 import structlog
 
 from karrot import telemetry
+from karrot.event import GroupKey
+from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.kafka import client_properties
-from karrot.reporters.base import Context, Sending, Trouble
-from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, TopicWriter, Written, message_of
-from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report, Sent, read
-from karrot.reporters.retry_delay import Retry
+from karrot.reporters.base import (
+    REPORT_NOTE,
+    Context,
+    Fact,
+    RefusedDatum,
+    Report,
+    Retry,
+    Sending,
+    Sent,
+    Trouble,
+    read_report,
+)
 from karrot.settings.options import settings_of_reporter
+
+
+class Message(NamedTuple):
+    """One event. The key is its group. The value is its line (`karrot.event_json_line`) without the line feed."""
+
+    key: bytes
+    value: bytes
+
+
+class Written(NamedTuple):
+    """Every in-sync replica has the message. Kafka gave it this partition and offset."""
+
+    partition: int
+    offset: int
+
+
+class Failed(NamedTuple):
+    """Kafka refused the message, or the outcome is unknown. ``is_final`` says that Kafka will never accept it."""
+
+    reason: str
+    text: str
+    is_final: bool = False
+
+
+Outcome = Written | Failed
+
+
+class NoTopic(Exception):  # noqa: N818 (the name describes the state, not an error of Karrot)
+    """The current settings or credentials do not allow a client to be created. The text is for people."""
+
+    def __init__(self, text: str, reason: str = "properties") -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class TopicWriter(Protocol):
+    """Writes messages to a topic."""
+
+    def send(self, messages: Sequence[Message]) -> list[Outcome]:
+        """Write the messages in order. Wait some seconds for the outcome of each message."""
+
+    def close(self) -> None:
+        """Release all resources, and drop messages that are still being sent."""
+
+
+def message_of(stored: StoredEvent) -> Message:
+    """The message of an event. The key is a JSON array, so that two different groups never have the same key."""
+    key = msgspec.json.encode(GroupKey(stored.event.cluster, stored.event.consumer))
+    return Message(key, encode(stored).removesuffix(b"\n"))
+
 
 _IDLE_S = 1.0
 _SHOWN = 20
@@ -34,10 +94,7 @@ class Options:
 
     @classmethod
     def read(cls, texts: Mapping[str, str]) -> Self:
-        """Read the options from the settings' texts.
-
-        Raises `ValueError` with a sentence for an invalid setting, or for a file of properties that cannot be used now.
-        """
+        """Read the options. Raises `ValueError` for a wrong setting, or for a file that cannot be used now."""
         settings = settings_of_reporter("kafka", texts)
         if not settings.kafka_bootstrap:
             raise ValueError("bootstrap is not set: it must be HOST:PORT, several separated by commas")
@@ -90,7 +147,6 @@ class KafkaReporter:
                 self._refuse(stored, _UNEXPECTED, f"{type(error).__name__}: {error}")
 
     def due_in(self) -> float:
-        """Seconds until the next send or the next attempt."""
         return self._retry.due_in() if self._owed else _IDLE_S
 
     def send(self) -> Sending:
@@ -109,21 +165,15 @@ class KafkaReporter:
         return Sending(1)
 
     def owed(self, log_id: str) -> int | None:
-        """The sequence number of a log's oldest event that is not written yet."""
         return min((each.stored.seq for each in self._owed if each.stored.log_id == log_id), default=None)
 
     def close(self) -> None:
-        """Close the client."""
         if self._topic is not None:
             self._topic.close()
             self._topic = None
 
     def _settle(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the events that must be sent again, and report the others.
-
-        After a failure, all later events of the same group are sent again too. So the group's last message is always
-        its newest event.
-        """
+        """Keep what must be sent again: a failed event, and all later ones of its group, so that their order stays."""
         again: list[_Owed] = []
         behind: set[bytes] = set()
         for each, outcome in zip(self._owed, outcomes, strict=True):
@@ -135,8 +185,8 @@ class KafkaReporter:
         self._owed = again
         written = [each for each in outcomes if isinstance(each, Written)]
         if written or self._refused:
-            before = read(self._recall(NOTE))
-            self._remember(NOTE, report_of(self._options, before, written, self._refused, self._clock.wall_ms()))
+            before = read_report(self._recall(REPORT_NOTE))
+            self._remember(REPORT_NOTE, report_of(self._options, before, written, self._refused, self._clock.wall_ms()))
             self._refused = []
 
     def _give_up(self, owed: _Owed, failed: Failed) -> None:

@@ -24,7 +24,6 @@ class PrometheusReporter:
     count: Callable[..., None]
 
     def collector(self, log: EventLog) -> LogCollector:
-        """A collector over a log."""
         return LogCollector(log, self.options, self.count)
 
 

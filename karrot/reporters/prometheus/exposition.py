@@ -29,19 +29,24 @@ from karrot.eventlog.base import (
     ReporterState,
 )
 from karrot.reporters import commits_read
-from karrot.reporters.backlog import backlog
+from karrot.reporters.base import backlog
 from karrot.reporters.prometheus.group_metrics import (
     ExportedGroup,
     Family,
+    ListedFamily,
+    family_name,
     group_families,
+    header,
+    label_value,
     listed_partitions,
+    opaque,
     partition_families,
     row_of,
+    sample,
     second_opinions,
     topic_families,
     watched_families,
 )
-from karrot.reporters.prometheus.metric_family import ListedFamily, family_name, header, label_value, opaque, sample
 from karrot.telemetry import Histogram, Metric
 
 Counts = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
@@ -90,10 +95,7 @@ class LogCollector:
         return map(_client_metric, self.families())
 
     def families(self) -> Sequence[Family]:
-        """All families, completely read, in the order of `karrot.telemetry.METRICS`.
-
-        If the log cannot be read and has no memory, the result has only the families that do not need the log.
-        """
+        """All families, in the order of `karrot.telemetry.METRICS`; without a log, those that do not need it."""
         try:
             families = [*self._read(), *_always(self._log)]
         except LogUnavailableError as error:
@@ -106,7 +108,7 @@ class LogCollector:
         of_burrow = [state for state in live if state.is_of_burrow]
         rows = self._rows([state for state in live if not state.is_of_burrow] if of_burrow else live)
         yield from group_families(rows)
-        yield second_opinions(rows)
+        yield second_opinions(rows, self._log.log_time_ms())
         yield from _if_readable(self._by_partition(rows))
         if self._options.watch:
             yield from _if_readable(watched_families(self._log, self._options.excludes))
@@ -169,10 +171,7 @@ def _if_readable(families: Iterator[Family]) -> Sequence[Family]:
 
 
 def _burrow_self_lag(states: Sequence[GroupState]) -> Family:
-    """The lag of Burrow's own group in each cluster. If several Burrows watch a cluster, the largest lag.
-
-    Any of these Burrows may be the Burrow that posts events.
-    """
+    """The largest lag of a Burrow's own group in each cluster: any of them may post."""
     lags: dict[str, int] = {}
     for state in states:
         if state.summary.total_lag is not None:
@@ -182,12 +181,10 @@ def _burrow_self_lag(states: Sequence[GroupState]) -> Family:
 
 
 def _by_cluster(metric: Metric, values: Mapping[str, float]) -> ListedFamily:
-    """A family with one sample for each cluster."""
     return ListedFamily(metric, [sample(metric, (cluster,), value) for cluster, value in values.items()])
 
 
 def _one(metric: Metric, value: float) -> ListedFamily:
-    """A family with one sample that has no labels."""
     return ListedFamily(metric, [sample(metric, (), value)])
 
 
@@ -199,7 +196,6 @@ def _always(log: Events, *, readable: bool = True) -> Iterator[ListedFamily]:
 
 
 def _log_families(log: Log) -> Iterator[ListedFamily]:
-    """The families for the size of the log."""
     size = log.size()
     yield _one(telemetry.LOG_EVENTS, size.events)
     yield _one(telemetry.LOG_SIZE_BYTES, size.bytes)
@@ -230,10 +226,7 @@ def _heard_family(log: Groups, expected: Iterable[str]) -> ListedFamily:
 
 
 def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> Iterator[ListedFamily]:
-    """Every declared counter and histogram of the log. Counters with an undeclared name or label are left out.
-
-    A counter that was never incremented is 0 if its labels are known. So Prometheus sees the first increment.
-    """
+    """Every declared counter and histogram, and no other. With known labels, it begins at 0."""
     counts: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for name, labels, value in counters:
         # An older version counted under the old name, and may still run next to this one.
@@ -249,7 +242,6 @@ def _counter_families(counters: Iterable[Counter], reporters: Sequence[str]) -> 
 
 
 def _reporter_families(log: Events, states: Iterable[ReporterState]) -> Iterator[ListedFamily]:
-    """The backlog of each of these reporters. They get events by cursor."""
     size = log.size()
     backlogs = [(state.name, *backlog(log, state, size)) for state in states]
     events, age = telemetry.REPORTER_BACKLOG_EVENTS, telemetry.REPORTER_BACKLOG_AGE
@@ -285,7 +277,6 @@ def _histogram(metric: Histogram, counts: Counts) -> Iterator[Sample]:
 
 
 def _client_metric(family: Family) -> ClientMetric:
-    """The family as an object of the client library."""
     metric = ClientMetric(family_name(family.metric), family.metric.help, family.metric.kind)
     metric.samples = list(family.samples())
     return metric

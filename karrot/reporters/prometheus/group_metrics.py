@@ -10,6 +10,7 @@ the log's values. It escapes labels once per group, and creates no object for a 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 from prometheus_client.core import Sample
@@ -20,8 +21,71 @@ from karrot.eventlog import watched_groups
 from karrot.eventlog.base import EventSummary, Groups, GroupState, IncidentState, ReporterNotes
 from karrot.eventlog.group_state import BAD_STATUSES
 from karrot.eventlog.watched_groups import STATES, GroupHealth, WatchedCluster
-from karrot.reporters.prometheus.metric_family import ListedFamily, escaped, label_value, sample
 from karrot.telemetry import Metric
+
+MAX_LENGTH = 512
+"""The maximum length of a label value in characters."""
+
+_DIGEST = 8
+
+
+def label_value(name: str) -> str:
+    """The name as a label value. NUL becomes U+FFFD. A long name is cut, and ends in ``~`` and part of its SHA-256."""
+    clean = name.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if len(clean) <= MAX_LENGTH:
+        return clean
+    return f"{clean[: MAX_LENGTH - _DIGEST - 1]}~{opaque(name)}"
+
+
+def opaque(name: str) -> str:
+    """Eight hex digits for the name of a machine of ours: ``/metrics`` may need no credentials."""
+    return sha256(name.encode("utf-8", "replace")).hexdigest()[:_DIGEST]
+
+
+def escaped(value: str) -> str:
+    """A label value escaped for both text formats, without the quotes."""
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+class ListedFamily:
+    """A family with few samples, kept in a list."""
+
+    def __init__(self, metric: Metric, samples: Iterable[Sample]) -> None:
+        self.metric = metric
+        self._samples = tuple(samples)
+
+    def samples(self) -> Iterator[Sample]:
+        return iter(self._samples)
+
+    def pieces(self) -> Iterator[str]:
+        return map(_line, self._samples)
+
+    def only(self, names: Collection[str]) -> "ListedFamily | None":
+        chosen = [each for each in self._samples if each.name in names]
+        return ListedFamily(self.metric, chosen) if chosen else None
+
+
+def sample(metric: Metric, values: Iterable[str], value: float) -> Sample:
+    return Sample(metric.name, dict(zip(metric.labels, values, strict=True)), value)
+
+
+def header(metric: Metric, *, openmetrics: bool) -> str:
+    """The HELP and TYPE lines. In OpenMetrics, the family has a name of its own. The samples keep their name."""
+    name = family_name(metric) if openmetrics else metric.name
+    kind = metric.kind if openmetrics or metric.kind != "info" else "gauge"
+    return f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n"
+
+
+def family_name(metric: Metric) -> str:
+    """The name of the family, without the ``_total`` of a counter and the ``_info`` of an info."""
+    suffixes = {"counter": "_total", "info": "_info"}
+    return metric.name.removesuffix(suffixes.get(metric.kind, ""))
+
+
+def _line(sample: Sample) -> str:
+    labels = ",".join(f'{name}="{escaped(value)}"' for name, value in sorted(sample.labels.items()))
+    return f"{sample.name}{{{labels}}} {sample.value}\n" if labels else f"{sample.name} {sample.value}\n"
+
 
 MOST_PARTITIONS = 100_000
 """The most partitions in one answer: each costs about 20 microseconds and 1.5 kB."""
@@ -55,7 +119,6 @@ class ExportedGroup(NamedTuple):
 
     @property
     def summary(self) -> EventSummary:
-        """The newest event."""
         return self.state.summary
 
     def has(self, metric: Metric) -> bool:
@@ -64,7 +127,6 @@ class ExportedGroup(NamedTuple):
 
     @property
     def incident(self) -> IncidentState:
-        """The incidents."""
         return self.state.incident
 
 
@@ -79,17 +141,13 @@ Value = Callable[[ExportedGroup], float | None]
 
 
 class GroupMetric(NamedTuple):
-    """One sample per group, with a status label if ``status`` is set.
-
-    ``value`` gives the value of the sample. If it gives ``None``, the group has no sample.
-    """
+    """One sample per group, with a status label if ``status`` is set. ``value`` may give ``None``: no sample."""
 
     status: Status | None
     value: Value
 
 
 def row_of(state: GroupState) -> ExportedGroup:
-    """The group with its label values."""
     cluster, consumer = map(label_value, state.key)
     text = f'cluster="{escaped(cluster)}",consumer="{escaped(consumer)}"'
     row = ExportedGroup(cluster, consumer, text, _GROUP_STATUSES.get(state.summary.status_text), state)
@@ -113,7 +171,6 @@ class GroupFamily:
         self._values = values
 
     def samples(self) -> Iterator[Sample]:
-        """The samples, column by column."""
         for status, value_of in self._columns:
             extra = {} if status is None else {"status": status.name}
             for row in self._rows:
@@ -122,7 +179,6 @@ class GroupFamily:
                     yield Sample(self.metric.name, {"cluster": row.cluster, "consumer": row.consumer, **extra}, value)
 
     def pieces(self) -> Iterator[str]:
-        """The lines, in pieces of a thousand groups each."""
         head = f"{self.metric.name}{{"
         for (status, _), values in zip(self._columns, self._values, strict=True):
             tail = "}" if status is None else f',status="{status.name}"}}'
@@ -153,7 +209,6 @@ def group_families(rows: Sequence[ExportedGroup]) -> Iterator[GroupFamily]:
 
 
 def promql_queries(cluster: str, consumer: str) -> list[MetricNameQuery]:
-    """PromQL queries for the most important metrics of a group."""
     labels = f'cluster="{_quoted(cluster)}",consumer="{_quoted(consumer)}"'
     return [MetricNameQuery("PromQL", f"{metric.name}{{{labels}}}") for metric in _ASKED_FIRST]
 
@@ -234,10 +289,9 @@ _VALUES: tuple[tuple[Metric, Callable[[GroupHealth], float | None]], ...] = (
 Rows = Mapping[tuple[str, str], GroupHealth]
 
 
-def second_opinions(rows: Sequence[ExportedGroup]) -> ListedFamily:
-    """The second opinions of the groups that have one."""
+def second_opinions(rows: Sequence[ExportedGroup], now_ms: int) -> ListedFamily:
     metric = telemetry.CONSUMER_SECOND_OPINION
-    found = ((row, row.state.second_opinion) for row in rows)
+    found = ((row, row.state.second_opinion(now_ms)) for row in rows)
     labels = ((row.cluster, row.consumer, one.source.value, label_value(one.status_text)) for row, one in found if one)
     return ListedFamily(metric, (sample(metric, each, 1) for each in labels))
 
@@ -273,10 +327,7 @@ def _states(rows: Rows) -> ListedFamily:
 
 
 def _last_poll(log: ReporterNotes, poll: WatchedCluster | None) -> Iterator[ListedFamily]:
-    """The time and the duration of the last poll. The duration is unknown until Kafka answers for the first time.
-
-    If there is no poll, the families are empty.
-    """
+    """The time and duration of the last poll; no sample before the first one, or before Kafka answers."""
     last, seconds = telemetry.WATCH_LAST_POLL, telemetry.WATCH_POLL_SECONDS
     labels = () if poll is None else (label_value(poll.cluster),)
     at_ms = log.wall_ms_at(poll.log_time_ms) if poll and poll.polled_at_ms else 0
@@ -289,10 +340,7 @@ Place = tuple[str, str, str, str]
 
 
 class ListedPartitions(NamedTuple):
-    """The listed partitions of groups, and the lags of their topics, by labels.
-
-    ``left_out`` is the number of groups that are not here, because all partitions would be more than `MOST_PARTITIONS`.
-    """
+    """Partitions and lags of topics, by labels. ``left_out`` groups did not fit into `MOST_PARTITIONS`."""
 
     partitions: Mapping[Place, PartitionLag]
     topic_lags: Mapping[tuple[str, str, str], int]
@@ -339,7 +387,6 @@ def topic_families(listed: ListedPartitions) -> Iterator[ListedFamily]:
 
 
 def partition_families(listed: ListedPartitions) -> Iterator[ListedFamily]:
-    """Lag and status by partition."""
     lag, code, partitions = telemetry.PARTITION_LAG, telemetry.PARTITION_STATUS_CODE, listed.partitions
     lags = ((values, each.current_lag) for values, each in partitions.items())
     yield ListedFamily(lag, (sample(lag, values, value) for values, value in lags if value is not None))

@@ -32,7 +32,9 @@ class GroupFilter(NamedTuple):
         if self.cluster is not None:
             states = (state for state in states if state.key.cluster == self.cluster)
         if self.status is not None:
-            states = (state for state in states if state.summary.status_text == self.status)
+            shows_tests = self.cluster is not None  # a test has a status only for a reader who asks for its cluster
+            having = (state for state in states if state.summary.status_text == self.status)
+            states = (state for state in having if shows_tests or not state.is_test)
         if self.text is not None:
             text = self.text.casefold()
             states = (

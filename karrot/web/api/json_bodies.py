@@ -1,184 +1,34 @@
-"""Makes the JSON bodies of the API from the event log's types.
-
-The classes in this module define the JSON answers and their description in ``/openapi.json``.
-"""
+"""Makes the JSON bodies of the API from the event log's types."""
 
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
+from karrot.api.bodies import (
+    BadPartitions,
+    Commit,
+    EventLogStatus,
+    Group,
+    GroupDetail,
+    GroupEvent,
+    LastSend,
+    OpenIncident,
+    Partition,
+    Place,
+    RefusedValue,
+    RejectedBody,
+    ReporterProgress,
+    SecondOpinion,
+    SentValue,
+)
 from karrot.event import ABANDONED, LEFT, NO_PROBLEM, OffsetSample, PartitionLag, Source
-from karrot.eventlog.base import GroupState, Listed, Reject, StoredEvent
+from karrot.eventlog.base import EventLog, GroupState, Listed, LogSize, Reject, ReporterState, StoredEvent
+from karrot.reporters.base import REPORT_NOTE, Backlog, Report, backlog, read_report
 from karrot.text import EPOCH
+from karrot.web.context import WebContext, if_readable
 
 _FOUND = {LEFT: "the group has left the topic", ABANDONED: "the group is abandoned"}
-
-
-class BadPartitions(msgspec.Struct):
-    """The number of partitions in each status worse than OK."""
-
-    WARN: int
-    STOP: int
-    STALL: int
-    REWIND: int
-    BEYOND_END: int
-    NEVER_COMMITTED: int
-
-
-class OpenIncident(msgspec.Struct):
-    """The open incident of a group. ``id`` is the id that Burrow (or watch) gave to the incident."""
-
-    id: str
-    since: datetime | None
-
-
-class Group(msgspec.Struct):
-    """A consumer group as of its newest event. Lags are in messages, rates in messages per second. Null is unknown.
-
-    ``lag`` is the total lag of all partitions. ``max_lag`` is the lag of the worst partition. ``scalable_lag`` is the
-    total lag without the partitions that are STOP, STALL or REWIND, because more consumers cannot help these
-    partitions. ``lag_seconds`` is the age of the oldest unread message. ``lag_seconds_topic`` and
-    ``lag_seconds_partition`` name the listed partition where this age is largest. ``lag_seconds_kind`` says how the age
-    is known: ``at_least`` is a lower bound. ``catch_up_seconds`` and the rates belong to the partition with the largest
-    lag. ``complete`` is the share of partitions whose window of commits is full. ``observed_at`` is the time of the
-    verdict. ``last_event_at`` is the time when it arrived.
-    """
-
-    cluster: str
-    consumer: str
-    status: str
-    status_code: int | None
-    lag: int | None
-    max_lag: int | None
-    max_lag_topic: str | None
-    scalable_lag: int | None
-    lag_seconds: float | None
-    lag_seconds_extrapolated: bool
-    lag_seconds_kind: Literal["exact", "extrapolated", "at_least"] | None
-    lag_seconds_topic: str | None
-    lag_seconds_partition: int | None
-    catch_up_seconds: float | None
-    produce_rate: float | None
-    consume_rate: float | None
-    partition_count: int | None
-    bad_partitions: BadPartitions
-    complete: float | None
-    kind: str
-    source: str
-    observed_at: datetime | None
-    last_event_at: datetime | None
-    last_commit_at: datetime | None
-    incident: OpenIncident | None
-    incidents_total: int
-
-
-class GroupPage(msgspec.Struct):
-    """Groups in the order of cluster and name.
-
-    To get the next page, send ``next`` as the parameter ``after``. On the last page, ``next`` is null.
-    """
-
-    groups: list[Group]
-    next: str | None
-
-
-class Commit(msgspec.Struct):
-    """One stored commit.
-
-    ``timestamp_ms`` is the commit's time as the source gave it. ``committed_at`` is this time as text, or null if it is
-    not known. With ``watch``, ``timestamp_ms`` is the time of a poll, and ``committed_at`` that of the last poll that
-    saw the offset move. ``lag`` is the lag when the source saw the commit.
-    """
-
-    offset: int
-    timestamp_ms: int
-    committed_at: datetime | None
-    lag: int | None
-    observed_at: datetime | None
-
-
-class Partition(msgspec.Struct):
-    """One partition of a group, with its oldest and newest stored commit, and its lag at the time of the verdict.
-
-    Without a commit, ``lag_at_most`` is an upper bound of the lag. Log starts are known only from Kafka.
-    """
-
-    topic: str
-    partition: int
-    status: str
-    lag: int | None
-    lag_at_most: int | None
-    log_start_offset: int | None
-    log_end_offset: int | None
-    start: Commit | None
-    end: Commit | None
-    owner: str
-    client_id: str
-    complete: float | None
-
-
-class GroupEvent(msgspec.Struct):
-    """One past verdict of a group. ``bad_partitions`` counts the listed partitions that were worse than OK."""
-
-    event_id: str
-    observed_at: datetime | None
-    received_at: datetime | None
-    source: str
-    kind: str
-    status: str
-    lag: int | None
-    max_lag: int | None
-    bad_partitions: int
-    incident_id: str | None
-
-
-class SecondOpinion(msgspec.Struct):
-    """The verdict of the other source: Burrow, or Karrot's rules on Kafka. ``found`` is about the bad partitions."""
-
-    source: str
-    status: str
-    observed_at: datetime | None
-    found: str
-
-
-class GroupDetail(Group):
-    """A group with its partitions and its recent events, newest first.
-
-    ``partitions`` are all partitions if ``all_partitions_listed`` is true. At ``partitions_listed_at``, an event listed
-    all. Later webhooks have changed some. Otherwise they are the partitions worse than OK, perhaps without
-    ``max_lag_partition``. ``partitions`` is null if Karrot no longer keeps the newest event, or cannot read it now.
-    ``second_opinion`` is null if the other source has no recent verdict, or agrees. ``events`` is null if Karrot cannot
-    read the events now.
-    """
-
-    partitions: list[Partition] | None
-    all_partitions_listed: bool
-    partitions_listed_at: datetime | None
-    second_opinion: SecondOpinion | None
-    max_lag_partition: Partition | None
-    events: list[GroupEvent] | None
-
-
-class RejectedBody(msgspec.Struct):
-    """A refused body. ``detail`` is the error that its sender got. ``body`` is its first 4 KiB, decoded as text."""
-
-    received_at: datetime | None
-    code: str
-    detail: str
-    source: str
-    body: str
-
-
-class Rejects(msgspec.Struct):
-    """The newest refused bodies, newest first.
-
-    A request that was refused because of its headers is only counted, because it has no body to keep.
-    """
-
-    rejects: list[RejectedBody]
 
 
 def instant(epoch_ms: int | None) -> datetime | None:
@@ -256,6 +106,36 @@ def reject_shape(reject: Reject) -> RejectedBody:
     return RejectedBody(instant(reject.received_at_ms), reject.code, reject.detail, reject.source.value, body)
 
 
+def event_log_status(log: EventLog) -> EventLogStatus:
+    """The state of a log. Raises `LogUnavailableError` if it cannot be read and nothing is known."""
+    size, age_ms = log.size(), log.memory_age_ms()
+    return EventLogStatus(
+        log_id=log.log_id,
+        events=size.events,
+        bytes=size.bytes,
+        replica=log.replica,
+        leader=log.leader(),
+        fault=log.writable(),
+        memory_age_seconds=None if age_ms is None else age_ms / 1000,
+        database=log.database(),
+    )
+
+
+def progress(context: WebContext) -> list[ReporterProgress]:
+    """The reporters that are switched on, in the order of the settings."""
+    kept = {state.name: state for state in context.log.reporters()}
+    size = context.log.size()
+    return [_progress(context.log, name, kept.get(name), size) for name in context.reporters]
+
+
+def last_event(context: WebContext, name: str) -> StoredEvent | None:
+    """The newest event that a reporter has handled. For a scraped reporter, which has no state, the newest event."""
+    state = next((state for state in context.log.reporters() if state.name == name), None)
+    if state is None:
+        return context.log.event(context.log.size().last_seq)
+    return context.log.event(state.cursor.seq) if state.cursor and state.cursor.log_id == context.log.log_id else None
+
+
 def _group_fields(state: GroupState) -> dict[str, Any]:
     summary, opened = state.summary, state.incident.open_id
     signals = summary.signals
@@ -304,3 +184,31 @@ def _commit_shape(partition: PartitionLag, sample: OffsetSample | None) -> Commi
         return None
     committed_at, observed_at = instant(partition.committed_at_ms(sample)), instant(sample.observed_at_ms)
     return Commit(sample.offset, sample.timestamp_ms, committed_at, sample.lag, observed_at)
+
+
+def _progress(log: EventLog, name: str, kept: ReporterState | None, size: LogSize) -> ReporterProgress:
+    state = kept or ReporterState(name, None)
+    behind: Backlog | None = None if kept is None else backlog(log, kept, size)
+    return ReporterProgress(
+        name=name,
+        state=state.state,
+        cursor=Place(*state.cursor) if state.cursor else None,
+        backlog_events=behind.events if behind else None,
+        backlog_age_seconds=behind.age_s if behind else None,
+        last_success_at=instant(state.last_success_ms),
+        last_error=state.last_error,
+        last_error_at=instant(state.last_error_ms),
+        last_send=_last_send(read_report(if_readable(lambda: log.recall(name, REPORT_NOTE), None))),
+    )
+
+
+def _last_send(report: Report | None) -> LastSend | None:
+    if report is None:
+        return None
+    return LastSend(
+        at=instant(report.at_ms),
+        sent_count=report.sent_count,
+        facts=list(report.facts),
+        sent=[SentValue(each.what, each.value, each.unit, instant(each.observed_at_ms)) for each in report.sent],
+        refused=[RefusedValue(each.what, each.reason, each.text, instant(each.at_ms)) for each in report.refused],
+    )

@@ -6,10 +6,10 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 import msgspec
 from flask import Blueprint, Response, request
 
+from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Readiness, Rejects, Reporters
 from karrot.event import GroupKey, Kind
 from karrot.eventlog.base import EventLog
 from karrot.text import count, duration, visible
-from karrot.web.api.event_log_status import event_log_status
 from karrot.web.api.group_query import (
     EVENTS_LIMIT,
     GROUPS_LIMIT,
@@ -20,13 +20,12 @@ from karrot.web.api.group_query import (
     PageCursor,
     page_by_key,
 )
-from karrot.web.api.json_bodies import GroupPage, Rejects, group_detail, group_shape, reject_shape
-from karrot.web.api.openapi import document
-from karrot.web.api.reporter_status import Reporters, progress
+from karrot.web.api.json_bodies import event_log_status, group_detail, group_shape, progress, reject_shape
 from karrot.web.auth import require_reader
-from karrot.web.context import web_context
-from karrot.web.problems import Problem
-from karrot.web.unread import if_readable
+from karrot.web.context import if_readable, web_context
+from karrot.web.problems import Problem, ProblemBody
+
+_ANSWERS = (GroupPage, GroupDetail, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
 
 routes = Blueprint("api", __name__)
 routes.before_request(require_reader)
@@ -75,8 +74,13 @@ def list_rejects() -> Response:
 
 @routes.get("/openapi.json")
 def openapi() -> Response:
-    """The OpenAPI document of all routes."""
-    return _json(document(web_context().version))
+    """The OpenAPI document of all routes. The classes that define the answers are its schemas."""
+    described = msgspec.json.decode((web_context().templates / "web" / "openapi.json").read_bytes())
+    described["info"]["version"] = web_context().version
+    _, described["components"]["schemas"] = msgspec.json.schema_components(
+        _ANSWERS, ref_template="#/components/schemas/{name}"
+    )
+    return _json(described)
 
 
 def no_live_group(log: EventLog, key: GroupKey) -> Problem:

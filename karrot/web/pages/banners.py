@@ -15,11 +15,10 @@ from karrot.eventlog.base import GroupState, ReporterState
 from karrot.eventlog.watched_groups import WatchedCluster
 from karrot.known_problems import CODES, REFUSED_LATELY_S, RUNBOOKS, WATCH, runbook_of_failing
 from karrot.reporters import commits_read
-from karrot.reporters.last_send import NOTE, read
+from karrot.reporters.base import REPORT_NOTE, read_report
 from karrot.text import count, counted, duration, some, visible
-from karrot.web.context import WebContext
+from karrot.web.context import WebContext, if_readable
 from karrot.web.pages.page_caches import caches
-from karrot.web.unread import if_readable
 
 _ENOUGH = 10
 """If Burrow sent this number of WARN and ERR verdicts and never OK, Burrow probably does not send OK."""
@@ -85,13 +84,17 @@ class ReporterHealth(NamedTuple):
 
 
 class ServiceHealth(NamedTuple):
-    """The content above every list of groups. ``poll`` is the last poll of watch."""
+    """The content above every list of groups. ``poll`` is the last poll of watch.
+
+    ``unjudged`` counts the groups of a recent poll that have no verdict yet.
+    """
 
     banners: list[Banner]
     heard: list[Heard]
     reporters: list[ReporterHealth]
     poll: WatchedCluster | None
     cut_off: Collection[str] = ()
+    unjudged: int = 0
 
 
 def outage(context: WebContext) -> Banner | None:
@@ -135,7 +138,8 @@ def service_health(context: WebContext) -> ServiceHealth:
         burrow_behind=ranked.burrow_behind,
         cut_off=cut_off,
     )
-    return ServiceHealth(banners(seen), heard, _reporters(context, kept), poll, cut_off)
+    unjudged = _unjudged(context, ranked.worst_first, poll)
+    return ServiceHealth(banners(seen), heard, _reporters(context, kept), poll, cut_off, unjudged)
 
 
 def banners(seen: BannerInputs) -> list[Banner]:
@@ -292,6 +296,13 @@ def _heard(context: WebContext, live: Iterable[GroupState], poll: WatchedCluster
     return sorted(heard, key=lambda one: (not one.silent, one.cluster))
 
 
+def _unjudged(context: WebContext, live: Iterable[GroupState], poll: WatchedCluster | None) -> int:
+    if poll is None or context.log.log_time_ms() - poll.log_time_ms > poll.good_for_ms:
+        return 0
+    judged = {state.key.consumer for state in live if state.key.cluster == poll.cluster}
+    return sum(group.state != "Dead" and group.consumer not in judged for group in poll.groups)
+
+
 def _kinds(context: WebContext) -> dict[str, float]:
     name = telemetry.WEBHOOK_EVENTS.name
     return {dict(each.labels)["kind"]: each.value for each in context.log.counters() if each.name == name}
@@ -304,8 +315,8 @@ def _refused_codes(context: WebContext) -> Counter[str]:
 
 
 def _left_out(context: WebContext) -> dict[str, str]:
-    notes = {name: if_readable(partial(context.log.recall, name, NOTE), None) for name in context.reporters}
-    reports = {name: read(note) for name, note in notes.items()}
+    notes = {name: if_readable(partial(context.log.recall, name, REPORT_NOTE), None) for name in context.reporters}
+    reports = {name: read_report(note) for name, note in notes.items()}
     facts = ((name, fact) for name, report in reports.items() if report for fact in report.facts)
     return {name: fact.text for name, fact in facts if fact.name == _LEFT_OUT and fact.text != "0"}
 

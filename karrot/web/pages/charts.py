@@ -15,7 +15,7 @@ from karrot.text import LAST_SECOND, clock, short_count, short_duration
 from karrot.web.pages.lag_trend import Mark
 
 if TYPE_CHECKING:
-    from karrot.history import HourlyHistory
+    from karrot.history.results import HourlyHistory
 
 Point = tuple[float, float | None]
 """Epoch seconds and a value. ``None`` means not known, and leaves a gap in the curve."""

@@ -121,7 +121,7 @@ def overview(
     everything = ranked.worst_first
     by_name = wanted._replace(status=None)
     named = everything if by_name == GroupFilter() else list(by_name.among(everything))
-    shown = named if wanted.status is None else [state for state in named if counted_as(state) == wanted.status]
+    shown = named if wanted.status is None else list(wanted.among(named))
     matching = order.sorted(shown)
     worst = named[0] if named and counted_as(named[0]) not in {*NO_PROBLEM, TEST} else None
     counts, of_burrow = (ranked.counts, ranked.of_burrow) if named is everything else _counted(named)

@@ -14,7 +14,7 @@ from karrot.web.pages.live_groups_ranking import LiveRanking
 from karrot.web.pages.value_cache import ThrottledCache, TtlCache, VersionedCache
 
 if TYPE_CHECKING:
-    from karrot.history import HourlyHistory
+    from karrot.history.results import HourlyHistory
 
 EXTENSION = "karrot-pages"
 

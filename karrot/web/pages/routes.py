@@ -13,7 +13,7 @@ from karrot.web.api.group_query import STATUSES, GroupFilter
 from karrot.web.api.json_bodies import instant, reject_shape, second_opinion
 from karrot.web.api.routes import asked_filter, asked_key, no_live_group
 from karrot.web.auth import require_reader
-from karrot.web.context import PastUnknown, WebContext, web_context
+from karrot.web.context import PastUnknown, WebContext, if_readable, web_context
 from karrot.web.negotiation import CompressedPage, compress
 from karrot.web.pages.banners import service_health
 from karrot.web.pages.charts import charts_of_events, charts_of_history
@@ -22,7 +22,6 @@ from karrot.web.pages.group_list import GroupView, Order, group_view, list_rows,
 from karrot.web.pages.lag_trend import TRAIL_LENGTH, marks
 from karrot.web.pages.page_caches import caches
 from karrot.web.problems import Problem
-from karrot.web.unread import if_readable
 
 PAGE_SIZE = 50
 
@@ -83,9 +82,8 @@ def show_group() -> str:
     """One group: its cause, its recent events, its history, and queries for its values in other systems."""
     context = web_context()
     key = asked_key()
-    state = context.log.group(key)
+    state, watched = context.log.group(key), if_readable(lambda: watched_groups.live(context.log, key), None)
     if state is None:
-        watched = if_readable(lambda: watched_groups.live(context.log, key), None)
         if watched is not None:
             return render_template("unjudged.html", key=key, group=watched)
         raise no_live_group(context.log, key)
@@ -98,6 +96,7 @@ def show_group() -> str:
         "group.html",
         row=group_view(context, state, trail[-TRAIL_LENGTH:]),
         state=state,
+        watched=watched,
         event=known.newest.event if known else None,
         partitions=listed[:_PARTITIONS_SHOWN],
         partitions_more=len(listed) - _PARTITIONS_SHOWN,

@@ -17,8 +17,8 @@ from karrot.burrow.client import (
     NotifierModule,
     Unavailable,
     UnknownCall,
+    Unreadable,
 )
-from karrot.burrow.client.http import Unreadable
 from karrot.event import Status
 from support.examples import examples
 from support.servers.scripted_server import Script, http_response, scripted_server
@@ -72,30 +72,6 @@ def test_json_with_a_plain_text_content_type_is_read() -> None:
 
 def test_a_null_list_is_read_as_empty() -> None:
     assert clusters(http_response(b'{"error":false,"message":"","clusters":null}')) == ()
-
-
-def test_numbers_are_exact_up_to_64_bits() -> None:
-    most = 2**64 - 1
-    body = (
-        b'{"error":false,"message":"","topics":{"t":[{"offsets":[null,{"offset":9223372036854775807,"timestamp":1,'
-        b'"lag":%d}],"owner":"","current-lag":%d}, null]}}' % (most, most)
-    )
-    with scripted_server(http_response(body)) as (url, _), Burrow(url) as burrow:
-        first, second = burrow.consumer("c", "g")["t"]
-    assert first.offsets[0] is None
-    assert first.offsets[1] is not None
-    assert (first.offsets[1].offset, first.offsets[1].lag, first.current_lag) == (2**63 - 1, most, most)
-    assert (second.offsets, second.current_lag) == ((), None)
-
-
-def test_a_number_beyond_64_bits_is_refused() -> None:
-    body = b'{"error":false,"message":"","topics":{"t":[{"offsets":[],"current-lag":%d}]}}' % 2**64
-    with (
-        scripted_server(http_response(body)) as (url, _),
-        Burrow(url) as burrow,
-        pytest.raises(Unreadable, match="current-lag"),
-    ):
-        burrow.consumer("c", "g")
 
 
 def test_a_not_found_verdict_is_not_an_event_though_its_error_is_false() -> None:
@@ -286,7 +262,6 @@ def test_any_answer_is_either_read_or_raises_one_of_our_errors(body: bytes, stat
         for question in (
             burrow.clusters,
             lambda: burrow.topics("c"),
-            lambda: burrow.consumer("c", "g"),
             lambda: burrow.lag("c", "g"),
             lambda: burrow.module(ClusterModule, "cluster", "c"),
             burrow.config_main,

@@ -18,7 +18,6 @@ from karrot.burrow.client import (
     UnknownCall,
 )
 from karrot.event import Kind, Source, Status
-from support.burrow.fake.simulated_kafka import Behaviour, Phase
 from support.burrow.fake_burrow_rig import FakeBurrowRig, fake_burrow, simulated_group
 
 
@@ -61,36 +60,10 @@ def test_a_verdict_is_observed_at_the_start_of_the_request(asked: FakeBurrowRig)
     assert asked.burrow.lag("prod", "billing").observed_at_ms == asked.clock.wall_ms()
 
 
-def test_a_detail_has_the_window_of_every_partition(asked: FakeBurrowRig) -> None:
-    asked.after(30)
-    verdict = asked.burrow.lag("prod", "billing")
-    detail = asked.burrow.consumer("prod", "billing")
-    assert list(detail) == ["orders"]
-    for stored, judged in zip(detail["orders"], verdict.partitions, strict=True):
-        assert len(stored.offsets) == 10
-        assert (stored.offsets[0], stored.offsets[-1]) == (judged.start, judged.end)
-        assert (stored.current_lag, stored.owner, stored.client_id) == (
-            judged.current_lag,
-            judged.owner,
-            judged.client_id,
-        )
-
-
-def test_empty_slots_are_read_as_none() -> None:
-    with fake_burrow(
-        simulated_group("new", Behaviour((Phase(5, exists=False), Phase(10_000)), starts=(0, 0)))
-    ) as asked:
-        asked.after(12)
-        offsets = asked.burrow.consumer("prod", "new")["orders"][0].offsets
-        assert offsets[0] is None
-        assert offsets[-1] is not None
-
-
 def test_a_name_that_burrow_does_not_know_is_not_found(asked: FakeBurrowRig) -> None:
     for question in (
         lambda: asked.burrow.lag("prod", "nobody"),
         lambda: asked.burrow.status("nowhere", "billing"),
-        lambda: asked.burrow.consumer("prod", "nobody"),
         lambda: asked.burrow.consumers("nowhere"),
         lambda: asked.burrow.topics("nowhere"),
         lambda: asked.burrow.module(ClusterModule, "cluster", "nowhere"),
@@ -115,11 +88,11 @@ def test_a_name_with_a_slash_is_refused_before_a_request_is_sent(asked: FakeBurr
     assert asked.server.asked == []
 
 
-def test_an_empty_name_works_only_in_the_lag_call(asked: FakeBurrowRig) -> None:
+def test_an_empty_name_works_in_the_lag_call_and_not_at_the_end_of_a_url(asked: FakeBurrowRig) -> None:
     with pytest.raises(NotFound):
         asked.burrow.lag("prod", "")
     with pytest.raises(Unaddressable, match="empty"):
-        asked.burrow.consumer("prod", "")
+        asked.burrow.module(ClusterModule, "cluster", "")
 
 
 def test_a_url_that_is_not_burrows_root_means_an_unknown_call_and_not_a_deletion(asked: FakeBurrowRig) -> None:
@@ -138,7 +111,6 @@ def test_every_other_name_reaches_burrow_as_it_is(around: str, name: str) -> Non
     with fake_burrow(simulated_group(asked_for)) as asked:
         assert asked.burrow.consumers("prod") == (asked_for,)
         assert asked.burrow.lag("prod", asked_for).consumer == asked_for
-        assert list(asked.burrow.consumer("prod", asked_for)) == ["orders"]
 
 
 def test_the_configuration_includes_its_defaults(asked: FakeBurrowRig) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from karrot.burrow.notifier import NameFilter
 from karrot.cli import main
 from karrot.event import Status
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
+from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 
 
 @pytest.mark.parametrize(

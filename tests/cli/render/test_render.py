@@ -12,9 +12,7 @@ from click.testing import CliRunner, Result
 
 from karrot.cli import main
 from karrot.render.dashboards import BOARDS
-from karrot.render.prometheus_rules import BRIDGED_TOOLS
-from karrot.render.scaling_recipe import FORMATS, RECIPES, TARGETS
-from support.autoscaling.terraform_to_cloudformation import parse_terraform
+from karrot.render.scaling_recipe import RECIPES, TARGETS
 
 ROOT = Path(__file__).resolve().parents[3]
 GROUP = ("--cluster", "prod-eu", "--group", "orders")
@@ -29,32 +27,14 @@ def render(*arguments: str) -> Result:
     "name",
     [
         "ecs-autoscaling",
-        "ecs-service",
         "cloudwatch-dashboard",
         "alert-rules",
         "recording-rules",
-        "bridging-rules",
         "dashboard",
-        "schema",
     ],
 )
 def test_every_kind_has_help(name: str) -> None:
     assert render(name, "--help").stdout.startswith(f"Usage: main render {name} ")
-
-
-@pytest.mark.parametrize(
-    ("options", "title"),
-    [
-        ((), "Line of Karrot's archive, version 1"),
-        (("--of", "kafka-key"), "Key of a record on the topic of Karrot's kafka reporter"),
-        (("--of", "kafka-value"), "Value of a record on the topic of Karrot's kafka reporter, version 1"),
-    ],
-    ids=["line", "key", "value"],
-)
-def test_a_schema_is_printed(options: tuple[str, ...], title: str) -> None:
-    printed = render("schema", *options)
-    assert (printed.exit_code, printed.stderr) == (0, "")
-    assert json.loads(printed.stdout)["title"] == title
 
 
 def test_every_listed_recipe_can_be_rendered() -> None:
@@ -65,10 +45,10 @@ def test_every_listed_recipe_can_be_rendered() -> None:
         for parameter in command.commands["ecs-autoscaling"].params
         if isinstance(parameter.type, click.Choice)
     }
-    assert choices == {"--recipe": RECIPES, "--target": TARGETS, "--format": FORMATS}
+    assert choices == {"--recipe": RECIPES, "--target": TARGETS}
 
 
-def test_a_recipe_is_printed_as_cloudformation_by_default() -> None:
+def test_a_recipe_is_printed_as_cloudformation() -> None:
     options = ("--recipe", "step", "--max-lag", "1000", "--max-tasks", "12", "--no-shared", *SERVICE, *GROUP)
     printed = render("ecs-autoscaling", *options)
     assert (printed.exit_code, printed.stderr) == (0, "")
@@ -76,8 +56,6 @@ def test_a_recipe_is_printed_as_cloudformation_by_default() -> None:
         *("ScalableTarget", "LagHighPolicy", "LagHighAlarm", "LagLowPolicy", "LagLowAlarm"),
         *("StatusAlarm", "NoLagAlarm", "MaxCapacityAlarm"),
     ]
-    printed = render("ecs-autoscaling", *options, "--format", "terraform")
-    assert len(parse_terraform(printed.stdout)["resource"]) == 8
 
 
 def test_a_recipe_for_instances_needs_only_their_auto_scaling_group() -> None:
@@ -94,11 +72,6 @@ def test_wrong_recipe_options_are_refused_with_one_line_each() -> None:
         "karrot: --service",
         "karrot: --recipe step takes either --max-lag-seconds or --max-lag",
     ]
-
-
-def test_services_are_printed_as_cloudformation() -> None:
-    printed = render("ecs-service", "--ecs-cluster", "prod", "--image", "karrot:2", "--cluster", "eu")
-    assert "KarrotService" in yaml.safe_load(printed.stdout)["Resources"]
 
 
 def test_alerts_have_the_given_thresholds_and_addresses() -> None:
@@ -144,22 +117,12 @@ def test_the_commands_of_the_documentation_work() -> None:
         assert "LagTracking" in yaml.safe_load(printed.stdout)["Resources"]
 
 
-def test_bridging_rules_are_printed_in_either_direction() -> None:
-    theirs, ours = (
-        yaml.safe_load(render("bridging-rules", "klag", *options).stdout) for options in ((), ("--as-karrot",))
-    )
-    assert theirs["groups"][0]["name"] == "karrot-as-klag"
-    assert ours["groups"][0]["name"] == "klag-as-karrot"
-
-
-def test_every_listed_tool_and_dashboard_can_be_rendered() -> None:
+def test_every_dashboard_can_be_rendered() -> None:
     command = main.commands["render"]
     assert isinstance(command, click.Group)
-    chosen = {name: command.commands[name].params[0].type for name in ("bridging-rules", "dashboard")}
-    assert [tuple(each.choices) for each in chosen.values() if isinstance(each, click.Choice)] == [
-        BRIDGED_TOOLS,
-        BOARDS,
-    ]
+    [board, _] = command.commands["dashboard"].params
+    assert isinstance(board.type, click.Choice)
+    assert tuple(board.type.choices) == BOARDS
 
 
 def test_a_grafana_dashboard_is_printed_and_links_to_karrot_s_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from karrot.clock import Clock, SystemClock
 from karrot.event import GroupKey
 from karrot.eventlog.base import Cursor, LogUnavailableError, ReporterState
-from karrot.eventlog.postgres import PostgresEventLog, last_known
+from karrot.eventlog.postgres import PostgresEventLog, store
 from karrot.eventlog.postgres.connections import Database, DatabaseUrl
 from karrot.eventlog.postgres.schema import prepare
 from support.eventlog.appended_events import append_event
@@ -69,7 +69,7 @@ def is_readable(log: PostgresEventLog) -> bool:
 def test_the_newest_known_state_is_answered_with_its_age(
     own_server: PostgresServer, open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(last_known, "_READ_AGAIN_S", 0.2)
+    monkeypatch.setattr(store, "_READ_AGAIN_S", 0.2)
     log = open_log(name="one")
     log.lead()
     append_event(log, consumer="orders")

@@ -11,7 +11,7 @@ from karrot.burrow.payload import to_wire
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.postgres import PostgresEventLog, store
 from support.burrow.lag_events import make_event
-from support.eventlog.appended_events import append_event, post_again, stored_events
+from support.eventlog.appended_events import append_event, stored_events
 from support.eventlog.postgres_server import PostgresServer
 from support.manual_clock import ManualClock
 
@@ -194,8 +194,3 @@ def test_readers_that_follow_the_log_see_every_event_while_blocks_are_dropped(
     for found in seen.values():
         assert found == sorted(set(found))
         assert found[-1] == 130
-
-
-def test_the_key_of_a_post_is_forgotten_after_ten_minutes(open_postgres: OpenPostgres) -> None:
-    clock = ManualClock()
-    assert post_again(open_postgres(clock, stale_after_ms=14_400_000), clock, (599_999, 2)) == [1, 1, 2]

@@ -15,13 +15,13 @@ from karrot.burrow.payload import to_wire
 from karrot.clock import LogTime, SystemClock
 from karrot.eventlog.base import Appended, LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.eventlog.group_state import arrival
-from karrot.eventlog.memory import MemoryEventLog
 from karrot.eventlog.postgres import PostgresEventLog
 from karrot.eventlog.postgres import schema as schemas
 from karrot.eventlog.postgres.committer import PostgresCommitter
 from karrot.eventlog.postgres.connections import Database
 from karrot.eventlog.postgres.schema import prepare
 from karrot.eventlog.sql_log import Limits
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.eventlog.transaction import Append, LogEndHistories
 from karrot.eventlog.writer import Job, WriteBuffer
 from support.burrow.lag_events import make_event

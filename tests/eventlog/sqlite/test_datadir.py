@@ -5,7 +5,6 @@ import apsw
 import pytest
 
 from karrot.clock import Anchor
-from karrot.event import GroupKey
 from karrot.eventlog.base import Counter, LogUnavailableError
 from karrot.eventlog.sqlite import database, datadir, transaction
 from support.child_process import CHILDREN
@@ -201,18 +200,3 @@ def test_the_query_for_expired_groups_does_not_scan_all_groups(tmp_path: Path) -
     assert "SCAN groups" not in steps
     assert "USE TEMP B-TREE FOR ORDER BY" not in steps
     file.close()
-
-
-def test_the_groups_of_a_log_in_use_are_listed_without_deleted_ones(tmp_path: Path) -> None:
-    with closing(open_sqlite(tmp_path, ManualClock())) as log:
-        append_event(log, consumer="a")
-        append_event(log, consumer="b")
-        append_event(log, consumer="b", status_text="NOTFOUND", incident_id=None)
-        assert datadir.known_groups(tmp_path) == [GroupKey("prod-eu", "a")]
-
-
-def test_a_missing_log_has_no_groups_and_is_not_created(tmp_path: Path) -> None:
-    assert datadir.known_groups(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "events.db").write_bytes(b"not a database at all, but long enough to look at" * 10)
-    assert datadir.known_groups(tmp_path) == []

@@ -28,7 +28,7 @@ from karrot.eventlog.locks import FileLock
 from karrot.eventlog.log_end_history import LogEndHistory
 from karrot.eventlog.sqlite import SqliteEventLog
 from support.burrow.lag_events import make_event
-from support.eventlog.appended_events import append_event, group_names, post_again
+from support.eventlog.appended_events import append_event, group_names
 from support.eventlog.event_log_contract import MAX_GROUPS, RETENTION_MS, STALE_MS, EventLogContract, OpenLog
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
@@ -415,7 +415,3 @@ def test_a_counter_never_decreases_while_its_counts_are_being_committed(tmp_path
         done.set()
         thread.join()
     assert shown == sorted(shown)
-
-
-def test_the_key_of_a_post_is_forgotten_after_ten_minutes(open_here: OpenHere, clock: ManualClock) -> None:
-    assert post_again(open_here(stale_after_ms=14_400_000), clock, (599_999, 2)) == [1, 1, 2]

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from karrot.cli import main
 from karrot.history.held_days import finished
-from karrot.history.stored.tables_in_folder import TablesInFolder
+from karrot.history.stored_tables import TablesInFolder
 from karrot.pipeline.derive.job import DeriveRules, derive
 from karrot.pipeline.schemas import DERIVED, INCIDENTS, with_day
 from karrot.pipeline.store.compact import Compacted, compact

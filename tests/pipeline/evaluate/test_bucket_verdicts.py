@@ -8,10 +8,16 @@ import pytest
 from karrot.burrow.notifier import NameFilter, NotifierSettings
 from karrot.event import LogEnd, TopicPartition
 from karrot.pipeline.evaluate.bucket_records import NewRecords, take
-from karrot.pipeline.evaluate.bucket_state import BucketState
-from karrot.pipeline.evaluate.bucket_task import COMMIT, DELETION, MEMBER, new_records
-from karrot.pipeline.evaluate.bucket_verdicts import Notification, VerdictMoment, evaluated
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
+from karrot.pipeline.evaluate.bucket_state import BucketState, EvaluateRules
+from karrot.pipeline.evaluate.bucket_verdicts import (
+    COMMIT,
+    DELETION,
+    MEMBER,
+    Notification,
+    VerdictMoment,
+    evaluated,
+    new_records,
+)
 from karrot.pipeline.evaluate.recent_log_ends import RecentLogEnds
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
 from support.pipeline.evaluate_model import ONE_ID, Batch, Commit, EvaluateModel, batches, comparable

@@ -190,6 +190,21 @@ def test_every_shape_of_burrow_toml_is_tested() -> None:
     assert {each.stem for each in _BURROW.glob("shapes/*.toml")} == SHAPES.keys()
 
 
+@pytest.mark.parametrize("kind", ["consumer", "storage", "notifier"])
+@pytest.mark.parametrize("name", ["group-allowlist", "group-denylist", "group-blacklist"])
+def test_a_list_of_patterns_is_no_pattern_as_in_burrow_and_is_named(kind: str, name: str) -> None:
+    text = f"[{kind}.a]\nclass-name = 'kafka'\ncluster = 'c'\n{name} = ['a', 'b']"
+    found = read_burrow_settings(text, "c")
+    assert all(each.has(group) for each in (*found.options["read"], found.options["sent"]) for group in ("a", "x"))
+    shown = f"{kind}.a.{name} = ['a', 'b'] (for Burrow no pattern, because it is no text: all groups pass)"
+    assert shown in [each.shown for each in found.taken]
+
+
+def test_true_is_the_same_text_as_in_burrow() -> None:
+    found = read_burrow_settings("[storage.a]\ngroup-allowlist = true", "c")
+    assert [each.has(group) for each in found.options["read"] for group in ("is-true", "True")] == [True, False]
+
+
 def test_an_empty_file_gives_no_value() -> None:
     assert read_burrow_settings("", "prod-eu") == ({"read": (_ALL,), "sent": _ALL}, (), (), ())
 

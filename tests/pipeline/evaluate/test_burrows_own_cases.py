@@ -11,14 +11,12 @@ import pytest
 from karrot.burrow.notifier import NotifierSettings
 from karrot.event import LagEvent, LogEnd, OffsetSample, Status, TopicPartition
 from karrot.pipeline.evaluate.bucket_records import NewCommits, NewRecords, take
-from karrot.pipeline.evaluate.bucket_state import BucketState
+from karrot.pipeline.evaluate.bucket_state import BucketState, EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import VerdictMoment, evaluated
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
 from karrot.pipeline.evaluate.recent_log_ends import RecentLogEnds
 from karrot.pipeline.evaluate.ring_arrays import RingArrays, appended, windows_of
-from karrot.pipeline.window_arrays.commit_arrays import CommitArrays
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
-from karrot.pipeline.window_arrays.window_facts import judged
+from karrot.pipeline.window_arrays.windows import CommitArrays, judged
 from support.pipeline.log_end_looks import look_of
 
 _CASES = json.loads((Path(__file__).parents[2] / "data/burrow/evaluation_cases.json").read_text())

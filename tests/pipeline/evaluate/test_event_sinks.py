@@ -11,10 +11,10 @@ from karrot.clock import SystemClock
 from karrot.event import Source
 from karrot.event_json_line import decode
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.evaluate.event_sinks import ToTables, ToTopic
-from karrot.pipeline.evaluate.verdict_delivery import NotAccepted, RefusedVerdict, ToSend, VerdictDelivery
+from karrot.pipeline.evaluate.job import ToTables
+from karrot.pipeline.evaluate.verdict_delivery import NotAccepted, RefusedVerdict, ToSend, ToTopic, VerdictDelivery
 from karrot.pipeline.store.table_files import Tables
-from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, Written
+from karrot.reporters.kafka.reporter import Failed, Message, NoTopic, Outcome, Written
 from support.burrow.recorded_bodies import recorded_body
 
 _AT_MS = 1_746_950_400_000

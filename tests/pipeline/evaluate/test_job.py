@@ -17,12 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from karrot.burrow.notifier import NameFilter, NotifierSettings
 from karrot.burrow.payload import parse_stored
 from karrot.event import LogEnd, Source, TopicPartition
+from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import Notification
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
 from karrot.pipeline.evaluate.job import Evaluate, EvaluatedBatch, UnusableState, newest_record_ms
-from karrot.pipeline.evaluate.notification_sinks import to_stream
 from karrot.pipeline.evaluate.recent_log_ends import LogEndLook
-from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, ToSend, VerdictDelivery
+from karrot.pipeline.evaluate.verdict_delivery import Deliver, RefusedVerdict, ToSend, VerdictDelivery, to_stream
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import CheckpointReader
 from karrot.pipeline.stream.record_sources import RecordsFromParquet

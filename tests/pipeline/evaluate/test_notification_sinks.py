@@ -1,4 +1,4 @@
-"""Notifications reach a running Karrot, each once, or the batch fails."""
+"""Notifications reach a running Karrot, or the batch fails."""
 
 from dataclasses import replace
 from io import StringIO
@@ -10,8 +10,15 @@ import urllib3
 from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import Source
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.evaluate.notification_sinks import ToKarrot, to_stream
-from karrot.pipeline.evaluate.verdict_delivery import KEPT_BYTES, NotAccepted, ToEach, ToSend, VerdictDelivery
+from karrot.pipeline.evaluate.verdict_delivery import (
+    KEPT_BYTES,
+    NotAccepted,
+    ToEach,
+    ToKarrot,
+    ToSend,
+    VerdictDelivery,
+    to_stream,
+)
 from support.burrow.recorded_bodies import recorded_body
 from support.service.free_ports import free_port
 from support.service.karrot_service import Service
@@ -27,13 +34,13 @@ def _sent(*groups: str, body: bytes | None = None) -> list[ToSend]:
     ]
 
 
-def test_each_notification_is_stored_once_with_the_source_kafka(tmp_path: Path) -> None:
+def test_each_notification_is_stored_with_the_source_kafka_and_a_repetition_opens_no_incident(tmp_path: Path) -> None:
     with Service(tmp_path / "data", burrow_token="a token of sixteen") as service:
         sink = ToKarrot.at(f"http://127.0.0.1:{service.port}/", "a token of sixteen", lists_all=True)
         sink(_sent("one", "two"))
         sink(_sent("one", "two", "three"))  # the driver died before it had noted the delivery
-        assert service.metric("karrot_events_accepted_total", source=Source.KAFKA.value) == 3
-        assert service.metric("karrot_events_repeated_total") == 2
+        assert service.metric("karrot_events_accepted_total", source=Source.KAFKA.value) == 5
+        assert service.metric("karrot_consumer_incidents_total", consumer="one") == 1
         assert service.metric("karrot_consumer_lag", consumer="three") == _EVENT.total_lag
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from karrot.clock import SystemClock
 from karrot.event import LogEnd, TopicPartition
-from karrot.pipeline.evaluate.log_end_lookup import source_key
+from karrot.pipeline.evaluate.bucket_state import source_key
 from karrot.pipeline.evaluate.recent_log_ends import LogEndLook, LogEndsFromKafka, RecentLogEnds
 from karrot.pipeline.offsets.log_ends import PollSummary
 from karrot.watch.cluster_interface import ClusterError, Failure

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from karrot.pipeline.offsets.big_endian import int64, tables, uint16, uint32
+from karrot.pipeline.offsets.commits import int64, tables, uint16, uint32
 
 _EDGES = (0, 1, 0x7F, 0x80, 0xFFFF, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF)
 

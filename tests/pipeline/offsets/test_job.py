@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from karrot.pipeline.offsets.commits import decode_offsets
-from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary
-from karrot.pipeline.offsets.json_publisher import as_json
+from karrot.pipeline.offsets.job import LandOffsets, OffsetsSummary, as_json
 from karrot.pipeline.offsets.log_ends import LandEnds, PollSummary
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.record_sources import OFFSETS_TOPIC, NoRecords, RecordsFromParquet

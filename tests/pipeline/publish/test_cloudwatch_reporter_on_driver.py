@@ -10,7 +10,7 @@ import pytest
 from karrot.burrow.payload import to_wire
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.pipeline.publish.cloudwatch_reporter_on_driver import NoteStore, Published, Publisher, SendInterrupted
+from karrot.pipeline.publish import NoteStore, Published, Publisher, SendInterrupted
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
 from support.burrow.lag_events import make_event

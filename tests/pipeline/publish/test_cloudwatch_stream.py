@@ -19,8 +19,7 @@ from karrot.event import Source
 from karrot.event_json_line import encode
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.ingest.job import Ingest, IngestSummary
-from karrot.pipeline.publish.cloudwatch_reporter_on_driver import Published, Publisher
-from karrot.pipeline.publish.cloudwatch_stream import NEWEST, Fanout, newest, notes_beside
+from karrot.pipeline.publish import NEWEST, Fanout, Published, Publisher, newest, notes_beside
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import run_queries
 from karrot.reporters.cloudwatch.boto_client import open_client

@@ -16,12 +16,12 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from karrot.burrow.rules import evaluate_group
-from karrot.burrow.storage import Storage
 from karrot.cli import main
 from karrot.cli.pipeline.replay import replayed_json, replayed_lines
 from karrot.pipeline.replay.job import NothingToReplayError, ReplayRequest, replay
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
+from support.burrow.burrow_storage import Storage
 
 BEGIN_MS = int(dt.datetime(2026, 11, 20, 23, 30, tzinfo=dt.UTC).timestamp()) * 1000
 MINUTES, EVERY, EXPIRE = 70, 60, 900

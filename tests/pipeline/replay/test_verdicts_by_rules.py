@@ -11,12 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.burrow.storage import Storage
 from karrot.event import LogEnd, OffsetSample, Status
-from karrot.pipeline.replay.verdicts_by_rules import VerdictTimes, evaluate, windows
-from karrot.pipeline.window_arrays.commit_arrays import CommitArrays, LogEndArrays, Segments, stored
+from karrot.pipeline.replay.partition_statuses import VerdictTimes, evaluate, windows
 from karrot.pipeline.window_arrays.rule_set_parser import RuleSet
-from karrot.pipeline.window_arrays.window_facts import Windows, facts_of, judged
+from karrot.pipeline.window_arrays.windows import (
+    CommitArrays,
+    LogEndArrays,
+    Segments,
+    Windows,
+    facts_of,
+    judged,
+    stored,
+)
+from support.burrow.burrow_storage import Storage
 from support.burrow.partition_model import evaluate_partition
 
 NEVER_MS = 2**60

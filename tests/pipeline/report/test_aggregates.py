@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from karrot.cli import main
 from karrot.event import DayRange, Incident
-from karrot.pipeline.report import aggregates
+from karrot.pipeline.report import job as aggregates
 from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
     Budget,
@@ -24,8 +24,7 @@ from karrot.pipeline.report.finding_types import (
     Skewed,
 )
 from karrot.pipeline.report.job import NothingToReportError, find, period_of
-from karrot.pipeline.schemas import TABLES, with_day
-from karrot.pipeline.store.shared_columns import rows
+from karrot.pipeline.schemas import TABLES, rows, with_day
 from karrot.pipeline.store.table_files import Tables
 from support.pipeline.report_findings import MONDAY, WEEK, hour_at, make_incident
 

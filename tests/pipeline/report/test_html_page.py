@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.event import DayRange
-from karrot.pipeline.report import advice, svg_charts
-from karrot.pipeline.report import sentences as words
+from karrot.pipeline.report import sentences, svg_charts
 from karrot.pipeline.report.finding_types import (
     AnsweredTopics,
     Budget,
@@ -70,7 +69,7 @@ def _text(findings: Findings) -> str:
 
 
 def _steps(**fields: Any) -> list[str]:
-    told = advice.next_steps(quiet_week()._replace(**fields))
+    told = sentences.next_steps(quiet_week()._replace(**fields))
     return [f"{step.kind}: {step.what.striptags()}. {step.why.striptags()}" for step in told]
 
 
@@ -191,15 +190,15 @@ def test_the_headline_is_available_as_plain_text() -> None:
 def test_the_headline_compares_with_the_days_before(days: list[int], before: list[int], said: str) -> None:
     findings = quiet_week()._replace(days=_days(days), days_before=_days(before))
     said = said.replace("…", "beyond 1 min of lag")
-    assert words.headline(findings) == (
+    assert sentences.headline(findings) == (
         f"No group had any lag; over all groups {said}" if said else "No group had any lag."
     )
 
 
 def test_the_status_is_compared_if_lag_in_seconds_is_unknown() -> None:
     days = [day._replace(measured=0, within=0) for day in _days([288, 0])]
-    told = words.compared(quiet_week()._replace(days=days))
-    assert told == words.LagTrend(0.0, 0.1, "the last day was", "the days before it", "not OK")
+    told = sentences.compared(quiet_week()._replace(days=days))
+    assert told == sentences.LagTrend(0.0, 0.1, "the last day was", "the days before it", "not OK")
 
 
 def _days(beyond: list[int]) -> list[DayTotal]:
@@ -219,7 +218,7 @@ def _days(beyond: list[int]) -> list[DayTotal]:
     ],
 )
 def test_a_period_is_written_in_words(first: tuple[int, int, int], last: tuple[int, int, int], said: str) -> None:
-    assert words.period_said(DayRange(dt.date(*first), dt.date(*last))) == said
+    assert sentences.period_said(DayRange(dt.date(*first), dt.date(*last))) == said
 
 
 # ---- What to do next ----

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from karrot.pipeline.run.end_in_time import ended_with_spark
+from karrot.pipeline.run.pipeline_steps import ended_with_spark
 from karrot.pipeline.run.turns import CannotContinue
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from karrot.pipeline.derive.job import DeriveRules
 from karrot.pipeline.ingest.event_sources import EventsFromArchive
 from karrot.pipeline.run.pipeline_steps import Jobs, is_alive
-from karrot.pipeline.run.run_metrics import RunMetrics
+from karrot.pipeline.run.turns import RunMetrics
 from karrot.pipeline.store.lease import EVENTS, LeaseHeld, writing
 from karrot.pipeline.store.table_files import Tables
 from support.manual_clock import ManualClock
@@ -35,44 +35,44 @@ def _at(day: int, hour: int, minute: int) -> datetime:
 def test_a_turn_ingests_derives_and_compacts(spark: SparkSession, tmp_path: Path) -> None:
     archive, tables = tmp_path / "archive", tmp_path / "tables"
     jobs, registry, _ = _jobs(spark, tables, _at(12, 3, 0))
-    ingest = jobs.ingest(partial(EventsFromArchive, str(archive)), "")
+    ingest = partial(jobs.ingest, partial(EventsFromArchive, str(archive)), "")
     for first in (1, 4):
         write_segment(archive, first, [segment_line(seq) for seq in range(first, first + 3)])
         done = ingest(Event())
         assert done.rows == {"events": 3, "partitions": 3, "quarantine": 0}
         assert done.text == "3 lines of 1 segments = 3 events + 0 quarantined + 0 duplicates; 3 partitions"
-    assert jobs.derive(DeriveRules())(Event()).text == "derived 1 day"
+    assert jobs.derive(DeriveRules(), Event()).text == "derived 1 day"
     assert registry.get_sample_value("karrot_pipeline_newest_event_timestamp_seconds") == HOUR_MS / 1000 + 6
-    assert jobs.compact(timedelta(days=400))(Event()).text == "merged 4 files into 2, dropped 0 days"
-    assert jobs.derive(DeriveRules())(Event()).text == "derived 0 days", "compaction changes no row"
+    assert jobs.compact(timedelta(days=400), Event()).text == "merged 4 files into 2, dropped 0 days"
+    assert jobs.derive(DeriveRules(), Event()).text == "derived 0 days", "compaction changes no row"
 
 
 def test_an_archive_that_does_not_exist_yet_is_named(spark: SparkSession, tmp_path: Path) -> None:
     jobs, _, _ = _jobs(spark, tmp_path / "tables", _at(12, 3, 0))
     with pytest.raises(FileNotFoundError, match="this directory of the archive does not exist"):
-        jobs.ingest(partial(EventsFromArchive, str(tmp_path / "archive")), "")(Event())
-    assert jobs.derive(DeriveRules())(Event()).text == "derived 0 days"
+        jobs.ingest(partial(EventsFromArchive, str(tmp_path / "archive")), "", Event())
+    assert jobs.derive(DeriveRules(), Event()).text == "derived 0 days"
 
 
 def test_the_tables_are_compacted_once_a_day_after_the_hour(spark: SparkSession, tmp_path: Path) -> None:
     jobs, _, clock = _jobs(spark, tmp_path, _at(12, 14, 0))
-    is_due = jobs.compact_is_due(NIGHT)
+    is_due = partial(jobs.compact_is_due, NIGHT)
     assert not is_due(), "the first turn on new tables waits for the night"
     clock.jump(round(timedelta(hours=12).total_seconds() * 1000))  # 02:00
     assert not is_due()
     clock.jump(round(timedelta(minutes=30).total_seconds() * 1000))  # 02:30
     assert is_due()
-    jobs.compact(timedelta(days=400))(Event())
+    jobs.compact(timedelta(days=400), Event())
     assert not is_due()
-    assert not _jobs(spark, tmp_path, _at(13, 5, 0))[0].compact_is_due(NIGHT)(), "a restart does not compact again"
-    assert _jobs(spark, tmp_path, _at(15, 1, 0))[0].compact_is_due(NIGHT)(), "a process that was down at night"
+    assert not _jobs(spark, tmp_path, _at(13, 5, 0))[0].compact_is_due(NIGHT), "a restart does not compact again"
+    assert _jobs(spark, tmp_path, _at(15, 1, 0))[0].compact_is_due(NIGHT), "a process that was down at night"
 
 
 def test_a_damaged_note_of_the_compaction_counts_as_long_ago(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "_compacted").write_text("soon")
     jobs, _, _ = _jobs(spark, tmp_path, _at(12, 14, 0))
-    assert jobs.compact_is_due(NIGHT)()
-    jobs.compact(timedelta(days=400))(Event())
+    assert jobs.compact_is_due(NIGHT)
+    jobs.compact(timedelta(days=400), Event())
     assert date.fromisoformat((tmp_path / "_compacted").read_text()) == date(2025, 5, 12)
 
 
@@ -95,7 +95,7 @@ def test_a_session_that_runs_is_alive(spark: SparkSession) -> None:
 def test_a_step_whose_tables_another_command_writes_fails_with_its_name(spark: SparkSession, tmp_path: Path) -> None:
     write_segment(tmp_path / "archive", 1, [segment_line(1)])
     jobs, _, _ = _jobs(spark, tmp_path / "tables", _at(12, 3, 0))
-    ingest = jobs.ingest(partial(EventsFromArchive, str(tmp_path / "archive")), "")
+    ingest = partial(jobs.ingest, partial(EventsFromArchive, str(tmp_path / "archive")), "")
     with (
         writing(spark, jobs.tables, EVENTS, "karrot pipeline stream"),
         pytest.raises(LeaseHeld, match=r"karrot pipeline stream .*is writing these tables"),

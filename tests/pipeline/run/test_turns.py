@@ -7,8 +7,7 @@ from threading import Event
 import pytest
 from prometheus_client import CollectorRegistry
 
-from karrot.pipeline.run.run_metrics import RunMetrics
-from karrot.pipeline.run.turns import CannotContinue, LinkedStop, Step, StepFailure, StepResult, TurnLoop
+from karrot.pipeline.run.turns import CannotContinue, LinkedStop, RunMetrics, Step, StepFailure, StepResult, TurnLoop
 from support.manual_clock import ManualClock
 
 Work = Callable[[Event], StepResult]

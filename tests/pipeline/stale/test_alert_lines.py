@@ -5,7 +5,7 @@ import json
 import pytest
 from pyspark.sql import Row
 
-from karrot.pipeline.stale.alert_lines import lines_of
+from karrot.pipeline.stale.alert_job import lines_of
 
 
 @pytest.mark.parametrize(

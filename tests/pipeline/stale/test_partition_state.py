@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from karrot.cli.errors import Refused, valid
 from karrot.clock import Clock, SystemClock
 from karrot.event import ClusterPartition, LogEnd
-from karrot.pipeline.stale.alert_job import DeliverySummary, StaleAlerts
-from karrot.pipeline.stale.partition_state import PartitionState
+from karrot.pipeline.stale.alert_job import DeliverySummary, PartitionState, StaleAlerts
 from karrot.pipeline.store.table_files import Tables
 from support.manual_clock import ManualClock
 from support.pipeline.stale_watch import BatchCommits, GroupPartition, RecordPosition, StaleState, StaleWatch

@@ -14,10 +14,18 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from karrot.pipeline.store.lease import DERIVED, EVENTS, LeaseHeld, LeaseLost, offsets_lease, release_all, writing
-from karrot.pipeline.store.lease_locks import Holder, KernelLock
-from karrot.pipeline.store.table_files import Tables
-from karrot.pipeline.store.table_format import NewerTables
+from karrot.pipeline.store.lease import (
+    DERIVED,
+    EVENTS,
+    Holder,
+    KernelLock,
+    LeaseHeld,
+    LeaseLost,
+    offsets_lease,
+    release_all,
+    writing,
+)
+from karrot.pipeline.store.table_files import NewerTables, Tables
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
 

@@ -8,10 +8,8 @@ from urllib.request import Request, urlopen
 import pytest
 from prometheus_client import CollectorRegistry
 
-from karrot.pipeline.run.run_metrics import PIPELINE_METRICS, RunMetrics
-from karrot.pipeline.run.turn_health import TurnHealth
-from karrot.pipeline.run.turns import TurnLoop
-from karrot.pipeline.stream.metrics_port import MetricsPort
+from karrot.pipeline.run.turns import PIPELINE_METRICS, RunMetrics, TurnHealth, TurnLoop
+from karrot.pipeline.stream.metrics import MetricsPort
 from support.manual_clock import ManualClock
 
 _FIRST = """\

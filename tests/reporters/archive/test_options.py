@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from karrot.reporters.archive.options import Options
+from karrot.reporters.archive.reporter import Options
 from karrot.settings.loading import load
 from karrot.settings.options import Settings
 from karrot.settings.storage_place import Bucket

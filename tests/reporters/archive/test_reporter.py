@@ -14,7 +14,7 @@ from karrot import telemetry
 from karrot.delivery import PacedFeed
 from karrot.event_json_line import line_of
 from karrot.eventlog.base import READ_LIMIT, Cursor, Damaged, StoredEvent
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.archive import build
 from karrot.reporters.archive.segment_store import ArchiveHour
 from karrot.reporters.base import Sending

@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError, NoCredentialsError
 
 from karrot.aws.errors import Fault, FaultKind
 from karrot.reporters.cloudwatch.boto_client import open_client
-from karrot.reporters.cloudwatch.faults import classify
 from karrot.reporters.cloudwatch.options import Options
+from karrot.reporters.cloudwatch.sender import classify
 from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 from support.reporters.fake_aws import FakeAws

@@ -11,7 +11,9 @@ from karrot.reporters.cloudwatch.datum_limits_and_batches import (
     MAX_BYTES,
     MAX_DATA,
     MAX_DIMENSION_NAME,
+    MAX_DIMENSION_VALUE,
     MAX_DIMENSIONS,
+    MAX_METRIC_NAME,
     RESOLUTIONS,
     UNITS,
     Datum,
@@ -21,7 +23,6 @@ from karrot.reporters.cloudwatch.datum_limits_and_batches import (
     envelope,
     why_refused,
 )
-from karrot.reporters.cloudwatch.name_encoding import MAX_DIMENSION_VALUE, MAX_METRIC_NAME
 from support.reporters.cloudwatch_datum import NOW_MS, datum_strategy, make_datum, request_body, service_model
 
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000

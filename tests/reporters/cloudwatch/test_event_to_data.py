@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from karrot.burrow.payload import parse_webhook
 from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent, Source
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, why_refused
+from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, dimension_value, metric_name, why_refused
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
-from karrot.reporters.cloudwatch.name_encoding import dimension_value, metric_name
 from karrot.reporters.cloudwatch.options import GroupMetricName, Options
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import expected_events, recorded_body

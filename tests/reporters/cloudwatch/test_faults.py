@@ -15,8 +15,8 @@ from botocore.config import Config
 
 from karrot.aws.errors import Fault, FaultKind, without_secrets
 from karrot.reporters.cloudwatch.boto_client import open_client
-from karrot.reporters.cloudwatch.faults import Rejected, TooLarge, classify, status_of
 from karrot.reporters.cloudwatch.options import Options
+from karrot.reporters.cloudwatch.sender import Rejected, TooLarge, classify, status_of
 from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 from support.reporters.cloudwatch_service.request_handler import Refuse

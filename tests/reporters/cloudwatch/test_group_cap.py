@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.event import GroupKey
-from karrot.reporters.cloudwatch import group_cap as module
-from karrot.reporters.cloudwatch.group_cap import LegacyNames, Membership
+from karrot.reporters.cloudwatch import reporter as module
 from karrot.reporters.cloudwatch.options import Options
+from karrot.reporters.cloudwatch.reporter import LegacyNames, Membership
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

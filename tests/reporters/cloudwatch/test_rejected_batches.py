@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from karrot.aws.errors import Fault, FaultKind
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
-from karrot.reporters.cloudwatch.faults import Rejected, TooLarge, Verdict
-from karrot.reporters.cloudwatch.sender import Flush
+from karrot.reporters.cloudwatch.sender import Flush, Rejected, TooLarge, Verdict
 from support.reporters.cloudwatch_sender_rig import lag_data
 
 Naming = Callable[[list[int]], tuple[int, ...]]

@@ -7,11 +7,11 @@ import pytest
 
 from karrot.event import Source
 from karrot.eventlog.base import Cursor, StoredEvent
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
+from karrot.reporters.base import RefusedDatum, Sent
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import Schedule
-from karrot.reporters.last_send import RefusedDatum, Sent
 from support.eventlog.appended_events import stored_events
 from support.eventlog.read_commits import cut_off_from_kafka
 from support.manual_clock import ManualClock
@@ -77,6 +77,23 @@ def test_verdicts_from_kafka_itself_are_sent_while_burrow_is_cut_off(rig: CloudW
     rig.run(60)
     assert [value for _, value in rig.points()] == [3]
     assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) == 1
+
+
+def test_burrows_values_are_sent_while_its_verdict_counts_and_those_of_watch_after_it(rig: CloudWatchRig) -> None:
+    for passed in range(0, 480, 10):
+        if passed % 30 == 0 and passed < 180:
+            rig.tell(total_lag=5000)
+        rig.clock.advance(100)
+        rig.tell(total_lag=3, source=Source.KAFKA)
+        if passed == 90:
+            rig.restart()
+        rig.run(10)
+    values = [value for _, value in rig.points()]
+    changed = values.index(3)
+    assert set(values[:changed]) == {5000}
+    assert set(values[changed:]) == {3}
+    assert 5 <= changed < len(values) - 4
+    assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) >= 16
 
 
 def test_zero_is_sent_once_for_an_event_with_zero_and_not_repeated(rig: CloudWatchRig) -> None:
@@ -352,7 +369,7 @@ def test_the_newest_refusal_of_each_metric_is_shown(rig: CloudWatchRig) -> None:
     assert {each.at_ms for each in refused} == {rig.report().at_ms}
 
 
-def test_the_report_shows_the_sent_data_and_their_price(rig: CloudWatchRig) -> None:
+def test_the_report_shows_the_sent_data_and_the_number_of_groups(rig: CloudWatchRig) -> None:
     observed = rig.clock.wall
     rig.tell(total_lag=12)
     rig.run(5)
@@ -363,7 +380,7 @@ def test_the_report_shows_the_sent_data_and_their_price(rig: CloudWatchRig) -> N
     )
     facts = {fact.name: fact.text for fact in report.facts}
     assert facts["last send"] == "2 data in 1 call"
-    assert "together at most" in facts["estimate"]
+    assert facts["groups with metrics"] == "1 of at most 1,000"
 
 
 def test_groups_with_one_name_in_two_clusters_are_counted_in_the_legacy_layout(

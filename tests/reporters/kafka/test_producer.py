@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from karrot.reporters.kafka.message import Failed, Message, NoTopic, Written
 from karrot.reporters.kafka.producer import KafkaTopic
-from karrot.reporters.kafka.reporter import Options
+from karrot.reporters.kafka.reporter import Failed, Message, NoTopic, Options, Written
 from support.kafka.mock_brokers import mock_brokers, read_topic
 
 pytestmark = pytest.mark.timeout(60)

@@ -10,12 +10,19 @@ from hypothesis import strategies as st
 
 from karrot.event_json_line import decode
 from karrot.eventlog.base import StoredEvent
-from karrot.eventlog.memory import MemoryEventLog
-from karrot.reporters.base import Bounded, PacedReporter, Sending, Trouble
+from karrot.eventlog.sqlite.store import MemoryEventLog
+from karrot.reporters.base import Bounded, Fact, PacedReporter, Report, Sending, Sent, Trouble, read_report
 from karrot.reporters.kafka import build
-from karrot.reporters.kafka.message import Failed, Message, NoTopic, Outcome, TopicWriter, Written
-from karrot.reporters.kafka.reporter import KafkaReporter, Options
-from karrot.reporters.last_send import Fact, Report, Sent, read
+from karrot.reporters.kafka.reporter import (
+    Failed,
+    KafkaReporter,
+    Message,
+    NoTopic,
+    Options,
+    Outcome,
+    TopicWriter,
+    Written,
+)
 from support.eventlog.appended_events import append_event, stored_events
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
@@ -75,7 +82,7 @@ class Rig:
 
     @property
     def report(self) -> Report | None:
-        return read(self.log.recall("kafka", "report"))
+        return read_report(self.log.recall("kafka", "report"))
 
     def written(self) -> list[int]:
         return [decode(each.value).seq for each in self.brokers.kept]

@@ -14,21 +14,21 @@ from typing import Any, NamedTuple, Protocol, Self
 import pytest
 
 from karrot import telemetry
-from karrot.autoscaling.alarm_model import AlarmState
-from karrot.autoscaling.metric_math_evaluator import Gaps
-from karrot.autoscaling.metric_statistics import MetricIdentity, RecordedMetrics
-from karrot.autoscaling.simulation import Consumers, Fleet, Signal, signal_of
 from karrot.burrow.notifier import NotifierSettings
 from karrot.delivery import PacedFeed
 from karrot.event import Status
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.reporters.cloudwatch.boto_client import PutMetricData, open_client
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Sender
+from support.autoscaling.alarm_model import AlarmState
 from support.autoscaling.closed_loop_recipes import CLUSTER, GROUP, Recipe
+from support.autoscaling.fleet import Consumers, Fleet, Signal, signal_of
 from support.autoscaling.lag_stack import alarm_states
+from support.autoscaling.metric_math_evaluator import Gaps
+from support.autoscaling.metric_statistics import MetricIdentity, RecordedMetrics
 from support.autoscaling.scaled_consumer_group import PARTITIONS, RATE_PER_TASK, ScaledGroup, VariableRateTopic
 from support.autoscaling.template_to_stack import parse_stack
 from support.burrow.fake.fake_burrow import BurrowSettings, FakeBurrow, Post

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from karrot.autoscaling.alarm_model import Alarm, AlarmState, Comparison
-from karrot.autoscaling.metric_statistics import MetricIdentity, MetricQuery
-from karrot.autoscaling.policies import Adjustment, StepAdjustment, StepPolicy, TrackingPolicy
-from karrot.autoscaling.scalable_target import Stack
+from support.autoscaling.alarm_model import Alarm, AlarmState, Comparison
+from support.autoscaling.metric_statistics import MetricIdentity, MetricQuery
+from support.autoscaling.policies import Adjustment, StepAdjustment, StepPolicy, TrackingPolicy
+from support.autoscaling.scalable_target import Stack
 
 __all__ = ["LAG_METRIC", "alarm_states", "make_alarm", "make_stack", "step_policy", "tracking_policy"]
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
-from karrot.autoscaling.simulation import Fleet
 from karrot.burrow.rules import evaluate_group
-from karrot.burrow.storage import Storage
+from support.autoscaling.fleet import Fleet
+from support.burrow.burrow_storage import Storage
 from support.burrow.fake.fake_burrow import Post
 from support.burrow.fake.simulated_kafka import Behaviour, ConsumerGroup, Record, SimulatedCommit, SimulatedTopic
 

@@ -36,7 +36,7 @@ def make_scaling(**changes: Any) -> Scaling:
 
 def render_cloudformation(asked: Scaling) -> dict[str, Any]:
     """Render the template and parse it."""
-    read: dict[str, Any] = yaml.safe_load(autoscaling(asked, "cloudformation"))
+    read: dict[str, Any] = yaml.safe_load(autoscaling(asked))
     return read
 
 

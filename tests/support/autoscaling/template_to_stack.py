@@ -1,7 +1,4 @@
-"""Reads a rendered CloudFormation template into the model's stack, as CloudFormation and AWS would.
-
-`karrot.render.policies_and_alarms` makes the same stack without a template; tests compare the two.
-"""
+"""Reads a rendered CloudFormation template into the model's stack, as CloudFormation and AWS would."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -11,10 +8,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from karrot.autoscaling.alarm_model import Alarm, AlarmState, Comparison, Treatment
-from karrot.autoscaling.metric_math_evaluator import Expression, Gaps, MathQuery
-from karrot.autoscaling.metric_statistics import MetricIdentity, MetricQuery
-from karrot.autoscaling.policies import (
+from support.autoscaling.alarm_model import Alarm, AlarmState, Comparison, Treatment
+from support.autoscaling.metric_math_evaluator import Expression, Gaps, MathQuery
+from support.autoscaling.metric_statistics import MetricIdentity, MetricQuery
+from support.autoscaling.policies import (
     LOW_SHARE_OF_INSTANCES,
     Adjustment,
     Policy,
@@ -23,7 +20,7 @@ from karrot.autoscaling.policies import (
     StepPolicy,
     TrackingPolicy,
 )
-from karrot.autoscaling.scalable_target import Stack
+from support.autoscaling.scalable_target import Stack
 
 __all__ = ["parse_stack"]
 

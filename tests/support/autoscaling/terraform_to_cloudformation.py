@@ -1,4 +1,4 @@
-"""Translates Terraform resources to CloudFormation for a comparison; an unknown attribute is a KeyError."""
+"""Translates planned Terraform resources to CloudFormation for a comparison; an unknown attribute is a KeyError."""
 
 import json
 import re
@@ -36,23 +36,46 @@ def _plain(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) and value.startswith('"') else value
 
 
-def cloudformation_resources(text: str) -> dict[str, Any]:
-    """Return the resources as CloudFormation would have them, by logical id."""
-    read = parse_terraform(text)
-    documents = {name: body for data in read.get("data", []) for _, each in data.items() for name, body in each.items()}
-    found: dict[str, Any] = {}
-    for resource in read["resource"]:
-        [(kind, named)] = resource.items()
-        [(label, body)] = named.items()
-        type_name, table = _KINDS[kind]
-        if kind == "aws_iam_policy":
-            body = {**body, "policy": documents[body["policy"]["Ref"].split(".")[2]]}
-        properties = _translated(body, table)
+def cloudformation_resources(planned: Mapping[str, Body]) -> dict[str, dict[str, Any]]:
+    """Return planned resources as CloudFormation would have them: by the key of their service, then by logical id.
+
+    An alarm on the heartbeat is under the name of its Kafka cluster, and the policy for Karrot is under ``0``.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    scheduled: dict[str, list[Body]] = {}
+    for address, body in planned.items():
+        kind, key = _split(address)
+        type_name, table = _KINDS[kind.partition(".")[0]]
         if type_name == _WITHIN_TARGET:
-            found["ScalableTarget"]["Properties"].setdefault("ScheduledActions", []).append(properties)
+            key = re.sub(r"-\d+-(begin|end)$", "", key)
+        properties = _translated(_with_ids(body, key), table)
+        if type_name == _WITHIN_TARGET:
+            scheduled.setdefault(key, []).append(properties)
         else:
-            found[_logical_id(label, kind)] = {"Type": type_name, "Properties": properties}
+            found.setdefault(key, {})[_LOGICAL_IDS[kind]] = {"Type": type_name, "Properties": properties}
+    for key, actions in scheduled.items():
+        found[key]["ScalableTarget"]["Properties"]["ScheduledActions"] = actions
     return found
+
+
+def _split(address: str) -> tuple[str, str]:
+    """Return the type and name of a resource, and the key of its instance."""
+    kind, _, key = address.partition("[")
+    return kind, str(json.loads(key.removesuffix("]")))
+
+
+def _with_ids(value: Any, key: str) -> Any:
+    """Replace references to resources of the same service by logical ids. A reference to others is an error."""
+    if isinstance(value, list):
+        return [_with_ids(each, key) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    if value.keys() == {"Ref"}:
+        address, _, attribute = value["Ref"].rpartition(".")
+        kind, of_key = _split(address)
+        assert of_key == key
+        return {"Ref": _LOGICAL_IDS[kind], "attribute": attribute}
+    return {name: _with_ids(each, key) for name, each in value.items()}
 
 
 def _translated(body: Body, table: Table) -> dict[str, Any]:
@@ -61,10 +84,6 @@ def _translated(body: Body, table: Table) -> dict[str, Any]:
         rule = table[attribute]
         made.update({rule: value} if isinstance(rule, str) else rule(value))
     return made
-
-
-def _logical_id(label: str, kind: str) -> str:
-    return "ScalableTarget" if kind == "aws_appautoscaling_target" else label.rpartition("_")[2]
 
 
 @dataclass(frozen=True)
@@ -90,28 +109,14 @@ def _nothing(_value: Any) -> Body:
 
 def _target(value: Any) -> Body:
     """Translate Terraform's three attributes of the scalable target to CloudFormation's one reference."""
-    assert re.fullmatch(
-        r"aws_appautoscaling_target\.[\w-]+\.(service_namespace|scalable_dimension|resource_id)", value["Ref"]
-    )
+    assert value["Ref"] == "ScalableTarget"
+    assert value["attribute"] in {"service_namespace", "scalable_dimension", "resource_id"}
     return {"ScalingTargetId": {"Ref": "ScalableTarget"}}
 
 
 def _of_target(value: Any) -> Body:
     """Check a reference to the scalable target, whose property a scheduled action is in CloudFormation."""
     assert _target(value)
-    return {}
-
-
-def _unchanged(value: int) -> Body:
-    """Check that a scheduled action leaves a size as it is."""
-    assert value == -1
-    return {}
-
-
-def _minimum_ignored(value: list[Body]) -> Body:
-    """Check that Terraform leaves the scheduled minimum as it is. CloudFormation changes only what changed."""
-    [body] = value
-    assert body["ignore_changes"] == ["min_capacity"] or body["ignore_changes"] == [{"Ref": "min_capacity"}]
     return {}
 
 
@@ -125,9 +130,9 @@ def _actions(name: str) -> Rule:
 def _action(value: Any) -> Any:
     if isinstance(value, str):
         return value
-    kind, label, attribute = value["Ref"].split(".")
-    assert (kind.endswith("autoscaling_policy"), attribute) == (True, "arn")
-    return {"Ref": _logical_id(label, kind)}
+    assert value["Ref"].endswith("Policy")
+    assert value["attribute"] == "arn"
+    return {"Ref": value["Ref"]}
 
 
 def _dimensions(pairs: Mapping[str, str]) -> Body:
@@ -142,24 +147,8 @@ def _queried(metrics: list[Body]) -> Body:
     return {"MetricStat": {"Metric": _translated(metric, {**_METRIC, "dimensions": _dimensions}), **around}}
 
 
-def _document(body: Body) -> Body:
-    [statement] = body["statement"]
-    [condition] = statement.pop("condition")
-    [action], [resource], [value] = statement.pop("actions"), statement.pop("resources"), condition["values"]
-    assert set(statement) == {"effect"}
-    return {
-        "PolicyDocument": {
-            "Version": "2012-10-17",
-            "Statement": [
-                {
-                    "Effect": statement["effect"],
-                    "Action": action,
-                    "Resource": resource,
-                    "Condition": {condition["test"]: {condition["variable"]: value}},
-                }
-            ],
-        }
-    }
+def _document(text: str) -> Body:
+    return {"PolicyDocument": json.loads(text)}
 
 
 _METRIC: Table = {"namespace": "Namespace", "metric_name": "MetricName"}
@@ -192,10 +181,25 @@ _TRACKING: Table = {
     "scale_in_cooldown": "ScaleInCooldown",
     "customized_metric_specification": Block(
         "CustomizedMetricSpecification",
-        # The provider calls the same block metric_dimension for groups and dimensions for services.
-        {**_BY_BLOCKS, **_WATCHED, "metric_dimension": Block("Dimensions", _DIMENSION, many=True)},
+        {**_BY_BLOCKS, **_WATCHED},
     ),
 }
+_LOGICAL_IDS = {
+    "aws_appautoscaling_target.service": "ScalableTarget",
+    "aws_appautoscaling_policy.lag_tracking": "LagTracking",
+    "aws_appautoscaling_policy.wake_up": "WakeUpPolicy",
+    "aws_appautoscaling_policy.lag_high": "LagHighPolicy",
+    "aws_appautoscaling_policy.lag_low": "LagLowPolicy",
+    "aws_cloudwatch_metric_alarm.wake_up": "WakeUpAlarm",
+    "aws_cloudwatch_metric_alarm.lag_high": "LagHighAlarm",
+    "aws_cloudwatch_metric_alarm.lag_low": "LagLowAlarm",
+    "aws_cloudwatch_metric_alarm.status": "StatusAlarm",
+    "aws_cloudwatch_metric_alarm.no_lag": "NoLagAlarm",
+    "aws_cloudwatch_metric_alarm.max_capacity": "MaxCapacityAlarm",
+    "aws_cloudwatch_metric_alarm.heartbeat": "HeartbeatAlarm",
+    "aws_iam_policy.publish": "PublishPolicy",
+}
+"""The logical ids of the rendered template, by the names in the module."""
 _WITHIN_TARGET = "a property of the scalable target"
 _KINDS: dict[str, tuple[str, Table]] = {
     "aws_appautoscaling_scheduled_action": (
@@ -210,18 +214,6 @@ _KINDS: dict[str, tuple[str, Table]] = {
             "scalable_target_action": Block("ScalableTargetAction", {"min_capacity": "MinCapacity"}),
         },
     ),
-    "aws_autoscaling_schedule": (
-        "AWS::AutoScaling::ScheduledAction",
-        {
-            "scheduled_action_name": _nothing,  # CloudFormation generates the name
-            "autoscaling_group_name": "AutoScalingGroupName",
-            "recurrence": "Recurrence",
-            "time_zone": "TimeZone",
-            "min_size": "MinSize",
-            "max_size": _unchanged,
-            "desired_capacity": _unchanged,
-        },
-    ),
     "aws_appautoscaling_target": (
         "AWS::ApplicationAutoScaling::ScalableTarget",
         {
@@ -230,7 +222,6 @@ _KINDS: dict[str, tuple[str, Table]] = {
             "resource_id": "ResourceId",
             "min_capacity": "MinCapacity",
             "max_capacity": "MaxCapacity",
-            "lifecycle": _minimum_ignored,
         },
     ),
     "aws_appautoscaling_policy": (
@@ -245,17 +236,6 @@ _KINDS: dict[str, tuple[str, Table]] = {
             "target_tracking_scaling_policy_configuration": Block(
                 "TargetTrackingScalingPolicyConfiguration", _TRACKING
             ),
-        },
-    ),
-    "aws_autoscaling_policy": (
-        "AWS::AutoScaling::ScalingPolicy",
-        {
-            "name": _nothing,  # CloudFormation generates the name
-            "policy_type": "PolicyType",
-            "autoscaling_group_name": "AutoScalingGroupName",
-            "estimated_instance_warmup": "EstimatedInstanceWarmup",
-            **_STEPS,
-            "target_tracking_configuration": Block("TargetTrackingConfiguration", _TRACKING),
         },
     ),
     "aws_cloudwatch_metric_alarm": (

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from karrot.burrow.payload import to_wire
 from karrot.burrow.rules import TrackedPartition, Window, evaluate_group
 from karrot.event import AgeKind, GroupKey, LagEvent
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from support.burrow.lag_age_yardsticks import LogAnchors, LookupTable, Polled, Yardstick
 from support.manual_clock import ManualClock
 

@@ -1,8 +1,8 @@
 """Asks Burrow's reference model for what only tests need: one partition's verdict, and a topic's deletion."""
 
 from karrot.burrow.rules import TrackedPartition, evaluate_group
-from karrot.burrow.storage import Storage
 from karrot.event import PartitionLag
+from support.burrow.burrow_storage import Storage
 
 
 def evaluate_partition(

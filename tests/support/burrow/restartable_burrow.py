@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import urlsplit
 
-from karrot.burrow.storage import Storage
 from karrot.event import GroupKey
+from support.burrow.burrow_storage import Storage
 from support.burrow.fake.fake_burrow import HISTORY_SECONDS, FakeBurrow
 from support.burrow.fake.rest_api import RestAnswer, RestApi
 from support.burrow.fake.simulated_kafka import Record

@@ -3,14 +3,13 @@
 from typing import Any, cast
 
 from karrot.burrow.payload import to_wire
-from karrot.eventlog.base import Appended, EventLog, Events, Groups, StoredEvent, groups
+from karrot.eventlog.base import Appended, Events, Groups, StoredEvent, groups
 from support.burrow.lag_events import make_event
-from support.manual_clock import ManualClock
 
 
-def append_event(log: Events, *, age_ms: int = 0, key: str | None = None, **overrides: Any) -> Appended:
+def append_event(log: Events, *, age_ms: int = 0, **overrides: Any) -> Appended:
     event = make_event(**overrides)
-    return log.append(event, to_wire(event), age_ms=age_ms, key=key)
+    return log.append(event, to_wire(event), age_ms=age_ms)
 
 
 def append_many(log: Events, number: int) -> None:
@@ -32,13 +31,3 @@ def stored_events(log: Events, after: int = 0) -> list[StoredEvent]:
 
 def group_names(log: Groups) -> list[str]:
     return [state.key.consumer for state in groups(log)]
-
-
-def post_again(log: EventLog, clock: ManualClock, waits_ms: tuple[int, ...]) -> list[int]:
-    """Post one body with one key, and again after each wait and the housekeeping. Return the sequence numbers."""
-    seqs = [append_event(log, key="a key of one post").seq]
-    for wait_ms in waits_ms:
-        clock.advance(wait_ms)
-        log.prune()
-        seqs.append(append_event(log, key="a key of one post").seq)
-    return seqs

@@ -18,6 +18,8 @@ class ResyncedBurrow:
     clock: ManualClock
     ahead_ms: int = 0
     newest_ms: int = 1
+    after_s: int = 5 * MINUTE_S
+    moving: frozenset[str] = frozenset()
 
     def reads_commits(self, seconds: float, *, interval_s: float = INTERVAL_S) -> None:
         """Let groups commit for some time."""
@@ -29,7 +31,7 @@ class ResyncedBurrow:
         """Let some time pass without commits."""
         for _ in range(round(seconds / interval_s)):
             self.clock.advance(int(interval_s * 1000))
-            keep(self.log, {"prod-eu": self.newest_ms}, interval_s)
+            keep(self.log, {"prod-eu": self.newest_ms}, self.moving, interval_s, self.after_s)
 
 
 def cut_off_from_kafka(log: EventLog, clock: ManualClock) -> None:

@@ -3,9 +3,17 @@
 from collections.abc import Sequence
 
 from karrot.event import GroupKey
-from karrot.eventlog.base import READ_LIMIT, Damaged, LogUnavailableError, Reject, StoredBody, StoredEvent
-from karrot.eventlog.database_status import DatabaseStatus, Standby
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.base import (
+    READ_LIMIT,
+    Damaged,
+    DatabaseStatus,
+    LogUnavailableError,
+    Reject,
+    Standby,
+    StoredBody,
+    StoredEvent,
+)
+from karrot.eventlog.sqlite.store import MemoryEventLog
 
 REASON = "cannot connect to PostgreSQL: connection refused"
 SERVER = DatabaseStatus(

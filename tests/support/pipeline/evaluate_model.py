@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from karrot.burrow.notifier import NotifiedGroup, notify
 from karrot.burrow.rules import evaluate_group
-from karrot.burrow.storage import Storage
 from karrot.event import LagEvent, Source, Status
+from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import Notification
-from karrot.pipeline.evaluate.evaluate_rules import EvaluateRules
+from support.burrow.burrow_storage import Storage
 
 ONE_ID = uuid.UUID(int=7)
 """The id of all incidents of the model."""

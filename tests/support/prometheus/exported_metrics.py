@@ -2,7 +2,7 @@
 
 from karrot import telemetry
 from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS
-from karrot.pipeline.run.run_metrics import PIPELINE_METRICS
+from karrot.pipeline.run.turns import PIPELINE_METRICS
 
 EXPORTED_METRICS = {
     name: {*metric.labels, *extra}

@@ -1,4 +1,4 @@
-"""Serves Prometheus' HTTP API with the targets, rules and query results that a test gives it."""
+"""Serves Prometheus' HTTP API with the targets and query results that a test gives it."""
 
 import json
 import time
@@ -15,16 +15,12 @@ from support.servers.background_server import serve_in_thread
 def fake_prometheus(
     *,
     targets: list[dict[str, Any]],
-    config: str = "",
     results: Mapping[str, float] | None = None,
-    rules: Any = None,
     closed: frozenset[str] = frozenset(),
 ) -> Iterator[str]:
     """Yield the URL. ``results`` has the values of queries; other queries have none. ``closed`` paths answer 403."""
     answers: dict[str, Any] = {
         "/api/v1/targets": {"activeTargets": targets, "droppedTargets": []},
-        "/api/v1/status/config": {"yaml": config},
-        "/api/v1/rules": {"groups": rules or []},
     }
 
     class Handler(BaseHTTPRequestHandler):

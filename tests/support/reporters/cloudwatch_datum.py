@@ -8,8 +8,7 @@ from urllib.parse import unquote
 import botocore.session
 from hypothesis import strategies as st
 
-from karrot.reporters.cloudwatch.datum_limits_and_batches import UNITS, Datum
-from karrot.reporters.cloudwatch.name_encoding import EMPTY, Encoded, metric_name
+from karrot.reporters.cloudwatch.datum_limits_and_batches import EMPTY, UNITS, Datum, Encoded, metric_name
 
 NOW_MS = 1_746_950_405_123
 

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from karrot.delivery import PacedFeed
-from karrot.eventlog.memory import MemoryEventLog
-from karrot.reporters.base import PacedReporter
+from karrot.eventlog.sqlite.store import MemoryEventLog
+from karrot.reporters.base import REPORT_NOTE, PacedReporter, Report, read_report
 from karrot.reporters.cloudwatch import build
-from karrot.reporters.last_send import NOTE, Report, read
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
@@ -79,7 +78,7 @@ class CloudWatchRig:
 
     def report(self) -> Report:
         """Return the reporter's report on its last send."""
-        report = read(self.log.recall(NAME, NOTE))
+        report = read_report(self.log.recall(NAME, REPORT_NOTE))
         assert report is not None
         return report
 

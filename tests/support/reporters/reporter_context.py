@@ -3,7 +3,7 @@
 from functools import partial
 
 from karrot.eventlog.base import EventLog
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import Context
 from karrot.reporters.commits_read import cut_off
 from support.manual_clock import ManualClock
@@ -24,4 +24,5 @@ def make_context(
         recall=partial(log.recall, name),
         remember=partial(log.remember, name),
         cut_off=partial(cut_off, log),
+        group=log.group,
     )

@@ -1,16 +1,35 @@
 """Makes the web application over an event log in memory, with every other part real."""
 
+from types import CodeType
 from typing import Any, NamedTuple
 
+import jinja2
+from flask import Flask
 from flask.testing import FlaskClient
+from jinja2.bccache import Bucket
 
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.render import burrow_config, runbooks_dir, templates_dir
 from karrot.reporters.prometheus import build, render
 from karrot.web import Credentials, WebContext, create_app
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
+
+_compiled: dict[tuple[str, str], CodeType | None] = {}
+
+
+class CompiledTemplates(jinja2.BytecodeCache):
+    """Compiled templates by key and content. Hundreds of websites share them, so that tests are fast."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = _compiled.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        _compiled[bucket.key, bucket.checksum] = bucket.code
+
+
+Flask.jinja_options = {"bytecode_cache": CompiledTemplates()}
 
 
 class Website(NamedTuple):

@@ -11,9 +11,7 @@ from karrot.demo.simulated_burrow import CLUSTERS, SimulatedBurrow
 from karrot.event import LagEvent, Source
 from karrot.eventlog.base import Cursor, Reject, ReporterState
 from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries
-from karrot.reporters.cloudwatch.costs import monthly_estimate
-from karrot.reporters.cloudwatch.options import GroupMetricName, Layout
-from karrot.reporters.last_send import NOTE, Fact, RefusedDatum, Report, Sent
+from karrot.reporters.base import REPORT_NOTE, Fact, RefusedDatum, Report, Sent
 from karrot.reporters.prometheus.group_metrics import promql_queries
 from support.burrow.lag_events import make_event
 from support.eventlog.replicated_log import ReplicatedLog
@@ -76,18 +74,17 @@ def _sent(website: Website, *, state: str, error: str | None = None) -> None:
     place = Cursor(log.log_id, max(0, log.size().last_seq - 31))
     failed_ms = now_ms - 4000 if error else None
     log.save_reporter(ReporterState("cloudwatch", place, state, error, failed_ms, now_ms - 2000))
-    estimate = monthly_estimate(24, (GroupMetricName.LAG, GroupMetricName.LAG_SECONDS), 2, 30, (Layout.DIMENSIONS,))
     facts = (Fact("namespace", "Karrot"), Fact("last send", "50 data in 1 call"), Fact("groups left out", "0"))
     told = Report(
         at_ms=now_ms - 2000,
         sent_count=50,
-        facts=(*facts, *(Fact("estimate", sentence) for sentence in estimate.sentences())),
+        facts=facts,
         sent=(Sent("Lag {Cluster=prod-eu, ConsumerGroup=billing}", 120.0, "Count", now_ms - 5000),),
         refused=(
             RefusedDatum("Lag {Cluster=prod-eu, ConsumerGroup=old}", "too_old", "It was long ago.", now_ms - 90_000),
         ),
     )
-    log.remember("cloudwatch", NOTE, msgspec.json.encode(told))
+    log.remember("cloudwatch", REPORT_NOTE, msgspec.json.encode(told))
 
 
 def _statuses(website: Website) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from karrot.burrow.payload import to_wire
 from karrot.event import LagEvent, OffsetSample, Source
 from karrot.eventlog.base import Cursor, ReporterState
-from karrot.reporters.last_send import Fact, RefusedDatum, Report, Sent
+from karrot.reporters.base import Fact, RefusedDatum, Report, Sent
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import recorded_body
 from support.examples import examples

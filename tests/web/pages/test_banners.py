@@ -106,7 +106,7 @@ def test_a_healthy_karrot_has_no_banner() -> None:
             BannerInputs(failing=[ReporterState("resync", None, "failing", "refused")]),
             "resync is failing: refused",
             "It retries by itself.",
-            "KarrotBurrowSilent",
+            "KarrotResyncFailing",
             id="a failing resync",
         ),
     ],

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from karrot.event import AgeKind, GroupKey, LagAge, TopicPartition
 from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.group_state import summarize
-from karrot.eventlog.memory import MemoryEventLog
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.web.pages.group_list import Order
 from karrot.web.pages.live_groups_ranking import LiveRanking, Ranking

@@ -19,9 +19,9 @@ from typing import NamedTuple
 from karrot.burrow.notifier import NotifiedGroup, NotifierSettings, SentNotification, notify
 from karrot.burrow.payload import to_wire
 from karrot.burrow.rules import evaluate_group
-from karrot.burrow.storage import Storage
 from karrot.event import GroupKey, LagEvent, Status
 from karrot.text import EPOCH
+from support.burrow.burrow_storage import Storage
 from support.burrow.fake.simulated_kafka import ConsumerGroup, Record, SimulatedCommit, SimulatedOwner
 
 HISTORY_SECONDS = 40.0

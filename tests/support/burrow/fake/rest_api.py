@@ -19,10 +19,10 @@ from msgspec import Raw, json
 
 from karrot.burrow.payload import result_to_wire
 from karrot.burrow.rules import TrackedPartition, current_lag
-from karrot.burrow.storage import Storage
 from karrot.burrow.wire import CommitJson
 from karrot.clock import Clock
 from karrot.event import LagEvent, Source, Status
+from support.burrow.burrow_storage import Storage
 from support.burrow.fake.fake_burrow import FakeBurrow, as_go_writes
 from support.burrow.viper_config import EXAMPLE, BurrowConfig, configured
 

@@ -1,0 +1,281 @@
+"""The JSON bodies of Karrot's answers. ``karrot.web`` encodes them, and `Web` decodes them.
+
+These classes are also the schemas in ``/openapi.json``.
+"""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from karrot.eventlog.base import DatabaseStatus
+from karrot.reporters.base import Fact
+
+
+class Heartbeat(msgspec.Struct):
+    """The body of ``/heartbeat``. Its form is that of the first Karrot."""
+
+    status: str
+    msg: str
+    time: datetime
+
+
+class Component(msgspec.Struct, omit_defaults=True):
+    """One part of Karrot. ``state`` is ``ok``, ``idle`` or ``failing``. ``detail`` is the reason, if any."""
+
+    state: str
+    detail: str | None = None
+
+
+class Readiness(msgspec.Struct):
+    """Whether Karrot can store events, and the state of each component."""
+
+    status: str
+    components: dict[str, Component]
+
+
+class BadPartitions(msgspec.Struct):
+    """The number of partitions in each status worse than OK."""
+
+    WARN: int
+    STOP: int
+    STALL: int
+    REWIND: int
+    BEYOND_END: int
+    NEVER_COMMITTED: int
+
+
+class OpenIncident(msgspec.Struct):
+    """The open incident of a group. ``id`` is the id that Burrow (or watch) gave to the incident."""
+
+    id: str
+    since: datetime | None
+
+
+class Group(msgspec.Struct):
+    """A consumer group as of its newest event. Lags are in messages, rates in messages per second. Null is unknown.
+
+    ``lag`` is the total lag of all partitions. ``max_lag`` is the lag of the worst partition. ``scalable_lag`` is the
+    total lag without the partitions that are STOP, STALL or REWIND, because more consumers cannot help these
+    partitions. ``lag_seconds`` is the age of the oldest unread message. ``lag_seconds_topic`` and
+    ``lag_seconds_partition`` name the listed partition where this age is largest. ``lag_seconds_kind`` says how the age
+    is known: ``at_least`` is a lower bound. ``catch_up_seconds`` and the rates belong to the partition with the largest
+    lag. ``complete`` is the share of partitions whose window of commits is full. ``observed_at`` is the time of the
+    verdict. ``last_event_at`` is the time when it arrived.
+    """
+
+    cluster: str
+    consumer: str
+    status: str
+    status_code: int | None
+    lag: int | None
+    max_lag: int | None
+    max_lag_topic: str | None
+    scalable_lag: int | None
+    lag_seconds: float | None
+    lag_seconds_extrapolated: bool
+    lag_seconds_kind: Literal["exact", "extrapolated", "at_least"] | None
+    lag_seconds_topic: str | None
+    lag_seconds_partition: int | None
+    catch_up_seconds: float | None
+    produce_rate: float | None
+    consume_rate: float | None
+    partition_count: int | None
+    bad_partitions: BadPartitions
+    complete: float | None
+    kind: str
+    source: str
+    observed_at: datetime | None
+    last_event_at: datetime | None
+    last_commit_at: datetime | None
+    incident: OpenIncident | None
+    incidents_total: int
+
+
+class GroupPage(msgspec.Struct):
+    """Groups in the order of cluster and name.
+
+    To get the next page, send ``next`` as the parameter ``after``. On the last page, ``next`` is null.
+    """
+
+    groups: list[Group]
+    next: str | None
+
+
+class Commit(msgspec.Struct):
+    """One stored commit.
+
+    ``timestamp_ms`` is the commit's time as the source gave it. ``committed_at`` is this time as text, or null if it is
+    not known. With ``watch``, ``timestamp_ms`` is the time of a poll, and ``committed_at`` that of the last poll that
+    saw the offset move. ``lag`` is the lag when the source saw the commit.
+    """
+
+    offset: int
+    timestamp_ms: int
+    committed_at: datetime | None
+    lag: int | None
+    observed_at: datetime | None
+
+
+class Partition(msgspec.Struct):
+    """One partition of a group, with its oldest and newest stored commit, and its lag at the time of the verdict.
+
+    Without a commit, ``lag_at_most`` is an upper bound of the lag. Log starts are known only from Kafka.
+    """
+
+    topic: str
+    partition: int
+    status: str
+    lag: int | None
+    lag_at_most: int | None
+    log_start_offset: int | None
+    log_end_offset: int | None
+    start: Commit | None
+    end: Commit | None
+    owner: str
+    client_id: str
+    complete: float | None
+
+
+class GroupEvent(msgspec.Struct):
+    """One past verdict of a group. ``bad_partitions`` counts the listed partitions that were worse than OK."""
+
+    event_id: str
+    observed_at: datetime | None
+    received_at: datetime | None
+    source: str
+    kind: str
+    status: str
+    lag: int | None
+    max_lag: int | None
+    bad_partitions: int
+    incident_id: str | None
+
+
+class SecondOpinion(msgspec.Struct):
+    """The verdict of the other source: Burrow, or Karrot's rules on Kafka. ``found`` is about the bad partitions."""
+
+    source: str
+    status: str
+    observed_at: datetime | None
+    found: str
+
+
+class GroupDetail(Group):
+    """A group with its partitions and its recent events, newest first.
+
+    ``partitions`` are all partitions if ``all_partitions_listed`` is true. At ``partitions_listed_at``, an event listed
+    all. Later webhooks have changed some. Otherwise they are the partitions worse than OK, perhaps without
+    ``max_lag_partition``. ``partitions`` is null if Karrot no longer keeps the newest event, or cannot read it now.
+    ``second_opinion`` is null if the other source has no recent verdict, or agrees. ``events`` is null if Karrot cannot
+    read the events now.
+    """
+
+    partitions: list[Partition] | None
+    all_partitions_listed: bool
+    partitions_listed_at: datetime | None
+    second_opinion: SecondOpinion | None
+    max_lag_partition: Partition | None
+    events: list[GroupEvent] | None
+
+
+class RejectedBody(msgspec.Struct):
+    """A refused body. ``detail`` is the error that its sender got. ``body`` is its first 4 KiB, decoded as text."""
+
+    received_at: datetime | None
+    code: str
+    detail: str
+    source: str
+    body: str
+
+
+class Rejects(msgspec.Struct):
+    """The newest refused bodies, newest first.
+
+    A request that was refused because of its headers is only counted, because it has no body to keep.
+    """
+
+    rejects: list[RejectedBody]
+
+
+class Place(msgspec.Struct):
+    """A cursor. The reporter has handled all events up to and including ``seq`` in the log ``log_id``."""
+
+    log_id: str
+    seq: int
+
+
+class SentValue(msgspec.Struct):
+    """One value that the destination accepted, under the value's name at the destination."""
+
+    what: str
+    value: float
+    unit: str | None
+    observed_at: datetime | None
+
+
+class RefusedValue(msgspec.Struct):
+    """One value that is never sent. ``reason`` is the label of the same name in the counter of dropped values."""
+
+    what: str
+    reason: str
+    text: str
+    at: datetime | None
+
+
+class LastSend(msgspec.Struct):
+    """What a reporter reports about its last send. ``sent`` and ``refused`` are the newest values of each kind."""
+
+    at: datetime | None
+    sent_count: int
+    facts: list[Fact]
+    sent: list[SentValue]
+    refused: list[RefusedValue]
+
+
+class ReporterProgress(msgspec.Struct):
+    """One reporter. ``state`` is ``idle``, ``ok`` or ``failing``. A reporter that is scraped stays ``idle``.
+
+    ``backlog_events`` and ``backlog_age_seconds`` are null for a reporter to which Karrot delivers no events.
+    ``last_send`` is null for a reporter that does not report its sends.
+    """
+
+    name: str
+    state: str
+    cursor: Place | None
+    backlog_events: int | None
+    backlog_age_seconds: float | None
+    last_success_at: datetime | None
+    last_error: str | None
+    last_error_at: datetime | None
+    last_send: LastSend | None
+
+
+class Reporters(msgspec.Struct):
+    """Every reporter that is switched on.
+
+    ``leader`` is the replica that leads: it hands the events to the reporters. It is null if no replica leads, and if
+    only one machine can use the event log.
+    """
+
+    reporters: list[ReporterProgress]
+    leader: str | None
+
+
+class EventLogStatus(msgspec.Struct):
+    """The event log, as the answering replica sees it.
+
+    ``replica`` is the name of the replica that answers, and ``leader`` is the name of the replica that leads. Both are
+    null if only one machine can use the event log, and ``leader`` is also null if no replica leads. ``fault`` is why
+    the last commit or read failed. ``memory_age_seconds`` is the age of the groups, if they come from memory because
+    the event log cannot be read. ``database`` is null if the event log is not in PostgreSQL.
+    """
+
+    log_id: str
+    events: int
+    bytes: int
+    replica: str | None
+    leader: str | None
+    fault: str | None
+    memory_age_seconds: float | None
+    database: DatabaseStatus | None

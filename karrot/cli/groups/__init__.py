@@ -1,1 +1,0 @@
-"""``karrot groups``, ``status`` and ``lag``: print consumer groups as Burrow and Kafka report them."""

@@ -1,1 +1,0 @@
-"""``karrot simulate``: simulates scaling recipes on a recorded lag."""

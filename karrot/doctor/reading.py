@@ -1,0 +1,74 @@
+"""What all readers of the doctor use: parts that cannot be read, samples of metrics, and addresses."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from karrot.api.client import NotTold, Web
+from karrot.burrow.client import BurrowError
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Away(NamedTuple):
+    """A program that did not answer or answered wrongly. ``said`` is the error message."""
+
+    side: str
+    url: str
+    said: str
+
+
+class Unread(NamedTuple):
+    """A part of a program's data that could not be read. ``said`` is the error message."""
+
+    what: str
+    said: str
+
+
+class Parts:
+    """Reads a program's data part by part. Records each part that cannot be read, and continues with the rest."""
+
+    def __init__(self) -> None:
+        self.unread: list[Unread] = []
+
+    def read(self, what: str, ask: Callable[[], T], otherwise: D) -> T | D:
+        """The result of ``ask``, or ``otherwise`` if ``ask`` raised `NotTold`."""
+        try:
+            return ask()
+        except (NotTold, BurrowError) as error:
+            unread = Unread(what, str(error))
+        if unread not in self.unread:
+            self.unread.append(unread)
+        return otherwise
+
+
+def read_samples(web: Web, names: Sequence[str] = ()) -> list[Sample]:
+    """The samples of ``/metrics``, or only those of the metrics with these names. Raises `NotTold`."""
+    text = web.body("/metrics", [("name[]", name) for name in names]).decode(errors="replace")
+    try:
+        return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    except ValueError as error:
+        raise NotTold(f"the answer of /metrics is not valid: {error}") from error
+
+
+def netloc(url: str) -> str:
+    """The host and port of a URL, for comparison."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or {"https": 443}.get(parts.scheme, 80)
+    except ValueError:
+        return parts.netloc
+    return f"{parts.hostname or ''}:{port}"
+
+
+def seconds(text: str) -> float:
+    """The seconds of a duration as Karrot (``300s``) or Prometheus (``1m30s``) shows it; 0 for any other text."""
+    parts = re.findall(r"([0-9]+)(ms|[smhd])", text)
+    return sum(int(number) * _UNITS[unit] for number, unit in parts)

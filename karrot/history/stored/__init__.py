@@ -1,1 +1,0 @@
-"""Finds the data files of the tables: in a folder, or in S3."""

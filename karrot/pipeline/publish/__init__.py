@@ -1,1 +1,0 @@
-"""Publishes the stream of events to CloudWatch."""

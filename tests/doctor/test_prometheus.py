@@ -1,0 +1,65 @@
+"""The check of Prometheus' scrape of Karrot."""
+
+import pytest
+
+from karrot.doctor import prometheus as checks
+from karrot.doctor.reading import Unread, seconds
+from support.doctor_snapshots import (
+    finds_nothing,
+    only_finding,
+    passes,
+    prometheus_snapshot,
+    scrape_target,
+    seconds_ago,
+)
+
+
+def test_a_prometheus_without_karrot_is_a_fault() -> None:
+    assert passes(checks.target, prometheus_snapshot())
+    assert only_finding(checks.target, prometheus_snapshot(targets=()))[:2] == (
+        "fault",
+        "Prometheus has no target that is Karrot",
+    )
+    assert finds_nothing(checks.target, prometheus_snapshot(targets=(), unread=(Unread("targets", "HTTP 404"),)))
+
+
+def test_a_target_that_is_down_is_a_fault_with_its_reason() -> None:
+    down = scrape_target(health="down", last_error="server returned HTTP status 401", last_scrape_duration=9.0)
+    assert only_finding(checks.target, prometheus_snapshot(down)) == (
+        "fault",
+        "http://karrot:5000/metrics is down: server returned HTTP status 401",
+        "fix this cause; try curl http://karrot:5000/metrics",
+    )
+
+
+def test_labels_that_prometheus_renames_are_a_fault() -> None:
+    assert only_finding(checks.target, prometheus_snapshot(has_moved=True)) == (
+        "fault",
+        "Prometheus renames Karrot's label cluster to exported_cluster",
+        "set honor_labels: true in the scrape config (honorLabels: true in a ServiceMonitor)",
+    )
+
+
+def test_a_target_that_is_no_longer_scraped_is_a_warning() -> None:
+    assert passes(checks.target, prometheus_snapshot(scrape_target(last_scrape=seconds_ago(45))))
+    assert only_finding(checks.target, prometheus_snapshot(scrape_target(last_scrape=seconds_ago(46))))[:2] == (
+        "warn",
+        "the last scrape of http://karrot:5000/metrics was 46 s ago",
+    )
+    assert passes(checks.target, prometheus_snapshot(scrape_target(health="unknown", last_scrape=None)))
+
+
+def test_a_scrape_that_takes_more_than_half_of_its_timeout_is_a_warning() -> None:
+    assert passes(checks.target, prometheus_snapshot(scrape_target(last_scrape_duration=5.0)))
+    assert only_finding(checks.target, prometheus_snapshot(scrape_target(last_scrape_duration=6.0)))[:2] == (
+        "warn",
+        "a scrape of http://karrot:5000/metrics takes 6.0 s of 10 s",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("15s", 15), ("1m30s", 90), ("500ms", 0.5), ("2d", 172_800), pytest.param("", 0, id="no duration")],
+)
+def test_prometheus_durations_are_parsed(text: str, value: float) -> None:
+    assert seconds(text) == value
