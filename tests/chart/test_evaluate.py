@@ -151,24 +151,6 @@ def _egress(policy: Object) -> list[tuple[str, list[Any]]]:
     ]
 
 
-def test_a_network_policy_lets_the_driver_reach_kafka_karrot_and_the_checkpoint() -> None:
-    manifests = render_values_file(SHAPE)
-    policy, own = (only_object(manifests, "NetworkPolicy", name) for name in (NAME, "karrot"))
-    pod = only_object(manifests, "Deployment", NAME)["spec"]["template"]
-    selector = policy["spec"]["podSelector"]
-    assert selector["matchLabels"].items() <= pod["metadata"]["labels"].items()
-    assert [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]] == ["metrics"]
-    assert _egress(policy) == [
-        ("any", [53, 53]),
-        ("pods", [5000]),
-        ("any", [9094]),
-        ("any", [443]),
-        ("addresses", [80]),
-    ]
-    assert policy["spec"]["egress"][1]["to"] == [{"podSelector": own["spec"]["podSelector"]}]
-    assert {"podSelector": selector} in own["spec"]["ingress"][0]["from"], "Karrot must accept the verdicts"
-
-
 @pytest.mark.parametrize(
     ("to", "port"),
     [("http://karrot.lag:5000", 5000), ("https://karrot.example.com/burrow", 443), ("http://karrot.example.com", 80)],

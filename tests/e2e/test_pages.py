@@ -251,22 +251,6 @@ def test_the_first_group_replaces_the_welcome_by_a_list(serve: Serve, visit: Ope
     expect(page.locator(_ROWS)).to_have_count(1, timeout=_REFRESHED_MS)
 
 
-def test_links_lead_from_the_worst_group_to_its_runbook_and_on_to_another(
-    moments: Callable[[str], Website], serve: Serve, visit: Open
-) -> None:
-    visited = visit(serve(moments("failing")))
-    page = visited.page
-    link = page.locator(".worst").get_by_role("link", name="Runbook: ")
-    alert = link.inner_text().removeprefix("Runbook: ")
-    link.click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text(alert)
-    expect(page.get_by_role("heading", level=2)).to_have_text(["What to look at", "Likely causes", "What to do"])
-    page.get_by_role("navigation", name="Karrot").get_by_role("link", name="Runbooks").click()
-    page.get_by_role("link", name="KarrotBurrowSilent").click()
-    page.get_by_role("link", name="KarrotRejectingEvents").click()
-    assert page.url == f"{visited.base}/runbooks/KarrotRejectingEvents"
-
-
 def test_a_name_made_of_markup_stays_text(moments: Callable[[str], Website], serve: Serve, visit: Open) -> None:
     base = serve(moments("markup"))
     visited = visit(base)
@@ -277,16 +261,6 @@ def test_a_name_made_of_markup_stays_text(moments: Callable[[str], Website], ser
     assert visited.page.locator("#main b, #main script").count() == 0 or all(
         "alert" not in text for text in visited.page.locator("#main b, #main script").all_inner_texts()
     )
-
-
-def test_the_page_is_complete_without_scripts(moments: Callable[[str], Website], serve: Serve, visit: Open) -> None:
-    base = serve(moments("incident"))
-    visited = visit(base, java_script_enabled=False)
-    assert len(visited.names()) == 26
-    visited.page.get_by_role("navigation", name="Filter by status").get_by_role("link", name="ERR").click()
-    assert set(visited.page.locator(f"{_ROWS} .state").all_inner_texts()) == {"ERR"}
-    visited.page.locator(f"{_ROWS} th a").first.click()
-    assert visited.page.locator("svg.field polyline").count() >= 2
 
 
 def test_the_keyboard_reaches_the_worst_group_and_print_leaves_the_controls_out(

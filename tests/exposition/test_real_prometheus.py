@@ -11,8 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.burrow.malformed_bodies import unusual_group_names
 from support.burrow.recorded_bodies import expected_events, recorded_body, recorded_posts
 from support.prometheus.grafana_dashboards import DASHBOARDS, substitute_variables
-from support.prometheus.prometheus_server import Prometheus, prometheus_binary, promql_string
-from support.prometheus.promtool import promtool
+from support.prometheus.prometheus_server import Prometheus, prometheus_binary
 from support.service.karrot_service import Service
 from support.waiting import wait_for
 
@@ -65,24 +64,6 @@ def test_every_sample_of_a_group_comes_back_with_its_labels_and_its_value(scrape
     asked = exposed(scraped.service)
     assert len(asked) > 300
     assert stored == asked
-
-
-def test_every_group_is_found_by_its_exact_name(scraped: Scraped) -> None:
-    told = scraped.service.get("/api/v1/groups?limit=1000").json["groups"]
-    groups = [
-        each for each in told if not each["consumer"].startswith("burrow-")
-    ]  # Burrow's own lag is a separate metric
-    odd = {each["consumer"] for each in groups if not re.fullmatch(r"[\w.-]+", each["consumer"], re.ASCII)}
-    assert len(odd) >= 2
-    for each in groups:
-        cluster, consumer = promql_string(each["cluster"]), promql_string(each["consumer"])
-        found = scraped.prometheus.query(f"karrot_consumer_status_code{{cluster={cluster}, consumer={consumer}}}")
-        assert [sample["metric"]["consumer"] for sample in found] == [each["consumer"]]
-
-
-def test_promtool_finds_no_fault_in_the_exposition(scraped: Scraped) -> None:
-    text = scraped.service.get("/metrics", {"Accept": "text/plain"}).body
-    promtool("check", "metrics", text=text)
 
 
 def test_a_dashboard_finds_every_group_with_a_name_that_grafana_can_write_into_a_query(scraped: Scraped) -> None:
