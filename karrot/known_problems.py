@@ -15,82 +15,15 @@ DOCS_URL = "https://github.com/Lowess/karrot/blob/main/docs"
 REFUSED_LATELY_S = 900
 """A refused request counts as a current problem for this many seconds."""
 
-KnownProblem = Literal[
-    "partition stopped",
-    "partition stalled",
-    "partition went back",
-    "partition not listed",
-    "beyond the log end",
-    "never committed",
-    "open transaction",
-    "catching up",
-    "too slow",
-    "one partition",
-    "group overdue",
-    "Burrow behind",
-    "Burrow silent",
-    "Burrow cut off",
-    "evaluate behind",
-    "only unhealthy verdicts",
-    "log not writable",
-    "database away",
-    "no leader",
-    "standby behind",
-    "log damaged",
-    "events refused",
-    "too many groups",
-    "groups left out of CloudWatch",
-    "values dropped",
-    "cloudwatch failing",
-    "resync failing",
-    "watch failing",
-    "reporter failing",
-    "Karrot not scraped",
-]
-
-RUNBOOKS: Mapping[KnownProblem, str] = {
-    "partition stopped": "KarrotPartitionStopped",
-    "partition stalled": "KarrotPartitionStopped",
-    "partition went back": "KarrotConsumerError",  # this runbook explains REWIND
-    "partition not listed": "KarrotConsumerError",
-    "beyond the log end": "KarrotOffsetBeyondEnd",
-    "never committed": "KarrotConsumerError",
-    "open transaction": "KarrotPartitionStopped",
-    "catching up": "KarrotConsumerLagGrowing",
-    "too slow": "KarrotConsumerLagGrowing",
-    "one partition": "KarrotConsumerLagGrowing",
-    "group overdue": "KarrotConsumerVanished",
-    "Burrow behind": "KarrotBurrowLagging",
-    "Burrow silent": "KarrotBurrowSilent",
-    "Burrow cut off": "KarrotBurrowCutOff",
-    "evaluate behind": "KarrotEvaluateBehind",
-    "only unhealthy verdicts": "KarrotOnlyUnhealthyVerdicts",
-    "log not writable": "KarrotLogNotWritable",
-    "database away": "KarrotLogNotWritable",
-    "no leader": "KarrotNoLeader",
-    "standby behind": "KarrotStandbyBehind",
-    "log damaged": "KarrotLogDamaged",
-    "events refused": "KarrotRejectingEvents",
-    "too many groups": "KarrotSeriesDropped",
-    "groups left out of CloudWatch": "KarrotCloudWatchOverCap",
-    "values dropped": "KarrotReporterDropping",
-    "cloudwatch failing": "KarrotCloudWatchRefusing",
-    "resync failing": "KarrotResyncFailing",
-    "watch failing": "KarrotWatchSilent",
-    "reporter failing": "KarrotReporterBacklog",
-    "Karrot not scraped": "KarrotAbsent",
-}
-"""The runbook for each problem that a page shows or `karrot doctor` finds."""
-
-_FAILING: Mapping[str, KnownProblem] = {
-    "cloudwatch": "cloudwatch failing",
-    RESYNC: "resync failing",
-    WATCH: "watch failing",
+_FAILING: Mapping[str, str] = {
+    "cloudwatch": "KarrotCloudWatchRefusing",
+    RESYNC: "KarrotResyncFailing",
+    WATCH: "KarrotWatchSilent",
 }
 
 
 def runbook_of_failing(name: str) -> str:
-    return RUNBOOKS[_FAILING.get(name, "reporter failing")]
+    return _FAILING.get(name, "KarrotReporterBacklog")
 
 
 TablesProblem = Literal["tables_unavailable", "tables_refused", "history_too_slow", "history_too_large"]

@@ -14,7 +14,7 @@ from karrot.eventlog.group_state import REMEMBERED
 from karrot.eventlog.transaction import MOST_CLUSTERS
 from karrot.eventlog.writer import KEPT_REJECTS
 from karrot.intake import KEPT_BYTES
-from karrot.known_problems import CODES, FILE_PROBLEMS, RUNBOOKS, TABLES_PROBLEMS
+from karrot.known_problems import CODES, FILE_PROBLEMS, TABLES_PROBLEMS
 from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS
 from karrot.pipeline.run.turns import PIPELINE_METRICS
 from karrot.reporters.prometheus.group_metrics import MOST_PARTITIONS
@@ -180,7 +180,7 @@ def _checks() -> str:
             _cell(each.trap),
             _cell(each.well),
             f"[{each.where}](../{each.where})",
-            ", ".join(f"[{name}](../runbooks/{name}.md)" for name in (RUNBOOKS[known] for known in each.problems)),
+            ", ".join(f"[{name}](../runbooks/{name}.md)" for name in each.runbooks),
         )
         for sides, each in all_checks()
     )

@@ -46,7 +46,7 @@ def read_evaluate(url: str, asking: Asking, *, now_ms: WallMs = wall_ms) -> Eval
     )
 
 
-@check("evaluate behind", well="evaluate has new verdicts", where="evaluate.md#watch-it")
+@check("KarrotEvaluateBehind", well="evaluate has new verdicts", where="evaluate.md#watch-it")
 def last_batch(seen: EvaluateSeen) -> Iterator[Said]:
     """Evaluate has made no verdicts for three intervals, or none since its start."""
     patience = 3 * seen.interval  # as in the alert KarrotEvaluateBehind

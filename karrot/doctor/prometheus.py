@@ -99,7 +99,7 @@ def _is_karrots(target: Target, instances: set[tuple[str, str]], karrot_url: str
     return karrot_url is not None and netloc(target.scrape_url) == netloc(karrot_url)
 
 
-@check("Karrot not scraped", well="Prometheus scrapes Karrot in time", where="burrow.md#karrot-doctor")
+@check("KarrotAbsent", well="Prometheus scrapes Karrot in time", where="burrow.md#karrot-doctor")
 def target(seen: PrometheusSeen) -> Iterator[Said]:
     """Prometheus does not scrape Karrot, scrapes it too late, or its timeout is too short for a scrape."""
     only_if(not any(each.what == "targets" for each in seen.unread))

@@ -8,7 +8,7 @@ import jinja2
 from flask import Flask
 
 from karrot.jinja_filters import FILTERS
-from karrot.known_problems import RUNBOOKS, runbook_of_failing
+from karrot.known_problems import runbook_of_failing
 from karrot.web import health, legacy, metrics, problems, static, webhook
 from karrot.web.api import routes as api
 from karrot.web.api.json_bodies import instant
@@ -74,7 +74,6 @@ def _prepare_templates(app: Flask, context: WebContext) -> None:
         assets=app.extensions[static.EXTENSION].names,
         version=context.version,
         now=lambda: instant(context.clock.wall_ms()),
-        runbooks=RUNBOOKS,
         runbook_of_failing=runbook_of_failing,
         outage=lambda: banners.outage(context),
     )

@@ -7,7 +7,6 @@ from functools import partial, wraps
 from typing import Any, NamedTuple
 
 from karrot.doctor.read_burrow import BurrowSeen
-from karrot.known_problems import KnownProblem
 
 
 class Level(StrEnum):
@@ -58,7 +57,7 @@ class Finding:
 class Check:
     """A check for one fault. ``trap`` describes the fault, ``well`` describes the state without the fault.
 
-    ``problems`` are the known problems that the check finds. A page or an alert reports these problems too.
+    ``runbooks`` are those of the alerts on the same problem.
     """
 
     name: str
@@ -66,7 +65,7 @@ class Check:
     well: str
     where: str
     look: Look
-    problems: tuple[KnownProblem, ...] = ()
+    runbooks: tuple[str, ...] = ()
 
     def __call__(self, *seen: Any) -> list[Finding]:
         """Run the check. It returns at least one finding, or none if it has no data."""
@@ -77,12 +76,12 @@ class Check:
         return [Finding(each.level, self.name, each.what, each.remedy, self.where) for each in said]
 
 
-def check(*problems: KnownProblem, well: str, where: str) -> Callable[[Look], Check]:
+def check(*runbooks: str, well: str, where: str) -> Callable[[Look], Check]:
     """Make a check from a function. The check gets the function's name, and its docstring's first line as ``trap``."""
 
     def make(look: Look) -> Check:
         trap = (look.__doc__ or "").partition("\n")[0]
-        return Check(look.__name__.replace("_", "-"), trap, well, where, look, problems)
+        return Check(look.__name__.replace("_", "-"), trap, well, where, look, runbooks)
 
     return make
 

@@ -33,7 +33,7 @@ def notifier(seen: BurrowSeen) -> Iterator[Said]:
     )
 
 
-@check("only unhealthy verdicts", well="Burrow sends healthy groups too", where=_LINES)
+@check("KarrotOnlyUnhealthyVerdicts", well="Burrow sends healthy groups too", where=_LINES)
 @of_each("notifier")
 def threshold(section: str, each: NotifierModule, _: BurrowSeen) -> Iterator[Said]:
     """A notifier's `threshold` is above 1. So Burrow never sends OK groups, and Karrot does not know their lag."""

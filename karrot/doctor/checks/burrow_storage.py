@@ -192,7 +192,7 @@ def expire_group(section: str, each: StorageModule, _: BurrowSeen) -> Iterator[S
         )
 
 
-@check("Burrow behind", well="Burrow reports no lag of its own", where=_WRONG)
+@check("KarrotBurrowLagging", well="Burrow reports no lag of its own", where=_WRONG)
 def self_lag(seen: BurrowSeen) -> Iterator[Said]:
     """Burrow itself lags on __consumer_offsets. So every other value from Burrow is old."""
     own = [event for event in seen.verdicts if has_burrow_name(event.consumer)]

@@ -22,7 +22,7 @@ _DAMAGE = {
 }
 
 
-@check("log not writable", "database away", well="the event log is writable", where="data-directory.md")
+@check("KarrotLogNotWritable", well="the event log is writable", where="data-directory.md")
 def log_writable(seen: KarrotSeen) -> Iterator[Said]:
     """The event log is not writable. Karrot answers every event with 503, and Burrow does not repeat events."""
     log = seen.components.get("log")
@@ -37,7 +37,7 @@ def log_writable(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check("no leader", well="a replica leads", where="high-availability.md#when-something-fails")
+@check("KarrotNoLeader", well="a replica leads", where="high-availability.md#when-something-fails")
 def leader(seen: KarrotSeen) -> Iterator[Said]:
     """No replica leads, so no reporter gets events."""
     only_if(seen.reporters and seen.is_on_postgresql)
@@ -48,7 +48,7 @@ def leader(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check("resync failing", "watch failing", well="no component of Karrot is failing", where="operations.md")
+@check("KarrotResyncFailing", "KarrotWatchSilent", well="no component of Karrot is failing", where="operations.md")
 def components(seen: KarrotSeen) -> Iterator[Said]:
     """A component of Karrot is failing: the resync with Burrow's REST API, or watch, which polls Kafka."""
     only_if(seen.components)
@@ -61,7 +61,12 @@ def components(seen: KarrotSeen) -> Iterator[Said]:
             )
 
 
-@check("cloudwatch failing", "reporter failing", well="every reporter passes on its events", where="reporters.md")
+@check(
+    "KarrotCloudWatchRefusing",
+    "KarrotReporterBacklog",
+    well="every reporter passes on its events",
+    where="reporters.md",
+)
 def reporters(seen: KarrotSeen) -> Iterator[Said]:
     """A reporter is failing, for example cloudwatch without permissions, or is far behind."""
     only_if(seen.components or seen.reporters is not None)
@@ -85,7 +90,9 @@ def reporters(seen: KarrotSeen) -> Iterator[Said]:
                 )
 
 
-@check("values dropped", "groups left out of CloudWatch", well="no reporter leaves out a value", where="cloudwatch.md")
+@check(
+    "KarrotReporterDropping", "KarrotCloudWatchOverCap", well="no reporter leaves out a value", where="cloudwatch.md"
+)
 def dropped(seen: KarrotSeen) -> Iterator[Said]:
     """A reporter left out values, because its target refuses a name, there are too many groups, or a value is old."""
     only_if(seen.samples)
@@ -98,13 +105,13 @@ def dropped(seen: KarrotSeen) -> Iterator[Said]:
             )
 
 
-@check("events refused", well="every body was the output of Karrot's template", where=_WRONG)
+@check("KarrotRejectingEvents", well="every body was the output of Karrot's template", where=_WRONG)
 def templates_refused(seen: KarrotSeen) -> Iterator[Said]:
     """Karrot refused bodies as unsupported_template: a notifier has another template, or another program posts."""
     yield from _refused(seen, {_TEMPLATE: CODES[_TEMPLATE].remedy})
 
 
-@check("events refused", well="no request had wrong credentials", where="burrow.md#why-each-line")
+@check("KarrotRejectingEvents", well="no request had wrong credentials", where="burrow.md#why-each-line")
 def credentials(seen: KarrotSeen) -> Iterator[Said]:
     """Karrot refused requests with 401, because Burrow's notifier has another password or token than Karrot."""
     remedy = "set the notifier's username and password to KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD"
@@ -113,7 +120,7 @@ def credentials(seen: KarrotSeen) -> Iterator[Said]:
     yield from _refused(seen, {_CREDENTIALS: remedy})
 
 
-@check("events refused", well="every body was valid", where="reference/codes.md")
+@check("KarrotRejectingEvents", well="every body was valid", where="reference/codes.md")
 def bodies(seen: KarrotSeen) -> Iterator[Said]:
     """Karrot refused bodies for another reason, for example because they were empty, cut off or too large."""
     codes = {sample.labels.get("code", "") for sample in seen.of("karrot_events_rejected_total")}
@@ -122,14 +129,16 @@ def bodies(seen: KarrotSeen) -> Iterator[Said]:
     yield from _refused(seen, {code: f"{CODES[code].remedy} {see}" if code in CODES else see for code in others})
 
 
-@check("events refused", "log not writable", well="every event was stored in time", where="reference/codes.md")
+@check(
+    "KarrotRejectingEvents", "KarrotLogNotWritable", well="every event was stored in time", where="reference/codes.md"
+)
 def not_stored(seen: KarrotSeen) -> Iterator[Said]:
     """Karrot answered events with 503, because the disk was slow or full. Burrow does not repeat these events."""
     heals = "" if WATCH in seen.components else " Set KARROT_BURROW_URL: resync then replaces lost events."
     yield from _refused(seen, {code: f"{CODES[code].remedy}{heals}" for code in _NOT_STORED})
 
 
-@check("Burrow silent", well="every cluster has a recent event", where=_WRONG)
+@check("KarrotBurrowSilent", well="every cluster has a recent event", where=_WRONG)
 def silence(seen: KarrotSeen) -> Iterator[Said]:
     """The Burrow of a cluster has sent no event for a long time, and its events do not come from Kafka either."""
     only_if(seen.samples and (seen.has_all_groups or not seen.has_evaluate))
@@ -161,7 +170,7 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check("Burrow cut off", well="Burrow still reads commits from Kafka", where="burrow.md#cut-off-from-kafka")
+@check("KarrotBurrowCutOff", well="Burrow still reads commits from Kafka", where="burrow.md#cut-off-from-kafka")
 def cut_off(seen: KarrotSeen) -> Iterator[Said]:
     """Burrow has read no commit for a long time, although the groups used to commit. It judges its old commits."""
     only_if(found := list(seen.of("karrot_burrow_cut_off")))
@@ -172,7 +181,7 @@ def cut_off(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check("too many groups", well="every group has its series", where="reference/metrics.md")
+@check("KarrotSeriesDropped", well="every group has its series", where="reference/metrics.md")
 def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
     """Groups or their partitions have no series: there are too many, or two shortened names are the same."""
     only_if(seen.samples)
@@ -186,7 +195,7 @@ def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check("log damaged", well="the log was never damaged", where="data-directory.md")
+@check("KarrotLogDamaged", well="the log was never damaged", where="data-directory.md")
 def damage(seen: KarrotSeen) -> Iterator[Said]:
     """The event log was damaged: the disk lost data which it had confirmed, or somebody changed the files."""
     only_if(seen.samples)
@@ -210,7 +219,7 @@ def published_twice(seen: KarrotSeen) -> Iterator[Said]:
         )
 
 
-@check("values dropped", well="Karrot sends every metric that the scaling recipes read", where="autoscaling.md")
+@check("KarrotReporterDropping", well="Karrot sends every metric that the scaling recipes read", where="autoscaling.md")
 def recipe_metrics(seen: KarrotSeen) -> Iterator[Said]:
     """A scaling recipe reads a metric that Karrot does not send, or a group that Karrot does not know."""
     only_if(seen.settings and seen.recipes)

@@ -50,7 +50,7 @@ def expire_cache(burrow: BurrowSeen, _: KarrotSeen) -> Iterator[Said]:
             )
 
 
-@check("Burrow silent", well="Burrow sends events for every cluster that it lists", where=_WRONG)
+@check("KarrotBurrowSilent", well="Burrow sends events for every cluster that it lists", where=_WRONG)
 def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Burrow lists groups of a cluster, but Karrot got no event of the cluster for two intervals and a minute."""
     only_if(any(burrow.groups.values()) and karrot.samples and burrow.to_karrot)
@@ -64,7 +64,7 @@ def silent_notifier(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
             )
 
 
-@check("only unhealthy verdicts", well="Karrot gets events of healthy groups too", where=_WRONG)
+@check("KarrotOnlyUnhealthyVerdicts", well="Karrot gets events of healthy groups too", where=_WRONG)
 def only_bad(burrow: BurrowSeen, karrot: KarrotSeen) -> Iterator[Said]:
     """Karrot gets only WARN and ERR of a cluster, although Burrow has groups that are OK."""
     well = [each for each in burrow.verdicts if each.status_text == "OK" and not has_burrow_name(each.consumer)]

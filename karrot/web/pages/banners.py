@@ -13,7 +13,7 @@ from karrot.event import Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import GroupState, ReporterState
 from karrot.eventlog.watched_groups import WatchedCluster
-from karrot.known_problems import CODES, REFUSED_LATELY_S, RUNBOOKS, WATCH, runbook_of_failing
+from karrot.known_problems import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
 from karrot.reporters import commits_read
 from karrot.reporters.base import REPORT_NOTE, read_report
 from karrot.text import count, counted, duration, some, visible
@@ -108,7 +108,7 @@ def outage(context: WebContext) -> Banner | None:
         f"{visible((context.log.writable() or 'it does not answer')[:_LONGEST_ERROR])}",
         "Check that PostgreSQL runs and that this replica reaches it. Until then, new verdicts are lost, and a group "
         f"leaves the list {duration(context.stale_after_ms / 1000)} after its last event.",
-        RUNBOOKS["database away"],
+        "KarrotLogNotWritable",
     )
 
 
@@ -170,7 +170,7 @@ def _not_writable(seen: BannerInputs) -> Iterator[Banner]:
                 else "Give the disk of `KARROT_DATA_DIR` free space and write permission."
             )
             + " Until then, new verdicts are lost.",
-            RUNBOOKS["log not writable"],
+            "KarrotLogNotWritable",
         )
 
 
@@ -181,7 +181,7 @@ def _no_leader(seen: BannerInputs) -> Iterator[Banner]:
             "No replica leads, so no reporter gets events, and old events are not deleted.",
             "A replica takes the lead within 15 s after the leader is gone. If none does, check the connections of the "
             "PostgreSQL server. `karrot doctor` checks them.",
-            RUNBOOKS["no leader"],
+            "KarrotNoLeader",
         )
 
 
@@ -199,7 +199,7 @@ def _silent(seen: BannerInputs) -> Iterator[Banner]:
         f"{first}Check that Burrow runs and reaches its ZooKeeper. Run `karrot send-sample --karrot` with the URL of "
         "this page on Burrow's host. `karrot doctor` checks both sides. If the cluster is gone, run "
         "`karrot forget-cluster`.",
-        RUNBOOKS["Burrow silent"],
+        "KarrotBurrowSilent",
     )
 
 
@@ -209,7 +209,7 @@ def _cut_off(seen: BannerInputs) -> Iterator[Banner]:
             "err",
             f"Burrow reads no commits ({some([visible(name) for name in sorted(seen.cut_off)])}). Its lags are old.",
             "Check that Kafka runs, and that Burrow reaches it and may read `__consumer_offsets`: see Burrow's log.",
-            RUNBOOKS["Burrow cut off"],
+            "KarrotBurrowCutOff",
         )
 
 
@@ -220,7 +220,7 @@ def _burrow_behind(seen: BannerInputs) -> Iterator[Banner]:
             f"The Burrow of {some([visible(name) for name in seen.burrow_behind])} itself is behind on "
             "`__consumer_offsets`: every lag that it reports is old.",
             "Give Burrow more CPU, or raise `workers` in the storage section of its burrow.toml.",
-            RUNBOOKS["Burrow behind"],
+            "KarrotBurrowLagging",
         )
 
 
@@ -247,7 +247,7 @@ def _refused(seen: BannerInputs) -> Iterator[Banner]:
             "warn",
             f"{bodies} refused in the last {duration(REFUSED_LATELY_S)}: `{code}`.",
             known.remedy if known else "",
-            RUNBOOKS["events refused"],
+            "KarrotRejectingEvents",
             "rejects",
         )
 
@@ -259,7 +259,7 @@ def _only_bad(seen: BannerInputs) -> Iterator[Banner]:
             "Burrow has sent only WARN and ERR, so Karrot does not know which groups are OK.",
             "In the notifier's section of burrow.toml, set `threshold = 1` (the default is 2) and remove `send-once`. "
             "`karrot burrow-config` prints the section.",
-            RUNBOOKS["only unhealthy verdicts"],
+            "KarrotOnlyUnhealthyVerdicts",
         )
 
 
@@ -269,14 +269,14 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
             "warn",
             f"Karrot has reached its limit of groups ({count(seen.groups)}). It hides all other groups.",
             "Raise `KARROT_MAX_CONSUMERS` or exclude groups: denylist with Burrow, `KARROT_WATCH_EXCLUDE` with watch.",
-            RUNBOOKS["too many groups"],
+            "KarrotSeriesDropped",
         )
     for name, number in seen.left_out.items():
         yield Banner(
             "warn",
             f"{visible(name)} leaves out {visible(number)} groups.",
             f"Raise `KARROT_{name.upper()}_MAX_GROUPS`, or select groups with `_INCLUDE` and `_EXCLUDE`.",
-            RUNBOOKS["groups left out of CloudWatch"],
+            "KarrotCloudWatchOverCap",
             name,
         )
 

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from karrot.event import ABANDONED, BeyondEnd, Status
 from karrot.eventlog.base import EventSummary, GroupState
-from karrot.known_problems import RUNBOOKS
 from karrot.text import amount, count, duration, percent, plural, visible
 
 _UNEVEN_SHARE = 0.5
@@ -27,7 +26,7 @@ _UNLISTED = Cause(
     "partition not listed",
     "A group is ERR only if a partition is STOP, STALL or REWIND. This event does not list that partition.",
     "With Burrow, ask it: its /v3/kafka/<cluster>/consumer/<group>/status lists the partition.",
-    RUNBOOKS["partition not listed"],
+    "KarrotConsumerError",
 )
 """The cause of ERR without a listed partition. "Slow" would suggest more consumers, and they would not help."""
 
@@ -46,13 +45,13 @@ def cause(state: GroupState, seconds_since_commit: float | None) -> Cause | None
         return Cause("", f"Karrot does not know the status {visible(summary.status_text)}.")
     if state.is_of_burrow:
         sentence = "Burrow reads commits too late, so every lag that this Burrow reports is old."
-        return Cause("Burrow itself is behind", sentence, runbook=RUNBOOKS["Burrow behind"])
+        return Cause("Burrow itself is behind", sentence, runbook="KarrotBurrowLagging")
     if number := summary.open_transactions:
         return Cause(
             f"{_of(summary, number)} behind an open transaction",
             f"{_partitions(summary, number)} wait for an open transaction: consumers cannot read the records after it.",
             "The page shows the command that finds the producer. Do not restart the consumer: it has nothing to do.",
-            RUNBOOKS["open transaction"],
+            "KarrotPartitionStopped",
         )
     return _of_partitions(summary, seconds_since_commit)
 
@@ -67,7 +66,7 @@ def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) ->
             f"{_of(summary, stop)} stopped",
             f"{_partitions(summary, stop)} stopped: messages wait, and the group has committed no new offset{since}.",
             "Check the consumer of these partitions: it is down, hangs, or was never assigned.",
-            RUNBOOKS["partition stopped"],
+            "KarrotPartitionStopped",
         )
     if stall:
         again = "the group commits the same offset again and again"
@@ -76,14 +75,14 @@ def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) ->
             f"{_of(summary, stall)} stalled",
             f"{_partitions(summary, stall)} stalled: {what}.",
             "Check the consumer's log. The consumer fails at one message repeatedly, or waits for an answer forever.",
-            RUNBOOKS["partition stalled"],
+            "KarrotPartitionStopped",
         )
     if rewind:
         return Cause(
             f"{_of(summary, rewind)} went back",
             f"{_partitions(summary, rewind)} went back: a committed offset was lower than the previous one.",
             "Somebody reset the offsets, or two consumers commit for the same partition.",
-            RUNBOOKS["partition went back"],
+            "KarrotConsumerError",
         )
     if summary.status is Status.ERR and summary.never_committed:
         return Cause(
@@ -92,7 +91,7 @@ def _of_partitions(summary: EventSummary, seconds_since_commit: float | None) ->
             "arrived, but the group has committed no offset for a whole window.",
             "Check the consumer's log. The consumer may fail at its first message. If the group keeps its offsets "
             "outside Kafka, name it in KARROT_WATCH_OFFSETS_ELSEWHERE.",
-            RUNBOOKS["never committed"],
+            "KarrotConsumerError",
         )
     return _UNLISTED if summary.status is Status.ERR else _slow(summary, warn)
 
@@ -104,7 +103,7 @@ def _beyond_end(summary: EventSummary, found: BeyondEnd) -> Cause:
         f"The group's offset {count(committed)} is past the end {count(log_end)}: somebody or a tool set "
         "the offset, or the topic was restored or cut off.",
         "The consumer reads nothing until the topic reaches the offset, or it jumps by auto.offset.reset.",
-        RUNBOOKS["beyond the log end"],
+        "KarrotOffsetBeyondEnd",
     )
 
 
@@ -117,13 +116,13 @@ def _slow(summary: EventSummary, number: int) -> Cause:
             f"{uneven} on one partition",
             f"{uneven} of the lag is on one partition. Its consumer is {doing}.",
             "The topic has a hot key, or one consumer is slower than the others. More consumers would not help.",
-            RUNBOOKS["one partition"],
+            "KarrotConsumerLagGrowing",
         )
     brief = "catching up" if catches_up else "too slow"
     if number:
         brief = f"{_of(summary, number)} {brief}"
     look = "" if catches_up else "Add consumers if the topic has more partitions than the group has consumers."
-    runbook = RUNBOOKS["catching up" if catches_up else "too slow"]
+    runbook = "KarrotConsumerLagGrowing"
     return Cause(brief, f"The consumer is {doing}.", look, runbook)
 
 
