@@ -1,9 +1,11 @@
 """Fixtures of the real servers. The first test that needs a set of servers starts it; it ends with the session."""
 
 import re
+import shutil
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 from pyspark.sql import SparkSession
 
 from e2e.figures import Figures, told
@@ -18,6 +20,18 @@ from karrot.pipeline.spark_session import session
 def own_name(request: pytest.FixtureRequest) -> str:
     """Return the test's name in letters that a topic may have: tests share their servers."""
     return re.sub(r"\W+", "-", request.node.name).strip("-")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Start Debian's Chromium, if it is on the PATH."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no browser looks at the pages: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

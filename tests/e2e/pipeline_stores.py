@@ -138,13 +138,17 @@ class Commands:
 
     def run(self, command: str, *arguments: str, code: int = 0) -> str:
         """Run a command, and return what it printed."""
+        return "".join(self.streams(command, *arguments, code=code))
+
+    def streams(self, command: str, *arguments: str, code: int = 0) -> tuple[str, str]:
+        """Run a command, and return its standard output and its standard error."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(["pipeline", command, *self.options, *arguments]) + "\n")
         self.process.stdin.flush()
         ended, output, errors = json.loads(self.process.stdout.readline())
         assert ended == code, f"{command} ended with {ended}: {output}{errors}"
-        return str(output + errors)
+        return output, errors
 
 
 @dataclass

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from e2e.figures import Figures
+from e2e.pipeline_stores import Commands, LocalDisk
 from e2e.stack.downloads import Downloads, default_cache
 from e2e.stack.kafka import Kafka
 from e2e.stack.processes import Server, Servers
@@ -39,20 +40,8 @@ _BLOCK = re.compile(r"^```bash\n(export PYSPARK_DRIVER_PYTHON.*?)^```", re.MULTI
 _PACKAGES = re.compile(r"--packages [^)\s]+")
 _ENOUGH_S = 600.0
 
-_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""For a local run. It starts sooner than compiled queries, and is a second way to the same rows."""
-
-_LOCAL = """
-import contextlib, io, json, sys
-from karrot.cli import main
-for line in sys.stdin:
-    said = io.BytesIO()
-    with io.TextIOWrapper(said, "utf-8", write_through=True) as out, contextlib.redirect_stdout(out):
-        main(["pipeline", *json.loads(line)], standalone_mode=False)
-        printed = said.getvalue().decode()
-    print(json.dumps(printed), flush=True)
-"""
-"""Runs pipeline commands in one process, so that they share a JVM."""
+Local = Callable[..., str]
+"""Runs the same commands without a cluster, and returns what they print."""
 
 
 class Ended(NamedTuple):
@@ -61,30 +50,6 @@ class Ended(NamedTuple):
     code: int
     stdout: str
     stderr: str
-
-
-class Local:
-    """The same commands without a cluster."""
-
-    def __init__(self, log: Path, jars: str) -> None:
-        conf = {"spark.jars": jars, "spark.driver.extraJavaOptions": QUICK_JVM, **_INTERPRETED}
-        self._options = ("--master", "local[2]", *(f"--conf={key}={value}" for key, value in conf.items()))
-        with log.open("wb") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _LOCAL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
-            )
-
-    def run(self, *command: str | Path) -> str:
-        """Run a command and return its standard output."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([*map(str, command), *self._options]) + "\n")
-        self._process.stdin.flush()
-        printed: str = json.loads(self._process.stdout.readline())
-        return printed
-
-    def close(self) -> None:
-        self._process.communicate(timeout=60)
 
 
 class Submitting:
@@ -200,9 +165,9 @@ def page(servers: Servers, kafka: Kafka, jars: str, folder: Path) -> Submitting:
 @pytest.fixture(scope="module")
 def local(folder: Path, jars: str) -> Iterator[Local]:
     """Start the process for local runs."""
-    process = Local(folder / "local.log", jars)
-    yield process
-    process.close()
+    store = LocalDisk(folder, spark_conf={"spark.jars": jars})
+    with Commands.started(store, folder / "local.log") as commands:
+        yield lambda *command: commands.streams(*map(str, command))[0]
 
 
 def rows(tables: Path, name: str) -> str:
@@ -264,7 +229,7 @@ def test_ingest_and_derive_equal_a_local_run_although_an_executor_and_a_driver_a
     ended = page.ended(job)
     assert ended.code == 0, ended.stderr
     assert any("exitStatus 137" in worker.log.read_text() for worker in page.cluster.workers)
-    assert ended.stdout == local.run("ingest", "--archive", page.folder / "archive", "--tables", alone)
+    assert ended.stdout == local("ingest", "--archive", page.folder / "archive", "--tables", alone)
 
     job = page.start("derive")
     wait_for(lambda: any(tables.glob("lag_minute/day=*/*.parquet")), _ENOUGH_S)
@@ -273,7 +238,7 @@ def test_ingest_and_derive_equal_a_local_run_although_an_executor_and_a_driver_a
     wait_for(lambda: not page.cluster.executors())
     page.run("run", "--once")
     assert page.run("derive") == "nothing changed\n"
-    local.run("derive", "--tables", alone)
+    local("derive", "--tables", alone)
 
     names = with_rows(alone)
     assert {"events", "partitions", "incidents", "slo_daily"} <= set(names)
@@ -287,7 +252,7 @@ def test_the_report_is_that_of_a_local_run(page: Submitting, local: Local) -> No
     assert told.startswith("report.html: ")
     assert (
         told.partition(": ")[2]
-        == (local.run("report", "--tables", page.folder / "tables", "--output", theirs).partition(": ")[2])
+        == (local("report", "--tables", page.folder / "tables", "--output", theirs).partition(": ")[2])
     )
     lines = zip(ours.read_text().splitlines(), theirs.read_text().splitlines(), strict=True)
     assert sum(one != other for one, other in lines) <= 1  # the time at which it was made
@@ -299,7 +264,7 @@ def test_compacted_tables_and_a_stream_have_the_same_events(page: Submitting, lo
     assert_equal(alone, tables, ["events", "partitions"])
     shutil.copytree(page.folder / "all" / CLUSTERS[1], page.folder / "archive" / CLUSTERS[1])
     page.run("stream")
-    local.run("ingest", "--archive", page.folder / "archive", "--tables", alone)
+    local("ingest", "--archive", page.folder / "archive", "--tables", alone)
     assert_equal(alone, tables, ["events", "partitions"])
 
 
@@ -317,19 +282,19 @@ def test_offsets_of_a_killed_driver_are_read_once_and_python_on_the_workers_judg
     job.kill()
     commit(kafka, range(21, 26))
     page.run("offsets", "--json")
-    local.run("offsets", "--bootstrap-servers", kafka.bootstrap, "--cluster", "prod", "--tables", alone)
+    local("offsets", "--bootstrap-servers", kafka.bootstrap, "--cluster", "prod", "--tables", alone)
     assert_equal(alone, tables, ["commits", "members"] if "members" in with_rows(alone) else ["commits"])
     assert count(rows(tables, "commits")) >= 50
 
     rules = ("--rules", "burrow:", "--rules", "short:intervals=5", "--every", "1s")
-    assert page.run("replay", "--every 1s") == local.run("replay", "--tables", tables, *rules)
+    assert page.run("replay", "--every 1s") == local("replay", "--tables", tables, *rules)
     once = ("--once", "--stale-for", "1s", "--checkpoint", page.folder / "local-stale")
     alerts = page.run("stale", "--stale-for 1s")
     assert [json.loads(line)["group"] for line in alerts.splitlines()] == ["billing", "billing"]
-    assert alerts == local.run("stale", "--tables", tables, *once)
+    assert alerts == local("stale", "--tables", tables, *once)
 
     source = ("--bootstrap-servers", kafka.bootstrap, "--cluster", "prod", "--tables", alone, "--once")
-    on_cluster, here = (judged(said) for said in (page.run("evaluate"), local.run("evaluate", *source)))
+    on_cluster, here = (judged(said) for said in (page.run("evaluate"), local("evaluate", *source)))
     assert on_cluster == here == [("billing", "orders", 0, 25, 25), ("billing", "orders", 1, 25, 25)]
 
 

@@ -1,7 +1,6 @@
 """The pages in a real browser: Debian's Chromium, found on the PATH."""
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from http.client import HTTPConnection, HTTPException
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from support.burrow.lag_events import make_event
 from support.eventlog.replicated_log import ReplicatedLog
@@ -22,7 +21,6 @@ from support.web.website_states import MARKUP, serve_website, website_in_state
 
 pytestmark = pytest.mark.e2e
 
-_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _ROWS = "table.groups tbody tr"
 _REFRESHED_MS = 45_000
 _GROUP = "/group?cluster=prod-eu&consumer=geo-enricher"
@@ -32,16 +30,6 @@ _RUNBOOKS = [
     "/runbooks/KarrotOnlyUnhealthyVerdicts",
 ]
 _IN_SIGHT = "each => { const at = each.getBoundingClientRect(); return at.top >= 0 && at.bottom <= innerHeight }"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if _CHROMIUM is None:
-        pytest.skip("the pages are not looked at: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @dataclass

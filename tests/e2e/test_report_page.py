@@ -1,14 +1,12 @@
 """The report in a real browser: Debian's Chromium, found on the PATH."""
 
 import json
-import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from karrot.pipeline.report.finding_types import Findings
 from karrot.pipeline.report.html_page import page as report_page
@@ -16,19 +14,8 @@ from support.pipeline.report_findings import make_findings, quiet_week
 
 pytestmark = pytest.mark.e2e
 
-_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _MADE_AT = datetime(2026, 11, 23, 8, tzinfo=UTC)
 _WIDTHS = (390, 1440)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if _CHROMIUM is None:
-        pytest.skip("the report is not looked at: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

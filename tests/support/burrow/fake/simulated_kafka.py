@@ -85,8 +85,7 @@ class Phase(NamedTuple):
     """One phase of a group's behaviour.
 
     ``pace`` is how fast the group can read, as a multiple of the mean rates of its topics. At the start of the phase
-    the group goes back by ``goes_back`` seconds of messages. Its partitions start to commit ``stagger`` seconds after
-    each other.
+    the group goes back by ``goes_back`` seconds of messages.
     """
 
     seconds: float
@@ -94,7 +93,6 @@ class Phase(NamedTuple):
     commits: bool = True
     exists: bool = True
     goes_back: float = 0.0
-    stagger: float = 0.0
 
 
 STEADY = Phase(60)
@@ -106,13 +104,12 @@ class Behaviour:
 
     ``afflicts`` is the share of partitions that the phases affect (at least one partition). The group reads all others
     normally. ``starts`` is the range of the group's position in its first round at time 0, in seconds. By default, any
-    position is possible. ``skew`` multiplies the produce rate of the first affected partition.
+    position is possible.
     """
 
     phases: tuple[Phase, ...] = (STEADY,)
     afflicts: float = 1.0
     starts: tuple[float, float] | None = None
-    skew: float = 1.0
     spikes: Spikes = NO_SPIKES
 
     @cached_property
@@ -177,7 +174,6 @@ class ConsumerGroup:
         self._tempo = random.uniform(*tempo)
         self._phase_number: int | None = None
         self._exists = False
-        self._entered_at = 0.0
         self._stepped_at = 0.0
 
     def next_step(self, at: float) -> float:
@@ -205,7 +201,6 @@ class ConsumerGroup:
             if assigned.is_afflicted:
                 assigned.position = max(0.0, assigned.position - phase.goes_back * assigned.mean_rate)
         self._exists = phase.exists
-        self._entered_at = at
 
     def _join(self, at: float) -> Iterator[SimulatedOwner]:
         """Start at the log ends, and assign the partitions to members in ranges, as Kafka's default assignor does."""
@@ -221,10 +216,10 @@ class ConsumerGroup:
     def _read(self, phase: Phase, at: float) -> Iterator[SimulatedCommit]:
         readable = self._ends(at - self._random.uniform(0, _SLOWEST_POLL))
         luck = self._random.uniform(0.9, 1.1)
-        since_entered, since_stepped = at - self._entered_at, at - self._stepped_at
-        for number, (assigned, end) in enumerate(zip(self._assigned, readable, strict=True)):
+        since_stepped = at - self._stepped_at
+        for assigned, end in zip(self._assigned, readable, strict=True):
             applied = phase if assigned.is_afflicted else STEADY
-            if applied.commits and since_entered >= number * phase.stagger:
+            if applied.commits:
                 reached = assigned.position + applied.pace * luck * since_stepped * assigned.mean_rate
                 assigned.position = max(assigned.position, min(end, reached))
                 yield SimulatedCommit(assigned.topic, assigned.partition, int(assigned.position))
