@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
+from typing import NamedTuple
 
 import structlog
 
@@ -26,10 +27,16 @@ Ten thousand timeouts would take hours and only add load to a Burrow that hangs.
 
 _MISSING_MS = 60_000
 
-_Ends = tuple[str, str, int, bool]
-"""A group, its number of partitions, and whether it is Burrow's own."""
-
 _log = structlog.get_logger(__name__)
+
+
+class _LogEnds(NamedTuple):
+    """The partitions of a group with a known log end: sums can be compared only if their number is the same."""
+
+    cluster: str
+    consumer: str
+    partitions: int
+    is_of_burrow: bool
 
 
 class Resync:
@@ -51,7 +58,7 @@ class Resync:
         self._missing: dict[GroupKey, tuple[int, int]] = {}
         self._unanswered = 0
         self._newest: dict[str, int] = {}
-        self._ends: dict[_Ends, int] = {}
+        self._ends: dict[_LogEnds, int] = {}
         self._ends_before = self._ends
 
     def run(self, stop: threading.Event) -> None:
@@ -96,9 +103,9 @@ class Resync:
                     self._newest.setdefault(cluster, 0)
                 failed = error or failed
         if self._newest:
-            moved = [key for key, total in self._ends.items() if total > self._ends_before.get(key, total)]
+            moved = [at for at, total in self._ends.items() if total > self._ends_before.get(at, total)]
             # If commits move, but Burrow has read no new one, they do not reach it.
-            moving = {key[0] for key in moved} - {key[0] for key in moved if key[-1]}
+            moving = {at.cluster for at in moved} - {at.cluster for at in moved if at.is_of_burrow}
             commits_read.keep(self._log, self._newest, moving, self._interval_s, self._cut_off_s)
         return failed
 
@@ -127,8 +134,9 @@ class Resync:
             self._counted("unavailable" if isinstance(error, Unavailable) else "failed")
             self._unanswered += isinstance(error, Unavailable)
             return str(error) or repr(error)
-        newest, ends = commits_read.newest_read_ms(event), [each.log_end_offset or 0 for each in event.partitions]
-        self._ends[cluster, consumer, len(ends), newest > 0] = sum(ends)
+        newest = commits_read.newest_read_ms(event)
+        ends = [each.log_end_offset for each in event.partitions if each.log_end_offset is not None]
+        self._ends[_LogEnds(cluster, consumer, len(ends), is_of_burrow=newest > 0)] = sum(ends)
         if newest:
             self._newest[cluster] = max(newest, self._newest.get(cluster, 0))
         self._unanswered = 0

@@ -39,10 +39,10 @@ EXPECTED = {
     },
     ("postgres", "start"): {
         "start karrot-connect of connections.connect",
-        "start karrot-last-known of last_known.keep_fresh",
+        "start karrot-last-known of store.keep_fresh",
         "start karrot-leader-ping of leader_lock._take",
         "start karrot-reconnect of connections.suspect",
-        "start karrot-watchdog of watchdog.limited",
+        "start karrot-watchdog of connections.limited",
     },
     ("postgres", "run"): {
         "run karrot-connect",

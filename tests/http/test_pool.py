@@ -101,12 +101,10 @@ def test_a_redirect_is_not_followed(server: RecordingServer) -> None:
     assert [each.path for each in server.seen] == ["/here", "/here"]
 
 
-def test_a_simulation_names_the_redirect_and_sends_the_token_nowhere_else(server: RecordingServer) -> None:
+def test_a_command_names_the_redirect_and_sends_the_token_nowhere_else(server: RecordingServer) -> None:
     server.status = 307
-    asked = ["--recipe", "target-tracking", "--max-lag-seconds", "60", "--max-tasks", "3"]
-    asked += ["--tasks-then", "1", "--rate-per-task", "1", "--karrot", server.url, "--group", "g"]
-    result = run_karrot("simulate", *asked, env={"KARROT_API_TOKEN": "secret"})
-    assert "the answer is a redirect to /elsewhere: give the address of Karrot itself" in result.stderr
+    result = run_karrot("forget-cluster", "prod", "--karrot", server.url, env={"KARROT_API_TOKEN": "secret"})
+    assert "HTTP 307 from /api/v1/groups" in result.stderr
     assert [each.path.partition("?")[0] for each in server.seen] == ["/api/v1/groups"]
 
 

@@ -79,6 +79,8 @@ class LeaderLock:
             if self.fence and self._connection is not None:
                 with contextlib.suppress(psycopg.Error), self._database.limited(self._connection, _ANSWER_S):
                     self._connection.execute(_GIVE_UP, (self.fence,))
+                    # The server notices a closed connection late, and the next leader should not wait for that.
+                    self._connection.execute("SELECT pg_advisory_unlock_all()")
             self._lose()
 
     def lose(self, fence: str | None) -> None:
