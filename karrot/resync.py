@@ -99,7 +99,8 @@ class Resync:
                     error = self._read(pool, stop, cluster, ready=ready)
                 except BurrowError as removed:  # for example, since the list was made
                     error = str(removed)
-                if error is None and not stop.is_set():
+                # A cluster that was not read, because another one did not answer, shows nothing about its commits.
+                if error is None and not stop.is_set() and self._unanswered < _GIVES_UP_AFTER:
                     self._newest.setdefault(cluster, 0)
                 failed = error or failed
         if self._newest:

@@ -280,7 +280,9 @@ def _resync(settings: Settings, log: EventLog, intake: Intake, clock: Clock, sto
     from karrot.resync import Resync
 
     burrow = Burrow(settings.burrow_url or "")
-    times = {"interval_s": settings.resync_interval, "cut_off_s": settings.burrow_cut_off_after}
+    # One quiet read says nothing, however rare reads are.
+    cut_off_s = max(settings.burrow_cut_off_after, 2 * settings.resync_interval)
+    times = {"interval_s": settings.resync_interval, "cut_off_s": cut_off_s}
     Resync(burrow, intake, log, clock, **times).run(stop)
 
 

@@ -87,7 +87,11 @@ def pytest_runtest_setup() -> None:
 
     All sessions share one loader of data files, as all clients of one session do. So each file is parsed once. A
     request is repeated without a pause.
+
+    A command that an earlier test ran in this process may have left its handlers of signals.
     """
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        signal.signal(number, handler)
     if "botocore.session" in sys.modules and not hasattr(sys.modules["botocore.session"].create_loader, "cache_info"):
         botocore = sys.modules["botocore"]
         botocore.session.create_loader = functools.cache(botocore.session.create_loader)

@@ -358,6 +358,28 @@ def test_a_burrow_that_lists_thousands_and_answers_for_none_is_not_asked_again_u
     assert 20 <= len(asked) < 30
 
 
+def test_a_cluster_that_a_pass_did_not_read_is_not_cut_off(
+    resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(5):
+        once(resync, clock, after_s=500)
+    asked = burrow.lag
+
+    def lag(cluster: str, name: str) -> LagEvent:
+        if cluster == "prod-eu":
+            raise Unavailable("http://burrow", "no answer within 5 s")
+        return asked(cluster, name)
+
+    first = [f"slow-{number}" for number in range(30)]
+    listed = burrow.consumers
+    monkeypatch.setattr(burrow, "clusters", lambda: ("prod-eu", "prod-us"))
+    monkeypatch.setattr(burrow, "consumers", lambda name: first if name == "prod-eu" else listed(name))
+    monkeypatch.setattr(burrow, "lag", lag)
+    for _ in range(3):
+        once(resync, clock, after_s=120)
+    assert commits_read.cut_off(log) == frozenset()
+
+
 def test_an_error_of_one_group_or_one_cluster_ends_the_pass_of_no_other(
     resync: Resync, log: MemoryEventLog, clock: ManualClock, burrow: Burrow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -240,7 +240,10 @@ def test_the_pages_get_the_credentials_and_addresses_of_the_settings() -> None:
     assert queries == wiring._queries(chosen, "prod-eu", "orders-svc")
 
 
-def test_resync_has_the_interval_and_the_patience_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("after", "cut_off_s"), [("16h", 16 * 3600), ("100s", 140)])
+def test_resync_has_the_interval_and_the_patience_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch, after: str, cut_off_s: int
+) -> None:
     class Stopped(threading.Event):
         """Is set by the first wait."""
 
@@ -253,7 +256,7 @@ def test_resync_has_the_interval_and_the_patience_of_the_settings(monkeypatch: p
 
     clock, stop = ManualClock(), Stopped()
     log = MemoryEventLog(clock)
-    chosen = settings(burrow_url="http://127.0.0.1:1", resync_interval="70s", burrow_cut_off_after="16h")
+    chosen = settings(burrow_url="http://127.0.0.1:1", resync_interval="70s", burrow_cut_off_after=after)
     monkeypatch.setattr(Burrow, "ready", lambda _: True)
     monkeypatch.setattr(Burrow, "clusters", lambda _: ["prod-eu"])
     monkeypatch.setattr(Burrow, "consumers", lambda *_: [])
@@ -261,7 +264,7 @@ def test_resync_has_the_interval_and_the_patience_of_the_settings(monkeypatch: p
     wiring._resync(chosen, log, Intake(log, clock), clock, stop)
     assert stop.waited == 70
     seen = commits_read.read(log)["prod-eu"]
-    assert (seen.every_ms, seen.after_ms) == (70_000, 16 * 3_600_000)
+    assert (seen.every_ms, seen.after_ms) == (70_000, 1000 * cut_off_s)
 
 
 @pytest.mark.usefixtures("offered")

@@ -41,8 +41,8 @@ class BadPartitions(msgspec.Struct):
     STOP: int
     STALL: int
     REWIND: int
-    BEYOND_END: int
-    NEVER_COMMITTED: int
+    BEYOND_END: int = 0
+    NEVER_COMMITTED: int = 0
 
 
 class OpenIncident(msgspec.Struct):

@@ -103,7 +103,10 @@ def _get(url: str) -> tuple[int, str]:
         response = connection.getresponse()
         return response.status, response.read(_MOST_BYTES).decode(errors="replace")
     except (OSError, HTTPException, UnicodeError) as error:
-        raise NotDone(f"unhealthy: no answer from {parts.netloc}: {error or type(error).__name__}") from None
+        raise NotDone(
+            f"unhealthy: no answer from {parts.netloc}: {error or type(error).__name__}; check that Karrot runs and "
+            "that the port is right"
+        ) from None
     finally:
         connection.close()
 

@@ -144,13 +144,15 @@ class Damaged:
 
 
 class SourceVerdict(NamedTuple):
-    """A verdict on a group: the log time of its observation, and the time since its source's verdict before, or 0."""
+    """A verdict on a group, without its numbers. ``log_time_ms`` is the log time of the observation.
+
+    Its four fields are stored, and another version of Karrot reads them: a new field goes into `EventSummary`.
+    """
 
     seq: int
     log_time_ms: int
     source: Source
     status_text: str
-    every_ms: int = 0
 
 
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -159,6 +161,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     The log stores one summary per group. New fields must come at the end, with a default. ``is_polled`` says that polls
     saw the offsets, and not the commits themselves. ``listed_seq`` is the last event that lists all partitions, or 0.
     ``second`` is the newest verdict of the other judge: Burrow, or Karrot's rules on what it reads from Kafka.
+    ``second_every_ms`` is the time between this verdict and the other judge's verdict before it, or 0.
     """
 
     status_text: str
@@ -180,6 +183,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_polled: bool = False
     listed_seq: int = 0
     second: SourceVerdict | None = None
+    second_every_ms: int = 0
 
     @property
     def status(self) -> Status | None:
@@ -221,7 +225,7 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
         second = self.summary.second
         if second is None or second.status_text == self.summary.status_text:
             return None
-        return second if now_ms - second.log_time_ms <= max(_SOON_MS, 3 * second.every_ms) else None
+        return second if now_ms - second.log_time_ms <= max(_SOON_MS, 3 * self.summary.second_every_ms) else None
 
 
 class Listed(NamedTuple):

@@ -107,17 +107,18 @@ def after(row: GroupRow | None, seq: int, arrived: Arrival, stale_after_ms: int 
         return row._replace(last_seq=seq)
     second = other if other and other.log_time_ms > own.log_time_ms - stale_after_ms // 2 else None
     if row and second and summary.source is Source.KAFKA:
-        own = own._replace(every_ms=own.log_time_ms - same.log_time_ms if same else 0)
-        kept = msgspec.structs.replace(row.summary, listed_seq=listed_seq, second=own)
+        every_ms = own.log_time_ms - same.log_time_ms if same else 0
+        kept = msgspec.structs.replace(row.summary, listed_seq=listed_seq, second=own, second_every_ms=every_ms)
         return row._replace(last_seq=seq, summary=kept)
     before = IncidentState() if row is None else row.incident
+    every_ms = row.summary.second_every_ms if row and second and second == row.summary.second else 0
     return GroupRow(
         seq=seq,
         last_seq=seq,
         log_time_ms=arrived.observed_log_ms,
         expired=False,
         incident=incident_after(before, arrived.event),
-        summary=msgspec.structs.replace(summary, listed_seq=listed_seq, second=second),
+        summary=msgspec.structs.replace(summary, listed_seq=listed_seq, second=second, second_every_ms=every_ms),
     )
 
 

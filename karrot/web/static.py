@@ -24,7 +24,7 @@ class Assets(NamedTuple):
 def load(folder: Path) -> Assets:
     """Read every file of a folder."""
     assets = Assets({}, {})
-    for path in folder.iterdir():
+    for path in sorted(each for each in folder.iterdir() if each.is_file()):
         content = path.read_bytes()
         name = f"{path.stem}.{sha256(content).hexdigest()[:12]}{path.suffix}"
         assets.names[path.name] = name

@@ -110,6 +110,7 @@ def started(job: str, master: str | None, conf: Mapping[str, str]) -> Iterator["
         yield spark
     finally:
         _stop_session(spark)
+        _on_signals(*before)
 
 
 def _stop_session(spark: "SparkSession") -> None:

@@ -101,7 +101,7 @@ def _parts(several: Iterable[ToSend]) -> Iterator[list[tuple[ToSend, str]]]:
 
 
 BUCKETS: Final = 32
-_VERSION: Final = 1
+_VERSION: Final = 2
 _GROUP_METADATA: Final = 2
 _CONSUMER: Final = "consumer"
 MOST_RECORDS: Final = 10_000_000
@@ -228,10 +228,8 @@ class Evaluate:
         return self._note
 
     def _checked(self, note: EvaluateNote) -> EvaluateNote:
-        if note.version > _VERSION:
-            raise UnusableState(
-                f"{self.checkpoint} is of a newer Karrot: use the newer Karrot, or another --checkpoint"
-            )
+        if note.version != _VERSION:
+            raise UnusableState(f"{self.checkpoint} is of another Karrot: use that one, or another --checkpoint")
         if note.intervals != self.asked.rules.intervals:
             raise UnusableState(
                 f"the rings in {self.checkpoint} have {note.intervals} intervals, and --rules asks for "

@@ -199,14 +199,15 @@ class CloudWatchReporter:
     def take(self, events: Sequence[StoredEvent]) -> None:
         """Take the values of the events that are configured, known and valid. They are owed until they are sent."""
         now_ms, cut_off = self._clock.wall_ms(), self._cut_off()
+        seconds = self._second_opinions(events, cut_off)
         for stored in events:
             try:
-                self._take(stored, now_ms, cut_off)
+                self._take(stored, now_ms, cut_off, seconds)
             except Exception:  # noqa: BLE001 - one unexpected event must not stop all later events
                 _log.exception("an event could not be processed", code="event_not_processed", event_id=stored.event_id)
                 self._count.dropped({"unexpected": 1})
 
-    def _take(self, stored: StoredEvent, now_ms: int, cut_off: Collection[str]) -> None:
+    def _take(self, stored: StoredEvent, now_ms: int, cut_off: Collection[str], seconds: Collection[GroupKey]) -> None:
         mapped = data_of(stored, self._options)
         if mapped.key.cluster in cut_off and stored.event.source is not Source.KAFKA:
             mapped = Mapped(mapped.key, held={Held.UNKNOWN: len(mapped.group)}, gone=mapped.gone)
@@ -214,15 +215,18 @@ class CloudWatchReporter:
         if mapped.gone:
             self._inside().leaves(mapped.key)
         data = [] if mapped.heartbeat is None or not self._beats(mapped) else [mapped.heartbeat]
-        if mapped.group and self._admitted(stored, mapped) and self._counts(stored, mapped.key, cut_off):
+        is_second = stored.event.source is Source.KAFKA and mapped.key in seconds
+        if mapped.group and self._admitted(stored, mapped) and not is_second:
             data += mapped.group
         for datum in data:
             self._owe(datum, stored, now_ms)
 
-    def _counts(self, stored: StoredEvent, key: GroupKey, cut_off: Collection[str]) -> bool:
-        """Whether the verdict is of the group's status, and not a second opinion on what a Burrow says that is well."""
-        is_first = stored.event.source is not Source.KAFKA or key.cluster in cut_off
-        return is_first or (state := self._group(key)) is None or state.summary.source is Source.KAFKA
+    def _second_opinions(self, events: Sequence[StoredEvent], cut_off: Collection[str]) -> Collection[GroupKey]:
+        """The groups that a healthy Burrow judges, so that `watch` has only a second opinion on them."""
+        of_watch = (each.event for each in events if each.event.source is Source.KAFKA)
+        keys = {GroupKey(each.cluster, each.consumer) for each in of_watch if each.cluster not in cut_off}
+        states = ((key, self._group(key)) for key in keys)
+        return {key for key, state in states if state is not None and state.summary.source is not Source.KAFKA}
 
     def due_in(self) -> float:
         return self._schedule.due_in()

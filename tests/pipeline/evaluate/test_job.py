@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -289,7 +290,9 @@ def test_a_state_that_lost_files_in_a_power_cut_is_refused(
         job().note()
 
 
-def test_rings_of_another_length_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_version_or_with_rings_of_another_length_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     def job(intervals: int) -> Evaluate:
         asked = EvaluateRules(RuleSet("r", intervals))
         source, tables = RecordsFromParquet(str(tmp_path)), Tables.at(spark, str(tmp_path))
@@ -297,6 +300,11 @@ def test_rings_of_another_length_are_refused(spark: SparkSession, tmp_path: Path
             spark, source, _Ends(), "c", tables, tables.directory, asked, to_stream(StringIO()), _Ends().now_ms
         )
 
-    job(10).note()
+    note = job(10).note()
+    state = tmp_path / "state.json"
+    state.write_bytes(msgspec.json.encode(msgspec.structs.replace(note, version=1)))
+    with pytest.raises(UnusableState, match="is of another Karrot: use that one, or another --checkpoint"):
+        job(10).note()
+    state.write_bytes(msgspec.json.encode(note))
     with pytest.raises(UnusableState, match="have 10 intervals, and --rules asks for 20: use the same intervals"):
         job(20).note()

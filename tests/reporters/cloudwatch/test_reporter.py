@@ -2,11 +2,12 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 
 from karrot.event import Source
-from karrot.eventlog.base import Cursor, StoredEvent
+from karrot.eventlog.base import Cursor, LogUnavailableError, StoredEvent
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import RefusedDatum, Sent
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
@@ -94,6 +95,20 @@ def test_burrows_values_are_sent_while_its_verdict_counts_and_those_of_watch_aft
     assert set(values[changed:]) == {3}
     assert 5 <= changed < len(values) - 4
     assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) >= 16
+
+
+def test_an_event_of_watch_waits_while_the_log_cannot_say_whose_verdict_counts(
+    rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.tell(total_lag=3, source=Source.KAFKA)
+    away = Mock(side_effect=LogUnavailableError("the database is away"))
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.feed.reporter, "_group", away)
+        rig.run(10)
+    assert away.called
+    rig.run(60)
+    assert [value for _, value in rig.points()] == [3]
+    assert rig.dropped() == {}
 
 
 def test_zero_is_sent_once_for_an_event_with_zero_and_not_repeated(rig: CloudWatchRig) -> None:
