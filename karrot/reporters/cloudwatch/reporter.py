@@ -441,7 +441,7 @@ class Ledger:
         outside = f"{inside.outside:,}" if inside.outside < OUTSIDE_BOUND else f"{OUTSIDE_BOUND:,} or more"
         return [
             Fact("namespace", options.namespace),
-            Fact("last send", _summary(outcome)),
+            Fact("sent", _summary(outcome)),
             Fact("groups with metrics", f"{inside.inside:,} of at most {options.max_groups:,}"),
             Fact("groups left out", outside),
         ]

@@ -394,7 +394,7 @@ def test_the_report_shows_the_sent_data_and_the_number_of_groups(rig: CloudWatch
         Sent("Lag {Cluster=prod-eu, ConsumerGroup=orders-svc}", 12.0, "Count", observed),
     )
     facts = {fact.name: fact.text for fact in report.facts}
-    assert facts["last send"] == "2 data in 1 call"
+    assert facts["sent"] == "2 data in 1 call"
     assert facts["groups with metrics"] == "1 of at most 1,000"
 
 

@@ -74,7 +74,7 @@ def _sent(website: Website, *, state: str, error: str | None = None) -> None:
     place = Cursor(log.log_id, max(0, log.size().last_seq - 31))
     failed_ms = now_ms - 4000 if error else None
     log.save_reporter(ReporterState("cloudwatch", place, state, error, failed_ms, now_ms - 2000))
-    facts = (Fact("namespace", "Karrot"), Fact("last send", "50 data in 1 call"), Fact("groups left out", "0"))
+    facts = (Fact("namespace", "Karrot"), Fact("sent", "50 data in 1 call"), Fact("groups left out", "0"))
     told = Report(
         at_ms=now_ms - 2000,
         sent_count=50,
