@@ -222,7 +222,7 @@ def test_remedies_for_a_karrot_that_polls_kafka_name_no_burrow() -> None:
     dropped = metric_sample("karrot_series_dropped_total", 9)
     refused = metric_sample("karrot_events_rejected_total", 3, code="overloaded")
     for told, check, with_burrow, with_watch in (
-        (dropped, checks.series_dropped, "denylist in Burrow", "KARROT_WATCH_EXCLUDE"),
+        (dropped, checks.series_dropped, "denylist in Burrow", "KARROT_WATCH_EXCLUDE_GROUPS"),
         (refused, checks.not_stored, "KARROT_BURROW_URL", "use a faster disk"),
     ):
         assert with_burrow in only_finding(check, karrot_snapshot(told))[2]

@@ -204,6 +204,9 @@ def test_a_burrow_that_is_cut_off_from_kafka_is_shown_although_it_still_posts() 
     assert "Burrow reads no commits (prod-eu). Its lags are old." in text
     assert '<bdi class="name">prod-eu</bdi> heard 0 s ago, reads no commits' in text
     assert '<bdi class="name">other</bdi> heard 0 s ago</li>' in text
+    for cluster, is_said in (("prod-eu", True), ("other", False)):
+        of_group = read(website, "/group", cluster=cluster, consumer="orders-svc")
+        assert ("Burrow has lost Kafka, so the status and the lag are old" in of_group) is is_said
 
 
 def test_a_burrow_is_not_missed_while_another_program_judges_its_cluster() -> None:

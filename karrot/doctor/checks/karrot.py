@@ -190,7 +190,8 @@ def series_dropped(seen: KarrotSeen) -> Iterator[Said]:
             f"a group was left without series {counted_plain(dropped, 'time')} since the log began; "
             f"{seen.total('karrot_consumers'):.0f} groups have series",
             f"raise KARROT_MAX_CONSUMERS above {seen.setting('MAX_CONSUMERS') or 50000}, "
-            f"or exclude groups with {'KARROT_WATCH_EXCLUDE' if WATCH in seen.components else 'a denylist in Burrow'}. "
+            "or exclude groups with "
+            f"{'KARROT_WATCH_EXCLUDE_GROUPS' if WATCH in seen.components else 'a denylist in Burrow'}. "
             "With fewer groups: set KARROT_PARTITION_METRICS=false",
         )
 

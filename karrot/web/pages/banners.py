@@ -268,7 +268,8 @@ def _limits(seen: BannerInputs) -> Iterator[Banner]:
         yield Banner(
             "warn",
             f"Karrot has reached its limit of groups ({count(seen.groups)}). It hides all other groups.",
-            "Raise `KARROT_MAX_CONSUMERS` or exclude groups: denylist with Burrow, `KARROT_WATCH_EXCLUDE` with watch.",
+            "Raise `KARROT_MAX_CONSUMERS` or exclude groups: denylist with Burrow, `KARROT_WATCH_EXCLUDE_GROUPS` with "
+            "watch.",
             "KarrotSeriesDropped",
         )
     for name, number in seen.left_out.items():

@@ -9,6 +9,7 @@ from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, PartitionLag, Sour
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.known_problems import CODES, WATCH
+from karrot.reporters import commits_read
 from karrot.web.api.group_query import STATUSES, GroupFilter
 from karrot.web.api.json_bodies import instant, reject_shape, second_opinion
 from karrot.web.api.routes import asked_filter, asked_key, no_live_group
@@ -97,6 +98,7 @@ def show_group() -> str:
         row=group_view(context, state, trail[-TRAIL_LENGTH:]),
         state=state,
         watched=watched,
+        is_cut_off=state.summary.source is not Source.KAFKA and key.cluster in commits_read.cut_off(context.log),
         event=known.newest.event if known else None,
         partitions=listed[:_PARTITIONS_SHOWN],
         partitions_more=len(listed) - _PARTITIONS_SHOWN,
