@@ -186,9 +186,12 @@ def test_a_silent_cluster_is_a_fault() -> None:
     ("cluster", "argument"), [("test", "test"), ("a b; rm -rf ~", "'a b; rm -rf ~'"), ("it's", "'it'\"'\"'s'")]
 )
 def test_a_cluster_that_is_gone_can_be_forgotten_with_the_command_that_is_printed(cluster: str, argument: str) -> None:
-    never = metric_sample("karrot_last_event_timestamp_seconds", 0, cluster=cluster)
-    remedy = only_finding(checks.silence, karrot_snapshot(never))[2]
+    silent, never = (metric_sample("karrot_last_event_timestamp_seconds", at, cluster=cluster) for at in (1, 0))
+    remedy = only_finding(checks.silence, karrot_snapshot(silent))[2]
     assert remedy.endswith(f"; if the cluster is gone, run karrot forget-cluster {argument} --karrot {KARROT}")
+    # Only the setting names a cluster that never sent an event: to forget it would change nothing.
+    remedy = only_finding(checks.silence, karrot_snapshot(never))[2]
+    assert remedy.endswith("; if the cluster is gone, take it out of KARROT_EXPECTED_CLUSTERS")
 
 
 def test_a_burrow_that_reads_no_more_commits_is_a_fault() -> None:

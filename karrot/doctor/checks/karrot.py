@@ -156,11 +156,13 @@ def silence(seen: KarrotSeen) -> Iterator[Said]:
     for cluster, age in seen.heard.items():
         if age > seen.stale_after and cluster.casefold() not in from_kafka:
             said = f"never sent an event{that}" if age == float("inf") else f"sent its last event{that} {age:.0f} s ago"
+            forget = f"run karrot forget-cluster {shlex.quote(cluster)} --karrot {seen.url}"
+            gone = "take it out of KARROT_EXPECTED_CLUSTERS" if age == float("inf") else forget
             start = f"start evaluate with --cluster {cluster} --to karrot={seen.url}; if Burrow sends {cluster}, "
             none, remedy = (", and evaluate sent none lately", start) if seen.has_evaluate else ("", "")
             yield fault(
                 f"the Burrow of {cluster} {said}{none}",
-                f"{remedy}{by_burrow}run karrot forget-cluster {shlex.quote(cluster)} --karrot {seen.url}",
+                f"{remedy}{by_burrow}{gone}",
             )
     # Neither watch nor evaluate needs a Burrow.
     if not (seen.heard or from_kafka or seen.has_evaluate or WATCH in seen.components):

@@ -191,14 +191,17 @@ def _silent(seen: BannerInputs) -> Iterator[Banner]:
         return
     names = some([visible(each.cluster) for each in silent])
     longest = max((each.seconds for each in silent if each.seconds is not None), default=None)
-    since = "never sent an event" if longest is None else f"has been silent for {duration(longest)}"
+    since, gone = "never sent an event", "take it out of `KARROT_EXPECTED_CLUSTERS`"
+    if longest is not None:
+        since, gone = f"has been silent for {duration(longest)}", "run `karrot forget-cluster`"
     also, first = (", or Karrot refused its events", "First fix the refusals. ") if seen.refused else ("", "")
     yield Banner(
         "err",
-        f"Burrow {since}{also} ({names}): the values of its groups are old, and its groups leave the list.",
+        f"Burrow {since}{also} ({names})"
+        + ("." if longest is None else ": the values of its groups are old, and its groups leave the list."),
         f"{first}Check that Burrow runs and reaches its ZooKeeper. Run `karrot send-sample --karrot` with the URL of "
-        "this page on Burrow's host. `karrot doctor` checks both sides. If the cluster is gone, run "
-        "`karrot forget-cluster`.",
+        "this page on Burrow's host. `karrot doctor` checks both sides. "
+        f"If the cluster is gone, {gone}.",
         "KarrotBurrowSilent",
     )
 

@@ -121,13 +121,18 @@ def test_each_problem_has_a_banner_with_its_remedy_and_runbook(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(None, "never sent an event"), (400.0, "has been silent for 6 min 40 s")]
+    ("seconds", "said", "gone"),
+    [
+        (None, "never sent an event", "take it out of `KARROT_EXPECTED_CLUSTERS`."),
+        (400.0, "has been silent for 6 min 40 s", "run `karrot forget-cluster`."),
+    ],
 )
-def test_a_burrow_is_not_called_silent_while_karrot_refuses_events(seconds: float | None, said: str) -> None:
+def test_a_burrow_is_not_called_silent_while_karrot_refuses_events(seconds: float | None, said: str, gone: str) -> None:
     heard = [Heard("eu", seconds, silent=True)]
     silent, refused = banners(BannerInputs(heard=heard, refused={"unsupported_template": 3}))
-    assert silent.wrong.startswith(f"Burrow {said}, or Karrot refused its events (eu): ")
+    assert silent.wrong.startswith(f"Burrow {said}, or Karrot refused its events (eu)")
     assert silent.remedy.startswith("First fix the refusals. ")
+    assert silent.remedy.endswith(f"If the cluster is gone, {gone}")
     assert "3 bodies were refused" in refused.wrong
 
 
