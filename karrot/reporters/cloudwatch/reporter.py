@@ -199,15 +199,17 @@ class CloudWatchReporter:
     def take(self, events: Sequence[StoredEvent]) -> None:
         """Take the values of the events that are configured, known and valid. They are owed until they are sent."""
         now_ms, cut_off = self._clock.wall_ms(), self._cut_off()
-        seconds = self._second_opinions(events, cut_off)
+        second_opinions = self._second_opinions(events, cut_off)
         for stored in events:
             try:
-                self._take(stored, now_ms, cut_off, seconds)
+                self._take(stored, now_ms, cut_off, second_opinions)
             except Exception:  # noqa: BLE001 - one unexpected event must not stop all later events
                 _log.exception("an event could not be processed", code="event_not_processed", event_id=stored.event_id)
                 self._count.dropped({"unexpected": 1})
 
-    def _take(self, stored: StoredEvent, now_ms: int, cut_off: Collection[str], seconds: Collection[GroupKey]) -> None:
+    def _take(
+        self, stored: StoredEvent, now_ms: int, cut_off: Collection[str], second_opinions: Collection[GroupKey]
+    ) -> None:
         mapped = data_of(stored, self._options)
         if mapped.key.cluster in cut_off and stored.event.source is not Source.KAFKA:
             mapped = Mapped(mapped.key, held={Held.UNKNOWN: len(mapped.group)}, gone=mapped.gone)
@@ -215,7 +217,7 @@ class CloudWatchReporter:
         if mapped.gone:
             self._inside().leaves(mapped.key)
         data = [] if mapped.heartbeat is None or not self._beats(mapped) else [mapped.heartbeat]
-        is_second = stored.event.source is Source.KAFKA and mapped.key in seconds
+        is_second = stored.event.source is Source.KAFKA and mapped.key in second_opinions
         if mapped.group and self._admitted(stored, mapped) and not is_second:
             data += mapped.group
         for datum in data:
