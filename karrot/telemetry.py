@@ -216,6 +216,7 @@ EVENTS_REJECTED = _counter(
         "invalid_field",
         "invalid_text",
         "incomplete_body",
+        "bad_request",
         "too_large",
         "length_required",
         "unsupported_media_type",
