@@ -98,7 +98,7 @@ class Feed:
             )
         except Exception:  # noqa: BLE001 - one reporter must not prevent the service from stopping
             _log.exception("the last values were not sent", code="last_values_not_sent", reporter=self.name)
-            self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason="unexpected")
+            self._count_failure("unexpected")
         finally:
             self.reporter.close()
 
@@ -113,25 +113,39 @@ class Feed:
         except (LogUnavailableError, OverloadedError):
             raise
         except ReportFailed as failed:
-            if self.logged != failed.reason:
-                words = {"code": "reporter_cannot_send", "fault": failed.reason, "reason": failed.text}
-                _log.warning("a reporter cannot send", reporter=self.name, **words)
-            self.logged = failed.reason
-            return self._failed(failed.reason, failed.text, failed.retry_in_s)
+            self._log_failure(failed.reason, failed.text)
+            if not failed.is_reported:
+                return self._failed(failed.reason, failed.text, failed.retry_in_s)
+            self._count_failure(failed.reason)
+            state = state.failing(failed.text, self.clock.wall_ms())
         except (Exception, SystemExit) as error:  # noqa: BLE001 - third-party code, and the outermost loop around it
             reason = type(error).__name__
-            if self.logged != reason:
-                words = {"code": "reporter_failed", "reporter": self.name}
-                _log.exception("a reporter failed; it will get the same events again", **words)
-            self.logged = reason
+            self._log_failure(reason)
             return self._failed(reason, f"{reason}: {error}")
+        else:
+            if self.logged is not None:
+                _log.info("a reporter can send again", reporter=self.name)
+            self.failures, self.logged = 0, None
+            state = state.well(self.clock.wall_ms())
         if not self.log.leads():  # another process has the cursor now
             return _POLL_S
-        if self.logged is not None:
-            _log.info("a reporter can send again", reporter=self.name)
-        self.failures, self.logged = 0, None
-        self._save(state.well(self.clock.wall_ms()), events)
+        self._save(state, events)
         return 0.0 if events.taken and events.peek() is not None else self._plan_next(reporter)
+
+    def _log_failure(self, reason: str, text: str | None = None) -> None:
+        """Log the first failure of several with the same reason. One without a text gets a traceback."""
+        if self.logged == reason:
+            return
+        self.logged = reason
+        if text is None:
+            words = {"code": "reporter_failed", "reporter": self.name}
+            _log.exception("a reporter failed; it will get the same events again", **words)
+        else:
+            words = {"code": "reporter_cannot_send", "reporter": self.name, "fault": reason, "reason": text}
+            _log.warning("a reporter cannot send", **words)
+
+    def _count_failure(self, reason: str) -> None:
+        self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=reason)
 
     def _save(self, state: ReporterState, events: Unreported) -> None:
         """Move the cursor to the last event that was taken, and count what was taken and what was lost."""
@@ -162,7 +176,7 @@ class Feed:
 
     def _failed(self, reason: str, text: str, retry_in_s: float | None = None) -> float:
         self.failures += 1
-        self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=reason)
+        self._count_failure(reason)
         if self.state is not None:
             self.state = self.state.failing(text, self.clock.wall_ms())
             with suppress(LogUnavailableError, OverloadedError):

@@ -135,11 +135,13 @@ class ReportFailed(Exception):  # noqa: N818 (the name says what happened)
 
     ``reason`` is stable, for the counter. ``text`` is for people. ``retry_in_s`` is the wait before the next report. If
     it is ``None``, the wait is a second after the first failure, and doubles with each further failure up to a minute.
+    With ``is_reported``, what was taken is reported all the same: the cursor moves, and the next report is not delayed.
     """
 
-    def __init__(self, reason: str, text: str, retry_in_s: float | None = None) -> None:
+    def __init__(self, reason: str, text: str, retry_in_s: float | None = None, *, is_reported: bool = False) -> None:
         super().__init__(text)
-        self.reason, self.text, self.retry_in_s = reason, text, retry_in_s
+        self.reason, self.text = reason, text
+        self.retry_in_s, self.is_reported = retry_in_s, is_reported
 
 
 @runtime_checkable
