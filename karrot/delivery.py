@@ -92,8 +92,8 @@ class Feed:
             self.due_ms = 0.0
             self.step()
             if self.failures and self.state and self.log.leads():
-                words = {"code": "last_values_not_sent", "reporter": self.name, "reason": self.state.last_error}
-                _log.warning("the last values were not sent", **words)
+                why = {"reporter": self.name, "reason": self.state.last_error}
+                _log.warning("the last values were not sent", code="last_values_not_sent", **why)
             self.reporter.close()
 
     def _report(self, reporter: PushReporter, state: ReporterState) -> float:
@@ -131,14 +131,15 @@ class Feed:
         except ReportFailed as failed:
             self.logged = failed.reason
             if self.logged != logged:
-                words = {"code": "reporter_cannot_send", "fault": failed.reason, "reason": failed.text}
-                _log.warning("a reporter cannot send", reporter=self.name, **words)
+                fault = {"fault": failed.reason, "reason": failed.text}
+                _log.warning("a reporter cannot send", code="reporter_cannot_send", reporter=self.name, **fault)
             return failed
         except (Exception, SystemExit) as error:  # noqa: BLE001 - third-party code, and the outermost loop around it
             self.logged = type(error).__name__
             if self.logged != logged:
-                words = {"code": "reporter_failed", "reporter": self.name}
-                _log.exception("a reporter failed; it will get the same events again", **words)
+                _log.exception(
+                    "a reporter failed; it will get the same events again", code="reporter_failed", reporter=self.name
+                )
             return ReportFailed(self.logged, f"{self.logged}: {error}")
         return None
 
