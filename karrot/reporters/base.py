@@ -8,7 +8,7 @@ also gets events by cursor, but sends only when a send is due. A `PullReporter` 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -29,7 +29,8 @@ class Context:
     """What Karrot gives to a reporter: the reporter's settings, and the functions that it may call.
 
     ``settings`` are the values of ``KARROT_<NAME>_*``. Their names are in lower case and have no prefix. Secrets are
-    already read from their files. ``count`` adds to one of Karrot's shared counters. ``clock`` gives the time.
+    already read from their files. A built-in reporter gets its part of Karrot's settings as ``options`` instead.
+    ``count`` adds to one of Karrot's shared counters. ``clock`` gives the time.
     ``log_time_ms`` gives the log's own time. Use it for the age of an event. ``remember(name, value)`` saves a note in
     the log. ``recall(name)`` reads the note, also in another process. It returns ``None`` if there is no such note.
     ``cut_off()`` returns the clusters whose Burrow reads no more commits: what it says of them is old.
@@ -48,6 +49,7 @@ class Context:
     leads: Callable[[], bool] = lambda: True
     cut_off: Callable[[], frozenset[str]] = frozenset
     group: Callable[[GroupKey], GroupState | None] = lambda _: None
+    options: Any = None
 
 
 @runtime_checkable

@@ -3,7 +3,7 @@
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from karrot.settings.storage_place import Bucket, read_place
 
 T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
 
 _DURATION_UNITS = {
     "ms": Fraction(1, 1000),
@@ -77,11 +78,11 @@ class ValueKind(Generic[T]):
     may_be_told: bool = True
 
 
-def one_of(*choices: str) -> ValueKind[str]:
+def one_of(*choices: Word) -> ValueKind[Word]:
     """One of a few words, in upper or lower case."""
     by_folded = {choice.casefold(): choice for choice in choices}
 
-    def read(text: str) -> str:
+    def read(text: str) -> Word:
         if (found := by_folded.get(text.casefold())) is None:
             raise ValueError(text)
         return found
@@ -134,11 +135,11 @@ def size(low: int, high: int) -> ValueKind[int]:
     return ValueKind(read, f"bytes, or a number with KiB, MiB, GiB or TiB, {spans}", _show_size)
 
 
-def some_of(*choices: str) -> ValueKind[tuple[str, ...]]:
+def some_of(*choices: Word) -> ValueKind[tuple[Word, ...]]:
     """One or more of a few words, separated by commas, in upper or lower case."""
     one = one_of(*choices)
 
-    def read(text: str) -> tuple[str, ...]:
+    def read(text: str) -> tuple[Word, ...]:
         return tuple(dict.fromkeys(map(one.read, _read_list(text, re.compile(r"\w+")))))
 
     return ValueKind(read, f"one or more of {', '.join(choices)}, separated by commas", _show_list)
@@ -248,7 +249,7 @@ def _read_secret(text: str) -> Secret:
     return Secret(text)
 
 
-def _show_list(items: tuple[str, ...]) -> str:
+def _show_list(items: Iterable[str]) -> str:
     return ",".join(items)
 
 

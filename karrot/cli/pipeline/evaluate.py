@@ -275,15 +275,17 @@ def _receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver | None]":
 
 def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
     """The receiver for a topic, which connects later. Raises Refused."""
+    from karrot.kafka import client_properties
     from karrot.pipeline.evaluate.verdict_delivery import ToTopic
-    from karrot.reporters.kafka.reporter import Options, TopicWriter
+    from karrot.reporters.kafka.reporter import TopicWriter
     from karrot.settings import types
+    from karrot.settings.options import Kafka
 
     if asked["bootstrap_servers"] is None:
         raise Refused("--to kafka= needs --bootstrap-servers")
     brokers = asked_for(types.brokers, "bootstrap_servers", asked)
-    options = Options(brokers, value_of(types.topic, "--to kafka=", topic), asked["command_config"])
-    options.client_properties()
+    options = Kafka(brokers, value_of(types.topic, "--to kafka=", topic), asked["command_config"])
+    client_properties.read(options.properties)
 
     def open_topic() -> TopicWriter:
         from karrot.reporters.kafka.producer import KafkaTopic

@@ -2,9 +2,8 @@
 
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -15,8 +14,7 @@ from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, SegmentStore, StoredSegment, StoreError
 from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, Retry, Sending, Sent, Trouble
 from karrot.settings import types
-from karrot.settings.options import settings_of_reporter
-from karrot.settings.storage_place import Place
+from karrot.settings.options import Archive
 
 
 class Amount(NamedTuple):
@@ -201,30 +199,6 @@ class SegmentBuffer:
         return min(waiting, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The reporter's settings. Durations are seconds, sizes are bytes. ``segment_bytes``: before compression."""
-
-    place: Place
-    segment_s: int = 60
-    segment_bytes: int = 8 * 2**20
-    retention_s: int = 30 * 86400
-    max_bytes: int = 4 * 2**30
-    body: bool = True
-
-    @classmethod
-    def read(cls, texts: Mapping[str, str]) -> Self:
-        settings = settings_of_reporter("archive", texts)
-        return cls(
-            place=settings.archive_dir or settings.data_dir / "archive",
-            segment_s=settings.archive_segment_seconds,
-            segment_bytes=settings.archive_segment_bytes,
-            retention_s=settings.archive_retention,
-            max_bytes=settings.archive_max_bytes,
-            body=settings.archive_body,
-        )
-
-
 _MOST_SEALED = 4
 """The most finished segments that wait in memory during an outage. Further events wait in the log."""
 
@@ -245,7 +219,7 @@ class ArchiveReporter:
     nothing twice.
     """
 
-    def __init__(self, options: Options, store: SegmentStore, context: Context) -> None:
+    def __init__(self, options: Archive, store: SegmentStore, context: Context) -> None:
         self._options = options
         self._store = store
         self._retention = Retention(options.retention_s * 1000, options.max_bytes)
@@ -371,7 +345,7 @@ class ArchiveReporter:
             self._count(telemetry.REPORTER_ARCHIVE_BYTES.name, amount.size, **labels)
 
 
-def report_of(options: Options, contents: Contents, written: Sequence[StoredSegment], at_ms: int) -> bytes:
+def report_of(options: Archive, contents: Contents, written: Sequence[StoredSegment], at_ms: int) -> bytes:
     facts = [Fact("Place", str(options.place))]
     if contents.oldest is not None:
         size = f"{contents.size / _MIB:.1f} MiB"

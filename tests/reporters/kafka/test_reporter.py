@@ -18,16 +18,16 @@ from karrot.reporters.kafka.reporter import (
     KafkaReporter,
     Message,
     NoTopic,
-    Options,
     Outcome,
     TopicWriter,
     Written,
 )
+from karrot.settings.options import Kafka
 from support.eventlog.appended_events import append_event, stored_events
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
-OPTIONS = Options(("a:9092", "b:9092"))
+OPTIONS = Kafka(("a:9092", "b:9092"))
 AWAY = Failed("_transport", "nobody is there")
 LARGE = Failed("msg_size_too_large", "too large", is_final=True)
 
@@ -194,20 +194,16 @@ def test_each_event_is_written_or_refused_and_the_last_record_of_a_group_is_its_
             assert [seq for seq in written if seq in of_group][-1] == of_group[-1]
 
 
-def test_the_reporter_is_paced_and_bounded_and_needs_brokers_and_a_readable_file(tmp_path: Path) -> None:
-    settings = {"bootstrap": "a:9092, b:9092", "topic": "", "properties": ""}
-    made = build(make_context("kafka", settings))
+def test_the_reporter_is_paced_and_bounded_and_needs_a_readable_file(tmp_path: Path) -> None:
+    made = build(make_context("kafka", {"bootstrap": "a:9092, b:9092", "topic": "", "properties": ""}))
     assert isinstance(made, PacedReporter)
     assert isinstance(made, Bounded)
-    assert Options.read(settings) == OPTIONS
     file = tmp_path / "jks.properties"
     file.write_text("ssl.truststore.location=/etc/kafka.jks")
+    options = replace(OPTIONS, properties=tmp_path / "none")
     for wrong, said in (
-        ({"bootstrap": ""}, "bootstrap is not set"),
-        ({"bootstrap": "a"}, "bootstrap is 'a': it must be HOST:PORT"),
-        ({"topic": "a b"}, "topic is 'a b': it must be the name of a topic"),
-        ({"properties": str(tmp_path / "none")}, "none cannot be read: No such file"),
-        ({"properties": str(file)}, "jks.properties: ssl.truststore.location must be a PEM file"),
+        (options, "none cannot be read: No such file"),
+        (replace(options, properties=file), "jks.properties: ssl.truststore.location must be a PEM file"),
     ):
         with pytest.raises(ValueError, match=said):
-            build(make_context("kafka", settings | wrong))
+            build(replace(make_context("kafka"), options=wrong))
