@@ -105,7 +105,6 @@ def _group_options(without_burrow: str) -> Callable[[Command], Command]:
             "--every",
             "interval",
             default="5s",
-            show_default=True,
             callback=read_seconds(0.5, 3600),
             metavar="DURATION",
             help="With --follow: time between two updates of the output.",

@@ -37,7 +37,7 @@ client_properties_option = partial(click.option, "--command-config", type=click.
 
 def follow_option(sentence: str, *, default: bool) -> Callable[[Command], Command]:
     """The options ``--follow`` and ``--once``: whether a command continues until Ctrl-C, or ends after one pass."""
-    return click.option("--follow/--once", default=default, show_default=True, help=sentence)
+    return click.option("--follow/--once", default=default, help=sentence)
 
 
 def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:

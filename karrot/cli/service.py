@@ -35,15 +35,12 @@ def serve(bind: str | None, config: Path | None) -> NoReturn:
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: 5000, or the next free port]"
 )
-@click.option(
-    "--groups", type=click.IntRange(1, 10_000), default=24, show_default=True, help="Number of simulated groups."
-)
-@click.option("--seed", type=int, default=7, show_default=True, help="Random seed. The same seed gives the same demo.")
+@click.option("--groups", type=click.IntRange(1, 10_000), default=24, help="Number of simulated groups.")
+@click.option("--seed", type=int, default=7, help="Random seed. The same seed gives the same demo.")
 @click.option(
     "--speed",
     type=click.FloatRange(0.1, 100),
     default=1,
-    show_default=True,
     help="Speed of the simulation: rates are multiplied by this factor. Below 1, intervals are divided by it.",
 )
 def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:

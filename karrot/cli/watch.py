@@ -37,7 +37,6 @@ _COLUMNS = (
     "--every",
     "interval",
     default="10s",
-    show_default=True,
     callback=read_seconds(0.1, 3600),
     metavar="DURATION",
     help="Time between two polls.",

@@ -31,14 +31,13 @@ _moment_options = option_set(
     click.option(
         "--at",
         default="now",
-        show_default=True,
         callback=_read_moment,
         help="A time: ISO 8601 (UTC), or an age such as 90m or 7d.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table."),
 )
 _limit_option = click.option("--limit", type=click.IntRange(1), help="Show at most this number of partitions.")
-_duration_option = partial(click.option, show_default=True, callback=read_span(10 * 366 * 86_400))
+_duration_option = partial(click.option, callback=read_span(10 * 366 * 86_400))
 _look_back_option = _duration_option(
     "--look-back",
     default="7d",

@@ -51,7 +51,6 @@ places = option_set(
     click.option(
         "--timeout",
         default="2m",
-        show_default=True,
         metavar="DURATION",
         callback=_keep_timeout,
         expose_value=False,

@@ -65,16 +65,13 @@ def _read_rules(_context: click.Context, _option: click.Parameter, text: str | N
     "--to",
     "target",
     default="-",
-    show_default=True,
     metavar="karrot=URL,kafka=TOPIC,tables",
     help="Receivers of the verdicts, separated by commas: a Karrot (karrot=http://karrot:5000), a Kafka topic as the "
     "kafka reporter writes it, or the tables events and partitions. - prints them.",
 )
 @follow_option("Continue until Ctrl-C, or read the existing records once, and end.", default=True)
-@click.option("--every", default="60s", show_default=True, callback=_span, help="How often to judge all groups.")
-@click.option(
-    "--ends-every", default="10s", show_default=True, callback=_span, help="How often to ask Kafka for log end offsets."
-)
+@click.option("--every", default="60s", callback=_span, help="How often to judge all groups.")
+@click.option("--ends-every", default="10s", callback=_span, help="How often to ask Kafka for log end offsets.")
 @click.option(
     "--rules",
     metavar="RULE=VALUE,...",
@@ -85,7 +82,6 @@ def _read_rules(_context: click.Context, _option: click.Parameter, text: str | N
     "--threshold",
     type=click.Choice([*_THRESHOLDS]),
     default="OK",
-    show_default=True,
     callback=lambda _context, _option, word: _THRESHOLDS[word],
     help="Lowest status that is sent.",
 )
@@ -93,7 +89,6 @@ def _read_rules(_context: click.Context, _option: click.Parameter, text: str | N
     "--partitions",
     type=click.Choice(["all", "bad"]),
     default="all",
-    show_default=True,
     help="Which partitions a verdict lists. Burrow lists the bad ones, which are worse than OK.",
 )
 @pattern_option("--group-allowlist", help="Judge only groups whose names match.")
@@ -108,7 +103,6 @@ def _read_rules(_context: click.Context, _option: click.Parameter, text: str | N
 @click.option(
     "--expire-group",
     default="7d",
-    show_default=True,
     callback=_span,
     help="Forget a group this long after its last commit.",
 )

@@ -47,13 +47,12 @@ if TYPE_CHECKING:
 @click.option(
     "--ends-every",
     default="30s",
-    show_default=True,
     callback=read_span(86_400),
     help="How often to sample log end offsets.",
 )
 @record_file_options
 @follow_option("Continue with new records until Ctrl-C.", default=False)
-@trigger_option(default="10 seconds", show_default=True, help="With --follow: how often to read new records.")
+@trigger_option(default="10 seconds", help="With --follow: how often to read new records.")
 @checkpoint_option(help="Folder that records what was read.  [default: a folder in the tables]")
 @wait_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")

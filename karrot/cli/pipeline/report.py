@@ -21,7 +21,6 @@ _LONGEST = timedelta(days=3_660)
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("report.html"),
-    show_default=True,
     help="The file to write.",
 )
 def report(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:

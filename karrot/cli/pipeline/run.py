@@ -56,7 +56,6 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
 @click.option(
     "--every",
     default="15m",
-    show_default=True,
     callback=read_span(86_400),
     help="Time between the starts of two turns.",
 )
@@ -66,7 +65,6 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
 @click.option(
     "--compact-at",
     default="02:30",
-    show_default=True,
     callback=_time_of_day,
     metavar="HH:MM|never",
     help="The first turn after this time of the day (UTC) also compacts the tables.",
@@ -84,7 +82,6 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
 @click.option(
     "--ends-every",
     default="30s",
-    show_default=True,
     callback=read_span(86_400),
     help="With --offsets: how often to sample log end offsets.",
 )
@@ -93,7 +90,6 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
 @click.option(
     "--turn-limit",
     default="6h",
-    show_default=True,
     callback=read_span(30 * 86_400),
     help="With --metrics-port: /healthz fails if a turn takes longer than this.",
 )

@@ -206,7 +206,6 @@ kafka_options = option_set(
     click.option(
         "--starting",
         default="earliest",
-        show_default=True,
         metavar="earliest|latest|TIME",
         help="Where the first run begins. TIME is ISO 8601, in UTC if it has no time zone.",
     ),
@@ -219,7 +218,6 @@ record_source_option = click.option(
     "--source",
     type=click.Choice([KAFKA, _PARQUET]),
     default=KAFKA,
-    show_default=True,
     help="Where to read the records of __consumer_offsets.",
 )
 """The option for the source of the records of ``__consumer_offsets``."""
@@ -248,15 +246,12 @@ event_source_options = option_set(
         "--source",
         type=click.Choice([_ARCHIVE, KAFKA]),
         default=_ARCHIVE,
-        show_default=True,
         help="Read events from the archive reporter's segments, or from the kafka reporter's topic.",
     ),
     click.option(
         "--archive", callback=read_spark_place, help="With --source archive: directory or URL (s3://…) of the archive."
     ),
-    click.option(
-        "--topic", default="karrot.events", show_default=True, help="With --source kafka: topic of the kafka reporter."
-    ),
+    click.option("--topic", default="karrot.events", help="With --source kafka: topic of the kafka reporter."),
     kafka_options,
 )
 """The options for a source of events. `event_source_of` reads them."""

@@ -29,7 +29,6 @@ _span = read_span(3_660 * 86_400)
     "--stale-for",
     "length",
     default="2m",
-    show_default=True,
     callback=_span,
     help="A partition is stale if its committed offset did not move for this time.",
 )
@@ -41,11 +40,10 @@ _span = read_span(3_660 * 86_400)
     help="POST each line to this URL, as JSON.",
 )
 @follow_option("Continue until Ctrl-C, or judge the data in the tables once, and end.", default=True)
-@trigger_option(default="10 seconds", show_default=True, help="How often to read new commits and log ends.")
+@trigger_option(default="10 seconds", help="How often to read new commits and log ends.")
 @click.option(
     "--look-back",
     default="1d",
-    show_default=True,
     callback=_span,
     help="How far back the first run reads commits, rounded up to whole days.",
 )

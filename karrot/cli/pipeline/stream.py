@@ -43,7 +43,6 @@ _TWICE = (
     "--to",
     "destinations",
     default="tables,cloudwatch",
-    show_default=True,
     help="Where to write: tables, cloudwatch, or both.",
 )
 @click.option(
