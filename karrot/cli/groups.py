@@ -93,9 +93,7 @@ def _group_options(without_burrow: str) -> Callable[[Command], Command]:
             metavar="HOST:PORT,...",
             help=f"Kafka brokers. The output then has the state, members and coordinator of groups. {without_burrow}",
         ),
-        client_properties_option(
-            help="With --bootstrap-servers: a file with client properties, as for karrot watch.",
-        ),
+        client_properties_option(help="With --bootstrap-servers: a file with client properties, as for karrot watch."),
         click.option("--cluster", help="Name of the cluster. Required if Burrow has several clusters."),
         click.option(
             "--group", "groups", multiple=True, help="Show only this group. Repeatable.  [default: all groups]"

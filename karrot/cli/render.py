@@ -47,10 +47,7 @@ def render() -> None:
 )
 @click.option("--max-lag", type=float, help="With --recipe step: largest allowed total lag, in messages.")
 @click.option(
-    "--wake-up-lag",
-    type=float,
-    default=1,
-    help="With --recipe from-zero: lag in messages that starts the first task.",
+    "--wake-up-lag", type=float, default=1, help="With --recipe from-zero: lag in messages that starts the first task."
 )
 @click.option("--min-tasks", type=int, help="Smallest number of tasks.", show_default="1; from-zero: 0")
 @click.option(
@@ -77,9 +74,7 @@ def render() -> None:
     "utilization.",
 )
 @click.option(
-    "--namespace",
-    default="Karrot",
-    help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses.",
+    "--namespace", default="Karrot", help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses."
 )
 @click.option(
     "--sns-topic-arn",
@@ -126,9 +121,7 @@ def ecs_autoscaling(**given: Any) -> None:
     help="Count the tasks by RunningTaskCount of Container Insights, not by samples of the CPU utilization.",
 )
 @click.option(
-    "--namespace",
-    default="Karrot",
-    help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses.",
+    "--namespace", default="Karrot", help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses."
 )
 def cloudwatch_dashboard(**given: Any) -> None:
     """Print a dashboard with a group's lag and the running tasks, as input of aws cloudwatch put-dashboard."""
@@ -197,18 +190,11 @@ def dashboard(board: str, external_url: str | None) -> None:
 
 @render.command(short_help="Print the DDL of the pipeline's tables for Amazon Athena.")
 @click.option(
-    "--tables",
-    "location",
-    metavar="s3://BUCKET/PREFIX",
-    required=True,
-    help="Address of the pipeline's tables.",
+    "--tables", "location", metavar="s3://BUCKET/PREFIX", required=True, help="Address of the pipeline's tables."
 )
 @click.option("--database", default="karrot", help="Database for the tables.")
 @click.option(
-    "--days",
-    type=int,
-    default=400,
-    help="Number of past days that a query reads if it has no condition on the day.",
+    "--days", type=int, default=400, help="Number of past days that a query reads if it has no condition on the day."
 )
 def athena(**given: Any) -> None:
     """Print the DDL of the pipeline's tables for Amazon Athena, with partition projection by day."""

@@ -44,12 +44,7 @@ user_option = click.option(
 @address_option
 @user_option
 @click.option("--count", type=click.IntRange(1, 10_000), default=1, help="Number of groups.")
-@click.option(
-    "--status",
-    type=click.Choice(["OK", "WARN", "ERR"]),
-    default="WARN",
-    help="Status of the groups.",
-)
+@click.option("--status", type=click.Choice(["OK", "WARN", "ERR"]), default="WARN", help="Status of the groups.")
 def send_sample(url: str, user: str | None, count: int, status: str) -> None:
     """Post sample events as Burrow does, and print the answers.
 

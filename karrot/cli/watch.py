@@ -48,7 +48,7 @@ _COLUMNS = (
     "KARROT_BURROW_PASSWORD_FILE). If neither is set, the command asks for it.",
 )
 @client_properties_option(
-    help="A file with client properties (TLS, SASL, MSK IAM), with the names of librdkafka or of Kafka's Java client.",
+    help="A file with client properties (TLS, SASL, MSK IAM), with the names of librdkafka or of Kafka's Java client."
 )
 @pattern_option("--groups", help="Watch only groups whose name contains a match.")
 @pattern_option(

@@ -126,9 +126,7 @@ class CloudWatch:
         "The storage resolution in CloudWatch, in seconds. With 1, alarms can have a period of 10 seconds.",
     )
     iam_role: str | None = optional(
-        types.role,
-        "The ARN of the IAM role that Karrot assumes before it sends to CloudWatch.",
-        name="IAM_ROLE",
+        types.role, "The ARN of the IAM role that Karrot assumes before it sends to CloudWatch.", name="IAM_ROLE"
     )
     default_region: str | None = None
 

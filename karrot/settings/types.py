@@ -259,11 +259,7 @@ names = ValueKind(
 )
 texts = ValueKind(partial(_read_list, item=re.compile(r".+", re.DOTALL)), "texts separated by commas", _show_list)
 text = ValueKind(_text_if(str.isprintable), "a text")
-brokers = ValueKind(
-    _read_brokers,
-    "HOST:PORT, several separated by commas, with ports from 1 to 65535",
-    _show_list,
-)
+brokers = ValueKind(_read_brokers, "HOST:PORT, several separated by commas, with ports from 1 to 65535", _show_list)
 address = ValueKind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
 url = ValueKind(_read_url, "an http:// or https:// address without user, query or fragment")
 path = ValueKind(_read_path, "a path")

@@ -29,10 +29,7 @@ def _read_moment(_context: click.Context, _option: click.Parameter, text: str) -
 
 _moment_options = option_set(
     click.option(
-        "--at",
-        default="now",
-        callback=_read_moment,
-        help="A time: ISO 8601 (UTC), or an age such as 90m or 7d.",
+        "--at", default="now", callback=_read_moment, help="A time: ISO 8601 (UTC), or an age such as 90m or 7d."
     ),
     click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table."),
 )

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 range_options = option_set(
     click.option(
-        "--from",
-        "since",
-        default="24h",
-        help="Start: a time in ISO 8601 (UTC), or an age such as 90m, 24h or 7d.",
+        "--from", "since", default="24h", help="Start: a time in ISO 8601 (UTC), or an age such as 90m, 24h or 7d."
     ),
     click.option("--to", "until", default="now", help="End, not included. The same form as --from."),
     click.option("--limit", type=click.IntRange(1), help="Show at most this number of rows."),

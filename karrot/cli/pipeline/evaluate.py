@@ -100,12 +100,7 @@ def _read_rules(_context: click.Context, _option: click.Parameter, text: str | N
 )
 @click.option("--burrow-notifier", metavar="NAME", help="With --burrow-toml: the notifier, if there are several.")
 @click.option("--send-interval", callback=_span, help="Send a group at most this often.  [default: each time]")
-@click.option(
-    "--expire-group",
-    default="7d",
-    callback=_span,
-    help="Forget a group this long after its last commit.",
-)
+@click.option("--expire-group", default="7d", callback=_span, help="Forget a group this long after its last commit.")
 @checkpoint_option(help="Folder of the rings and incidents.  [default: a folder in the tables]")
 @wait_option
 @metrics_port_option

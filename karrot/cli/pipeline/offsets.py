@@ -44,12 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--json-topic", metavar="TOPIC", help="Also publish each commit to this topic, as JSON. The topic must exist."
 )
-@click.option(
-    "--ends-every",
-    default="30s",
-    callback=read_span(86_400),
-    help="How often to sample log end offsets.",
-)
+@click.option("--ends-every", default="30s", callback=read_span(86_400), help="How often to sample log end offsets.")
 @record_file_options
 @follow_option("Continue with new records until Ctrl-C.", default=False)
 @trigger_option(default="10 seconds", help="With --follow: how often to read new records.")

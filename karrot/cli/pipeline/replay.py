@@ -84,9 +84,7 @@ _GROUPS = (
 @click.option("--group", "groups", multiple=True, help="Replay only this group. Repeatable.")
 @click.option("--every", default="60s", help="How often to judge. Use the interval of Burrow's notifier.")
 @click.option(
-    "--expire-group",
-    default="7d",
-    help="Burrow's expire-group: forget a group after this time without commits.",
+    "--expire-group", default="7d", help="Burrow's expire-group: forget a group after this time without commits."
 )
 @click.option(
     "--stale-for",

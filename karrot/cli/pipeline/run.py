@@ -53,12 +53,7 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
 @click.command(short_help="Run ingest, derive and compact in turns, in one process.")
 @event_source_options
 @spark_options
-@click.option(
-    "--every",
-    default="15m",
-    callback=read_span(86_400),
-    help="Time between the starts of two turns.",
-)
+@click.option("--every", default="15m", callback=read_span(86_400), help="Time between the starts of two turns.")
 @follow_option(
     "Run turns until Ctrl-C, or run one turn and end. With --once, the exit code is 1 if a step failed.", default=True
 )

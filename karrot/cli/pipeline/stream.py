@@ -39,12 +39,7 @@ _TWICE = (
 
 @click.command()
 @event_source_options
-@click.option(
-    "--to",
-    "destinations",
-    default="tables,cloudwatch",
-    help="Where to write: tables, cloudwatch, or both.",
-)
+@click.option("--to", "destinations", default="tables,cloudwatch", help="Where to write: tables, cloudwatch, or both.")
 @click.option(
     "--tables",
     "directory",

@@ -75,11 +75,7 @@ derive_options = option_set(
         help="Longest time between two samples of a partition from which a rate is calculated.",
     ),
     click.option(
-        "--max-lag-seconds",
-        "target_seconds",
-        type=Number(0),
-        default=60,
-        help="SLO: largest allowed lag in seconds.",
+        "--max-lag-seconds", "target_seconds", type=Number(0), default=60, help="SLO: largest allowed lag in seconds."
     ),
     click.option(
         "--objective",
