@@ -31,34 +31,25 @@ _FIRST_KARROTS_DEFAULTS = {
 """What ``KARROT_COMPAT=2019`` turns on, so that no site loses its scaling metric."""
 
 _NEEDS = (
-    ("BURROW_USERNAME", "BURROW_PASSWORD"),
-    ("BURROW_PASSWORD", "BURROW_USERNAME"),
-    ("BURROW_PASSWORD_PREVIOUS", "BURROW_PASSWORD"),
-    ("BURROW_TOKEN_PREVIOUS", "BURROW_TOKEN"),
-    ("TLS_CERT", "TLS_KEY"),
-    ("TLS_KEY", "TLS_CERT"),
-    ("API_TOKEN_PREVIOUS", "API_TOKEN"),
-    ("METRICS_AUTH", "API_TOKEN"),
-    ("WATCH_BOOTSTRAP", "WATCH_CLUSTER"),
-    ("WATCH_CLUSTER", "WATCH_BOOTSTRAP"),
+    ("KARROT_BURROW_USERNAME", "KARROT_BURROW_PASSWORD"),
+    ("KARROT_BURROW_PASSWORD", "KARROT_BURROW_USERNAME"),
+    ("KARROT_BURROW_PASSWORD_PREVIOUS", "KARROT_BURROW_PASSWORD"),
+    ("KARROT_BURROW_TOKEN_PREVIOUS", "KARROT_BURROW_TOKEN"),
+    ("KARROT_TLS_CERT", "KARROT_TLS_KEY"),
+    ("KARROT_TLS_KEY", "KARROT_TLS_CERT"),
+    ("KARROT_API_TOKEN_PREVIOUS", "KARROT_API_TOKEN"),
+    ("KARROT_METRICS_AUTH", "KARROT_API_TOKEN"),
+    ("KARROT_WATCH_BOOTSTRAP", "KARROT_WATCH_CLUSTER"),
+    ("KARROT_WATCH_CLUSTER", "KARROT_WATCH_BOOTSTRAP"),
 )
 """The settings that have no effect without another one."""
 
-_TWICE = (
-    (
-        "RESYNC",
-        "STALE_AFTER",
-        "RESYNC_INTERVAL",
-        "a group that only the REST API reports would expire between two resyncs",
-    ),
-    ("WATCH", "STALE_AFTER", "WATCH_INTERVAL", "groups would expire between two polls"),
-    ("ARCHIVE", "RETENTION", "ARCHIVE_SEGMENT_SECONDS", "events would be deleted before they are archived"),
-    ("ARCHIVE", "ARCHIVE_MAX_BYTES", "ARCHIVE_SEGMENT_BYTES", "a segment would be deleted as soon as it is written"),
+_FILES = (
+    *("KARROT_TLS_CERT", "KARROT_TLS_KEY", "KARROT_WATCH_PROPERTIES"),
+    *("KARROT_KAFKA_PROPERTIES", "KARROT_EVENT_LOG_PASSWORD_FILE"),
 )
-"""If a part is on, its first setting must be at least twice the second one. The sentence says why."""
-
-_PASSWORD_SOURCES = ("EVENT_LOG_PASSWORD_FILE", "EVENT_LOG_PASSWORD_COMMAND", "EVENT_LOG_RDS_IAM")
-_FILES = ("TLS_CERT", "TLS_KEY", "WATCH_PROPERTIES", "KAFKA_PROPERTIES", "EVENT_LOG_PASSWORD_FILE")
+_PASSWORD_SOURCES = tuple(f"KARROT_EVENT_LOG_{each}" for each in ("PASSWORD_FILE", "PASSWORD_COMMAND", "RDS_IAM"))
+_CLOUDWATCH = ("KARROT_CLOUDWATCH_", "KARROT_IAM_ROLE")
 _LOCAL_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback"})
 _MINUTE_S = 60
 _HIGH_RESOLUTION_S = 10
@@ -107,7 +98,7 @@ def load(
         given = {name: compat._replace(text=text) for name, text in _FIRST_KARROTS_DEFAULTS.items()} | given
     settings, problems = _parsed(given)
     others = _others(given, settings.reporters, available, file if strict else File({}, None))
-    problems += [*others.problems, *_missing_reporters(settings, available), *_lost_scaling_metrics(given, settings)]
+    problems += [*others.problems, *_about_reporters(given, settings, available)]
     ignored = [*others.ignored, *_settings_of_reporters_off(given, settings)]
     if problems or (problems := list(_contradictions(settings))):
         raise SettingsError([*problems, *ignored])  # a value is often missing because its name is misspelt
@@ -189,15 +180,15 @@ def _others(given: Mapping[str, Given], on: Collection[str], available: Collecti
     return found._replace(problems=[*found.problems, *unknown])
 
 
-def _missing_reporters(settings: Settings, available: Collection[str]) -> Iterator[str]:
-    offer = f"available reporters: {', '.join(sorted(available))}"
+def _about_reporters(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
     if missing := [name for name in settings.reporters if name not in available]:
-        yield f"KARROT_REPORTERS names {', '.join(missing)}, which no installed package provides; {offer}"
-
-
-def _lost_scaling_metrics(given: Mapping[str, Given], settings: Settings) -> Iterator[str]:
-    """An error if the cloudwatch reporter has settings but is off. A service may scale by the reporter's metrics."""
-    if asked := _of_reporter_off("cloudwatch", given, settings):
+        yield (
+            f"KARROT_REPORTERS names {', '.join(missing)}, which no installed package provides; "
+            f"available reporters: {', '.join(sorted(available))}"
+        )
+    # A service may scale by the metrics of the cloudwatch reporter, so it is an error if the reporter is off.
+    asked = sorted({given[name].label for name in given if name.startswith(_CLOUDWATCH)})
+    if asked and "cloudwatch" not in settings.reporters:
         yield (
             f"{', '.join(asked)}: set, but the cloudwatch reporter is off, so CloudWatch would get no metrics; "
             f"add cloudwatch to KARROT_REPORTERS, or remove {'this setting' if len(asked) == 1 else 'these settings'}"
@@ -206,48 +197,52 @@ def _lost_scaling_metrics(given: Mapping[str, Given], settings: Settings) -> Ite
 
 def _settings_of_reporters_off(given: Mapping[str, Given], settings: Settings) -> Iterator[str]:
     for reporter, loss in (("archive", "archived"), ("kafka", "sent to Kafka")):
-        if asked := _of_reporter_off(reporter, given, settings):
+        asked = sorted(given[each.name].label for each in OPTIONS if each.section == reporter and each.name in given)
+        if asked and reporter not in settings.reporters:
             yield f"{', '.join(asked)}: set, but {reporter} is not in KARROT_REPORTERS, so no event is {loss}"
 
 
-def _of_reporter_off(reporter: str, given: Mapping[str, Given], settings: Settings) -> list[str]:
-    """The settings that the user gave for a built-in reporter which is off."""
-    if reporter in settings.reporters:
-        return []
-    return sorted({given[each.name].label for each in OPTIONS if each.section == reporter and each.name in given})
-
-
 def _contradictions(settings: Settings) -> Iterator[str]:
-    values = {each.name.removeprefix(PREFIX): each.of(settings) for each in OPTIONS}
+    values = {each.name: each.of(settings) for each in OPTIONS}
     if settings.event_log == "memory" and settings.workers > 1:
         yield (
             f"KARROT_WORKERS is {settings.workers}: it must be 1 with KARROT_EVENT_LOG=memory, as workers cannot share "
             "an event log in memory"
         )
-    yield from _contradictions_about_postgresql(settings, [PREFIX + each for each in _PASSWORD_SOURCES if values[each]])
+    yield from _contradictions_about_passwords(settings, [name for name in _PASSWORD_SOURCES if values[name]])
     for name, partner in _NEEDS:
         if values[name] and not values[partner]:
-            yield f"{PREFIX}{name} needs {PREFIX}{partner}: set both, or remove {PREFIX}{name}"
-    on = {"RESYNC": settings.burrow_url, "WATCH": settings.watch_bootstrap, "ARCHIVE": "archive" in settings.reporters}
-    for part, more, less, why in _TWICE:
-        if on[part] and values[more] < 2 * values[less]:
+            yield f"{name} needs {partner}: set both, or remove {name}"
+    for is_on, more, less, why in _at_least_twice(settings):
+        if is_on and values[more] < 2 * values[less]:
             unit = "" if more.endswith("BYTES") else "s"
-            yield (
-                f"{PREFIX}{more} is {values[more]}{unit}, less than twice {PREFIX}{less} ({values[less]}{unit}): {why}"
-            )
+            yield f"{more} is {values[more]}{unit}, less than twice {less} ({values[less]}{unit}): {why}"
     if settings.watch_bootstrap and settings.watch_properties and settings.watch_properties_inline:
         yield "KARROT_WATCH_PROPERTIES and KARROT_WATCH_PROPERTIES_INLINE are both set: set only one of them"
     yield from _contradictions_about_reporters(settings)
     for name in _FILES:
         if values[name] and not os.access(values[name], os.R_OK):
-            yield f"{PREFIX}{name} names {str(values[name])!r}, which cannot be read"
+            yield f"{name} names {str(values[name])!r}, which cannot be read"
 
 
-def _contradictions_about_postgresql(settings: Settings, password_sources: Sequence[str]) -> Iterator[str]:
-    if password_sources and not settings.is_on_postgresql:
-        yield f"{password_sources[0]} needs KARROT_EVENT_LOG=postgresql://...: set both, or remove it"
-    if len(password_sources) > 1:
-        yield f"{' and '.join(password_sources)} are set: set only one of them"
+def _at_least_twice(settings: Settings) -> Iterator[tuple[object, str, str, str]]:
+    """If the first value is true, the first setting must be at least twice the second one. The sentence says why."""
+    why = "a group that only the REST API reports would expire between two resyncs"
+    yield settings.burrow_url, "KARROT_STALE_AFTER", "KARROT_RESYNC_INTERVAL", why
+    why = "groups would expire between two polls"
+    yield settings.watch_bootstrap, "KARROT_STALE_AFTER", "KARROT_WATCH_INTERVAL", why
+    is_archived = "archive" in settings.reporters
+    why = "events would be deleted before they are archived"
+    yield is_archived, "KARROT_RETENTION", "KARROT_ARCHIVE_SEGMENT_SECONDS", why
+    why = "a segment would be deleted as soon as it is written"
+    yield is_archived, "KARROT_ARCHIVE_MAX_BYTES", "KARROT_ARCHIVE_SEGMENT_BYTES", why
+
+
+def _contradictions_about_passwords(settings: Settings, sources: Sequence[str]) -> Iterator[str]:
+    if sources and not settings.is_on_postgresql:
+        yield f"{sources[0]} needs KARROT_EVENT_LOG=postgresql://...: set both, or remove it"
+    if len(sources) > 1:
+        yield f"{' and '.join(sources)} are set: set only one of them"
 
 
 def _contradictions_about_reporters(settings: Settings) -> Iterator[str]:

@@ -29,13 +29,11 @@ _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Secret:
     """A secret text. Only ``reveal()`` returns the text. ``str`` and ``repr`` do not show it."""
 
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
+    _text: str
 
     def reveal(self) -> str:
         return self._text
@@ -45,12 +43,6 @@ class Secret:
 
     def __str__(self) -> str:
         return "***"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
 
 
 class Address(NamedTuple):

@@ -294,6 +294,12 @@ def test_settings_of_cloudwatch_while_it_is_off_stop_the_start_and_name_both_fix
     assert loaded({name: ""}).warnings == ()
 
 
+def test_a_misspelt_setting_of_cloudwatch_stops_the_start_too() -> None:
+    problem, spelling = problems({"KARROT_CLOUDWATCH_NAMESPCE": "Mine"})
+    assert problem.startswith("KARROT_CLOUDWATCH_NAMESPCE: set, but the cloudwatch reporter is off")
+    assert spelling.endswith("did you mean KARROT_CLOUDWATCH_NAMESPACE?")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "allowed"),
     [
