@@ -8,7 +8,7 @@ from karrot.doctor.checks import Check, Finding, Level, burrow_notifier, burrow_
 from karrot.doctor.evaluate import EvaluateSeen, last_batch, read_evaluate
 from karrot.doctor.prometheus import PrometheusSeen, read_prometheus, target
 from karrot.doctor.read_burrow import BurrowSeen, read_burrow
-from karrot.doctor.read_karrot import KarrotSeen, RecipeInput, read_karrot
+from karrot.doctor.read_karrot import KarrotSeen, read_karrot
 from karrot.doctor.reading import Away, Unread
 from karrot.known_problems import WATCH
 
@@ -48,21 +48,17 @@ def look(
     *,
     evaluate: str | None = None,
     token: str | None = None,
-    recipes: Sequence[RecipeInput] = (),
     asking: Asking | None = None,
 ) -> Snapshot:
     """Read the programs at these URLs, and change nothing there.
 
     ``evaluate`` is the URL of the metrics of ``karrot pipeline evaluate``. ``token`` is Karrot's API token.
-    ``recipes`` are the scaling recipes to check against Karrot's settings.
     """
     how = asking or Asking()
     return Snapshot(
         burrow=None if burrow is None else read_burrow(burrow, how, karrot_url=karrot),
         evaluate=None if evaluate is None else read_evaluate(evaluate, how),
-        karrot=None
-        if karrot is None
-        else read_karrot(karrot, how, token=token, recipes=recipes, has_evaluate=evaluate is not None),
+        karrot=None if karrot is None else read_karrot(karrot, how, token=token, has_evaluate=evaluate is not None),
         prometheus=None if prometheus is None else read_prometheus(prometheus, how, karrot_url=karrot),
     )
 
