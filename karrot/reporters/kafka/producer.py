@@ -59,10 +59,10 @@ class KafkaTopic:
             self._tokens = properties.get("oauth_cb")
             self._producer = Producer(properties)
         except NoToken as error:
-            raise NoTopic(str(error), error.reason) from None
+            raise NoTopic(error.reason, str(error)) from None
         except (PropertiesError, KafkaException, ValueError, TypeError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise NoTopic(without_values(text, self._given)) from None
+            raise NoTopic("properties", without_values(text, self._given)) from None
 
     def send(self, messages: Sequence[Message]) -> list[Outcome]:
         """Write the messages. If a message is refused as too large, send it again alone: its batch may be the cause."""
