@@ -28,8 +28,7 @@ from karrot.server.request_serving import Patience
 from karrot.server.tls_certificate import Certificate
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Archive, Kafka, Settings
-from karrot.settings.storage_place import Bucket
-from karrot.settings.types import Secret
+from karrot.settings.types import Bucket, Secret
 from karrot.web.context import Credentials, PastUnknown
 from karrot.web.past import Past
 from karrot.wiring import prepared_log

@@ -4,13 +4,13 @@ import json
 import sys
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from karrot.cli.auth_headers import secret
 from karrot.cli.errors import Refused, valid
-from karrot.cli.options import value_of
+from karrot.cli.options import url_option
 from karrot.cli.table import print_lines, safe
 from karrot.text import counted_plain
 
@@ -28,10 +28,10 @@ _COUNTED = {"fault": "fault", "warn": "warning", "note": "note", "ok": "check"}
 
 
 @click.command(short_help="Find problems from Burrow to Prometheus.")
-@click.option("--burrow", envvar="KARROT_BURROW_URL", help="Address of Burrow, such as http://burrow:8000.")
-@click.option("--karrot", help="Address of Karrot, such as http://karrot:5000.")
-@click.option("--prometheus", help="Address of Prometheus, such as http://prometheus:9090.")
-@click.option(
+@url_option("--burrow", envvar="KARROT_BURROW_URL", help="Address of Burrow, such as http://burrow:8000.")
+@url_option("--karrot", help="Address of Karrot, such as http://karrot:5000.")
+@url_option("--prometheus", help="Address of Prometheus, such as http://prometheus:9090.")
+@url_option(
     "--evaluate",
     metavar="URL",
     help="Address of the --metrics-port of karrot pipeline evaluate, such as http://evaluate:9308.",
@@ -56,16 +56,11 @@ def doctor(
     The exit code is 1 if there is a fault or a warning, and 0 if there is none. It is 2 for wrong options.
     """
     from karrot.doctor import examine, look
-    from karrot.settings import types
 
     if not (burrow or karrot or prometheus or evaluate):
         raise Refused("there is nothing to check: give at least one of --burrow, --evaluate, --karrot and --prometheus")
-    urls = {"burrow": burrow, "karrot": karrot, "prometheus": prometheus, "evaluate": evaluate}
-    checked: dict[str, Any] = {
-        name: value_of(types.url, f"--{name}", url) for name, url in urls.items() if url is not None
-    }
-    seen = look(**checked, token=valid(partial(secret, "KARROT_API_TOKEN")))
-    findings = examine(seen)
+    token = valid(partial(secret, "KARROT_API_TOKEN"))
+    findings = examine(look(burrow, karrot, prometheus, evaluate=evaluate, token=token))
     is_wrong = any(finding.level.is_wrong for finding in findings)
     line = json.dumps({"wrong": is_wrong, "findings": [asdict(each) for each in findings]})
     print_lines([line] if as_json else _lines(findings, with_ok=with_ok))

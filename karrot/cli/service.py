@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from karrot.cli.errors import NotDone, stated, valid
-from karrot.cli.options import config_option, karrot_option, loader, value_of
+from karrot.cli.options import config_option, karrot_option, loader, url_option
 
 _OK = 200
 _TIMEOUT_S = 5
@@ -74,14 +74,11 @@ def check_config(config: Path | None, *, sources: bool) -> None:
 
 
 @click.command()
-@karrot_option(help="Address of Karrot.  [default: KARROT_BIND on this machine]")
+@url_option("--karrot", "url", help="Address of Karrot.  [default: KARROT_BIND on this machine]")
 @config_option
 def healthcheck(url: str | None, config: Path | None) -> None:
     """Ask Karrot's /healthz. The exit code is 0 if Karrot is alive, and 1 if not."""
-    from karrot.settings import types
-
-    given = None if url is None else value_of(types.url, "--karrot", url)
-    address = given or stated(partial(_own_address, config))
+    address = url or stated(partial(_own_address, config))
     status, body = _get(f"{address}/healthz")
     if status != _OK:
         raise NotDone(f"{status}: {body}")

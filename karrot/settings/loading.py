@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from karrot.settings import sources, types
 from karrot.settings.options import OPTIONS, SECTIONS, CloudWatch, Settings, reporter_prefix
 from karrot.settings.sources import PREFIX, File, Given, SourceError
-from karrot.settings.storage_place import Bucket
+from karrot.settings.types import Bucket
 
 _BY_NAME = {each.name: each for each in OPTIONS}
 _SECRETS = frozenset(each.name for each in OPTIONS if each.is_secret)

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from karrot.settings import types
 from karrot.settings.sources import PREFIX, Given
-from karrot.settings.storage_place import Bucket
-from karrot.settings.types import Address, Secret, ValueKind
+from karrot.settings.types import Address, Bucket, Secret, ValueKind
 
 T = TypeVar("T")
 Pattern = re.Pattern[str] | None

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
-
-from karrot.settings.storage_place import Bucket, read_place
 
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
@@ -24,6 +22,9 @@ _DURATION_UNITS = {
     "d": Fraction(86400),
 }
 _SIZE_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_S3, _S3A = "s3://", "s3a://"
+_BUCKET = re.compile(r"s3a?://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w!.*'()=-]+)*)/*", re.ASCII)
+_URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:(//)?")
 _SHOWN = 80
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
@@ -53,6 +54,32 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Bucket(NamedTuple):
+    """An S3 bucket and the prefix of its keys, without a slash at either end. Karrot shows it with ``s3://``."""
+
+    name: str
+    prefix: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``s3://bucket/prefix`` or ``s3a://bucket/prefix``. Raises `ValueError` for any other text."""
+        matched = _BUCKET.fullmatch(text)
+        if matched is None or {".", ".."} & set(matched[2].split("/")):
+            raise ValueError(text)
+        return cls(matched[1], matched[2].lstrip("/"))
+
+    def __str__(self) -> str:
+        return f"{_S3}{self.name}/{self.prefix}".rstrip("/")
+
+    def key(self, path: str) -> str:
+        """The key of an object below the prefix."""
+        return f"{self.prefix}/{path}" if self.prefix else path
+
+
+Place: TypeAlias = Path | Bucket
+"""A place that Karrot reads or writes without Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +228,38 @@ def _read_path(text: str) -> Path:
     return Path(os.path.expanduser(text))  # noqa: PTH111 (Path.expanduser raises an error without a home)
 
 
+def _read_place(text: str) -> Place:
+    """Read a path or an S3 address. Refuse other URLs: as a path, ``gs://lag`` would be a folder named ``gs:``.
+
+    This also holds for ``s3:/lag`` and ``hdfs:lag``, except if this machine has such a folder.
+    """
+    if text.startswith((_S3, _S3A)):
+        return Bucket.parse(text)
+    place, url = _read_path(text), _URL.match(text)
+    if not text or (url and (url[1] or not os.path.isdir(place))):  # noqa: PTH112 (Path.is_dir raises an error for a long name)
+        raise ValueError(text)
+    return place
+
+
+def _read_spark_place(text: str) -> str:
+    """Read a path, an S3 address as ``s3://``, or any other URL of Hadoop."""
+    if text.startswith((_S3, _S3A)):
+        return str(Bucket.parse(text))
+    if not text.strip() or "\0" in text:
+        raise ValueError(text)
+    return text
+
+
+def hadoop_url(place: str) -> str:
+    """The same place for Hadoop's own S3 client, whose scheme is ``s3a://``. Other places do not change."""
+    return _S3A + place.removeprefix(_S3) if place.startswith(_S3) else place
+
+
+def s3_url(text: str) -> str:
+    """A place, or a text with places, with ``s3://`` instead of the scheme of Hadoop's client."""
+    return text.replace(_S3A, _S3)
+
+
 def _read_event_log(text: str) -> str:
     """Read a word or a URL of PostgreSQL. Refuse a password in the URL, because settings are shown and logged."""
     if "://" not in text:
@@ -255,7 +314,8 @@ brokers = ValueKind(_read_brokers, "HOST:PORT, several separated by commas, with
 address = ValueKind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
 url = ValueKind(_read_url, "an http:// or https:// address without user, query or fragment")
 path = ValueKind(_read_path, "a path")
-place: ValueKind[Path | Bucket] = ValueKind(read_place, "a path, or s3://bucket/prefix")
+place: ValueKind[Place] = ValueKind(_read_place, "a path, or s3://bucket/prefix")
+spark_place = ValueKind(_read_spark_place, "a directory, s3://bucket/prefix or another URL of Hadoop")
 event_log = ValueKind(
     _read_event_log,
     "sqlite, memory, or postgresql://USER@HOST/DATABASE without a password (see KARROT_EVENT_LOG_PASSWORD_FILE)",

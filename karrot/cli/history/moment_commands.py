@@ -18,7 +18,7 @@ from karrot.text import compact_duration, counted_plain, to_minute, to_second
 
 if TYPE_CHECKING:
     from karrot.history.results import GroupDescription, PartitionDescription, Risks, StaleGroups
-    from karrot.settings.storage_place import Place
+    from karrot.settings.types import Place
 
 
 def _read_moment(_context: click.Context, _option: click.Parameter, text: str) -> datetime:

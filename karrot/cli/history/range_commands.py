@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from karrot.event import DayRange, TimeRange
     from karrot.history.held_days import Days
     from karrot.history.table_queries import History
-    from karrot.settings.storage_place import Place
+    from karrot.settings.types import Place
 
 
 range_options = option_set(

@@ -14,9 +14,9 @@ from urllib.parse import quote
 import click
 from click.core import ParameterSource
 
-from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
-from karrot.cli.options import asked_for, follow_option, pattern_option, read_span, value_of
-from karrot.cli.pipeline.job_errors import errors_as_sentences, why_it_failed
+from karrot.cli.errors import Refused, end_on_signals, valid
+from karrot.cli.options import follow_option, pattern_option, read_span
+from karrot.cli.pipeline.job_errors import errors_as_sentences
 from karrot.cli.pipeline.spark_options import (
     KAFKA,
     checkpoint_in,
@@ -120,8 +120,6 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
     if reached is None and (asked["directory_in"] is None or asked["ends_input"] is None):
         raise Refused("--source parquet needs --input and --ends-input")
     with started("evaluate", master, conf) as spark, errors_as_sentences(asked), ExitStack() as ending:
-        from pyspark.errors import StreamingQueryException
-
         from karrot.clock import SystemClock
         from karrot.pipeline.evaluate import job
         from karrot.pipeline.evaluate.evaluate_metrics import BatchHealth, EvaluateMetrics
@@ -160,11 +158,8 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
         asks = (source, log_ends, cluster, tables, checkpoint, rules, deliver, now_ms)
         evaluation = job.Evaluate(spark, *asks, seen=seen)
         with served(asked["metrics_port"], metrics, health):
-            try:
-                query = valid(partial(evaluation.start, asked["every"] if asked["follow"] else None))
-                run_queries([query], stop=stop, follow=asked["follow"])
-            except StreamingQueryException as error:
-                raise NotDone(why_it_failed(str(error))) from error
+            query = valid(partial(evaluation.start, asked["every"] if asked["follow"] else None))
+            run_queries([query], stop=stop, follow=asked["follow"])
 
 
 def _not_read(metrics: "EvaluateMetrics", summary: "PollSummary") -> None:
@@ -263,7 +258,7 @@ def _receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver | None]":
 
 
 def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
-    """The receiver for a topic, which connects later. Raises Refused."""
+    """The receiver for a topic, which connects later. Raises Refused or ValueError."""
     from karrot.kafka import client_properties
     from karrot.pipeline.evaluate.verdict_delivery import ToTopic
     from karrot.reporters.kafka.reporter import TopicWriter
@@ -272,8 +267,8 @@ def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
 
     if asked["bootstrap_servers"] is None:
         raise Refused("--to kafka= needs --bootstrap-servers")
-    brokers = asked_for(types.brokers, "bootstrap_servers", asked)
-    options = Kafka(brokers, value_of(types.topic, "--to kafka=", topic), asked["command_config"])
+    topic = types.checked(types.topic, "--to kafka=", topic)
+    options = Kafka(asked["bootstrap_servers"], topic, asked["command_config"])
     client_properties.read(options.properties)
 
     def open_topic() -> TopicWriter:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from karrot.cli.errors import NotDone, Refused
 from karrot.cli.pipeline.spark_options import KAFKA
-from karrot.settings.storage_place import shown
+from karrot.settings.types import s3_url
 
 _NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
 _CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUserFuncException"})
@@ -76,7 +76,7 @@ def why_it_failed(said: str) -> str:
     Spark's error names the file or the table, and the last error gives the reason. Users need both.
     """
     to_do = next((text for pattern, text in _TO_DO if pattern.search(said)), None)
-    error = shown(_error_in(said))
+    error = s3_url(_error_in(said))
     return error if to_do is None else f"{error.rstrip('.')}. {to_do}"
 
 

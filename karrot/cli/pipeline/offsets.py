@@ -11,7 +11,7 @@ from urllib.parse import quote
 import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals
-from karrot.cli.options import asked_for, follow_option, read_span
+from karrot.cli.options import follow_option, name_option, read_span
 from karrot.cli.pipeline.job_errors import errors_as_sentences
 from karrot.cli.pipeline.spark_options import (
     KAFKA,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Write the records of __consumer_offsets to the tables.")
 @record_source_option
-@click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster in the tables.")
+@name_option("--cluster", required=True, help="Name of the cluster in the tables.")
 @spark_options
 @kafka_options
 @click.option(
@@ -64,9 +64,7 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
     The exit code is 1 if a batch failed or if another command writes these rows. It is 2 if
     Spark cannot run here, if the connector is missing or if there is nothing to read.
     """
-    from karrot.settings import types
-
-    cluster, follow = asked_for(types.text, "cluster", asked), asked["follow"]
+    cluster, follow = asked["cluster"], asked["follow"]
     every = asked["trigger"] if follow else None
     tell = click.echo if follow and not asked["as_json"] else lambda _told: None
     reached = kafka_of(asked, "karrot-offsets") if asked["source"] == KAFKA else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals
-from karrot.cli.options import asked_for, follow_option, read_span
+from karrot.cli.options import follow_option, name_option, read_span
 from karrot.cli.pipeline.job_errors import errors_as_sentences
 from karrot.cli.pipeline.offsets import OffsetsFromKafka
 from karrot.cli.pipeline.spark_options import (
@@ -66,10 +66,9 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
 )
 @keep_option
 @derive_options
-@click.option(
+@name_option(
     "--offsets",
     "cluster",
-    metavar="NAME",
     help="In each turn, also write the committed offsets of the Kafka cluster at --bootstrap-servers, as karrot "
     "pipeline offsets does. NAME is the name of the cluster in the tables.",
 )
@@ -136,16 +135,14 @@ def run(directory: str, master: str | None, conf: dict[str, str], **asked: Any) 
 
 
 def _offsets_of(asked: Mapping[str, Any]) -> OffsetsFromKafka | None:
-    from karrot.settings import types
-
     if asked["cluster"] is None:
         if asked["json_topic"] is not None:
             raise Refused("--json-topic needs --offsets")
         return None
     if asked["bootstrap_servers"] is None:
         raise Refused("--offsets needs --bootstrap-servers")
-    cluster, reached = asked_for(types.text, "cluster", asked), kafka_of(asked, "karrot-offsets")
-    return OffsetsFromKafka(cluster, reached, asked["ends_every"], asked["json_topic"])
+    reached = kafka_of(asked, "karrot-offsets")
+    return OffsetsFromKafka(asked["cluster"], reached, asked["ends_every"], asked["json_topic"])
 
 
 def _steps(

@@ -10,7 +10,6 @@ import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
 from karrot.cli.options import follow_option, read_span
-from karrot.cli.pipeline.job_errors import why_it_failed
 from karrot.cli.pipeline.spark_options import checkpoint_in, checkpoint_option, spark_options, started, trigger_option
 
 if TYPE_CHECKING:
@@ -64,8 +63,6 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
     webhook = asked["webhook"]
     deliver = to_stream(sys.stdout) if webhook is None else valid(partial(to_webhook, webhook))
     with started("stale", master, conf) as spark:
-        from pyspark.errors import StreamingQueryException
-
         from karrot.pipeline.store.table_files import Tables
         from karrot.pipeline.stream.query_runner import run_queries
 
@@ -77,10 +74,7 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
             end_on_signals(stop)
         say_if_empty(spark, tables, once=not asked["follow"])
         query = valid(partial(job.start, asked["trigger"] if asked["follow"] else None))
-        try:
-            run_queries([query], stop=stop, follow=asked["follow"])
-        except StreamingQueryException as error:
-            raise NotDone(why_it_failed(str(error))) from error
+        run_queries([query], stop=stop, follow=asked["follow"])
     if troubled and not asked["follow"]:
         raise NotDone(f"{troubled[-1].unsent} lines were not delivered, run again: {troubled[-1].trouble}")
 

@@ -8,7 +8,7 @@ from karrot.reporters.archive.reporter import ArchiveReporter
 from karrot.reporters.archive.s3 import Objects, open_client
 from karrot.reporters.archive.segment_store import SegmentStore
 from karrot.reporters.base import Context
-from karrot.settings.storage_place import Bucket, Place
+from karrot.settings.types import Bucket, Place
 
 __all__ = ["build"]
 

@@ -4,7 +4,7 @@ import pytest
 
 from karrot.settings.loading import SettingsError
 from karrot.settings.options import Archive, Settings
-from karrot.settings.storage_place import Bucket
+from karrot.settings.types import Bucket
 from karrot.wiring import options_of
 from support.reporters import reporter_context
 
