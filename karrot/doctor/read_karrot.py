@@ -13,7 +13,7 @@ from prometheus_client.samples import Sample
 from karrot.api.bodies import Component, Group, GroupDetail, GroupEvent, Heartbeat, Readiness, Rejects, Reporters
 from karrot.api.client import NotTold, Web
 from karrot.burrow.client import Asking
-from karrot.doctor.reading import Away, Parts, Unread, read_samples, seconds
+from karrot.doctor.reading import Parts, Unread, read_samples, seconds
 from karrot.event import GroupKey
 
 METRICS = (
@@ -103,14 +103,11 @@ class KarrotSeen:
         return float("inf") if when is None else abs((self.now - when).total_seconds())
 
 
-def read_karrot(url: str, asking: Asking, *, token: str | None = None, has_evaluate: bool = False) -> KarrotSeen | Away:
-    """Karrot's state, or `Away` if nothing answers at the URL or if another program answers."""
+def read_karrot(url: str, asking: Asking, *, token: str | None = None, has_evaluate: bool = False) -> KarrotSeen:
+    """Karrot's state. Raises `NotTold` if nothing answers at the URL, or another program."""
     parts = Parts()
     with Web(url, asking=asking, token=token) as web:
-        try:
-            now = web.read(Heartbeat, "/heartbeat").time
-        except NotTold as error:
-            return Away("Karrot", web.url, error.said)
+        now = web.read(Heartbeat, "/heartbeat").time
         ask = parts.read
         groups, has_all = ask("groups (/api/v1/groups)", web.groups, (None, False))
         readiness = ask("readiness (/readyz)", partial(web.read, Readiness, "/readyz", also=_UNREADY), None)

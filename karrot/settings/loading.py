@@ -7,7 +7,6 @@ import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
-from itertools import repeat
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -97,14 +96,14 @@ def load(
         compat = Given(f"{_COMPAT}={_FIRST_KARROT}", "")
         given = {name: compat._replace(text=text) for name, text in _FIRST_KARROTS_DEFAULTS.items()} | given
     settings, problems = _parsed(given)
-    others = _others(given, settings.reporters, available, file if strict else File({}, None))
-    problems += [*others.problems, *_about_reporters(given, settings, available)]
-    ignored = [*others.ignored, *_settings_of_reporters_off(given, settings)]
+    extras, unknown, ignored = _others(given, settings.reporters, available, file if strict else File({}, None))
+    problems += [*unknown, *_about_reporters(given, settings, available)]
+    ignored += _settings_of_reporters_off(given, settings)
     if problems or (problems := list(_contradictions(settings))):
         raise SettingsError([*problems, *ignored])  # a value is often missing because its name is misspelt
     files = {_BY_NAME[name].field: given[name] for name in _SECRETS & given.keys() if given[name].file}
     told = {name: each.source(name) for name, each in given.items()}
-    complete = replace(settings, extras=others.extras, secret_files=files)
+    complete = replace(settings, extras=extras, secret_files=files)
     return Loaded(complete, (*ignored, *_doubts(settings, file, config)), told)
 
 
@@ -145,39 +144,33 @@ def _parsed(given: Mapping[str, Given]) -> tuple[Settings, list[str]]:
     return Settings(**parsed[""], **of_reporters), sorted(problems)
 
 
-class _Others(NamedTuple):
-    """The names that `karrot.settings.options` does not declare. ``extras`` has values of reporters that are on."""
+def _others(
+    given: Mapping[str, Given], on: Collection[str], available: Collection[str], file: File
+) -> tuple[dict[str, str], list[str], list[str]]:
+    """The names that Karrot does not declare: values of reporters that are on, problems, and what has no effect.
 
-    extras: dict[str, str]
-    problems: list[str]
-    ignored: list[str]
-
-
-def _others(given: Mapping[str, Given], on: Collection[str], available: Collection[str], file: File) -> _Others:
-    """Sort the other names. A name in ``file`` that belongs to no reporter is a problem. Its value may be secret."""
-    found = _Others({}, [], [])
+    A name in ``file`` that belongs to no reporter is a problem. Its value may be secret, so no sentence shows it.
+    """
+    extras, problems, ignored = dict[str, str](), list[str](), list[str]()
     written = {each.label for each in file.given.values()}
-    unknown: list[str] = []
     prefixes = {reporter_prefix(reporter): reporter for reporter in (*on, *available)}
-    owners = {
-        prefix: each for prefix, each in prefixes.items() if not any(map(str.startswith, _BY_NAME, repeat(prefix)))
-    }
+    described = {prefix for prefix in prefixes if any(name.startswith(prefix) for name in _BY_NAME)}
     for name in sorted(given.keys() - _BY_NAME.keys()):
         label = given[name].label
-        owner = next((reporter for prefix, reporter in owners.items() if name.startswith(prefix)), None)
+        owner = next((prefixes[each] for each in prefixes if name.startswith(each) and each not in described), None)
         if owner in on:
             try:
-                found.extras[name] = sources.secret_text(given[name])
+                extras[name] = sources.secret_text(given[name])
             except SourceError as error:
-                found.problems.append(str(error))
+                problems.append(str(error))
         elif owner:
             reason = f"belongs to the reporter {owner}, which is not in KARROT_REPORTERS: it has no effect"
-            found.ignored.append(f"{label} {reason}")
+            ignored.append(f"{label} {reason}")
         elif label in written:
-            unknown.append(f"{label} is not a setting of Karrot{_suggestion(name, in_file=True)}")
+            problems.append(f"{label} is not a setting of Karrot{_suggestion(name, in_file=True)}")
         else:
-            found.ignored.append(f"{label} is not a setting of Karrot: it has no effect{_suggestion(name)}")
-    return found._replace(problems=[*found.problems, *unknown])
+            ignored.append(f"{label} is not a setting of Karrot: it has no effect{_suggestion(name)}")
+    return extras, problems, ignored
 
 
 def _about_reporters(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
