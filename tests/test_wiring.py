@@ -282,6 +282,7 @@ def test_a_reporter_hears_from_the_event_log_whether_this_process_leads() -> Non
     context = Closing.contexts[-1]
     assert (context.name, context.settings, context.clock) == ("closing", {"path": "/tmp/x"}, clock)
     assert context.options is None
+    assert "/tmp/x" not in repr(context)
     assert not context.leads()
     log.does_lead = True
     assert context.leads()

@@ -7,7 +7,7 @@ also gets events by cursor, but sends only when a send is due. A `PullReporter` 
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -53,7 +53,7 @@ class Context:
     """
 
     name: str
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(repr=False)
     count: Callable[..., None]
     clock: Clock
     log_time_ms: Callable[[], int]

@@ -136,7 +136,7 @@ def _parsed(given: Mapping[str, Given]) -> tuple[Settings, list[str]]:
         try:
             text = sources.secret_text(told) if known.is_secret else told.text.strip()
             parsed[known.section][known.field] = types.checked(known.kind, told.label, text)
-        except (SourceError, ValueError) as error:
+        except ValueError as error:
             problems.append(str(error))
     if parsed[""].get("compat"):
         parsed["cloudwatch"]["default_region"] = _FIRST_KARROTS_REGION
