@@ -209,6 +209,7 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
         if self._write_timer is not None:
             self._write_timer.cancel()
+            self._write_timer = None
 
     def close(self) -> None:
         """Close the connection after its last answer.

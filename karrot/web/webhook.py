@@ -133,7 +133,7 @@ def refusal(context: WebContext, error: Exception, client: str, *, counted: bool
 def admit(context: WebContext, headers: Headers) -> int:
     """The length of the body. Raises `Problem` if the headers alone refuse the event."""
     credentials = context.credentials()
-    if not auth.may_post(credentials, headers.get("authorization", "")):
+    if (credentials.basic or credentials.bearer) and not auth.may_post(credentials, headers.get("authorization", "")):
         challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(credentials)]
         raise Problem("unauthorized", "The credentials are missing or wrong.", headers=challenges)
     if headers.get("content-encoding", "").lower() not in ("identity", ""):
