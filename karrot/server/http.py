@@ -32,7 +32,7 @@ _LAST_REQUEST_S = 2.0
 """How long a stopping worker waits for requests that are on their way on open connections."""
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_FEW, _MANY = 2, 1024
+_FEW, _MANY = 2, 256
 _MOST_WAITING = 1024
 """If so many requests wait for their answers, events on new connections are refused without a coroutine."""
 
@@ -40,7 +40,6 @@ _HEAD_LIMIT = 64 << 10
 _LINE_LIMIT = 4094
 _FIELDS_LIMIT = 100
 _LINGER_S = 2.0
-_LINGER_BYTES = 32 << 20
 _PIECE = 64 << 10
 
 Scope = dict[str, Any]
@@ -77,7 +76,6 @@ class Connection(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._refused: Exception | None = None
-        self._discarded = 0
         self._first = first
         self._head: bytes | None = None
         self._parting = False
@@ -113,9 +111,6 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Pass bytes to the parser, unless the request is refused already."""
         if self.transport.is_closing():
-            self._discarded += len(data)
-            if self._discarded > _LINGER_BYTES:
-                self.raw.abort()
             return
         self._owner.idle.pop(self, None)
         self._extensions["karrot"].received_at = self.loop.time()
@@ -379,8 +374,8 @@ class HttpServer(uvicorn.Server):
                 self._at_once = _FEW
                 return
             sock.setblocking(False)
-            first = b"" if self._tls else _received(sock)
-            if len(self.server_state.tasks) >= _MOST_WAITING and self._is_event(first):
+            first = _received(sock) if len(self.server_state.tasks) >= _MOST_WAITING and not self._tls else b""
+            if first and self._is_event(first):
                 # This costs a small part of an event. So under three times the load there is time for events.
                 with contextlib.suppress(OSError):
                     sock.send(self.refused(OverloadedError("The request waited too long for its turn"), address[0]))
