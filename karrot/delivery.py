@@ -62,23 +62,24 @@ class Feed:
     failures: int = field(default=0, init=False)
     logged: str | None = field(default=None, init=False)
     """The reason of the failure that was logged last. ``None`` when the reporter can report again."""
-    planned_ms: float = field(default=0, init=False)
-    due_ms: float = field(default=0, init=False)
-    """The next report is planned at the first time. After a failure, it is due at the second."""
+    planned_ms: float = field(default=0.0, init=False)
+    due_ms: float = field(default=0.0, init=False)
+    """When the next report is due: at the planned time, or some time after a failure."""
 
     def step(self) -> float:
         """Report, if that is due and there are new events. Return the seconds to wait before the next step."""
         try:
             if not self.log.leads():  # a process that was frozen must not send first and ask later
                 return _POLL_S
-            state = self._resume()
+            if self.state is None:
+                self.state = reporter_state(self.log, self.name)
+                self.log.save_reporter(self.state)  # so its backlog is visible before its first event
             if self.reporter is None:
                 self.reporter = cast("PushReporter", self.build())
                 self.planned_ms = self.due_ms = self.clock.boot_ms()
                 return 0.0
-            if (early_ms := self.due_ms - self.clock.boot_ms()) > 0:
-                return early_ms / 1000
-            return self._report(self.reporter, state)
+            early_ms = self.due_ms - self.clock.boot_ms()
+            return early_ms / 1000 if early_ms > 0 else self._report(self.reporter, self.state)
         except (LogUnavailableError, OverloadedError) as error:
             return self._failed("log", f"{type(error).__name__}: {error}")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a thread that ends here ends the work of all reporters
@@ -87,65 +88,60 @@ class Feed:
 
     def close(self) -> None:
         """Report a last time what is new, if this process still leads, and close the reporter."""
-        if self.reporter is None:
-            return
-        try:
-            if self.log.leads():
-                self._report(self.reporter, self._resume())
-        except (LogUnavailableError, OverloadedError) as error:
-            _log.warning(
-                "the last values were not sent", code="last_values_not_sent", reporter=self.name, reason=str(error)
-            )
-        except Exception:  # noqa: BLE001 - one reporter must not prevent the service from stopping
-            _log.exception("the last values were not sent", code="last_values_not_sent", reporter=self.name)
-            self._count_failure("unexpected")
-        finally:
+        if self.reporter is not None:
+            self.due_ms = 0.0
+            self.step()
+            if self.failures and self.state and self.log.leads():
+                why = {"reporter": self.name, "reason": self.state.last_error}
+                _log.warning("the last values were not sent", code="last_values_not_sent", **why)
             self.reporter.close()
 
     def _report(self, reporter: PushReporter, state: ReporterState) -> float:
-        events = Unreported(self.log, state.cursor or Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1)))
+        place = state.cursor
+        if place is None or place.log_id != self.log.log_id:  # it has no place in a log that replaced another one
+            place = Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1))
+        events = Unreported(self.log, place)
         if events.peek() is None:
             if events.damaged:
                 self._save(state, events)
             return self._plan_next(reporter)
-        try:
-            reporter.report(events)
-        except (LogUnavailableError, OverloadedError):
-            raise
-        except ReportFailed as failed:
-            self._log_failure(failed.reason, failed.text)
-            if not failed.is_reported:
-                return self._failed(failed.reason, failed.text, failed.retry_in_s)
-            self._count_failure(failed.reason)
-            state = state.failing(failed.text, self.clock.wall_ms())
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - third-party code, and the outermost loop around it
-            reason = type(error).__name__
-            self._log_failure(reason)
-            return self._failed(reason, f"{reason}: {error}")
-        else:
+        failed = self._try(reporter, events)
+        if failed is None:
             if self.logged is not None:
                 _log.info("a reporter can send again", reporter=self.name)
             self.failures, self.logged = 0, None
             state = state.well(self.clock.wall_ms())
+        else:
+            wait_s = self._failed(failed.reason, failed.text, failed.retry_in_s)
+            if not failed.is_reported:
+                return wait_s
+            self.due_ms, state = self.planned_ms, self.state or state
         if not self.log.leads():  # another process has the cursor now
             return _POLL_S
         self._save(state, events)
         return 0.0 if events.taken and events.peek() is not None else self._plan_next(reporter)
 
-    def _log_failure(self, reason: str, text: str | None = None) -> None:
-        """Log the first failure of several with the same reason. One without a text gets a traceback."""
-        if self.logged == reason:
-            return
-        self.logged = reason
-        if text is None:
-            words = {"code": "reporter_failed", "reporter": self.name}
-            _log.exception("a reporter failed; it will get the same events again", **words)
-        else:
-            words = {"code": "reporter_cannot_send", "reporter": self.name, "fault": reason, "reason": text}
-            _log.warning("a reporter cannot send", **words)
-
-    def _count_failure(self, reason: str) -> None:
-        self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=reason)
+    def _try(self, reporter: PushReporter, events: Unreported) -> ReportFailed | None:
+        """Make a report. Return why it failed. Of several failures with the same reason, the first is logged."""
+        logged = self.logged
+        try:
+            reporter.report(events)
+        except (LogUnavailableError, OverloadedError):
+            raise
+        except ReportFailed as failed:
+            self.logged = failed.reason
+            if self.logged != logged:
+                fault = {"fault": failed.reason, "reason": failed.text}
+                _log.warning("a reporter cannot send", code="reporter_cannot_send", reporter=self.name, **fault)
+            return failed
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - third-party code, and the outermost loop around it
+            self.logged = type(error).__name__
+            if self.logged != logged:
+                _log.exception(
+                    "a reporter failed; it will get the same events again", code="reporter_failed", reporter=self.name
+                )
+            return ReportFailed(self.logged, f"{self.logged}: {error}")
+        return None
 
     def _save(self, state: ReporterState, events: Unreported) -> None:
         """Move the cursor to the last event that was taken, and count what was taken and what was lost."""
@@ -155,15 +151,6 @@ class Feed:
                 self.log.count(telemetry.REPORTER_DROPPED.name, many, reporter=self.name, reason=reason)
         self.state = replace(state, cursor=events.cursor)
         self.log.save_reporter(self.state)
-
-    def _resume(self) -> ReporterState:
-        """The saved state. It has no cursor if the event log was replaced after the state was saved."""
-        if self.state is None:
-            self.state = reporter_state(self.log, self.name)
-            self.log.save_reporter(self.state)  # so its backlog is visible before its first event
-        if self.state.cursor is not None and self.state.cursor.log_id != self.log.log_id:
-            self.state = replace(self.state, cursor=None)
-        return self.state
 
     def _plan_next(self, reporter: PushReporter) -> float:
         """Plan the next report, and return the seconds until it is due."""
@@ -175,8 +162,9 @@ class Feed:
         return (self.due_ms - now_ms) / 1000
 
     def _failed(self, reason: str, text: str, retry_in_s: float | None = None) -> float:
+        """Save and count a failure, and return the seconds until the next attempt."""
         self.failures += 1
-        self._count_failure(reason)
+        self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=reason)
         if self.state is not None:
             self.state = self.state.failing(text, self.clock.wall_ms())
             with suppress(LogUnavailableError, OverloadedError):

@@ -5,7 +5,6 @@ takes a `Context` and returns one of three types. A `PushReporter` gets events f
 also gets events by cursor, but sends only when a send is due. A `PullReporter` is read at each scrape.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -74,9 +73,8 @@ class Unreported(Iterator[StoredEvent]):
 
     def __init__(self, log: EventLog, after: Cursor) -> None:
         self._log = log
-        self._began_ms = log.log_time_ms()
-        self._page: deque[StoredEvent | Damaged] = deque(log.read(after.seq))
-        self._is_first_page = True
+        self._rows = self._read()
+        self._ahead: StoredEvent | None = None
         self.cursor = after
         self.taken = self.pruned = self.damaged = 0
 
@@ -84,22 +82,20 @@ class Unreported(Iterator[StoredEvent]):
         event = self.peek()
         if event is None:
             raise StopIteration
-        self._page.popleft()
+        self._ahead = None
         self._pass(event.seq)
         self.taken += 1
         return event
 
     def peek(self) -> StoredEvent | None:
         """The next event, without taking it. ``None`` if there is none."""
-        while self._page or self._read_on():
-            first = self._page[0]
-            if isinstance(first, StoredEvent):
-                # The first page is always given, so no difference between clocks can stop a reporter.
-                return first if self._is_first_page or first.log_time_ms <= self._began_ms else None
-            self._page.popleft()
-            self._pass(first.seq)
-            self.damaged += 1
-        return None
+        while self._ahead is None and (row := next(self._rows, None)) is not None:
+            if isinstance(row, StoredEvent):
+                self._ahead = row
+            else:
+                self._pass(row.seq)
+                self.damaged += 1
+        return self._ahead
 
     def groups(self) -> Iterator[Changed]:
         """The newest state of each group with an event after the cursor. This takes all events, without reading them.
@@ -107,24 +103,26 @@ class Unreported(Iterator[StoredEvent]):
         A deleted group has no state. A group that gets an event meanwhile can come twice, the newer state last.
         """
         after, size = self.cursor.seq, self._log.size()
-        self._page.clear()
-        self._take_all(size)
+        self._rows, self._ahead = iter(()), None
+        if size.last_seq > after:
+            self.pruned += max(0, size.first_seq - 1 - after)
+            self.taken += size.last_seq - max(after, size.first_seq - 1)
+            self.cursor = Cursor(self.cursor.log_id, size.last_seq)
         while page := self._log.changed(after):
             yield from page
             after = page[-1].seq
             if after >= size.last_seq and len(page) < READ_LIMIT:
                 return
 
-    def _read_on(self) -> bool:
-        self._is_first_page = False
-        self._page.extend(self._log.read(self.cursor.seq))
-        return bool(self._page)
-
-    def _take_all(self, size: LogSize) -> None:
-        if size.last_seq > self.cursor.seq:
-            self.pruned += max(0, size.first_seq - 1 - self.cursor.seq)
-            self.taken += size.last_seq - max(self.cursor.seq, size.first_seq - 1)
-            self.cursor = Cursor(self.cursor.log_id, size.last_seq)
+    def _read(self) -> Iterator[StoredEvent | Damaged]:
+        began_ms = self._log.log_time_ms()
+        page = self._log.read(self.cursor.seq)
+        yield from page  # always, so no difference between clocks can stop a reporter
+        while page and (page := self._log.read(page[-1].seq)):
+            for row in page:
+                if isinstance(row, StoredEvent) and row.log_time_ms > began_ms:
+                    return
+                yield row
 
     def _pass(self, seq: int) -> None:
         # Only pruning leaves gaps between sequence numbers, so a gap is the number of pruned events.

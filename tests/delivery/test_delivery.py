@@ -332,8 +332,8 @@ def test_a_reporter_that_cannot_be_built_now_is_named_and_built_later_and_the_ot
     delivery = Delivery(log, {"late": build, "other": lambda: other}, clock)
     delivery.start()
     wait_for(lambda: other.seen == [1])
-    wait_for(lambda: counted(log, telemetry.REPORTER_FAILURES, reporter="late", reason="unexpected") > 0)
-    assert {each.name: each.state for each in log.reporters()} == {"late": "failing", "other": "ok"}
+    wait_for(lambda: {each.name: each.state for each in log.reporters()} == {"late": "failing", "other": "ok"})
+    assert counted(log, telemetry.REPORTER_FAILURES, reporter="late", reason="unexpected") > 0
     can_build.set()
     wait_for(lambda: late.seen == [1])
     delivery.stop()

@@ -182,7 +182,7 @@ class ArchiveReporter:
             if not is_old and excess <= 0:
                 return
             surplus: list[StoredSegment] = []
-            for each in sorted(self._store.within(hour), key=lambda found: found.name.first):
+            for each in sorted(self._store.within(hour)):
                 if is_old or excess > 0:
                     surplus.append(each)
                     excess -= each.size

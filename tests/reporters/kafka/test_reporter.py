@@ -22,6 +22,7 @@ from karrot.reporters.kafka.reporter import (
     Outcome,
     TopicWriter,
     Written,
+    message_of,
 )
 from karrot.settings.options import Kafka
 from support.eventlog.appended_events import append_event, append_many, stored_events
@@ -139,10 +140,14 @@ def test_a_report_writes_a_batch_of_limited_length_and_size(rig: Rig, monkeypatc
     append_many(rig.log, 501)
     rig.send()
     assert (len(rig.brokers.kept), rig.done) == (500, 500)
-    monkeypatch.setattr(reporter, "_MOST_BYTES", len(rig.brokers.kept[0].value) * 3 // 2)
-    append_many(rig.log, 3)
+    append_many(rig.log, 4)
+    sizes = [len(message_of(each).value) for each in stored_events(rig.log, 500)]
+    monkeypatch.setattr(reporter, "_MOST_BYTES", sum(sizes[:2]) + 1)
     rig.send()
-    assert rig.done == 502
+    assert rig.done == 503
+    monkeypatch.setattr(reporter, "_MOST_BYTES", sizes[3])
+    rig.send()
+    assert rig.done == 504
 
 
 def test_a_message_that_can_never_be_written_is_counted_and_stays_visible(rig: Rig) -> None:
