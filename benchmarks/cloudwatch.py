@@ -34,13 +34,12 @@ from karrot.reporters.cloudwatch import build
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.datum_limits_and_batches import batches
 from karrot.reporters.cloudwatch.event_to_data import data_of
-from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from support.burrow.lag_events import make_event
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environment
 from support.reporters.injected_faults import HANG, INTERNAL_ERROR, THROTTLING, Fault
-from support.reporters.reporter_context import make_context
+from support.reporters.reporter_context import make_context, options_of
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 from support.service.karrot_service import Service
 from support.service.open_loop import OpenLoopResult, percentile, send_open_loop
@@ -131,7 +130,7 @@ def all_of(log: MemoryEventLog) -> list[StoredEvent]:
 
 def plainly(events: Sequence[StoredEvent]) -> float:
     """Return the seconds for the same data in the same requests, one after the other."""
-    options = Options.read({"metrics": METRICS})
+    options = options_of("cloudwatch", {"metrics": METRICS})
     data = {datum.key: datum for event in events for datum in data_of(event, options).data}
     client = open_client(options, os.environ)
     requests = [[datum.wire() for datum in batch] for batch in batches(data.values(), options.namespace)]

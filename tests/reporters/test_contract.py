@@ -21,11 +21,12 @@ from karrot.event_json_line import decode
 from karrot.eventlog.base import READ_LIMIT, Cursor
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.archive.local_folder import Folder
-from karrot.reporters.archive.reporter import ArchiveReporter, Options
+from karrot.reporters.archive.reporter import ArchiveReporter
 from karrot.reporters.archive.segment_store import SegmentName, StoreError
 from karrot.reporters.base import Context, PushReporter, Unreported
 from karrot.reporters.kafka import reporter as kafka
 from karrot.reporters.stdout import StdoutReporter
+from karrot.settings import options
 from support.eventlog.appended_events import append_event, append_many
 from support.manual_clock import ManualClock
 from support.reporters.archive_folder import read_archive
@@ -71,7 +72,7 @@ class Archive(Destination):
             put(name, data)
 
         folder.put = put_if_there  # type: ignore[method-assign]
-        return ArchiveReporter(Options(self.folder, segment_bytes=65_536), folder, self.context)
+        return ArchiveReporter(options.Archive(self.folder, segment_bytes=65_536), folder, self.context)
 
     def seqs(self) -> list[int]:
         return [line.seq for line in read_archive(self.folder)]
@@ -80,7 +81,7 @@ class Archive(Destination):
 class Kafka(Destination):
     def build(self) -> PushReporter:
         topic: Any = SimpleNamespace(send=self.send, close=lambda: None)
-        return kafka.KafkaReporter(kafka.Options(("a:9092",)), lambda: topic, self.context)
+        return kafka.KafkaReporter(options.Kafka(("a:9092",)), lambda: topic, self.context)
 
     def send(self, messages: Sequence[kafka.Message]) -> list[kafka.Outcome]:
         taken = messages[: 1 if self.away else None]
