@@ -63,8 +63,7 @@ def prepared_log(settings: Settings, clock: Clock) -> Iterator[OpenLog]:
         from karrot.eventlog.postgres import PostgresEventLog
         from karrot.eventlog.postgres.schema import prepare
 
-        with contextlib.closing(database):
-            opened = prepare(database, clock)
+        opened = prepare(database, clock)
         yield lambda chosen: PostgresEventLog(
             database_of_settings(chosen), opened, clock, name=socket.gethostname(), **_limits(chosen)
         )
