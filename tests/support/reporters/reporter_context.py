@@ -24,5 +24,6 @@ def make_context(
         recall=partial(log.recall, name),
         remember=partial(log.remember, name),
         cut_off=partial(cut_off, log),
-        group=log.group,
+        heard=log.heard,
+        event=log.event,
     )
