@@ -311,7 +311,8 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         remember=partial(log.remember, name),
         leads=log.leads,
         cut_off=partial(cut_off, log),
-        group=log.group,
+        heard=log.heard,
+        event=log.event,
     )
     found = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if len(found) != 1:

@@ -148,6 +148,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     saw the offsets, and not the commits themselves. ``listed_seq`` is the last event that lists all partitions, or 0.
     ``second`` is the newest verdict of the other judge: Burrow, or Karrot's rules on what it reads from Kafka.
     ``second_every_ms`` is the time between this verdict and the other judge's verdict before it, or 0.
+    ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot: see `scalable_lag_age`.
     """
 
     status_text: str
@@ -170,10 +171,18 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     listed_seq: int = 0
     second: SourceVerdict | None = None
     second_every_ms: int = 0
+    scalable_lag_seconds: float | None = None
 
     @property
     def status(self) -> Status | None:
         return Status.__members__.get(self.status_text)
+
+    @property
+    def scalable_lag_age(self) -> float | None:
+        """The lag in seconds of the partitions that more consumers would help. ``None`` if it is not known."""
+        if self.scalable_lag_seconds is None and self.signals.scalable_lag == self.total_lag:
+            return self.signals.lag_seconds
+        return self.scalable_lag_seconds
 
 
 class IncidentState(NamedTuple):

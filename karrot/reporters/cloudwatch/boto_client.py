@@ -48,7 +48,7 @@ class PutMetricData(Protocol):
 def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClient":
     """Open a new client. The client reads the credentials and configuration files again.
 
-    Raises what boto3 raises (`karrot.reporters.cloudwatch.sender.classify`), for example ``NoRegionError``,
+    Raises what boto3 raises (`karrot.aws.errors.fault_of`), for example ``NoRegionError``,
     ``ProfileNotFound``, or the builtin ``FileNotFoundError`` and ``ValueError``. The Region comes from ``environ``.
     boto3 reads everything else from the environment of the process. Call this after the fork, in the process that
     publishes.

@@ -37,7 +37,8 @@ def make_context(
         recall=partial(log.recall, name),
         remember=partial(log.remember, name),
         cut_off=partial(cut_off, log),
-        group=log.group,
+        heard=log.heard,
+        event=log.event,
         options=options_of(name, settings or {}),
     )
 
