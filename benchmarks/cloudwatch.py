@@ -35,12 +35,11 @@ from karrot.reporters.cloudwatch import build
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.datum_limits_and_batches import batches
 from karrot.reporters.cloudwatch.group_data import data_of
-from karrot.reporters.cloudwatch.options import Options
 from support.burrow.lag_events import make_event
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environment
 from support.reporters.injected_faults import HANG, INTERNAL_ERROR, THROTTLING, Fault
-from support.reporters.reporter_context import make_context
+from support.reporters.reporter_context import make_context, options_of
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 from support.service.karrot_service import Service
 from support.service.open_loop import OpenLoopResult, percentile, send_open_loop
@@ -124,7 +123,7 @@ def loaded(clock: ManualClock, groups: int, prefix: str) -> MemoryEventLog:
 
 def plainly(states: Sequence[GroupState]) -> float:
     """Return the seconds for the same data in the same requests, one after the other."""
-    options = Options.read({"metrics": METRICS})
+    options = options_of("cloudwatch", {"metrics": METRICS})
     data = [datum for state in states for datum in data_of(state, options).data]
     client = open_client(options, os.environ)
     requests = [[datum.wire() for datum in batch] for batch in batches(data, options.namespace)]

@@ -6,9 +6,9 @@ also gets events by cursor, but sends only when a send is due. A `PullReporter` 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -39,7 +39,8 @@ class Context:
     """What Karrot gives to a reporter: the reporter's settings, and the functions that it may call.
 
     ``settings`` are the values of ``KARROT_<NAME>_*``. Their names are in lower case and have no prefix. Secrets are
-    already read from their files. ``count`` adds to one of Karrot's shared counters. ``clock`` gives the time.
+    already read from their files. A built-in reporter gets its part of Karrot's settings as ``options`` instead.
+    ``count`` adds to one of Karrot's shared counters. ``clock`` gives the time.
     ``log_time_ms`` gives the log's own time. Use it for the age of an event. ``remember(name, value)`` saves a note in
     the log. ``recall(name)`` reads the note, also in another process. It returns ``None`` if there is no such note.
     ``cut_off()`` returns the clusters whose Burrow reads no more commits: what it says of them is old.
@@ -49,7 +50,7 @@ class Context:
     """
 
     name: str
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(repr=False)
     count: Callable[..., None]
     clock: Clock
     log_time_ms: Callable[[], int]
@@ -59,6 +60,7 @@ class Context:
     cut_off: Callable[[], frozenset[str]] = frozenset
     heard: Callable[[], Mapping[str, int]] = dict
     event: Callable[[int], StoredEvent | None] = lambda _: None
+    options: Any = None
 
 
 class Unreported(Iterator[StoredEvent]):

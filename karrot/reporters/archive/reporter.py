@@ -2,8 +2,7 @@
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 import msgspec
@@ -15,8 +14,7 @@ from karrot.eventlog.base import StoredEvent
 from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, SegmentStore, StoredSegment, StoreError
 from karrot.reporters.base import REPORT_NOTE, Context, Fact, Report, ReportFailed, Sent, Unreported
 from karrot.settings import types
-from karrot.settings.options import settings_of_reporter
-from karrot.settings.storage_place import Place
+from karrot.settings.options import Archive
 
 
 class Amount(NamedTuple):
@@ -96,30 +94,6 @@ class Segment:
         return name, b"".join([*self._chunks, self._gzip.flush()])
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The reporter's settings. Durations are seconds, sizes are bytes. ``segment_bytes``: before compression."""
-
-    place: Place
-    segment_s: int = 60
-    segment_bytes: int = 8 * 2**20
-    retention_s: int = 30 * 86400
-    max_bytes: int = 4 * 2**30
-    body: bool = True
-
-    @classmethod
-    def read(cls, texts: Mapping[str, str]) -> Self:
-        settings = settings_of_reporter("archive", texts)
-        return cls(
-            place=settings.archive_dir or settings.data_dir / "archive",
-            segment_s=settings.archive_segment_seconds,
-            segment_bytes=settings.archive_segment_bytes,
-            retention_s=settings.archive_retention,
-            max_bytes=settings.archive_max_bytes,
-            body=settings.archive_body,
-        )
-
-
 _LIST_EVERY_MS = 3_600_000
 
 _AGE = types.duration(1, 2**40)
@@ -136,7 +110,7 @@ class ArchiveReporter:
     nothing twice.
     """
 
-    def __init__(self, options: Options, store: SegmentStore, context: Context) -> None:
+    def __init__(self, options: Archive, store: SegmentStore, context: Context) -> None:
         self._options, self._store, self._context = options, store, context
         self._contents: Contents | None = None
         self._listed_ms = 0
@@ -224,7 +198,7 @@ class ArchiveReporter:
             self._context.count(telemetry.REPORTER_ARCHIVE_BYTES.name, amount.size, **labels)
 
 
-def report_of(options: Options, contents: Contents, written: StoredSegment, at_ms: int) -> bytes:
+def report_of(options: Archive, contents: Contents, written: StoredSegment, at_ms: int) -> bytes:
     total = contents.total()
     size = f"{total.segments}, together {total.size / _MIB:.1f} MiB, from {min(contents.hours).folder} on"
     kept = f"{_AGE.show(options.retention_s)}, and at most {_SIZE.show(options.max_bytes)}"

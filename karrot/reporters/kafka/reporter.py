@@ -1,10 +1,8 @@
 """Writes each event to a topic until every in-sync replica has it, and saves a report on each send."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import islice
-from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -13,7 +11,6 @@ from karrot import telemetry
 from karrot.event import GroupKey
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.kafka import client_properties
 from karrot.reporters.base import (
     REPORT_NOTE,
     Context,
@@ -25,7 +22,7 @@ from karrot.reporters.base import (
     Unreported,
     read_report,
 )
-from karrot.settings.options import settings_of_reporter
+from karrot.settings.options import Kafka
 
 
 class Message(NamedTuple):
@@ -80,29 +77,6 @@ _MOST_EVENTS, _MOST_BYTES = 500, 8 << 20
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The reporter's settings. ``properties`` is a file of client properties."""
-
-    bootstrap: tuple[str, ...]
-    topic: str = "karrot.events"
-    properties: Path | None = None
-
-    @classmethod
-    def read(cls, texts: Mapping[str, str]) -> Self:
-        """Read the options. Raises `ValueError` for a wrong setting, or for a file that cannot be used now."""
-        settings = settings_of_reporter("kafka", texts)
-        if not settings.kafka_bootstrap:
-            raise ValueError("bootstrap is not set: it must be HOST:PORT, several separated by commas")
-        options = cls(settings.kafka_bootstrap, settings.kafka_topic, settings.kafka_properties)
-        options.client_properties()
-        return options
-
-    def client_properties(self) -> dict[str, str]:
-        """The file's current properties, under librdkafka's names. Raises `client_properties.PropertiesError`."""
-        return {} if self.properties is None else client_properties.read(self.properties)
-
-
 class KafkaReporter:
     """A push reporter. After a failure, it creates a new client and reads the file of properties again.
 
@@ -112,7 +86,7 @@ class KafkaReporter:
 
     every_s = 0.0
 
-    def __init__(self, options: Options, open_topic: Callable[[], TopicWriter], context: Context) -> None:
+    def __init__(self, options: Kafka, open_topic: Callable[[], TopicWriter], context: Context) -> None:
         self._options, self._open, self._context = options, open_topic, context
         self._topic: TopicWriter | None = None
 
@@ -166,7 +140,7 @@ class KafkaReporter:
 
 
 def report_of(
-    options: Options, before: Report | None, written: Sequence[Written], refused: Sequence[RefusedDatum], at_ms: int
+    options: Kafka, before: Report | None, written: Sequence[Written], refused: Sequence[RefusedDatum], at_ms: int
 ) -> bytes:
     """The report on a send, as a note for the log. The report keeps the 20 newest refused events, newest first."""
     facts = (Fact("Topic", options.topic), Fact("Brokers", ", ".join(options.bootstrap)))

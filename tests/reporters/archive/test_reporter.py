@@ -243,8 +243,8 @@ def test_two_processes_never_write_at_once(log: MemoryEventLog, clock: ManualClo
 def test_an_unusable_location_holds_the_cursor_and_is_tried_less_and_less_often(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
-    archive.write_text("not a folder")
     feed = archive_feed(log, clock, archive)
+    archive.write_text("not a folder")
     append_event(log)
     assert 0.5 <= feed.step() <= 1
     clock.advance(1000)
@@ -335,7 +335,7 @@ def test_the_oldest_segments_are_deleted_if_all_together_are_too_large(
     older.parent.mkdir()
     older.write_bytes(b"a" * 600_000)
     append_event(log)
-    feed = archive_feed(log, clock, archive, max_bytes="1MiB", retention="3650d")
+    feed = archive_feed(log, clock, archive, max_bytes="1MiB", segment_bytes="512KiB", retention="3650d")
     run(feed)
     feed.close()
     assert [name.first for name in segment_names(archive)] == [1, 10]

@@ -15,7 +15,7 @@ from karrot.reporters.archive.local_folder import Folder
 from karrot.reporters.archive.s3 import Objects, open_client
 from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, SegmentStore, StoredSegment, StoreError
 from karrot.reporters.base import Unreported
-from karrot.settings.storage_place import Bucket
+from karrot.settings.types import Bucket
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.reporters.archive_folder import archive_feed, segment_lines

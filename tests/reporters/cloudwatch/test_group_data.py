@@ -12,10 +12,11 @@ from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.group_state import summarize
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, dimension_value, metric_name
 from karrot.reporters.cloudwatch.group_data import GroupData, data_of
-from karrot.reporters.cloudwatch.options import GroupMetricName, Options
+from karrot.reporters.cloudwatch.options import GroupMetricName
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import expected_events, recorded_body
 from support.reporters.cloudwatch_datum import would_be_refused
+from support.reporters.reporter_context import options_of
 
 AT_MS = make_event().observed_at_ms
 DIMENSIONS = (("Cluster", "prod-eu"), ("ConsumerGroup", "orders-svc"))
@@ -26,7 +27,7 @@ def mapped(event: LagEvent, **settings: str) -> GroupData:
     """The data of a group after an event."""
     summary = summarize(event, AT_MS + 7)
     state = GroupState(GroupKey(event.cluster, event.consumer), 1, AT_MS, summary, IncidentState())
-    return data_of(state, Options.read(settings))
+    return data_of(state, options_of("cloudwatch", settings))
 
 
 def of(settings: dict[str, str] | None = None, **overrides: Any) -> GroupData:

@@ -19,17 +19,17 @@ from karrot.reporters.kafka.reporter import (
     KafkaReporter,
     Message,
     NoTopic,
-    Options,
     Outcome,
     TopicWriter,
     Written,
     message_of,
 )
+from karrot.settings.options import Kafka
 from support.eventlog.appended_events import append_event, append_many, stored_events
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
-OPTIONS = Options(("a:9092", "b:9092"))
+OPTIONS = Kafka(("a:9092", "b:9092"))
 AWAY = Failed("_transport", "nobody is there")
 LARGE = Failed("msg_size_too_large", "too large", is_final=True)
 
@@ -228,18 +228,13 @@ def test_each_event_is_written_or_refused_and_the_last_record_of_a_group_is_its_
             assert [seq for seq in written if seq in of_group][-1] == of_group[-1]
 
 
-def test_the_reporter_needs_brokers_and_a_readable_file(tmp_path: Path) -> None:
-    settings = {"bootstrap": "a:9092, b:9092", "topic": "", "properties": ""}
-    assert isinstance(build(make_context("kafka", settings)), PushReporter)
-    assert Options.read(settings) == OPTIONS
+def test_the_reporter_needs_a_readable_file(tmp_path: Path) -> None:
+    assert isinstance(build(make_context("kafka", {"topic": "", "properties": ""})), PushReporter)
     file = tmp_path / "jks.properties"
     file.write_text("ssl.truststore.location=/etc/kafka.jks")
-    for wrong, said in (
-        ({"bootstrap": ""}, "bootstrap is not set"),
-        ({"bootstrap": "a"}, "bootstrap is 'a': it must be HOST:PORT"),
-        ({"topic": "a b"}, "topic is 'a b': it must be the name of a topic"),
-        ({"properties": str(tmp_path / "none")}, "none cannot be read: No such file"),
-        ({"properties": str(file)}, "jks.properties: ssl.truststore.location must be a PEM file"),
+    for properties, said in (
+        (tmp_path / "none", "none cannot be read: No such file"),
+        (file, "jks.properties: ssl.truststore.location must be a PEM file"),
     ):
         with pytest.raises(ValueError, match=said):
-            build(make_context("kafka", settings | wrong))
+            build(replace(make_context("kafka"), options=replace(OPTIONS, properties=properties)))
