@@ -153,7 +153,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             wanted = next(gen)
             while True:
                 ready = yield wanted
-                if time.monotonic() > until_s:
+                if not ready and time.monotonic() > until_s:
                     _log.warning(
                         "PostgreSQL does not answer in time; the connection is shut down",
                         extra={"code": "postgresql_slow"},
