@@ -8,7 +8,7 @@ from typing import Final
 from karrot.api.client import NotTold, Web
 from karrot.burrow.client import Asking, WallMs, wall_ms
 from karrot.doctor.checks import Said, check, fault, note
-from karrot.doctor.reading import Away, Unread, read_samples
+from karrot.doctor.reading import Unread, read_samples
 
 BATCHES: Final = "karrot_evaluate_batches_total"
 LAST_BATCH: Final = "karrot_evaluate_last_batch_timestamp_seconds"
@@ -28,16 +28,13 @@ class EvaluateSeen:
     unread: Sequence[Unread] = ()
 
 
-def read_evaluate(url: str, asking: Asking, *, now_ms: WallMs = wall_ms) -> EvaluateSeen | Away:
-    """The state of evaluate, or `Away` if nothing answers at the URL or if another program answers."""
+def read_evaluate(url: str, asking: Asking, *, now_ms: WallMs = wall_ms) -> EvaluateSeen:
+    """The state of evaluate. Raises `NotTold` if nothing answers at the URL, or another program."""
     with Web(url, asking=asking) as web:
-        try:
-            found = {each.name: each.value for each in read_samples(web)}
-        except NotTold as error:
-            return Away("evaluate", web.url, error.said)
+        found = {each.name: each.value for each in read_samples(web)}
     interval, last = (found.get(name, nan) for name in (INTERVAL, LAST_BATCH))
     if not isfinite(interval + last):
-        return Away("evaluate", web.url, f"/metrics has no {INTERVAL}, so it is not evaluate")
+        raise NotTold(f"/metrics has no {INTERVAL}, so it is not evaluate")
     return EvaluateSeen(
         interval=interval,
         age=abs(now_ms() / 1000 - last),

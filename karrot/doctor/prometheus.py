@@ -8,10 +8,10 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from karrot.api.client import NotTold, Web
+from karrot.api.client import Web
 from karrot.burrow.client import Asking
 from karrot.doctor.checks import Said, check, fault, only_if, warn
-from karrot.doctor.reading import Away, Parts, Unread, netloc, seconds
+from karrot.doctor.reading import Parts, Unread, netloc, seconds
 
 T = TypeVar("T")
 
@@ -66,14 +66,11 @@ class PrometheusSeen:
     unread: Sequence[Unread] = ()
 
 
-def read_prometheus(url: str, asking: Asking, *, karrot_url: str | None = None) -> PrometheusSeen | Away:
-    """Prometheus' state, or `Away` if nothing answers at the URL or if another program answers."""
+def read_prometheus(url: str, asking: Asking, *, karrot_url: str | None = None) -> PrometheusSeen:
+    """Prometheus' state. Raises `NotTold` if nothing answers at the URL, or another program."""
     parts = Parts()
     with Web(url, asking=asking) as web:
-        try:
-            now = web.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]
-        except NotTold as error:
-            return Away("Prometheus", web.url, error.said)
+        now = web.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]
         read_targets = partial(web.read, _Reply[_ActiveTargets], "/api/v1/targets", {"state": "active"})
         told = parts.read("targets", read_targets, None)
         built = parts.read("karrot_build_info", partial(_query, web, "karrot_build_info"), [])

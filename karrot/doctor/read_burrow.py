@@ -12,7 +12,6 @@ from karrot.api.client import NotTold, Web
 from karrot.burrow.client import (
     Asking,
     Burrow,
-    BurrowError,
     ClusterModule,
     ConsumerModule,
     EvaluatorModule,
@@ -23,7 +22,7 @@ from karrot.burrow.client import (
     UnknownCall,
     ZooKeeperConfig,
 )
-from karrot.doctor.reading import Away, Parts, Unread, netloc
+from karrot.doctor.reading import Parts, Unread, netloc
 from karrot.event import LagEvent, has_burrow_name
 
 T = TypeVar("T")
@@ -86,18 +85,14 @@ class BurrowSeen:
         return min((each.interval for each in self.notifiers.values()), default=60)
 
 
-def read_burrow(url: str, asking: Asking, *, karrot_url: str | None = None) -> BurrowSeen | Away:
-    """Burrow's configuration, lists and verdicts, or `Away` if Burrow does not answer. Changes nothing in Burrow."""
+def read_burrow(url: str, asking: Asking, *, karrot_url: str | None = None) -> BurrowSeen:
+    """Burrow's configuration, lists and verdicts. Changes nothing in Burrow. Raises `BurrowError` without an answer."""
     with Burrow(url, asking=asking) as burrow:
         return _read(burrow, asking, karrot_url)
 
 
-def _read(burrow: Burrow, asking: Asking, karrot_url: str | None) -> BurrowSeen | Away:
-    try:
-        listed = burrow.clusters()
-    except BurrowError as error:
-        return Away("Burrow", burrow.url, error.said)
-    parts = Parts()
+def _read(burrow: Burrow, asking: Asking, karrot_url: str | None) -> BurrowSeen:
+    listed, parts = burrow.clusters(), Parts()
     groups = _told({each: parts.read(f"groups of {each}", partial(burrow.consumers, each), None) for each in listed})
     topics = _told({each: parts.read(f"topics of {each}", partial(burrow.topics, each), None) for each in listed})
     main = parts.read("general configuration", burrow.config_main, None)
