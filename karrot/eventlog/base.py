@@ -336,8 +336,8 @@ class Events(Log, Protocol):
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
         """The newest events of one group, newest first."""
 
-    def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
-        """A group's newest events after ``after``, not decoded, newest first. Fewer if they are large."""
+    def bodies(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredBody]]:
+        """The newest events of each group, not decoded, newest first. Fewer if they are large."""
 
     def event(self, seq: int) -> StoredEvent | None:
         """One event. ``None`` if it is not stored any more, or damaged."""
@@ -355,8 +355,8 @@ class Groups(Log, Protocol):
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
         """A page of the groups whose last event is after ``after``, by their last event. Includes expired groups."""
 
-    def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
-        """Every live group now, ordered by key. With ``pause``, it pauses after each few changed groups."""
+    def live(self) -> Sequence[GroupState]:
+        """Every live group now, ordered by key."""
 
     def listed(self, state: GroupState) -> Listed | None:
         """What is known of a group's partitions. ``None`` if the newest event is not stored any more, or damaged."""

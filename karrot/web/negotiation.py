@@ -1,7 +1,6 @@
 """Chooses the form of an answer by the client's Accept headers: HTML or JSON, gzipped or not."""
 
 import gzip
-from typing import NamedTuple
 
 from flask import Response, request
 
@@ -20,33 +19,11 @@ def gzip_accepted() -> bool:
     return request.accept_encodings["gzip"] > 0
 
 
-class CompressedPage(NamedTuple):
-    """A page in both forms, plain and gzipped. It is compressed once, because it is sent more often than it is made."""
-
-    plain: str
-    gzipped: bytes
-
-    @classmethod
-    def of(cls, text: str) -> "CompressedPage":
-        """Compress a page."""
-        return cls(text, _gzipped(text.encode()))
-
-    def response(self) -> Response:
-        """The answer in the form that the client of the current request accepts."""
-        if not gzip_accepted():
-            return Response(self.plain, mimetype="text/html")
-        return Response(self.gzipped, mimetype="text/html", headers={"Content-Encoding": "gzip"})
-
-
 def compress(response: Response) -> Response:
     """Gzip a response that is not gzipped yet. For Flask's ``after_request``."""
     response.vary.add("Accept-Encoding")
     worth_it = (response.content_length or 0) > _WORTH_IT
     if worth_it and not response.content_encoding and gzip_accepted():
-        response.set_data(_gzipped(response.get_data()))
+        response.set_data(gzip.compress(response.get_data(), compresslevel=1, mtime=0))
         response.content_encoding = "gzip"
     return response
-
-
-def _gzipped(data: bytes) -> bytes:
-    return gzip.compress(data, compresslevel=1, mtime=0)

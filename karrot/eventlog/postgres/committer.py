@@ -106,7 +106,6 @@ class PostgresCommitter:
     def close(self) -> None:
         if self._session is not None:
             self._session.close()
-            self._sessions.give_back(self._session)
 
     def _open(self) -> Session:
         if self._session is not None and not self._session.is_usable():

@@ -89,7 +89,6 @@ _STATEMENT_TIMEOUT = "1400ms"
 _OPEN_LIMIT_S = 1.2
 """How long a caller waits for a connection."""
 
-_LEAST_S = 0.01
 _AWAY_S = 3.0
 """After this time without news, a caller waits for a connection again, even if PostgreSQL was away."""
 
@@ -154,7 +153,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             wanted = next(gen)
             while True:
                 ready = yield wanted
-                if time.monotonic() > until_s:
+                if not ready and time.monotonic() > until_s:
                     _log.warning(
                         "PostgreSQL does not answer in time; the connection is shut down",
                         extra={"code": "postgresql_slow"},
@@ -304,6 +303,7 @@ class Sessions:
         except psycopg.Error as error:
             if session.closed:
                 self._note(f"the connection to PostgreSQL was lost: {one_line(error)}")
+                self._pool.drain()  # after a failover, the idle connections are lost too
             raise
         finally:
             self.give_back(session)
@@ -315,7 +315,7 @@ class Sessions:
             raise LogUnavailableError(self.away)
         while True:
             try:
-                session = self._pool.getconn(max(_LEAST_S, until_s - time.monotonic()))
+                session = self._pool.getconn(max(0.01, until_s - time.monotonic()))
             except psycopg.OperationalError as error:
                 reason = self.away or f"PostgreSQL did not accept a connection within {_OPEN_LIMIT_S:g} s"
                 self._note(reason)
@@ -326,10 +326,8 @@ class Sessions:
             self.give_back(session)
 
     def give_back(self, session: Session) -> None:
-        """Give a connection back. If it is closed, close the idle ones too: after a failover, all are lost."""
-        if session.closed:
-            self.losses += 1
-            self._pool.drain()
+        """Give a connection back. The pool replaces a closed one."""
+        self.losses += session.closed
         self._pool.putconn(session)
 
     def connect(self, _conninfo: str = "", **_parameters: object) -> Session:

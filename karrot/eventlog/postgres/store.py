@@ -23,7 +23,6 @@ from karrot.clock import Clock, LogTime
 from karrot.event import GroupKey
 from karrot.eventlog import rows
 from karrot.eventlog.base import (
-    READ_LIMIT,
     Counter,
     DatabaseStatus,
     GroupState,
@@ -93,12 +92,6 @@ _PAGE = (
     "(SELECT * FROM kept_events WHERE seq > ? ORDER BY seq LIMIT ?) AS first) AS sized "
     f"WHERE bytes_before < {READ_BYTES} ORDER BY seq"
 )
-_CHAIN = (
-    "WITH RECURSIVE chain AS (SELECT e.*, 1 AS place, length(body) AS bytes FROM kept_events e "
-    "WHERE seq = (SELECT last_seq FROM groups WHERE cluster = ? AND consumer = ?) AND seq > ? UNION ALL "
-    "SELECT e.*, place + 1, bytes + length(e.body) FROM chain c JOIN kept_events e ON e.seq = c.previous "
-    f"WHERE place < ? AND bytes < ? AND e.seq > ?) SELECT {_COLUMNS} FROM chain ORDER BY seq DESC"
-)
 _SIZE = (
     "SELECT first_seq, last_seq, groups, (SELECT sum(pg_total_relation_size(oid)) FROM pg_class "
     "WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r')::bigint FROM log"
@@ -160,10 +153,10 @@ class PostgresEventLog(SqlEventLog):
     def memory_age_ms(self) -> int | None:
         return self._live.age_ms() if self._is_from_memory or self._sessions.trouble is not None else None
 
-    def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
+    def live(self) -> Sequence[GroupState]:
         """Every live group; the last known ones while the database is away."""
         try:
-            found = super().live(pause)
+            found = super().live()
         except LogUnavailableError:
             found = self._last_known()
             self._is_from_memory = True
@@ -285,8 +278,7 @@ class PostgresEventLog(SqlEventLog):
 
     def _refresh(self) -> None:
         """Read everything from time to time: a scrape may reach only one of several workers."""
-        groups = partial(self.live, partial(time.sleep, 0.001))  # no event waits for all of them
-        reads = (groups, self._heard, self.reporters, self.counters, self.size, self.leader, self.database)
+        reads = (self.live, self._heard, self.reporters, self.counters, self.size, self.leader, self.database)
         due_s = 0.0
         while not self._stop.is_set():
             if self._sessions.away is not None:
@@ -314,14 +306,6 @@ class PostgresEventLog(SqlEventLog):
 
     def _page(self, connection: ReadConnection, after: int, limit: int) -> Sequence[rows.Row]:
         found: list[rows.Row] = connection.execute(_PAGE, (after, limit)).fetchall()
-        return found
-
-    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> list[rows.Row]:
-        if limit < 1:
-            return []
-        parameters = (*self._key(key), after, min(limit, READ_LIMIT), most_bytes, after)
-        with self._reading() as connection:
-            found: list[rows.Row] = connection.execute(_CHAIN, parameters).fetchall()
         return found
 
     def _key(self, key: GroupKey) -> tuple[bytes, bytes]:
