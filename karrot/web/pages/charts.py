@@ -303,7 +303,8 @@ def charts_of_events(newest: Sequence[Mark], now: float) -> GroupCharts | None:
         return None
     end = max(now, events[-1].at_ms / 1000)
     within = frame(events[0].at_ms / 1000, end)
-    lasting = list(_lasting(events, end))
+    moments = pairwise([*(mark.at_ms / 1000 for mark in events), end])
+    lasting = [(mark, *span) for mark, span in zip(events, moments, strict=True)]
     return GroupCharts(
         within,
         chart([(mark.at_ms / 1000, mark.lag) for mark in events], within, in_time=False),
@@ -387,13 +388,6 @@ def _moment_text(at: float, step: float) -> str:
     form = next(form for below, form in _FORMS if step < below)
     text = datetime.fromtimestamp(min(at, LAST_SECOND), UTC).strftime(form)
     return text.lstrip("0") if form.startswith("%d") else text
-
-
-def _lasting(marks: Sequence[Mark], end: float) -> Iterator[tuple[Mark, float, float]]:
-    """Each event with its own time and the time of the next event."""
-    moments = [*(mark.at_ms / 1000 for mark in marks), end]
-    for mark, (since, until) in zip(marks, pairwise(moments), strict=True):
-        yield mark, since, until
 
 
 def _points(marks: Sequence[Mark], within: Frame) -> Iterator[ChartPoint]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, has_burrow_name
 from karrot.eventlog.base import GroupState, LogUnavailableError
-from karrot.web.api.group_query import GroupFilter
+from karrot.web.api.routes import GroupFilter
 from karrot.web.context import WebContext, web_context
 from karrot.web.pages.causes import Cause, cause
 from karrot.web.pages.charts import Point, Spark, Trend, spark, trails, trend
@@ -155,7 +155,6 @@ class GroupView(NamedTuple):
     cause: Cause | None
     spark: Spark | None
     trend: Trend | None
-    of_burrow: bool
 
 
 def overview(
@@ -189,7 +188,6 @@ def group_view(context: WebContext, state: GroupState, lags: Sequence[Point]) ->
         cause=cause(state, times.since_commit),
         spark=spark(lags),
         trend=trend(lags),
-        of_burrow=state.is_of_burrow,
     )
 
 
