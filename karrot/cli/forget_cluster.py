@@ -22,21 +22,21 @@ def forget_cluster(cluster: str, url: str, user: str | None) -> None:
     KARROT_API_TOKEN_FILE), and posts their deletion as `karrot send-sample` posts a sample, with the same credentials.
     The exit code is 1 if Karrot does not know the cluster, or does not accept a deletion.
     """
-    from karrot.api.client import NotTold, Web
-    from karrot.doctor.reading import read_samples
+    from karrot.doctor.reading import read_groups, read_samples
+    from karrot.http_client import HttpClient, RequestFailed
     from karrot.reporters.prometheus.group_metrics import label_value
 
     if not cluster:  # an unset variable: the groups of all clusters would be listed
         raise click.UsageError("Name the cluster.")
     headers, token = valid(partial(credentials, user)), valid(partial(secret, "KARROT_API_TOKEN"))
-    with Web(address(url), token=token) as web:
+    with HttpClient(address(url), token=token) as client:
         try:
-            groups = [each.consumer for each in web.groups(cluster, most=sys.maxsize)[0]]
-            heard = [] if groups else read_samples(web, ["karrot_last_event_timestamp_seconds"])
-        except NotTold as error:
-            raise NotDone(error.said) from None
+            groups = [each.consumer for each in read_groups(client, cluster, sys.maxsize)[0]]
+            heard = [] if groups else read_samples(client, ["karrot_last_event_timestamp_seconds"])
+        except RequestFailed as error:
+            raise NotDone(str(error)) from None
         if not groups and not any(each.value and each.labels.get("cluster") == label_value(cluster) for each in heard):
             raise NotDone(f"Karrot knows no cluster {cluster!r}: check its name on the home page")
         for group in groups or ["karrot-forget-cluster"]:
             event = LagEvent(cluster, group, "NOTFOUND", total_lag=None, observed_at_ms=0)
-            post(web, event, headers, "deleted")
+            post(client, event, headers, "deleted")

@@ -14,7 +14,7 @@ from karrot.cli.options import karrot_option
 from karrot.event import TEST_CLUSTERS, LagEvent, OffsetSample, PartitionLag
 
 if TYPE_CHECKING:
-    from karrot.api.client import Web
+    from karrot.http_client import HttpClient
 
 
 ACCEPTED = 202
@@ -57,12 +57,12 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
     Without --user, the command sends the token in KARROT_BURROW_TOKEN (or KARROT_BURROW_TOKEN_FILE) as a Bearer token.
     The exit code is 1 if Karrot does not accept an event.
     """
-    from karrot.api.client import Web
+    from karrot.http_client import HttpClient
 
     headers = valid(partial(credentials, user))
-    with Web(address(url)) as web:
+    with HttpClient(address(url)) as client:
         for number in range(1, count + 1):
-            post(web, _event(f"sample-group-{number}", status, time.time_ns() // 1_000_000), headers, status)
+            post(client, _event(f"sample-group-{number}", status, time.time_ns() // 1_000_000), headers, status)
 
 
 def _event(group: str, status: str, now_ms: int) -> LagEvent:
@@ -111,15 +111,15 @@ def address(url: str) -> str:
     return valid(partial(render.webhook, url)).removesuffix("/burrow")
 
 
-def post(web: "Web", event: LagEvent, headers: dict[str, str], what: str) -> None:
+def post(client: "HttpClient", event: LagEvent, headers: dict[str, str], what: str) -> None:
     """Post an event, and print Karrot's answer. End the command if Karrot did not accept the event."""
-    from karrot.api.client import NotTold
     from karrot.burrow.payload import to_wire
+    from karrot.http_client import RequestFailed
 
     try:
-        answer = web.post("/burrow", to_wire(event), headers)
-    except NotTold as error:
-        raise NotDone(error.said) from None
+        answer = client.post("/burrow", to_wire(event), headers)
+    except RequestFailed as error:
+        raise NotDone(str(error)) from None
     said = f"{answer.status} {answer.body.decode(errors='replace').strip()}"
     if answer.status != ACCEPTED:
         raise NotDone(f"{said}\n{_REMEDIES.get(answer.status, '')}".strip())

@@ -14,8 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPException
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -27,6 +26,7 @@ from karrot.demo.local_server import serve_locally
 from karrot.demo.posting import post_verdicts
 from karrot.demo.simulated_burrow import CLUSTERS, SimulatedBurrow
 from karrot.eventlog.base import LogUnavailableError
+from karrot.http_client import HttpClient, Limits, RequestFailed
 from karrot.settings.sources import PREFIX
 
 _HOST = "127.0.0.1"
@@ -161,20 +161,19 @@ def environment_of(environ: Mapping[str, str], directory: Path, cloudwatch: str)
 
 def _await_ready(service: "subprocess.Popen[bytes]", port: int, stop: threading.Event) -> None:
     deadline = time.monotonic() + _READY_S
-    while not _is_ready(port):
-        if service.poll() is not None or time.monotonic() > deadline:
-            raise LogUnavailableError("the service did not start; its messages are above")
-        if stop.wait(0.05):
-            return
+    with HttpClient(f"http://{_HOST}:{port}", Limits(timeout_s=2, retries=0)) as client:
+        while not _is_ready(client):
+            if service.poll() is not None or time.monotonic() > deadline:
+                raise LogUnavailableError("the service did not start; its messages are above")
+            if stop.wait(0.05):
+                return
 
 
-def _is_ready(port: int) -> bool:
-    with closing(HTTPConnection(_HOST, port, timeout=2)) as connection:
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == _OK
-        except (OSError, HTTPException):
-            return False
+def _is_ready(client: HttpClient) -> bool:
+    try:
+        return client.get("/readyz").status == _OK
+    except RequestFailed:
+        return False
 
 
 def _stop_with(service: "subprocess.Popen[bytes]", stop: threading.Event) -> None:

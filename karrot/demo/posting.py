@@ -5,14 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import structlog
-from urllib3 import PoolManager
-from urllib3.exceptions import HTTPError
 
 from karrot.burrow.payload import to_wire
 from karrot.clock import Clock
 from karrot.demo.simulated_burrow import TIMEOUT_S, SimulatedBurrow
 from karrot.event import LagEvent
-from karrot.http.pool import open_pool
+from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed
 
 _log = structlog.get_logger(__name__)
 
@@ -32,25 +30,25 @@ def post_verdicts(
 
     While posts wait for answers, nothing new is judged, because a slow receiver slows a real Burrow too.
     """
-    pool = open_pool(url, headers={"Content-Type": "application/json"}, timeout_s=TIMEOUT_S, connections=_THREADS)
+    client = HttpClient(url, Limits(timeout_s=TIMEOUT_S, connections=_THREADS))
     told: set[str | None] = {None}
-    with pool, ThreadPoolExecutor(_THREADS, thread_name_prefix="simulated-burrow") as threads:
+    with client, ThreadPoolExecutor(_THREADS, thread_name_prefix="simulated-burrow") as threads:
         while not stop.wait(_PAUSE_S):
             if failover is not None and failover.is_set():
                 failover.clear()
                 burrow.failover()
-            for problem in threads.map(partial(_post, pool, url, stop), burrow.due(clock.wall_ms())):
+            for problem in threads.map(partial(_post, client, stop), burrow.due(clock.wall_ms())):
                 if problem not in told:  # Burrow logs each failure, but this would fill the demo's output
                     _log.warning("the simulated Burrow's posts are refused", code="demo_refused", reason=problem)
                 told.add(problem)
 
 
-def _post(pool: PoolManager, url: str, stop: threading.Event, verdict: LagEvent) -> str | None:
+def _post(client: HttpClient, stop: threading.Event, verdict: LagEvent) -> str | None:
     """Post one verdict, if the demo does not end. Returns the problem, if there is one."""
     if stop.is_set():
         return None
     try:
-        status = pool.request("POST", url, body=to_wire(verdict)).status
-    except HTTPError as error:
-        return f"{type(error).__name__}: {error}"
-    return None if 200 <= status < 300 else f"HTTP {status}"  # noqa: PLR2004 (the HTTP class of success)
+        status = client.post("", to_wire(verdict)).status
+    except RequestFailed as error:
+        return error.said
+    return None if status in ACCEPTED else f"HTTP {status}"

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from typing import Final
 
-from karrot.api.client import NotTold, Web
-from karrot.burrow.client import Asking, WallMs, wall_ms
 from karrot.doctor.checks import Said, check, fault, note
 from karrot.doctor.reading import Away, Unread, read_samples
+from karrot.http_client import HttpClient, Limits, RequestFailed, WallMs, wall_ms
 
 BATCHES: Final = "karrot_evaluate_batches_total"
 LAST_BATCH: Final = "karrot_evaluate_last_batch_timestamp_seconds"
@@ -28,16 +27,16 @@ class EvaluateSeen:
     unread: Sequence[Unread] = ()
 
 
-def read_evaluate(url: str, asking: Asking, *, now_ms: WallMs = wall_ms) -> EvaluateSeen | Away:
+def read_evaluate(url: str, limits: Limits, *, now_ms: WallMs = wall_ms) -> EvaluateSeen | Away:
     """The state of evaluate, or `Away` if nothing answers at the URL or if another program answers."""
-    with Web(url, asking=asking) as web:
+    with HttpClient(url, limits) as client:
         try:
-            found = {each.name: each.value for each in read_samples(web)}
-        except NotTold as error:
-            return Away("evaluate", web.url, error.said)
+            found = {each.name: each.value for each in read_samples(client)}
+        except RequestFailed as error:
+            return Away("evaluate", error.url, error.said)
     interval, last = (found.get(name, nan) for name in (INTERVAL, LAST_BATCH))
     if not isfinite(interval + last):
-        return Away("evaluate", web.url, f"/metrics has no {INTERVAL}, so it is not evaluate")
+        return Away("evaluate", client.url, f"/metrics has no {INTERVAL}, so it is not evaluate")
     return EvaluateSeen(
         interval=interval,
         age=abs(now_ms() / 1000 - last),

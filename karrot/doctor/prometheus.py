@@ -8,10 +8,9 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from karrot.api.client import NotTold, Web
-from karrot.burrow.client import Asking
 from karrot.doctor.checks import Said, check, fault, only_if, warn
 from karrot.doctor.reading import Away, Parts, Unread, netloc, seconds
+from karrot.http_client import HttpClient, Limits, RequestFailed
 
 T = TypeVar("T")
 
@@ -66,18 +65,18 @@ class PrometheusSeen:
     unread: Sequence[Unread] = ()
 
 
-def read_prometheus(url: str, asking: Asking, *, karrot_url: str | None = None) -> PrometheusSeen | Away:
+def read_prometheus(url: str, limits: Limits, *, karrot_url: str | None = None) -> PrometheusSeen | Away:
     """Prometheus' state, or `Away` if nothing answers at the URL or if another program answers."""
     parts = Parts()
-    with Web(url, asking=asking) as web:
+    with HttpClient(url, limits) as client:
         try:
-            now = web.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]
-        except NotTold as error:
-            return Away("Prometheus", web.url, error.said)
-        read_targets = partial(web.read, _Reply[_ActiveTargets], "/api/v1/targets", {"state": "active"})
+            now = client.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]
+        except RequestFailed as error:
+            return Away("Prometheus", error.url, error.said)
+        read_targets = partial(client.read, _Reply[_ActiveTargets], "/api/v1/targets", {"state": "active"})
         told = parts.read("targets", read_targets, None)
-        built = parts.read("karrot_build_info", partial(_query, web, "karrot_build_info"), [])
-        moved = parts.read("exported_cluster", partial(_query, web, _MOVED), [])
+        built = parts.read("karrot_build_info", partial(_query, client, "karrot_build_info"), [])
+        moved = parts.read("exported_cluster", partial(_query, client, _MOVED), [])
     instances = {(each.metric.get("job", ""), each.metric.get("instance", "")) for each in built}
     targets = told.data.active_targets if told else []
     return PrometheusSeen(
@@ -88,8 +87,8 @@ def read_prometheus(url: str, asking: Asking, *, karrot_url: str | None = None) 
     )
 
 
-def _query(web: Web, expression: str) -> list[_Result]:
-    return web.read(_Reply[_Vector], "/api/v1/query", {"query": expression}).data.result
+def _query(client: HttpClient, expression: str) -> list[_Result]:
+    return client.read(_Reply[_Vector], "/api/v1/query", {"query": expression}).data.result
 
 
 def _is_karrots(target: Target, instances: set[tuple[str, str]], karrot_url: str | None) -> bool:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from karrot.burrow.client import Asking
 from karrot.doctor.checks import Check, Finding, Level, burrow_notifier, burrow_storage, karrot, verdict_arrival
 from karrot.doctor.evaluate import EvaluateSeen, last_batch, read_evaluate
 from karrot.doctor.prometheus import PrometheusSeen, read_prometheus, target
 from karrot.doctor.read_burrow import BurrowSeen, read_burrow
 from karrot.doctor.read_karrot import KarrotSeen, RecipeInput, read_karrot
 from karrot.doctor.reading import Away, Unread
+from karrot.http_client import Limits
 from karrot.known_problems import WATCH
 
 _CHECKS: dict[tuple[str, ...], Sequence[Check]] = {
@@ -49,14 +49,14 @@ def look(
     evaluate: str | None = None,
     token: str | None = None,
     recipes: Sequence[RecipeInput] = (),
-    asking: Asking | None = None,
+    limits: Limits | None = None,
 ) -> Snapshot:
     """Read the programs at these URLs, and change nothing there.
 
     ``evaluate`` is the URL of the metrics of ``karrot pipeline evaluate``. ``token`` is Karrot's API token.
     ``recipes`` are the scaling recipes to check against Karrot's settings.
     """
-    how = asking or Asking()
+    how = limits or Limits()
     return Snapshot(
         burrow=None if burrow is None else read_burrow(burrow, how, karrot_url=karrot),
         evaluate=None if evaluate is None else read_evaluate(evaluate, how),
@@ -97,7 +97,7 @@ def examine(seen: Snapshot) -> list[Finding]:
 
 
 def _part(side: str, part: Unread) -> Finding:
-    is_closed = side == "Karrot" and "401" in part.said
+    is_closed = side == "Karrot" and "HTTP 401" in part.said
     remedy = (
         "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor"
         if is_closed

@@ -8,11 +8,8 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from karrot.api.client import NotTold, Web
 from karrot.burrow.client import (
-    Asking,
     Burrow,
-    BurrowError,
     ClusterModule,
     ConsumerModule,
     EvaluatorModule,
@@ -25,6 +22,7 @@ from karrot.burrow.client import (
 )
 from karrot.doctor.reading import Away, Parts, Unread, netloc
 from karrot.event import LagEvent, has_burrow_name
+from karrot.http_client import HttpClient, Limits, RequestFailed
 
 T = TypeVar("T")
 
@@ -86,17 +84,17 @@ class BurrowSeen:
         return min((each.interval for each in self.notifiers.values()), default=60)
 
 
-def read_burrow(url: str, asking: Asking, *, karrot_url: str | None = None) -> BurrowSeen | Away:
+def read_burrow(url: str, limits: Limits, *, karrot_url: str | None = None) -> BurrowSeen | Away:
     """Burrow's configuration, lists and verdicts, or `Away` if Burrow does not answer. Changes nothing in Burrow."""
-    with Burrow(url, asking=asking) as burrow:
-        return _read(burrow, asking, karrot_url)
+    with Burrow(url, limits) as burrow:
+        return _read(burrow, limits, karrot_url)
 
 
-def _read(burrow: Burrow, asking: Asking, karrot_url: str | None) -> BurrowSeen | Away:
+def _read(burrow: Burrow, limits: Limits, karrot_url: str | None) -> BurrowSeen | Away:
     try:
         listed = burrow.clusters()
-    except BurrowError as error:
-        return Away("Burrow", burrow.url, error.said)
+    except RequestFailed as error:
+        return Away("Burrow", error.url, error.said)
     parts = Parts()
     groups = _told({each: parts.read(f"groups of {each}", partial(burrow.consumers, each), None) for each in listed})
     topics = _told({each: parts.read(f"topics of {each}", partial(burrow.topics, each), None) for each in listed})
@@ -115,7 +113,7 @@ def _read(burrow: Burrow, asking: Asking, karrot_url: str | None) -> BurrowSeen 
         groups=groups,
         topics={cluster: len(names) for cluster, names in topics.items()},
         verdicts=parts.read("verdicts on groups", partial(_verdicts, burrow, groups), ()),
-        webhooks=_webhooks(notifiers, asking, karrot_url),
+        webhooks=_webhooks(notifiers, limits, karrot_url),
         karrot_url=karrot_url,
         unread=tuple(parts.unread),
     )
@@ -178,20 +176,20 @@ def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagE
 
 
 def _webhooks(
-    notifiers: Mapping[str, NotifierModule], asking: Asking, karrot_url: str | None
+    notifiers: Mapping[str, NotifierModule], limits: Limits, karrot_url: str | None
 ) -> dict[str, ReadWebhook]:
     """The answers of the URLs that Karrot's notifiers post to. No request goes to the URLs of other notifiers."""
     meant = [each for name, each in notifiers.items() if is_for_karrot(name, each, karrot_url)]
     urls = {url for each in meant for url in (each.url_open, each.url_close) if url}
-    return {url: _webhook(url, asking) for url in sorted(urls) if "{{" not in url}
+    return {url: _webhook(url, limits) for url in sorted(urls) if "{{" not in url}
 
 
-def _webhook(url: str, asking: Asking) -> ReadWebhook:
+def _webhook(url: str, limits: Limits) -> ReadWebhook:
     """The answer to a GET, which stores nothing. Karrot answers it with 405."""
     try:
-        with Web(url, asking=asking) as web:
-            answer = web.answer()
-    except NotTold as error:
+        with HttpClient(url, limits) as client:
+            answer = client.get()
+    except RequestFailed as error:
         return ReadWebhook(0, error.said, is_karrot=False)
     is_karrot = answer.status == _NOT_ALLOWED and _KARROTS_ANSWER in answer.body
     return ReadWebhook(answer.status, answer.location, is_karrot)

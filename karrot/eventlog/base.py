@@ -1,11 +1,13 @@
 """Defines the interface of the event log: its values, its methods and its exceptions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import msgspec
 
+from karrot.clock import Clock
 from karrot.event import (
     BeyondEnd,
     GroupKey,
@@ -454,6 +456,13 @@ def reporter_state(log: ReporterNotes, name: str) -> ReporterState:
     cursor = log.cursor(name)  # as the log has it now: a state from memory could have an older one
     found = next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
     return replace(found, cursor=cursor)
+
+
+def save_outcome(log: ReporterNotes, name: str, clock: Clock, failed: str | None) -> None:
+    """Save whether the last run of a reporter or a duty succeeded, for health checks and pages, if the log takes it."""
+    with suppress(LogUnavailableError, OverloadedError):
+        kept, now_ms = reporter_state(log, name), clock.wall_ms()
+        log.save_reporter(kept.well(now_ms) if failed is None else kept.failing(failed, now_ms))
 
 
 def groups(log: Groups, after: GroupKey | None = None) -> Iterator[GroupState]:

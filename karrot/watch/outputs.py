@@ -1,28 +1,27 @@
 """Stores the events of a poll in this Karrot's event log, or posts the events to a URL as Burrow does."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
-from urllib3.exceptions import HTTPError
 
 from karrot.burrow.payload import GROUP, to_wire
 from karrot.event import SOURCE_HEADER, LagEvent, Source
 from karrot.eventlog import watched_groups
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, ReporterNotes
 from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
-from karrot.http.pool import open_pool
+from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed
 from karrot.intake import Intake
 
 _AT_ONCE = 8
 """The maximum number of events sent at once. The log commits them together. Another Karrot also has other requests."""
 
-_ATTEMPTS = 2
-_ACCEPTED = range(200, 300)
+_LONGEST_PAUSE_S = 30.0
 
 _log = structlog.get_logger(__name__)
 
@@ -37,14 +36,8 @@ class PollOutcome(NamedTuple):
     others: int = 0
 
 
-class Sink(Protocol):
-    """Takes the outcomes of polls."""
-
-    def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
-        """Send a poll's outcome, ``age_ms()`` ago. An event that cannot be sent is lost: the next poll is newer."""
-
-    def close(self) -> None:
-        """Stop sending."""
+Send = Callable[[PollOutcome, Callable[[], int]], None]
+"""Sends a poll's outcome, and gets its age. An event that cannot be sent is lost: the next poll is newer."""
 
 
 class IntakeSink:
@@ -56,9 +49,7 @@ class IntakeSink:
         self._intake = intake
         self._notes = notes
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
-
-    def begin(self) -> None:
-        """Save an empty poll if the log has no poll of this cluster. It shows a watch that never gets an answer."""
+        # An empty poll, if the log has no poll of this cluster, shows a watch that never gets an answer.
         with suppress(LogUnavailableError, OverloadedError):
             poll = watched_groups.read(self._notes)
             if poll is None or poll.cluster != self._cluster:
@@ -89,49 +80,65 @@ class IntakeSink:
         self._pool.shutdown()
 
 
+class _Refused(NamedTuple):
+    """A post that was not accepted. ``again_after_s`` is ``None`` if a repetition would not help."""
+
+    event: LagEvent
+    problem: str
+    again_after_s: float | None = None
+
+
 class PostSink:
     """Posts each event to ``url`` as Burrow does, with a header that tells a Karrot there that Kafka is the source.
 
-    A post without an answer, or with the answer 503, is repeated once. A later repetition would be useless,
-    because the next poll has a new verdict. An event that is stored twice does no harm.
+    The posts of a poll without an answer, or with the answer 503, are repeated once, after the pause that the receiver
+    asks for. A later repetition would be useless, because the next poll has a new verdict. An event that is stored
+    twice does no harm.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        self._url = url
-        self._http = open_pool(
-            url,
-            headers={"Content-Type": "application/json", SOURCE_HEADER: Source.KAFKA.value, **headers},
-            connections=_AT_ONCE,
+    def __init__(self, url: str, headers: Mapping[str, str], pause: Callable[[float], object] = time.sleep) -> None:
+        self._client = HttpClient(
+            url, Limits(connections=_AT_ONCE), headers={SOURCE_HEADER: Source.KAFKA.value, **headers}
         )
+        self._pause = pause
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
         self._logged: frozenset[str] = frozenset()
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (Burrow's JSON has no age)
         """Post the events. Problems are logged when they change."""
-        problems = Counter(filter(None, self._pool.map(self._post, outcome.events)))
+        refused = self._posted(outcome.events)
+        again = [each for each in refused if each.again_after_s is not None]
+        if again:
+            self._pause(max(each.again_after_s or 0.0 for each in again))
+            final = [each for each in refused if each.again_after_s is None]
+            refused = [*final, *self._posted([each.event for each in again])]
+        problems = Counter(each.problem for each in refused)
         for problem in problems.keys() - self._logged:
             _log.warning(
-                "posts are not accepted", code="posts_refused", url=self._url, reason=problem, posts=problems[problem]
+                "posts are not accepted",
+                code="posts_refused",
+                url=self._client.url,
+                reason=problem,
+                posts=problems[problem],
             )
         if self._logged and not problems:
-            _log.info("posts are accepted again", url=self._url)
+            _log.info("posts are accepted again", url=self._client.url)
         self._logged = frozenset(problems)
 
     def close(self) -> None:
         self._pool.shutdown()
-        self._http.clear()
+        self._client.close()
 
-    def _post(self, event: LagEvent) -> str | None:
-        """Post one event, at most twice. Returns the problem, or ``None`` on success."""
-        body = to_wire(event)
-        problem: str | None = None
-        for _ in range(_ATTEMPTS):
-            try:
-                answer = self._http.request("POST", self._url, body=body)
-            except HTTPError as error:
-                problem = type(error).__name__
-                continue
-            if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
-                return None if answer.status in _ACCEPTED else f"HTTP {answer.status}"
-            problem = f"HTTP {answer.status}"
-        return problem
+    def _posted(self, events: Sequence[LagEvent]) -> list[_Refused]:
+        """Post each event once, and return those that were not accepted."""
+        return [each for each in self._pool.map(self._post, events) if each is not None]
+
+    def _post(self, event: LagEvent) -> _Refused | None:
+        try:
+            answer = self._client.post("", to_wire(event))
+        except RequestFailed as error:
+            return _Refused(event, error.said, 0.0)
+        if answer.status in ACCEPTED:
+            return None
+        can_help = answer.status == HTTPStatus.SERVICE_UNAVAILABLE and answer.retry_after_s <= _LONGEST_PAUSE_S
+        return _Refused(event, f"HTTP {answer.status}", answer.retry_after_s if can_help else None)

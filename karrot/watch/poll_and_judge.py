@@ -4,7 +4,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,46 +13,26 @@ import structlog
 from karrot import telemetry
 from karrot.burrow.notifier import NameFilter
 from karrot.clock import Clock
+from karrot.deletions import MISSING_MS, MissingGroups
 from karrot.event import ABANDONED, LagEvent, TopicPartition
-from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, reporter_state
+from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, save_outcome
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.intake import Intake
 from karrot.known_problems import WATCH
 from karrot.settings.options import Settings
 from karrot.watch.client_process import ClientProcess, Stopped
-from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, connect
+from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, connect
 from karrot.watch.cluster_reader import Poll, Stability, group_health, poll_cluster, retention
 from karrot.watch.evaluation import Life, deleted, see_owners, verdict, without_alarm
-from karrot.watch.outputs import IntakeSink, PollOutcome, Sink
-from karrot.watch.persistence import Keeper, Memory, NoteKeeper, dump, load
+from karrot.watch.outputs import IntakeSink, PollOutcome, Send
+from karrot.watch.persistence import Keeper, Memory, dump, load, note_keeper
 from karrot.watch.rings import BEYOND_END_POLLS, UnreadRecords
 
-_MISSING_MS = 60_000
 _SAVE_MS = 60_000
 _DEAD_MS = 300_000
 _NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class Deletions:
-    """Finds groups that may be deleted: for a minute (by the boot clock), no broker has listed them.
-
-    A shorter time is no sign of a deletion, because a broker that has just become coordinator lists no groups yet.
-    """
-
-    missing_since_ms: dict[str, int] = field(default_factory=dict)
-
-    def see(self, listing: Listing, known: Iterable[str], at_ms: int) -> list[str]:
-        """The groups missing for a minute, once a minute each. An incomplete list shows no group as missing."""
-        missing = [group for group in known if group not in listing.groups]
-        if not listing.is_complete:
-            missing = [group for group in missing if group in self.missing_since_ms]
-        since = {group: self.missing_since_ms.get(group, at_ms) for group in missing}
-        due = [group for group, first in since.items() if at_ms - first >= _MISSING_MS and listing.is_complete]
-        self.missing_since_ms = since | dict.fromkeys(due, at_ms)
-        return due
 
 
 @dataclass(slots=True)
@@ -68,7 +48,7 @@ class Watcher:
     name: str
     cluster: Cluster
     clock: Clock
-    sink: Sink
+    send: Send
     keeper: Keeper | None
     interval: float = 10.0
     groups: NameFilter = field(default_factory=NameFilter)
@@ -82,7 +62,7 @@ class Watcher:
     _memory: Memory | None = None
     _saved_at_ms: int = 0
     _unread: UnreadRecords = field(default_factory=UnreadRecords)
-    _deletions: Deletions = field(default_factory=Deletions)
+    _missing: MissingGroups = field(default_factory=MissingGroups)
     _logged: Mapping[str, Failure] = field(default_factory=dict)
     _is_slow: bool = False
 
@@ -106,10 +86,9 @@ class Watcher:
         return max(0.0, self.interval - self._since(started))
 
     def close(self) -> None:
-        """Save the state, and close the sink and the cluster."""
+        """Save the state, and close the cluster."""
         if self._memory is not None:
             self._save(self._memory)
-        self.sink.close()
         self.cluster.close()
 
     def _poll(self, started: int, now_ms: int) -> None:
@@ -137,7 +116,7 @@ class Watcher:
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
             self._save(memory)
         outcome = PollOutcome(now_ms, self._since(started), events, groups, len(poll.listing.others))
-        self.sink.send(outcome, lambda: self.clock.boot_ms() - started)
+        self.send(outcome, lambda: self.clock.boot_ms() - started)
         failures = [*poll.failures.values(), *(each for what, each in unreadable.items() if what not in self._logged)]
         self._log_failures({**poll.failures, **unreadable})
         self._count(Counter(failure.reason for failure in failures))
@@ -168,8 +147,8 @@ class Watcher:
 
     def _see_life(self, group: str, poll: Poll, memory: Memory, now_ms: int) -> None:
         described, rings, (_, first_ms, newest_ms) = poll.described[group], memory.rings, memory.lists
-        # Only a list proves that a group is new, and not one of the first minute: see `Deletions`.
-        new_since_ms = newest_ms if 0 < first_ms < now_ms - _MISSING_MS else 0
+        # Only a list proves that a group is new, and not one of the first minute: see `MissingGroups`.
+        new_since_ms = newest_ms if 0 < first_ms < now_ms - MISSING_MS else 0
         is_empty, of_group = described.state == "Empty", rings.groups.get(group, {})
         life = memory.lives.setdefault(group, Life(now_ms - new_since_ms, now_ms, is_empty))
         before, is_unread = life.text, not of_group.keys() - poll.gone <= poll.ends.keys()
@@ -186,7 +165,8 @@ class Watcher:
 
     def _dead(self, poll: Poll, memory: Memory, started: int) -> list[str]:
         """The deleted groups: they are missing from the lists, and their coordinator says that they are Dead."""
-        missing = self._deletions.see(poll.listing, memory.stability, started)
+        listing, known = poll.listing, dict.fromkeys(memory.stability, 0)
+        missing = self._missing.see(listing.groups, known, started, is_complete=listing.is_complete)
         answers = self.cluster.describe(missing) if missing else {}
         return [group for group, each in answers.items() if isinstance(each, Description) and each.state == "Dead"]
 
@@ -272,24 +252,16 @@ def run(watcher: Watcher, stop: threading.Event) -> None:
     watcher.close()
 
 
-def save_poll_state(log: ReporterNotes, clock: Clock, trouble: str | None) -> None:
-    """Save in the log whether the last poll succeeded, for health checks and pages. Does nothing if the log refuses."""
-    with suppress(LogUnavailableError, OverloadedError):
-        kept, now_ms = reporter_state(log, WATCH), clock.wall_ms()
-        log.save_reporter(kept.well(now_ms) if trouble is None else kept.failing(trouble, now_ms))
-
-
 def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
     """Watch the configured cluster until ``stop`` is set. The leader runs this."""
     name = settings.watch_cluster or ""
     sink = IntakeSink(name, intake, log, good_for_ms=settings.stale_after * 1000)
-    sink.begin()
     watcher = Watcher(
         name=name,
         cluster=ClientProcess(partial(connect, settings.watch_bootstrap, settings.watch_client), stop),
         clock=clock,
-        sink=sink,
-        keeper=NoteKeeper(log, name),
+        send=sink.send,
+        keeper=note_keeper(log, name),
         interval=settings.watch_interval,
         groups=NameFilter.of(settings.watch_groups, settings.watch_exclude_groups),
         topics=NameFilter.of(settings.watch_topics, settings.watch_exclude_topics),
@@ -298,6 +270,7 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
         abandoned_after=settings.abandoned_after,
         abandoned_groups=settings.abandoned_groups,
         count=log.count,
-        report=partial(save_poll_state, log, clock),
+        report=partial(save_outcome, log, WATCH, clock),
     )
-    run(watcher, stop)
+    with closing(sink):
+        run(watcher, stop)

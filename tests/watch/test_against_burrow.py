@@ -62,7 +62,7 @@ def lived_by(behaviour: Behaviour, seed: int) -> ConsumerGroup:
 
 def compared(group: ConsumerGroup) -> Verdicts:
     world, clock, newest, verdicts = SimulatedWorld([group]), ManualClock(), Newest(), Verdicts()
-    watcher = Watcher("c", world.kafka, clock, newest, None)
+    watcher = Watcher("c", world.kafka, clock, newest.send, None)
     storage, start_ms, order = Storage(min_distance=POLL_S), clock.wall, 0
     for at in range(0, HOUR_S, POLL_S):
         for moment, _, record in world.run_until(at):

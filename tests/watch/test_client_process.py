@@ -83,7 +83,7 @@ def test_a_child_that_aborts_is_counted_and_logged_once_and_the_next_poll_has_it
         "c",
         kafka,
         ManualClock(),
-        held,
+        held.send,
         None,
         count=lambda name, times=1, *, reason: counted.append((name, times, reason)),
         report=troubles.append,
@@ -170,7 +170,9 @@ def test_a_stop_does_not_wait_for_the_answer_of_kafka(tmp_path: Path) -> None:
     counted: list[object] = []
     stop = threading.Event()
     kafka = ClientProcess(partial(never, tmp_path), stop)
-    watcher = Watcher("c", kafka, ManualClock(), Held(), None, count=lambda *_args, **labels: counted.append(labels))
+    watcher = Watcher(
+        "c", kafka, ManualClock(), Held().send, None, count=lambda *_args, **labels: counted.append(labels)
+    )
     thread = threading.Thread(target=run, args=(watcher, stop))
     thread.start()
     wait_for((tmp_path / "pid").exists)

@@ -12,7 +12,7 @@ from karrot.event import Kind, LagEvent, TopicPartition
 from karrot.signals import signals_of
 from karrot.watch import rings
 from karrot.watch.cluster_interface import ClusterError, Failure
-from karrot.watch.persistence import FileKeeper
+from karrot.watch.persistence import file_keeper
 from support.kafka.in_memory_kafka import make_member
 
 DENIED = Failure("topic_authorization_failed", "Broker: Topic authorization failed")
@@ -172,7 +172,7 @@ def test_two_groups_at_one_offset_need_one_read_and_at_two_offsets_two(rig: Rig)
 
 
 def test_after_a_restart_a_group_with_nothing_to_read_stays_ok(tmp_path: Path) -> None:
-    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.gaps[A] = {999}
     rig.kafka.put("g", {A: 999}, make_member(A))
     rig.poll(15)
@@ -182,7 +182,7 @@ def test_after_a_restart_a_group_with_nothing_to_read_stays_ok(tmp_path: Path) -
 
 
 def test_after_a_restart_the_incident_of_an_open_transaction_goes_on(tmp_path: Path) -> None:
-    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.open_from[A] = 990
     rig.kafka.put("g", {A: 990}, make_member(A))
     before = the(rig.poll(20))
