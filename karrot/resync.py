@@ -79,7 +79,7 @@ class Resync:
             failed = f"{type(error).__name__}: {error}"
         if stop.is_set():
             return
-        self._log.count(telemetry.RESYNC_RUNS.name, outcome="failed" if failed else "ok")
+        self._log.count(telemetry.RESYNC_RUNS, outcome="failed" if failed else "ok")
         if failed is not None:
             _log.warning("Burrow's REST API could not be read completely", code="resync_incomplete", reason=failed)
         save_outcome(self._log, RESYNC, self._clock, failed)
@@ -153,4 +153,4 @@ class Resync:
             self._counted("deleted" if self._intake.accept(event) else "refused")
 
     def _counted(self, outcome: str) -> None:
-        self._log.count(telemetry.RESYNC_GROUPS.name, outcome=outcome)
+        self._log.count(telemetry.RESYNC_GROUPS, outcome=outcome)

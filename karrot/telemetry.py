@@ -1,6 +1,6 @@
 """Declares each of Karrot's metrics once.
 
-Counters are in the event log (``log.count(METRIC.name, by, **labels)``), so every worker shows the same values. Gauges
+Counters are in the event log (``log.count(METRIC, by, **labels)``), so every worker shows the same values. Gauges
 are read from the event log at each scrape. Karrot exports only metrics that this file declares.
 """
 

@@ -21,6 +21,7 @@ from karrot.event import (
     is_test,
 )
 from karrot.signals import Signals
+from karrot.telemetry import Metric
 
 
 class Standby(msgspec.Struct, frozen=True):
@@ -400,8 +401,11 @@ class ReporterNotes(Log, Protocol):
 class Counters(Protocol):
     """The counters that all workers share, and the refused bodies."""
 
-    def count(self, name: str, by: float = 1, **labels: str) -> None:
-        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit."""
+    def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
+        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit.
+
+        A reporter of another package can give the metric's name.
+        """
 
     def counters(self) -> Sequence[Counter]:
         """Every shared counter, including increments of this process that are not committed yet."""

@@ -220,7 +220,7 @@ class Watcher:
 
     def _count(self, reasons: Mapping[str, int]) -> None:
         for reason, times in reasons.items():
-            self.count(telemetry.WATCH_FAILURES.name, times, reason=reason)
+            self.count(telemetry.WATCH_FAILURES, times, reason=reason)
 
     def _since(self, started: int) -> float:
         return (self.clock.boot_ms() - started) / 1000
@@ -247,7 +247,7 @@ def run(watcher: Watcher, stop: threading.Event) -> None:
             break
         except Exception:  # noqa: BLE001 - the outermost loop: a thread that ends here watches nothing more
             _log.exception("a poll failed unexpectedly", code="poll_failed")
-            watcher.count(telemetry.WATCH_FAILURES.name, reason="unexpected")
+            watcher.count(telemetry.WATCH_FAILURES, reason="unexpected")
             wait_s = watcher.interval
     watcher.close()
 

@@ -85,7 +85,7 @@ def test_a_child_that_aborts_is_counted_and_logged_once_and_the_next_poll_has_it
         ManualClock(),
         held.send,
         None,
-        count=lambda name, times=1, *, reason: counted.append((name, times, reason)),
+        count=lambda metric, times=1, *, reason: counted.append((metric.name, times, reason)),
         report=troubles.append,
     )
     watcher.step()

@@ -13,6 +13,7 @@ import structlog
 from karrot.burrow.notifier import NameFilter
 from karrot.event import Kind, LagEvent, Source, TopicPartition
 from karrot.eventlog.watched_groups import GroupHealth
+from karrot.telemetry import WATCH_FAILURES, Metric
 from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember
 from karrot.watch.outputs import PollOutcome
 from karrot.watch.persistence import Keeper, file_keeper
@@ -69,8 +70,8 @@ class Rig:
             report=self.reports.append,
         )
 
-    def count(self, name: str, by: float = 1, **labels: str) -> None:
-        assert name == "karrot_watch_failures_total"
+    def count(self, metric: Metric, by: float = 1, **labels: str) -> None:
+        assert metric is WATCH_FAILURES
         self.counted[labels["reason"]] += int(by)
 
     def poll(self, times: int = 1, *, reads: int = 0, writes: int = 0) -> list[LagEvent]:

@@ -7,7 +7,6 @@
 ``log-id``      the id of the log that belongs here; without it an emptied file would be taken for a new one
 """
 
-import logging
 import os
 import shutil
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import apsw
+import structlog
 
 from karrot import telemetry
 from karrot.clock import Anchor, Clock, LogTime
@@ -23,7 +23,7 @@ from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import database
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 DATABASE = "events.db"
 _MARKER = "log-id"
@@ -98,9 +98,7 @@ def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connectio
     marker = directory / _MARKER
     replaced = len(list(directory.glob(f"{DATABASE}.corrupt-*Z"))) + marker.exists()
     if before == 0 and replaced:
-        _log.error(
-            "created a new event log: the previous one is damaged or missing", extra={"code": "log_created_again"}
-        )
+        _log.error("created a new event log: the previous one is damaged or missing", code="log_created_again")
         labels = rows.labels_text(())
         connection.execute("INSERT INTO counters VALUES (?, ?, ?)", (telemetry.LOG_REPLACED.name, labels, replaced))
     log_id = connection.execute("SELECT log_id FROM log").get
