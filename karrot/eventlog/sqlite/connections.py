@@ -31,17 +31,13 @@ class LogFile:
     """The connections to ``events.db``.
 
     `follow` and `replace` are called with ``commit.lock`` held; `reading` at any time, from any thread.
-    ``on_replaced(path, reason)`` is called after a damaged file was renamed and a new one created. ``wal_frames`` is
-    the number of pages in the write-ahead log after the last commit.
+    ``wal_frames`` is the number of pages in the write-ahead log after the last commit.
     """
 
-    def __init__(
-        self, directory: Path, clock: Clock, *, max_bytes: int, on_replaced: Callable[[Path, str], None]
-    ) -> None:
+    def __init__(self, directory: Path, clock: Clock, *, max_bytes: int) -> None:
         self._directory = directory
         self._clock = clock
         self._max_bytes = max_bytes
-        self._on_replaced = on_replaced
         self._idle: queue.LifoQueue[tuple[_Identities, apsw.Connection]] = queue.LifoQueue(_IDLE_READERS)
         self._suspect: str | None = None
         self._broken = False
@@ -74,9 +70,8 @@ class LogFile:
     def replace(self, reason: str) -> None:
         """Rename the damaged file and continue with a new one. The log time continues too."""
         self.connection.close()
-        aside = datadir.set_aside(self._directory, self._clock)
+        datadir.set_aside(self._directory, self._clock, reason)
         self._open()
-        self._on_replaced(aside, reason)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:

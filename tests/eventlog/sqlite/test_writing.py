@@ -37,7 +37,7 @@ class Parts(NamedTuple):
 def parts(tmp_path: Path) -> Iterator[Parts]:
     clock = ManualClock()
     datadir.prepare(tmp_path, clock, max_bytes=MAX_BYTES)
-    file = LogFile(tmp_path, clock, max_bytes=MAX_BYTES, on_replaced=lambda _path, _reason: None)
+    file = LogFile(tmp_path, clock, max_bytes=MAX_BYTES)
     lock = FileLock(tmp_path / "commit.lock")
     buffer = WriteBuffer()
     histories = LogEndHistories(max_bytes=1 << 20, retention_ms=86_400_000)
