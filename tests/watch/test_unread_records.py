@@ -162,6 +162,18 @@ def test_a_poll_reads_a_limited_number_of_partitions_and_every_partition_gets_it
     assert {place for read in rig.kafka.reads for place in read} == set(places)
 
 
+def test_a_partition_that_could_not_be_read_waits_for_those_that_were_not_read_yet(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rings, "MOST_READS", 3)
+    places = [TopicPartition("orders", number) for number in range(12)]
+    rig.kafka.ends = dict.fromkeys(places, 1000)
+    rig.kafka.unreadable = dict.fromkeys(places, Failure("_timed_out", "late"))
+    rig.kafka.put("g", dict.fromkeys(places, 999), make_member(*places))
+    rig.poll(12)
+    assert {place for read in rig.kafka.reads[:4] for place in read} == set(places)
+
+
 def test_two_groups_at_one_offset_need_one_read_and_at_two_offsets_two(rig: Rig) -> None:
     rig.kafka.gaps[A] = {998, 999}
     rig.kafka.put("f", {A: 999}, make_member(A))
