@@ -349,10 +349,11 @@ def test_a_file_damaged_under_a_running_service_is_set_aside(open_here: OpenHere
         overwrite(tmp_path / "events.db", page * 4096, b"\xa5" * 4096)
     with capture_logs() as logs:
         assert append_event(one, consumer="after") == (1, True)
+        assert append_event(two, consumer="other worker").seq == 2
     assert one.log_id != old
+    assert [each["code"] for each in logs] == ["log_set_aside", "log_created_again"]  # not wal_deleted by the other
     [path] = [each["path"] for each in logs if each["code"] == "log_set_aside"]
     assert Path(path).name.startswith("events.db.corrupt-20")
-    assert append_event(two, consumer="other worker").seq == 2
     assert two.log_id == one.log_id
     assert group_names(two) == group_names(one) == ["after", "other worker"]
 
