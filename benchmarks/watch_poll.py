@@ -15,9 +15,8 @@ from karrot.event import TopicPartition
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.intake import Intake
 from karrot.watch.cluster_interface import Cluster, connect
-from karrot.watch.outputs import IntakeSink, PollOutcome
 from karrot.watch.persistence import dump, load, note_keeper
-from karrot.watch.poll_and_judge import Watcher
+from karrot.watch.poll_and_judge import IntakeSink, PollOutcome, Watcher
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
 POLLS = 15

@@ -36,10 +36,6 @@ class Intake:
         self._pull_reporters = pull_reporters
         self._stopwatch = stopwatch
 
-    def receive(self, body: bytes, source: Source = Source.WEBHOOK) -> Appended:
-        """Take one posted body and wait until the event is stored. Raises what `begin` and `wait` raise."""
-        return self.begin(body, source).wait()
-
     def begin(self, body: bytes, source: Source = Source.WEBHOOK) -> PendingAppend:
         """Take one posted body, without a wait. Raises `MalformedPayload`, and what `Events.begin` raises."""
         started = self._stopwatch()

@@ -18,7 +18,7 @@ from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent
-    from karrot.watch.outputs import PollOutcome, Send
+    from karrot.watch.poll_and_judge import PollOutcome, Send
 
 
 _COLUMNS = (
@@ -177,6 +177,6 @@ def _sum(outcome: "PollOutcome", groups: int) -> str:
 
 def _poster(url: str, user: str | None, stop: threading.Event) -> "Send":
     from karrot import render
-    from karrot.watch.outputs import PostSink
+    from karrot.watch.poll_and_judge import PostSink
 
     return PostSink(valid(partial(render.webhook, url)), valid(partial(credentials, user)), stop.wait).send

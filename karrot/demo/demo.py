@@ -25,10 +25,8 @@ import structlog
 from karrot import logs
 from karrot.burrow.payload import to_wire
 from karrot.clock import Clock, SystemClock
-from karrot.demo.burrow_api import BurrowApi
-from karrot.demo.cloudwatch_receiver import CloudWatchReceiver
-from karrot.demo.local_server import serve_locally
-from karrot.demo.simulated_burrow import CLUSTERS, TIMEOUT_S, SimulatedBurrow
+from karrot.demo.local_server import CloudWatchReceiver, serve_locally
+from karrot.demo.simulated_burrow import CLUSTERS, TIMEOUT_S, BurrowApi, SimulatedBurrow
 from karrot.event import LagEvent
 from karrot.eventlog.base import LogUnavailableError
 from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed

@@ -15,7 +15,7 @@ from karrot.cli import main
 from karrot.cli.watch import _as_json, _as_table, _print
 from karrot.event import LagEvent, PartitionLag, Source
 from karrot.eventlog.watched_groups import GroupHealth
-from karrot.watch.outputs import PollOutcome
+from karrot.watch.poll_and_judge import PollOutcome
 from support.kafka.mock_brokers import mock_brokers
 from support.waiting import wait_for
 

@@ -3,9 +3,8 @@ from collections.abc import Iterator
 import pytest
 
 from karrot.burrow.client import Burrow, NotFound
-from karrot.demo.burrow_api import BurrowApi
 from karrot.demo.local_server import serve_locally
-from karrot.demo.simulated_burrow import CLUSTERS, SimulatedBurrow
+from karrot.demo.simulated_burrow import CLUSTERS, BurrowApi, SimulatedBurrow
 from karrot.doctor.checks import burrow_notifier, burrow_storage
 from karrot.doctor.read_burrow import BurrowSeen, read_burrow
 from karrot.event import GroupKey
