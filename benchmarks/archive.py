@@ -17,14 +17,15 @@ from statistics import median
 
 from karrot.burrow.payload import to_wire
 from karrot.event_json_line import encode
-from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.base import READ_LIMIT, Cursor, StoredEvent
+from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.archive import build
+from karrot.reporters.base import Unreported
 from support.burrow.lag_events import make_event, make_partition
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
 ROUNDS = 3
-PAGE = 500
 
 
 def made(count: int, partitions: int) -> list[StoredEvent]:
@@ -45,19 +46,27 @@ def made(count: int, partitions: int) -> list[StoredEvent]:
     return found
 
 
+class Log(MemoryEventLog):
+    """A log with these events, so that only the reporter is measured."""
+
+    def __init__(self, events: Sequence[StoredEvent]) -> None:
+        super().__init__(ManualClock(wall=2**42))
+        self._stored = events
+
+    def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent]:
+        return self._stored[after : after + limit]
+
+
 def archived(events: Sequence[StoredEvent], place: Path) -> None:
-    """Archive the events like the feed: page by page, with a send whenever one is due, and one at the end."""
+    """Archive the events like the feed: one report after another, until none is left."""
+    log = Log(events)
     reporter = build(make_context("archive", {"dir": str(place)}))
-    reporter.send()
-    for start in range(0, len(events), PAGE):
-        while reporter.full():
-            reporter.send()
-        reporter.take(events[start : start + PAGE])
-        if reporter.due_in() <= 0:
-            reporter.send()
-    reporter.send()
+    left = Unreported(log, Cursor("9f3c", 0))
+    while left.peek() is not None:
+        reporter.report(left)
+        left = Unreported(log, left.cursor)
     reporter.close()
-    assert reporter.owed("9f3c") is None
+    log.close()
 
 
 def plain(lines: Sequence[bytes], place: Path) -> None:

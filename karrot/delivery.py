@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
+from typing import cast
 
 import structlog
 
@@ -30,7 +31,7 @@ from karrot.eventlog.base import (
     StoredEvent,
     reporter_state,
 )
-from karrot.reporters.base import Backoff, Bounded, PacedReporter, PushReporter, Trouble
+from karrot.reporters.base import Backoff, Bounded, PacedReporter, PushReporter, ReportFailed, Trouble, Unreported
 
 _POLL_S = 0.2
 _LEAD_S = 0.5
@@ -45,7 +46,136 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Feed(ABC):
+class Feed:
+    """Builds a reporter, makes it report when that is due, and saves its cursor. A thread calls ``step`` repeatedly.
+
+    A report is due every ``every_s`` seconds by the boot clock. A report that took longer skips the times in between.
+    """
+
+    name: str
+    log: EventLog
+    clock: Clock
+    random: Random
+    build: Callable[[], PushReporter | PacedReporter]
+    reporter: PushReporter | None = field(default=None, init=False)
+    state: ReporterState | None = field(default=None, init=False)
+    failures: int = field(default=0, init=False)
+    logged: str | None = field(default=None, init=False)
+    """The reason of the failure that was logged last. ``None`` when the reporter can report again."""
+    planned_ms: float = field(default=0.0, init=False)
+    due_ms: float = field(default=0.0, init=False)
+    """When the next report is due: at the planned time, or some time after a failure."""
+
+    def step(self) -> float:
+        """Report, if that is due and there are new events. Return the seconds to wait before the next step."""
+        try:
+            if not self.log.leads():  # a process that was frozen must not send first and ask later
+                return _POLL_S
+            if self.state is None:
+                self.state = reporter_state(self.log, self.name)
+                self.log.save_reporter(self.state)  # so its backlog is visible before its first event
+            if self.reporter is None:
+                self.reporter = cast("PushReporter", self.build())
+                self.planned_ms = self.due_ms = self.clock.boot_ms()
+                return 0.0
+            early_ms = self.due_ms - self.clock.boot_ms()
+            return early_ms / 1000 if early_ms > 0 else self._report(self.reporter, self.state)
+        except (LogUnavailableError, OverloadedError) as error:
+            return self._failed("log", f"{type(error).__name__}: {error}")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a thread that ends here ends the work of all reporters
+            _log.exception("delivery failed unexpectedly", code="delivery_failed", reporter=self.name)
+            return self._failed("unexpected", f"{type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """Report a last time what is new, if this process still leads, and close the reporter."""
+        if self.reporter is not None:
+            self.due_ms = 0.0
+            self.step()
+            if self.failures and self.state and self.log.leads():
+                why = {"reporter": self.name, "reason": self.state.last_error}
+                _log.warning("the last values were not sent", code="last_values_not_sent", **why)
+            self.reporter.close()
+
+    def _report(self, reporter: PushReporter, state: ReporterState) -> float:
+        place = state.cursor
+        if place is None or place.log_id != self.log.log_id:  # it has no place in a log that replaced another one
+            place = Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1))
+        events = Unreported(self.log, place)
+        if events.peek() is None:
+            if events.damaged:
+                self._save(state, events)
+            return self._plan_next(reporter)
+        failed = self._try(reporter, events)
+        if failed is None:
+            if self.logged is not None:
+                _log.info("a reporter can send again", reporter=self.name)
+            self.failures, self.logged = 0, None
+            state = state.well(self.clock.wall_ms())
+        else:
+            wait_s = self._failed(failed.reason, failed.text, failed.retry_in_s)
+            if not failed.is_reported:
+                return wait_s
+            self.due_ms, state = self.planned_ms, self.state or state
+        if not self.log.leads():  # another process has the cursor now
+            return _POLL_S
+        self._save(state, events)
+        return 0.0 if events.taken and events.peek() is not None else self._plan_next(reporter)
+
+    def _try(self, reporter: PushReporter, events: Unreported) -> ReportFailed | None:
+        """Make a report. Return why it failed. Of several failures with the same reason, the first is logged."""
+        logged = self.logged
+        try:
+            reporter.report(events)
+        except (LogUnavailableError, OverloadedError):
+            raise
+        except ReportFailed as failed:
+            self.logged = failed.reason
+            if self.logged != logged:
+                fault = {"fault": failed.reason, "reason": failed.text}
+                _log.warning("a reporter cannot send", code="reporter_cannot_send", reporter=self.name, **fault)
+            return failed
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - third-party code, and the outermost loop around it
+            self.logged = type(error).__name__
+            if self.logged != logged:
+                _log.exception(
+                    "a reporter failed; it will get the same events again", code="reporter_failed", reporter=self.name
+                )
+            return ReportFailed(self.logged, f"{self.logged}: {error}")
+        return None
+
+    def _save(self, state: ReporterState, events: Unreported) -> None:
+        """Move the cursor to the last event that was taken, and count what was taken and what was lost."""
+        self.log.count(telemetry.REPORTER_EVENTS.name, events.taken, reporter=self.name)
+        for reason, many in {"retention": events.pruned, "damaged": events.damaged}.items():
+            if many:
+                self.log.count(telemetry.REPORTER_DROPPED.name, many, reporter=self.name, reason=reason)
+        self.state = replace(state, cursor=events.cursor)
+        self.log.save_reporter(self.state)
+
+    def _plan_next(self, reporter: PushReporter) -> float:
+        """Plan the next report, and return the seconds until it is due."""
+        now_ms, every_ms = self.clock.boot_ms(), reporter.every_s * 1000
+        if every_ms <= 0:
+            return _POLL_S
+        self.planned_ms += (max(0, now_ms - self.planned_ms) // every_ms + 1) * every_ms
+        self.due_ms = self.planned_ms
+        return (self.due_ms - now_ms) / 1000
+
+    def _failed(self, reason: str, text: str, retry_in_s: float | None = None) -> float:
+        """Save and count a failure, and return the seconds until the next attempt."""
+        self.failures += 1
+        self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=reason)
+        if self.state is not None:
+            self.state = self.state.failing(text, self.clock.wall_ms())
+            with suppress(LogUnavailableError, OverloadedError):
+                self.log.save_reporter(self.state)
+        wait_s = Backoff().spread_seconds(self.failures, self.random) if retry_in_s is None else retry_in_s
+        self.due_ms = self.clock.boot_ms() + wait_s * 1000
+        return wait_s
+
+
+@dataclass(slots=True)
+class OldFeed(ABC):
     """Hands a reporter the next events and saves its cursor. A thread calls ``step`` repeatedly, then ``close``."""
 
     name: str
@@ -89,10 +219,6 @@ class Feed(ABC):
             self.state = replace(self.state, cursor=None)
         return self.state
 
-    def _place(self, cursor: Cursor | None) -> Cursor:
-        """The cursor. If there is none: the position just before the oldest event of the log."""
-        return cursor or Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1))
-
     def _whole(self, cursor: Cursor, found: Sequence[StoredEvent | Damaged]) -> list[StoredEvent]:
         """The events that are not damaged. This method also counts the damaged and the pruned events."""
         # Only pruning leaves gaps between sequence numbers, so a gap is the number of pruned events.
@@ -114,44 +240,7 @@ class Feed(ABC):
 
 
 @dataclass(slots=True)
-class Unbuilt(Feed):
-    """Builds the reporter. If that fails, the reporter's state says so, and the other reporters go on."""
-
-    build: Callable[[], PushReporter | PacedReporter]
-
-    def _step(self, _state: ReporterState) -> float:
-        self.reporter = self.build()
-        return 0.0
-
-
-@dataclass(slots=True)
-class PushFeed(Feed):
-    """Hands over the events as they arrive. The cursor moves after each handled batch. A failed batch is repeated."""
-
-    reporter: PushReporter
-
-    def _step(self, state: ReporterState) -> float:
-        cursor = self._place(state.cursor)
-        found = self.log.read(cursor.seq)
-        if not found:
-            return _POLL_S
-        events = self._whole(cursor, found)
-        try:
-            self.reporter.report(events)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - third-party code, and the outermost loop around it
-            _log.exception(
-                "a reporter failed; it will get the same events again", code="reporter_failed", reporter=self.name
-            )
-            return self._failed(type(error).__name__, error)
-        self.failures = 0
-        self.log.count(telemetry.REPORTER_EVENTS.name, len(events), reporter=self.name)
-        self.state = replace(state.well(self.clock.wall_ms()), cursor=Cursor(cursor.log_id, found[-1].seq))
-        self.log.save_reporter(self.state)
-        return 0.0
-
-
-@dataclass(slots=True)
-class PacedFeed(Feed):
+class PacedFeed(OldFeed):
     """Hands over the events as they arrive, and makes the reporter send its data when they are due.
 
     The cursor stays just below the oldest event whose data are not sent yet. So the next leader starts with that event.
@@ -188,7 +277,7 @@ class PacedFeed(Feed):
     def _take(self, state: ReporterState) -> int:
         """Hand over the next page of events, if the reporter has room for it. Return the number of rows in the page."""
         if self.position is None or self.position.log_id != self.log.log_id:
-            self.position = self._place(state.cursor)
+            self.position = state.cursor or Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1))
         if isinstance(self.reporter, Bounded) and self.reporter.full():
             return 0
         found = self.log.read(self.position.seq)
@@ -331,14 +420,13 @@ class Delivery:
             self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES.name, reason="unexpected")
 
     def _run_feed(self, name: str, build: Callable[[], PushReporter | PacedReporter], over: threading.Event) -> None:
-        feed: Feed = Unbuilt(name, self._log, self._clock, self._jitter, None, build)
+        feed: Feed | PacedFeed = Feed(name, self._log, self._clock, self._jitter, build)
         wait_s = 0.0
         while not over.wait(wait_s):
             wait_s = feed.step()
-            if isinstance(feed, Unbuilt) and feed.reporter is not None:
-                kind = PacedFeed if isinstance(feed.reporter, PacedReporter) else PushFeed
-                feed = kind(name, self._log, self._clock, self._jitter, feed.reporter)  # type: ignore[arg-type]
-        if self._log.leads():
+            if isinstance(feed, Feed) and isinstance(feed.reporter, PacedReporter):
+                feed = PacedFeed(name, self._log, self._clock, self._jitter, feed.reporter)
+        if isinstance(feed, Feed) or self._log.leads():
             feed.close()
         else:
             feed.abandon()

@@ -29,9 +29,9 @@ from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
+from karrot.reporters import prometheus
 from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
 from karrot.reporters.commits_read import cut_off
-from karrot.reporters.prometheus import render as render_metrics
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
 from karrot.server.gunicorn import Server, refuse_taken_port
 from karrot.server.leader_process import LeaderProcess
@@ -40,7 +40,7 @@ from karrot.server.request_serving import Application, EventEndpoint, Patience
 from karrot.server.tls_certificate import Certificate
 from karrot.settings.loading import Loaded, SettingsError, checked, read_secrets_again
 from karrot.settings.options import Settings, effective, needs_restart
-from karrot.settings.sources import DEFAULT, PREFIX
+from karrot.settings.sources import DEFAULT
 from karrot.web import Credentials, WebContext, create_app
 from karrot.web.context import AskPast
 from karrot.web.past import Past
@@ -63,8 +63,7 @@ def prepared_log(settings: Settings, clock: Clock) -> Iterator[OpenLog]:
         from karrot.eventlog.postgres import PostgresEventLog
         from karrot.eventlog.postgres.schema import prepare
 
-        with contextlib.closing(database):
-            opened = prepare(database, clock)
+        opened = prepare(database, clock)
         yield lambda chosen: PostgresEventLog(
             database_of_settings(chosen), opened, clock, name=socket.gethostname(), **_limits(chosen)
         )
@@ -193,9 +192,7 @@ class Plan:
         try:
             loaded = self._load()
             fixed = needs_restart(self._settings, loaded.settings)
-            attributes = [name.removeprefix(PREFIX).lower() for name in fixed]
-            kept = {name: getattr(self._settings, name) for name in attributes}
-            settings = checked(replace(loaded.settings, **kept))
+            settings = checked(replace(loaded.settings, **{each.field: each.of(self._settings) for each in fixed}))
             try_out(settings)
             self._certificate = _certificate(settings)
         except SettingsError as error:
@@ -206,7 +203,7 @@ class Plan:
             _log.warning(
                 "some settings take effect with a restart, not a reload",
                 code="restart_needed",
-                settings=", ".join(fixed),
+                settings=", ".join(each.name for each in fixed),
             )
         self._settings = settings
         logs.configure(self._settings.log, sys.stdout)
@@ -303,7 +300,8 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
     """Build a reporter that is on. The package that registered it builds it."""
     context = Context(
         name=name,
-        settings=reporter_settings(settings, name),
+        settings=settings.reporter_settings(name),
+        options=options_of(settings, name),
         count=log.count,
         clock=clock,
         log_time_ms=log.log_time_ms,
@@ -320,23 +318,21 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
     return reporter
 
 
-def reporter_settings(settings: Settings, name: str) -> Mapping[str, str]:
-    """A reporter's own settings. Some reporters get settings of the service too."""
-    shared: dict[str, str] = {}
-    if name == "prometheus":
-        shared = {
-            "partition_metrics": str(settings.partition_metrics),
-            "topic_metrics": str(settings.topic_metrics),
-            "exclude_consumers": settings.exclude_consumers.pattern if settings.exclude_consumers else "",
-            "expected_clusters": ",".join(settings.expected_clusters),
-            "reporters": ",".join(settings.reporters),
-            "watch": str(bool(settings.watch_bootstrap)),
-        }
-    elif name == "cloudwatch":
-        shared = {"iam_role": settings.iam_role or "", "compat": settings.compat or ""}
-    elif name == "archive":
-        shared = {"dir": str(settings.archive_dir or settings.data_dir / "archive")}
-    return {**settings.reporter_settings(name), **shared}
+def options_of(settings: Settings, reporter: str) -> object:
+    """The part of the settings that a built-in reporter gets. It has no secret."""
+    match reporter:
+        case "prometheus":
+            return prometheus.Options(
+                partition_metrics=settings.partition_metrics,
+                topic_metrics=settings.topic_metrics,
+                watch=bool(settings.watch_bootstrap),
+                exclude=settings.exclude_consumers,
+                expected_clusters=settings.expected_clusters,
+                reporters=settings.reporters,
+            )
+        case "archive":
+            return replace(settings.archive, place=settings.archive.place or settings.data_dir / "archive")
+    return {"cloudwatch": settings.cloudwatch, "kafka": settings.kafka}.get(reporter)
 
 
 def _web_context(
@@ -355,7 +351,7 @@ def _web_context(
         intake=Intake(log, clock, pull_reporters=tuple(pull)),
         log=log,
         clock=clock,
-        render_metrics=partial(render_metrics, collectors, count=log.count),
+        render_metrics=partial(prometheus.render, collectors, count=log.count),
         effective_settings=partial(effective, settings),
         reporters=settings.reporters,
         duties=tuple(_duties(settings)),
@@ -380,9 +376,8 @@ def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricName
     found = promql_queries(cluster, consumer)
     if "cloudwatch" in settings.reporters:
         from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries
-        from karrot.reporters.cloudwatch.options import Options
 
-        options = Options.of(settings)
+        options = settings.cloudwatch
         names = CloudWatchNames(options.namespace, options.metrics, options.layouts)
         found += cloudwatch_queries(cluster, consumer, names)
     return found

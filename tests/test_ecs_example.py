@@ -106,8 +106,8 @@ def test_karrot_reports_to_prometheus_and_cloudwatch_and_expects_its_clusters() 
     )
     settings, _, _ = load(told["Environment"])
     assert settings.reporters == ("prometheus", "cloudwatch")
-    assert settings.cloudwatch_metrics == ("Lag", "LagSeconds")
-    assert settings.cloudwatch_namespace == "Ours"
+    assert settings.cloudwatch.metrics == ("Lag", "LagSeconds")
+    assert settings.cloudwatch.namespace == "Ours"
     assert settings.expected_clusters == ("prod-eu", "prod-us")
 
 

@@ -3,6 +3,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import fields
 from datetime import datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -26,8 +27,8 @@ from karrot.server.leader_process import LeaderProcess
 from karrot.server.request_serving import Patience
 from karrot.server.tls_certificate import Certificate
 from karrot.settings.loading import Loaded, SettingsError, load
-from karrot.settings.options import Settings
-from karrot.settings.storage_place import Bucket
+from karrot.settings.options import Archive, Kafka, Settings
+from karrot.settings.types import Bucket, Secret
 from karrot.web.context import Credentials, PastUnknown
 from karrot.web.past import Past
 from karrot.wiring import prepared_log
@@ -280,6 +281,8 @@ def test_a_reporter_hears_from_the_event_log_whether_this_process_leads() -> Non
     wiring._open_reporter(settings(reporters="closing", closing_path="/tmp/x"), "closing", clock, log)
     context = Closing.contexts[-1]
     assert (context.name, context.settings, context.clock) == ("closing", {"path": "/tmp/x"}, clock)
+    assert context.options is None
+    assert "/tmp/x" not in repr(context)
     assert not context.leads()
     log.does_lead = True
     assert context.leads()
@@ -309,33 +312,38 @@ def test_prometheus_shares_the_settings_of_the_service() -> None:
         watch_bootstrap="127.0.0.1:1",
         watch_cluster="prod-eu",
     )
-    assert wiring.reporter_settings(chosen, "prometheus") == {
-        "partition_metrics": "False",
-        "topic_metrics": "True",
-        "exclude_consumers": "^test-",
-        "expected_clusters": "a,b",
-        "reporters": "prometheus,stdout",
-        "watch": "True",
-    }
     opened = wiring._open_reporter(chosen, "prometheus", ManualClock(), MemoryEventLog(ManualClock()))
     options = opened.options  # type: ignore[union-attr]
     assert (options.partition_metrics, options.topic_metrics, options.expected_clusters) == (False, True, ("a", "b"))
+    assert (options.reporters, options.watch) == (("prometheus", "stdout"), True)
     assert options.excludes("test-1")
 
 
-def test_cloudwatch_and_the_archive_get_their_settings_of_the_service() -> None:
+def test_each_built_in_reporter_gets_only_its_own_settings_and_no_secret() -> None:
     chosen = settings(
-        reporters="prometheus,cloudwatch,archive",
+        reporters="prometheus,cloudwatch,archive,stdout",
         cloudwatch_namespace="Mine",
         iam_role="arn:aws:iam::123456789012:role/karrot",
         compat="2019",
         archive_dir="/var/archive",
+        api_token="hunter2",
+        burrow_token="hunter2",
     )
-    found = wiring.reporter_settings(chosen, "cloudwatch")
-    told = [found[name] for name in ("namespace", "iam_role", "compat")]
-    assert told == ["Mine", "arn:aws:iam::123456789012:role/karrot", "2019"]
-    assert wiring.reporter_settings(chosen, "archive")["dir"] == "/var/archive"
-    assert wiring.reporter_settings(settings(data_dir="/data"), "archive")["dir"] == "/data/archive"
+    found: dict[str, Any] = {name: wiring.options_of(chosen, name) for name in (*chosen.reporters, "kafka")}
+    assert {name: type(options).__name__ for name, options in found.items()} == {
+        "prometheus": "Options",
+        "cloudwatch": "CloudWatch",
+        "archive": "Archive",
+        "stdout": "NoneType",
+        "kafka": "Kafka",
+    }
+    cloudwatch = found["cloudwatch"]
+    told = (cloudwatch.namespace, cloudwatch.iam_role, cloudwatch.default_region)
+    assert told == ("Mine", "arn:aws:iam::123456789012:role/karrot", "us-east-1")
+    assert (found["archive"], found["kafka"]) == (Archive(Path("/var/archive")), Kafka())
+    assert wiring.options_of(settings(data_dir="/data"), "archive") == Archive(Path("/data/archive"))
+    values = [getattr(options, each.name) for options in found.values() if options for each in fields(options)]
+    assert not any(isinstance(value, (Secret, Settings)) for value in values)
 
 
 def test_a_group_has_its_cloudwatch_name_only_if_it_is_sent_there() -> None:

@@ -99,8 +99,8 @@ def _comment(lines: list[str], line: int) -> tuple[str, Schema]:
 
 
 def _settings() -> Schema:
-    own = (each for each in OPTIONS if not each.is_secret and not each.attribute.startswith(_CHARTS_OWN))
-    return {"additionalProperties": False, "properties": {each.attribute: _setting(each) for each in own}}
+    own = (each for each in OPTIONS if not each.is_secret and not each.key.startswith(_CHARTS_OWN))
+    return {"additionalProperties": False, "properties": {each.key: _setting(each) for each in own}}
 
 
 def _setting(option: Option) -> Schema:

@@ -6,11 +6,10 @@
 """
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.base import Context
+from karrot.reporters.base import Context, Unreported
 
 __all__ = ["TextfileReporter", "build"]
 
@@ -18,10 +17,12 @@ __all__ = ["TextfileReporter", "build"]
 class TextfileReporter:
     """Appends one line per event to a file, as a `karrot.reporters.base.PushReporter`."""
 
+    every_s = 0.0  # report as soon as there are events
+
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
 
-    def report(self, events: Sequence[StoredEvent]) -> None:
+    def report(self, events: Unreported) -> None:
         """Append the events. When this returns, they are on disk and Karrot moves the cursor."""
         self._file.writelines(map(_line, events))
         self._file.flush()

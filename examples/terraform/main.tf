@@ -57,8 +57,3 @@ output "publish_policy_arn" {
   description = "Attach this policy to Karrot's role."
   value       = module.karrot_scaling.publish_policy_arn
 }
-
-output "doctor_recipes" {
-  description = "Check with karrot doctor --recipe whether Karrot sends what these services need."
-  value       = module.karrot_scaling.doctor_recipes
-}

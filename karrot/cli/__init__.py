@@ -114,7 +114,7 @@ def _show(error: click.ClickException) -> int:
             "watch": "watch",
         }
     ),
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
 )
 @click.version_option(package_name=distribution_conflict.NAME, message="karrot %(version)s")
 def main() -> None:

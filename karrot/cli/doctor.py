@@ -4,14 +4,13 @@ import json
 import sys
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from karrot.cli.auth_headers import secret
 from karrot.cli.errors import Refused, valid
-from karrot.cli.options import value_of
+from karrot.cli.options import url_option
 from karrot.cli.table import print_lines, safe
 from karrot.text import counted_plain
 
@@ -29,21 +28,13 @@ _COUNTED = {"fault": "fault", "warn": "warning", "note": "note", "ok": "check"}
 
 
 @click.command(short_help="Find problems from Burrow to Prometheus.")
-@click.option("--burrow", envvar="KARROT_BURROW_URL", help="Address of Burrow, such as http://burrow:8000.")
-@click.option("--karrot", help="Address of Karrot, such as http://karrot:5000.")
-@click.option("--prometheus", help="Address of Prometheus, such as http://prometheus:9090.")
-@click.option(
+@url_option("--burrow", envvar="KARROT_BURROW_URL", help="Address of Burrow, such as http://burrow:8000.")
+@url_option("--karrot", help="Address of Karrot, such as http://karrot:5000.")
+@url_option("--prometheus", help="Address of Prometheus, such as http://prometheus:9090.")
+@url_option(
     "--evaluate",
     metavar="URL",
     help="Address of the --metrics-port of karrot pipeline evaluate, such as http://evaluate:9308.",
-)
-@click.option(
-    "--recipe",
-    "recipes",
-    metavar="FILE",
-    multiple=True,
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Output of karrot render ecs-autoscaling. Repeat it for several files.",
 )
 @click.option("--all", "with_ok", is_flag=True, help="Also print a line for each check that passed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
@@ -53,7 +44,6 @@ def doctor(
     prometheus: str | None,
     *,
     evaluate: str | None,
-    recipes: tuple[Path, ...],
     with_ok: bool,
     as_json: bool,
 ) -> None:
@@ -61,24 +51,16 @@ def doctor(
 
     The command checks Burrow, Karrot and Prometheus. It only reads, and changes nothing. Without --burrow, it uses the
     address in KARROT_BURROW_URL. It sends the token in KARROT_API_TOKEN (or KARROT_API_TOKEN_FILE) to Karrot. With
-    --evaluate, it checks that karrot pipeline evaluate judges the groups in time. Burrow is then not needed. With
-    --recipe, it also checks that Karrot sends the metrics that a scaling recipe reads.
+    --evaluate, it checks that karrot pipeline evaluate judges the groups in time. Burrow is then not needed.
 
     The exit code is 1 if there is a fault or a warning, and 0 if there is none. It is 2 for wrong options.
     """
     from karrot.doctor import examine, look
-    from karrot.doctor.read_karrot import recipes_in
-    from karrot.settings import types
 
     if not (burrow or karrot or prometheus or evaluate):
         raise Refused("there is nothing to check: give at least one of --burrow, --evaluate, --karrot and --prometheus")
-    if recipes and not karrot:
-        raise Refused("--recipe needs --karrot: it compares the recipe with the settings of that Karrot")
-    urls = {"burrow": burrow, "karrot": karrot, "prometheus": prometheus, "evaluate": evaluate}
-    checked = {name: value_of(types.url, f"--{name}", url) for name, url in urls.items() if url is not None}
-    read = [recipe for file in recipes for recipe in valid(partial(recipes_in, file))]
-    seen = look(**checked, token=valid(partial(secret, "KARROT_API_TOKEN")), recipes=read)  # type: ignore[arg-type]
-    findings = examine(seen)
+    token = valid(partial(secret, "KARROT_API_TOKEN"))
+    findings = examine(look(burrow, karrot, prometheus, evaluate=evaluate, token=token))
     is_wrong = any(finding.level.is_wrong for finding in findings)
     line = json.dumps({"wrong": is_wrong, "findings": [asdict(each) for each in findings]})
     print_lines([line] if as_json else _lines(findings, with_ok=with_ok))

@@ -52,11 +52,9 @@ def stated(run: Callable[[], T]) -> T:
 
 def valid(run: Callable[[], T]) -> T:
     """Call ``run``. An error of an argument or a secret ends the command with a message."""
-    from karrot.settings.sources import SourceError
-
     try:
         return run()
-    except (ValueError, SourceError) as error:
+    except ValueError as error:
         raise Refused(str(error)) from error
 
 

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karrot.cli.errors import NotDone, Refused, valid
-from karrot.cli.options import Command, client_properties_option, follow_option, option_set, read_seconds, value_of
+from karrot.cli.options import (
+    Command,
+    brokers_option,
+    client_properties_option,
+    follow_option,
+    option_set,
+    read_seconds,
+    url_option,
+)
 from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, print_lines, safe, shown, terminal_width
 from karrot.text import counted_plain, some
 
@@ -82,21 +90,17 @@ class GroupAnswers:
 def _group_options(without_burrow: str) -> Callable[[Command], Command]:
     """The shared options of the commands. ``without_burrow`` is the help on --bootstrap-servers without --burrow."""
     return option_set(
-        click.option(
+        url_option(
             "--burrow",
             "url",
             envvar="KARROT_BURROW_URL",
             help="Address of Burrow, such as http://burrow:8000.  [default: KARROT_BURROW_URL]",
         ),
-        click.option(
-            "--bootstrap-servers",
+        brokers_option(
             "bootstrap",
-            metavar="HOST:PORT,...",
             help=f"Kafka brokers. The output then has the state, members and coordinator of groups. {without_burrow}",
         ),
-        client_properties_option(
-            help="With --bootstrap-servers: a file with client properties, as for karrot watch.",
-        ),
+        client_properties_option(help="With --bootstrap-servers: a file with client properties, as for karrot watch."),
         click.option("--cluster", help="Name of the cluster. Required if Burrow has several clusters."),
         click.option(
             "--group", "groups", multiple=True, help="Show only this group. Repeatable.  [default: all groups]"
@@ -106,7 +110,6 @@ def _group_options(without_burrow: str) -> Callable[[Command], Command]:
             "--every",
             "interval",
             default="5s",
-            show_default=True,
             callback=read_seconds(0.5, 3600),
             metavar="DURATION",
             help="With --follow: time between two updates of the output.",
@@ -165,7 +168,7 @@ def _run(
     table: Callable[[GroupAnswers], Iterator[str]],
     *,
     url: str | None,
-    bootstrap: str | None,
+    bootstrap: Sequence[str] | None,
     command_config: Path | None,
     cluster: str | None,
     groups: tuple[str, ...],
@@ -177,10 +180,9 @@ def _run(
     """Ask Burrow, Kafka or both, and print the answer with ``table``, once or until Ctrl-C."""
     from karrot.burrow.client import Burrow
     from karrot.http_client import RequestFailed
-    from karrot.settings import types
 
     with ExitStack() as held:
-        burrow = None if url is None else held.enter_context(Burrow(value_of(types.url, "--burrow", url)))
+        burrow = None if url is None else held.enter_context(Burrow(url))
         kafka = None if bootstrap is None else cluster_reader(bootstrap, command_config, cluster)
 
         def look() -> GroupAnswers:
@@ -284,13 +286,11 @@ def _is_ready(burrow: "Burrow") -> bool:
         return True  # Burrow before v1.3.5 does not report whether it is ready
 
 
-def cluster_reader(bootstrap: str, properties: Path | None, cluster: str | None) -> "ClusterReader":
+def cluster_reader(brokers: Sequence[str], properties: Path | None, cluster: str | None) -> "ClusterReader":
     """A reader of the Kafka cluster at these addresses. ``cluster`` is the cluster's name, by default the addresses."""
-    from karrot.settings import types
     from karrot.watch.cluster_interface import connect
     from karrot.watch.cluster_reader import ClusterReader
 
-    brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap)
     return ClusterReader(cluster or ",".join(brokers), valid(partial(connect, brokers, properties)))
 
 

@@ -2,13 +2,14 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from karrot.cli.errors import Refused, valid
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from karrot.settings.types import ValueKind
 
 
-T = TypeVar("T")
 Command = Callable[..., None]
 _FIRST_YEAR, _LAST_YEAR = 1970, 9998
 
@@ -37,7 +37,7 @@ client_properties_option = partial(click.option, "--command-config", type=click.
 
 def follow_option(sentence: str, *, default: bool) -> Callable[[Command], Command]:
     """The options ``--follow`` and ``--once``: whether a command continues until Ctrl-C, or ends after one pass."""
-    return click.option("--follow/--once", default=default, show_default=True, help=sentence)
+    return click.option("--follow/--once", default=default, help=sentence)
 
 
 def loader(bind: str | None, config: Path | None) -> Callable[[], "Loaded"]:
@@ -59,36 +59,35 @@ def option_set(*options: Callable[[Command], Command]) -> Callable[[Command], Co
     return put_on
 
 
-def value_of(kind: "ValueKind[T]", option: str, text: str) -> T:
-    """Read the value of an option. Raises Refused with a message that names the option."""
-    from karrot.settings.types import checked
+def reads(kind: Callable[[Any], "ValueKind[Any]"], made: Callable[[Any], Any] = lambda value: value) -> Any:
+    """A callback that reads an option. ``kind`` chooses the kind of value from the module `karrot.settings.types`.
 
-    return valid(partial(checked, kind, option, text))
+    Raises Refused with a message that names the option, or the environment variable that gave the value.
+    """
 
-
-def asked_for(kind: "ValueKind[T]", name: str, asked: Mapping[str, Any]) -> T:
-    """Read the option ``name`` from the options that click collected. Raises Refused."""
-    return value_of(kind, f"--{name.replace('_', '-')}", asked[name])
-
-
-def _reads(kind: Callable[[Any], "ValueKind[Any]"], made: Callable[[Any], Any] = lambda value: value) -> Any:
-    """A callback that reads an option. ``kind`` chooses the kind of value from the module `karrot.settings.types`."""
-
-    def read(_context: click.Context, option: click.Parameter, text: str | None) -> Any:
+    def read(context: click.Context, option: click.Parameter, text: str | None) -> Any:
         from karrot.settings import types
 
-        return None if text is None else made(value_of(kind(types), option.opts[0], text))
+        if text is None:
+            return None
+        is_variable = context.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
+        name = str(option.envvar) if is_variable else option.opts[0]
+        return made(valid(partial(types.checked, kind(types), name, text)))
 
     return read
 
 
-pattern_option = partial(click.option, metavar="REGEX", callback=_reads(lambda types: types.pattern))
-"""An option for a regular expression."""
+pattern_option = partial(click.option, metavar="REGEX", callback=reads(lambda types: types.pattern))
+url_option = partial(click.option, callback=reads(lambda types: types.url))
+name_option = partial(click.option, metavar="NAME", callback=reads(lambda types: types.text))
+brokers_option = partial(
+    click.option, "--bootstrap-servers", metavar="HOST:PORT,...", callback=reads(lambda types: types.brokers)
+)
 
 
 def read_span(longest_s: int) -> Callable[[click.Context, click.Parameter, str | None], timedelta | None]:
     """A callback that reads a duration of at least one second."""
-    return _reads(lambda types: types.duration(1, longest_s), lambda seconds: timedelta(seconds=seconds))  # type: ignore[no-any-return]
+    return reads(lambda types: types.duration(1, longest_s), lambda seconds: timedelta(seconds=seconds))  # type: ignore[no-any-return]
 
 
 def day_option(*names: str, **asked: Any) -> Callable[[Command], Command]:
@@ -105,7 +104,7 @@ def _read_days(_context: click.Context, option: click.Parameter, given: Any) -> 
 
 def read_seconds(least: float, most: float) -> Callable[[click.Context, click.Parameter, str], float]:
     """A callback that reads a short duration, such as ``0.5``, ``500ms`` or ``2.5s``, as seconds."""
-    return _reads(lambda types: types.timeout(least, most))  # type: ignore[no-any-return]
+    return reads(lambda types: types.timeout(least, most))  # type: ignore[no-any-return]
 
 
 class Number(click.FloatRange):

@@ -32,7 +32,6 @@ def render() -> None:
     "--target",
     type=click.Choice(["ecs", "asg"]),
     default="ecs",
-    show_default=True,
     help="Scale an ECS service or an EC2 Auto Scaling group.",
 )
 @click.option("--ecs-cluster", metavar="NAME", help="With --target ecs: ECS cluster of the service.")
@@ -48,11 +47,7 @@ def render() -> None:
 )
 @click.option("--max-lag", type=float, help="With --recipe step: largest allowed total lag, in messages.")
 @click.option(
-    "--wake-up-lag",
-    type=float,
-    default=1,
-    show_default=True,
-    help="With --recipe from-zero: lag in messages that starts the first task.",
+    "--wake-up-lag", type=float, default=1, help="With --recipe from-zero: lag in messages that starts the first task."
 )
 @click.option("--min-tasks", type=int, help="Smallest number of tasks.", show_default="1; from-zero: 0")
 @click.option(
@@ -68,7 +63,7 @@ def render() -> None:
     help="Keep at least this many tasks at these times, such as 01:55-04:00=8 or 'MON-FRI 22:00-02:00=8'. Repeat "
     "it for more times.",
 )
-@click.option("--timezone", default="UTC", show_default=True, help="Time zone of --schedule, such as Europe/Paris.")
+@click.option("--timezone", default="UTC", help="Time zone of --schedule, such as Europe/Paris.")
 @click.option("--scale-out-cooldown", type=int, help="Seconds to wait after a scale-out.", show_default="60; asg: 300")
 @click.option("--scale-in-cooldown", type=int, help="Seconds to wait after a scale-in.", show_default="300")
 @click.option("--high-resolution", is_flag=True, help="With --recipe step: alarms with a period of 10 seconds.")
@@ -79,10 +74,7 @@ def render() -> None:
     "utilization.",
 )
 @click.option(
-    "--namespace",
-    default="Karrot",
-    show_default=True,
-    help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses.",
+    "--namespace", default="Karrot", help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses."
 )
 @click.option(
     "--sns-topic-arn",
@@ -129,10 +121,7 @@ def ecs_autoscaling(**given: Any) -> None:
     help="Count the tasks by RunningTaskCount of Container Insights, not by samples of the CPU utilization.",
 )
 @click.option(
-    "--namespace",
-    default="Karrot",
-    show_default=True,
-    help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses.",
+    "--namespace", default="Karrot", help="The value of KARROT_CLOUDWATCH_NAMESPACE that the Karrot service uses."
 )
 def cloudwatch_dashboard(**given: Any) -> None:
     """Print a dashboard with a group's lag and the running tasks, as input of aws cloudwatch put-dashboard."""
@@ -201,19 +190,11 @@ def dashboard(board: str, external_url: str | None) -> None:
 
 @render.command(short_help="Print the DDL of the pipeline's tables for Amazon Athena.")
 @click.option(
-    "--tables",
-    "location",
-    metavar="s3://BUCKET/PREFIX",
-    required=True,
-    help="Address of the pipeline's tables.",
+    "--tables", "location", metavar="s3://BUCKET/PREFIX", required=True, help="Address of the pipeline's tables."
 )
-@click.option("--database", default="karrot", show_default=True, help="Database for the tables.")
+@click.option("--database", default="karrot", help="Database for the tables.")
 @click.option(
-    "--days",
-    type=int,
-    default=400,
-    show_default=True,
-    help="Number of past days that a query reads if it has no condition on the day.",
+    "--days", type=int, default=400, help="Number of past days that a query reads if it has no condition on the day."
 )
 def athena(**given: Any) -> None:
     """Print the DDL of the pipeline's tables for Amazon Athena, with partition projection by day."""

@@ -44,14 +44,8 @@ user_option = click.option(
 @click.command("send-sample")
 @address_option
 @user_option
-@click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Number of groups.")
-@click.option(
-    "--status",
-    type=click.Choice(["OK", "WARN", "ERR"]),
-    default="WARN",
-    show_default=True,
-    help="Status of the groups.",
-)
+@click.option("--count", type=click.IntRange(1, 10_000), default=1, help="Number of groups.")
+@click.option("--status", type=click.Choice(["OK", "WARN", "ERR"]), default="WARN", help="Status of the groups.")
 def send_sample(url: str, user: str | None, count: int, status: str) -> None:
     """Post sample events as Burrow does, and print the answers.
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from karrot.cli.errors import NotDone, stated, valid
-from karrot.cli.options import config_option, karrot_option, loader, value_of
+from karrot.cli.options import config_option, karrot_option, loader, url_option
 
 _OK = 200
 _TIMEOUT_S = 5
@@ -35,15 +35,12 @@ def serve(bind: str | None, config: Path | None) -> NoReturn:
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: 5000, or the next free port]"
 )
-@click.option(
-    "--groups", type=click.IntRange(1, 10_000), default=24, show_default=True, help="Number of simulated groups."
-)
-@click.option("--seed", type=int, default=7, show_default=True, help="Random seed. The same seed gives the same demo.")
+@click.option("--groups", type=click.IntRange(1, 10_000), default=24, help="Number of simulated groups.")
+@click.option("--seed", type=int, default=7, help="Random seed. The same seed gives the same demo.")
 @click.option(
     "--speed",
     type=click.FloatRange(0.1, 100),
     default=1,
-    show_default=True,
     help="Speed of the simulation: rates are multiplied by this factor. Below 1, intervals are divided by it.",
 )
 def demo(port: int | None, groups: int, seed: int, speed: float) -> NoReturn:
@@ -77,14 +74,11 @@ def check_config(config: Path | None, *, sources: bool) -> None:
 
 
 @click.command()
-@karrot_option(help="Address of Karrot.  [default: KARROT_BIND on this machine]")
+@url_option("--karrot", "url", help="Address of Karrot.  [default: KARROT_BIND on this machine]")
 @config_option
 def healthcheck(url: str | None, config: Path | None) -> None:
     """Ask Karrot's /healthz. The exit code is 0 if Karrot is alive, and 1 if not."""
-    from karrot.settings import types
-
-    given = None if url is None else value_of(types.url, "--karrot", url)
-    address = given or stated(partial(_own_address, config))
+    address = url or stated(partial(_own_address, config))
     status, body = _get(f"{address}/healthz")
     if status != _OK:
         raise NotDone(f"{status}: {body}")

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import click
 from karrot.cli.auth_headers import credentials
 from karrot.cli.errors import end_on_signals, valid
 from karrot.cli.groups import KAFKA, health_fields, sum_of_known, tally
-from karrot.cli.options import client_properties_option, pattern_option, read_seconds, value_of
+from karrot.cli.options import brokers_option, client_properties_option, name_option, pattern_option, read_seconds
 from karrot.cli.table import Column, PrintedTable, print_lines, terminal_width
 from karrot.text import clock, counted_plain
 
@@ -31,13 +31,12 @@ _COLUMNS = (
 
 
 @click.command()
-@click.option("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="Brokers of the Kafka cluster.")
-@click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster in events.")
+@brokers_option(required=True, help="Brokers of the Kafka cluster.")
+@name_option("--cluster", required=True, help="Name of the cluster in events.")
 @click.option(
     "--every",
     "interval",
     default="10s",
-    show_default=True,
     callback=read_seconds(0.1, 3600),
     metavar="DURATION",
     help="Time between two polls.",
@@ -49,7 +48,7 @@ _COLUMNS = (
     "KARROT_BURROW_PASSWORD_FILE). If neither is set, the command asks for it.",
 )
 @client_properties_option(
-    help="A file with client properties (TLS, SASL, MSK IAM), with the names of librdkafka or of Kafka's Java client.",
+    help="A file with client properties (TLS, SASL, MSK IAM), with the names of librdkafka or of Kafka's Java client."
 )
 @pattern_option("--groups", help="Watch only groups whose name contains a match.")
 @pattern_option(
@@ -70,7 +69,7 @@ _COLUMNS = (
 @click.option("--json", "as_json", is_flag=True, help="Without --post: print verdicts as JSON, as Burrow posts them.")
 def watch(
     *,
-    bootstrap_servers: str,
+    bootstrap_servers: Sequence[str],
     cluster: str,
     interval: float,
     post: str | None,
@@ -92,21 +91,18 @@ def watch(
     from karrot import logs
     from karrot.burrow.notifier import NameFilter
     from karrot.clock import SystemClock
-    from karrot.settings import types
     from karrot.watch.client_process import ClientProcess
     from karrot.watch.cluster_interface import connect
     from karrot.watch.persistence import file_keeper
     from karrot.watch.poll_and_judge import Watcher, run
 
-    brokers = value_of(types.brokers, "--bootstrap-servers", bootstrap_servers)
-    name = value_of(types.text, "--cluster", cluster)
     stop = threading.Event()
     trouble: list[OSError] = []
     printed = partial(_print, _as_json if as_json else _as_table, stop, trouble)
-    kafka = ClientProcess(partial(connect, brokers, command_config), stop)
+    kafka = ClientProcess(partial(connect, bootstrap_servers, command_config), stop)
     valid(kafka.check)
     watcher = Watcher(
-        name=name,
+        name=cluster,
         cluster=kafka,
         clock=SystemClock(),
         send=printed if post is None else _poster(post, user, stop),

@@ -6,7 +6,7 @@ from math import isfinite, nan
 from typing import Final
 
 from karrot.doctor.checks import Said, check, fault, note
-from karrot.doctor.reading import Away, Unread, read_samples
+from karrot.doctor.reading import Unread, read_samples
 from karrot.http_client import HttpClient, Limits, RequestFailed, WallMs, wall_ms
 
 BATCHES: Final = "karrot_evaluate_batches_total"
@@ -27,16 +27,13 @@ class EvaluateSeen:
     unread: Sequence[Unread] = ()
 
 
-def read_evaluate(url: str, limits: Limits, *, now_ms: WallMs = wall_ms) -> EvaluateSeen | Away:
-    """The state of evaluate, or `Away` if nothing answers at the URL or if another program answers."""
+def read_evaluate(url: str, limits: Limits, *, now_ms: WallMs = wall_ms) -> EvaluateSeen:
+    """The state of evaluate. Raises `RequestFailed` if nothing answers at the URL, or another program."""
     with HttpClient(url, limits) as client:
-        try:
-            found = {each.name: each.value for each in read_samples(client)}
-        except RequestFailed as error:
-            return Away("evaluate", error.url, error.said)
+        found = {each.name: each.value for each in read_samples(client)}
     interval, last = (found.get(name, nan) for name in (INTERVAL, LAST_BATCH))
     if not isfinite(interval + last):
-        return Away("evaluate", client.url, f"/metrics has no {INTERVAL}, so it is not evaluate")
+        raise RequestFailed(client.url, f"/metrics has no {INTERVAL}, so it is not evaluate")
     return EvaluateSeen(
         interval=interval,
         age=abs(now_ms() / 1000 - last),

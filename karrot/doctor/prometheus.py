@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from karrot.doctor.checks import Said, check, fault, only_if, warn
-from karrot.doctor.reading import Away, Parts, Unread, netloc, seconds
-from karrot.http_client import HttpClient, Limits, RequestFailed
+from karrot.doctor.reading import Parts, Unread, netloc, seconds
+from karrot.http_client import HttpClient, Limits
 
 T = TypeVar("T")
 
@@ -65,14 +65,11 @@ class PrometheusSeen:
     unread: Sequence[Unread] = ()
 
 
-def read_prometheus(url: str, limits: Limits, *, karrot_url: str | None = None) -> PrometheusSeen | Away:
-    """Prometheus' state, or `Away` if nothing answers at the URL or if another program answers."""
+def read_prometheus(url: str, limits: Limits, *, karrot_url: str | None = None) -> PrometheusSeen:
+    """Prometheus' state. Raises `RequestFailed` if nothing answers at the URL, or another program."""
     parts = Parts()
     with HttpClient(url, limits) as client:
-        try:
-            now = client.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]
-        except RequestFailed as error:
-            return Away("Prometheus", error.url, error.said)
+        now = client.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]
         read_targets = partial(client.read, _Reply[_ActiveTargets], "/api/v1/targets", {"state": "active"})
         told = parts.read("targets", read_targets, None)
         built = parts.read("karrot_build_info", partial(_query, client, "karrot_build_info"), [])

@@ -1,16 +1,20 @@
 """Runs the doctor: reads the programs whose URLs are given, and runs every check on the data."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from karrot.doctor.checks import Check, Finding, Level, burrow_notifier, burrow_storage, karrot, verdict_arrival
 from karrot.doctor.evaluate import EvaluateSeen, last_batch, read_evaluate
 from karrot.doctor.prometheus import PrometheusSeen, read_prometheus, target
 from karrot.doctor.read_burrow import BurrowSeen, read_burrow
-from karrot.doctor.read_karrot import KarrotSeen, RecipeInput, read_karrot
+from karrot.doctor.read_karrot import KarrotSeen, read_karrot
 from karrot.doctor.reading import Away, Unread
-from karrot.http_client import Limits
+from karrot.http_client import Limits, RequestFailed
 from karrot.known_problems import WATCH
+
+T = TypeVar("T")
 
 _CHECKS: dict[tuple[str, ...], Sequence[Check]] = {
     ("Burrow",): (*burrow_notifier.CHECKS, *burrow_storage.CHECKS),
@@ -48,23 +52,26 @@ def look(
     *,
     evaluate: str | None = None,
     token: str | None = None,
-    recipes: Sequence[RecipeInput] = (),
     limits: Limits | None = None,
 ) -> Snapshot:
     """Read the programs at these URLs, and change nothing there.
 
     ``evaluate`` is the URL of the metrics of ``karrot pipeline evaluate``. ``token`` is Karrot's API token.
-    ``recipes`` are the scaling recipes to check against Karrot's settings.
     """
     how = limits or Limits()
     return Snapshot(
-        burrow=None if burrow is None else read_burrow(burrow, how, karrot_url=karrot),
-        evaluate=None if evaluate is None else read_evaluate(evaluate, how),
-        karrot=None
-        if karrot is None
-        else read_karrot(karrot, how, token=token, recipes=recipes, has_evaluate=evaluate is not None),
-        prometheus=None if prometheus is None else read_prometheus(prometheus, how, karrot_url=karrot),
+        burrow=_read(burrow, partial(read_burrow, limits=how, karrot_url=karrot)),
+        evaluate=_read(evaluate, partial(read_evaluate, limits=how)),
+        karrot=_read(karrot, partial(read_karrot, limits=how, token=token, has_evaluate=evaluate is not None)),
+        prometheus=_read(prometheus, partial(read_prometheus, limits=how, karrot_url=karrot)),
     )
+
+
+def _read(url: str | None, read: Callable[[str], T]) -> T | Away | None:
+    try:
+        return None if url is None else read(url)
+    except RequestFailed as error:
+        return Away(error.url, error.said)
 
 
 def all_checks() -> Iterator[tuple[str, Check]]:
@@ -84,7 +91,7 @@ def examine(seen: Snapshot) -> list[Finding]:
                 continue
             case None:
                 found.append(_finding(Level.NOTE, "side", f"{name} was not checked", _REMEDIES[name]))
-            case Away(_, url, said):
+            case Away(url, said):
                 told = f"{name} cannot be read at {url}: {said}"
                 found.append(_finding(Level.FAULT, "side", told, _REMEDIES[name]))
             case _:

@@ -20,7 +20,7 @@ from karrot.burrow.client import (
     UnknownCall,
     ZooKeeperConfig,
 )
-from karrot.doctor.reading import Away, Parts, Unread, netloc
+from karrot.doctor.reading import Parts, Unread, netloc
 from karrot.event import LagEvent, has_burrow_name
 from karrot.http_client import HttpClient, Limits, RequestFailed
 
@@ -84,18 +84,14 @@ class BurrowSeen:
         return min((each.interval for each in self.notifiers.values()), default=60)
 
 
-def read_burrow(url: str, limits: Limits, *, karrot_url: str | None = None) -> BurrowSeen | Away:
-    """Burrow's configuration, lists and verdicts, or `Away` if Burrow does not answer. Changes nothing in Burrow."""
+def read_burrow(url: str, limits: Limits, *, karrot_url: str | None = None) -> BurrowSeen:
+    """Burrow's configuration, lists and verdicts. Changes nothing there. Raises `RequestFailed` without an answer."""
     with Burrow(url, limits) as burrow:
         return _read(burrow, limits, karrot_url)
 
 
-def _read(burrow: Burrow, limits: Limits, karrot_url: str | None) -> BurrowSeen | Away:
-    try:
-        listed = burrow.clusters()
-    except RequestFailed as error:
-        return Away("Burrow", error.url, error.said)
-    parts = Parts()
+def _read(burrow: Burrow, limits: Limits, karrot_url: str | None) -> BurrowSeen:
+    listed, parts = burrow.clusters(), Parts()
     groups = _told({each: parts.read(f"groups of {each}", partial(burrow.consumers, each), None) for each in listed})
     topics = _told({each: parts.read(f"topics of {each}", partial(burrow.topics, each), None) for each in listed})
     main = parts.read("general configuration", burrow.config_main, None)

@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 from prometheus_client.samples import Sample
 
 from karrot.api.bodies import Component, Group, GroupDetail, GroupEvent, Heartbeat, Readiness, Rejects, Reporters
-from karrot.doctor.reading import Away, Parts, Unread, read_groups, read_samples, seconds
+from karrot.doctor.reading import Parts, Unread, read_groups, read_samples, seconds
 from karrot.event import GroupKey
 from karrot.http_client import HttpClient, Limits, RequestFailed
 
@@ -30,9 +28,6 @@ METRICS = (
 )
 """The metrics that are read from ``/metrics``."""
 
-RECIPE_MARK = "# For karrot doctor --recipe: "
-"""The beginning of the line that names a recipe's input, as JSON. The templates of the recipes print it."""
-
 _HISTORIES = 5
 _EVENTS = 30
 _MISSING, _UNREADY = 404, 503
@@ -42,25 +37,14 @@ class _Config(Struct):
     config: dict[str, str]
 
 
-class RecipeInput(Struct, frozen=True):
-    """What a scaling recipe needs from CloudWatch, as ``karrot render ecs-autoscaling`` wrote it into the output."""
-
-    namespace: str
-    cluster: str
-    group: str
-    metrics: tuple[str, ...]
-    resolution: int
-    file: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KarrotSeen:
     """Karrot's state as its routes show it. ``now`` is the time on Karrot's machine.
 
     ``settings``, ``reporters``, ``groups`` and ``rejects`` are ``None`` if they could not be read.
     ``has_all_groups`` is false if there were too many to read. ``histories`` has the newest events of some groups,
-    newest first. ``recipes`` are the scaling recipes that read Karrot's metrics. ``has_evaluate`` is true if the URL of
-    ``karrot pipeline evaluate`` was given. Karrot then needs no Burrow.
+    newest first. ``has_evaluate`` is true if the URL of ``karrot pipeline evaluate`` was given. Karrot then needs no
+    Burrow.
     """
 
     url: str
@@ -73,7 +57,6 @@ class KarrotSeen:
     rejects: Rejects | None = None
     histories: Mapping[GroupKey, Sequence[GroupEvent]] = field(default_factory=dict)
     samples: Sequence[Sample] = ()
-    recipes: Sequence[RecipeInput] = ()
     has_evaluate: bool = False
     unread: Sequence[Unread] = ()
 
@@ -119,21 +102,11 @@ class KarrotSeen:
         return float("inf") if when is None else abs((self.now - when).total_seconds())
 
 
-def read_karrot(
-    url: str,
-    limits: Limits,
-    *,
-    token: str | None = None,
-    recipes: Sequence[RecipeInput] = (),
-    has_evaluate: bool = False,
-) -> KarrotSeen | Away:
-    """Karrot's state, or `Away` if nothing answers at the URL or if another program answers."""
+def read_karrot(url: str, limits: Limits, *, token: str | None = None, has_evaluate: bool = False) -> KarrotSeen:
+    """Karrot's state. Raises `RequestFailed` if nothing answers at the URL, or another program."""
     parts = Parts()
     with HttpClient(url, limits, token=token) as client:
-        try:
-            now = client.read(Heartbeat, "/heartbeat").time
-        except RequestFailed as error:
-            return Away("Karrot", error.url, error.said)
+        now = client.read(Heartbeat, "/heartbeat").time
         ask = parts.read
         groups, has_all = ask("groups (/api/v1/groups)", partial(read_groups, client), (None, False))
         readiness = ask("readiness (/readyz)", partial(client.read, Readiness, "/readyz", also=_UNREADY), None)
@@ -149,22 +122,9 @@ def read_karrot(
             rejects=ask("rejects (/api/v1/rejects)", partial(client.read, Rejects, "/api/v1/rejects"), None),
             histories=_histories(client, parts, groups or ()),
             samples=ask("metrics (/metrics)", partial(read_samples, client, METRICS), ()),
-            recipes=recipes,
             has_evaluate=has_evaluate,
             unread=tuple(parts.unread),
         )
-
-
-def recipes_in(path: Path) -> list[RecipeInput]:
-    """The recipes in the output of ``karrot render ecs-autoscaling``. Raises `ValueError` with a sentence."""
-    try:
-        marked = [each.partition(RECIPE_MARK)[2] for each in path.read_text(encoding="utf-8").splitlines()]
-        found = [msgspec.json.decode(each, type=RecipeInput) for each in marked if each]
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
-    if not found:
-        raise ValueError(f"{path} names no recipe for karrot doctor: print it again with karrot render ecs-autoscaling")
-    return [msgspec.structs.replace(each, file=str(path)) for each in found]
 
 
 def _histories(client: HttpClient, parts: Parts, groups: Sequence[Group]) -> Mapping[GroupKey, Sequence[GroupEvent]]:

@@ -25,7 +25,6 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 class Away(NamedTuple):
     """A program that did not answer or answered wrongly. ``said`` is the error message."""
 
-    side: str
     url: str
     said: str
 

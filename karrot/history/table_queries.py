@@ -27,7 +27,7 @@ from karrot.history.results import (
 from karrot.history.risks import Bounds, risks
 from karrot.history.stored_tables import StoredTables, TablesInFolder, time_limit
 from karrot.history.time_series import METRICS, SeriesMetric, TableSeries, points, question, severity
-from karrot.settings.storage_place import Bucket, Place
+from karrot.settings.types import Bucket, Place
 from karrot.text import EPOCH
 
 _OVERLAPS = "epoch_ms(started_at) < $end AND (ended_at IS NULL OR epoch_ms(ended_at) >= $start)"

@@ -28,7 +28,7 @@ from karrot.history.results import AnswerTooLarge, TablesRefused, TablesUnavaila
 from karrot.history.stored_tables import FilesChanged, IsWanted, StoredFile, seconds_left, too_slow
 from karrot.reporters.archive.s3 import explained
 from karrot.reporters.archive.segment_store import StoreError
-from karrot.settings.storage_place import Bucket
+from karrot.settings.types import Bucket
 
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client

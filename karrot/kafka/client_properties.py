@@ -36,8 +36,10 @@ def translated(given: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-def read(path: Path, understood: Callable[[Mapping[str, str]], dict[str, str]] = translated) -> dict[str, str]:
-    """Read the properties in a file, by default for librdkafka. Raises `PropertiesError`."""
+def read(path: Path | None, understood: Callable[[Mapping[str, str]], dict[str, str]] = translated) -> dict[str, str]:
+    """Read the properties in a file, by default for librdkafka. No file has none. Raises `PropertiesError`."""
+    if path is None:
+        return {}
     try:
         return understood(parse(path.read_text(encoding="utf-8-sig")))  # Windows editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:

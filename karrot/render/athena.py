@@ -10,7 +10,7 @@ import yaml
 from karrot.render import validation
 from karrot.render.jinja_templates import rendered, templates_dir
 from karrot.settings import types
-from karrot.settings.storage_place import Bucket
+from karrot.settings.types import Bucket
 
 _MOST_DAYS = 36_500
 

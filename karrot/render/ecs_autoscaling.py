@@ -107,13 +107,6 @@ def autoscaling(asked: Scaling) -> str:
         "unit": "task" if asked.on_ecs else "instance",
         "measured_in": "seconds" if asked.measure == "max_lag_seconds" else "messages",
         "needed": needed,
-        "input": {
-            "namespace": asked.namespace,
-            "cluster": asked.burrow_cluster,
-            "group": asked.group,
-            "metrics": needed,
-            "resolution": 1 if asked.high_resolution else 60,
-        },
         "names": {name: _name(asked, name) for name in (*policies, *alarms)},
         "resource_id": f"service/{asked.ecs_cluster}/{asked.service}",
     }

@@ -5,16 +5,28 @@ takes a `Context` and returns one of three types. A `PushReporter` gets events f
 also gets events by cursor, but sends only when a send is due. A `PullReporter` is read at each scrape.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from karrot.clock import Clock
 from karrot.event import GroupKey
-from karrot.eventlog.base import EventLog, Events, GroupState, LogSize, LogUnavailableError, ReporterState, StoredEvent
+from karrot.eventlog.base import (
+    READ_LIMIT,
+    Changed,
+    Cursor,
+    Damaged,
+    EventLog,
+    Events,
+    GroupState,
+    LogSize,
+    LogUnavailableError,
+    ReporterState,
+    StoredEvent,
+)
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -29,7 +41,8 @@ class Context:
     """What Karrot gives to a reporter: the reporter's settings, and the functions that it may call.
 
     ``settings`` are the values of ``KARROT_<NAME>_*``. Their names are in lower case and have no prefix. Secrets are
-    already read from their files. ``count`` adds to one of Karrot's shared counters. ``clock`` gives the time.
+    already read from their files. A built-in reporter gets its part of Karrot's settings as ``options`` instead.
+    ``count`` adds to one of Karrot's shared counters. ``clock`` gives the time.
     ``log_time_ms`` gives the log's own time. Use it for the age of an event. ``remember(name, value)`` saves a note in
     the log. ``recall(name)`` reads the note, also in another process. It returns ``None`` if there is no such note.
     ``cut_off()`` returns the clusters whose Burrow reads no more commits: what it says of them is old.
@@ -39,7 +52,7 @@ class Context:
     """
 
     name: str
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(repr=False)
     count: Callable[..., None]
     clock: Clock
     log_time_ms: Callable[[], int]
@@ -48,14 +61,103 @@ class Context:
     leads: Callable[[], bool] = lambda: True
     cut_off: Callable[[], frozenset[str]] = frozenset
     group: Callable[[GroupKey], GroupState | None] = lambda _: None
+    options: Any = None
+
+
+class Unreported(Iterator[StoredEvent]):
+    """The stored events after a reporter's cursor, oldest first, up to the newest one of the time when it was made.
+
+    It reads the log page by page. It skips damaged events. ``cursor`` is at the last event that was taken. ``taken``,
+    ``pruned`` and ``damaged`` count the events taken, those that the log deleted before, and those that were skipped.
+    """
+
+    def __init__(self, log: EventLog, after: Cursor) -> None:
+        self._log = log
+        self._rows = self._read()
+        self._ahead: StoredEvent | None = None
+        self.cursor = after
+        self.taken = self.pruned = self.damaged = 0
+
+    def __next__(self) -> StoredEvent:
+        event = self.peek()
+        if event is None:
+            raise StopIteration
+        self._ahead = None
+        self._pass(event.seq)
+        self.taken += 1
+        return event
+
+    def peek(self) -> StoredEvent | None:
+        """The next event, without taking it. ``None`` if there is none."""
+        while self._ahead is None and (row := next(self._rows, None)) is not None:
+            if isinstance(row, StoredEvent):
+                self._ahead = row
+            else:
+                self._pass(row.seq)
+                self.damaged += 1
+        return self._ahead
+
+    def groups(self) -> Iterator[Changed]:
+        """The newest state of each group with an event after the cursor. This takes all events, without reading them.
+
+        A deleted group has no state. A group that gets an event meanwhile can come twice, the newer state last.
+        """
+        after, size = self.cursor.seq, self._log.size()
+        self._rows, self._ahead = iter(()), None
+        if size.last_seq > after:
+            self.pruned += max(0, size.first_seq - 1 - after)
+            self.taken += size.last_seq - max(after, size.first_seq - 1)
+            self.cursor = Cursor(self.cursor.log_id, size.last_seq)
+        while page := self._log.changed(after):
+            yield from page
+            after = page[-1].seq
+            if after >= size.last_seq and len(page) < READ_LIMIT:
+                return
+
+    def _read(self) -> Iterator[StoredEvent | Damaged]:
+        began_ms = self._log.log_time_ms()
+        page = self._log.read(self.cursor.seq)
+        yield from page  # always, so no difference between clocks can stop a reporter
+        while page and (page := self._log.read(page[-1].seq)):
+            for row in page:
+                if isinstance(row, StoredEvent) and row.log_time_ms > began_ms:
+                    return
+                yield row
+
+    def _pass(self, seq: int) -> None:
+        # Only pruning leaves gaps between sequence numbers, so a gap is the number of pruned events.
+        self.pruned += seq - self.cursor.seq - 1
+        self.cursor = Cursor(self.cursor.log_id, seq)
+
+
+class ReportFailed(Exception):  # noqa: N818 (the name says what happened)
+    """Raise this from `PushReporter.report` to name the reason of a failure.
+
+    ``reason`` is stable, for the counter. ``text`` is for people. ``retry_in_s`` is the wait before the next report. If
+    it is ``None``, the wait is a second after the first failure, and doubles with each further failure up to a minute.
+    With ``is_reported``, what was taken is reported all the same: the cursor moves, and the next report is not delayed.
+    """
+
+    def __init__(self, reason: str, text: str, retry_in_s: float | None = None, *, is_reported: bool = False) -> None:
+        super().__init__(text)
+        self.reason, self.text = reason, text
+        self.retry_in_s, self.is_reported = retry_in_s, is_reported
 
 
 @runtime_checkable
 class PushReporter(Protocol):
     """A reporter that gets every event at least once, in the order of the log."""
 
-    def report(self, events: Sequence[StoredEvent]) -> None:
-        """Pass the events on. If this returns, the cursor moves. If it raises, the same events come again."""
+    @property
+    def every_s(self) -> float:
+        """Seconds from one report to the next. 0: report as soon as there are events."""
+
+    def report(self, events: Unreported) -> None:
+        """Pass events on. What this took from ``events`` when it returns is reported, and the cursor moves there.
+
+        There is at least one event. The events that this did not take come in the next call, at once. If this raises,
+        the same events come again.
+        """
 
     def close(self) -> None:
         """Release all resources. Karrot calls this once, after the last report."""

@@ -6,23 +6,29 @@
 """
 
 import sys
-from collections.abc import Sequence
+from itertools import islice
 from typing import IO, Any
 
 import msgspec
 
 from karrot.eventlog.base import StoredEvent
-from karrot.reporters.base import Context
+from karrot.reporters.base import Context, Unreported
+
+_AT_ONCE = 500
+"""The most events of one report. After a crash, a report that was in progress comes again."""
 
 
 class StdoutReporter:
     """A push reporter: see `karrot.reporters.base.PushReporter`."""
 
+    every_s = 0.0
+
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
 
-    def report(self, events: Sequence[StoredEvent]) -> None:
-        self._stream.write(b"".join(msgspec.json.encode(_record(event)) + b"\n" for event in events))
+    def report(self, events: Unreported) -> None:
+        for event in islice(events, _AT_ONCE):
+            self._stream.write(msgspec.json.encode(_record(event)) + b"\n")
         self._stream.flush()
 
     def close(self) -> None:

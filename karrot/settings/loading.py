@@ -4,34 +4,51 @@ import difflib
 import ipaddress
 import os
 import socket
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from karrot.settings import compat, sources, types
-from karrot.settings.options import ARCHIVE, CLOUDWATCH, KAFKA, OPTIONS, Settings, reporter_prefix
+from karrot.settings import sources, types
+from karrot.settings.options import OPTIONS, SECTIONS, CloudWatch, Settings, reporter_prefix
 from karrot.settings.sources import PREFIX, File, Given, SourceError
-from karrot.settings.storage_place import Bucket
+from karrot.settings.types import Bucket
 
 _BY_NAME = {each.name: each for each in OPTIONS}
 _SECRETS = frozenset(each.name for each in OPTIONS if each.is_secret)
-_NEEDS = (
-    ("burrow_username", "burrow_password"),
-    ("burrow_password", "burrow_username"),
-    ("burrow_password_previous", "burrow_password"),
-    ("burrow_token_previous", "burrow_token"),
-    ("tls_cert", "tls_key"),
-    ("tls_key", "tls_cert"),
-    ("api_token_previous", "api_token"),
-    ("metrics_auth", "api_token"),
-    ("watch_bootstrap", "watch_cluster"),
-    ("watch_cluster", "watch_bootstrap"),
-)
+_COMPAT, _FIRST_KARROT = "KARROT_COMPAT", "2019"
+_FIRST_KARROTS_REGION = "us-east-1"
+_FIRST_KARROTS_DEFAULTS = {
+    "KARROT_REPORTERS": "prometheus,cloudwatch",
+    "KARROT_CLOUDWATCH_NAMESPACE": "GumGum/Kafka/Burrow/ConsumerLag",
+    "KARROT_CLOUDWATCH_LAYOUT": "legacy",
+    # The first Karrot had no limit. With a limit, some groups would lose the metric by which their service scales.
+    "KARROT_CLOUDWATCH_MAX_GROUPS": "1000000",
+}
+"""What ``KARROT_COMPAT=2019`` turns on, so that no site loses its scaling metric."""
 
-_PASSWORD_SOURCES = ("event_log_password_file", "event_log_password_command", "event_log_rds_iam")
+_NEEDS = (
+    ("KARROT_BURROW_USERNAME", "KARROT_BURROW_PASSWORD"),
+    ("KARROT_BURROW_PASSWORD", "KARROT_BURROW_USERNAME"),
+    ("KARROT_BURROW_PASSWORD_PREVIOUS", "KARROT_BURROW_PASSWORD"),
+    ("KARROT_BURROW_TOKEN_PREVIOUS", "KARROT_BURROW_TOKEN"),
+    ("KARROT_TLS_CERT", "KARROT_TLS_KEY"),
+    ("KARROT_TLS_KEY", "KARROT_TLS_CERT"),
+    ("KARROT_API_TOKEN_PREVIOUS", "KARROT_API_TOKEN"),
+    ("KARROT_METRICS_AUTH", "KARROT_API_TOKEN"),
+    ("KARROT_WATCH_BOOTSTRAP", "KARROT_WATCH_CLUSTER"),
+    ("KARROT_WATCH_CLUSTER", "KARROT_WATCH_BOOTSTRAP"),
+)
+"""The settings that have no effect without another one."""
+
+_FILES = (
+    *("KARROT_TLS_CERT", "KARROT_TLS_KEY", "KARROT_WATCH_PROPERTIES"),
+    *("KARROT_KAFKA_PROPERTIES", "KARROT_EVENT_LOG_PASSWORD_FILE"),
+)
+_PASSWORD_SOURCES = tuple(f"KARROT_EVENT_LOG_{each}" for each in ("PASSWORD_FILE", "PASSWORD_COMMAND", "RDS_IAM"))
+_CLOUDWATCH = ("KARROT_CLOUDWATCH_", "KARROT_IAM_ROLE")
 _LOCAL_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback"})
 _MINUTE_S = 60
 _HIGH_RESOLUTION_S = 10
@@ -72,23 +89,19 @@ def load(
     try:
         file = sources.from_file(config) if config else File({}, None)
         layers = [file.given, sources.from_environment(environ), sources.from_command_line(overrides)]
-        given = compat.with_defaults(sources.merged(layers, plain=_BY_NAME.keys() - _SECRETS, secret=_SECRETS))
+        given = sources.merged(layers, plain=_BY_NAME.keys() - _SECRETS, secret=_SECRETS)
     except SourceError as error:
         raise SettingsError([str(error)]) from error
-    parsed, problems = _parsed(given)
-    settings = Settings(**parsed)
-    extras, unreadable = _extras(given, settings.reporters)
-    unknown = _unknown_in_file(given, file, (*settings.reporters, *available)) if strict else ()
-    problems += [
-        *unreadable,
-        *(f"{given[name].label} is not a setting of Karrot{_suggestion(name, in_file=True)}" for name in unknown),
-        *_missing_reporters(settings, available),
-        *_lost_scaling_metrics(given, settings),
-    ]
-    ignored = list(_ignored({name: given[name] for name in given if name not in unknown}, settings, available))
+    if _COMPAT in given and given[_COMPAT].text.strip() == _FIRST_KARROT:
+        compat = Given(f"{_COMPAT}={_FIRST_KARROT}", "")
+        given = {name: compat._replace(text=text) for name, text in _FIRST_KARROTS_DEFAULTS.items()} | given
+    settings, problems = _parsed(given)
+    extras, unknown, ignored = _others(given, settings.reporters, available, file if strict else File({}, None))
+    problems += [*unknown, *_about_reporters(given, settings, available)]
+    ignored += _settings_of_reporters_off(given, settings)
     if problems or (problems := list(_contradictions(settings))):
         raise SettingsError([*problems, *ignored])  # a value is often missing because its name is misspelt
-    files = {known.attribute: given[name] for name, known in _BY_NAME.items() if name in given and given[name].file}
+    files = {_BY_NAME[name].field: given[name] for name in _SECRETS & given.keys() if given[name].file}
     told = {name: each.source(name) for name, each in given.items()}
     complete = replace(settings, extras=extras, secret_files=files)
     return Loaded(complete, (*ignored, *_doubts(settings, file, config)), told)
@@ -114,48 +127,60 @@ def installed_reporters() -> tuple[str, ...]:
     return tuple(sorted({point.name for point in entry_points(group="karrot.reporters")}))
 
 
-def _parsed(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
-    parsed, problems = {}, []
+def _parsed(given: Mapping[str, Given]) -> tuple[Settings, list[str]]:
+    """The settings, with the default for each wrong value, and a sentence for each wrong value."""
+    problems: list[str] = []
+    parsed: dict[str, dict[str, Any]] = {section: {} for section in ("", *SECTIONS)}
     for name in given.keys() & _BY_NAME.keys():
         known, told = _BY_NAME[name], given[name]
         try:
             text = sources.secret_text(told) if known.is_secret else told.text.strip()
-            parsed[known.attribute] = types.checked(known.kind, told.label, text)
-        except (SourceError, ValueError) as error:
+            parsed[known.section][known.field] = types.checked(known.kind, told.label, text)
+        except ValueError as error:
             problems.append(str(error))
-    return parsed, sorted(problems)
+    if parsed[""].get("compat"):
+        parsed["cloudwatch"]["default_region"] = _FIRST_KARROTS_REGION
+    of_reporters: dict[str, Any] = {name: section(**parsed[name]) for name, section in SECTIONS.items()}
+    return Settings(**parsed[""], **of_reporters), sorted(problems)
 
 
-def _extras(given: Mapping[str, Given], reporters: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """The settings of other reporters that are on, and a sentence for each file that cannot be read."""
-    prefixes = tuple(map(reporter_prefix, reporters))
-    extras, problems = {}, []
-    for name in sorted(given.keys() - _BY_NAME.keys()):
-        try:
-            if name.startswith(prefixes):
-                extras[name] = sources.secret_text(given[name])
-        except SourceError as error:
-            problems.append(str(error))
-    return extras, problems
+def _others(
+    given: Mapping[str, Given], on: Collection[str], available: Collection[str], file: File
+) -> tuple[dict[str, str], list[str], list[str]]:
+    """The names that Karrot does not declare: values of reporters that are on, problems, and what has no effect.
 
-
-def _unknown_in_file(given: Mapping[str, Given], file: File, reporters: Iterable[str]) -> list[str]:
-    """The names from the file that are neither settings of Karrot nor of a reporter of another package."""
-    prefixes = tuple(prefix for prefix in map(reporter_prefix, reporters) if not _is_described(prefix))
+    A name in ``file`` that belongs to no reporter is a problem. Its value may be secret, so no sentence shows it.
+    """
+    extras, problems, ignored = dict[str, str](), list[str](), list[str]()
     written = {each.label for each in file.given.values()}
-    unknown = given.keys() - _BY_NAME.keys()
-    return sorted(name for name in unknown if given[name].label in written and not name.startswith(prefixes))
+    prefixes = {reporter_prefix(reporter): reporter for reporter in (*on, *available)}
+    described = {prefix for prefix in prefixes if any(name.startswith(prefix) for name in _BY_NAME)}
+    for name in sorted(given.keys() - _BY_NAME.keys()):
+        label = given[name].label
+        owner = next((prefixes[each] for each in prefixes if name.startswith(each) and each not in described), None)
+        if owner in on:
+            try:
+                extras[name] = sources.secret_text(given[name])
+            except SourceError as error:
+                problems.append(str(error))
+        elif owner:
+            reason = f"belongs to the reporter {owner}, which is not in KARROT_REPORTERS: it has no effect"
+            ignored.append(f"{label} {reason}")
+        elif label in written:
+            problems.append(f"{label} is not a setting of Karrot{_suggestion(name, in_file=True)}")
+        else:
+            ignored.append(f"{label} is not a setting of Karrot: it has no effect{_suggestion(name)}")
+    return extras, problems, ignored
 
 
-def _missing_reporters(settings: Settings, available: Collection[str]) -> Iterator[str]:
-    offer = f"available reporters: {', '.join(sorted(available))}"
+def _about_reporters(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
     if missing := [name for name in settings.reporters if name not in available]:
-        yield f"KARROT_REPORTERS names {', '.join(missing)}, which no installed package provides; {offer}"
-
-
-def _lost_scaling_metrics(given: Mapping[str, Given], settings: Settings) -> Iterator[str]:
-    """An error if the cloudwatch reporter has settings but is off. A service may scale by the reporter's metrics."""
-    asked = sorted({given[name].label for name in given if name.startswith(CLOUDWATCH)})
+        yield (
+            f"KARROT_REPORTERS names {', '.join(missing)}, which no installed package provides; "
+            f"available reporters: {', '.join(sorted(available))}"
+        )
+    # A service may scale by the metrics of the cloudwatch reporter, so it is an error if the reporter is off.
+    asked = sorted({given[name].label for name in given if name.startswith(_CLOUDWATCH)})
     if asked and "cloudwatch" not in settings.reporters:
         yield (
             f"{', '.join(asked)}: set, but the cloudwatch reporter is off, so CloudWatch would get no metrics; "
@@ -163,93 +188,67 @@ def _lost_scaling_metrics(given: Mapping[str, Given], settings: Settings) -> Ite
         )
 
 
+def _settings_of_reporters_off(given: Mapping[str, Given], settings: Settings) -> Iterator[str]:
+    for reporter, loss in (("archive", "archived"), ("kafka", "sent to Kafka")):
+        asked = sorted(given[each.name].label for each in OPTIONS if each.section == reporter and each.name in given)
+        if asked and reporter not in settings.reporters:
+            yield f"{', '.join(asked)}: set, but {reporter} is not in KARROT_REPORTERS, so no event is {loss}"
+
+
 def _contradictions(settings: Settings) -> Iterator[str]:
+    values = {each.name: each.of(settings) for each in OPTIONS}
     if settings.event_log == "memory" and settings.workers > 1:
         yield (
             f"KARROT_WORKERS is {settings.workers}: it must be 1 with KARROT_EVENT_LOG=memory, as workers cannot share "
             "an event log in memory"
         )
-    yield from _contradictions_about_postgresql(settings)
-    for attribute, partner in _NEEDS:
-        if getattr(settings, attribute) and not getattr(settings, partner):
-            yield f"{_variable(attribute)} needs {_variable(partner)}: set both, or remove {_variable(attribute)}"
-    if settings.burrow_url and settings.stale_after < 2 * settings.resync_interval:
-        yield (
-            f"KARROT_STALE_AFTER is {settings.stale_after}s, less than twice KARROT_RESYNC_INTERVAL "
-            f"({settings.resync_interval}s): a group that only the REST API reports would expire between two resyncs"
-        )
-    if settings.watch_bootstrap:
-        yield from _contradictions_about_watch(settings)
-    if "archive" in settings.reporters:
-        yield from _contradictions_about_the_archive(settings)
-    if "kafka" in settings.reporters and not settings.kafka_bootstrap:
-        yield "KARROT_REPORTERS has kafka, which needs KARROT_KAFKA_BOOTSTRAP: set it to the brokers, HOST:PORT"
-    for attribute in ("tls_cert", "tls_key", "watch_properties", "kafka_properties", "event_log_password_file"):
-        file = getattr(settings, attribute)
-        if file and not os.access(file, os.R_OK):
-            yield f"{_variable(attribute)} names {str(file)!r}, which cannot be read"
+    yield from _contradictions_about_passwords(settings, [name for name in _PASSWORD_SOURCES if values[name]])
+    for name, partner in _NEEDS:
+        if values[name] and not values[partner]:
+            yield f"{name} needs {partner}: set both, or remove {name}"
+    for is_on, more, less, why in _at_least_twice(settings):
+        if is_on and values[more] < 2 * values[less]:
+            unit = "" if more.endswith("BYTES") else "s"
+            yield f"{more} is {values[more]}{unit}, less than twice {less} ({values[less]}{unit}): {why}"
+    if settings.watch_bootstrap and settings.watch_properties and settings.watch_properties_inline:
+        yield "KARROT_WATCH_PROPERTIES and KARROT_WATCH_PROPERTIES_INLINE are both set: set only one of them"
+    yield from _contradictions_about_reporters(settings)
+    for name in _FILES:
+        if values[name] and not os.access(values[name], os.R_OK):
+            yield f"{name} names {str(values[name])!r}, which cannot be read"
 
 
-def _contradictions_about_postgresql(settings: Settings) -> Iterator[str]:
-    chosen = [name for name in _PASSWORD_SOURCES if getattr(settings, name)]
-    if chosen and not settings.is_on_postgresql:
-        yield f"{_variable(chosen[0])} needs KARROT_EVENT_LOG=postgresql://...: set both, or remove it"
-    if len(chosen) > 1:
-        yield f"{' and '.join(map(_variable, chosen))} are set: set only one of them"
-    if settings.is_on_postgresql and "archive" in settings.reporters and not isinstance(settings.archive_dir, Bucket):
+def _at_least_twice(settings: Settings) -> Iterator[tuple[object, str, str, str]]:
+    """If the first value is true, the first setting must be at least twice the second one. The sentence says why."""
+    why = "a group that only the REST API reports would expire between two resyncs"
+    yield settings.burrow_url, "KARROT_STALE_AFTER", "KARROT_RESYNC_INTERVAL", why
+    why = "groups would expire between two polls"
+    yield settings.watch_bootstrap, "KARROT_STALE_AFTER", "KARROT_WATCH_INTERVAL", why
+    is_archived = "archive" in settings.reporters
+    why = "events would be deleted before they are archived"
+    yield is_archived, "KARROT_RETENTION", "KARROT_ARCHIVE_SEGMENT_SECONDS", why
+    why = "a segment would be deleted as soon as it is written"
+    yield is_archived, "KARROT_ARCHIVE_MAX_BYTES", "KARROT_ARCHIVE_SEGMENT_BYTES", why
+
+
+def _contradictions_about_passwords(settings: Settings, sources: Sequence[str]) -> Iterator[str]:
+    if sources and not settings.is_on_postgresql:
+        yield f"{sources[0]} needs KARROT_EVENT_LOG=postgresql://...: set both, or remove it"
+    if len(sources) > 1:
+        yield f"{' and '.join(sources)} are set: set only one of them"
+
+
+def _contradictions_about_reporters(settings: Settings) -> Iterator[str]:
+    place = settings.archive.place
+    if "archive" in settings.reporters and settings.is_on_postgresql and not isinstance(place, Bucket):
         yield (
             "KARROT_REPORTERS has archive, and several replicas can share KARROT_EVENT_LOG: set KARROT_ARCHIVE_DIR to "
             "s3://bucket/prefix, because the next leader may be on another machine"
         )
-
-
-def _contradictions_about_watch(settings: Settings) -> Iterator[str]:
-    if settings.stale_after < 2 * settings.watch_interval:
-        yield (
-            f"KARROT_STALE_AFTER is {settings.stale_after}s, less than twice KARROT_WATCH_INTERVAL "
-            f"({settings.watch_interval}s): groups would expire between two polls"
-        )
-    if settings.watch_properties and settings.watch_properties_inline:
-        yield "KARROT_WATCH_PROPERTIES and KARROT_WATCH_PROPERTIES_INLINE are both set: set only one of them"
-
-
-def _contradictions_about_the_archive(settings: Settings) -> Iterator[str]:
-    if settings.retention < 2 * settings.archive_segment_seconds:
-        yield (
-            f"KARROT_RETENTION is {settings.retention}s, less than twice KARROT_ARCHIVE_SEGMENT_SECONDS "
-            f"({settings.archive_segment_seconds}s): events would be deleted before they are archived"
-        )
-    if settings.archive_max_bytes < 2 * settings.archive_segment_bytes:
-        yield (
-            f"KARROT_ARCHIVE_MAX_BYTES is {settings.archive_max_bytes}, less than twice KARROT_ARCHIVE_SEGMENT_BYTES "
-            f"({settings.archive_segment_bytes}): a segment would be deleted as soon as it is written"
-        )
-    if isinstance(settings.archive_dir, Path) and settings.archive_dir.is_file():
-        yield f"KARROT_ARCHIVE_DIR names {str(settings.archive_dir)!r}, which is a file: it must be a folder"
-
-
-def _ignored(given: Mapping[str, Given], settings: Settings, available: Collection[str]) -> Iterator[str]:
-    """A sentence for each unknown name (its value may be secret), and for settings of reporters that are off."""
-    own = tuple(prefix for prefix in map(reporter_prefix, settings.reporters) if not _is_described(prefix))
-    for name in sorted(given.keys() - _BY_NAME.keys()):
-        if not name.startswith(own):
-            yield f"{given[name].label} {_why_ignored(name, available)}"
-    for reporter, names, loss in (("archive", ARCHIVE, "archived"), ("kafka", KAFKA, "sent to Kafka")):
-        asked = sorted(given[name].label for name in given if name in _BY_NAME and name.startswith(names))
-        if asked and reporter not in settings.reporters:
-            yield f"{', '.join(asked)}: set, but {reporter} is not in KARROT_REPORTERS, so no event is {loss}"
-
-
-def _is_described(prefix: str) -> bool:
-    """Whether `karrot.settings.options` declares the settings of a reporter."""
-    return any(name.startswith(prefix) for name in _BY_NAME)
-
-
-def _why_ignored(name: str, available: Collection[str]) -> str:
-    for reporter in available:
-        if name.startswith(reporter_prefix(reporter)) and not _is_described(reporter_prefix(reporter)):
-            return f"belongs to the reporter {reporter}, which is not in KARROT_REPORTERS: it has no effect"
-    return f"is not a setting of Karrot: it has no effect{_suggestion(name)}"
+    if "archive" in settings.reporters and isinstance(place, Path) and place.is_file():
+        yield f"KARROT_ARCHIVE_DIR names {str(place)!r}, which is a file: it must be a folder"
+    if "kafka" in settings.reporters and not settings.kafka.bootstrap:
+        yield "KARROT_REPORTERS has kafka, which needs KARROT_KAFKA_BOOTSTRAP: set it to the brokers, HOST:PORT"
 
 
 def _suggestion(name: str, *, in_file: bool = False) -> str:
@@ -272,7 +271,7 @@ def _doubts(settings: Settings, file: File, config: Path | None) -> Iterator[str
     if not _is_loopback(settings.bind.host):
         yield from _open_to_all(settings)
     if "cloudwatch" in settings.reporters:
-        yield from _doubts_about_cloudwatch(settings)
+        yield from _doubts_about_cloudwatch(settings.cloudwatch)
 
 
 def _is_loopback(host: str) -> bool:
@@ -307,23 +306,19 @@ def _open_to_all(settings: Settings) -> Iterator[str]:
         )
 
 
-def _doubts_about_cloudwatch(settings: Settings) -> Iterator[str]:
-    if settings.cloudwatch_ttl < 2 * settings.cloudwatch_interval:
+def _doubts_about_cloudwatch(chosen: CloudWatch) -> Iterator[str]:
+    if chosen.ttl < chosen.ttl_s:
         yield (
-            f"KARROT_CLOUDWATCH_TTL is {settings.cloudwatch_ttl}s, less than two intervals: values would be too old "
-            f"before they are sent, so Karrot uses {2 * settings.cloudwatch_interval}s"
+            f"KARROT_CLOUDWATCH_TTL is {chosen.ttl}s, less than two intervals: values would be too old "
+            f"before they are sent, so Karrot uses {chosen.ttl_s}s"
         )
-    if settings.cloudwatch_interval > _MINUTE_S:
+    if chosen.interval_s > _MINUTE_S:
         yield (
-            f"KARROT_CLOUDWATCH_INTERVAL is {settings.cloudwatch_interval}s: alarms with a period of one minute will "
+            f"KARROT_CLOUDWATCH_INTERVAL is {chosen.interval_s}s: alarms with a period of one minute will "
             f"see minutes without data; set at most {_MINUTE_S}s"
         )
-    if settings.cloudwatch_resolution == 1 and settings.cloudwatch_interval > _HIGH_RESOLUTION_S:
+    if chosen.resolution == 1 and chosen.interval_s > _HIGH_RESOLUTION_S:
         yield (
-            f"KARROT_CLOUDWATCH_INTERVAL is {settings.cloudwatch_interval}s with KARROT_CLOUDWATCH_RESOLUTION=1: an "
+            f"KARROT_CLOUDWATCH_INTERVAL is {chosen.interval_s}s with KARROT_CLOUDWATCH_RESOLUTION=1: an "
             f"alarm with a period of {_HIGH_RESOLUTION_S}s needs a value every {_HIGH_RESOLUTION_S}s"
         )
-
-
-def _variable(attribute: str) -> str:
-    return PREFIX + attribute.upper()

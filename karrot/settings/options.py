@@ -2,65 +2,201 @@
 # ruff: noqa: RUF009  (a setting is declared at its attribute: `option` and the kinds only describe it)
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from karrot.settings import types
 from karrot.settings.sources import PREFIX, Given
-from karrot.settings.storage_place import Bucket
-from karrot.settings.types import Address, Secret, ValueKind
+from karrot.settings.types import Address, Bucket, Secret, ValueKind
 
 T = TypeVar("T")
 Pattern = re.Pattern[str] | None
 
-ARCHIVE = ("KARROT_ARCHIVE_",)
-"""The prefixes of the ``archive`` reporter's settings."""
-
-CLOUDWATCH = ("KARROT_CLOUDWATCH_", "KARROT_IAM_ROLE")
-"""The prefixes of the ``cloudwatch`` reporter's settings."""
-
-KAFKA = ("KARROT_KAFKA_",)
-"""The prefixes of the ``kafka`` reporter's settings."""
+_TRIED = 512
 
 
 class Option(NamedTuple):
-    """The declaration of one setting. ``reloads`` is false if a change needs a restart."""
+    """The declaration of one setting. ``section`` names the reporter in `Settings` that has it, or is empty.
 
-    attribute: str
+    ``reloads`` is false if a change needs a restart.
+    """
+
+    section: str
+    field: str
+    name: str
     default: str
     kind: ValueKind[Any]
     sentence: str
     reloads: bool
 
     @property
-    def name(self) -> str:
-        return PREFIX + self.attribute.upper()
+    def key(self) -> str:
+        """The name in a configuration file."""
+        return self.name.removeprefix(PREFIX).lower()
 
     @property
     def is_secret(self) -> bool:
         return self.kind is types.secret
 
+    def of(self, settings: "Settings") -> Any:
+        """The value in these settings."""
+        return getattr(getattr(settings, self.section) if self.section else settings, self.field)
 
-def option(default: str, kind: ValueKind[T], sentence: str, *, reloads: bool = True) -> T:
-    """Declare a setting that always has a value."""
-    return field(default=kind.read(default), metadata={"of": (default, kind, sentence, reloads)})
+    def shown(self, settings: "Settings") -> str:
+        value = self.of(settings)
+        return "" if value is None else self.kind.show(value)
+
+
+def option(default: str, kind: ValueKind[T], sentence: str, *, reloads: bool = True, name: str = "") -> T:
+    """Declare a setting that always has a value. ``name`` is its name without prefix, if it is not the attribute's."""
+    return field(default=kind.read(default), metadata={"of": (name, default, kind, sentence, reloads)})
 
 
 def listed(kind: ValueKind[tuple[str, ...]], sentence: str) -> tuple[str, ...]:
     """Declare a setting that is a list. Its default is an empty list."""
-    return field(default=(), metadata={"of": ("", kind, sentence, True)})
+    return field(default=(), metadata={"of": ("", "", kind, sentence, True)})
 
 
-def optional(kind: ValueKind[T], sentence: str) -> T | None:
+def optional(kind: ValueKind[T], sentence: str, *, name: str = "") -> T | None:
     """Declare a setting without a default: ``None`` if it is not set."""
-    return field(default=None, metadata={"of": ("", kind, sentence, True)})
+    return field(default=None, metadata={"of": (name, "", kind, sentence, True)})
+
+
+class GroupMetricName(StrEnum):
+    """The metrics of a consumer group, under the names that CloudWatch shows."""
+
+    LAG = "Lag"
+    SCALABLE_LAG = "ScalableLag"
+    MAX_LAG = "MaxLag"
+    LAG_SECONDS = "LagSeconds"
+    SCALABLE_LAG_SECONDS = "ScalableLagSeconds"
+    STATUS = "Status"
+
+
+class Layout(StrEnum):
+    """How a metric identifies its group: by dimensions, or by the metric's name as in the first Karrot."""
+
+    DIMENSIONS = "dimensions"
+    LEGACY = "legacy"
+
+
+@dataclass(frozen=True, slots=True)
+class CloudWatch:
+    """The settings of the ``cloudwatch`` reporter. ``default_region`` is the Region if the environment sets none."""
+
+    namespace: str = option("Karrot", types.namespace, "The namespace of the metrics in CloudWatch.")
+    interval_s: int = option(
+        "30s",
+        types.duration(1, 3600),
+        "The time between two sends of new values to CloudWatch. With 60s or less, every minute gets a value.",
+        name="CLOUDWATCH_INTERVAL",
+    )
+    metrics: tuple[GroupMetricName, ...] = option(
+        "Lag",
+        types.some_of(*GroupMetricName),
+        "The metrics to send for each group. AWS bills each metric of each group.",
+    )
+    layouts: tuple[Layout, ...] = option(
+        "dimensions",
+        types.some_of(*Layout),
+        "The form of the metrics. With dimensions, a metric has the dimensions Cluster and ConsumerGroup. With legacy, "
+        "the name of the metric is the group's name, as in Karrot's first version.",
+        name="CLOUDWATCH_LAYOUT",
+    )
+    max_groups: int = option(
+        "1000",
+        types.whole(1, 1_000_000),
+        "The largest number of groups in CloudWatch. A new group waits until another is deleted or silent for a day.",
+    )
+    include: Pattern = optional(types.pattern, "Send to CloudWatch only groups whose name contains a match.")
+    exclude: Pattern = optional(types.pattern, "Do not send to CloudWatch groups whose name contains a match.")
+    ttl: int = option(
+        "180s", types.duration(1, 86400), "The largest age of a value. Karrot does not send older values to CloudWatch."
+    )
+    min_complete: float = option(
+        "0", types.share, "Karrot sends a group to CloudWatch only while its complete ratio is at least this share."
+    )
+    resolution: int = option(
+        "60",
+        types.seconds_of("1", "60"),
+        "The storage resolution in CloudWatch, in seconds. With 1, alarms can have a period of 10 seconds.",
+    )
+    iam_role: str | None = optional(
+        types.role, "The ARN of the IAM role that Karrot assumes before it sends to CloudWatch.", name="IAM_ROLE"
+    )
+    default_region: str | None = None
+
+    @property
+    def ttl_s(self) -> int:
+        """The largest age of a value. It is at least two intervals, so that no value expires before it is sent."""
+        return max(2 * self.interval_s, self.ttl)
+
+    def wants(self, consumer: str) -> bool:
+        """Whether a group is sent. Clients choose the names, so only the first 512 characters are matched."""
+        tried = consumer[:_TRIED]
+        if self.include is not None and self.include.search(tried) is None:
+            return False
+        return self.exclude is None or self.exclude.search(tried) is None
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The settings of the ``archive`` reporter."""
+
+    place: Path | Bucket | None = optional(
+        types.place,
+        "The folder or s3://bucket/prefix to which the archive reporter writes. By default, Karrot uses the folder "
+        "archive in the data directory.",
+        name="ARCHIVE_DIR",
+    )
+    segment_s: int = option(
+        "60s",
+        types.duration(1, 3600),
+        "The longest time that an event waits before the archive reporter writes it.",
+        name="ARCHIVE_SEGMENT_SECONDS",
+    )
+    segment_bytes: int = option("8MiB", types.size(2**12, 2**28), "The largest size of a segment before compression.")
+    retention_s: int = option(
+        "30d", types.duration(3600, 3650 * 86400), "How long the archive keeps a segment.", name="ARCHIVE_RETENTION"
+    )
+    max_bytes: int = option(
+        "4GiB",
+        types.size(2**20, 2**50),
+        "The largest total size of all segments. Beyond this size, Karrot deletes the oldest segments.",
+    )
+    body: bool = option(
+        "true",
+        types.flag,
+        "Keep each received body in the archive. With false, a compressed segment has about half the size.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """The settings of the ``kafka`` reporter."""
+
+    bootstrap: tuple[str, ...] = listed(
+        types.brokers, "Brokers of the Kafka cluster that the kafka reporter writes to. Needs karrot-burrow[kafka]."
+    )
+    topic: str = option(
+        "karrot.events", types.topic, "The topic that the kafka reporter writes to. Karrot does not create the topic."
+    )
+    properties: Path | None = optional(
+        types.path,
+        "A file with client properties of the kafka reporter (TLS, SASL, MSK IAM), with the names of librdkafka or of "
+        "the Java client.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings that Karrot runs with. Durations are in seconds, sizes in bytes."""
+    """The settings that Karrot runs with. Durations are in seconds, sizes in bytes.
+
+    A built-in reporter gets only its own part: `CloudWatch`, `Archive` or `Kafka`.
+    """
 
     log: str = option(
         "INFO",
@@ -144,80 +280,9 @@ class Settings:
         types.pattern, "Do not export groups whose name contains a match. Karrot still stores their events."
     )
 
-    cloudwatch_namespace: str = option("Karrot", types.namespace, "The namespace of the metrics in CloudWatch.")
-    cloudwatch_interval: int = option(
-        "30s",
-        types.duration(1, 3600),
-        "The time between two sends of new values to CloudWatch. With 60s or less, every minute gets a value.",
-    )
-    cloudwatch_metrics: tuple[str, ...] = option(
-        "Lag",
-        types.some_of("Lag", "ScalableLag", "MaxLag", "LagSeconds", "ScalableLagSeconds", "Status"),
-        "The metrics to send for each group. AWS bills each metric of each group.",
-    )
-    cloudwatch_layout: tuple[str, ...] = option(
-        "dimensions",
-        types.some_of("dimensions", "legacy"),
-        "The form of the metrics. With dimensions, a metric has the dimensions Cluster and ConsumerGroup. With legacy, "
-        "the name of the metric is the group's name, as in Karrot's first version.",
-    )
-    cloudwatch_max_groups: int = option(
-        "1000",
-        types.whole(1, 1_000_000),
-        "The largest number of groups in CloudWatch. A new group waits until another is deleted or silent for a day.",
-    )
-    cloudwatch_include: Pattern = optional(types.pattern, "Send to CloudWatch only groups whose name contains a match.")
-    cloudwatch_exclude: Pattern = optional(
-        types.pattern, "Do not send to CloudWatch groups whose name contains a match."
-    )
-    cloudwatch_ttl: int = option(
-        "180s", types.duration(1, 86400), "The largest age of a value. Karrot does not send older values to CloudWatch."
-    )
-    cloudwatch_min_complete: float = option(
-        "0", types.share, "Karrot sends a group to CloudWatch only while its complete ratio is at least this share."
-    )
-    cloudwatch_resolution: int = option(
-        "60",
-        types.seconds_of("1", "60"),
-        "The storage resolution in CloudWatch, in seconds. With 1, alarms can have a period of 10 seconds.",
-    )
-    iam_role: str | None = optional(
-        types.role, "The ARN of the IAM role that Karrot assumes before it sends to CloudWatch."
-    )
-
-    archive_dir: Path | Bucket | None = optional(
-        types.place,
-        "The folder or s3://bucket/prefix to which the archive reporter writes. By default, Karrot uses the folder "
-        "archive in the data directory.",
-    )
-    archive_segment_seconds: int = option(
-        "60s", types.duration(1, 3600), "The longest time that an event waits before the archive reporter writes it."
-    )
-    archive_segment_bytes: int = option(
-        "8MiB", types.size(2**12, 2**28), "The largest size of a segment before compression."
-    )
-    archive_retention: int = option("30d", types.duration(3600, 3650 * 86400), "How long the archive keeps a segment.")
-    archive_max_bytes: int = option(
-        "4GiB",
-        types.size(2**20, 2**50),
-        "The largest total size of all segments. Beyond this size, Karrot deletes the oldest segments.",
-    )
-    archive_body: bool = option(
-        "true",
-        types.flag,
-        "Keep each received body in the archive. With false, a compressed segment has about half the size.",
-    )
-    kafka_bootstrap: tuple[str, ...] = listed(
-        types.brokers, "Brokers of the Kafka cluster that the kafka reporter writes to. Needs karrot-burrow[kafka]."
-    )
-    kafka_topic: str = option(
-        "karrot.events", types.topic, "The topic that the kafka reporter writes to. Karrot does not create the topic."
-    )
-    kafka_properties: Path | None = optional(
-        types.path,
-        "A file with client properties of the kafka reporter (TLS, SASL, MSK IAM), with the names of librdkafka or of "
-        "the Java client.",
-    )
+    cloudwatch: CloudWatch = field(default=CloudWatch())
+    archive: Archive = field(default=Archive())
+    kafka: Kafka = field(default=Kafka())
     tables_dir: Path | Bucket | None = optional(
         types.place,
         "The folder or s3://bucket/prefix with the pipeline's tables. The page of a group shows data from these "
@@ -300,30 +365,28 @@ class Settings:
         return self.watch_properties_inline or self.watch_properties
 
     def reporter_settings(self, reporter: str) -> Mapping[str, str]:
-        """The ``KARROT_<REPORTER>_*`` values as texts. The names are in lower case and have no prefix."""
+        """The ``KARROT_<REPORTER>_*`` values of a reporter of another package, as texts under names without prefix."""
         prefix = reporter_prefix(reporter)
-        own = {each.name: _show(each, getattr(self, each.attribute)) for each in OPTIONS}
-        told = own | dict(self.extras)
-        return {name.removeprefix(prefix).lower(): text for name, text in told.items() if name.startswith(prefix)}
+        return {
+            name.removeprefix(prefix).lower(): text for name, text in self.extras.items() if name.startswith(prefix)
+        }
 
 
-OPTIONS = tuple(Option(each.name, *each.metadata["of"]) for each in fields(Settings) if "of" in each.metadata)
+SECTIONS = {"cloudwatch": CloudWatch, "archive": Archive, "kafka": Kafka}
+"""The built-in reporters with settings of their own."""
+
+
+def _declared(owner: Any, section: str = "") -> Iterator[Option]:
+    for each in fields(owner):
+        if not section and each.name in SECTIONS:
+            yield from _declared(SECTIONS[each.name], each.name)
+        elif "of" in each.metadata:
+            name, *told = each.metadata["of"]
+            yield Option(section, each.name, PREFIX + (name or f"{section}_{each.name}".lstrip("_").upper()), *told)
+
+
+OPTIONS = tuple(_declared(Settings))
 """Every setting, in the order of the reference."""
-
-
-def settings_of_reporter(reporter: str, texts: Mapping[str, str], *, shared: Collection[str] = ()) -> Settings:
-    """Read the settings of a reporter from texts. An empty or missing text leaves the default.
-
-    The names in ``texts`` are those of `Settings.reporter_settings`, and the attributes in ``shared``. Raises
-    `ValueError` with a sentence that names the setting.
-    """
-    values = {}
-    for each in OPTIONS:
-        name = each.attribute if each.attribute in shared else each.attribute.removeprefix(f"{reporter}_")
-        is_own = name != each.attribute or each.attribute in shared
-        if is_own and (text := texts.get(name, "").strip()):
-            values[each.attribute] = types.checked(each.kind, name, text)
-    return Settings(**values)
 
 
 def reporter_prefix(reporter: str) -> str:
@@ -332,25 +395,11 @@ def reporter_prefix(reporter: str) -> str:
 
 def effective(settings: Settings) -> dict[str, str]:
     """Every setting as text: a secret as ``***``, and as empty what belongs to a reporter that is off."""
-    of_reporters = {"archive": ARCHIVE, "cloudwatch": CLOUDWATCH, "kafka": KAFKA}
-    off = tuple(
-        name for reporter, names in of_reporters.items() if reporter not in settings.reporters for name in names
-    )
-    shown = {
-        option.name: "" if option.name.startswith(off) else _show(option, getattr(settings, option.attribute))
-        for option in OPTIONS
-    }
+    off = SECTIONS.keys() - set(settings.reporters)
+    shown = {each.name: "" if each.section in off else each.shown(settings) for each in OPTIONS}
     return shown | dict.fromkeys(sorted(settings.extras), "***")
 
 
-def needs_restart(old: Settings, new: Settings) -> tuple[str, ...]:
-    """The names of the changed settings that a reload cannot apply."""
-    return tuple(
-        each.name
-        for each in OPTIONS
-        if not each.reloads and getattr(old, each.attribute) != getattr(new, each.attribute)
-    )
-
-
-def _show(option: Option, value: object) -> str:
-    return "" if value is None else option.kind.show(value)
+def needs_restart(old: Settings, new: Settings) -> tuple[Option, ...]:
+    """The changed settings that a reload cannot apply."""
+    return tuple(each for each in OPTIONS if not each.reloads and each.of(old) != each.of(new))

@@ -22,7 +22,7 @@ _KUBERNETES = re.compile(r"KARROT_(PORT|PORT_.*|SERVICE_.*|BURROW_PORT.*|BURROW_
 """Variables that Kubernetes sets in a pod for the Services ``karrot`` and ``karrot-burrow``. They are not settings."""
 
 
-class SourceError(Exception):
+class SourceError(ValueError):
     """A source of settings, or a file that a value names, cannot be used. The message is for the user."""
 
 

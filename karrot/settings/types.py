@@ -3,17 +3,16 @@
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from karrot.settings.storage_place import Bucket, read_place
-
 T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
 
 _DURATION_UNITS = {
     "ms": Fraction(1, 1000),
@@ -23,18 +22,19 @@ _DURATION_UNITS = {
     "d": Fraction(86400),
 }
 _SIZE_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_S3, _S3A = "s3://", "s3a://"
+_BUCKET = re.compile(r"s3a?://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w!.*'()=-]+)*)/*", re.ASCII)
+_URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:(//)?")
 _SHOWN = 80
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Secret:
     """A secret text. Only ``reveal()`` returns the text. ``str`` and ``repr`` do not show it."""
 
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
+    _text: str
 
     def reveal(self) -> str:
         return self._text
@@ -45,12 +45,6 @@ class Secret:
     def __str__(self) -> str:
         return "***"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
 
 class Address(NamedTuple):
     """An address to listen on. ``host`` has no brackets. With port 0, the system chooses a port."""
@@ -60,6 +54,32 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Bucket(NamedTuple):
+    """An S3 bucket and the prefix of its keys, without a slash at either end. Karrot shows it with ``s3://``."""
+
+    name: str
+    prefix: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``s3://bucket/prefix`` or ``s3a://bucket/prefix``. Raises `ValueError` for any other text."""
+        matched = _BUCKET.fullmatch(text)
+        if matched is None or {".", ".."} & set(matched[2].split("/")):
+            raise ValueError(text)
+        return cls(matched[1], matched[2].lstrip("/"))
+
+    def __str__(self) -> str:
+        return f"{_S3}{self.name}/{self.prefix}".rstrip("/")
+
+    def key(self, path: str) -> str:
+        """The key of an object below the prefix."""
+        return f"{self.prefix}/{path}" if self.prefix else path
+
+
+Place: TypeAlias = Path | Bucket
+"""A place that Karrot reads or writes without Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +97,11 @@ class ValueKind(Generic[T]):
     may_be_told: bool = True
 
 
-def one_of(*choices: str) -> ValueKind[str]:
+def one_of(*choices: Word) -> ValueKind[Word]:
     """One of a few words, in upper or lower case."""
     by_folded = {choice.casefold(): choice for choice in choices}
 
-    def read(text: str) -> str:
+    def read(text: str) -> Word:
         if (found := by_folded.get(text.casefold())) is None:
             raise ValueError(text)
         return found
@@ -134,11 +154,11 @@ def size(low: int, high: int) -> ValueKind[int]:
     return ValueKind(read, f"bytes, or a number with KiB, MiB, GiB or TiB, {spans}", _show_size)
 
 
-def some_of(*choices: str) -> ValueKind[tuple[str, ...]]:
+def some_of(*choices: Word) -> ValueKind[tuple[Word, ...]]:
     """One or more of a few words, separated by commas, in upper or lower case."""
     one = one_of(*choices)
 
-    def read(text: str) -> tuple[str, ...]:
+    def read(text: str) -> tuple[Word, ...]:
         return tuple(dict.fromkeys(map(one.read, _read_list(text, re.compile(r"\w+")))))
 
     return ValueKind(read, f"one or more of {', '.join(choices)}, separated by commas", _show_list)
@@ -208,6 +228,38 @@ def _read_path(text: str) -> Path:
     return Path(os.path.expanduser(text))  # noqa: PTH111 (Path.expanduser raises an error without a home)
 
 
+def _read_place(text: str) -> Place:
+    """Read a path or an S3 address. Refuse other URLs: as a path, ``gs://lag`` would be a folder named ``gs:``.
+
+    This also holds for ``s3:/lag`` and ``hdfs:lag``, except if this machine has such a folder.
+    """
+    if text.startswith((_S3, _S3A)):
+        return Bucket.parse(text)
+    place, url = _read_path(text), _URL.match(text)
+    if not text or (url and (url[1] or not os.path.isdir(place))):  # noqa: PTH112 (Path.is_dir raises an error for a long name)
+        raise ValueError(text)
+    return place
+
+
+def _read_spark_place(text: str) -> str:
+    """Read a path, an S3 address as ``s3://``, or any other URL of Hadoop."""
+    if text.startswith((_S3, _S3A)):
+        return str(Bucket.parse(text))
+    if not text.strip() or "\0" in text:
+        raise ValueError(text)
+    return text
+
+
+def hadoop_url(place: str) -> str:
+    """The same place for Hadoop's own S3 client, whose scheme is ``s3a://``. Other places do not change."""
+    return _S3A + place.removeprefix(_S3) if place.startswith(_S3) else place
+
+
+def s3_url(text: str) -> str:
+    """A place, or a text with places, with ``s3://`` instead of the scheme of Hadoop's client."""
+    return text.replace(_S3A, _S3)
+
+
 def _read_event_log(text: str) -> str:
     """Read a word or a URL of PostgreSQL. Refuse a password in the URL, because settings are shown and logged."""
     if "://" not in text:
@@ -248,7 +300,7 @@ def _read_secret(text: str) -> Secret:
     return Secret(text)
 
 
-def _show_list(items: tuple[str, ...]) -> str:
+def _show_list(items: Iterable[str]) -> str:
     return ",".join(items)
 
 
@@ -258,15 +310,12 @@ names = ValueKind(
 )
 texts = ValueKind(partial(_read_list, item=re.compile(r".+", re.DOTALL)), "texts separated by commas", _show_list)
 text = ValueKind(_text_if(str.isprintable), "a text")
-brokers = ValueKind(
-    _read_brokers,
-    "HOST:PORT, several separated by commas, with ports from 1 to 65535",
-    _show_list,
-)
+brokers = ValueKind(_read_brokers, "HOST:PORT, several separated by commas, with ports from 1 to 65535", _show_list)
 address = ValueKind(_read_address, "HOST:PORT, [IPV6]:PORT or :PORT")
 url = ValueKind(_read_url, "an http:// or https:// address without user, query or fragment")
 path = ValueKind(_read_path, "a path")
-place: ValueKind[Path | Bucket] = ValueKind(read_place, "a path, or s3://bucket/prefix")
+place: ValueKind[Place] = ValueKind(_read_place, "a path, or s3://bucket/prefix")
+spark_place = ValueKind(_read_spark_place, "a directory, s3://bucket/prefix or another URL of Hadoop")
 event_log = ValueKind(
     _read_event_log,
     "sqlite, memory, or postgresql://USER@HOST/DATABASE without a password (see KARROT_EVENT_LOG_PASSWORD_FILE)",

@@ -41,4 +41,11 @@ def _components(fault: str | None) -> dict[str, Component]:
     states = {} if fault else {state.name: state.state for state in web_context().log.reporters()}
     reporters = {f"reporter {name}": Component(states.get(name, "idle")) for name in web_context().reporters}
     duties = {name: Component(states.get(name, "idle")) for name in web_context().duties}
-    return {"log": log} | reporters | duties
+    return {"log": log} | _standbys() | reporters | duties
+
+
+def _standbys() -> dict[str, Component]:
+    server = web_context().log.database()
+    lags = (server and server.standby_lag_seconds) or {}
+    said = ", ".join(f"{name} is {seconds:.1f} s behind" for name, seconds in lags.items())
+    return {"standbys": Component("ok", said if is_reader() else None)} if lags else {}

@@ -9,7 +9,7 @@ import structlog
 
 from karrot.clock import Clock
 from karrot.known_problems import TABLES_PROBLEMS
-from karrot.settings.storage_place import Place
+from karrot.settings.types import Place
 from karrot.web.context import PastUnknown
 
 if TYPE_CHECKING:

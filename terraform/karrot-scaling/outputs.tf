@@ -17,17 +17,3 @@ output "karrot_settings" {
     },
   )
 }
-
-output "doctor_recipes" {
-  description = "A text with a line for each service, which karrot doctor --recipe compares with the settings of a running Karrot."
-
-  value = join("", [
-    for key, s in local.services : "# For karrot doctor --recipe: ${jsonencode({
-      namespace  = var.namespace
-      cluster    = s.burrow_cluster
-      group      = s.group
-      metrics    = local.needed[key]
-      resolution = s.high_resolution ? 1 : 60
-    })}\n"
-  ])
-}

@@ -81,7 +81,7 @@ def test_values_reach_karrot_unchanged(tmp_path: Path) -> None:
     }
     settings = settings_of({"config": config}, tmp_path)
     assert (settings.retention, settings.max_consumers, settings.partition_metrics) == (7 * 86_400, 10_000_000, True)
-    assert (settings.cloudwatch_min_complete, settings.expected_clusters) == (0.5, ("prod-eu", "prod-us"))
+    assert (settings.cloudwatch.min_complete, settings.expected_clusters) == (0.5, ("prod-eu", "prod-us"))
     assert (settings.exclude_consumers.pattern if settings.exclude_consumers else None) == "^a.*\\d$"
 
 
@@ -91,8 +91,8 @@ def test_every_setting_has_one_place_in_the_values() -> None:
     assert schema is not None
     listed = set(schema["properties"]["config"]["properties"])
     own = {"bind", "data_dir", "tls_cert", "tls_key", "kafka_properties", "burrow_username", "event_log_password_file"}
-    own |= {each.attribute for each in OPTIONS if each.is_secret or each.attribute.startswith("watch_")}
-    assert listed | own == {each.attribute for each in OPTIONS}
+    own |= {each.key for each in OPTIONS if each.is_secret or each.key.startswith("watch_")}
+    assert listed | own == {each.key for each in OPTIONS}
     assert not listed & own
 
 
@@ -123,8 +123,8 @@ def test_the_patterns_of_watch_are_values_and_the_old_name_stays(tmp_path: Path)
 def test_the_kafka_reporter_finds_its_properties_in_a_secret(tmp_path: Path) -> None:
     config = {"reporters": "kafka", "kafka_bootstrap": "a:1"}
     settings = settings_of({"config": config, "kafka": {"existingSecret": "kafka-client"}}, tmp_path)
-    assert settings.kafka_properties is not None
-    assert settings.kafka_properties.read_text() == "security.protocol=SSL\n"
+    assert settings.kafka.properties is not None
+    assert settings.kafka.properties.read_text() == "security.protocol=SSL\n"
 
 
 def test_karrot_resyncs_from_the_burrow_in_the_same_release(tmp_path: Path) -> None:

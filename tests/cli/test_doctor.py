@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 from karrot.cli import doctor as command
 from karrot.cli import main
 from karrot.doctor import Finding, Level
-from karrot.doctor.read_karrot import RECIPE_MARK, RecipeInput, recipes_in
 from karrot.pipeline.evaluate.evaluate_metrics import EvaluateMetrics
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.verdict_delivery import VerdictDelivery
@@ -249,49 +248,3 @@ def test_a_real_prometheus_is_read_correctly(service: Service, tmp_path: Path) -
         moved = findings(karrot(*sides, url))
     assert honest["target"] == ("ok", "Prometheus scrapes Karrot in time")
     assert moved["target"] == ("fault", "Prometheus renames Karrot's label cluster to exported_cluster")
-
-
-def rendered_recipe(path: Path, group: str) -> Path:
-    """Write a recipe for a group as `karrot render` prints it."""
-    asked = ("--recipe", "step", "--max-lag", "9", "--ecs-cluster", "c", "--service", "s", "--max-tasks", "2")
-    result = CliRunner().invoke(main, ["render", "ecs-autoscaling", *asked, "--cluster", "prod", "--group", group])
-    path.write_text(result.stdout, encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize(
-    "group",
-    [
-        pytest.param("orders", id="a plain name"),
-        pytest.param('gr\nü"p', id="a name with a line break and a quote"),
-        pytest.param("{# a #}'", id="a name like a comment of Jinja"),
-    ],
-)
-def test_a_rendered_recipe_is_compared_with_the_settings_of_a_running_karrot(
-    service: Service, tmp_path: Path, group: str
-) -> None:
-    file = rendered_recipe(tmp_path / "scaling", group)
-    [recipe] = recipes_in(file)
-    assert recipe == RecipeInput("Karrot", "prod", group, ("ScalableLag", "Status"), 60, str(file))
-    result = karrot("--karrot", url_of(service), "--recipe", str(file), "--json")
-    assert result.exit_code == 1
-    assert findings(result)["recipe-metrics"] == (
-        "fault",
-        f"{file} reads metrics that Karrot does not send",
-    )
-
-
-def test_a_file_without_a_recipe_and_a_recipe_without_a_karrot_are_refused(service: Service, tmp_path: Path) -> None:
-    file = tmp_path / "other.yaml"
-    file.write_text("Resources: {}\n", encoding="utf-8")
-    refused = karrot("--karrot", url_of(service), "--recipe", str(file))
-    assert (refused.exit_code, refused.stderr) == (
-        2,
-        f"karrot: {file} names no recipe for karrot doctor: print it again with karrot render ecs-autoscaling\n",
-    )
-    file.write_text(f"{RECIPE_MARK}{{}}\n", encoding="utf-8")
-    damaged = karrot("--karrot", url_of(service), "--recipe", str(file))
-    assert damaged.exit_code == 2
-    assert damaged.stderr.startswith(f"karrot: {file}: Object missing required field")
-    alone = karrot("--prometheus", "http://127.0.0.1:1", "--recipe", str(file))
-    assert alone.stderr == "karrot: --recipe needs --karrot: it compares the recipe with the settings of that Karrot\n"

@@ -1,12 +1,12 @@
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import cycle
 from random import Random
 
 import pytest
 
 from karrot import telemetry
-from karrot.delivery import Delivery, PushFeed
+from karrot.delivery import Delivery, Feed
 from karrot.eventlog.base import (
     Cursor,
     Damaged,
@@ -14,9 +14,9 @@ from karrot.eventlog.base import (
     LogUnavailableError,
     OverloadedError,
     ReporterState,
-    StoredEvent,
 )
 from karrot.eventlog.sqlite.store import MemoryEventLog
+from karrot.reporters.base import Unreported
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
@@ -25,13 +25,15 @@ from support.waiting import wait_for
 class Recorder:
     """A destination that keeps its events and fails a given number of times."""
 
+    every_s = 0.0
+
     def __init__(self, failures: int = 0) -> None:
         self.seen: list[int] = []
         self.calls = 0
         self.closed = False
         self.failures = failures
 
-    def report(self, events: Sequence[StoredEvent]) -> None:
+    def report(self, events: Unreported) -> None:
         self.calls += 1
         if self.failures:
             self.failures -= 1
@@ -49,7 +51,7 @@ class Stuck(Recorder):
         super().__init__()
         self.released = threading.Event()
 
-    def report(self, events: Sequence[StoredEvent]) -> None:
+    def report(self, events: Unreported) -> None:
         self.released.wait(30)
         super().report(events)
 
@@ -64,8 +66,10 @@ def log(clock: ManualClock) -> MemoryEventLog:
     return MemoryEventLog(clock, retention_ms=60_000)
 
 
-def feed(log: EventLog, reporter: Recorder, clock: ManualClock) -> PushFeed:
-    return PushFeed("recorder", log, clock, Random(1), reporter)
+def feed(log: EventLog, reporter: Recorder, clock: ManualClock) -> Feed:
+    built = Feed("recorder", log, clock, Random(1), lambda: reporter)
+    built.step()  # builds the reporter
+    return built
 
 
 def counted(log: EventLog, metric: telemetry.Metric, **labels: str) -> float:
@@ -81,7 +85,7 @@ def test_events_are_delivered_in_order_and_the_cursor_follows(log: MemoryEventLo
     for _ in range(3):
         append_event(log)
     step = feed(log, recorder, clock)
-    assert step.step() == 0
+    assert step.step() == 0.2
     assert recorder.seen == [1, 2, 3]
     assert log.reporters() == [ReporterState("recorder", Cursor(log.log_id, 3), "ok", last_success_ms=clock.wall)]
     assert counted(log, telemetry.REPORTER_EVENTS, reporter="recorder") == 3
@@ -95,13 +99,16 @@ def test_a_failed_report_is_repeated_with_the_same_events(log: MemoryEventLog, c
     recorder = Recorder(failures=2)
     append_event(log)
     step = feed(log, recorder, clock)
-    first, second = step.step(), step.step()
+    first = step.step()
+    clock.advance(1000)
+    second = step.step()
     assert 0.5 <= first <= 1 <= second <= 2
     assert log.cursor("recorder") is None
     assert log.reporters() == [
         ReporterState("recorder", None, "failing", "ConnectionError: no route", last_error_ms=clock.wall)
     ]
-    assert step.step() == 0
+    clock.advance(2000)
+    step.step()
     assert recorder.seen == [1]
     assert counted(log, telemetry.REPORTER_FAILURES, reporter="recorder", reason="ConnectionError") == 2
     assert log.reporters()[0].state == "ok"
@@ -162,7 +169,8 @@ def test_damaged_events_are_skipped_and_counted_once(
     page = [Damaged(log.log_id, each.seq) if each.seq in damaged else each for each in log.read(0)]
     monkeypatch.setattr(log, "read", lambda after: page[after:])
     step = feed(log, recorder, clock)
-    assert (step.step(), step.step()) == (0, 0.2)
+    step.step()
+    step.step()
     assert recorder.seen == sorted({1, 2} - damaged)
     assert counted(log, telemetry.REPORTER_DROPPED, reporter="recorder", reason="damaged") == len(damaged)
     assert log.cursor("recorder") == Cursor(log.log_id, 2)
@@ -177,8 +185,14 @@ def test_an_unreadable_log_is_read_again_later(
     with monkeypatch.context() as broken:
         broken.setattr(log, "read", raising(LogUnavailableError("disk")))
         assert step.step() >= 0.5
-    assert step.step() == 0
+    clock.advance(1000)
+    step.step()
     assert recorder.seen == [1]
+
+
+def after(clock: ManualClock, wait_ms: int, step: Callable[[], float]) -> float:
+    clock.advance(wait_ms)
+    return step()
 
 
 def raising(error: Exception) -> Callable[..., None]:
@@ -195,8 +209,8 @@ def test_a_success_ends_the_long_delays(
     step = feed(log, Recorder(), clock)
     with monkeypatch.context() as broken:
         broken.setattr(log, "read", raising(LogUnavailableError("disk")))
-        assert [step.step() for _ in range(5)][-1] >= 8
-    assert step.step() == 0
+        assert [after(clock, 16_000, step.step) for _ in range(5)][-1] >= 8
+    after(clock, 16_000, step.step)
     monkeypatch.setattr(log, "read", raising(LogUnavailableError("disk")))
     assert 0.5 <= step.step() <= 1
 
@@ -318,8 +332,8 @@ def test_a_reporter_that_cannot_be_built_now_is_named_and_built_later_and_the_ot
     delivery = Delivery(log, {"late": build, "other": lambda: other}, clock)
     delivery.start()
     wait_for(lambda: other.seen == [1])
-    wait_for(lambda: counted(log, telemetry.REPORTER_FAILURES, reporter="late", reason="unexpected") > 0)
-    assert {each.name: each.state for each in log.reporters()} == {"late": "failing", "other": "ok"}
+    wait_for(lambda: {each.name: each.state for each in log.reporters()} == {"late": "failing", "other": "ok"})
+    assert counted(log, telemetry.REPORTER_FAILURES, reporter="late", reason="unexpected") > 0
     can_build.set()
     wait_for(lambda: late.seen == [1])
     delivery.stop()

@@ -10,8 +10,7 @@ from prometheus_client.registry import Collector
 from karrot.doctor import Level, Snapshot, examine, look
 from karrot.doctor import evaluate as checks
 from karrot.doctor.evaluate import EvaluateSeen, read_evaluate
-from karrot.doctor.reading import Away
-from karrot.http_client import Limits
+from karrot.http_client import Limits, RequestFailed
 from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS, EvaluateMetrics
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.verdict_delivery import VerdictDelivery
@@ -33,7 +32,7 @@ def serving(metrics: Collector) -> Iterator[str]:
         yield f"http://127.0.0.1:{port.port}"
 
 
-def evaluate_at(url: str, now_s: float = START_S) -> EvaluateSeen | Away:
+def evaluate_at(url: str, now_s: float = START_S) -> EvaluateSeen:
     return read_evaluate(url, QUICK, now_ms=lambda: int(now_s * 1000))
 
 
@@ -72,10 +71,9 @@ def test_the_doctor_knows_each_metric_by_the_name_that_evaluate_gives_it() -> No
     ],
 )
 def test_another_server_is_not_taken_for_evaluate(answer: Sequence[bytes], said: str) -> None:
-    with scripted_server(answer) as (url, _):
-        seen = evaluate_at(url)
-    assert isinstance(seen, Away)
-    assert seen.said.startswith(said)
+    with scripted_server(answer) as (url, _), pytest.raises(RequestFailed) as raised:
+        evaluate_at(url)
+    assert raised.value.said.startswith(said)
 
 
 def test_a_wrong_port_is_one_fault_with_its_remedy() -> None:

@@ -3,12 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 
 from karrot.api.bodies import Component, Reporters
 from karrot.doctor.checks import karrot as checks
-from karrot.doctor.read_karrot import KarrotSeen, RecipeInput
+from karrot.doctor.read_karrot import KarrotSeen
 from karrot.known_problems import CODES
 from support.doctor_snapshots import (
     KARROT,
@@ -286,69 +285,3 @@ def test_an_archive_that_spark_might_publish_a_second_time_is_noted() -> None:
         only_finding(checks.published_twice, karrot_snapshot(settings={"KARROT_REPORTERS": "cloudwatch,kafka"}))[0]
         == "note"
     )
-
-
-RECIPE = RecipeInput("Karrot", "prod", "orders", ("ScalableLag", "Status"), 60, "scaling.yaml")
-
-
-def scaling(*recipes: RecipeInput, **cloudwatch: str) -> KarrotSeen:
-    """Return a Karrot that sends what `RECIPE` needs, but for these settings of its cloudwatch reporter."""
-    usual = {"namespace": "Karrot", "metrics": "ScalableLag,Status", "layout": "dimensions", "interval": "30s"}
-    named = {f"KARROT_CLOUDWATCH_{name.upper()}": text for name, text in (usual | cloudwatch).items()}
-    settings = {"KARROT_REPORTERS": "prometheus,cloudwatch"} | named
-    return karrot_snapshot(settings=settings, groups=(read_group("orders"),), recipes=recipes or (RECIPE,))
-
-
-def test_a_recipe_whose_metrics_are_sent_passes() -> None:
-    assert passes(checks.recipe_metrics, scaling())
-    assert passes(checks.recipe_metrics, scaling(metrics="Lag,Status,ScalableLag", exclude="^test-", include="ord"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "remedy"),
-    [
-        ({"metrics": "Lag"}, "set KARROT_CLOUDWATCH_METRICS=Lag,ScalableLag,Status"),
-        (
-            {"namespace": "Ours"},
-            "set KARROT_CLOUDWATCH_NAMESPACE=Karrot, or render the recipe with --namespace Ours",
-        ),
-        ({"layout": "legacy"}, "add dimensions to KARROT_CLOUDWATCH_LAYOUT"),
-        ({"interval": "120s"}, "set KARROT_CLOUDWATCH_INTERVAL to at most 60s"),
-        ({"exclude": "^ord"}, "let KARROT_CLOUDWATCH_INCLUDE and KARROT_CLOUDWATCH_EXCLUDE admit orders"),
-        ({"include": "^inv"}, "let KARROT_CLOUDWATCH_INCLUDE and KARROT_CLOUDWATCH_EXCLUDE admit orders"),
-    ],
-)
-def test_a_recipe_that_reads_what_karrot_does_not_send_is_a_fault(settings: dict[str, str], remedy: str) -> None:
-    what = "scaling.yaml reads metrics that Karrot does not send"
-    assert only_finding(checks.recipe_metrics, scaling(**settings)) == ("fault", what, remedy)
-
-
-def test_a_recipe_without_the_cloudwatch_reporter_is_a_fault() -> None:
-    off = replace(scaling(), settings={"KARROT_REPORTERS": "prometheus"})
-    assert only_finding(checks.recipe_metrics, off)[2] == "add cloudwatch to KARROT_REPORTERS"
-
-
-def test_the_settings_of_a_newer_karrot_can_be_compared_with_a_recipe() -> None:
-    newer = {"metrics": "Lag,TimeToEmpty,ScalableLag,Status", "resolution": "5s", "interval": "often", "include": "(?"}
-    assert passes(checks.recipe_metrics, scaling(**newer))
-
-
-def test_alarms_of_ten_seconds_on_metrics_stored_by_the_minute_are_a_fault() -> None:
-    fast = msgspec.structs.replace(RECIPE, resolution=1)
-    assert passes(checks.recipe_metrics, scaling(fast, resolution="1"))
-    assert only_finding(checks.recipe_metrics, scaling(fast, resolution="60"))[2] == (
-        "set KARROT_CLOUDWATCH_RESOLUTION=1 and KARROT_CLOUDWATCH_INTERVAL=10s"
-    )
-
-
-def test_a_recipe_for_a_group_that_karrot_does_not_know_is_a_warning() -> None:
-    mistyped = msgspec.structs.replace(RECIPE, group="invoices")
-    assert only_finding(checks.recipe_metrics, scaling(mistyped))[:2] == (
-        "warn",
-        "scaling.yaml scales on the group invoices of prod, but Karrot has no such group",
-    )
-
-
-def test_without_a_recipe_or_without_settings_nothing_is_said_about_recipes() -> None:
-    assert finds_nothing(checks.recipe_metrics, karrot_snapshot(recipes=()))
-    assert finds_nothing(checks.recipe_metrics, karrot_snapshot(settings=None, recipes=(RECIPE,)))

@@ -106,10 +106,10 @@ def test_each_unreachable_side_is_reported() -> None:
     urls = [f"http://127.0.0.1:{free_port()}" for _ in range(4)]
     seen = look(*urls[:3], evaluate=urls[3], limits=QUICK)
     assert seen == Snapshot(
-        burrow=Away("Burrow", f"{urls[0]}/v3/kafka", "no connection: Connection refused"),
-        evaluate=Away("evaluate", f"{urls[3]}/metrics", "no connection: Connection refused"),
-        karrot=Away("Karrot", f"{urls[1]}/heartbeat", "no connection: Connection refused"),
-        prometheus=Away("Prometheus", f"{urls[2]}/api/v1/query", "no connection: Connection refused"),
+        burrow=Away(f"{urls[0]}/v3/kafka", "no connection: Connection refused"),
+        evaluate=Away(f"{urls[3]}/metrics", "no connection: Connection refused"),
+        karrot=Away(f"{urls[1]}/heartbeat", "no connection: Connection refused"),
+        prometheus=Away(f"{urls[2]}/api/v1/query", "no connection: Connection refused"),
     )
 
 
@@ -217,9 +217,7 @@ def test_faults_come_first() -> None:
 
 
 def test_a_side_that_does_not_answer_is_a_fault_and_the_others_are_checked() -> None:
-    found = examine(
-        Snapshot(burrow=Away("Burrow", "http://b:8000", "no connection: refused"), karrot=karrot_snapshot())
-    )
+    found = examine(Snapshot(burrow=Away("http://b:8000", "no connection: refused"), karrot=karrot_snapshot()))
     (away,) = [each for each in found if each.level is Level.FAULT]
     assert away.what == "Burrow cannot be read at http://b:8000: no connection: refused"
     assert [each.what for each in found if each.level is Level.NOTE] == ["Prometheus was not checked"]

@@ -38,18 +38,14 @@ EXPECTED = {
         "unlock leader.lock of store.resign",
     },
     ("postgres", "start"): {
-        "start karrot-connect of connections.connect",
-        "start karrot-last-known of store.keep_fresh",
-        "start karrot-leader-ping of leader_lock._take",
-        "start karrot-reconnect of connections.suspect",
-        "start karrot-watchdog of connections.limited",
+        "start karrot-last-known of store.__init__",
+        "start karrot-postgres-scheduler of connections.__init__",
+        "start karrot-postgres-worker-N of connections.__init__",
     },
     ("postgres", "run"): {
-        "run karrot-connect",
         "run karrot-last-known",
-        "run karrot-leader-ping",
-        "run karrot-reconnect",
-        "run karrot-watchdog",
+        "run karrot-postgres-scheduler",
+        "run karrot-postgres-worker-N",
     },
 }
 """Places that each scenario must reach, by store and kind of call. Each place is tested with one store."""

@@ -10,7 +10,7 @@ import pytest
 from karrot.history import tables_in_s3
 from karrot.history.table_queries import History
 from karrot.reporters.archive import s3 as archive_s3
-from karrot.settings.storage_place import Bucket
+from karrot.settings.types import Bucket
 from support.pipeline.mirrored_tables import Mirror, MirroredTables, aws_environment, moto_server
 
 _NUMBERS = count(1)

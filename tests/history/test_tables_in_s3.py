@@ -20,7 +20,7 @@ from karrot.history.results import AnswerTooLarge, HistoryFailed, NoTables, Tabl
 from karrot.history.stored_tables import FilesChanged, TablesInFolder, time_limit
 from karrot.history.table_queries import History
 from karrot.history.tables_in_s3 import TablesInS3
-from karrot.settings.storage_place import Bucket
+from karrot.settings.types import Bucket
 from support.pipeline.mirrored_tables import aws_environment
 from support.pipeline.row_times import DAY, minute_at
 from support.pipeline.table_files import lag_minute_row, write_day, write_rows

@@ -13,7 +13,7 @@ from support.service.karrot_service import Service
 from support.waiting import wait_for
 
 WARN = recorded_body("karrot_v1.9.5_warn.json")
-CANARIES = {each.attribute: f"canary-{each.attribute.replace('_', '-')}" for each in OPTIONS if each.is_secret}
+CANARIES = {each.key: f"canary-{each.key.replace('_', '-')}" for each in OPTIONS if each.is_secret}
 TRIED = "canary-tried-by-a-stranger"
 PATHS = [
     *("/", "/metrics", "/config", "/readyz", "/healthz", "/heartbeat", "/openapi.json", "/reporters"),

@@ -11,7 +11,8 @@ from botocore.credentials import ReadOnlyCredentials
 from karrot.kafka.client_properties import NoToken
 from karrot.kafka.msk_iam_token import TokenSource, region_of, token
 from karrot.reporters.kafka.producer import KafkaTopic
-from karrot.reporters.kafka.reporter import NoTopic, Options
+from karrot.reporters.kafka.reporter import NoTopic
+from karrot.settings.options import Kafka
 from karrot.settings.types import Secret
 from karrot.watch.cluster_interface import ClusterError, NotConnectedYet, connect
 from karrot.watch.kafka_admin import KafkaCluster
@@ -129,7 +130,7 @@ def test_the_client_of_kafka_says_why_there_is_no_token(no_aws: pytest.MonkeyPat
     assert raised.value.reason == "credentials"
     file = tmp_path / "client.properties"
     file.write_text(given)
-    options = Options((BROKER,), properties=file)
+    options = Kafka((BROKER,), properties=file)
     with pytest.raises(NoTopic, match=r"^AWS_MSK_IAM has no token: .*profile \(nowhere\)") as refused:
         KafkaTopic(options)
     assert refused.value.reason == "credentials"

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from karrot.doctor.read_karrot import recipes_in
 from karrot.render.ecs_autoscaling import autoscaling
 from karrot.render.scaling_recipe import MEASURES, Scaling
 from support.autoscaling.scaling_recipes import RECIPES, TOPIC, make_scaling, render_cloudformation
@@ -135,17 +134,6 @@ def test_the_module_names_the_settings_that_the_command_names(planned: Callable[
     assert ("KARROT_CLOUDWATCH_RESOLUTION" in settings) == FOR_SERVICES[name].high_resolution
     for setting, value in settings.items():
         assert re.search(rf"{setting} +(must|should) be {value}\b", text)
-
-
-@pytest.mark.parametrize("name", FOR_SERVICES)
-def test_karrot_doctor_reads_the_same_recipe_from_the_module_and_from_the_command(
-    planned: Callable[[str], Planned], name: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "recipes"
-    file.write_text(autoscaling(FOR_SERVICES[name]), encoding="utf-8")
-    from_command = recipes_in(file)
-    file.write_text(planned(name).outputs["doctor_recipes"], encoding="utf-8")
-    assert recipes_in(file) == from_command
 
 
 def test_each_group_of_the_example_gets_the_resources_of_its_own_recipe(tmp_path: Path) -> None:

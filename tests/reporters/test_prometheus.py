@@ -274,11 +274,6 @@ def test_excluded_groups_are_not_exported(log: MemoryEventLog) -> None:
     assert set(found) == {labels(cluster="prod-eu", consumer="console")}
 
 
-def test_an_invalid_expression_is_refused(log: MemoryEventLog) -> None:
-    with pytest.raises(ValueError, match=r"^exclude_consumers is not a regular expression: .*"):
-        build(make_context("prometheus", {"exclude_consumers": "("}, log=log))
-
-
 def test_burrows_own_group_has_its_own_metrics_even_if_excluded(log: MemoryEventLog) -> None:
     own = make_partition(topic="__consumer_offsets", current_lag=7)
     tell(log, consumer="burrow-a", total_lag=9, max_lag=own)

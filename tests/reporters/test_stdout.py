@@ -1,10 +1,11 @@
 import io
 import json
 
+from karrot.eventlog.base import Cursor
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.reporters.base import PushReporter
+from karrot.reporters.base import PushReporter, Unreported
 from karrot.reporters.stdout import StdoutReporter, build
-from support.eventlog.appended_events import append_event, stored_events
+from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
@@ -15,7 +16,7 @@ def test_stdout_gets_one_line_of_json_per_event() -> None:
     append_event(log, total_lag=2**64 - 1)
     append_event(log, consumer="grüppe\n", status_text="OK", incident_id=None, total_lag=None)
     stream = io.BytesIO()
-    StdoutReporter(stream).report(stored_events(log))
+    StdoutReporter(stream).report(Unreported(log, Cursor(log.log_id, 0)))
     first, second = stream.getvalue().splitlines()
     assert json.loads(first) == {
         "event_id": f"{log.log_id}-1",

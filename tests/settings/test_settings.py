@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from karrot.settings import sources
 from karrot.settings.loading import Loaded, SettingsError, load
-from karrot.settings.options import OPTIONS, Settings, effective, needs_restart
+from karrot.settings.options import OPTIONS, Kafka, Settings, effective, needs_restart
 from karrot.settings.types import Address, Secret
 
 OFFER = ("prometheus", "stdout", "pager-duty")
@@ -119,7 +119,7 @@ def test_a_local_port_or_one_with_passwords_gives_no_warning(given: Mapping[str,
 def test_every_option_is_described_and_its_default_matches_its_text() -> None:
     for option in OPTIONS:
         assert re.fullmatch(r"[A-Z].*\.", option.sentence), option.name
-        value = getattr(Settings(), option.attribute)
+        value = option.of(Settings())
         assert not value if not option.default else value == option.kind.read(option.default)
 
 
@@ -222,6 +222,7 @@ def test_all_wrong_values_are_named_at_once_with_the_allowed_values() -> None:
             "KARROT_WORKERS": "many",
             "KARROT_LOG": "LOUD",
             "KARROT_MAX_BODY": "33MiB",
+            "KARROT_EXCLUDE_CONSUMERS": "(",
             "KARROT_EVENT_LOG": "postgresql://u:p@h/d",
         },
         overrides={"bind": "nowhere"},
@@ -231,6 +232,7 @@ def test_all_wrong_values_are_named_at_once_with_the_allowed_values() -> None:
             "KARROT_EVENT_LOG is 'postgresql://***@h/d': it must be sqlite, memory, or postgresql://USER@HOST/DATABASE "
             "without a password (see KARROT_EVENT_LOG_PASSWORD_FILE)"
         ),
+        "KARROT_EXCLUDE_CONSUMERS is '(': it must be a regular expression",
         "KARROT_LOG is 'LOUD': it must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL",
         "KARROT_MAX_BODY is '33MiB': it must be bytes, or a number with KiB, MiB, GiB or TiB, from 1KiB to 32MiB",
         "KARROT_WORKERS is 'many': it must be a whole number from 1 to 64",
@@ -258,15 +260,15 @@ def test_the_installed_reporters_are_available_by_default() -> None:
 def test_the_first_karrot_s_defaults_are_turned_on_together() -> None:
     settings = cloudwatch({"KARROT_COMPAT": "2019"}).settings
     assert settings.reporters == ("prometheus", "cloudwatch")
-    assert settings.cloudwatch_namespace == "GumGum/Kafka/Burrow/ConsumerLag"
-    assert settings.cloudwatch_layout == ("legacy",)
-    assert settings.cloudwatch_max_groups == 1_000_000
+    assert settings.cloudwatch.namespace == "GumGum/Kafka/Burrow/ConsumerLag"
+    assert settings.cloudwatch.layouts == ("legacy",)
+    assert settings.cloudwatch.max_groups == 1_000_000
 
 
 def test_a_given_setting_wins_over_the_first_karrot_s_defaults() -> None:
     given = {"KARROT_COMPAT": "2019", "KARROT_CLOUDWATCH_NAMESPACE": "Mine", "KARROT_CLOUDWATCH_LAYOUT": "dimensions"}
     settings = cloudwatch(given).settings
-    assert (settings.cloudwatch_namespace, settings.cloudwatch_layout) == ("Mine", ("dimensions",))
+    assert (settings.cloudwatch.namespace, settings.cloudwatch.layouts) == ("Mine", ("dimensions",))
 
 
 def test_the_first_karrot_s_defaults_without_its_cloudwatch_reporter_stop_the_start() -> None:
@@ -292,25 +294,10 @@ def test_settings_of_cloudwatch_while_it_is_off_stop_the_start_and_name_both_fix
     assert loaded({name: ""}).warnings == ()
 
 
-def test_a_cloudwatch_reporter_that_is_on_gets_all_of_its_settings_as_texts() -> None:
-    given = {
-        "KARROT_REPORTERS": "cloudwatch",
-        "KARROT_CLOUDWATCH_NAMESPACE": "Mine",
-        "KARROT_CLOUDWATCH_METRICS": "lagseconds, Lag,",
-        "KARROT_CLOUDWATCH_EXCLUDE": "^test-",
-    }
-    assert cloudwatch(given).settings.reporter_settings("cloudwatch") == {
-        "namespace": "Mine",
-        "interval": "30s",
-        "metrics": "LagSeconds,Lag",
-        "layout": "dimensions",
-        "max_groups": "1000",
-        "include": "",
-        "exclude": "^test-",
-        "ttl": "180s",
-        "min_complete": "0",
-        "resolution": "60",
-    }
+def test_a_misspelt_setting_of_cloudwatch_stops_the_start_too() -> None:
+    problem, spelling = problems({"KARROT_CLOUDWATCH_NAMESPCE": "Mine"})
+    assert problem.startswith("KARROT_CLOUDWATCH_NAMESPCE: set, but the cloudwatch reporter is off")
+    assert spelling.endswith("did you mean KARROT_CLOUDWATCH_NAMESPACE?")
 
 
 @pytest.mark.parametrize(
@@ -383,8 +370,7 @@ def test_the_kafka_reporter_needs_brokers_and_its_settings_need_it() -> None:
     (warning,) = loaded({"KARROT_KAFKA_TOPIC": "x"}).warnings
     assert warning == "KARROT_KAFKA_TOPIC: set, but kafka is not in KARROT_REPORTERS, so no event is sent to Kafka"
     given = {"KARROT_REPORTERS": "kafka", "KARROT_KAFKA_BOOTSTRAP": "a:1, b:2"}
-    told = load(given, available=["kafka"]).settings.reporter_settings("kafka")
-    assert told == {"bootstrap": "a:1,b:2", "topic": "karrot.events", "properties": ""}
+    assert load(given, available=["kafka"]).settings.kafka == Kafka(("a:1", "b:2"), "karrot.events", None)
 
 
 def test_an_archive_that_would_keep_no_segment_is_refused(tmp_path: Path) -> None:
@@ -595,7 +581,7 @@ def test_any_texts_give_settings_or_one_settings_error(environ: dict[str, str]) 
 def test_settings_that_a_reload_cannot_change_are_named() -> None:
     old = Settings()
     new = loaded({"KARROT_BIND": ":1", "KARROT_DATA_DIR": "/x", "KARROT_LOG": "DEBUG"}).settings
-    assert needs_restart(old, new) == ("KARROT_BIND", "KARROT_DATA_DIR")
+    assert [each.name for each in needs_restart(old, new)] == ["KARROT_BIND", "KARROT_DATA_DIR"]
     assert needs_restart(old, old) == ()
 
 

@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 
 from karrot.settings import types
-from karrot.settings.storage_place import Bucket, hadoop_url, read_place, read_spark_place
+from karrot.settings.types import Bucket, hadoop_url
+
+read_place, read_spark_place = types.place.read, types.spark_place.read
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])

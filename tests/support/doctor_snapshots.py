@@ -28,7 +28,7 @@ from karrot.doctor.checks import Check, Finding, Level
 from karrot.doctor.evaluate import EvaluateSeen
 from karrot.doctor.prometheus import PrometheusSeen, Target
 from karrot.doctor.read_burrow import BurrowSeen, ReadWebhook
-from karrot.doctor.read_karrot import KarrotSeen, RecipeInput
+from karrot.doctor.read_karrot import KarrotSeen
 from karrot.event import GroupKey, LagEvent, OffsetSample, PartitionLag, Source
 
 KARROT = "http://karrot:5000"
@@ -190,7 +190,6 @@ def karrot_snapshot(*samples: Sample, **fields: Any) -> KarrotSeen:
         "groups": (read_group("audit"), read_group("billing")),
         "rejects": Rejects([]),
         "histories": {GroupKey("prod", "billing"): group_history(30, 31, 30, 30, 29, 30)},
-        "recipes": (RecipeInput("Karrot", "prod", "billing", ("ScalableLag", "Status"), 60, "scaling.yaml"),),
         "samples": (*(each for each in usual if each.name not in replaced), *samples),
     }
     return KarrotSeen(**(told | fields))

@@ -113,13 +113,16 @@ def test_no_answer_without_credentials_names_a_machine_of_ours(log: ReplicatedLo
         )
 
 
-def test_standbys_are_metrics_if_they_are_visible(website: Website, log: ReplicatedLog) -> None:
+def test_standbys_are_metrics_and_a_sentence_if_they_are_visible(website: Website, log: ReplicatedLog) -> None:
     told = website.client.get("/metrics?name[]=karrot_log_standby_lag_seconds").text.splitlines()[2:]
     assert told == [
         f'karrot_log_standby_lag_seconds{{standby="{_id("zone_b")}"}} 0.0',
         f'karrot_log_standby_lag_seconds{{standby="{_id("zone_c")}"}} 1.25',
     ]
-    log.server = msgspec.structs.replace(SERVER, standbys=None)
+    sentence = "zone_b is 0.0 s behind, zone_c is 1.2 s behind"
+    assert website.client.get("/readyz").get_json()["components"]["standbys"] == {"state": "ok", "detail": sentence}
+    log.server = msgspec.structs.replace(SERVER, standby_lag_seconds=None)
+    assert "standbys" not in website.client.get("/readyz").get_json()["components"]
     assert website.client.get("/metrics?name[]=karrot_log_standby_lag_seconds").text.splitlines()[2:] == []
 
 
@@ -150,15 +153,16 @@ def test_the_event_log_is_described_with_its_server(website: Website, log: Repli
             "synchronous_standby_names": "ANY 1 (zone_b)",
             "connections": 14,
             "max_connections": 97,
-            "standbys": [
-                {"name": "zone_b", "sync_state": "quorum", "lag_bytes": 0, "lag_seconds": 0.0},
-                {"name": "zone_c", "sync_state": "async", "lag_bytes": 4096, "lag_seconds": 1.25},
-            ],
+            "standby_lag_seconds": {"zone_b": 0.0, "zone_c": 1.25},
         },
     }
-    log.away_ms, log.server = 1500, msgspec.structs.replace(SERVER, standbys=None)
+    log.away_ms, log.server = 1500, msgspec.structs.replace(SERVER, standby_lag_seconds=None)
     answer = website.client.get("/api/v1/event-log").get_json()
-    assert (answer["fault"], answer["memory_age_seconds"], answer["database"]["standbys"]) == (REASON, 1.5, None)
+    assert (answer["fault"], answer["memory_age_seconds"], answer["database"]["standby_lag_seconds"]) == (
+        REASON,
+        1.5,
+        None,
+    )
 
 
 def test_an_event_log_on_one_machine_has_no_replicas() -> None:

@@ -18,7 +18,7 @@ from karrot.text import compact_duration, counted_plain, to_minute, to_second
 
 if TYPE_CHECKING:
     from karrot.history.results import GroupDescription, PartitionDescription, Risks, StaleGroups
-    from karrot.settings.storage_place import Place
+    from karrot.settings.types import Place
 
 
 def _read_moment(_context: click.Context, _option: click.Parameter, text: str) -> datetime:
@@ -29,16 +29,12 @@ def _read_moment(_context: click.Context, _option: click.Parameter, text: str) -
 
 _moment_options = option_set(
     click.option(
-        "--at",
-        default="now",
-        show_default=True,
-        callback=_read_moment,
-        help="A time: ISO 8601 (UTC), or an age such as 90m or 7d.",
+        "--at", default="now", callback=_read_moment, help="A time: ISO 8601 (UTC), or an age such as 90m or 7d."
     ),
     click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table."),
 )
 _limit_option = click.option("--limit", type=click.IntRange(1), help="Show at most this number of partitions.")
-_duration_option = partial(click.option, show_default=True, callback=read_span(10 * 366 * 86_400))
+_duration_option = partial(click.option, callback=read_span(10 * 366 * 86_400))
 _look_back_option = _duration_option(
     "--look-back",
     default="7d",

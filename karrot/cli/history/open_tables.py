@@ -7,29 +7,20 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from karrot.cli.errors import Refused
-from karrot.cli.options import option_set, read_span, value_of
+from karrot.cli.options import option_set, read_span, reads
 from karrot.cli.table import shown
 from karrot.text import counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import DayRange
     from karrot.history.table_queries import History
-    from karrot.settings.storage_place import Place
+    from karrot.settings.types import Place
 
 _TIMEOUT = "karrot.history.timeout"
 _LONGEST_S = 86_400
 _RANGES_SHOWN = 5
-
-
-def _read_place(context: click.Context, option: click.Parameter, text: str) -> "Place":
-    """A callback that reads the place of the tables."""
-    from karrot.settings import types
-
-    is_variable = context.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
-    return value_of(types.place, str(option.envvar) if is_variable else option.opts[0], text)
 
 
 def _keep_timeout(context: click.Context, option: click.Parameter, text: str) -> None:
@@ -44,14 +35,13 @@ places = option_set(
         show_envvar=True,
         required=True,
         metavar="PLACE",
-        callback=_read_place,
+        callback=reads(lambda types: types.place),
         help="The folder or s3://bucket/prefix with the tables of karrot pipeline.",
     ),
     click.option("--cluster", help="Show only this cluster."),
     click.option(
         "--timeout",
         default="2m",
-        show_default=True,
         metavar="DURATION",
         callback=_keep_timeout,
         expose_value=False,

@@ -19,18 +19,14 @@ if TYPE_CHECKING:
     from karrot.event import DayRange, TimeRange
     from karrot.history.held_days import Days
     from karrot.history.table_queries import History
-    from karrot.settings.storage_place import Place
+    from karrot.settings.types import Place
 
 
 range_options = option_set(
     click.option(
-        "--from",
-        "since",
-        default="24h",
-        show_default=True,
-        help="Start: a time in ISO 8601 (UTC), or an age such as 90m, 24h or 7d.",
+        "--from", "since", default="24h", help="Start: a time in ISO 8601 (UTC), or an age such as 90m, 24h or 7d."
     ),
-    click.option("--to", "until", default="now", show_default=True, help="End, not included. The same form as --from."),
+    click.option("--to", "until", default="now", help="End, not included. The same form as --from."),
     click.option("--limit", type=click.IntRange(1), help="Show at most this number of rows."),
     click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table."),
 )
@@ -136,7 +132,6 @@ _GROUPS = (
     "--order",
     type=click.Choice(["name", "lag", "lag_max", "not_ok", "incidents"]),
     default="name",
-    show_default=True,
     help="Sort by name, or by the largest value first.",
 )
 def groups(group: str | None, order: str, **given: Any) -> None:
@@ -205,7 +200,6 @@ _INCIDENTS = (
     "--order",
     type=click.Choice(["newest", "oldest", "peak_lag", "longest"]),
     default="newest",
-    show_default=True,
     help="The order of the incidents.",
 )
 def incidents(group: str | None, order: str, **given: Any) -> None:
@@ -281,7 +275,6 @@ def _metrics(_context: click.Context, _option: click.Parameter, given: tuple[str
     "--granularity",
     "step",
     default="1m",
-    show_default=True,
     callback=_steps,
     help="Length of a step in whole minutes, such as 1m, 5m, 1h or 1d.",
 )

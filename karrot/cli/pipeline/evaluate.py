@@ -14,9 +14,9 @@ from urllib.parse import quote
 import click
 from click.core import ParameterSource
 
-from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
-from karrot.cli.options import asked_for, follow_option, pattern_option, read_span, value_of
-from karrot.cli.pipeline.job_errors import errors_as_sentences, why_it_failed
+from karrot.cli.errors import Refused, end_on_signals, valid
+from karrot.cli.options import follow_option, pattern_option, read_span
+from karrot.cli.pipeline.job_errors import errors_as_sentences
 from karrot.cli.pipeline.spark_options import (
     KAFKA,
     checkpoint_in,
@@ -65,16 +65,13 @@ def _read_rules(_context: click.Context, _option: click.Parameter, text: str | N
     "--to",
     "target",
     default="-",
-    show_default=True,
     metavar="karrot=URL,kafka=TOPIC,tables",
     help="Receivers of the verdicts, separated by commas: a Karrot (karrot=http://karrot:5000), a Kafka topic as the "
     "kafka reporter writes it, or the tables events and partitions. - prints them.",
 )
 @follow_option("Continue until Ctrl-C, or read the existing records once, and end.", default=True)
-@click.option("--every", default="60s", show_default=True, callback=_span, help="How often to judge all groups.")
-@click.option(
-    "--ends-every", default="10s", show_default=True, callback=_span, help="How often to ask Kafka for log end offsets."
-)
+@click.option("--every", default="60s", callback=_span, help="How often to judge all groups.")
+@click.option("--ends-every", default="10s", callback=_span, help="How often to ask Kafka for log end offsets.")
 @click.option(
     "--rules",
     metavar="RULE=VALUE,...",
@@ -85,7 +82,6 @@ def _read_rules(_context: click.Context, _option: click.Parameter, text: str | N
     "--threshold",
     type=click.Choice([*_THRESHOLDS]),
     default="OK",
-    show_default=True,
     callback=lambda _context, _option, word: _THRESHOLDS[word],
     help="Lowest status that is sent.",
 )
@@ -93,7 +89,6 @@ def _read_rules(_context: click.Context, _option: click.Parameter, text: str | N
     "--partitions",
     type=click.Choice(["all", "bad"]),
     default="all",
-    show_default=True,
     help="Which partitions a verdict lists. Burrow lists the bad ones, which are worse than OK.",
 )
 @pattern_option("--group-allowlist", help="Judge only groups whose names match.")
@@ -105,13 +100,7 @@ def _read_rules(_context: click.Context, _option: click.Parameter, text: str | N
 )
 @click.option("--burrow-notifier", metavar="NAME", help="With --burrow-toml: the notifier, if there are several.")
 @click.option("--send-interval", callback=_span, help="Send a group at most this often.  [default: each time]")
-@click.option(
-    "--expire-group",
-    default="7d",
-    show_default=True,
-    callback=_span,
-    help="Forget a group this long after its last commit.",
-)
+@click.option("--expire-group", default="7d", callback=_span, help="Forget a group this long after its last commit.")
 @checkpoint_option(help="Folder of the rings and incidents.  [default: a folder in the tables]")
 @wait_option
 @metrics_port_option
@@ -131,8 +120,6 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
     if reached is None and (asked["directory_in"] is None or asked["ends_input"] is None):
         raise Refused("--source parquet needs --input and --ends-input")
     with started("evaluate", master, conf) as spark, errors_as_sentences(asked), ExitStack() as ending:
-        from pyspark.errors import StreamingQueryException
-
         from karrot.clock import SystemClock
         from karrot.pipeline.evaluate import job
         from karrot.pipeline.evaluate.evaluate_metrics import BatchHealth, EvaluateMetrics
@@ -171,11 +158,8 @@ def evaluate(directory: str, master: str | None, conf: dict[str, str], **asked: 
         asks = (source, log_ends, cluster, tables, checkpoint, rules, deliver, now_ms)
         evaluation = job.Evaluate(spark, *asks, seen=seen)
         with served(asked["metrics_port"], metrics, health):
-            try:
-                query = valid(partial(evaluation.start, asked["every"] if asked["follow"] else None))
-                run_queries([query], stop=stop, follow=asked["follow"])
-            except StreamingQueryException as error:
-                raise NotDone(why_it_failed(str(error))) from error
+            query = valid(partial(evaluation.start, asked["every"] if asked["follow"] else None))
+            run_queries([query], stop=stop, follow=asked["follow"])
 
 
 def _not_read(metrics: "EvaluateMetrics", summary: "PollSummary") -> None:
@@ -274,16 +258,18 @@ def _receivers(asked: Mapping[str, Any]) -> "dict[str, Deliver | None]":
 
 
 def _topic(topic: str, asked: Mapping[str, Any]) -> "Deliver":
-    """The receiver for a topic, which connects later. Raises Refused."""
+    """The receiver for a topic, which connects later. Raises Refused or ValueError."""
+    from karrot.kafka import client_properties
     from karrot.pipeline.evaluate.verdict_delivery import ToTopic
-    from karrot.reporters.kafka.reporter import Options, TopicWriter
+    from karrot.reporters.kafka.reporter import TopicWriter
     from karrot.settings import types
+    from karrot.settings.options import Kafka
 
     if asked["bootstrap_servers"] is None:
         raise Refused("--to kafka= needs --bootstrap-servers")
-    brokers = asked_for(types.brokers, "bootstrap_servers", asked)
-    options = Options(brokers, value_of(types.topic, "--to kafka=", topic), asked["command_config"])
-    options.client_properties()
+    topic = types.checked(types.topic, "--to kafka=", topic)
+    options = Kafka(asked["bootstrap_servers"], topic, asked["command_config"])
+    client_properties.read(options.properties)
 
     def open_topic() -> TopicWriter:
         from karrot.reporters.kafka.producer import KafkaTopic

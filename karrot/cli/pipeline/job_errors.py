@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from karrot.cli.errors import NotDone, Refused
 from karrot.cli.pipeline.spark_options import KAFKA
-from karrot.settings.storage_place import shown
+from karrot.settings.types import s3_url
 
 _NAMED: Final = re.compile(r"^(?:: |Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*\S)", re.MULTILINE)
 _CARRIERS: Final = frozenset({"Py4JJavaError", "Py4JException", "ForeachBatchUserFuncException"})
@@ -46,6 +46,16 @@ def errors_as_sentences(asked: Mapping[str, Any] = MappingProxyType({})) -> Iter
 
     ``asked`` has the options of the source, if the command has a source.
     """
+    try:
+        yield
+    except Exception as error:
+        if (ending := in_a_sentence(error, asked)) is None:
+            raise
+        raise ending from error
+
+
+def in_a_sentence(error: Exception, asked: Mapping[str, Any]) -> Refused | None:
+    """The error with a message of one line and an exit code. ``None`` for an error that nobody expects."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -56,18 +66,19 @@ def errors_as_sentences(asked: Mapping[str, Any] = MappingProxyType({})) -> Iter
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError
 
-    try:
-        yield
-    except (FileNotFoundError, ConnectorMissing, NoRecords, PropertiesError) as error:
-        raise Refused(str(error)) from error
-    except ClusterError as error:
-        raise NotDone(f"Kafka: {error}") from error
-    except (LeaseHeld, LeaseLost, NewerTables, OSError) as error:
-        raise NotDone(str(error)) from error
-    except (PySparkException, Py4JJavaError) as error:
-        is_kafka = asked.get("source") == KAFKA
-        properties = KafkaConnection.of((), asked["command_config"]).properties if is_kafka else {}
-        raise NotDone(without_values(why_it_failed(str(error)), properties)) from error
+    match error:
+        case FileNotFoundError() | ConnectorMissing() | NoRecords() | PropertiesError():
+            return Refused(str(error))
+        case ClusterError():
+            return NotDone(f"Kafka: {error}")
+        case LeaseHeld() | LeaseLost() | NewerTables() | OSError():
+            return NotDone(str(error))
+        case PySparkException() | Py4JJavaError():
+            is_kafka = asked.get("source") == KAFKA
+            properties = KafkaConnection.of((), asked["command_config"]).properties if is_kafka else {}
+            return NotDone(without_values(why_it_failed(str(error)), properties))
+        case _:
+            return error if isinstance(error, Refused) else None
 
 
 def why_it_failed(said: str) -> str:
@@ -76,7 +87,7 @@ def why_it_failed(said: str) -> str:
     Spark's error names the file or the table, and the last error gives the reason. Users need both.
     """
     to_do = next((text for pattern, text in _TO_DO if pattern.search(said)), None)
-    error = shown(_error_in(said))
+    error = s3_url(_error_in(said))
     return error if to_do is None else f"{error.rstrip('.')}. {to_do}"
 
 

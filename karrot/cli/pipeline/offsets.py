@@ -11,7 +11,7 @@ from urllib.parse import quote
 import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals
-from karrot.cli.options import asked_for, follow_option, read_span
+from karrot.cli.options import follow_option, name_option, read_span
 from karrot.cli.pipeline.job_errors import errors_as_sentences
 from karrot.cli.pipeline.spark_options import (
     KAFKA,
@@ -38,22 +38,16 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Write the records of __consumer_offsets to the tables.")
 @record_source_option
-@click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster in the tables.")
+@name_option("--cluster", required=True, help="Name of the cluster in the tables.")
 @spark_options
 @kafka_options
 @click.option(
     "--json-topic", metavar="TOPIC", help="Also publish each commit to this topic, as JSON. The topic must exist."
 )
-@click.option(
-    "--ends-every",
-    default="30s",
-    show_default=True,
-    callback=read_span(86_400),
-    help="How often to sample log end offsets.",
-)
+@click.option("--ends-every", default="30s", callback=read_span(86_400), help="How often to sample log end offsets.")
 @record_file_options
 @follow_option("Continue with new records until Ctrl-C.", default=False)
-@trigger_option(default="10 seconds", show_default=True, help="With --follow: how often to read new records.")
+@trigger_option(default="10 seconds", help="With --follow: how often to read new records.")
 @checkpoint_option(help="Folder that records what was read.  [default: a folder in the tables]")
 @wait_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
@@ -70,9 +64,7 @@ def offsets(directory: str, master: str | None, conf: dict[str, str], **asked: A
     The exit code is 1 if a batch failed or if another command writes these rows. It is 2 if
     Spark cannot run here, if the connector is missing or if there is nothing to read.
     """
-    from karrot.settings import types
-
-    cluster, follow = asked_for(types.text, "cluster", asked), asked["follow"]
+    cluster, follow = asked["cluster"], asked["follow"]
     every = asked["trigger"] if follow else None
     tell = click.echo if follow and not asked["as_json"] else lambda _told: None
     reached = kafka_of(asked, "karrot-offsets") if asked["source"] == KAFKA else None

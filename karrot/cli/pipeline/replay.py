@@ -82,26 +82,19 @@ _GROUPS = (
 @click.option("--to", "until", help="End, in the same form as --from.  [default: the last sample of log ends]")
 @click.option("--cluster", "clusters", multiple=True, help="Replay only this cluster. Repeatable.")
 @click.option("--group", "groups", multiple=True, help="Replay only this group. Repeatable.")
+@click.option("--every", default="60s", help="How often to judge. Use the interval of Burrow's notifier.")
 @click.option(
-    "--every", default="60s", show_default=True, help="How often to judge. Use the interval of Burrow's notifier."
-)
-@click.option(
-    "--expire-group",
-    default="7d",
-    show_default=True,
-    help="Burrow's expire-group: forget a group after this time without commits.",
+    "--expire-group", default="7d", help="Burrow's expire-group: forget a group after this time without commits."
 )
 @click.option(
     "--stale-for",
     "stood_still",
     default="2m",
-    show_default=True,
     help="A partition stood still if its committed offset did not move for this time while it had lag.",
 )
 @click.option(
     "--flap",
     default="30m",
-    show_default=True,
     help="An incident is a flap if it starts within this time after the end of the group's previous incident.",
 )
 @click.option(

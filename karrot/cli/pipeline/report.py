@@ -18,11 +18,7 @@ _LONGEST = timedelta(days=3_660)
 @day_option("--from", "first", help="First day (UTC).  [default: six days before --to]")
 @day_option("--to", "last", help="Last day, included.  [default: the newest day in the tables]")
 @click.option(
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("report.html"),
-    show_default=True,
-    help="The file to write.",
+    "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), help="The file to write."
 )
 def report(directory: str, master: str | None, conf: dict[str, str], **asked: Any) -> None:
     """Write a report about a range of days, as a single, self-contained HTML file.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals
-from karrot.cli.options import asked_for, follow_option, read_span
-from karrot.cli.pipeline.job_errors import errors_as_sentences
+from karrot.cli.options import follow_option, name_option, read_span
+from karrot.cli.pipeline.job_errors import errors_as_sentences, in_a_sentence
 from karrot.cli.pipeline.offsets import OffsetsFromKafka
 from karrot.cli.pipeline.spark_options import (
     KAFKA,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from karrot.pipeline.ingest.event_sources import EventSource
     from karrot.pipeline.offsets.log_ends import EndsPoll
     from karrot.pipeline.run.pipeline_steps import Jobs
-    from karrot.pipeline.run.turns import Step, StepFailure, StepResult
+    from karrot.pipeline.run.turns import Step, StepFailure
 
 
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
@@ -53,30 +53,22 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
 @click.command(short_help="Run ingest, derive and compact in turns, in one process.")
 @event_source_options
 @spark_options
-@click.option(
-    "--every",
-    default="15m",
-    show_default=True,
-    callback=read_span(86_400),
-    help="Time between the starts of two turns.",
-)
+@click.option("--every", default="15m", callback=read_span(86_400), help="Time between the starts of two turns.")
 @follow_option(
     "Run turns until Ctrl-C, or run one turn and end. With --once, the exit code is 1 if a step failed.", default=True
 )
 @click.option(
     "--compact-at",
     default="02:30",
-    show_default=True,
     callback=_time_of_day,
     metavar="HH:MM|never",
     help="The first turn after this time of the day (UTC) also compacts the tables.",
 )
 @keep_option
 @derive_options
-@click.option(
+@name_option(
     "--offsets",
     "cluster",
-    metavar="NAME",
     help="In each turn, also write the committed offsets of the Kafka cluster at --bootstrap-servers, as karrot "
     "pipeline offsets does. NAME is the name of the cluster in the tables.",
 )
@@ -84,7 +76,6 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
 @click.option(
     "--ends-every",
     default="30s",
-    show_default=True,
     callback=read_span(86_400),
     help="With --offsets: how often to sample log end offsets.",
 )
@@ -93,7 +84,6 @@ def _time_of_day(_context: click.Context, option: click.Parameter, text: str) ->
 @click.option(
     "--turn-limit",
     default="6h",
-    show_default=True,
     callback=read_span(30 * 86_400),
     help="With --metrics-port: /healthz fails if a turn takes longer than this.",
 )
@@ -132,7 +122,9 @@ def run(directory: str, master: str | None, conf: dict[str, str], **asked: Any) 
             told = None if offsets is None else replace(offsets, tell=partial(log_poll, metrics))
             poll = None if told is None else told.poll(spark, jobs.tables)
         steps = _steps(asked, jobs, open_source, offsets, poll)
-        turns = TurnLoop(steps, asked["every"], clock, metrics, partial(_explained, spark), stop, jobs.remember_success)
+        turns = TurnLoop(
+            steps, asked["every"], clock, metrics, partial(_explained, spark, asked), stop, jobs.remember_success
+        )
         health.watched = (turns, partial(is_alive, spark))
         with ended_in_time(spark, stop), polled(poll if asked["follow"] else None, turns):
             try:
@@ -145,16 +137,14 @@ def run(directory: str, master: str | None, conf: dict[str, str], **asked: Any) 
 
 
 def _offsets_of(asked: Mapping[str, Any]) -> OffsetsFromKafka | None:
-    from karrot.settings import types
-
     if asked["cluster"] is None:
         if asked["json_topic"] is not None:
             raise Refused("--json-topic needs --offsets")
         return None
     if asked["bootstrap_servers"] is None:
         raise Refused("--offsets needs --bootstrap-servers")
-    cluster, reached = asked_for(types.text, "cluster", asked), kafka_of(asked, "karrot-offsets")
-    return OffsetsFromKafka(cluster, reached, asked["ends_every"], asked["json_topic"])
+    reached = kafka_of(asked, "karrot-offsets")
+    return OffsetsFromKafka(asked["cluster"], reached, asked["ends_every"], asked["json_topic"])
 
 
 def _steps(
@@ -175,25 +165,11 @@ def _steps(
     steps.append(Step("derive", partial(jobs.derive, rules_of(asked))))
     if (at := asked["compact_at"]) is not None:
         steps.append(Step("compact", partial(jobs.compact, asked["keep"]), partial(jobs.compact_is_due, at)))
-    return [_as_sentences(asked, step) for step in steps]
+    return steps
 
 
-def _as_sentences(asked: Mapping[str, Any], step: "Step") -> "Step":
-    """The step with errors that have a message of one line, as the command of the step prints it."""
-    of_source = {**asked, "source": KAFKA if asked["cluster"] else asked["source"]}
-
-    def work(stop: threading.Event) -> "StepResult":
-        with errors_as_sentences(of_source):
-            return step.work(stop)
-
-    def is_due() -> bool:
-        with errors_as_sentences(of_source):
-            return step.is_due()
-
-    return step._replace(work=work, is_due=is_due)
-
-
-def _explained(spark: "SparkSession", step: str, error: Exception) -> "StepFailure":
+def _explained(spark: "SparkSession", asked: Mapping[str, Any], step: str, error: Exception) -> "StepFailure":
+    """The failure of a step, with a message of one line, as the command of the step prints it."""
     import structlog
 
     from karrot.kafka.client_properties import PropertiesError
@@ -204,18 +180,17 @@ def _explained(spark: "SparkSession", step: str, error: Exception) -> "StepFailu
     from karrot.pipeline.stream.record_sources import ConnectorMissing, NoRecords
     from karrot.watch.cluster_interface import ClusterError
 
-    if isinstance(error, Refused):  # `errors_as_sentences` knows it
-        reason, cause = error.message, error.__cause__
-    else:
+    ending = in_a_sentence(error, {**asked, "source": KAFKA if asked["cluster"] else asked["source"]})
+    reason = f"{type(error).__name__}: {error}" if ending is None else ending.message
+    if ending is None:
         structlog.get_logger(__name__).error("a step failed unexpectedly", code="step_unexpected", exc_info=error)
-        reason, cause = f"{type(error).__name__}: {error}", error
-    if isinstance(cause, LeaseHeld):
+    if isinstance(error, LeaseHeld):
         return StepFailure("lease_held", reason)
     if not is_alive(spark):
         return StepFailure("failed", f"Spark has ended: {reason}", is_final=True)
-    if _NO_SPACE.search(str(cause)):
+    if _NO_SPACE.search(str(error)):
         return StepFailure("disk_full", reason)
-    if isinstance(cause, ClusterError | NoRecords) or (step == "ingest" and isinstance(cause, FileNotFoundError)):
+    if isinstance(error, ClusterError | NoRecords) or (step == "ingest" and isinstance(error, FileNotFoundError)):
         return StepFailure("source_away", reason)
-    is_final = isinstance(cause, ConnectorMissing | PropertiesError | NewerTables) or _NO_HEAP in str(cause)
+    is_final = isinstance(error, ConnectorMissing | PropertiesError | NewerTables) or _NO_HEAP in str(error)
     return StepFailure("failed", reason, is_final)

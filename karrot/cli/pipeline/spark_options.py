@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from karrot.cli.errors import Refused, valid
-from karrot.cli.options import asked_for, option_set, read_span, value_of
+from karrot.cli.options import brokers_option, option_set, read_span, reads
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -38,17 +38,8 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     return {key: value for key, _, value in pairs}
 
 
-def read_spark_place(_context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Read a place. Raises Refused.
-
-    An unset shell variable gives an empty name, which would mean the root directory.
-    """
-    from karrot.settings import storage_place
-    from karrot.settings.types import ValueKind
-
-    kind = ValueKind(storage_place.read_spark_place, "a directory, s3://bucket/prefix or another URL of Hadoop")
-    return None if text is None else value_of(kind, option.opts[0], text)
-
+read_spark_place = reads(lambda types: types.spark_place)
+"""Reads a place. An unset shell variable gives an empty name, which is refused: it would mean the root directory."""
 
 session_options = option_set(
     click.option("--master", help="Spark master, without spark-submit.  [default: local[*]]"),
@@ -174,17 +165,6 @@ def _stop(spark: "SparkSession") -> None:
     spark.stop()
 
 
-def read_trigger(_context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Convert an interval to Spark's form. Raises Refused."""
-    from karrot.settings.types import ValueKind
-
-    kind = ValueKind(_spark_interval, "a duration such as 10 seconds, 1 minute, 30s or 500ms")
-    return None if text is None else value_of(kind, option.opts[0], text)
-
-
-trigger_option = partial(click.option, "--every", "trigger", callback=read_trigger, metavar="DURATION")
-
-
 def _spark_interval(text: str) -> str:
     if short := re.fullmatch(r"([0-9]{1,9}) ?(ms|s|m|h|d|)", text.strip()):
         return f"{short[1]} {_UNITS[short[2] or 's']}"
@@ -193,11 +173,19 @@ def _spark_interval(text: str) -> str:
     return text.strip()
 
 
+read_trigger = reads(
+    lambda types: types.ValueKind(_spark_interval, "a duration such as 10 seconds, 1 minute, 30s or 500ms")
+)
+"""Reads an interval in Spark's form."""
+
+trigger_option = partial(click.option, "--every", "trigger", callback=read_trigger, metavar="DURATION")
+
+
 KAFKA = "kafka"
 """The value of ``--source`` for Kafka."""
 
 kafka_options = option_set(
-    click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="With --source kafka: Kafka brokers."),
+    brokers_option(help="With --source kafka: Kafka brokers."),
     click.option(
         "--command-config",
         type=click.Path(path_type=Path, dir_okay=False),
@@ -206,7 +194,6 @@ kafka_options = option_set(
     click.option(
         "--starting",
         default="earliest",
-        show_default=True,
         metavar="earliest|latest|TIME",
         help="Where the first run begins. TIME is ISO 8601, in UTC if it has no time zone.",
     ),
@@ -219,7 +206,6 @@ record_source_option = click.option(
     "--source",
     type=click.Choice([KAFKA, _PARQUET]),
     default=KAFKA,
-    show_default=True,
     help="Where to read the records of __consumer_offsets.",
 )
 """The option for the source of the records of ``__consumer_offsets``."""
@@ -248,14 +234,16 @@ event_source_options = option_set(
         "--source",
         type=click.Choice([_ARCHIVE, KAFKA]),
         default=_ARCHIVE,
-        show_default=True,
         help="Read events from the archive reporter's segments, or from the kafka reporter's topic.",
     ),
     click.option(
         "--archive", callback=read_spark_place, help="With --source archive: directory or URL (s3://…) of the archive."
     ),
     click.option(
-        "--topic", default="karrot.events", show_default=True, help="With --source kafka: topic of the kafka reporter."
+        "--topic",
+        default="karrot.events",
+        callback=reads(lambda types: types.topic),
+        help="With --source kafka: topic of the kafka reporter.",
     ),
     kafka_options,
 )
@@ -271,12 +259,11 @@ class Reached(NamedTuple):
 def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
     """Read the options for Kafka, but do not connect. Raises Refused."""
     from karrot.pipeline.stream.kafka_connection import KafkaConnection, StartingOffsets
-    from karrot.settings import types
     from karrot.watch.cluster_interface import connect
 
-    if asked["bootstrap_servers"] is None:
+    addresses, properties = asked["bootstrap_servers"], asked["command_config"]
+    if addresses is None:
         raise Refused("--source kafka needs --bootstrap-servers")
-    addresses, properties = asked_for(types.brokers, "bootstrap_servers", asked), asked["command_config"]
     return Reached(
         valid(partial(KafkaConnection.of, addresses, properties)),
         valid(partial(connect, addresses, properties, client_id=client_id)),
@@ -286,13 +273,10 @@ def kafka_of(asked: Mapping[str, Any], client_id: str) -> Reached:
 
 def event_source_of(asked: Mapping[str, Any]) -> "Callable[[], EventSource]":
     """Return a function that opens the source of events after Spark started. Raises Refused for wrong options."""
-    from karrot.settings import types
-
     is_kafka, archive = asked["source"] == KAFKA, asked["archive"]
     if not is_kafka and archive is None:
         raise Refused("--source archive needs --archive")
     reached = kafka_of(asked, "karrot-pipeline") if is_kafka else None
-    topic = asked_for(types.topic, "topic", asked) if is_kafka else ""
 
     def opened() -> "EventSource":
         from karrot.pipeline.ingest.event_sources import BATCH_EVENTS, EventsFromArchive, EventsFromTopic
@@ -300,7 +284,7 @@ def event_source_of(asked: Mapping[str, Any]) -> "Callable[[], EventSource]":
 
         if reached is None:
             return EventsFromArchive(archive)
-        return EventsFromTopic(RecordsFromKafka(*reached, topic, BATCH_EVENTS))
+        return EventsFromTopic(RecordsFromKafka(*reached, asked["topic"], BATCH_EVENTS))
 
     return opened
 

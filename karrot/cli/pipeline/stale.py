@@ -10,7 +10,6 @@ import click
 
 from karrot.cli.errors import NotDone, Refused, end_on_signals, valid
 from karrot.cli.options import follow_option, read_span
-from karrot.cli.pipeline.job_errors import why_it_failed
 from karrot.cli.pipeline.spark_options import checkpoint_in, checkpoint_option, spark_options, started, trigger_option
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ _span = read_span(3_660 * 86_400)
     "--stale-for",
     "length",
     default="2m",
-    show_default=True,
     callback=_span,
     help="A partition is stale if its committed offset did not move for this time.",
 )
@@ -41,11 +39,10 @@ _span = read_span(3_660 * 86_400)
     help="POST each line to this URL, as JSON.",
 )
 @follow_option("Continue until Ctrl-C, or judge the data in the tables once, and end.", default=True)
-@trigger_option(default="10 seconds", show_default=True, help="How often to read new commits and log ends.")
+@trigger_option(default="10 seconds", help="How often to read new commits and log ends.")
 @click.option(
     "--look-back",
     default="1d",
-    show_default=True,
     callback=_span,
     help="How far back the first run reads commits, rounded up to whole days.",
 )
@@ -66,8 +63,6 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
     webhook = asked["webhook"]
     deliver = to_stream(sys.stdout) if webhook is None else valid(partial(to_webhook, webhook))
     with started("stale", master, conf) as spark:
-        from pyspark.errors import StreamingQueryException
-
         from karrot.pipeline.store.table_files import Tables
         from karrot.pipeline.stream.query_runner import run_queries
 
@@ -79,10 +74,7 @@ def stale(directory: str, master: str | None, conf: dict[str, str], **asked: Any
             end_on_signals(stop)
         say_if_empty(spark, tables, once=not asked["follow"])
         query = valid(partial(job.start, asked["trigger"] if asked["follow"] else None))
-        try:
-            run_queries([query], stop=stop, follow=asked["follow"])
-        except StreamingQueryException as error:
-            raise NotDone(why_it_failed(str(error))) from error
+        run_queries([query], stop=stop, follow=asked["follow"])
     if troubled and not asked["follow"]:
         raise NotDone(f"{troubled[-1].unsent} lines were not delivered, run again: {troubled[-1].trouble}")
 

@@ -39,13 +39,7 @@ _TWICE = (
 
 @click.command()
 @event_source_options
-@click.option(
-    "--to",
-    "destinations",
-    default="tables,cloudwatch",
-    show_default=True,
-    help="Where to write: tables, cloudwatch, or both.",
-)
+@click.option("--to", "destinations", default="tables,cloudwatch", help="Where to write: tables, cloudwatch, or both.")
 @click.option(
     "--tables",
     "directory",
@@ -119,7 +113,6 @@ def _destinations(text: str) -> tuple[str, ...]:
 def _options(config: Path | None) -> "Options":
     """The settings of the cloudwatch reporter. Raises SettingsError. Raises Refused if the service sends too."""
     from karrot import logs
-    from karrot.reporters.cloudwatch.options import Options
     from karrot.settings.loading import SettingsError, load
 
     # These jobs accept any URL in this variable, but the service's settings allow only a folder or S3.
@@ -131,7 +124,7 @@ def _options(config: Path | None) -> "Options":
             raise Refused(_TWICE)
     logs.configure(loaded.settings.log, sys.stderr)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # py4j logs the errors that it raises
-    return Options.of(loaded.settings)
+    return loaded.settings.cloudwatch
 
 
 def _beside(archive: str | None) -> str:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 keep_option = click.option(
     "--keep",
     default="400d",
-    show_default=True,
     callback=read_span(10 * 365 * 86_400),
     help="Remove days that are older than this from every table.",
 )
@@ -66,30 +65,22 @@ derive_options = option_set(
         "--stale-after",
         "silence",
         default="300s",
-        show_default=True,
         callback=_span,
         help="How long a verdict is valid. Use the value of the service's KARROT_STALE_AFTER.",
     ),
     click.option(
         "--longest-gap",
         default="600s",
-        show_default=True,
         callback=_gap,
         help="Longest time between two samples of a partition from which a rate is calculated.",
     ),
     click.option(
-        "--max-lag-seconds",
-        "target_seconds",
-        type=Number(0),
-        default=60,
-        show_default=True,
-        help="SLO: largest allowed lag in seconds.",
+        "--max-lag-seconds", "target_seconds", type=Number(0), default=60, help="SLO: largest allowed lag in seconds."
     ),
     click.option(
         "--objective",
         type=Number(0, 1, max_open=True),
         default=0.99,
-        show_default=True,
         help="SLO: share of the minutes in which the lag must not be above --max-lag-seconds.",
     ),
 )
@@ -133,7 +124,7 @@ def derive(directory: str, master: str | None, conf: dict[str, str], **asked: An
 @event_source_options
 @spark_options
 @follow_option("Continue with new events until Ctrl-C.", default=False)
-@trigger_option(default="30 seconds", show_default=True, help="With --follow: how often to read new events.")
+@trigger_option(default="30 seconds", help="With --follow: how often to read new events.")
 @checkpoint_option(help="Folder that records which events were read.  [default: a folder in the tables]")
 @wait_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")

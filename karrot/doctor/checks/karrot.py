@@ -1,13 +1,10 @@
 """Checks Karrot itself: whether it stores the events that it gets, and delivers them to its reporters."""
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 
 from karrot.doctor.checks import Check, Said, check, fault, note, only_if, warn
-from karrot.doctor.read_karrot import KarrotSeen, RecipeInput
-from karrot.doctor.reading import seconds
+from karrot.doctor.read_karrot import KarrotSeen
 from karrot.known_problems import CODES, REFUSED_LATELY_S, WATCH, runbook_of_failing
 from karrot.text import counted_plain
 
@@ -220,45 +217,6 @@ def published_twice(seen: KarrotSeen) -> Iterator[Said]:
             "the cloudwatch reporter publishes these events: karrot pipeline stream must not publish them again",
             "use karrot pipeline stream --to tables, or remove cloudwatch from KARROT_REPORTERS",
         )
-
-
-@check("KarrotReporterDropping", well="Karrot sends every metric that the scaling recipes read", where="autoscaling.md")
-def recipe_metrics(seen: KarrotSeen) -> Iterator[Said]:
-    """A scaling recipe reads a metric that Karrot does not send, or a group that Karrot does not know."""
-    only_if(seen.settings and seen.recipes)
-    live = {(each.cluster, each.consumer) for each in seen.groups or ()}
-    for recipe in seen.recipes:
-        if missing := [*_unsent(seen, recipe)]:
-            yield fault(f"{recipe.file} reads metrics that Karrot does not send", "; ".join(missing))
-        elif seen.groups is not None and seen.has_all_groups and (recipe.cluster, recipe.group) not in live:
-            yield warn(
-                f"{recipe.file} scales on the group {recipe.group} of {recipe.cluster}, but Karrot has no such group",
-                f"compare the names with {seen.url}; a group is forgotten if it does not commit for long",
-            )
-
-
-def _unsent(seen: KarrotSeen, recipe: RecipeInput) -> Iterator[str]:
-    """What to set so that Karrot sends what a recipe reads. The settings stay texts: a newer Karrot may have others."""
-    layout, namespace, metrics, resolution, interval, include, exclude = (
-        seen.setting(f"CLOUDWATCH_{name}")
-        for name in ("LAYOUT", "NAMESPACE", "METRICS", "RESOLUTION", "INTERVAL", "INCLUDE", "EXCLUDE")
-    )
-    if "cloudwatch" not in seen.setting("REPORTERS").split(","):
-        yield "add cloudwatch to KARROT_REPORTERS"
-        return
-    if "dimensions" not in layout:
-        yield "add dimensions to KARROT_CLOUDWATCH_LAYOUT"
-    if namespace != recipe.namespace:
-        yield f"set KARROT_CLOUDWATCH_NAMESPACE={recipe.namespace}, or render the recipe with --namespace {namespace}"
-    if missing := [metric for metric in recipe.metrics if metric not in metrics.split(",")]:
-        yield f"set KARROT_CLOUDWATCH_METRICS={','.join([metrics, *missing])}"
-    if recipe.resolution < _MINUTE_S and resolution != "1":
-        yield "set KARROT_CLOUDWATCH_RESOLUTION=1 and KARROT_CLOUDWATCH_INTERVAL=10s"
-    if seconds(interval) > _MINUTE_S:
-        yield "set KARROT_CLOUDWATCH_INTERVAL to at most 60s"
-    with suppress(re.error):
-        if not re.search(include, recipe.group) or (exclude and re.search(exclude, recipe.group)):
-            yield f"let KARROT_CLOUDWATCH_INCLUDE and KARROT_CLOUDWATCH_EXCLUDE admit {recipe.group}"
 
 
 def _refused(seen: KarrotSeen, remedies: Mapping[str, str]) -> Iterator[Said]:

@@ -1,31 +1,27 @@
-"""Opens connections to PostgreSQL with time limits, and shuts down a connection that does not answer in time.
+"""Opens connections to PostgreSQL and pools them, with a limit for the time of each answer.
 
-While PostgreSQL is away, every call fails at once, and one thread tries again and again until a connection opens. So no
-request waits for a server that is away, and no threads pile up.
+While PostgreSQL is away, threads of the pool try again and again until a connection opens. So no request waits for a
+server that is away, and no threads pile up.
 """
 
 import contextlib
 import logging
-import os
-import queue
 import re
 import select
-import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError, wait
 from itertools import chain, repeat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
-from psycopg.abc import Buffer
+from psycopg.abc import Buffer, PQGen
 from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Format, TransactionStatus
 from psycopg.types import TypeInfo
+from psycopg_pool import ConnectionPool
 
 from karrot.eventlog.base import LogUnavailableError
 
@@ -74,76 +70,10 @@ class TextsDumper(_ArrayDumper):
         return _header(_BYTEA, obj) + b"".join(pieces)
 
 
-def register(connection: psycopg.Connection[Any]) -> None:
-    connection.adapters.register_dumper(Integers, IntegersDumper)
-    connection.adapters.register_dumper(Texts, TextsDumper)
-
-
 def _header(kind: TypeInfo, values: Sequence[object]) -> bytes:
     if not values:
         return _HEADER.pack(0, 0, kind.oid, 0, 1)[:12]
     return _HEADER.pack(1, int(None in values), kind.oid, len(values), 1)
-
-
-Connection = psycopg.Connection[tuple[Any, ...]]
-
-_POLL_S = 0.1
-
-
-class Watchdog:
-    """Shuts down connections whose time is up: libpq has no limit for an answer that never comes."""
-
-    def __init__(self) -> None:
-        self._deadlines: dict[Connection, float] = {}
-        self._wake = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._closed = False
-
-    @contextlib.contextmanager
-    def limited(self, connection: Connection, seconds: float) -> Iterator[None]:
-        """Shut down the connection if the block takes longer than ``seconds``."""
-        with self._wake:
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="karrot-watchdog", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError as error:
-                    raise psycopg.OperationalError(f"the time of an answer cannot be limited: {error}") from error
-                self._thread = thread
-            if not self._deadlines:
-                self._wake.notify()
-            self._deadlines[connection] = time.monotonic() + seconds
-        try:
-            yield
-        finally:
-            with self._wake:
-                self._deadlines.pop(connection, None)
-
-    def close(self) -> None:
-        with self._wake:
-            self._closed = True
-            self._wake.notify()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                while not self._deadlines and not self._closed:
-                    self._wake.wait()
-                if self._closed:
-                    return
-                late = [each for each, deadline in self._deadlines.items() if deadline < time.monotonic()]
-                for connection in late:
-                    del self._deadlines[connection]
-                    _shut_down(connection)
-            time.sleep(_POLL_S)
-
-
-def _shut_down(connection: Connection) -> None:
-    _log.warning("PostgreSQL does not answer in time; the connection is shut down", extra={"code": "postgresql_slow"})
-    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as twin:
-        twin.shutdown(socket.SHUT_RDWR)
 
 
 DEFAULT_SCHEMA = "karrot"
@@ -154,15 +84,23 @@ READ_LIMIT_S = 1.6
 """How long one read may take. Every request must have its answer within 2 s."""
 
 _STATEMENT_TIMEOUT = "1400ms"
-"""Less than `READ_LIMIT_S`: a server that is only slow answers with an error before its connection is shut down."""
+"""Less than `READ_LIMIT_S`: a server that is only slow answers with an error before its connection is closed."""
 
 _OPEN_LIMIT_S = 1.2
-"""How long a caller waits for a new connection."""
+"""How long a caller waits for a connection."""
+
+_LEAST_S = 0.01
+_AWAY_S = 3.0
+"""After this time without news, a caller waits for a connection again, even if PostgreSQL was away."""
 
 _CONNECT_S = 2
-_IDLE_READERS = 4
-_SHORTEST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
+_MOST = 32
+"""More connections than a process has threads. They are opened while requests wait for one."""
+
+_IDLE_S = 60.0
+_AGAIN_S = 0.5
+"""How long the pool tries to replace a lost connection. Then it opens one when a caller needs it."""
+
 _DEFAULTS: Mapping[str, str] = {
     "application_name": "karrot",
     "target_session_attrs": "read-write",
@@ -175,6 +113,57 @@ _DEFAULTS: Mapping[str, str] = {
 """Parameters of libpq that the URL may replace."""
 
 _log = logging.getLogger(__name__)
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it warns of each attempt while PostgreSQL is away
+
+T = TypeVar("T")
+
+
+class Session(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose answers can have a time limit. libpq has none for an answer that never comes."""
+
+    _until_s: float | None = None
+
+    @contextlib.contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """Close the connection and raise `psycopg.OperationalError` if an answer takes longer than ``seconds``."""
+        self._until_s = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._until_s = None
+
+    def wait(self, gen: PQGen[T], *arguments: Any, **options: Any) -> T:
+        return super().wait(gen if self._until_s is None else self._bounded(gen, self._until_s), *arguments, **options)
+
+    def set(self, **settings: str) -> None:
+        """Change settings of the session. The startup packet has none: PgBouncer refuses those it does not know."""
+        calls = ", ".join("set_config(%s, %s, false)" for _ in settings)
+        self.execute(f"SELECT {calls}", [text for pair in settings.items() for text in pair])
+
+    def is_usable(self) -> bool:
+        """Whether the connection is open and idle. An idle server sends nothing, so data to read mean its end."""
+        if self.closed or self.info.transaction_status != TransactionStatus.IDLE:
+            return False
+        poll = select.poll()  # select() refuses a process with more than 1,024 open files
+        poll.register(self.fileno(), select.POLLIN)
+        return not poll.poll(0)
+
+    def _bounded(self, gen: PQGen[T], until_s: float) -> PQGen[T]:
+        """``gen``, which psycopg continues when there is data, and also ten times a second."""
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if time.monotonic() > until_s:
+                    _log.warning(
+                        "PostgreSQL does not answer in time; the connection is shut down",
+                        extra={"code": "postgresql_slow"},
+                    )
+                    self.close()
+                    raise psycopg.OperationalError("PostgreSQL does not answer in time")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 class DatabaseUrl(NamedTuple):
@@ -205,119 +194,29 @@ class DatabaseUrl(NamedTuple):
         return f"{known.get('user', '')}@{known.get('host', 'localhost')}/{known.get('dbname', '')}".lstrip("@")
 
 
-class KeptPassword:
-    """A password that is used for ``kept_s``, or for ``least_s`` if no connection opens. ``get`` makes the next one."""
-
-    def __init__(self, get: Callable[[], str], *, kept_s: float, least_s: float) -> None:
-        self._get = get
-        self._kept_s = kept_s
-        self._least_s = least_s
-        self._lock = threading.Lock()
-        self._password = ""
-        self._until_s = self._made_s = float("-inf")
-
-    def __call__(self) -> str:
-        with self._lock:
-            if time.monotonic() >= self._until_s:
-                self._password = self._get()
-                self._made_s = time.monotonic()
-                self._until_s = self._made_s + self._kept_s
-            return self._password
-
-    def suspect(self) -> None:
-        """Make another password soon: no connection opened, so this one may be wrong."""
-        self._until_s = self._made_s + self._least_s
-
-
 class Database:
-    """Opens connections for one process. While there is ``trouble``, `connect` fails at once, and it says why."""
+    """Opens connections for one process."""
 
     def __init__(self, url: DatabaseUrl, password: Password) -> None:
         self.url = url
-        self.trouble: str | None = None
         self._password = password
-        self._lock = threading.Lock()
         self._hosts = _hosts(url.parameters)
-        self._watchdog = Watchdog()
 
-    def connect(self, *, within_s: float = _OPEN_LIMIT_S, **session: str) -> Connection:
-        """Open a connection with more settings. Raises `LogUnavailableError`, at once after an outage."""
-        if (trouble := self.trouble) is not None:
-            raise LogUnavailableError(trouble)
-        opening: Future[Connection] = Future()
-        # A thread, because a name server, a command for the password or several hosts can take longer than the caller
-        # may wait.
-        thread = threading.Thread(target=self._open_for, args=(opening, session), name="karrot-connect", daemon=True)
+    def open(self, **session: str) -> Session:
+        """Open a connection with more settings of its session. Raises `LogUnavailableError`."""
         try:
-            thread.start()
-        except RuntimeError as error:
-            raise LogUnavailableError(f"cannot connect to PostgreSQL: {error}") from error
-        wait([opening], within_s)
-        if opening.cancel():
-            raise self.suspect(f"PostgreSQL did not accept a connection within {within_s:g} s")
-        try:
-            return opening.result()
-        except Exception as error:
-            raise self.suspect(f"cannot connect to PostgreSQL: {one_line(error)}") from error
+            return self._open(session)
+        except Exception as error:  # a command for the password and AWS's libraries raise anything
+            raise LogUnavailableError(f"cannot connect to PostgreSQL: {one_line(error)}") from error
 
-    def suspect(self, reason: str) -> LogUnavailableError:
-        """Open no connection for a caller until a thread has opened one. Returns the error for the caller."""
-        with self._lock:
-            if self.trouble is None:
-                _log.warning("PostgreSQL is away", extra={"code": "postgresql_away", "reason": reason})
-                try:
-                    threading.Thread(target=self._try_again, name="karrot-reconnect", daemon=True).start()
-                except RuntimeError:  # no thread would find out that PostgreSQL is back, so the next caller does
-                    return LogUnavailableError(reason)
-            self.trouble = reason
-        return LogUnavailableError(reason)
-
-    def limited(self, connection: Connection, seconds: float) -> contextlib.AbstractContextManager[None]:
-        return self._watchdog.limited(connection, seconds)
-
-    def close(self) -> None:
-        """End the thread that limits the time of answers: a process forks without threads."""
-        self._watchdog.close()
-
-    def _open_for(self, opening: "Future[Connection]", session: Mapping[str, str]) -> None:
-        try:
-            connection = self._open(session)
-        except Exception as error:  # noqa: BLE001 - the caller gets it, unless it does not wait any more
-            with contextlib.suppress(InvalidStateError):
-                opening.set_exception(error)
-            return
-        try:
-            opening.set_result(connection)
-        except InvalidStateError:
-            connection.close()
-
-    def _try_again(self) -> None:
-        pause_s = _SHORTEST_PAUSE_S
-        while True:
-            try:
-                self._open({}).close()
-            except Exception as error:  # noqa: BLE001 - commands and AWS's libraries raise anything
-                self.trouble = f"cannot connect to PostgreSQL: {one_line(error)}"
-                time.sleep(pause_s)
-                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
-            else:
-                with self._lock:
-                    self.trouble = None
-                _log.info("PostgreSQL can be reached again")
-                return
-
-    def _open(self, session: Mapping[str, str]) -> Connection:
+    def _open(self, settings: Mapping[str, str]) -> Session:
         password = self._password()
         secret = {} if password is None else {"password": password}
+        session = Session.connect(autocommit=True, **{**self._parameters(), **secret})
         try:
-            connection: Connection = psycopg.connect(autocommit=True, **{**self._parameters(), **secret})
-        except psycopg.Error:
-            if isinstance(self._password, KeptPassword):
-                self._password.suspect()
-            raise
-        try:
-            register(connection)
-            settings = {
+            session.adapters.register_dumper(Integers, IntegersDumper)
+            session.adapters.register_dumper(Texts, TextsDumper)
+            defaults = {
                 "search_path": self.url.schema,
                 "statement_timeout": _STATEMENT_TIMEOUT,
                 "idle_in_transaction_session_timeout": "10s",
@@ -325,18 +224,15 @@ class Database:
                 "tcp_keepalives_interval": "2",
                 "tcp_keepalives_count": "3",
                 "client_min_messages": "warning",
-                **session,
             }
-            # Not in the startup packet: PgBouncer refuses parameters there that it does not know.
-            calls = ", ".join("set_config(%s, %s, false)" for _ in settings)
-            with self.limited(connection, _CONNECT_S):
-                connection.execute(f"SELECT {calls}", [text for pair in settings.items() for text in pair])
+            with session.limited(_CONNECT_S):
+                session.set(**{**defaults, **settings})
         except BaseException:
-            connection.close()
+            session.close()
             raise
-        newest = (connection.info.host, str(connection.info.port))
+        newest = (session.info.host, str(session.info.port))
         self._hosts = sorted(self._hosts, key=lambda each: (each[0], each[2] or "5432") != newest)
-        return connection
+        return session
 
     def _parameters(self) -> Mapping[str, Any]:
         """The URL's parameters. The host of the newest connection comes first: an unreachable host costs seconds."""
@@ -355,95 +251,123 @@ def _hosts(parameters: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
     return list(zip(hosts, addresses, ports, strict=True))
 
 
-class Readers:
-    """A few idle connections. After one of the ``losses``, another server may answer, without the newest events."""
+class Sessions:
+    """The pooled connections of one event log. Create it after the fork, because it has threads.
+
+    While PostgreSQL is ``away``, callers do not wait for a connection. After one of the ``losses``, another server may
+    answer, without the newest events.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._failed: str | None = None
-        self._closed = False
+        self._away_until_s = 0.0
+        self.away: str | None = None
         self.losses = 0
-        self._idle: queue.LifoQueue[Connection] = queue.LifoQueue(_IDLE_READERS)
+        self._pool: ConnectionPool[Session] = ConnectionPool(
+            connection_class=cast("type[Session]", self),  # the pool calls its `connect`
+            min_size=1,
+            max_size=_MOST,
+            max_idle=_IDLE_S,
+            reconnect_timeout=_AGAIN_S,
+            num_workers=2,
+            name="karrot-postgres",
+            open=True,
+        )
 
     @property
     def trouble(self) -> str | None:
         """Why the last read failed; ``None`` if the next one can succeed: a process that is not ready gets none."""
-        return self._failed if self._database.trouble is not None else None
+        return self._failed if self.away is not None else None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator["ReadSession"]:
         """A connection for one read. Raises `LogUnavailableError` if the database cannot be read in time."""
+        until_s = time.monotonic() + READ_LIMIT_S
         try:
-            with self._session() as session:
-                yield session
+            with self.taken() as session, session.limited(until_s - time.monotonic()):
+                yield ReadSession(session)
+        except psycopg.Error as error:
+            self._failed = f"PostgreSQL cannot read the event log: {one_line(error)}"
+            raise LogUnavailableError(self._failed) from error
         except LogUnavailableError as error:
             self._failed = str(error)
             raise
         self._failed = None
 
     @contextlib.contextmanager
-    def _session(self) -> Iterator["ReadSession"]:
-        deadline_s = time.monotonic() + READ_LIMIT_S
-        connection = self._take()
+    def taken(self) -> Iterator[Session]:
+        """A connection for the block."""
+        session = self.take()
         try:
-            with self._database.limited(connection, deadline_s - time.monotonic()):
-                yield ReadSession(connection)
+            yield session
         except psycopg.Error as error:
-            was_lost = connection.closed
-            connection.close()
-            if was_lost:
-                self.losses += 1
-                self._drain()  # after a failover, the other idle connections are lost too
-                raise self._database.suspect(f"the connection to PostgreSQL was lost: {one_line(error)}") from error
-            raise LogUnavailableError(f"PostgreSQL cannot read the event log: {one_line(error)}") from error
-        except BaseException:
-            connection.close()
+            if session.closed:
+                self._note(f"the connection to PostgreSQL was lost: {one_line(error)}")
             raise
+        finally:
+            self.give_back(session)
+
+    def take(self) -> Session:
+        """A connection, to be given back. Raises `LogUnavailableError`, at once while PostgreSQL is away."""
+        until_s = time.monotonic() + _OPEN_LIMIT_S
+        if self.away and time.monotonic() < self._away_until_s and not self._pool.get_stats()["pool_available"]:
+            raise LogUnavailableError(self.away)
+        while True:
+            try:
+                session = self._pool.getconn(max(_LEAST_S, until_s - time.monotonic()))
+            except psycopg.OperationalError as error:
+                reason = self.away or f"PostgreSQL did not accept a connection within {_OPEN_LIMIT_S:g} s"
+                self._note(reason)
+                raise LogUnavailableError(reason) from error
+            if session.is_usable():
+                return session
+            session.close()
+            self.give_back(session)
+
+    def give_back(self, session: Session) -> None:
+        """Give a connection back. If it is closed, close the idle ones too: after a failover, all are lost."""
+        if session.closed:
+            self.losses += 1
+            self._pool.drain()
+        self._pool.putconn(session)
+
+    def connect(self, _conninfo: str = "", **_parameters: object) -> Session:
+        """Open a connection for the pool, in one of its threads."""
         try:
-            self._idle.put_nowait(connection)
-        except queue.Full:
-            connection.close()
-        if self._closed:
-            self._drain()
+            session = self._database.open()
+        except LogUnavailableError as error:
+            self._note(str(error))
+            raise
+        self._note(None)
+        return session
+
+    def try_again(self) -> None:
+        """Find out whether PostgreSQL is back."""
+        with contextlib.suppress(LogUnavailableError):
+            self.connect().close()
 
     def close(self) -> None:
-        """Close the idle connections, and each other one after its read."""
-        self._closed = True
-        self._drain()
+        """Close the idle connections, and each other one when it is given back."""
+        self._pool.close(_CONNECT_S)
 
-    def _take(self) -> Connection:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                connection = self._idle.get_nowait()
-                if is_usable(connection):
-                    return connection
-                connection.close()
-                self.losses += 1
-        return self._database.connect()
-
-    def _drain(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._idle.get_nowait().close()
+    def _note(self, away: str | None) -> None:
+        if away is not None and self.away is None:
+            _log.warning("PostgreSQL is away", extra={"code": "postgresql_away", "reason": away})
+        elif away is None and self.away is not None:
+            _log.info("PostgreSQL can be reached again")
+        self.away = away
+        self._away_until_s = time.monotonic() + _AWAY_S
 
 
 class ReadSession:
     """Runs statements written with ``?`` for each parameter, and reads the results in binary."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Session) -> None:
         self._connection = connection
 
     def execute(self, sql: str, parameters: Any = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
         return self._connection.execute(sql.replace("?", "%s"), parameters, binary=True)
-
-
-def is_usable(connection: Connection) -> bool:
-    """Whether a connection is open and idle. An idle server sends nothing, so data to read mean its end."""
-    if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
-        return False
-    poll = select.poll()  # select() refuses a process with more than 1,024 open files
-    poll.register(connection.fileno(), select.POLLIN)
-    return not poll.poll(0)
 
 
 def one_line(error: BaseException) -> str:

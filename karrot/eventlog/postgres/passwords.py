@@ -6,22 +6,22 @@ import os
 import re
 import shlex
 import subprocess
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from karrot.aws.errors import fault_of
-from karrot.eventlog.postgres.connections import DatabaseUrl, KeptPassword, Password
+from karrot.eventlog.postgres.connections import DatabaseUrl, Password
 from karrot.settings.options import Settings
 
 if TYPE_CHECKING:
     from botocore.session import Session
 
 _COMMAND_S = 10.0
-_KEPT_S = 60.0
-"""How long the output of a command or a token serves further connections. A token of AWS is valid for 15 minutes."""
-
-_LEAST_S = 5.0
-"""While no connection opens, a command and AWS are asked this often: the password may have been changed."""
+_KEPT_S = 5.0
+"""How long the output of a command or a token serves further connections, of which several may open at once."""
 
 _PORT = 5432
 _MOST_BYTES = 64 * 1024
@@ -33,10 +33,27 @@ def password_of(settings: Settings, url: DatabaseUrl) -> Password:
         return lambda: _from_file(settings.event_log_password_file or Path())
     if settings.event_log_password_command:
         arguments = shlex.split(settings.event_log_password_command)
-        return KeptPassword(lambda: _from_command(arguments), kept_s=_KEPT_S, least_s=_LEAST_S)
+        return KeptPassword(lambda: _from_command(arguments))
     if settings.event_log_rds_iam:
-        return KeptPassword(lambda: _rds_token(url), kept_s=_KEPT_S, least_s=_LEAST_S)
+        return KeptPassword(lambda: _rds_token(url))
     return lambda: None
+
+
+class KeptPassword:
+    """A password that ``get`` makes, and that is used for some seconds."""
+
+    def __init__(self, get: Callable[[], str]) -> None:
+        self._get = get
+        self._lock = threading.Lock()
+        self._password = ""
+        self._until_s = 0.0
+
+    def __call__(self) -> str:
+        with self._lock:
+            if time.monotonic() >= self._until_s:
+                self._password = self._get()
+                self._until_s = time.monotonic() + _KEPT_S
+            return self._password
 
 
 def _from_file(path: Path) -> str:

@@ -25,7 +25,7 @@ from psycopg import sql
 
 from karrot.clock import Anchor, Clock
 from karrot.eventlog.base import LogUnavailableError
-from karrot.eventlog.postgres.connections import Connection, Database, one_line
+from karrot.eventlog.postgres.connections import Database, Session, one_line
 
 _APPLICATION = "karrot"
 """What `schema_version` says about Karrot's schema."""
@@ -33,7 +33,7 @@ _APPLICATION = "karrot"
 _OLDEST_SERVER = 140000
 _FIRST_BLOCK = 1
 _START_S = 30.0
-"""How long a start waits for a connection. An unreachable host costs 2 s before the next one is tried."""
+"""How long a migration waits for readers."""
 
 _LOCK_TIMEOUT = "800ms"
 _PAUSE_S = 0.5
@@ -58,8 +58,8 @@ CREATE TABLE log (
     epoch bigint NOT NULL         -- how many times the lead was taken
 ) WITH (fillfactor = 10);
 CREATE TABLE writers (
-    id text PRIMARY KEY,          -- one process that commits
-    commits bigint NOT NULL,      -- tells after a lost connection whether the last commit was made
+    id text PRIMARY KEY,          -- 2.0.0a1 counts the commits of a process here; unused
+    commits bigint NOT NULL,
     log_ms bigint NOT NULL
 ) WITH (fillfactor = 50);
 CREATE TABLE events (
@@ -149,7 +149,7 @@ def prepare(database: Database, clock: Clock, migrations: Sequence[str] = MIGRAT
     """Check the server, migrate the schema, and read the log's id and time. Raises `LogUnavailableError`."""
     place = f"the schema {database.url.schema} of {database.url}"
     session = {"statement_timeout": "60s", "lock_timeout": _LOCK_TIMEOUT}
-    with contextlib.closing(database.connect(within_s=_START_S, **session)) as connection:
+    with contextlib.closing(database.open(**session)) as connection:
         try:
             _refuse_unsafe_server(connection)
             _refuse_transaction_pooling(database, connection)
@@ -175,7 +175,7 @@ AND pid IN (SELECT pid FROM pg_locks WHERE relation = 'log'::regclass AND mode =
 """
 
 
-def end_frozen_commits(connection: Connection) -> None:
+def end_frozen_commits(connection: Session) -> None:
     """End the sessions that have held the lock on ``log`` for 4 s and wait for their client.
 
     The client was frozen, or cut off, between two messages of one commit. No timeout of PostgreSQL ends such a session:
@@ -205,7 +205,7 @@ def block_table(block: int) -> str:
     return f"events_{block}"
 
 
-def _refuse_unsafe_server(connection: Connection) -> None:
+def _refuse_unsafe_server(connection: Session) -> None:
     version = connection.info.server_version
     if version < _OLDEST_SERVER:
         raise LogUnavailableError(f"PostgreSQL {version // 10000} is too old: Karrot needs PostgreSQL 14 or newer")
@@ -224,7 +224,7 @@ def _refuse_unsafe_server(connection: Connection) -> None:
             raise LogUnavailableError(f"the database has {setting}=off: {loss}. Set it to on for Karrot's role")
 
 
-def _refuse_transaction_pooling(database: Database, connection: Connection) -> None:
+def _refuse_transaction_pooling(database: Database, connection: Session) -> None:
     """Refuse a pooler that gives each transaction another connection: the lead needs a session of its own.
 
     A setting of the first session is looked up while a second session is in a transaction. With a pooler, the second
@@ -235,11 +235,11 @@ def _refuse_transaction_pooling(database: Database, connection: Connection) -> N
         "a pooler (such as PgBouncer with pool_mode=transaction) gives each transaction another connection: Karrot "
         "needs sessions for its lock. Connect to PostgreSQL itself, or to a pool with pool_mode=session"
     )
-    with contextlib.closing(database.connect(within_s=_START_S)) as other:
+    with contextlib.closing(database.open()) as other:
         connection.execute("SELECT set_config('karrot.session', %s, false)", (token,))
         other.execute("BEGIN")
         taken = _one(other, "SELECT current_setting('karrot.session', true)")[0]
-        with database.limited(connection, 2.0):
+        with connection.limited(2.0):
             try:
                 own = _one(connection, "SELECT current_setting('karrot.session', true)")[0]
             except psycopg.OperationalError as error:
@@ -248,7 +248,7 @@ def _refuse_transaction_pooling(database: Database, connection: Connection) -> N
             raise LogUnavailableError(sentence)
 
 
-def _migrate_patiently(connection: Connection, schema: str, migrations: Sequence[str]) -> None:
+def _migrate_patiently(connection: Session, schema: str, migrations: Sequence[str]) -> None:
     """Create or migrate the schema. Wait for readers in short turns, because meanwhile no replica can commit."""
     until_s = time.monotonic() + _START_S
     while True:
@@ -260,7 +260,7 @@ def _migrate_patiently(connection: Connection, schema: str, migrations: Sequence
         time.sleep(_PAUSE_S)
 
 
-def _create_or_migrate(connection: Connection, schema: str, migrations: Sequence[str]) -> None:
+def _create_or_migrate(connection: Session, schema: str, migrations: Sequence[str]) -> None:
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_MIGRATION_LOCK, schema))
         version = _version(connection, schema)
@@ -283,7 +283,7 @@ def _create_or_migrate(connection: Connection, schema: str, migrations: Sequence
             connection.execute("UPDATE schema_version SET version = %s", (len(migrations),))
 
 
-def _version(connection: Connection, schema: str) -> int:
+def _version(connection: Session, schema: str) -> int:
     """The version of the schema, 0 for a new one, which is created. Raises `LogUnavailableError` for a foreign one."""
     exists = _one(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", schema)[0]
     if not exists:
@@ -305,7 +305,7 @@ def _version(connection: Connection, schema: str) -> int:
     )
 
 
-def _one(connection: Connection, sql: str, *parameters: object) -> tuple[Any, ...]:
+def _one(connection: Session, sql: str, *parameters: object) -> tuple[Any, ...]:
     row = connection.execute(sql, parameters or None).fetchone()
     if row is None:
         raise LogUnavailableError("the event log in PostgreSQL has no row in the table log")

@@ -32,10 +32,9 @@ from karrot.eventlog.base import (
     OverloadedError,
     Reject,
     ReporterState,
-    Standby,
 )
 from karrot.eventlog.postgres.committer import PostgresCommitter
-from karrot.eventlog.postgres.connections import Database, Readers, one_line
+from karrot.eventlog.postgres.connections import READ_LIMIT_S, Database, Sessions, one_line
 from karrot.eventlog.postgres.leader_lock import WHO_LEADS, LeaderLock
 from karrot.eventlog.postgres.schema import Opened, block_table
 from karrot.eventlog.postgres.transaction import NotLeadingError, PostgresTransaction
@@ -45,51 +44,8 @@ from karrot.eventlog.writer import Writer
 
 T = TypeVar("T")
 
+_LOOK_S = 0.5
 _READ_AGAIN_S = 15.0
-
-
-class LastKnown:
-    """The newest results of some reads, by name. A result is used for ``keep_ms`` after it was read."""
-
-    def __init__(self, boot_ms: Callable[[], int], *, keep_ms: int) -> None:
-        self._boot_ms = boot_ms
-        self._keep_ms = keep_ms
-        self._known: dict[str, tuple[int, Any]] = {}
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def or_last(self, name: str, read: Callable[[], T]) -> T:
-        """What ``read`` returns. If the database is away: what it returned last, if that is recent enough."""
-        try:
-            value = read()
-        except LogUnavailableError:
-            at_ms, known = self._known.get(name, (-sys.maxsize, None))
-            if self._boot_ms() - at_ms > self._keep_ms:
-                raise
-            return cast("T", known)
-        self._known[name] = (self._boot_ms(), value)
-        return value
-
-    def keep_fresh(self, reads: Sequence[Callable[[], object]]) -> None:
-        """Read everything in a thread from time to time: a scrape may reach only one of several workers."""
-
-        def run() -> None:
-            wait_s = 0.0
-            while not self._stop.wait(wait_s):
-                for read in reads:
-                    with contextlib.suppress(LogUnavailableError):
-                        if not self._stop.is_set():
-                            read()
-                wait_s = min(_READ_AGAIN_S, self._keep_ms / 4000)
-
-        self._thread = threading.Thread(target=run, name="karrot-last-known", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-
 
 _SERVER = """
 SELECT coalesce(host(inet_server_addr()), 'a socket'), current_setting('server_version'),
@@ -102,30 +58,24 @@ SELECT coalesce(host(inet_server_addr()), 'a socket'), current_setting('server_v
 
 # flush_lag is NULL some time after the standby has everything. A role without pg_monitor gets rows of NULL.
 _STANDBYS = """
-SELECT application_name, sync_state, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), 0)::bigint,
-    coalesce(extract(epoch FROM flush_lag), 0)::float8
-FROM pg_stat_replication WHERE state IS NULL OR state IN ('catchup', 'streaming') ORDER BY application_name
+SELECT application_name, coalesce(max(extract(epoch FROM flush_lag)), 0)::float8, bool_or(state IS NULL)
+FROM pg_stat_replication WHERE state IS NULL OR state IN ('catchup', 'streaming') GROUP BY application_name ORDER BY 1
 """
 
 
-def server_status(connection: ReadConnection) -> DatabaseStatus:
-    return DatabaseStatus(*(*connection.execute(_SERVER).fetchone(), _standbys(connection)))
-
-
-def _standbys(connection: ReadConnection) -> tuple[Standby, ...] | None:
+def _standby_lags(connection: ReadConnection) -> Mapping[str, float] | None:
     try:
         found = connection.execute(_STANDBYS).fetchall()
     except psycopg.errors.DatabaseError as error:
         if error.sqlstate is None:  # the connection was lost
             raise
         return None  # a managed service can forbid these functions
-    return None if any(sync_state is None for _, sync_state, _, _ in found) else tuple(Standby(*row) for row in found)
+    return None if any(is_hidden for _, _, is_hidden in found) else {name: lag for name, lag, _ in found}
 
 
 _log = logging.getLogger(__name__)
 _NEARLY_FULL = 0.9
-_WRITERS_KEPT_MS = 3_600_000
-_DROP_TIMEOUT = "100ms"
+_DROP_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
 """How long dropping a block waits for readers of the events. Meanwhile new readers wait too."""
 
 _FIRST_WITHIN_RETENTION = (
@@ -175,16 +125,15 @@ class PostgresEventLog(SqlEventLog):
     ) -> None:
         limits = Limits(**bounds)
         super().__init__(clock, limits)
-        self._database = database
         self._name = name
-        self._readers = Readers(database)
+        self._sessions = Sessions(database)
         self._time = LogTime(clock, opened.anchor)
-        self._leader = LeaderLock(database, name, clock.boot_ms)
+        self._leader = LeaderLock(self._sessions, name)
         self._is_from_memory = False
-        self._known = LastKnown(clock.boot_ms, keep_ms=limits.stale_after_ms)
+        self._known: dict[str, tuple[int, Any]] = {}
         histories = LogEndHistories(max_bytes=limits.most_log_end_bytes, retention_ms=limits.retention_ms)
         self._committer = PostgresCommitter(
-            database, opened.log_id, self._time, self._buffer, log_end_histories=histories, limits=limits
+            self._sessions, opened.log_id, self._time, self._buffer, log_end_histories=histories, limits=limits
         )
         self._writer = Writer(
             self._committer.commit,
@@ -192,10 +141,9 @@ class PostgresEventLog(SqlEventLog):
             idle_work=lambda: bool(self._buffer) or self._committer.trouble is not None,
             patience_s=patience_s,
         )
-        groups = partial(self.live, partial(time.sleep, 0.001))  # no event waits for all of them
-        self._known.keep_fresh(
-            (groups, self._heard, self.reporters, self.counters, self.size, self.leader, self.database)
-        )
+        self._stop = threading.Event()
+        self._refresher = threading.Thread(target=self._refresh, name="karrot-last-known", daemon=True)
+        self._refresher.start()
 
     @property
     def log_id(self) -> str:
@@ -207,10 +155,10 @@ class PostgresEventLog(SqlEventLog):
 
     def writable(self) -> str | None:
         """The reason why the last commit or read of this process failed; ``None`` if both succeeded."""
-        return self._committer.trouble or self._readers.trouble
+        return self._committer.trouble or self._sessions.trouble
 
     def memory_age_ms(self) -> int | None:
-        return self._live.age_ms() if self._is_from_memory or self._readers.trouble is not None else None
+        return self._live.age_ms() if self._is_from_memory or self._sessions.trouble is not None else None
 
     def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
         """Every live group; the last known ones while the database is away."""
@@ -239,24 +187,24 @@ class PostgresEventLog(SqlEventLog):
                 found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
             return {cluster.decode(): at_ms for cluster, at_ms in found}
 
-        return self._known.or_last("heard", read)
+        return self._or_last("heard", read)
 
     def reporters(self) -> Sequence[ReporterState]:
-        return self._known.or_last("reporters", super().reporters)
+        return self._or_last("reporters", super().reporters)
 
     def counters(self) -> Sequence[Counter]:
-        return self._known.or_last("counters", super().counters)
+        return self._or_last("counters", super().counters)
 
     def recall(self, reporter: str, name: str) -> bytes | None:
         """The value that a reporter saved under a name. The leader continues with it, so it gets no older value."""
         recall = super().recall
-        if self._leader.fence:
+        if self._leader.token:
             return recall(reporter, name)
-        return self._known.or_last(f"note {reporter} {name}", lambda: recall(reporter, name))
+        return self._or_last(f"note {reporter} {name}", lambda: recall(reporter, name))
 
     def size(self) -> LogSize:
         """The size of the log. ``bytes`` are those of all tables and indexes in the schema."""
-        return self._known.or_last("size", self._size_now)
+        return self._or_last("size", self._size_now)
 
     def rejects(self, limit: int = 50) -> Sequence[Reject]:
         waiting = self._buffer.rejects()[::-1][:limit]
@@ -286,7 +234,7 @@ class PostgresEventLog(SqlEventLog):
         return self._leader.lead()
 
     def leads(self) -> bool:
-        """Whether this process leads. PostgreSQL has answered it a few seconds ago."""
+        """Whether this process leads. It asks PostgreSQL."""
         return self._leader.leads()
 
     def resign(self) -> None:
@@ -300,27 +248,56 @@ class PostgresEventLog(SqlEventLog):
 
         def read() -> str | None:
             with self._reading() as connection:
-                found = connection.execute(WHO_LEADS, (self._database.url.schema,)).fetchone()
+                found = connection.execute(WHO_LEADS).fetchone()
             return None if found is None else found[0]
 
-        return self._known.or_last("leader", read)
+        return self._or_last("leader", read)
 
     def database(self) -> DatabaseStatus:
 
         def read() -> DatabaseStatus:
             with self._reading() as connection:
-                return server_status(connection)
+                return DatabaseStatus(*(*connection.execute(_SERVER).fetchone(), _standby_lags(connection)))
 
-        return self._known.or_last("database", read)
+        return self._or_last("database", read)
 
     def close(self) -> None:
-        self._known.close()
+        self._stop.set()
+        self._refresher.join()
         with contextlib.suppress(LogUnavailableError, OverloadedError):
             self.flush()
         self._writer.stop()
         self.resign()
         self._committer.close()
-        self._readers.close()
+        self._sessions.close()
+
+    def _or_last(self, name: str, read: Callable[[], T]) -> T:
+        """What ``read`` returns. If the database is away: what it returned last, if groups are shown for so long."""
+        try:
+            value = read()
+        except LogUnavailableError:
+            at_ms, known = self._known.get(name, (-sys.maxsize, None))
+            if self._clock.boot_ms() - at_ms > self._limits.stale_after_ms:
+                raise
+            return cast("T", known)
+        self._known[name] = (self._clock.boot_ms(), value)
+        return value
+
+    def _refresh(self) -> None:
+        """Read everything from time to time: a scrape may reach only one of several workers."""
+        groups = partial(self.live, partial(time.sleep, 0.001))  # no event waits for all of them
+        reads = (groups, self._heard, self.reporters, self.counters, self.size, self.leader, self.database)
+        due_s = 0.0
+        while not self._stop.is_set():
+            if self._sessions.away is not None:
+                self._sessions.try_again()
+            if time.monotonic() >= due_s:
+                for read in reads:
+                    with contextlib.suppress(LogUnavailableError):
+                        if not self._stop.is_set():
+                            read()
+                due_s = time.monotonic() + min(_READ_AGAIN_S, self._limits.stale_after_ms / 4000)
+            self._stop.wait(_LOOK_S)
 
     def _last_known(self) -> Sequence[GroupState]:
         """The groups in memory. Raises if all of them have expired: no groups would look like an empty log."""
@@ -329,11 +306,11 @@ class PostgresEventLog(SqlEventLog):
         return self._live.last_known()
 
     def _reading(self) -> AbstractContextManager[ReadConnection]:
-        return self._readers.reading()
+        return self._sessions.reading()
 
     def _source(self) -> object:
         # A standby that was promoted may lack the newest events, and then gives their sequence numbers again.
-        return (self.log_id, self._readers.losses)
+        return (self.log_id, self._sessions.losses)
 
     def _page(self, connection: ReadConnection, after: int, limit: int) -> Sequence[rows.Row]:
         found: list[rows.Row] = connection.execute(_PAGE, (after, limit)).fetchall()
@@ -351,16 +328,17 @@ class PostgresEventLog(SqlEventLog):
         return key.cluster.encode(), key.consumer.encode()
 
     def _lead_writes(self, work: Callable[[Any], T]) -> T:
-        fence = self._leader.fence
+        self._leader.leads()  # housekeeping can take longer than PostgreSQL keeps a silent session
+        token = self._leader.token
 
-        def fenced(transaction: PostgresTransaction) -> T:
-            transaction.require_lead(fence)
+        def checked(transaction: PostgresTransaction) -> T:
+            transaction.require_lead(token)
             return work(transaction)
 
         try:
-            return self._writer.submit(fenced)
+            return self._writer.submit(checked)
         except NotLeadingError:
-            self._leader.lose(fence)  # now, and not at the next ping: a reporter would send another batch before
+            self._leader.resign()
             raise
 
     def _log_end_bytes(self) -> int:
@@ -400,22 +378,21 @@ class PostgresEventLog(SqlEventLog):
         return deleted
 
     def _drop_empty(self) -> bool:
-        """Drop blocks without events, and old writers. False if a reader holds a block: more would free nothing."""
+        """Drop blocks without events. False if a reader holds a block: more would free nothing."""
         sql = (
             "SELECT block FROM blocks b WHERE EXISTS (SELECT FROM blocks n WHERE n.block = b.block + 1 "
             "AND n.first_seq <= (SELECT first_seq FROM log)) ORDER BY block"
         )
-        with contextlib.closing(self._database.connect(lock_timeout=_DROP_TIMEOUT)) as connection:
-            try:
-                for (block,) in connection.execute(sql).fetchall():
-                    with connection.transaction():
-                        if connection.execute("DELETE FROM blocks WHERE block = %s", (block,)).rowcount:
-                            connection.execute(f"DROP TABLE {block_table(block)}")
-                now_ms = self.log_time_ms()
-                connection.execute("DELETE FROM writers WHERE log_ms < %s", (now_ms - _WRITERS_KEPT_MS,))
-            except psycopg.errors.LockNotAvailable:
-                _log.debug("a block of events is still read; it is dropped later")
-                return False
-            except psycopg.Error as error:
-                raise LogUnavailableError(f"PostgreSQL cannot delete old events: {one_line(error)}") from error
+        try:
+            with self._sessions.taken() as session, session.limited(READ_LIMIT_S):
+                for (block,) in session.execute(sql).fetchall():
+                    with session.transaction():
+                        session.execute(_DROP_TIMEOUT)
+                        if session.execute("DELETE FROM blocks WHERE block = %s", (block,)).rowcount:
+                            session.execute(f"DROP TABLE {block_table(block)}")
+        except psycopg.errors.LockNotAvailable:
+            _log.debug("a block of events is still read; it is dropped later")
+            return False
+        except psycopg.Error as error:
+            raise LogUnavailableError(f"PostgreSQL cannot delete old events: {one_line(error)}") from error
         return True

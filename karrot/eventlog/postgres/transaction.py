@@ -13,7 +13,7 @@ from karrot.event import ClusterPartition, GroupKey
 from karrot.eventlog import rows
 from karrot.eventlog.base import LogUnavailableError, ReporterState
 from karrot.eventlog.group_state import Arrival, GroupRow
-from karrot.eventlog.postgres.connections import Connection, Integers, Texts
+from karrot.eventlog.postgres.connections import Integers, Session, Texts
 from karrot.eventlog.postgres.schema import NOW_MS, new_block
 from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.transaction import (
@@ -107,10 +107,6 @@ _SETTLE = (
     "UPDATE log SET log_ms = %s, wall_ms = %s, first_seq = %s, last_seq = %s, groups = %s, log_end_bytes = %s, "
     "block = %s, block_bytes = %s, block_ms = %s"
 )
-_COUNT_COMMIT = (
-    "INSERT INTO writers (id, commits, log_ms) VALUES (%s, %s, %s) "
-    "ON CONFLICT (id) DO UPDATE SET commits = excluded.commits, log_ms = excluded.log_ms"
-)
 
 
 class NotLeadingError(LogUnavailableError):
@@ -136,8 +132,8 @@ class LogRow(NamedTuple):
 class CollectedLogEnds:
     """The histories that a transaction has looked for (``asked``) and found, and those that it will store."""
 
-    def __init__(self, connection: Connection, asked: Iterable[ClusterPartition], found: Iterable[rows.Row]) -> None:
-        self._connection = connection
+    def __init__(self, session: Session, asked: Iterable[ClusterPartition], found: Iterable[rows.Row]) -> None:
+        self._session = session
         self._asked = set(asked)
         self._found = {
             ClusterPartition(cluster.decode(), topic.decode(), partition): samples
@@ -151,7 +147,7 @@ class CollectedLogEnds:
         if key not in self._asked:
             sql = "SELECT samples FROM log_ends WHERE cluster = %s AND topic = %s AND partition = %s"
             names = (key.cluster.encode(), key.topic.encode(), key.partition)
-            row = self._connection.execute(sql, names, binary=True).fetchone()
+            row = self._session.execute(sql, names, binary=True).fetchone()
             return None if row is None else StoredHistory(key, row[0])
         return StoredHistory(key, self._found[key]) if key in self._found else None
 
@@ -167,7 +163,7 @@ class PostgresTransaction(Transaction):
 
     def __init__(
         self,
-        connection: Connection,
+        session: Session,
         log: LogRow,
         groups: Sequence[rows.Row],
         log_ends: CollectedLogEnds,
@@ -184,7 +180,7 @@ class PostgresTransaction(Transaction):
         self.first_seq = log.first_seq
         self.last_seq = log.last_seq
         self.began_block = False
-        self._connection = connection
+        self._session = session
         self._log = log
         self._limits = limits
         self._found = {(row[0], row[1]): row for row in groups}
@@ -194,9 +190,9 @@ class PostgresTransaction(Transaction):
         self._reporters: dict[str, rows.Row] = {}
         self._notes: dict[tuple[str, str], bytes] = {}
 
-    def require_lead(self, fence: str | None) -> None:
+    def require_lead(self, token: str | None) -> None:
         """Refuse a write of the leader from a process that does not lead any more. Raises `NotLeadingError`."""
-        if self._log.leader != fence:
+        if self._log.leader != token:
             raise NotLeadingError("another replica leads now")
 
     def save_reporter(self, state: ReporterState) -> None:
@@ -207,7 +203,7 @@ class PostgresTransaction(Transaction):
 
     def expire(self, before_ms: int) -> int:
         sql = "UPDATE groups SET expired = true WHERE NOT expired AND NOT gone AND log_time_ms < %s"
-        return self._connection.execute(sql, (before_ms,)).rowcount
+        return self._session.execute(sql, (before_ms,)).rowcount
 
     def begin_at(self, first_seq: int) -> int:
         """Delete the events before ``first_seq``, for readers. Returns how many."""
@@ -217,9 +213,9 @@ class PostgresTransaction(Transaction):
             self.add(telemetry.LOG_PRUNED, deleted)
         return deleted
 
-    def settle(self, pending: PendingWrites, writer: str, commits: int, log_ms: int) -> None:
-        """Write the collected rows, the counters and rejects, the log's own counts, and the writer's commit."""
-        log, execute = self._log, self._connection.execute
+    def settle(self, pending: PendingWrites, log_ms: int) -> None:
+        """Write the collected rows, the counters and rejects, and the log's own counts."""
+        log, execute = self._log, self._session.execute
         if self._events:
             seqs, *columns = zip(*self._events, strict=True)
             previous, received, observed, log_time, source, crc, body, age = columns
@@ -238,7 +234,6 @@ class PostgresTransaction(Transaction):
         if self.heard:
             execute(_HEAR, (Texts(map(str.encode, self.heard)), Integers(self.heard.values())))
             execute(_FORGET_CLUSTERS)
-        execute(_COUNT_COMMIT, (writer, commits, log_ms))
         block, block_bytes, block_ms = self._block(log_ms)
         counts = (self.first_seq, self.last_seq, self.groups, self.log_end_bytes)
         execute(_SETTLE, (log_ms, log.now_ms, *counts, block, block_bytes, block_ms))
@@ -267,7 +262,7 @@ class PostgresTransaction(Transaction):
 
     def _delete_forgettable(self) -> int:
         used = {*(GroupKey(cluster.decode(), consumer.decode()) for cluster, consumer in self._found), *self._saved}
-        return self._connection.execute(_FORGET_GROUPS, key_columns(used)).rowcount
+        return self._session.execute(_FORGET_GROUPS, key_columns(used)).rowcount
 
     def _save_groups(self) -> None:
         if not self._saved:
@@ -275,7 +270,7 @@ class PostgresTransaction(Transaction):
         columns = zip(*(rows.group_row(key, row) for key, row in self._saved.items()), strict=True)
         _, _, seq, last_seq, log_time, expired, gone, crc, state = columns
         numbers = map(Integers, (seq, last_seq, log_time, expired, gone, crc))
-        self._connection.execute(_SAVE_GROUPS, (*key_columns(self._saved), *numbers, Texts(state)))
+        self._session.execute(_SAVE_GROUPS, (*key_columns(self._saved), *numbers, Texts(state)))
 
     def _add_counters(self, pending: PendingWrites) -> None:
         sums = Counter(pending.counts)
@@ -283,15 +278,15 @@ class PostgresTransaction(Transaction):
         if sums:
             names = [name for name, _ in sums]
             labels = [rows.labels_text(labels) for _, labels in sums]
-            self._connection.execute(_ADD_COUNTERS, (names, labels, list(map(float, sums.values()))))
+            self._session.execute(_ADD_COUNTERS, (names, labels, list(map(float, sums.values()))))
         if pending.rejects:
             texts = [
                 Texts(text.encode("utf-8", "surrogatepass") for text in column)
                 for column in zip(*((one.code, one.detail, one.source.value) for one in pending.rejects), strict=True)
             ]
             received = Integers(one.received_at_ms for one in pending.rejects)
-            self._connection.execute(_ADD_REJECTS, (received, *texts, Texts(one.body for one in pending.rejects)))
-            self._connection.execute(_FORGET_REJECTS)
+            self._session.execute(_ADD_REJECTS, (received, *texts, Texts(one.body for one in pending.rejects)))
+            self._session.execute(_FORGET_REJECTS)
 
     def _block(self, log_ms: int) -> tuple[int, int, int]:
         """The block of the next commit, its bytes and its beginning. A block ends by its size or by its age."""
@@ -301,15 +296,15 @@ class PostgresTransaction(Transaction):
         if not size or not (is_full or is_old):
             return self._log.block, size, self._log.block_ms
         for sql, parameters in new_block(self._log.block + 1, self.last_seq + 1):
-            self._connection.execute(sql, parameters)
+            self._session.execute(sql, parameters)
         self.began_block = True
         return self._log.block + 1, 0, log_ms
 
     def _delete_log_ends_before(self, before_ms: int) -> Iterable[tuple[Any, ...]]:
-        return self._connection.execute(_FORGET_BEFORE, (before_ms,))
+        return self._session.execute(_FORGET_BEFORE, (before_ms,))
 
     def _delete_oldest_log_ends(self) -> Iterable[tuple[Any, ...]]:
-        return self._connection.execute(_FORGET_LEAST_RECENT)
+        return self._session.execute(_FORGET_LEAST_RECENT)
 
 
 def key_columns(keys: Iterable[GroupKey]) -> tuple[Texts, Texts]:

@@ -21,7 +21,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from karrot.eventlog.locks import flush
-from karrot.settings.storage_place import hadoop_url
+from karrot.settings.types import hadoop_url
 
 _SCHEME = re.compile(r"^([a-z0-9+.-]+):/+", re.ASCII)
 _WILD = re.compile(r"[\\*?\[\]{}]")

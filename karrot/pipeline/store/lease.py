@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from karrot.clock import Clock, SystemClock
 from karrot.pipeline.store.filesystem import create_new, delete, listing, local_path, modified_ms, read_text
 from karrot.pipeline.store.table_files import SOURCES, Tables, require_known_format
-from karrot.settings.storage_place import shown
+from karrot.settings.types import s3_url
 
 _TRIES = 20
 
@@ -347,7 +347,7 @@ def writing(
     holder = Holder(command, socket.gethostname(), os.getpid(), since, uuid.uuid4().hex, length.total_seconds())
     lock = lock_at(spark, tables.path(_FOLDER), name)
     lease = Lease(
-        lock, holder, shown(tables.directory), clock, on_lost=spark.sparkContext.cancelAllJobs, renew_every=renew_every
+        lock, holder, s3_url(tables.directory), clock, on_lost=spark.sparkContext.cancelAllJobs, renew_every=renew_every
     )
     lease.take(wait=wait or timedelta(0), stop=stop or Event())
     try:

@@ -43,7 +43,7 @@ from karrot.pipeline.store.filesystem import (
     rename_over,
     write_text,
 )
-from karrot.settings.storage_place import shown
+from karrot.settings.types import s3_url
 
 _WRITER: Final = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -282,7 +282,7 @@ def require_known_format(spark: SparkSession, tables: Tables) -> None:
         found = 0
     if found > FORMAT:
         raise NewerTables(
-            f"{shown(tables.directory)} has tables of format {found}, and this Karrot writes format {FORMAT}: a newer "
+            f"{s3_url(tables.directory)} has tables of format {found}, and this Karrot writes format {FORMAT}: a newer "
             "Karrot wrote them. Upgrade this Karrot, or give it other --tables."
         )
     if found < 1:

@@ -4,22 +4,19 @@ import os
 from functools import partial
 
 from karrot.reporters.archive.local_folder import Folder
-from karrot.reporters.archive.reporter import ArchiveReporter, Options
+from karrot.reporters.archive.reporter import ArchiveReporter
 from karrot.reporters.archive.s3 import Objects, open_client
 from karrot.reporters.archive.segment_store import SegmentStore
 from karrot.reporters.base import Context
-from karrot.settings.storage_place import Bucket
+from karrot.settings.types import Bucket, Place
 
 __all__ = ["build"]
 
 
 def build(context: Context) -> ArchiveReporter:
-    """Build the reporter, which opens its place at the first send. Raises `ValueError` for a wrong setting."""
-    options = Options.read(context.settings)
-    return ArchiveReporter(options, _store(options), context)
+    """Build the reporter, which opens its place at the first send."""
+    return ArchiveReporter(context.options, _store(context.options.place), context)
 
 
-def _store(options: Options) -> SegmentStore:
-    if isinstance(options.place, Bucket):
-        return Objects(options.place, partial(open_client, os.environ))
-    return Folder(options.place)
+def _store(place: Place) -> SegmentStore:
+    return Objects(place, partial(open_client, os.environ)) if isinstance(place, Bucket) else Folder(place)

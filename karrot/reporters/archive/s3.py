@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from karrot.aws.errors import FaultKind, fault_of
 from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, StoredSegment, StoreError
-from karrot.settings.storage_place import Bucket
+from karrot.settings.types import Bucket
 
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol, Self
 
+from karrot.reporters.base import ReportFailed
+
 _HOUR_MS = 3_600_000
 _MS = 1000
 _HOUR = re.compile(r"day=(\d{4}-\d\d-\d\d)/hour=([01]\d|2[0-3])", re.ASCII)
@@ -90,12 +92,8 @@ class StoredSegment(NamedTuple):
     size: int
 
 
-class StoreError(Exception):
-    """The store cannot be used now. ``reason`` is stable and a label value. The text is a message for people."""
-
-    def __init__(self, reason: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.reason = reason
+class StoreError(ReportFailed):
+    """The store cannot be used now."""
 
 
 class SegmentStore(Protocol):

@@ -8,7 +8,6 @@ from random import Random
 from karrot import telemetry
 from karrot.reporters.base import Context
 from karrot.reporters.cloudwatch.boto_client import open_client
-from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Sender
 
@@ -16,8 +15,8 @@ __all__ = ["build"]
 
 
 def build(context: Context) -> CloudWatchReporter:
-    """Build the reporter, which opens its client at the first send. Raises `ValueError` for a wrong setting."""
-    options = Options.read(context.settings)
+    """Build the reporter, which opens its client at the first send."""
+    options = context.options
     sender = Sender(
         partial(open_client, options, os.environ),
         options.namespace,

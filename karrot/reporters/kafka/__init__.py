@@ -3,15 +3,17 @@
 
 from functools import partial
 
+from karrot.kafka import client_properties
 from karrot.reporters.base import Context
-from karrot.reporters.kafka.reporter import KafkaReporter, Options
+from karrot.reporters.kafka.reporter import KafkaReporter
 
 __all__ = ["build"]
 
 
 def build(context: Context) -> KafkaReporter:
-    """Build the reporter. The leader opens its client, which has threads. Raises `ValueError` for wrong settings."""
-    options = Options.read(context.settings)
+    """Build the reporter. The leader opens its client, which has threads. Raises `ValueError` for wrong properties."""
+    options = context.options
+    client_properties.read(options.properties)
     try:
         from karrot.reporters.kafka.producer import KafkaTopic
     except ImportError as error:

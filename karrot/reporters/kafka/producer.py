@@ -8,8 +8,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
-from karrot.kafka.client_properties import NoToken, PropertiesError, complete, without_moment, without_values
-from karrot.reporters.kafka.reporter import Failed, Message, NoTopic, Options, Outcome, Written
+from karrot.kafka.client_properties import NoToken, PropertiesError, complete, read, without_moment, without_values
+from karrot.reporters.kafka.reporter import Failed, Message, NoTopic, Outcome, Written
+from karrot.settings.options import Kafka
 
 _TIMEOUT_S: Final = 4.0
 """The seconds that sending a message may take. The limit is short, because the service must stop quickly."""
@@ -47,21 +48,21 @@ _LATE: Final = Failed("_timed_out", "the Kafka client gave no result in time")
 class KafkaTopic:
     """Writes to Kafka. The client has threads, so create it after a fork. Raises `NoTopic`."""
 
-    def __init__(self, options: Options, *, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, options: Kafka, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._topic = options.topic
         self._timeout_s = timeout_s
         self._given: Mapping[str, str] = {}
         self._trouble: KafkaError | None = None
         try:
-            self._given = options.client_properties()
+            self._given = read(options.properties)
             properties = self._properties(options)
             self._tokens = properties.get("oauth_cb")
             self._producer = Producer(properties)
         except NoToken as error:
-            raise NoTopic(str(error), error.reason) from None
+            raise NoTopic(error.reason, str(error)) from None
         except (PropertiesError, KafkaException, ValueError, TypeError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise NoTopic(without_values(text, self._given)) from None
+            raise NoTopic("properties", without_values(text, self._given)) from None
 
     def send(self, messages: Sequence[Message]) -> list[Outcome]:
         """Write the messages. If a message is refused as too large, send it again alone: its batch may be the cause."""
@@ -107,7 +108,7 @@ class KafkaTopic:
         if error.code() != _ALL_DOWN:
             self._trouble = error
 
-    def _properties(self, options: Options) -> dict[str, Any]:
+    def _properties(self, options: Kafka) -> dict[str, Any]:
         given = {name: value for name, value in self._given.items() if name not in _OTHER_NAMES}
         ours = {**_OURS, "message.timeout.ms": round(self._timeout_s * 1000), "error_cb": self._note_trouble}
         return {**_DEFAULTS, **complete(given, options.bootstrap), **ours}

@@ -1,9 +1,8 @@
 """Writes each event to a topic until every in-sync replica has it, and saves a report on each send."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -12,20 +11,18 @@ from karrot import telemetry
 from karrot.event import GroupKey
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
-from karrot.kafka import client_properties
 from karrot.reporters.base import (
     REPORT_NOTE,
     Context,
     Fact,
     RefusedDatum,
     Report,
-    Retry,
-    Sending,
+    ReportFailed,
     Sent,
-    Trouble,
+    Unreported,
     read_report,
 )
-from karrot.settings.options import settings_of_reporter
+from karrot.settings.options import Kafka
 
 
 class Message(NamedTuple):
@@ -53,12 +50,8 @@ class Failed(NamedTuple):
 Outcome = Written | Failed
 
 
-class NoTopic(Exception):  # noqa: N818 (the name describes the state, not an error of Karrot)
-    """The current settings or credentials do not allow a client to be created. The text is for people."""
-
-    def __init__(self, text: str, reason: str = "properties") -> None:
-        super().__init__(text)
-        self.reason = reason
+class NoTopic(ReportFailed):
+    """The current settings or credentials do not allow a client to be created."""
 
 
 class TopicWriter(Protocol):
@@ -77,148 +70,77 @@ def message_of(stored: StoredEvent) -> Message:
     return Message(key, encode(stored).removesuffix(b"\n"))
 
 
-_IDLE_S = 1.0
 _SHOWN = 20
-_TOO_LARGE, _UNEXPECTED = "too_large", "unexpected"
+_MOST_EVENTS, _MOST_BYTES = 500, 8 << 20
+"""A report takes events until it has so many events or bytes."""
 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The reporter's settings. ``properties`` is a file of client properties."""
-
-    bootstrap: tuple[str, ...]
-    topic: str = "karrot.events"
-    properties: Path | None = None
-
-    @classmethod
-    def read(cls, texts: Mapping[str, str]) -> Self:
-        """Read the options. Raises `ValueError` for a wrong setting, or for a file that cannot be used now."""
-        settings = settings_of_reporter("kafka", texts)
-        if not settings.kafka_bootstrap:
-            raise ValueError("bootstrap is not set: it must be HOST:PORT, several separated by commas")
-        options = cls(settings.kafka_bootstrap, settings.kafka_topic, settings.kafka_properties)
-        options.client_properties()
-        return options
-
-    def client_properties(self) -> dict[str, str]:
-        """The file's current properties, under librdkafka's names. Raises `client_properties.PropertiesError`."""
-        return {} if self.properties is None else client_properties.read(self.properties)
-
-
-class _Owed(NamedTuple):
-    """An event that is not written yet."""
-
-    stored: StoredEvent
-    message: Message
-
-
 class KafkaReporter:
-    """A paced and bounded reporter: see `karrot.reporters.base`.
+    """A push reporter. After a failure, it creates a new client and reads the file of properties again.
 
-    The reporter holds one page of events at a time. Later events wait in the log. After a failure, the reporter creates
-    a new client and reads the file of properties again. So a fatal error or a changed password does not need a restart.
+    So a fatal error or a changed password does not need a restart. A batch that failed partly is written again as a
+    whole, so the last record of a group is always its newest event.
     """
 
-    def __init__(self, options: Options, open_topic: Callable[[], TopicWriter], context: Context) -> None:
-        self._options = options
-        self._open = open_topic
+    every_s = 0.0
+
+    def __init__(self, options: Kafka, open_topic: Callable[[], TopicWriter], context: Context) -> None:
+        self._options, self._open, self._context = options, open_topic, context
         self._topic: TopicWriter | None = None
-        self._clock = context.clock
-        self._reporter, self._count = context.name, context.count
-        self._recall, self._remember = context.recall, context.remember
-        self._owed: list[_Owed] = []
-        self._refused: list[RefusedDatum] = []
-        """The refused events for the next report."""
-        self._retry = Retry(context.clock.boot_ms)
 
-    def full(self) -> bool:
-        """Whether events must wait in the log, because the brokers have not accepted the current page yet."""
-        return bool(self._owed)
-
-    def take(self, events: Sequence[StoredEvent]) -> None:
-        """Make a message of each event. Count an event that cannot be encoded, and show it in the next report."""
-        for stored in events:
-            try:
-                self._owed.append(_Owed(stored, message_of(stored)))
-            except Exception as error:  # noqa: BLE001 - one unexpected event must not stop all later events
-                _log.exception("an event cannot be encoded", code="event_not_encoded", event_id=stored.event_id)
-                self._refuse(stored, _UNEXPECTED, f"{type(error).__name__}: {error}")
-
-    def due_in(self) -> float:
-        return self._retry.due_in() if self._owed else _IDLE_S
-
-    def send(self) -> Sending:
-        """Write the events that are not written yet, and wait until the brokers acknowledge them."""
-        if not self._owed:
-            return Sending(0)
-        try:
-            self._topic = self._topic or self._open()
-        except NoTopic as error:
-            return self._failed(Trouble(error.reason, str(error)))
-        outcomes = self._topic.send([each.message for each in self._owed])
-        self._settle(outcomes)
-        if trouble := _trouble(outcomes):
-            return self._failed(trouble)
-        self._retry.went_well()
-        return Sending(1)
-
-    def owed(self, log_id: str) -> int | None:
-        return min((each.stored.seq for each in self._owed if each.stored.log_id == log_id), default=None)
+    def report(self, events: Unreported) -> None:
+        """Write a batch, and wait until the brokers acknowledge it. An event that cannot be written is counted."""
+        batch, refused = self._batch(events)
+        self._topic = self._topic or self._open()
+        outcomes = self._topic.send([message for _, message in batch])
+        written = []
+        for (stored, message), outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Written):
+                written.append(outcome)
+            elif outcome.is_final:
+                size = len(message.value)
+                words = {"event_id": stored.event_id, "bytes": size, "reason": outcome.text}
+                _log.error("Kafka refuses an event for good", code="kafka_refused_event", **words)
+                refused.append(self._refused(stored, "too_large", f"{size:,} bytes: {outcome.text}"))
+            else:
+                self.close()
+                raise ReportFailed(outcome.reason, outcome.text)
+        for each in refused:
+            self._context.count(telemetry.REPORTER_DROPPED.name, 1, reporter=self._context.name, reason=each.reason)
+        before = read_report(self._context.recall(REPORT_NOTE))
+        report = report_of(self._options, before, written, refused, self._context.clock.wall_ms())
+        self._context.remember(REPORT_NOTE, report)
 
     def close(self) -> None:
         if self._topic is not None:
             self._topic.close()
             self._topic = None
 
-    def _settle(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep what must be sent again: a failed event, and all later ones of its group, so that their order stays."""
-        again: list[_Owed] = []
-        behind: set[bytes] = set()
-        for each, outcome in zip(self._owed, outcomes, strict=True):
-            if isinstance(outcome, Failed) and outcome.is_final:
-                self._give_up(each, outcome)
-            elif isinstance(outcome, Failed) or each.message.key in behind:
-                behind.add(each.message.key)
-                again.append(each)
-        self._owed = again
-        written = [each for each in outcomes if isinstance(each, Written)]
-        if written or self._refused:
-            before = read_report(self._recall(REPORT_NOTE))
-            self._remember(REPORT_NOTE, report_of(self._options, before, written, self._refused, self._clock.wall_ms()))
-            self._refused = []
+    def _batch(self, events: Unreported) -> tuple[list[tuple[StoredEvent, Message]], list[RefusedDatum]]:
+        """The messages of the next events, and the events that have none."""
+        batch, refused, size = list[tuple[StoredEvent, Message]](), list[RefusedDatum](), 0
+        for stored in islice(events, _MOST_EVENTS):
+            try:
+                message = message_of(stored)
+            except Exception as error:  # noqa: BLE001 - one unexpected event must not stop all later events
+                _log.exception("an event cannot be encoded", code="event_not_encoded", event_id=stored.event_id)
+                refused.append(self._refused(stored, "unexpected", f"{type(error).__name__}: {error}"))
+                continue
+            batch.append((stored, message))
+            size += len(message.value)
+            if size >= _MOST_BYTES:
+                break
+        return batch, refused
 
-    def _give_up(self, owed: _Owed, failed: Failed) -> None:
-        size = len(owed.message.value)
-        _log.error(
-            "Kafka refuses an event for good",
-            code="kafka_refused_event",
-            event_id=owed.stored.event_id,
-            bytes=size,
-            reason=failed.text,
-        )
-        self._refuse(owed.stored, _TOO_LARGE, f"{size:,} bytes: {failed.text}")
-
-    def _refuse(self, stored: StoredEvent, reason: str, text: str) -> None:
-        self._count(telemetry.REPORTER_DROPPED.name, 1, reporter=self._reporter, reason=reason)
+    def _refused(self, stored: StoredEvent, reason: str, text: str) -> RefusedDatum:
         what = f"{stored.event_id}: {stored.event.cluster} {stored.event.consumer}"
-        self._refused.append(RefusedDatum(what, reason, text, self._clock.wall_ms()))
-
-    def _failed(self, trouble: Trouble) -> Sending:
-        self.close()
-        self._retry.failed()
-        return Sending(1, trouble)
-
-
-def _trouble(outcomes: Sequence[Outcome]) -> Trouble | None:
-    """The first failure that a retry may fix."""
-    failed = (each for each in outcomes if isinstance(each, Failed) and not each.is_final)
-    return next((Trouble(each.reason, each.text) for each in failed), None)
+        return RefusedDatum(what, reason, text, self._context.clock.wall_ms())
 
 
 def report_of(
-    options: Options, before: Report | None, written: Sequence[Written], refused: Sequence[RefusedDatum], at_ms: int
+    options: Kafka, before: Report | None, written: Sequence[Written], refused: Sequence[RefusedDatum], at_ms: int
 ) -> bytes:
     """The report on a send, as a note for the log. The report keeps the 20 newest refused events, newest first."""
     facts = (Fact("Topic", options.topic), Fact("Brokers", ", ".join(options.bootstrap)))

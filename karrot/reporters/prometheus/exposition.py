@@ -210,8 +210,7 @@ def _replica_families(log: EventLog) -> Iterator[ListedFamily]:
     leader = log.leader() if log.memory_age_ms() is None else None
     yield ListedFamily(info, [] if leader is None else [sample(info, (opaque(leader),), 1)])
     yield ListedFamily(leads, [] if log.replica is None else [sample(leads, (), int(leader == log.replica))])
-    standbys = (server.standbys if server else None) or ()
-    lags = {opaque(each.name): each.lag_seconds for each in standbys}
+    lags = {opaque(name): seconds for name, seconds in ((server and server.standby_lag_seconds) or {}).items()}
     yield ListedFamily(lag, (sample(lag, (name,), seconds) for name, seconds in lags.items()))
 
 

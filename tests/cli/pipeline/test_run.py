@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 
 from karrot.cli import main
-from karrot.cli.errors import NotDone
 from karrot.cli.pipeline import run
 from karrot.kafka.client_properties import PropertiesError
 from karrot.pipeline.run.turns import StepFailure
@@ -56,32 +55,24 @@ def test_the_time_of_the_compaction_is_read(text: str, read: time | None) -> Non
     assert option.process_value(context, text) == read
 
 
-def _caused(cause: Exception) -> NotDone:
-    error = NotDone(f"said: {cause}")
-    error.__cause__ = cause
-    return error
+ASKED = {"cluster": None, "source": "archive"}
 
 
 @pytest.mark.parametrize(
     ("step", "error", "trouble"),
     [
-        ("ingest", _caused(ClusterError("timeout", "timed out")), StepFailure("source_away", "said: timed out")),
-        ("ingest", _caused(NoRecords("no topic")), StepFailure("source_away", "said: no topic")),
-        ("ingest", _caused(FileNotFoundError("no archive")), StepFailure("source_away", "said: no archive")),
-        ("derive", _caused(FileNotFoundError("no file")), StepFailure("failed", "said: no file")),
-        ("derive", _caused(OSError("events is empty")), StepFailure("failed", "said: events is empty")),
-        ("derive", _caused(OSError(28, "No space left")), StepFailure("disk_full", "said: [Errno 28] No space left")),
-        ("derive", _caused(LeaseHeld("run on pod-1 writes")), StepFailure("lease_held", "said: run on pod-1 writes")),
+        ("ingest", ClusterError("timeout", "timed out"), StepFailure("source_away", "Kafka: timed out")),
+        ("ingest", NoRecords("no topic"), StepFailure("source_away", "no topic")),
+        ("ingest", FileNotFoundError("no archive"), StepFailure("source_away", "no archive")),
+        ("derive", FileNotFoundError("no file"), StepFailure("failed", "no file")),
+        ("derive", OSError("events is empty"), StepFailure("failed", "events is empty")),
+        ("derive", OSError(28, "No space left"), StepFailure("disk_full", "[Errno 28] No space left")),
+        ("derive", LeaseHeld("run on pod-1 writes"), StepFailure("lease_held", "run on pod-1 writes")),
         ("derive", KeyError("day"), StepFailure("failed", "KeyError: 'day'")),
         (
             "offsets",
-            _caused(PropertiesError("unknown name")),
-            StepFailure("failed", "said: unknown name", is_final=True),
-        ),
-        (
-            "derive",
-            _caused(RuntimeError("java.lang.OutOfMemoryError: Java heap space")),
-            StepFailure("failed", "said: java.lang.OutOfMemoryError: Java heap space", is_final=True),
+            PropertiesError("unknown name"),
+            StepFailure("failed", "unknown name", is_final=True),
         ),
     ],
 )
@@ -91,12 +82,21 @@ def test_each_error_of_a_step_has_a_code(
     pytest.importorskip("pyspark")
     monkeypatch.setattr("karrot.pipeline.run.pipeline_steps.is_alive", lambda _spark: True)
     spark: Any = None
-    assert run._explained(spark, step, error) == trouble
+    assert run._explained(spark, ASKED, step, error) == trouble
+
+
+def test_a_jvm_without_memory_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = pytest.importorskip("pyspark.errors")
+    monkeypatch.setattr("karrot.pipeline.run.pipeline_steps.is_alive", lambda _spark: True)
+    spark: Any = None
+    error = errors.PySparkException("java.lang.OutOfMemoryError: Java heap space")
+    said = "OutOfMemoryError: Java heap space"
+    assert run._explained(spark, ASKED, "derive", error) == StepFailure("failed", said, is_final=True)
 
 
 def test_a_step_that_fails_because_spark_has_ended_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     monkeypatch.setattr("karrot.pipeline.run.pipeline_steps.is_alive", lambda _spark: False)
     spark: Any = None
-    trouble = run._explained(spark, "derive", _caused(OSError("refused")))
-    assert trouble == StepFailure("failed", "Spark has ended: said: refused", is_final=True)
+    trouble = run._explained(spark, ASKED, "derive", OSError("refused"))
+    assert trouble == StepFailure("failed", "Spark has ended: refused", is_final=True)

@@ -9,8 +9,8 @@ import pytest
 from karrot.clock import SystemClock
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.postgres import PostgresEventLog, passwords
-from karrot.eventlog.postgres.connections import Database, DatabaseUrl, KeptPassword
-from karrot.eventlog.postgres.passwords import password_of
+from karrot.eventlog.postgres.connections import Database, DatabaseUrl
+from karrot.eventlog.postgres.passwords import KeptPassword, password_of
 from karrot.eventlog.postgres.schema import prepare
 from karrot.settings.options import Settings
 from support.eventlog.appended_events import append_event
@@ -88,7 +88,7 @@ def test_a_wrong_password_is_not_in_the_refusal_and_the_right_one_needs_no_resta
     role.end_its_sessions()
     with pytest.raises(LogUnavailableError):
         append_event(log)
-    wait_for(lambda: "password authentication failed" in str(known.trouble))
+    wait_for(lambda: "password authentication failed" in str(log._sessions.away))
     with pytest.raises(LogUnavailableError) as caught:
         append_event(log)
     assert log.writable() == str(caught.value)
@@ -103,7 +103,7 @@ def test_a_wrong_password_is_not_in_the_refusal_and_the_right_one_needs_no_resta
 def test_a_command_is_run_again_after_its_password_was_changed(
     role: Role, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passwords, "_LEAST_S", 0.1)
+    monkeypatch.setattr(passwords, "_KEPT_S", 0.1)
     file = tmp_path / "secret"
     file.write_text("first")
     command = f"{sys.executable} -c \"print(open('{file}').read())\""
@@ -172,13 +172,10 @@ def test_a_slow_command_delays_no_request(role: Role, tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_kept_password_is_made_again_after_its_time_and_sooner_if_no_connection_opens() -> None:
+def test_a_password_is_kept_for_connections_that_open_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     made = iter("abc")
-    password = KeptPassword(lambda: next(made), kept_s=1000, least_s=1000)
-    assert [password(), password()] == ["a", "a"]
-    password.suspect()
-    assert password() == "a"  # a server that is away must not run the command each second
-    eager = KeptPassword(lambda: next(made), kept_s=1000, least_s=0)
-    assert [eager(), eager()] == ["b", "b"]
-    eager.suspect()
-    assert eager() == "c"
+    password = KeptPassword(lambda: next(made))
+    assert [password(), password()] == ["a", "a"]  # a server that is away must not run the command for each attempt
+    monkeypatch.setattr(passwords, "_KEPT_S", 0)
+    eager = KeptPassword(lambda: next(made))
+    assert [eager(), eager()] == ["b", "c"]

@@ -139,7 +139,7 @@ def test_replicas_that_start_at_the_same_time_migrate_once(server: PostgresServe
 
 def test_the_time_of_the_last_webhook_becomes_log_time_and_is_not_in_the_future(database: Database) -> None:
     prepare(database, SystemClock(), MIGRATIONS[:1])
-    with closing(database.connect()) as connection:
+    with closing(database.open()) as connection:
         connection.execute("UPDATE log SET wall_ms = 9000000, log_ms = 5000000")
         connection.execute("INSERT INTO heard VALUES ('a minute ago', 8940000), ('set by a wrong clock', 777000000)")
         prepare(database, SystemClock())

@@ -19,13 +19,12 @@ class TestPostgresEventLog(EventLogContract):
 
 
 def test_a_server_that_lacks_the_newest_events_is_read_again(
-    server: PostgresServer, open_postgres: OpenPostgres
+    server: PostgresServer, schema: str, open_postgres: OpenPostgres
 ) -> None:
     log = open_postgres()
     for consumer in ("a", "b", "b"):
         append_event(log, consumer=consumer)
     assert [state.key.consumer for state in log.live()] == ["a", "b"]
-    schema = log._database.url.schema
     with server.connect("karrot") as connection:  # what a standby has that did not get the events of b
         connection.execute(f"DELETE FROM {schema}.groups WHERE last_seq > 1")
         connection.execute(f"DELETE FROM {schema}.events WHERE seq > 1")
@@ -40,11 +39,10 @@ def test_a_server_that_lacks_the_newest_events_is_read_again(
 
 
 def test_damaged_rows_are_skipped_until_the_next_event_of_the_group(
-    server: PostgresServer, open_postgres: OpenPostgres
+    server: PostgresServer, schema: str, open_postgres: OpenPostgres
 ) -> None:
     log = open_postgres()
     append_event(log)
-    schema = log._database.url.schema
     with server.connect("karrot") as connection:
         connection.execute(f"UPDATE {schema}.events SET received_at_ms = received_at_ms + 1")
         connection.execute(f"UPDATE {schema}.groups SET state = '\\x00'")

@@ -1,4 +1,4 @@
-"""The committer on a real server: what cannot be stored hurts no neighbour, and a lost answer is resolved."""
+"""The committer on a real server: what cannot be stored hurts no neighbour, and a lost answer is unconfirmed."""
 
 import threading
 from collections import Counter as Sums
@@ -18,7 +18,7 @@ from karrot.eventlog.group_state import arrival
 from karrot.eventlog.postgres import PostgresEventLog
 from karrot.eventlog.postgres import schema as schemas
 from karrot.eventlog.postgres.committer import PostgresCommitter
-from karrot.eventlog.postgres.connections import Database
+from karrot.eventlog.postgres.connections import Database, Sessions
 from karrot.eventlog.postgres.schema import prepare
 from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.sqlite.store import MemoryEventLog
@@ -48,11 +48,13 @@ def parts(database: Database) -> Iterator[Parts]:
     opened = prepare(database, clock)
     histories = LogEndHistories(max_bytes=1 << 20, retention_ms=86_400_000)
     time = LogTime(clock, opened.anchor)
+    sessions = Sessions(database)
     committer = PostgresCommitter(
-        database, opened.log_id, time, buffer, log_end_histories=histories, limits=Limits(max_consumers=MOST_GROUPS)
+        sessions, opened.log_id, time, buffer, log_end_histories=histories, limits=Limits(max_consumers=MOST_GROUPS)
     )
     yield Parts(committer, buffer)
     committer.close()
+    sessions.close()
 
 
 def storing(consumer: str, **overrides: Any) -> Job[Appended]:
@@ -220,34 +222,16 @@ LOST = pytest.mark.parametrize(
 
 
 @LOST
-def test_a_commit_whose_connection_is_lost_is_answered_by_what_was_stored(
-    server: PostgresServer, schema: str, *, second: bool, answer: bool
-) -> None:
-    is_stored = second and answer
-    with faulty_proxy(server.port) as proxy, open_postgres(server, schema, SystemClock(), port=proxy.port) as log:
-        append_event(log, consumer="before")
-        log.count(COUNTED, 5)
-        proxy.passes = LosingCommit(second=second, answer=answer)
-        if is_stored:
-            assert append_event(log, consumer="during") == Appended(2, tracked=True)
-        else:
-            with pytest.raises(LogUnavailableError) as caught:
-                append_event(log, consumer="during")
-            assert not isinstance(caught.value, UnconfirmedError)
-        append_event(log, consumer="after")
-        assert_stored_once(log, "before", *(["during"] if is_stored else []), "after")
-
-
-@LOST
-def test_a_commit_whose_server_is_away_afterwards_is_unconfirmed_and_counts_once(
-    server: PostgresServer, schema: str, *, second: bool, answer: bool
+@pytest.mark.parametrize("away", [False, True], ids=["", "and the server is away"])
+def test_a_commit_whose_connection_is_lost_is_unconfirmed_and_no_event_is_stored_twice(
+    server: PostgresServer, schema: str, *, second: bool, answer: bool, away: bool
 ) -> None:
     is_stored = second and answer
     with faulty_proxy(server.port) as proxy, open_postgres(server, schema, SystemClock(), port=proxy.port) as log:
         append_event(log, consumer="before")
         log.count(COUNTED, 5)
         loses = LosingCommit(second=second, answer=answer)
-        proxy.passes = lambda *chunk: loses(*chunk) and not loses.has_lost
+        proxy.passes = lambda *chunk: loses(*chunk) and not (away and loses.has_lost)
         with pytest.raises(LogUnavailableError) as caught:
             append_event(log, consumer="during")
         assert isinstance(caught.value, UnconfirmedError) == second
@@ -255,13 +239,10 @@ def test_a_commit_whose_server_is_away_afterwards_is_unconfirmed_and_counts_once
         proxy.passes = lambda _to_server, _data, _connection: True
         wait_for(lambda: log.writable() is None)
         append_event(log, consumer="after")
-        assert_stored_once(log, "before", *(["during"] if is_stored else []), "after")
-
-
-def assert_stored_once(log: PostgresEventLog, *names: str) -> None:
-    assert [stored.event.consumer for stored in stored_events(log)] == list(names)
-    assert counted(log, telemetry.EVENTS_ACCEPTED.name) == len(names)
-    assert counted(log, COUNTED) == 5
+        names = ["before", *(["during"] if is_stored else []), "after"]
+        assert [stored.event.consumer for stored in stored_events(log)] == names
+        assert counted(log, telemetry.EVENTS_ACCEPTED.name) == len(names)
+        assert counted(log, COUNTED) == (10 if is_stored else 5)  # nobody knew, so it is counted again
 
 
 @contextmanager
@@ -371,7 +352,7 @@ def test_sessions_that_end_at_any_moment_lose_no_event_and_no_count(
         assert len(found) == len(set(found)) <= len(stored) + outcomes["unconfirmed"]
         assert [each.seq for each in stored_events(logs[0])] == list(range(1, len(found) + 1))
         assert counted(logs[0], telemetry.EVENTS_ACCEPTED.name) == len(found)
-        assert counted(logs[0], COUNTED) == len(tried)
+        assert counted(logs[0], COUNTED) >= len(tried)
 
 
 def flushed(log: PostgresEventLog) -> bool:

@@ -23,13 +23,13 @@ from karrot.pipeline.publish import NEWEST, Fanout, Published, Publisher, newest
 from karrot.pipeline.store.table_files import Tables
 from karrot.pipeline.stream.query_runner import run_queries
 from karrot.reporters.cloudwatch.boto_client import open_client
-from karrot.reporters.cloudwatch.options import Options
 from support.burrow.lag_events import make_partition
 from support.eventlog.appended_events import stored_events
 from support.manual_clock import ManualClock
 from support.pipeline.archive_segments import HOUR_MS, segment_line, write_segment
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environment, point_aws_at
 from support.reporters.injected_faults import UNAVAILABLE
+from support.reporters.reporter_context import options_of
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 pytestmark = pytest.mark.timeout(300)  # the first query of a JVM is slow on a busy machine
@@ -78,7 +78,7 @@ class StreamRig:
     def fanout(self, monkeypatch: pytest.MonkeyPatch, kind: type[Fanout] = Fanout) -> tuple[Fanout, list[Published]]:
         """Return the publisher of a new process, which knows only the checkpoint and the notes."""
         point_aws_at(self.fake, monkeypatch)
-        options, checkpoint = Options.read(self.settings), str(self.place / "checkpoint")
+        options, checkpoint = options_of("cloudwatch", self.settings), str(self.place / "checkpoint")
         publisher = Publisher(
             options,
             notes_beside(self.spark, checkpoint),

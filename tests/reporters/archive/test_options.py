@@ -2,16 +2,16 @@ from pathlib import Path
 
 import pytest
 
-from karrot.reporters.archive.reporter import Options
-from karrot.settings.loading import load
-from karrot.settings.options import Settings
-from karrot.settings.storage_place import Bucket
-from karrot.wiring import reporter_settings
+from karrot.settings.loading import SettingsError
+from karrot.settings.options import Archive, Settings
+from karrot.settings.types import Bucket
+from karrot.wiring import options_of
+from support.reporters import reporter_context
 
 
-def test_the_defaults_match_the_settings_and_are_in_the_data_directory() -> None:
+def test_the_archive_is_in_the_data_directory_by_default() -> None:
     settings = Settings(data_dir=Path("/var/lib/karrot"))
-    assert Options.read(reporter_settings(settings, "archive")) == Options(Path("/var/lib/karrot/archive"))
+    assert options_of(settings, "archive") == Archive(Path("/var/lib/karrot/archive"))
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,7 @@ def test_the_defaults_match_the_settings_and_are_in_the_data_directory() -> None
     ],
 )
 def test_a_location_is_a_folder_or_a_bucket_with_a_prefix(text: str, place: Path | Bucket, shown: str) -> None:
-    settings = load({"KARROT_REPORTERS": "archive", "KARROT_ARCHIVE_DIR": text}).settings
-    read = Options.read(reporter_settings(settings, "archive")).place
+    read = reporter_context.options_of("archive", {"dir": text}).place
     assert (read, str(read)) == (place, shown)
 
 
@@ -32,5 +31,5 @@ def test_a_location_is_a_folder_or_a_bucket_with_a_prefix(text: str, place: Path
     "text", ["s3://", "s3://Lag", "s3://lag//x", "s3://lag/a b", "gs://lag/x", "http://lag", "a\0b"]
 )
 def test_any_other_location_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"it must be a path, or s3://bucket/prefix$"):
-        Options.read({"dir": text})
+    with pytest.raises(SettingsError, match=r"it must be a path, or s3://bucket/prefix$"):
+        reporter_context.options_of("archive", {"dir": text})

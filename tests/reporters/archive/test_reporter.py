@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot import telemetry
-from karrot.delivery import PacedFeed
+from karrot.delivery import Feed
 from karrot.event_json_line import line_of
-from karrot.eventlog.base import READ_LIMIT, Cursor, Damaged, StoredEvent
+from karrot.eventlog.base import READ_LIMIT, Counter, Cursor, Damaged, StoredEvent
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.archive import build
-from karrot.reporters.archive.segment_store import ArchiveHour
-from karrot.reporters.base import Sending
-from support.eventlog.appended_events import append_event
+from karrot.reporters.archive.local_folder import Folder
+from karrot.reporters.archive.segment_store import ArchiveHour, StoreError
+from karrot.reporters.base import Unreported
+from support.eventlog.appended_events import append_event, append_many
 from support.manual_clock import ManualClock
 from support.reporters.archive_folder import archive_feed, read_archive, segment_names
 from support.reporters.reporter_context import make_context
@@ -41,10 +42,15 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
-def run(feed: PacedFeed) -> None:
-    """Run steps until none has work, because one step may make room for the next."""
-    while feed.step() == 0 or feed.step() == 0:
+def run(feed: Feed) -> None:
+    """Run steps until none has work."""
+    while feed.step() == 0:
         pass
+
+
+def wait(feed: Feed, clock: ManualClock, ms: int = 60_000) -> None:
+    clock.advance(ms)
+    run(feed)
 
 
 def seqs(archive: Path) -> list[int]:
@@ -59,47 +65,49 @@ def counted(log: MemoryEventLog, name: str) -> dict[str, float]:
     return {dict(each.labels).get("outcome", ""): each.value for each in log.counters() if each.name == name}
 
 
-def test_a_segment_is_written_when_its_first_event_has_waited_long_enough(
+def test_a_segment_is_written_every_minute_if_there_are_events(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
     feed = archive_feed(log, clock, archive)
     append_event(log)
-    run(feed)
-    assert feed.step() == pytest.approx(0.2)  # a poll of the log
-    clock.advance(59_999)
+    assert feed.step() == 60
+    assert ranges(archive) == [(1, 1)]
+    wait(feed, clock, 59_999)
+    append_event(log)
     append_event(log)
     run(feed)
-    assert (segment_names(archive), log.cursor("archive")) == ([], Cursor(log.log_id, 0))
-    clock.advance(1)
-    run(feed)
-    (name,) = segment_names(archive)
-    assert name.path == f"day=2027-01-15/hour=08/{log.log_id}-1-2-2.jsonl.gz"
-    assert seqs(archive) == [1, 2]
-    assert log.cursor("archive") == Cursor(log.log_id, 2)
+    assert ranges(archive) == [(1, 1)]
+    wait(feed, clock, 1)
+    assert [name.path for name in segment_names(archive)] == [
+        f"day=2027-01-15/hour=08/{log.log_id}-1-1-1.jsonl.gz",
+        f"day=2027-01-15/hour=08/{log.log_id}-2-3-2.jsonl.gz",
+    ]
+    assert seqs(archive) == [1, 2, 3]
+    assert log.cursor("archive") == Cursor(log.log_id, 3)
 
 
 def test_without_the_bodies_a_line_has_everything_else(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
-    reporter = build(make_context("archive", {"dir": str(archive), "body": "false"}, log=log, clock=clock))
-    reporter.send()  # it lists the archive
     append_event(log)
-    (event,) = (each for each in log.read(0) if isinstance(each, StoredEvent))
-    reporter.take([event])
-    clock.advance(60_000)
-    assert reporter.send() == Sending(1)
+    archive_feed(log, clock, archive, body="false").step()
+    event = log.event(1)
+    assert event is not None
     assert read_archive(archive) == [msgspec.structs.replace(line_of(event), body=None)]
 
 
-def test_a_process_that_lost_the_lead_writes_no_further_segment(
-    log: MemoryEventLog, clock: ManualClock, archive: Path
-) -> None:
+def test_a_process_that_lost_the_lead_writes_no_segment(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     context = replace(make_context("archive", {"dir": str(archive)}, log=log, clock=clock), leads=lambda: False)
-    reporter = build(context)
-    reporter.send()  # it lists the archive
     append_event(log)
-    reporter.take([event for event in log.read(0) if isinstance(event, StoredEvent)])
-    clock.advance(60_000)
-    assert reporter.send() == Sending(0)
-    assert (segment_names(archive), reporter.owed(log.log_id)) == ([], 1)
+    build(context).report(Unreported(log, Cursor(log.log_id, 0)))
+    assert segment_names(archive) == []
+
+
+def crash(feed: Feed) -> None:
+    """Let the reporter report. The feed never learns about it, so the cursor stays."""
+    assert feed.reporter is not None
+    assert feed.state is not None
+    cursor = feed.log.cursor("archive") or Cursor(feed.log.log_id, 0)
+    feed.reporter.report(Unreported(feed.log, cursor))
+    feed.reporter.close()
 
 
 class Surprising(MemoryEventLog):
@@ -118,8 +126,6 @@ def test_an_unexpected_event_is_counted_and_does_not_block_others(clock: ManualC
     for _ in range(3):
         append_event(log)
     run(feed)
-    clock.advance(60_000)
-    run(feed)
     assert seqs(archive) == [1, 3]
     dropped = [each for each in log.counters() if each.name == telemetry.REPORTER_DROPPED.name]
     assert [(dict(each.labels), each.value) for each in dropped] == [
@@ -128,16 +134,16 @@ def test_an_unexpected_event_is_counted_and_does_not_block_others(clock: ManualC
     assert log.cursor("archive") == Cursor(log.log_id, 3)
 
 
-def test_a_segment_is_cut_at_the_end_of_its_hour(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
-    feed = archive_feed(log, clock, archive)
-    clock.advance(ArchiveHour.at(clock.wall_ms()).end_ms - clock.wall_ms() - 1000)
+def test_a_segment_is_written_just_after_the_end_of_its_hour(
+    log: MemoryEventLog, clock: ManualClock, archive: Path
+) -> None:
+    clock.advance(HOUR_MS // 2)
+    feed = archive_feed(log, clock, archive, segment_seconds="1h")
+    run(feed)
     append_event(log)
-    run(feed)
-    clock.advance(999)
-    run(feed)
+    wait(feed, clock, ArchiveHour.at(clock.wall_ms()).end_ms - clock.wall_ms())
     assert segment_names(archive) == []
-    clock.advance(1)
-    run(feed)
+    wait(feed, clock, 1000)
     assert [name.path.rpartition("/")[0] for name in segment_names(archive)] == ["day=2027-01-15/hour=08"]
 
 
@@ -154,19 +160,14 @@ def test_an_event_of_the_next_hour_starts_a_segment(log: MemoryEventLog, clock: 
     assert found == [("hour=08", 1, 1), ("hour=09", 2, 3)]
 
 
-def test_a_segment_is_cut_before_it_is_too_large_and_none_stays_small(
-    log: MemoryEventLog, clock: ManualClock, archive: Path
-) -> None:
+def test_a_segment_is_cut_before_it_is_too_large(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
     for _ in range(20):
         append_event(log)
     feed = archive_feed(log, clock, archive, segment_bytes="8KiB")
     run(feed)
-    assert {last - first for first, last in ranges(archive)} == {2}
-    assert seqs(archive) == list(range(1, 19))
-    assert log.cursor("archive") == Cursor(log.log_id, 18)
-    clock.advance(60_000)
-    run(feed)
+    assert [last - first for first, last in ranges(archive)] == [2] * 6 + [1]
     assert seqs(archive) == list(range(1, 21))
+    assert log.cursor("archive") == Cursor(log.log_id, 20)
 
 
 def test_the_end_writes_the_waiting_events(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
@@ -182,20 +183,15 @@ def test_the_end_writes_the_waiting_events(log: MemoryEventLog, clock: ManualClo
 def test_a_crash_between_the_rename_and_the_move_of_the_cursor_writes_nothing_twice(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
-    feed = archive_feed(log, clock, archive)
     append_event(log)
     append_event(log)
-    run(feed)
-    clock.advance(60_000)
-    feed.reporter.send()  # the feed never learns about it
-    feed.reporter.close()
-    assert log.cursor("archive") == Cursor(log.log_id, 0)
+    crash(archive_feed(log, clock, archive))
+    assert (ranges(archive), log.cursor("archive")) == ([(1, 2)], None)
 
     successor = archive_feed(log, clock, archive)
     run(successor)
     assert log.cursor("archive") == Cursor(log.log_id, 2)
     append_event(log)
-    run(successor)
     successor.close()
     assert ranges(archive) == [(1, 2), (3, 3)]
     assert seqs(archive) == [1, 2, 3]
@@ -224,10 +220,7 @@ def test_a_replaced_log_starts_again_next_to_the_existing_segments(
     append_event(replaced)
     append_event(replaced)
     feed.log = replaced
-    run(feed)
-    assert log.cursor("archive") == Cursor(log.log_id, 0)
-    clock.advance(60_000)
-    run(feed)
+    wait(feed, clock)
     found = {(name.log_id, name.first, name.last) for name in segment_names(archive)}
     assert found == {(log.log_id, 1, 1), (replaced.log_id, 1, 2)}
     assert replaced.cursor("archive") == Cursor(replaced.log_id, 2)
@@ -237,14 +230,12 @@ def test_two_processes_never_write_at_once(log: MemoryEventLog, clock: ManualClo
     first, second = archive_feed(log, clock, archive), archive_feed(log, clock, archive)
     append_event(log)
     run(first)
+    append_event(log)
     second.step()
     (state,) = log.reporters()
     assert (state.state, state.last_error) == ("failing", f"another process writes to the archive {archive}")
     first.close()
-    clock.advance(1000)
-    run(second)
-    append_event(log)
-    run(second)
+    wait(second, clock, 1000)
     second.close()
     assert ranges(archive) == [(1, 1), (2, 2)]
 
@@ -252,44 +243,59 @@ def test_two_processes_never_write_at_once(log: MemoryEventLog, clock: ManualClo
 def test_an_unusable_location_holds_the_cursor_and_is_tried_less_and_less_often(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
-    archive.write_text("not a folder")
     feed = archive_feed(log, clock, archive)
+    archive.write_text("not a folder")
     append_event(log)
-    feed.step()
-    assert feed.reporter.due_in() == 1
+    assert 0.5 <= feed.step() <= 1
     clock.advance(1000)
-    feed.step()
-    assert feed.reporter.due_in() == 2
+    assert 1 <= feed.step() <= 2
     (state,) = log.reporters()
-    assert (state.state, state.cursor) == ("failing", Cursor(log.log_id, 0))
+    assert (state.state, state.cursor) == ("failing", None)
     assert "the archive" in (state.last_error or "")
     archive.unlink()
-    clock.advance(2000)
-    run(feed)
-    feed.close()
+    wait(feed, clock, 2000)
     assert seqs(archive) == [1]
     assert log.reporters()[0].state == "ok"
 
 
-def test_an_outage_leaves_the_events_in_the_log_once_enough_segments_wait(
+def test_a_segment_that_cannot_be_written_is_written_later_with_the_events_that_came_meanwhile(
     log: MemoryEventLog, clock: ManualClock, archive: Path
 ) -> None:
     feed = archive_feed(log, clock, archive, segment_bytes="256KiB")
-    run(feed)
     blocked = archive / ArchiveHour.at(clock.wall_ms()).folder
-    blocked.parent.mkdir()
+    blocked.parent.mkdir(parents=True)
     blocked.write_text("in the way")
-    for _ in range(1200):
-        append_event(log)
-    run(feed)
-    assert feed.position == Cursor(log.log_id, 500)  # of 1,200 events
-    assert log.cursor("archive") == Cursor(log.log_id, 0)
+    append_many(log, 600)
+    assert feed.step() > 0
+    assert log.cursor("archive") is None
     blocked.unlink()
-    clock.advance(60_000)
-    run(feed)
-    feed.close()
+    append_many(log, 600)
+    wait(feed, clock)
     assert seqs(archive) == list(range(1, 1201))
-    assert len({name.first for name in segment_names(archive)}) == len(segment_names(archive))
+
+
+def test_segments_are_written_while_old_ones_cannot_be_deleted(
+    log: MemoryEventLog, clock: ManualClock, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreError("permission", "the role may not delete")
+
+    feed = archive_feed(log, clock, archive, retention="1h")
+    append_event(log)
+    run(feed)
+    monkeypatch.setattr(Folder, "remove", refuse)
+    for _ in range(2):
+        append_event(log)
+        wait(feed, clock, 2 * HOUR_MS)
+    assert ranges(archive) == [(1, 1), (2, 2), (3, 3)]
+    (state,) = log.reporters()
+    assert (state.state, state.last_error, state.cursor) == (
+        "failing",
+        "the role may not delete",
+        Cursor(log.log_id, 3),
+    )
+    labels = (("reason", "retention_permission"), ("reporter", "archive"))
+    assert Counter("karrot_reporter_failures_total", labels, 2) in log.counters()
 
 
 def test_old_segments_are_deleted_and_counted(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
@@ -313,9 +319,7 @@ def test_a_clock_that_jumps_ahead_costs_no_segment(log: MemoryEventLog, clock: M
     run(feed)
     clock.jump(1000 * HOUR_MS)
     append_event(log)
-    clock.advance(60_000)
-    run(feed)
-    feed.close()
+    wait(feed, clock)
     assert seqs(archive) == [1, 2]
 
 
@@ -331,7 +335,7 @@ def test_the_oldest_segments_are_deleted_if_all_together_are_too_large(
     older.parent.mkdir()
     older.write_bytes(b"a" * 600_000)
     append_event(log)
-    feed = archive_feed(log, clock, archive, max_bytes="1MiB", retention="3650d")
+    feed = archive_feed(log, clock, archive, max_bytes="1MiB", segment_bytes="512KiB", retention="3650d")
     run(feed)
     feed.close()
     assert [name.first for name in segment_names(archive)] == [1, 10]
@@ -382,8 +386,7 @@ def test_every_event_is_always_in_one_segment_of_its_hour_or_a_later_one(happeni
                 case "set back":
                     clock.jump(-HOUR_MS)
                 case "crash":
-                    feed.reporter.send()  # the segments are written, the cursor is not
-                    feed.reporter.close()
+                    crash(feed)  # the segments are written, the cursor is not
                     feed = archive_feed(log, clock, archive, segment_bytes="8KiB")
                 case _:
                     run(feed)
@@ -394,4 +397,4 @@ def test_every_event_is_always_in_one_segment_of_its_hour_or_a_later_one(happeni
         for segment in segment_names(archive):
             hours = [ArchiveHour.at(line.received_at_ms) for line in lines if segment.first <= line.seq <= segment.last]
             assert hours[0] == max(hours) == segment.hour
-        assert log.cursor("archive") == Cursor(log.log_id, log.size().last_seq)
+        assert log.cursor("archive") == (Cursor(log.log_id, len(lines)) if lines else None)

@@ -9,11 +9,13 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from karrot.eventlog.base import Cursor
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.archive.local_folder import Folder
 from karrot.reporters.archive.s3 import Objects, open_client
 from karrot.reporters.archive.segment_store import ArchiveHour, SegmentName, SegmentStore, StoredSegment, StoreError
-from karrot.settings.storage_place import Bucket
+from karrot.reporters.base import Unreported
+from karrot.settings.types import Bucket
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
 from support.reporters.archive_folder import archive_feed, segment_lines
@@ -102,10 +104,10 @@ def test_a_bucket_has_the_events_of_the_log_under_the_same_names(s3: Any, bucket
     append_event(log, consumer="b")
     s3.put_object(Bucket=bucket.name, Key=f"{bucket.prefix}/{NINE.folder}/notes.txt", Body=b"strange")
     feed = archive_feed(log, clock, str(bucket))
-    feed.step()
-    feed.step()
-    feed.reporter.send()  # at the end
-    feed.reporter.close()
+    reporter = feed.reporter
+    assert reporter is not None
+    reporter.report(Unreported(log, Cursor(log.log_id, 0)))
+    reporter.close()
     key = f"{bucket.prefix}/day=2027-01-15/hour=08/{log.log_id}-1-2-2.jsonl.gz"
     body = s3.get_object(Bucket=bucket.name, Key=key)["Body"].read()
     assert [(line.seq, line.consumer) for line in segment_lines(body)] == [(1, "a"), (2, "b")]

@@ -8,7 +8,6 @@ import pytest
 from karrot.burrow.payload import parse_webhook
 from karrot.eventlog.base import EventLog
 from karrot.settings.loading import load
-from karrot.wiring import reporter_settings
 from support.burrow.recorded_bodies import recorded_body, recorded_posts
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
@@ -35,7 +34,7 @@ def fake(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script
 def rig(fake: ScriptedCloudWatch, clock: ManualClock) -> CloudWatchRig:
     settings = load({"KARROT_COMPAT": "2019"}).settings
     assert settings.reporters == ("prometheus", "cloudwatch")
-    return CloudWatchRig(fake, clock, dict(reporter_settings(settings, "cloudwatch")))
+    return CloudWatchRig(fake, clock, {"compat": "2019"})
 
 
 def as_the_first_karrot_sent(body: bytes) -> dict[str, object]:

@@ -10,9 +10,10 @@ from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent, Source
 from karrot.eventlog.base import StoredEvent
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, dimension_value, metric_name, why_refused
 from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
-from karrot.reporters.cloudwatch.options import GroupMetricName, Options
+from karrot.reporters.cloudwatch.options import GroupMetricName
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import expected_events, recorded_body
+from support.reporters.reporter_context import options_of
 
 AT_MS = make_event().observed_at_ms
 DIMENSIONS = (("Cluster", "prod-eu"), ("ConsumerGroup", "orders-svc"))
@@ -21,7 +22,7 @@ HEARTBEAT = Datum("Heartbeat", (("Cluster", "prod-eu"),), 1.0, "None", AT_MS)
 
 
 def mapped(event: LagEvent, **settings: str) -> Mapped:
-    return data_of(StoredEvent("log", 1, AT_MS + 7, AT_MS, b"{}", event), Options.read(settings))
+    return data_of(StoredEvent("log", 1, AT_MS + 7, AT_MS, b"{}", event), options_of("cloudwatch", settings))
 
 
 def of(settings: dict[str, str] | None = None, **overrides: Any) -> Mapped:

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -149,7 +150,7 @@ def test_a_lower_cap_keeps_the_most_recently_heard_groups() -> None:
 
 
 def test_groups_that_are_no_longer_included_free_their_places() -> None:
-    options = Options.read({"max_groups": "2", "exclude": "test"})
+    options = Options(max_groups=2, exclude=re.compile("test"))
     after = Membership.restore(_full("a-test", "b").dump(), options)
     assert after.inside == 1
     assert after.admits(_key("c"), 0)

@@ -4,25 +4,9 @@ import pytest
 
 from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 from karrot.settings import types
-from karrot.settings.options import OPTIONS
+from karrot.settings.loading import SettingsError
 from support.reporters.cloudwatch_datum import service_model
-
-
-def test_no_settings_give_the_defaults() -> None:
-    assert Options.read({}) == Options.read({"include": "", "iam_role": " "}) == Options()
-
-
-def test_names_of_the_services_other_settings_have_no_effect() -> None:
-    assert Options.read({"log": "nonsense", "retention": "nonsense", "cloudwatch_ttl": "nonsense"}) == Options()
-
-
-def test_the_defaults_match_the_settings() -> None:
-    texts = {
-        option.attribute.removeprefix("cloudwatch_"): option.default
-        for option in OPTIONS
-        if option.attribute.startswith("cloudwatch_") or option.attribute in {"iam_role", "compat"}
-    }
-    assert Options.read(texts) == Options()
+from support.reporters.reporter_context import options_of
 
 
 def test_every_setting_can_be_given() -> None:
@@ -40,7 +24,7 @@ def test_every_setting_can_be_given() -> None:
         "iam_role": "arn:aws:iam::123456789012:role/karrot",
         "compat": "2019",
     }
-    assert Options.read(told) == Options(
+    assert options_of("cloudwatch", told) == Options(
         namespace="Kafka/Lag",
         interval_s=60,
         metrics=(GroupMetricName.LAG_SECONDS, GroupMetricName.LAG, GroupMetricName.STATUS),
@@ -48,7 +32,7 @@ def test_every_setting_can_be_given() -> None:
         max_groups=50_000,
         include=re.compile("^prod-"),
         exclude=re.compile("-test$"),
-        ttl_s=300,
+        ttl=300,
         min_complete=0.5,
         resolution=1,
         iam_role="arn:aws:iam::123456789012:role/karrot",
@@ -57,7 +41,8 @@ def test_every_setting_can_be_given() -> None:
 
 
 def test_a_value_is_valid_for_at_least_two_intervals() -> None:
-    assert Options.read({"interval": "10m"}).ttl_s == 1200
+    assert options_of("cloudwatch", {"interval": "10m"}).ttl_s == 1200
+    assert options_of("cloudwatch", {"interval": "10s"}).ttl_s == 180
 
 
 @pytest.mark.parametrize(
@@ -77,8 +62,8 @@ def test_a_value_is_valid_for_at_least_two_intervals() -> None:
     ],
 )
 def test_an_invalid_value_gives_one_sentence_with_the_setting(name: str, text: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name} is {re.escape(repr(text))}: it must be "):
-        Options.read({name: text})
+    with pytest.raises(SettingsError, match=f"^KARROT_.*{name.upper()} is {re.escape(repr(text))}: it must be "):
+        options_of("cloudwatch", {name: text})
 
 
 @pytest.mark.parametrize(
@@ -86,14 +71,14 @@ def test_an_invalid_value_gives_one_sentence_with_the_setting(name: str, text: s
     ["Karrot", "GumGum/Kafka/Burrow/ConsumerLag", "a.b-c_d/e#f:g", pytest.param("x" * 255, id="255 letters")],
 )
 def test_a_namespace_that_cloudwatch_accepts_is_accepted(namespace: str) -> None:
-    assert Options.read({"namespace": namespace}).namespace == namespace
+    assert options_of("cloudwatch", {"namespace": namespace}).namespace == namespace
     assert re.fullmatch(service_model()["Namespace"]["pattern"], namespace)
 
 
 @pytest.mark.parametrize("namespace", [":a", "AWS/ECS", "a b", "é", pytest.param("x" * 256, id="256 letters")])
 def test_a_namespace_that_cloudwatch_refuses_gives_one_sentence(namespace: str) -> None:
-    with pytest.raises(ValueError, match=r"^namespace is "):
-        Options.read({"namespace": namespace})
+    with pytest.raises(SettingsError, match=r"^KARROT_CLOUDWATCH_NAMESPACE is "):
+        options_of("cloudwatch", {"namespace": namespace})
 
 
 @pytest.mark.parametrize("namespace", ["", "a\n"], ids=["an empty namespace", "a line break"])
@@ -114,7 +99,7 @@ def test_a_namespace_is_not_empty_and_has_no_line_break(namespace: str) -> None:
     ids=["neither", "include", "exclude", "both"],
 )
 def test_include_is_applied_first_and_then_exclude(include: str, exclude: str, wanted: list[str]) -> None:
-    options = Options.read({"include": include, "exclude": exclude})
+    options = options_of("cloudwatch", {"include": include, "exclude": exclude})
     assert [name for name in ("prod-orders", "prod-test", "dev-orders") if options.wants(name)] == wanted
 
 

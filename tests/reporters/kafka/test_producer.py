@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from karrot.reporters.kafka.producer import KafkaTopic
-from karrot.reporters.kafka.reporter import Failed, Message, NoTopic, Options, Written
+from karrot.reporters.kafka.reporter import Failed, Message, NoTopic, Written
+from karrot.settings.options import Kafka
 from support.kafka.mock_brokers import mock_brokers, read_topic
 
 pytestmark = pytest.mark.timeout(60)
@@ -21,7 +22,7 @@ def bootstrap() -> Iterator[str]:
 
 
 def test_each_message_gets_its_partition_and_offset_and_a_key_keeps_its_partition(bootstrap: str) -> None:
-    topic = KafkaTopic(Options(tuple(bootstrap.split(",")), "placed"))
+    topic = KafkaTopic(Kafka(tuple(bootstrap.split(",")), "placed"))
     sent = [Message(f'["prod","{number % 5}"]'.encode(), f"{number}".encode()) for number in range(40)]
     outcomes = topic.send(sent)
     topic.close()
@@ -33,7 +34,7 @@ def test_each_message_gets_its_partition_and_offset_and_a_key_keeps_its_partitio
 
 
 def test_only_a_too_large_message_is_refused_for_good(bootstrap: str) -> None:
-    topic = KafkaTopic(Options((bootstrap,), "sized"))
+    topic = KafkaTopic(Kafka((bootstrap,), "sized"))
     first, large, last = topic.send([Message(b"a", b"1"), Message(b"b", bytes(TOO_LARGE)), Message(b"c", b"3")])
     topic.close()
     assert isinstance(first, Written)
@@ -43,7 +44,7 @@ def test_only_a_too_large_message_is_refused_for_good(bootstrap: str) -> None:
 
 
 def test_unreachable_brokers_are_reported_with_the_clients_error() -> None:
-    topic = KafkaTopic(Options(("127.0.0.1:1",)), timeout_s=1)
+    topic = KafkaTopic(Kafka(("127.0.0.1:1",)), timeout_s=1)
     (outcome,) = topic.send([Message(b"a", b"1")])
     topic.close()
     assert isinstance(outcome, Failed)
@@ -66,14 +67,14 @@ def test_properties_that_the_client_refuses_are_reported_without_their_values(
     file = tmp_path / "client.properties"
     file.write_text(text)
     with pytest.raises(NoTopic, match=said) as raised:
-        KafkaTopic(Options(("127.0.0.1:1",), properties=file))
+        KafkaTopic(Kafka(("127.0.0.1:1",), properties=file))
     assert "hunter22" not in str(raised.value)
 
 
 def test_the_files_setting_of_acknowledgements_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("acks=0\nenable.idempotence=false\ndelivery.timeout.ms=1\nclient.id=mine\nlinger.ms=0")
-    options = Options(("127.0.0.1:1",), properties=file)
+    options = Kafka(("127.0.0.1:1",), properties=file)
     topic = KafkaTopic(options)
     made = topic._properties(options)
     assert (made["acks"], made["enable.idempotence"], made["message.timeout.ms"]) == ("all", True, 4000)

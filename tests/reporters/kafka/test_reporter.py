@@ -1,6 +1,7 @@
-"""The kafka reporter owes, repeats, drops and reports events correctly for any answers of the brokers."""
+"""The kafka reporter writes, repeats, drops and reports events correctly for any answers of the brokers."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -9,25 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.event_json_line import decode
-from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.base import Cursor, StoredEvent
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.reporters.base import Bounded, Fact, PacedReporter, Report, Sending, Sent, Trouble, read_report
-from karrot.reporters.kafka import build
+from karrot.reporters.base import Fact, PushReporter, Report, ReportFailed, Sent, Unreported, read_report
+from karrot.reporters.kafka import build, reporter
 from karrot.reporters.kafka.reporter import (
     Failed,
     KafkaReporter,
     Message,
     NoTopic,
-    Options,
     Outcome,
     TopicWriter,
     Written,
+    message_of,
 )
-from support.eventlog.appended_events import append_event, stored_events
+from karrot.settings.options import Kafka
+from support.eventlog.appended_events import append_event, append_many, stored_events
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
-OPTIONS = Options(("a:9092", "b:9092"))
+OPTIONS = Kafka(("a:9092", "b:9092"))
 AWAY = Failed("_transport", "nobody is there")
 LARGE = Failed("msg_size_too_large", "too large", is_final=True)
 
@@ -71,6 +73,15 @@ class Rig:
         self.log = MemoryEventLog(self.clock)
         self.reporter = self.another(self.brokers.open)
 
+    done: int = 0
+    """The sequence number of the last reported event."""
+
+    def send(self) -> None:
+        """Make one report, as delivery does."""
+        events = Unreported(self.log, Cursor(self.log.log_id, self.done))
+        self.reporter.report(events)
+        self.done = events.cursor.seq
+
     def another(self, open_topic: Callable[[], TopicWriter]) -> KafkaReporter:
         return KafkaReporter(OPTIONS, open_topic, make_context("kafka", log=self.log, clock=self.clock))
 
@@ -99,8 +110,7 @@ def rig() -> Rig:
 
 def test_an_event_is_written_as_its_line_with_cluster_and_group_as_the_key(rig: Rig) -> None:
     (event,) = rig.events('grüppe"/,')
-    rig.reporter.take([event])
-    assert rig.reporter.send() == Sending(1)
+    rig.send()
     (message,) = rig.brokers.kept
     assert message.key.decode() == '["prod-eu","grüppe\\"/,"]'
     assert not message.value.endswith(b"\n")
@@ -113,32 +123,41 @@ def test_an_event_is_written_as_its_line_with_cluster_and_group_as_the_key(rig: 
     )
 
 
-def test_while_the_brokers_are_down_some_events_are_owed_and_the_rest_waits_in_the_log(rig: Rig) -> None:
-    rig.brokers.answers = [[AWAY, AWAY], [AWAY, AWAY]]
-    rig.reporter.take(rig.events("a", "b"))
-    assert (rig.reporter.due_in(), rig.reporter.full()) == (0, True)
-    for wait in (1, 2):
-        assert rig.reporter.send() == Sending(1, Trouble("_transport", "nobody is there"))
-        assert rig.reporter.due_in() == wait
-        assert rig.reporter.owed(rig.log.log_id) == 1
-        rig.clock.advance(wait * 1000)
-    assert rig.report is None
-    assert rig.reporter.send() == Sending(1)
-    assert (rig.written(), rig.reporter.owed(rig.log.log_id), rig.reporter.full()) == ([1, 2], None, False)
-    assert (rig.brokers.opened, rig.brokers.closed) == (3, 2)  # a client that failed is replaced by a new one
-    assert rig.reporter.due_in() > 0
-    assert rig.reporter.send() == Sending(0)
+def test_a_batch_that_failed_partly_is_written_again_as_a_whole_with_a_new_client(rig: Rig) -> None:
+    rig.brokers.answers = [[None, AWAY], [AWAY, AWAY]]
+    rig.events("a", "b")
+    for _ in range(2):
+        with pytest.raises(ReportFailed) as caught:
+            rig.send()
+        assert (caught.value.reason, caught.value.text) == ("_transport", "nobody is there")
+        assert (rig.report, rig.done) == (None, 0)
+    rig.send()
+    assert (rig.written(), rig.done) == ([1, 1, 2], 2)
+    assert (rig.brokers.opened, rig.brokers.closed) == (3, 2)
+
+
+def test_a_report_writes_a_batch_of_limited_length_and_size(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    append_many(rig.log, 501)
+    rig.send()
+    assert (len(rig.brokers.kept), rig.done) == (500, 500)
+    append_many(rig.log, 4)
+    sizes = [len(message_of(each).value) for each in stored_events(rig.log, 500)]
+    monkeypatch.setattr(reporter, "_MOST_BYTES", sum(sizes[:2]) + 1)
+    rig.send()
+    assert rig.done == 503
+    monkeypatch.setattr(reporter, "_MOST_BYTES", sizes[3])
+    rig.send()
+    assert rig.done == 504
 
 
 def test_a_message_that_can_never_be_written_is_counted_and_stays_visible(rig: Rig) -> None:
     rig.brokers.answers = [[None, LARGE, None]]
     events = rig.events("a", "large", "b")
-    rig.reporter.take(events)
-    assert rig.reporter.send() == Sending(1)
+    rig.send()
     assert rig.written() == [1, 3]
     rig.clock.advance(1000)
-    rig.reporter.take(rig.events("c"))
-    rig.reporter.send()
+    rig.events("c")
+    rig.send()
     assert rig.report is not None
     (refused,) = rig.report.refused
     assert (refused.what, refused.reason) == (f"{events[1].event_id}: prod-eu large", "too_large")
@@ -146,30 +165,45 @@ def test_a_message_that_can_never_be_written_is_counted_and_stays_visible(rig: R
     assert rig.dropped("too_large") == 1
 
 
-def test_an_unexpected_event_is_counted_and_visible_and_does_not_block_others(rig: Rig) -> None:
+def test_a_refused_message_of_a_batch_that_is_repeated_is_counted_once(rig: Rig) -> None:
+    rig.brokers.answers = [[LARGE, AWAY], [LARGE]]
+    rig.events("large", "a")
+    with pytest.raises(ReportFailed):
+        rig.send()
+    assert rig.dropped("too_large") == 0
+    rig.send()
+    assert rig.dropped("too_large") == 1
+
+
+def test_an_unexpected_event_is_counted_and_visible_and_does_not_block_others(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second, third = rig.events("a", "b", "c")
     odd = replace(second, body=b"\xff")
-    rig.reporter.take([first, odd, third])
-    assert rig.reporter.send() == Sending(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.log, "read", lambda after: [first, odd, third][after:])
+        rig.send()
     assert rig.written() == [1, 3]
     assert rig.report is not None
     (refused,) = rig.report.refused
     assert (refused.what, refused.reason) == (f"{odd.event_id}: prod-eu b", "unexpected")
     assert refused.text.startswith("UnicodeDecodeError: ")
     assert rig.dropped("unexpected") == 1
-    rig.reporter.take(rig.events("d"))
-    rig.reporter.send()
+    rig.events("d")
+    rig.send()
     assert rig.report.refused == (refused,)
 
 
 def test_invalid_properties_are_reported_until_they_are_valid(rig: Rig) -> None:
     def refuse() -> TopicWriter:
-        raise NoTopic("security.protocol is none")
+        raise NoTopic("properties", "security.protocol is none")
 
-    reporter = rig.another(refuse)
-    reporter.take(rig.events("a"))
-    assert reporter.send() == Sending(1, Trouble("properties", "security.protocol is none"))
-    assert reporter.owed(rig.log.log_id) == 1
+    rig.reporter = rig.another(refuse)
+    rig.events("a")
+    for _ in range(2):
+        with pytest.raises(ReportFailed) as caught:
+            rig.send()
+        assert (caught.value.reason, caught.value.text) == ("properties", "security.protocol is none")
 
 
 GROUPS = st.lists(st.sampled_from("abc"), min_size=1, max_size=12)
@@ -182,9 +216,9 @@ def test_each_event_is_written_or_refused_and_the_last_record_of_a_group_is_its_
 ) -> None:
     rig = Rig(Brokers([*answers]))
     events = rig.events(*groups)
-    rig.reporter.take(events)
-    while rig.reporter.full():
-        rig.reporter.send()
+    while rig.done < len(events):
+        with suppress(ReportFailed):
+            rig.send()
     refused = {each.what.split(":")[0] for each in rig.report.refused} if rig.report else set()
     written = rig.written()
     assert {each.event_id for each in events if each.seq in written} | refused == {each.event_id for each in events}
@@ -194,20 +228,13 @@ def test_each_event_is_written_or_refused_and_the_last_record_of_a_group_is_its_
             assert [seq for seq in written if seq in of_group][-1] == of_group[-1]
 
 
-def test_the_reporter_is_paced_and_bounded_and_needs_brokers_and_a_readable_file(tmp_path: Path) -> None:
-    settings = {"bootstrap": "a:9092, b:9092", "topic": "", "properties": ""}
-    made = build(make_context("kafka", settings))
-    assert isinstance(made, PacedReporter)
-    assert isinstance(made, Bounded)
-    assert Options.read(settings) == OPTIONS
+def test_the_reporter_needs_a_readable_file(tmp_path: Path) -> None:
+    assert isinstance(build(make_context("kafka", {"topic": "", "properties": ""})), PushReporter)
     file = tmp_path / "jks.properties"
     file.write_text("ssl.truststore.location=/etc/kafka.jks")
-    for wrong, said in (
-        ({"bootstrap": ""}, "bootstrap is not set"),
-        ({"bootstrap": "a"}, "bootstrap is 'a': it must be HOST:PORT"),
-        ({"topic": "a b"}, "topic is 'a b': it must be the name of a topic"),
-        ({"properties": str(tmp_path / "none")}, "none cannot be read: No such file"),
-        ({"properties": str(file)}, "jks.properties: ssl.truststore.location must be a PEM file"),
+    for properties, said in (
+        (tmp_path / "none", "none cannot be read: No such file"),
+        (file, "jks.properties: ssl.truststore.location must be a PEM file"),
     ):
         with pytest.raises(ValueError, match=said):
-            build(make_context("kafka", settings | wrong))
+            build(replace(make_context("kafka"), options=replace(OPTIONS, properties=properties)))

@@ -103,7 +103,7 @@ class LoopKarrot:
 
     def start(self) -> None:
         context = make_context(NAME, self._settings, log=self.log, clock=self._clock)
-        options = Options.read(context.settings)
+        options = context.options
         sender = Sender(
             self._aws.open,
             options.namespace,

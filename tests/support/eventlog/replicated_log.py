@@ -9,7 +9,6 @@ from karrot.eventlog.base import (
     DatabaseStatus,
     LogUnavailableError,
     Reject,
-    Standby,
     StoredBody,
     StoredEvent,
 )
@@ -24,7 +23,7 @@ SERVER = DatabaseStatus(
     synchronous_standby_names="ANY 1 (zone_b)",
     connections=14,
     max_connections=97,
-    standbys=(Standby("zone_b", "quorum", 0, 0.0), Standby("zone_c", "async", 4096, 1.25)),
+    standby_lag_seconds={"zone_b": 0.0, "zone_c": 1.25},
 )
 
 

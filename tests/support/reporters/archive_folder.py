@@ -4,7 +4,7 @@ import gzip
 from pathlib import Path
 from random import Random
 
-from karrot.delivery import PacedFeed
+from karrot.delivery import Feed
 from karrot.event_json_line import EventLine, decode
 from karrot.eventlog.base import EventLog
 from karrot.reporters.archive import build
@@ -13,10 +13,12 @@ from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 
 
-def archive_feed(log: EventLog, clock: ManualClock, place: Path | str, **settings: str) -> PacedFeed:
+def archive_feed(log: EventLog, clock: ManualClock, place: Path | str, **settings: str) -> Feed:
     """Make a feed with its own reporter, like that of every process, and its cursor in the log."""
     context = make_context("archive", {"dir": str(place), **settings}, log=log, clock=clock)
-    return PacedFeed("archive", log, clock, Random(1), build(context))
+    feed = Feed("archive", log, clock, Random(1), lambda: build(context))
+    feed.step()  # builds the reporter
+    return feed
 
 
 def segment_names(archive: Path) -> list[SegmentName]:

@@ -1,18 +1,30 @@
 """Makes the context that a reporter is built with, over an event log in memory by default."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
+from karrot import wiring
 from karrot.eventlog.base import EventLog
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import Context
 from karrot.reporters.commits_read import cut_off
+from karrot.settings.loading import load
+from karrot.settings.options import OPTIONS
 from support.manual_clock import ManualClock
+
+_NAMES = {option.name for option in OPTIONS}
 
 
 def make_context(
-    name: str, settings: dict[str, str] | None = None, *, log: EventLog | None = None, clock: ManualClock | None = None
+    name: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    log: EventLog | None = None,
+    clock: ManualClock | None = None,
 ) -> Context:
-    """Make the context of a reporter."""
+    """Make the context of a reporter. A built-in reporter gets the settings as options."""
     clock = clock or ManualClock()
     log = log or MemoryEventLog(clock)
     return Context(
@@ -25,4 +37,20 @@ def make_context(
         remember=partial(log.remember, name),
         cut_off=partial(cut_off, log),
         group=log.group,
+        options=options_of(name, settings or {}),
     )
+
+
+def options_of(reporter: str, texts: Mapping[str, str]) -> Any:
+    """The options of a built-in reporter. ``texts`` has its settings without prefix, as users write them."""
+    own = dict(texts)
+    watch, shown = own.pop("watch", ""), own.pop("reporters", None)  # Karrot derives these two for prometheus
+    environ = {"KARROT_REPORTERS": reporter} | ({"KARROT_KAFKA_BOOTSTRAP": "a:9092"} if reporter == "kafka" else {})
+    for name, text in own.items():
+        prefixed = f"KARROT_{reporter}_{name}".upper()
+        environ[prefixed if prefixed in _NAMES else f"KARROT_{name}".upper()] = text
+    settings = load(environ, available=["archive", "cloudwatch", "kafka", "prometheus", "stdout"]).settings
+    options: Any = wiring.options_of(settings, reporter)
+    if reporter == "prometheus":
+        return replace(options, watch=watch == "true", reporters=None if shown is None else tuple(shown.split(",")))
+    return options

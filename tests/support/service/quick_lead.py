@@ -8,7 +8,7 @@ from karrot.eventlog.postgres import leader_lock
 
 def halved() -> dict[str, Any]:
     """Half of each time in `leader_lock`, by its name."""
-    numbers = {name: getattr(leader_lock, name) / 2 for name in ("_VALID_MS", "_PING_S", "_ANSWER_S")}
+    numbers = {name: getattr(leader_lock, name) / 2 for name in ("_ANSWER_S",)}
     return {"_SILENCE": f"{int(leader_lock._SILENCE.removesuffix('s')) * 500}ms", **numbers}
 
 
