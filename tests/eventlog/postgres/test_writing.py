@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, NamedTuple, NoReturn
 
 import pytest
+from structlog.testing import capture_logs
 
 from karrot import telemetry
 from karrot.burrow.payload import to_wire
@@ -281,16 +282,16 @@ def _frozen_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_frozen_for_a_second")
 def test_the_lock_of_a_process_that_was_frozen_in_a_commit_is_taken_from_it(
-    server: PostgresServer, schema: str, caplog: pytest.LogCaptureFixture
+    server: PostgresServer, schema: str
 ) -> None:
-    with open_postgres(server, schema, SystemClock()) as log:
+    with capture_logs() as logs, open_postgres(server, schema, SystemClock()) as log:
         append_event(log)
         with frozen_in_a_commit(server, schema) as lives:
             wait_for(lambda: flushed(log))
             assert not lives()
         append_event(log)
         assert [event.seq for event in stored_events(log)] == [1, 2]
-    assert [each["sessions"] for each in map(vars, caplog.records) if each.get("code") == "sessions_ended"] == [1]
+    assert [each["sessions"] for each in logs if each.get("code") == "sessions_ended"] == [1]
 
 
 @pytest.mark.usefixtures("_frozen_for_a_second")
