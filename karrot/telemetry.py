@@ -7,6 +7,8 @@ are read from the event log at each scrape. Karrot exports only metrics that thi
 from dataclasses import dataclass, field
 from typing import Literal
 
+from karrot.known_problems import OF_EVENTS
+
 MetricKind = Literal["counter", "gauge", "histogram", "info"]
 
 GROUP = ("cluster", "consumer")
@@ -207,24 +209,7 @@ EVENTS_REJECTED = _counter(
     "karrot_events_rejected_total",
     "Events that Karrot refused, by problem code.",
     "code",
-    known=(
-        "empty_body",
-        "not_utf8",
-        "invalid_json",
-        "not_an_object",
-        "unsupported_template",
-        "invalid_field",
-        "invalid_text",
-        "incomplete_body",
-        "too_large",
-        "length_required",
-        "unsupported_media_type",
-        "unauthorized",
-        "overloaded",
-        "log_unavailable",
-        "unconfirmed",
-        "internal_error",
-    ),
+    known=OF_EVENTS,
 )
 EVENT_HANDLING_SECONDS = Histogram(
     "karrot_event_handling_seconds",
