@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -16,13 +16,10 @@ from karrot.http_client import (
     SERVER_FAULTS,
     Answer,
     HttpClient,
-    Limits,
     RequestFailed,
     Unavailable,
     Unreadable,
-    WallMs,
     shown,
-    wall_ms,
 )
 
 T = TypeVar("T")
@@ -143,26 +140,13 @@ _OK, _NOT_FOUND = 200, 404
 _REPLY = msgspec.json.Decoder(Reply)
 
 
-class Burrow:
+class Burrow(HttpClient):
     """A client for one Burrow, with the URL of its HTTP server, such as ``http://burrow:8000``.
 
     Every method sends one request (see `Limits` for timeouts and retries). A failure raises `RequestFailed` or a
     subclass: `Unavailable` (no answer, or 5xx), `NotFound`, `UnknownCall` (an older Burrow), `Unaddressable` or
     `Unreadable`. The client sorts lists, because Burrow's order is random. Several threads may use the client.
     """
-
-    def __init__(self, url: str, limits: Limits | None = None, *, now_ms: WallMs = wall_ms) -> None:
-        self._client = HttpClient(url, limits, now_ms=now_ms)
-        self.url = self._client.url
-
-    def close(self) -> None:
-        self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- clusters and topics ---
 
@@ -251,7 +235,7 @@ class Burrow:
             raise Unaddressable(self.url + address, 'a request to Burrow cannot contain a name with "/" in it')
         if not path[-1]:
             raise Unaddressable(self.url + address, "a request to Burrow cannot contain a name that is empty")
-        return self._client.get(address)
+        return self.get(address)
 
 
 def _escaped(name: str) -> str:
