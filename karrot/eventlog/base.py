@@ -1,11 +1,13 @@
 """Defines the interface of the event log: its values, its methods and its exceptions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import msgspec
 
+from karrot.clock import Clock
 from karrot.event import (
     BeyondEnd,
     GroupKey,
@@ -19,6 +21,7 @@ from karrot.event import (
     is_test,
 )
 from karrot.signals import Signals
+from karrot.telemetry import Metric
 
 
 class DatabaseStatus(msgspec.Struct, frozen=True):
@@ -393,8 +396,11 @@ class ReporterNotes(Log, Protocol):
 class Counters(Protocol):
     """The counters that all workers share, and the refused bodies."""
 
-    def count(self, name: str, by: float = 1, **labels: str) -> None:
-        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit."""
+    def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
+        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit.
+
+        A reporter of another package can give the metric's name.
+        """
 
     def counters(self) -> Sequence[Counter]:
         """Every shared counter, including increments of this process that are not committed yet."""
@@ -449,6 +455,13 @@ def reporter_state(log: ReporterNotes, name: str) -> ReporterState:
     cursor = log.cursor(name)  # as the log has it now: a state from memory could have an older one
     found = next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
     return replace(found, cursor=cursor)
+
+
+def save_outcome(log: ReporterNotes, name: str, clock: Clock, failed: str | None) -> None:
+    """Save whether the last run of a reporter or a duty succeeded, for health checks and pages, if the log takes it."""
+    with suppress(LogUnavailableError, OverloadedError):
+        kept, now_ms = reporter_state(log, name), clock.wall_ms()
+        log.save_reporter(kept.well(now_ms) if failed is None else kept.failing(failed, now_ms))
 
 
 def groups(log: Groups, after: GroupKey | None = None) -> Iterator[GroupState]:

@@ -151,14 +151,13 @@ class SqliteEventLog(SqliteDatabaseLog):
         clock: Clock,
         *,
         patience_s: float = 2.0,
-        on_replaced: Callable[[Path, str], None] = lambda _path, _reason: None,
         **bounds: int,
     ) -> None:
         limits = Limits(**bounds)
         self._commit_lock = FileLock(directory / "commit.lock")
         self._leader_lock = FileLock(directory / "leader.lock")
         with self._commit_lock:
-            file = LogFile(directory, clock, max_bytes=limits.max_bytes, on_replaced=on_replaced)
+            file = LogFile(directory, clock, max_bytes=limits.max_bytes)
         super().__init__(clock, file, self._commit_lock, limits)
         self._writer = Writer(
             self._committer.commit,
