@@ -158,5 +158,5 @@ CODES: dict[str, Code] = {
     "method_not_allowed": Code(405, "The route does not accept this method", "Use a method from the header Allow."),
 }
 
-OF_EVENTS = tuple(code for code in CODES if code not in ("bad_request", "not_found", "method_not_allowed"))
+OF_EVENTS = tuple(code for code in CODES if code not in ("not_found", "method_not_allowed"))
 """The codes of ``/burrow``."""

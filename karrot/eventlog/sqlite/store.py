@@ -20,8 +20,8 @@ from karrot.eventlog.base import LogSize, LogUnavailableError, OverloadedError, 
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sql_log import READ_BYTES, Limits, ReadConnection, SqlEventLog
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
-from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS, used_bytes
-from karrot.eventlog.sqlite.transaction import SqliteCommitter, SqliteTransaction
+from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS
+from karrot.eventlog.sqlite.transaction import SqliteCommitter, SqliteTransaction, used_bytes
 from karrot.eventlog.transaction import TOUCHED_MS, LogEndHistories
 from karrot.eventlog.writer import InlineWriter, Writer
 
