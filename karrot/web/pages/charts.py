@@ -78,18 +78,6 @@ class Trend(NamedTuple):
     per_second: float
 
 
-class _Line(NamedTuple):
-    """A straight line through lags.
-
-    ``slope`` is in messages per second. ``change`` is the messages from the first lag to the last. ``explained`` is
-    the share of the lags' variance that the line explains, from 0 to 1.
-    """
-
-    slope: float
-    change: float
-    explained: float
-
-
 class DrawnSpan(NamedTuple):
     """A span of time in percent of the width, with its title."""
 
@@ -210,21 +198,21 @@ def trend(trail: Sequence[Point]) -> Trend | None:
     newest = _line(trail[-_TREND_LAGS:])
     if newest is None:
         return None
+    slope, change, _ = newest
     peak = max((lag for _, lag in trail if lag is not None), default=0)
-    if abs(newest.change) < max(_SMALL_LAG, _STEADY * peak) and not _keeps_on(newest, _line(trail[-_SLOW_LAGS:])):
-        return Trend("steady", newest.slope)
-    return Trend("growing" if newest.change > 0 else "shrinking", newest.slope)
+    if abs(change) < max(_SMALL_LAG, _STEADY * peak):
+        _, longer_change, explained = _line(trail[-_SLOW_LAGS:]) or (0, 0, 0)
+        if abs(longer_change) < _SMALL_LAG or explained < _ALONG_A_LINE or change * longer_change <= 0:
+            return Trend("steady", slope)
+    return Trend("growing" if change > 0 else "shrinking", slope)
 
 
-def _keeps_on(newest: _Line, longer: _Line | None) -> bool:
-    """Whether the newest lags continue the line of the lags before them."""
-    if longer is None or abs(longer.change) < _SMALL_LAG or longer.explained < _ALONG_A_LINE:
-        return False
-    return newest.change * longer.change > 0
+def _line(trail: Sequence[Point]) -> tuple[float, float, float] | None:
+    """The line through the lags by least squares. ``None`` for fewer than three lags, or if times do not increase.
 
-
-def _line(trail: Sequence[Point]) -> _Line | None:
-    """The line through the lags by least squares. ``None`` for fewer than three lags, or if times do not increase."""
+    It has its slope in messages per second, its change in messages from the first lag to the last, and the share of the
+    lags' variance that it explains, from 0 to 1.
+    """
     known = [(at, lag) for at, lag in trail if lag is not None]
     if len(known) < 3 or any(later[0] <= earlier[0] for earlier, later in pairwise(known)):  # noqa: PLR2004
         return None
@@ -234,7 +222,7 @@ def _line(trail: Sequence[Point]) -> _Line | None:
     lag_spread = sum((lag - mean_lag) ** 2 for _, lag in known)
     slope = sum((at - mean_at) * (lag - mean_lag) for at, lag in known) / at_spread
     explained = slope**2 * at_spread / lag_spread if lag_spread else 0.0
-    return _Line(slope, slope * (known[-1][0] - known[0][0]), explained)
+    return slope, slope * (known[-1][0] - known[0][0]), explained
 
 
 def spark(trail: Sequence[Point]) -> Spark | None:
@@ -303,7 +291,8 @@ def charts_of_events(newest: Sequence[Mark], now: float) -> GroupCharts | None:
         return None
     end = max(now, events[-1].at_ms / 1000)
     within = frame(events[0].at_ms / 1000, end)
-    lasting = list(_lasting(events, end))
+    moments = pairwise([*(mark.at_ms / 1000 for mark in events), end])
+    lasting = [(mark, *span) for mark, span in zip(events, moments, strict=True)]
     return GroupCharts(
         within,
         chart([(mark.at_ms / 1000, mark.lag) for mark in events], within, in_time=False),
@@ -387,13 +376,6 @@ def _moment_text(at: float, step: float) -> str:
     form = next(form for below, form in _FORMS if step < below)
     text = datetime.fromtimestamp(min(at, LAST_SECOND), UTC).strftime(form)
     return text.lstrip("0") if form.startswith("%d") else text
-
-
-def _lasting(marks: Sequence[Mark], end: float) -> Iterator[tuple[Mark, float, float]]:
-    """Each event with its own time and the time of the next event."""
-    moments = [*(mark.at_ms / 1000 for mark in marks), end]
-    for mark, (since, until) in zip(marks, pairwise(moments), strict=True):
-        yield mark, since, until
 
 
 def _points(marks: Sequence[Mark], within: Frame) -> Iterator[ChartPoint]:

@@ -9,12 +9,10 @@ from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, PartitionLag, Sour
 from karrot.eventlog import watched_groups
 from karrot.known_problems import CODES, WATCH
 from karrot.reporters import commits_read
-from karrot.web.api.group_query import STATUSES
 from karrot.web.api.json_bodies import instant, reject_shape, second_opinion
-from karrot.web.api.routes import asked_filter, asked_key, no_live_group
+from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_number, no_live_group
 from karrot.web.auth import require_reader
-from karrot.web.context import PastUnknown, WebContext, if_readable, web_context
-from karrot.web.negotiation import compress
+from karrot.web.context import PastUnknown, WebContext, compress, if_readable, web_context
 from karrot.web.pages.banners import service_health
 from karrot.web.pages.charts import TRAIL_LENGTH, charts_of_events, charts_of_history, marks
 from karrot.web.pages.group_list import Order, group_view, list_rows, overview, ranked_groups, seconds_since
@@ -48,7 +46,7 @@ routes.after_request(compress)
 @kept
 def index() -> str:
     """All groups, worst first. Before the first event: instructions to get one."""
-    context, wanted, order, page = web_context(), asked_filter(), _asked_order(), _asked_page()
+    context, wanted, order, page = web_context(), asked_filter(), _asked_order(), asked_number("page", 1, 999_999)
     # After `watch` has stored verdicts, an empty list means that Kafka is away for longer than groups stay.
     was_watched = WATCH in context.duties and context.log.size().last_seq
     if not (ranked_groups().worst_first or context.log.heard() or was_watched):
@@ -121,13 +119,6 @@ def show_rejects() -> str:
     return render_template(
         "rejects.html", rejects=kept, remedies=remedies, body_shown=_BODY_SHOWN, is_readable=found is not None
     )
-
-
-def _asked_page() -> int:
-    text = request.args.get("page") or "1"
-    if not (text.isascii() and text.isdigit() and len(text) < 7 and int(text)):  # noqa: PLR2004
-        raise Problem("invalid_field", "page must be a whole number from 1 to 999999.", path="page")
-    return int(text)
 
 
 def _asked_order() -> Order:

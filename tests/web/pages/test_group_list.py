@@ -5,7 +5,7 @@ import pytest
 from karrot.event import AgeKind, GroupKey, LagAge, TopicPartition
 from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.group_state import summarize
-from karrot.web.api.group_query import GroupFilter
+from karrot.web.api.routes import GroupFilter
 from karrot.web.pages.group_list import Order, RankedGroups, overview
 from support.burrow.lag_events import make_event, make_partition
 from support.web.website import make_website
