@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
+import structlog
 from psycopg.abc import Buffer, PQGen
 from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
@@ -111,7 +112,7 @@ _DEFAULTS: Mapping[str, str] = {
 }
 """Parameters of libpq that the URL may replace."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it warns of each attempt while PostgreSQL is away
 
 T = TypeVar("T")
@@ -156,7 +157,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
                 if not ready and time.monotonic() > until_s:
                     _log.warning(
                         "PostgreSQL does not answer in time; the connection is shut down",
-                        extra={"code": "postgresql_slow"},
+                        code="postgresql_slow",
                     )
                     self.close()
                     raise psycopg.OperationalError("PostgreSQL does not answer in time")
@@ -351,7 +352,7 @@ class Sessions:
 
     def _note(self, away: str | None) -> None:
         if away is not None and self.away is None:
-            _log.warning("PostgreSQL is away", extra={"code": "postgresql_away", "reason": away})
+            _log.warning("PostgreSQL is away", code="postgresql_away", reason=away)
         elif away is None and self.away is not None:
             _log.info("PostgreSQL can be reached again")
         self.away = away
