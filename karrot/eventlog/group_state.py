@@ -24,7 +24,7 @@ from karrot.eventlog.base import (
     SourceVerdict,
     groups,
 )
-from karrot.signals import signals_of
+from karrot.signals import scalable_lag_seconds, signals_of
 
 BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 """The order of ``EventSummary.bad``."""
@@ -83,7 +83,9 @@ def arrival(event: LagEvent, body: bytes, *, received_at_ms: int, log_time_ms: i
 
 def with_age(arrived: Arrival, age: LagAge) -> Arrival:
     signals = arrived.summary.signals.with_age(age)
-    return arrived._replace(age=age, summary=msgspec.structs.replace(arrived.summary, signals=signals))
+    seconds = scalable_lag_seconds(arrived.event, signals)
+    summary = msgspec.structs.replace(arrived.summary, signals=signals, scalable_lag_seconds=seconds)
+    return arrived._replace(age=age, summary=summary)
 
 
 def after(row: GroupRow | None, seq: int, arrived: Arrival, stale_after_ms: int = 0) -> GroupRow:
@@ -145,6 +147,7 @@ def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -
     """The summary of an event, with all values that exporters need. ``age`` comes from the log-end histories."""
     known = event.status is not Status.NOTFOUND
     largest = event.max_lag if known else None
+    signals = signals_of(event).with_age(age)
     statuses = [partition.status for partition in event.partitions]
     warn, stop, stall, rewind = map(statuses.count, BAD_STATUSES) if statuses else (0, 0, 0, 0)
     return EventSummary(
@@ -160,11 +163,12 @@ def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -
         complete=event.complete,
         bad=(warn, stop, stall, rewind),
         last_commit_ms=_last_commit_ms(event),
-        signals=signals_of(event).with_age(age),
+        signals=signals,
         beyond_end=event.beyond_end,
         never_committed=sum(each.status_text == NEVER_COMMITTED for each in event.partitions),
         open_transactions=sum(each.status_text == OPEN_TRANSACTION for each in event.partitions),
         is_polled=any(each.moved_at_ms is not None for each in event.partitions),
+        scalable_lag_seconds=scalable_lag_seconds(event, signals),
     )
 
 

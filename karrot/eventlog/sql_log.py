@@ -27,6 +27,7 @@ from karrot.eventlog.base import (
 from karrot.eventlog.group_state import LiveGroups, arrival, changed, state_of
 from karrot.eventlog.transaction import Append
 from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
+from karrot.telemetry import Metric
 
 _OK = Status.OK.name
 
@@ -255,8 +256,8 @@ class SqlEventLog(EventLog, ABC):
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         self._lead_writes(lambda transaction: transaction.remember(reporter, name, value))
 
-    def count(self, name: str, by: float = 1, **labels: str) -> None:
-        self._buffer.count(name, by, labels)
+    def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
+        self._buffer.count(metric if isinstance(metric, str) else metric.name, by, labels)
 
     def counters(self) -> Sequence[Counter]:
         with self._reading() as connection:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from karrot.clock import Clock
-from karrot.event import GroupKey
 from karrot.eventlog.base import (
     READ_LIMIT,
     Changed,
@@ -21,7 +20,6 @@ from karrot.eventlog.base import (
     Damaged,
     EventLog,
     Events,
-    GroupState,
     LogSize,
     LogUnavailableError,
     ReporterState,
@@ -46,7 +44,7 @@ class Context:
     ``log_time_ms`` gives the log's own time. Use it for the age of an event. ``remember(name, value)`` saves a note in
     the log. ``recall(name)`` reads the note, also in another process. It returns ``None`` if there is no such note.
     ``cut_off()`` returns the clusters whose Burrow reads no more commits: what it says of them is old.
-    ``group(key)`` returns the state of a group that is live: a verdict of another source than its status counts less.
+    ``heard()`` returns the time of each cluster's last webhook. ``event(seq)`` returns an event, if it is still stored.
     ``leads()`` says whether this process still leads. Ask before each of several calls to a destination: another
     replica may have sent the rest.
     """
@@ -60,7 +58,8 @@ class Context:
     remember: Callable[[str, bytes], None]
     leads: Callable[[], bool] = lambda: True
     cut_off: Callable[[], frozenset[str]] = frozenset
-    group: Callable[[GroupKey], GroupState | None] = lambda _: None
+    heard: Callable[[], Mapping[str, int]] = dict
+    event: Callable[[int], StoredEvent | None] = lambda _: None
     options: Any = None
 
 

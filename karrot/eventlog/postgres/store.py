@@ -8,7 +8,6 @@ this process has read, for as long as groups are shown after their last event.
 """
 
 import contextlib
-import logging
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import psycopg
+import structlog
 
 from karrot.clock import Clock, LogTime
 from karrot.event import GroupKey
@@ -71,7 +71,7 @@ def _standby_lags(connection: ReadConnection) -> Mapping[str, float] | None:
     return None if any(is_hidden for _, _, is_hidden in found) else {name: lag for name, lag, _ in found}
 
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _NEARLY_FULL = 0.9
 _DROP_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
 """How long dropping a block waits for readers of the events. Meanwhile new readers wait too."""
@@ -327,7 +327,8 @@ class PostgresEventLog(SqlEventLog):
             except LogUnavailableError as error:
                 _log.warning(
                     "the oldest events could not be deleted now",
-                    extra={"code": "events_not_deleted", "reason": str(error)},
+                    code="events_not_deleted",
+                    reason=str(error),
                 )
 
     def _shrink(self, run: Callable[[Callable[[PostgresTransaction], int]], int]) -> int:

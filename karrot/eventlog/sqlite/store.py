@@ -19,8 +19,8 @@ from karrot.eventlog.base import LogSize, LogUnavailableError, OverloadedError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sql_log import READ_BYTES, Limits, ReadConnection, SqlEventLog
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
-from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS, used_bytes
-from karrot.eventlog.sqlite.transaction import SqliteCommitter, SqliteTransaction
+from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS
+from karrot.eventlog.sqlite.transaction import SqliteCommitter, SqliteTransaction, used_bytes
 from karrot.eventlog.transaction import TOUCHED_MS, LogEndHistories
 from karrot.eventlog.writer import InlineWriter, Writer
 
@@ -138,14 +138,13 @@ class SqliteEventLog(SqliteDatabaseLog):
         clock: Clock,
         *,
         patience_s: float = 2.0,
-        on_replaced: Callable[[Path, str], None] = lambda _path, _reason: None,
         **bounds: int,
     ) -> None:
         limits = Limits(**bounds)
         self._commit_lock = FileLock(directory / "commit.lock")
         self._leader_lock = FileLock(directory / "leader.lock")
         with self._commit_lock:
-            file = LogFile(directory, clock, max_bytes=limits.max_bytes, on_replaced=on_replaced)
+            file = LogFile(directory, clock, max_bytes=limits.max_bytes)
         super().__init__(clock, file, self._commit_lock, limits)
         self._writer = Writer(
             self._committer.commit,

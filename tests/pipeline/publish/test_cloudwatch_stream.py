@@ -217,6 +217,6 @@ def test_the_newest_event_of_each_group_is_kept_and_the_newest_one_with_the_valu
     ]
     lines = spark.range(1).select(F.explode(F.lit([line.decode().rstrip("\n") for line in told])).alias("value"))
     read = lines.select("value", F.lit("p").alias("path"), F.timestamp_millis(F.lit(now_ms)).alias("written_at"))
-    found = newest(read, now_ms=now_ms, oldest_ms=HOUR_MS, min_complete=0)
+    found = newest(read, now_ms=now_ms, oldest_ms=HOUR_MS)
     assert found.schema.simpleString() == NEWEST.simpleString()
     assert [row.place.seq for row in found.orderBy("first", "place").collect()] == [3, 2, 4]

@@ -1,24 +1,21 @@
 from collections.abc import Iterator
-from functools import partial
 from itertools import pairwise
-from random import Random
-from unittest.mock import Mock
 
 import pytest
 
 from karrot.event import Source
-from karrot.eventlog.base import Cursor, LogUnavailableError, StoredEvent
+from karrot.eventlog.base import Cursor, GroupState
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.reporters.base import RefusedDatum, Sent
-from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
+from karrot.reporters.base import RefusedDatum, Sent, Unreported
+from karrot.reporters.cloudwatch import build
+from karrot.reporters.cloudwatch.group_data import GroupData, data_of
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.cloudwatch.reporter import Schedule
-from support.eventlog.appended_events import stored_events
 from support.eventlog.read_commits import cut_off_from_kafka
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
 from support.reporters.cloudwatch_service.request_handler import Refuse
 from support.reporters.injected_faults import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE
+from support.reporters.reporter_context import make_context
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 
@@ -66,7 +63,7 @@ def test_a_burrow_that_is_cut_off_from_kafka_gives_neither_lag_nor_heartbeat(rig
     rig.tell(cluster="prod-us")
     rig.run(60)
     assert rig.points() == rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"}) == []
-    assert rig.dropped() == {"unknown": 2}
+    assert rig.dropped() == {"unknown": 1}  # of each group once in a send
     assert (
         len(rig.points(cluster="prod-us")) == len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-us"})) == 1
     )
@@ -95,20 +92,6 @@ def test_burrows_values_are_sent_while_its_verdict_counts_and_those_of_watch_aft
     assert set(values[changed:]) == {3}
     assert 5 <= changed < len(values) - 4
     assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) >= 16
-
-
-def test_an_event_of_watch_waits_while_the_log_cannot_say_whose_verdict_counts(
-    rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig.tell(total_lag=3, source=Source.KAFKA)
-    away = Mock(side_effect=LogUnavailableError("the database is away"))
-    with monkeypatch.context() as patched:
-        patched.setattr(rig.feed.reporter, "_group", away)
-        rig.run(10)
-    assert away.called
-    rig.run(60)
-    assert [value for _, value in rig.points()] == [3]
-    assert rig.dropped() == {}
 
 
 def test_zero_is_sent_once_for_an_event_with_zero_and_not_repeated(rig: CloudWatchRig) -> None:
@@ -142,16 +125,6 @@ def test_the_later_of_two_values_of_the_same_moment_is_sent(rig: CloudWatchRig) 
     assert rig.points() == [(observed, 7.0)]
 
 
-def test_deadlines_that_a_frozen_process_missed_are_skipped() -> None:
-    now = 0.0
-    schedule = Schedule(30, lambda: now, Random(1))
-    due = []
-    for now in (1.0, 31.0, 640.0, 661.0):
-        schedule.went_well()
-        due.append(now + schedule.due_in())
-    assert due == [31, 61, 661, 691]
-
-
 def test_flushes_keep_their_rate_however_long_they_take(rig: CloudWatchRig) -> None:
     began = rig.clock.wall
     for second in range(600):
@@ -162,7 +135,7 @@ def test_flushes_keep_their_rate_however_long_they_take(rig: CloudWatchRig) -> N
     assert {(at - began) // 60_000 for at, _ in rig.points()} == set(range(10))
 
 
-def test_the_cursor_stays_below_owed_events_and_moves_once_they_are_sent(rig: CloudWatchRig) -> None:
+def test_the_cursor_moves_once_everything_new_is_sent(rig: CloudWatchRig) -> None:
     rig.tell()
     rig.run(5)
     assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 1)
@@ -172,7 +145,7 @@ def test_the_cursor_stays_below_owed_events_and_moves_once_they_are_sent(rig: Cl
     rig.run(30)
     rig.tell(consumer="a", total_lag=2)
     rig.run(30)
-    assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 2)  # b's event is owed; a's first one was replaced
+    assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 1)
     rig.fake.clear()
     rig.run(30)
     assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 4)
@@ -191,8 +164,9 @@ def test_a_new_process_sends_the_data_that_the_one_before_owed(rig: CloudWatchRi
 
 def test_a_crash_between_the_call_and_the_cursor_sends_a_datum_twice_and_loses_none(rig: CloudWatchRig) -> None:
     rig.tell()
-    rig.feed.reporter.take(stored_events(rig.log))
-    assert rig.feed.reporter.send().trouble is None
+    reporter = build(make_context("cloudwatch", log=rig.log, clock=rig.clock))
+    reporter.report(Unreported(rig.log, Cursor(rig.log.log_id, 0)))
+    reporter.close()
     rig.restart()
     rig.run(5)
     assert len(rig.points()) == 2
@@ -218,7 +192,7 @@ def test_after_an_outage_the_newest_value_of_every_group_arrives_within_an_inter
     assert rig.dropped() == {"expired": 1.0}
 
 
-def test_a_long_outage_owes_at_most_one_datum_per_metric(rig: CloudWatchRig) -> None:
+def test_after_a_long_outage_one_call_has_the_newest_datum_of_each_metric(rig: CloudWatchRig) -> None:
     rig.fake.stand(UNAVAILABLE)
     for second in range(300):
         rig.tell(total_lag=second)
@@ -226,7 +200,7 @@ def test_a_long_outage_owes_at_most_one_datum_per_metric(rig: CloudWatchRig) -> 
     rig.fake.clear()
     rig.fake.forget()
     rig.run(30)
-    assert [call.data for call in rig.fake.calls] == [1, 1]  # the first is the probe after an outage
+    assert [call.data for call in rig.fake.calls] == [2]
 
 
 def test_a_fault_and_its_recovery_are_logged_and_counted(rig: CloudWatchRig) -> None:
@@ -264,8 +238,14 @@ def test_a_fault_is_still_reported_when_its_value_is_too_old_to_send(rig: CloudW
     rig.tell()
     rig.fake.stand(ACCESS_DENIED)
     rig.run(300)
-    assert rig.log.reporters()[0].state == "failing"
-    assert rig.dropped() == {"expired": 2}
+    rig.fake.clear()
+    rig.run(60)
+    assert rig.log.reporters()[0].state == "failing"  # no call shows that calls work again
+    rig.tell(consumer="new")
+    rig.run(60)
+    assert rig.log.reporters()[0].state == "ok"
+    assert rig.points() == []
+    assert rig.dropped() == {"expired": 1}
 
 
 def test_a_400_about_the_caller_loses_no_value(rig: CloudWatchRig) -> None:
@@ -293,8 +273,8 @@ def test_a_replaced_log_keeps_the_groups_inside_the_cap(fake: ScriptedCloudWatch
     rig.tell(consumer="a")
     rig.run(5)
     rig.log = rig.feed.log = MemoryEventLog(clock)
-    rig.feed.reporter._recall = partial(rig.log.recall, "cloudwatch")  # type: ignore[attr-defined]
-    rig.feed.reporter._remember = partial(rig.log.remember, "cloudwatch")  # type: ignore[attr-defined]
+    context = make_context("cloudwatch", log=rig.log, clock=clock)
+    rig.feed.reporter._context = context  # type: ignore[union-attr]
     rig.tell(consumer="a")
     rig.run(30)
     rig.restart()
@@ -353,7 +333,7 @@ def test_a_value_that_cloudwatch_would_refuse_is_dropped_and_the_others_are_sent
     assert refused == RefusedDatum(
         "Lag {Cluster=prod-eu, ConsumerGroup=ahead}",
         "too_new",
-        f"event {rig.log.log_id}-1: it was observed more than two hours ahead of this machine's clock",
+        "it was observed more than two hours ahead of this machine's clock",
         rig.clock.wall - 5_000 + 500,
     )
     assert rig.dropped() == {"too_new": 1}
@@ -441,8 +421,8 @@ def test_a_missing_region_makes_the_reporter_fail_with_the_reason(
 def test_an_unreadable_event_is_counted_and_the_others_are_sent(
     rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def misreading(each: StoredEvent, options: Options) -> Mapped:
-        if each.event.consumer == "odd":
+    def misreading(each: GroupState, options: Options) -> GroupData:
+        if each.key.consumer == "odd":
             raise ZeroDivisionError
         return data_of(each, options)
 
