@@ -36,7 +36,6 @@ from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_qu
 from karrot.server.gunicorn import Server, refuse_taken_port
 from karrot.server.leader_process import LeaderProcess
 from karrot.server.newest_from_files import NewestFromFiles
-from karrot.server.request_serving import Application, EventEndpoint, Patience
 from karrot.server.tls_certificate import Certificate
 from karrot.settings.loading import Loaded, SettingsError, checked, read_secrets_again
 from karrot.settings.options import Settings, effective, needs_restart
@@ -44,7 +43,6 @@ from karrot.settings.sources import DEFAULT
 from karrot.web import Credentials, WebContext, create_app
 from karrot.web.context import AskPast
 from karrot.web.past import Past
-from karrot.web.webhook import Webhook
 
 if TYPE_CHECKING:
     from karrot.eventlog.postgres.connections import Database
@@ -69,10 +67,8 @@ def prepared_log(settings: Settings, clock: Clock) -> Iterator[OpenLog]:
         )
     else:
         with contextlib.closing(datadir.hold(settings.data_dir)):
-            replaced = datadir.prepare(settings.data_dir, clock, max_bytes=settings.max_log_bytes)
-            if replaced is not None:
-                _tell_replaced(*replaced)
-            yield lambda chosen: SqliteEventLog(settings.data_dir, clock, on_replaced=_tell_replaced, **_limits(chosen))
+            datadir.prepare(settings.data_dir, clock, max_bytes=settings.max_log_bytes)
+            yield lambda chosen: SqliteEventLog(settings.data_dir, clock, **_limits(chosen))
 
 
 def database_of_settings(settings: Settings) -> "Database":
@@ -124,7 +120,8 @@ def serve(load: Callable[[], Loaded]) -> int:
     _tell(loaded)
     with prepared_log(loaded.settings, clock) as open_log:
         refuse_taken_port(loaded.settings.bind)  # after the lock, so that workers of a dead parent have left the port
-        Server(Plan(loaded.settings, load, clock, open_log)).run()
+        plan = Plan(loaded.settings, load, clock, open_log)
+        Server(plan.options, plan.reload, plan.build).run()
     return 0
 
 
@@ -241,16 +238,13 @@ class Service:
         self.tls = None if certificate is None else certificate.newest(self._log.count)
         pull = _pull_reporters(settings, self._log, clock)
         self._past = Past(settings.tables_dir or settings.data_dir / "tables", clock)
-        self._web_context = _web_context(settings, self._log, clock, pull, self._past, leader=leader)
-        duties = [
-            partial(duty, settings, self._log, self._web_context.intake, clock) for duty in _duties(settings).values()
-        ]
+        self.context = _web_context(settings, self._log, clock, pull, self._past, leader=leader)
+        duties = [partial(duty, settings, self._log, self.context.intake, clock) for duty in _duties(settings).values()]
         fed = [name for name in settings.reporters if name not in pull]
         builders: dict[str, Any] = {name: partial(_open_reporter, settings, name, clock, self._log) for name in fed}
         self._delivery = Delivery(self._log, builders, clock, alongside=[*duties, leader.hold])
-        self.wsgi: Application = create_app(self._web_context)
-        self.events: EventEndpoint = Webhook(self._web_context)
-        self.patience = Patience(settings.header_timeout, settings.body_timeout)
+        self.wsgi = create_app(self.context)
+        self.header_timeout = settings.header_timeout
         self._delivery.start()
 
     def close(self) -> None:
@@ -426,9 +420,3 @@ def _tell(loaded: Loaded) -> None:
     for name, value in effective(loaded.settings).items():
         if value != defaults.get(name):
             _log.info("setting", name=name, value=value, source=loaded.sources.get(name, DEFAULT))
-
-
-def _tell_replaced(path: Path, reason: str) -> None:
-    _log.error(
-        "the event log was damaged and set aside; a new one begins", code="log_set_aside", path=str(path), reason=reason
-    )

@@ -24,7 +24,6 @@ from karrot.known_problems import TABLES_PROBLEMS
 from karrot.reporters import commits_read
 from karrot.reporters.base import Context, Reporter
 from karrot.server.leader_process import LeaderProcess
-from karrot.server.request_serving import Patience
 from karrot.server.tls_certificate import Certificate
 from karrot.settings.loading import Loaded, SettingsError, load
 from karrot.settings.options import Archive, Kafka, Settings
@@ -207,8 +206,8 @@ def test_the_server_and_the_pages_get_the_limits_of_the_settings() -> None:
         client = Client(service.wsgi)
         assert client.post("/burrow", data=recorded_body("karrot_v1.9.5_warn.json")).status_code == 202
         page = client.get("/").text
-        context = service._web_context
-    assert service.patience == Patience(headers_s=1, body_s=3)
+        context = service.context
+    assert (service.header_timeout, service.context.body_timeout) == (1, 3)
     assert "A group leaves this page 10 min after its last event." in page
     assert (context.max_body, context.body_timeout, context.max_consumers) == (2_048, 3, 7)
 
@@ -233,7 +232,7 @@ def test_the_pages_get_the_credentials_and_addresses_of_the_settings() -> None:
         **told,
     )
     with service_of(chosen) as service:
-        context = service._web_context
+        context = service.context
         queries = context.queries("prod-eu", "orders-svc")
     assert context.credentials() == Credentials(username="burrow", **secrets)
     assert (context.metrics_auth, context.external_url) == (True, "https://example.org/monitor")
@@ -415,6 +414,31 @@ def test_two_threads_that_ask_for_the_history_share_one_reader(
     assert opened_tables == [tmp_path]
 
 
+def test_the_tables_are_queried_once_a_minute_for_a_group_and_after_a_failure_once_in_ten_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, past, asked = ManualClock(), Past(tmp_path, ManualClock()), []
+
+    def ask(_cluster: str, consumer: str) -> PastUnknown | None:
+        asked.append(consumer)
+        return None if len(asked) > 1 else PastUnknown("away")
+
+    past._clock = clock
+    monkeypatch.setattr(past, "_ask", ask)
+    for waited_ms, consumer, queries in (
+        (0, "a", 1),
+        (9_000, "a", 1),
+        (1_001, "a", 2),
+        (59_000, "a", 2),
+        (0, "b", 3),
+        (1_001, "a", 4),
+        (0, "b", 4),
+    ):
+        clock.advance(waited_ms)
+        past("prod", consumer)
+        assert len(asked) == queries
+
+
 @pytest.mark.parametrize("named", [{}, {"tables_dir": "elsewhere"}], ids=["in the data directory", "elsewhere"])
 def test_the_pages_query_the_tables_of_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened_tables: list[Path], named: dict[str, str]
@@ -423,7 +447,7 @@ def test_the_pages_query_the_tables_of_the_settings(
     tables = Path(named.get("tables_dir", "data/tables"))
     tables.mkdir(parents=True)
     with service_of(settings(event_log="memory", workers="1", data_dir="data", **named)) as service:
-        assert service._web_context.past("prod-eu", "orders-svc") is None
+        assert service.context.past("prod-eu", "orders-svc") is None
         assert opened_tables == [tables]
     assert opened_tables == []
 

@@ -32,9 +32,6 @@ BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 _FUTURE_MS = 86_400_000
 """A commit with a time further in the future was misread (Burrow v1.9.5 reads some commits of Kafka 4.1 near 8e18)."""
 
-_CALM_PORTION = 5
-"""The changed groups per read for a caller that pauses: reading them takes about a tenth of a millisecond."""
-
 REMEMBERED = 8
 """The number of a group's incident ids that are kept. So a late event neither reopens an incident nor counts it."""
 
@@ -234,15 +231,10 @@ class LiveGroups:
         self._keys: list[GroupKey] | None = None
         self._read_at_ms = 0
 
-    def read(self, pause: Callable[[], object] | None) -> Sequence[GroupState]:
-        """What `Groups.live` returns. A caller pauses without the lock, so that no other caller waits."""
-        more = True
-        while pause is not None and more:
-            with self._lock:
-                more = self._read_source is not None and self._take_changes(_CALM_PORTION)
-            pause()
+    def read(self) -> Sequence[GroupState]:
+        """What `Groups.live` returns. A group that changed is decoded once, whoever asks: the others wait for it."""
         with self._lock:
-            while self._read_source is not None and self._take_changes(READ_LIMIT):
+            while self._read_source is not None and self._take_changes():
                 pass
             while self._read_source != (source := self._source()):  # reading can notice that the source has changed
                 self._read_all()
@@ -271,13 +263,13 @@ class LiveGroups:
         self._seen_seq, self._states, self._keys, self._oldest_ms = last_seq, {}, None, sys.maxsize
         self._take((state.key, state) for state in found)
 
-    def _take_changes(self, at_once: int) -> bool:
+    def _take_changes(self) -> bool:
         """Take the next groups that changed since the last read. Return whether there may be more."""
-        portion = self._log.changed(self._seen_seq, at_once)
+        portion = self._log.changed(self._seen_seq)
         if portion:
             self._seen_seq = portion[-1].seq
             self._take((one.key, one.state) for one in portion)
-        return len(portion) == at_once
+        return len(portion) == READ_LIMIT
 
     def _take(self, changes: Iterable[tuple[GroupKey, GroupState | None]]) -> None:
         for key, state in changes:

@@ -1,1 +1,1 @@
-"""The HTTP server: a gunicorn worker class with its own connections, admission queue and deadlines."""
+"""The HTTP server: gunicorn's processes, uvicorn's connections, and time limits of Karrot's own."""

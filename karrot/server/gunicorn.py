@@ -5,34 +5,50 @@ settings are wrong, the old settings stay. On SIGTERM the server finishes open r
 stops at once.
 """
 
+import asyncio
+import gc
 import logging
+import os
 import resource
 import signal
 import socket
 import ssl
+import sys
+import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
+from gunicorn.workers.base import Worker as GunicornWorker
 
-from karrot.server.gunicorn_worker import STOPS, ConnectionCounts, Worker
-from karrot.server.request_serving import Application, EventEndpoint, Patience
+from karrot.server.asgi import AsgiApplication
+from karrot.server.http import HttpServer
 from karrot.settings.types import Address
+from karrot.web import webhook
+from karrot.web.context import WebContext
 
 _GRACE_S = 8
 _CONNECTIONS = 4096
 _OTHER_FILES = 128
+_SWITCH_S = 0.0002
+_COLLECT = (5000, 50, 10)
+# They wait from the fork until a new worker has its own handlers. Before, it has the parent's, which would lose them.
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+os.register_at_fork(after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS))
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the workers' heartbeat files; never on a disk that may stall
+
+_log = logging.getLogger(__name__)
 
 
 class ServedService(Protocol):
     """The service that a worker builds after the fork."""
 
-    wsgi: Application
-    events: EventEndpoint
-    patience: Patience
+    context: WebContext
+    wsgi: Any
+    header_timeout: float
     tls: Callable[[], ssl.SSLContext] | None
     """The certificate for a new connection. ``None`` without TLS."""
 
@@ -40,17 +56,37 @@ class ServedService(Protocol):
         """Stop threads and release files. The worker calls this once, when it ends."""
 
 
-class ServerPlan(Protocol):
-    """What the parent process knows: how to build the service, and gunicorn's options."""
+class Worker(GunicornWorker):  # type: ignore[misc]  # gunicorn has no types
+    """A worker process: it builds the service and serves it. gunicorn's handlers get the signals, not uvicorn's."""
 
-    def options(self) -> Mapping[str, Any]:
-        """The options for gunicorn: bind, workers, threads, certfile, keyfile."""
+    def init_process(self) -> None:
+        """Build the service and run."""
+        threading.excepthook = end_worker  # before the service starts threads
+        super().init_process()
 
-    def reload(self) -> None:
-        """Read the settings again. If they are wrong, log the problems and keep the old settings."""
+    def init_signals(self) -> None:
+        """Install gunicorn's handlers, and receive the signals that came since the fork."""
+        super().init_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
-    def build(self) -> ServedService:
-        """Build the service. Called in each worker, after the fork."""
+    def run(self) -> None:
+        """Serve until gunicorn stops the worker."""
+        put_events_first()
+        service: ServedService = self.app.service
+        application = AsgiApplication(service.context, service.wsgi, threads=self.cfg.threads)
+        server = HttpServer(
+            application,
+            self,
+            partial(webhook.refusal, service.context),
+            partial(webhook.is_whole_event, webhook.paths(service.context)),
+            headers_s=service.header_timeout,
+            body_s=service.context.body_timeout,
+            tls=service.tls,
+            most=self.cfg.worker_connections,
+            grace_s=self.cfg.graceful_timeout,
+        )
+        asyncio.run(server.serve(self.sockets))
+        application.close()
 
 
 class PlainLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -69,14 +105,19 @@ class PlainLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    """The parent process. ``run()`` does not return, but ends with `SystemExit`."""
+    """The parent process. ``run()`` does not return, but ends with `SystemExit`.
 
-    def __init__(self, plan: ServerPlan) -> None:
-        self._plan = plan
+    ``options`` are gunicorn's: bind, workers, threads, certfile, keyfile. ``reload`` reads the settings again; it logs
+    wrong ones and keeps the old. ``build`` makes the service in each worker, after the fork.
+    """
+
+    def __init__(
+        self, options: Callable[[], Mapping[str, Any]], reload: Callable[[], None], build: Callable[[], ServedService]
+    ) -> None:
+        self._options, self._reload, self._build = options, reload, build
         self.service: ServedService | None = None
         """The service of this worker, from `load` on."""
 
-        self.counts = ConnectionCounts()
         super().__init__()
 
     def load_config(self) -> None:
@@ -88,23 +129,22 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "worker_connections": _connections(),
             "control_socket_disable": True,
             "worker_tmp_dir": str(_SHARED_MEMORY) if _SHARED_MEMORY.is_dir() else None,
-            "pre_fork": lambda _server, _worker: signal.pthread_sigmask(signal.SIG_BLOCK, STOPS),
-            "child_exit": lambda _server, worker: self.counts.leave(worker.age),
+            "pre_fork": lambda _server, _worker: signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS),
             "worker_exit": lambda _server, worker: worker.app.close(),
             "proc_name": "karrot",
-            **self._plan.options(),
+            **self._options(),
         }
         for name, value in options.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Application:
+    def load(self) -> Any:
         """Build the service of this worker, and return its WSGI application. A worker calls this after the fork."""
-        self.service = self._plan.build()
+        self.service = self._build()
         return self.service.wsgi
 
     def reload(self) -> None:
         """Read the settings again, on SIGHUP in the parent process."""
-        self._plan.reload()
+        self._reload()
         self.load_default_config()
         self.load_config()
 
@@ -139,3 +179,27 @@ def _connections() -> int:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft - _OTHER_FILES))
+
+
+def end_worker(failed: threading.ExceptHookArgs) -> None:
+    """End this worker, because it would fail in silence without the thread. gunicorn starts another worker."""
+    if failed.exc_type is not SystemExit:  # which a thread raises to end
+        os.kill(os.getpid(), signal.SIGTERM)
+        name = failed.thread.name if failed.thread else ""
+        _log.critical(
+            "a thread failed, so this worker ends",
+            exc_info=failed[:3],  # type: ignore[arg-type]  # typeshed: the value may be None
+            extra={"code": "thread_failed", "task": name},
+        )
+
+
+def put_events_first() -> None:
+    """Configure Python so that threads for pages and scrapes block the event loop only for a short time.
+
+    To serve an event, the loop needs the interpreter dozens of times. A computing thread gives up the interpreter after
+    the switch interval, but a garbage collection gives it up only at its end. So this function excludes the
+    application's objects from collections and makes collections rarer. Most objects of a scrape need no collection.
+    """
+    sys.setswitchinterval(_SWITCH_S)
+    gc.freeze()
+    gc.set_threshold(*_COLLECT)

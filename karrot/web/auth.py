@@ -14,9 +14,7 @@ _BEARER = 'Bearer realm="karrot"'
 
 
 def may_post(credentials: Credentials, authorization: str) -> bool:
-    """Whether a request with this Authorization header may post. If no credentials are set, every request may post."""
-    if not credentials.basic and not credentials.bearer:
-        return True
+    """Whether a request with this Authorization header may post. Call it if such credentials are set."""
     scheme, shown = _shown(authorization)
     return _any_equal(shown, credentials.basic if scheme == "basic" else credentials.bearer)
 

@@ -1,11 +1,12 @@
 """Takes the events that Burrow posts to ``/burrow``. The answer 202 means that the event is stored.
 
-The limits are checked first, by the headers alone. The server calls `Webhook` without Flask, because Flask's request
-context costs more than an event. The Flask route does the same under any other WSGI server.
+The limits are checked first, by the headers alone. Karrot's server calls `admit`, `begin` and `refusal` without Flask,
+because Flask's request context costs more than an event. The Flask route calls them under any other WSGI server.
 """
 
+import re
 from http import HTTPStatus
-from typing import IO, Protocol
+from typing import IO, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,7 +17,6 @@ from karrot.burrow.wire import MalformedPayload
 from karrot.event import SOURCE_HEADER, Source
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, PendingAppend, UnconfirmedError
 from karrot.known_problems import CODES
-from karrot.server.connection import HttpReply, IncompleteRequest, RefusedHead, RequestHead
 from karrot.web import auth
 from karrot.web.context import RESPONSE_HEADERS, WebContext, web_context
 from karrot.web.problems import RETRY_AFTER, Problem
@@ -24,12 +24,26 @@ from karrot.web.problems import RETRY_AFTER, Problem
 LARGE_BODY = 1024 * 1024
 """Bodies with more bytes are parsed one at a time, because parsed JSON can take 25 times its size in memory."""
 
+METHODS = ("POST", "PUT", "DELETE")
 _PATH = "/burrow"
-_METHODS = ("POST", "PUT", "DELETE")
 _SOURCE = SOURCE_HEADER.lower()
 _CHUNK = 64 * 1024
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,9})(?:\r\n|$)", re.IGNORECASE)
 _LONGEST_NUMBER = 4300
 """The most digits that Python converts to a number."""
+
+
+class IncompleteRequest(Exception):  # noqa: N818 - it ends a request, not the program
+    """A request did not arrive completely within its time."""
+
+
+class RefusedHead(Exception):  # noqa: N818 - it ends a request, not the program
+    """The head of a request is not valid HTTP, or is too long. ``status`` is the status of the answer."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
 
 _CODES_OF: dict[type[Exception], str] = {
     RefusedHead: "bad_request",
@@ -51,55 +65,6 @@ class _Failed(Exception):  # noqa: N818 - it carries the body of a failed event 
         self.body = body
 
 
-class Webhook:
-    """The server's endpoint for events (`karrot.server.request_serving.EventEndpoint`)."""
-
-    accepted = HttpReply(202, (("Content-Type", "application/json"),), b'{"status":"accepted"}')
-
-    def __init__(self, context: WebContext) -> None:
-        self._context = context
-        self._paths = {_PATH, urlsplit(context.external_url or "").path.rstrip("/") + _PATH}
-
-    def takes(self, head: RequestHead) -> bool:
-        """Whether the request posts an event."""
-        return head.method in _METHODS and f"/{head.path.strip('/')}" in self._paths
-
-    def admit(self, head: RequestHead) -> int:
-        """The length of the body. Raises `Problem` if the headers alone refuse the event."""
-        return _admitted_length(self._context, head.headers)
-
-    def begin(self, head: RequestHead, body: bytes) -> PendingAppend:
-        """Append an event. Raises `Problem`, `MalformedPayload` or what the event log raises."""
-        return _begin(self._context, head.headers, body)
-
-    def refusal(self, head: RequestHead | None, error: Exception, client: str) -> HttpReply:
-        """The answer to a refused request. An event is counted."""
-        problem = _problem(error)
-        if head is not None and self.takes(head):
-            _count(self._context, problem, error, client)
-        status = error.status if isinstance(error, RefusedHead) else problem.body.status
-        headers = [("Content-Type", "application/problem+json"), *problem.headers, *RESPONSE_HEADERS.items()]
-        if status == HTTPStatus.SERVICE_UNAVAILABLE:
-            headers.append(RETRY_AFTER)
-        return HttpReply(status, headers, msgspec.json.encode(msgspec.structs.replace(problem.body, status=status)))
-
-
-@routes.route(_PATH, methods=_METHODS, provide_automatic_options=False)
-def receive() -> tuple[bytes, int, dict[str, str]]:
-    """Store an event that came through another server than Karrot's own."""
-    context = web_context()
-    try:
-        length = _admitted_length(context, request.headers)
-        body = _read(context, request.environ["wsgi.input"], length)
-        _begin(context, request.headers, body).wait()
-    except Exception as error:  # noqa: BLE001 - each error of an event is counted, and answered by Flask's handlers
-        problem = _problem(error)
-        _count(context, problem, error, request.remote_addr or "")
-        raise problem from None
-    status, headers, answer = Webhook.accepted
-    return answer, status, dict(headers)
-
-
 class Headers(Protocol):
     """The headers of a request, by names in small letters."""
 
@@ -107,9 +72,68 @@ class Headers(Protocol):
         """The value of a header."""
 
 
-def _admitted_length(context: WebContext, headers: Headers) -> int:
+class Answer(NamedTuple):
+    """An answer to a request that posts an event, without its length."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+ACCEPTED = Answer(202, [("Content-Type", "application/json")], b'{"status":"accepted"}')
+"""The answer to a stored event."""
+
+
+@routes.route(_PATH, methods=METHODS, provide_automatic_options=False)
+def receive() -> tuple[bytes, int, dict[str, str]]:
+    """Store an event that came through another server than Karrot's own."""
+    context = web_context()
+    try:
+        length = admit(context, request.headers)
+        body = _read(context, request.environ["wsgi.input"], length)
+        begin(context, request.headers, body).wait()
+    except Exception as error:  # noqa: BLE001 - each error of an event is counted, and answered by Flask's handlers
+        problem = _problem(error)
+        _count(context, problem, error, request.remote_addr or "")
+        raise problem from None
+    status, headers, answer = ACCEPTED
+    return answer, status, dict(headers)
+
+
+def paths(context: WebContext) -> set[str]:
+    """The paths of events: behind a proxy also the one with its prefix."""
+    return {_PATH, urlsplit(context.external_url or "").path.rstrip("/") + _PATH}
+
+
+def is_whole_event(paths: set[str], received: bytes) -> bool:
+    """Whether the bytes are exactly one request that posts an event."""
+    head, _, body = received.partition(b"\r\n\r\n")
+    method, _, rest = head.partition(b" ")
+    length = _LENGTH.search(head)
+    return (
+        method.decode("latin-1") in METHODS
+        and f"/{rest.partition(b' ')[0].decode('latin-1').strip('/')}" in paths
+        and length is not None
+        and int(length[1]) == len(body)
+    )
+
+
+def refusal(context: WebContext, error: Exception, client: str, *, counted: bool = True) -> Answer:
+    """The answer to a refused request. It is counted unless it certainly was no event."""
+    problem = _problem(error)
+    if counted:
+        _count(context, problem, error, client)
+    status = error.status if isinstance(error, RefusedHead) else problem.body.status
+    headers = [("Content-Type", "application/problem+json"), *problem.headers, *RESPONSE_HEADERS.items()]
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.append(RETRY_AFTER)
+    return Answer(status, headers, msgspec.json.encode(msgspec.structs.replace(problem.body, status=status)))
+
+
+def admit(context: WebContext, headers: Headers) -> int:
+    """The length of the body. Raises `Problem` if the headers alone refuse the event."""
     credentials = context.credentials()
-    if not auth.may_post(credentials, headers.get("authorization", "")):
+    if (credentials.basic or credentials.bearer) and not auth.may_post(credentials, headers.get("authorization", "")):
         challenges = [("WWW-Authenticate", value) for value in auth.burrow_challenges(credentials)]
         raise Problem("unauthorized", "The credentials are missing or wrong.", headers=challenges)
     if headers.get("content-encoding", "").lower() not in ("identity", ""):
@@ -124,7 +148,8 @@ def _admitted_length(context: WebContext, headers: Headers) -> int:
     return length
 
 
-def _begin(context: WebContext, headers: Headers, body: bytes) -> PendingAppend:
+def begin(context: WebContext, headers: Headers, body: bytes) -> PendingAppend:
+    """Append an event. Raises `Problem`, `MalformedPayload` or what the event log raises."""
     # If credentials are set, only a sender who knows them gets here.
     source = Source.KAFKA if headers.get(_SOURCE, "") == Source.KAFKA.value else Source.WEBHOOK
     large = len(body) > LARGE_BODY

@@ -23,8 +23,8 @@ EXPECTED = {
         "start karrot-duty-N of delivery._lead",
         "start karrot-stdout of delivery._lead",
         "start karrot-writer of writer.__init__",
-        "start quick_N of request_serving._call_application",
-        "start scrape_N of request_serving._call_application",
+        "start quick_N of asgi._call_flask",
+        "start scrape_N of asgi._call_flask",
     },
     ("sqlite", "run"): {"run karrot-delivery", "run karrot-duty-N", "run karrot-stdout", "run karrot-writer"},
     ("sqlite", "lock"): {

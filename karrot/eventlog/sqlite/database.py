@@ -24,9 +24,6 @@ WAL_LIMIT = 64 << 20
 """The size in bytes to which a checkpoint truncates the emptied write-ahead log."""
 
 _BUSY_MS = 2000
-_MOST_AT_ONCE = 64 << 20
-"""More bytes than one transaction needs. A worker admits half of this in large bodies, plus a group of small ones."""
-
 _VERSION_1 = """
 CREATE TABLE log (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -172,15 +169,3 @@ def check(connection: apsw.Connection) -> None:
     verdict = connection.execute("PRAGMA quick_check(1)").get
     if verdict != "ok":
         raise DamagedDatabaseError(str(verdict))
-
-
-def used_bytes(connection: apsw.Connection) -> int:
-    """The size of the pages in use, in bytes."""
-    pages = connection.pragma("page_count") - connection.pragma("freelist_count")
-    return int(pages * connection.pragma("page_size"))
-
-
-def near_its_cap(connection: apsw.Connection) -> bool:
-    """Whether a write may have failed because of ``max_bytes``. If not, the volume is full."""
-    cap = connection.pragma("max_page_count") * connection.pragma("page_size")
-    return bool(used_bytes(connection) > cap - min(_MOST_AT_ONCE, cap // 2))

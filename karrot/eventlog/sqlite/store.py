@@ -6,7 +6,6 @@ connections do not survive a fork.
 """
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,12 +16,12 @@ import apsw
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.eventlog import rows
-from karrot.eventlog.base import READ_LIMIT, LogSize, LogUnavailableError, OverloadedError, Reject
+from karrot.eventlog.base import LogSize, LogUnavailableError, OverloadedError, Reject
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sql_log import READ_BYTES, Limits, ReadConnection, SqlEventLog
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
-from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS, used_bytes
-from karrot.eventlog.sqlite.transaction import SqliteCommitter, SqliteTransaction
+from karrot.eventlog.sqlite.database import EVENT_COLUMNS, GROUP_COLUMNS
+from karrot.eventlog.sqlite.transaction import SqliteCommitter, SqliteTransaction, used_bytes
 from karrot.eventlog.transaction import TOUCHED_MS, LogEndHistories
 from karrot.eventlog.writer import InlineWriter, Writer
 
@@ -130,20 +129,6 @@ class SqliteDatabaseLog(SqlEventLog):
     def _key(self, key: GroupKey) -> tuple[str, str]:
         return key
 
-    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> list[rows.Row]:
-        sql = f"SELECT {EVENT_COLUMNS}, previous FROM events WHERE seq = ?"
-        found: list[rows.Row] = []
-        with self._file.reading() as connection:
-            seq = connection.execute("SELECT last_seq FROM groups WHERE cluster = ? AND consumer = ?", key).get
-            while seq is not None and seq > after and len(found) < min(limit, READ_LIMIT) and most_bytes > 0:
-                row = connection.execute(sql, (seq,)).fetchone()
-                if row is None:
-                    break
-                found.append(row[:-1])
-                most_bytes -= len(row[-2])
-                seq = row[-1]
-        return found
-
     def _prune(self, work: Callable[[SqliteTransaction], int], wanted: Callable[[apsw.Connection], bool]) -> int:
         deleted = 0
         while True:
@@ -166,14 +151,13 @@ class SqliteEventLog(SqliteDatabaseLog):
         clock: Clock,
         *,
         patience_s: float = 2.0,
-        on_replaced: Callable[[Path, str], None] = lambda _path, _reason: None,
         **bounds: int,
     ) -> None:
         limits = Limits(**bounds)
         self._commit_lock = FileLock(directory / "commit.lock")
         self._leader_lock = FileLock(directory / "leader.lock")
         with self._commit_lock:
-            file = LogFile(directory, clock, max_bytes=limits.max_bytes, on_replaced=on_replaced)
+            file = LogFile(directory, clock, max_bytes=limits.max_bytes)
         super().__init__(clock, file, self._commit_lock, limits)
         self._writer = Writer(
             self._committer.commit,

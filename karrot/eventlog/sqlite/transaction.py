@@ -6,12 +6,12 @@ prevents both.
 """
 
 import contextlib
-import logging
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import apsw
+import structlog
 
 from karrot import telemetry
 from karrot.clock import Anchor
@@ -20,7 +20,7 @@ from karrot.eventlog import rows
 from karrot.eventlog.base import LogUnavailableError, ReporterState
 from karrot.eventlog.group_state import Arrival, GroupRow
 from karrot.eventlog.sqlite.connections import LogFile, MemoryFile
-from karrot.eventlog.sqlite.database import GROUP_COLUMNS, near_its_cap
+from karrot.eventlog.sqlite.database import GROUP_COLUMNS
 from karrot.eventlog.transaction import (
     EVICTED_AT_ONCE,
     MOST_CLUSTERS,
@@ -31,6 +31,9 @@ from karrot.eventlog.transaction import (
     Transaction,
 )
 from karrot.eventlog.writer import KEPT_REJECTS, Job, PendingWrites, Take, WriteBuffer, write_apart
+
+_MOST_AT_ONCE = 64 << 20
+"""More bytes than one transaction needs. A worker admits half of this in large bodies, plus a group of small ones."""
 
 _PRUNED_AT_ONCE = 500
 _ATTEMPTS = 50
@@ -57,7 +60,7 @@ _UNSTORABLE = (
 )
 """The errors that are about one row, not about the file."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class LogEndRows:
@@ -225,7 +228,7 @@ class SqliteCommitter:
     def _refused(self, trouble: str) -> LogUnavailableError:
         self._file.distrust()
         self.trouble = trouble
-        _log.warning("the event log refused a commit", extra={"code": "commit_refused", "reason": trouble})
+        _log.warning("the event log refused a commit", code="commit_refused", reason=trouble)
         return LogUnavailableError(trouble)
 
     def _transact(self, take: Take) -> None:
@@ -271,3 +274,15 @@ class SqliteCommitter:
             with contextlib.suppress(apsw.FullError):
                 return self._transact(take)
         return self._transact(take)
+
+
+def used_bytes(connection: apsw.Connection) -> int:
+    """The size of the pages in use, in bytes."""
+    pages = connection.pragma("page_count") - connection.pragma("freelist_count")
+    return int(pages * connection.pragma("page_size"))
+
+
+def near_its_cap(connection: apsw.Connection) -> bool:
+    """Whether a write may have failed because of ``max_bytes``. If not, the volume is full."""
+    cap = connection.pragma("max_page_count") * connection.pragma("page_size")
+    return bool(used_bytes(connection) > cap - min(_MOST_AT_ONCE, cap // 2))

@@ -121,7 +121,7 @@ class LoopKarrot:
 
     def receive(self, body: bytes) -> None:
         if self._feed is not None:
-            self._intake.receive(body)
+            self._intake.begin(body).wait()
 
     def work(self) -> None:
         while self._feed is not None and self._feed.step() == 0:

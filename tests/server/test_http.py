@@ -1,11 +1,11 @@
-"""The server's own rules, over one connection; `test_gunicorn_worker.py` tests the whole service."""
+"""The rules of the HTTP server, each over one or a few connections; `test_gunicorn_worker.py` tests a service."""
 
 import asyncio
 import re
 import socket
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 from wsgiref.validate import validator
@@ -15,19 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.server.connection import Connection, LargeBodies
-from karrot.server.request_serving import Patience, RequestServing, Turns
-from karrot.web import create_app
-from karrot.web.webhook import Webhook
+from karrot.server import http
+from karrot.server.asgi import AsgiApplication
+from karrot.server.http import HttpServer
 from support.burrow.recorded_bodies import recorded_body
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
+from support.web.http_talk import said_to, talk
 from support.web.website import Website, make_website
 
 WARN = recorded_body("karrot_v1.9.5_warn.json")
-PATIENCE = Patience(headers_s=60, body_s=60)
-"""Longer than any test. A test that needs an end of a time sets that time."""
-
 LARGE_WARN = WARN.replace(b'"Extras"', b'"Filler":"%b","Extras"' % (b"x" * 200_000))
 
 
@@ -42,68 +39,18 @@ def get(path: str, *headers: str, method: str = "GET") -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: k", *headers, "", ""]).encode()
 
 
-def connected_pair() -> tuple[socket.socket, socket.socket]:
-    """A connection's two ends: the server's and the client's."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        theirs = socket.create_connection(listener.getsockname())
-        return listener.accept()[0], theirs
+def head_with(*lines: bytes, start: bytes = b"POST /burrow HTTP/1.1") -> bytes:
+    return b"\r\n".join([start, b"Host: karrot", *lines, b"", b""])
 
 
-Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Any]]
+def status_of(said: bytes) -> int:
+    assert said.startswith(b"HTTP/1.1 ")
+    return int(said.split()[1])
 
 
-def talk(
-    *clients: Client,
-    website: Website | None = None,
-    application: Any = None,
-    threads: int = 2,
-    large_bodies: LargeBodies | None = None,
-    stopping: bool = False,
-    **patience: float,
-) -> list[Any]:
-    """Serve each client on its own connection with Karrot's application, or another; return what they return."""
-    bodies = large_bodies or LargeBodies()
-
-    async def serve_all() -> list[Any]:
-        site = website or make_website()
-        app = application or create_app(site.context)
-        serving = RequestServing(app, Webhook(site.context), PATIENCE._replace(**patience), threads=threads)
-        serving.stopping = stopping
-
-        async def serve(client: Client) -> Any:
-            ours, theirs = connected_pair()
-            conn = Connection(bodies, send_s=1)
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: conn, ours)
-            served = asyncio.create_task(serving.serve(conn))
-            reader, writer = await asyncio.open_connection(sock=theirs)
-            try:
-                return await client(reader, writer)
-            finally:
-                writer.close()
-                await writer.wait_closed()
-                await served
-
-        try:
-            async with asyncio.timeout(60):
-                return list(await asyncio.gather(*map(serve, clients)))
-        finally:
-            serving.close()
-
-    return asyncio.run(serve_all())
-
-
-def said_to(*pieces: bytes, **how: Any) -> bytes:
-    """Send the pieces, each on its own, then nothing more; return everything that the server sends."""
-
-    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        for piece in pieces:
-            writer.write(piece)
-            await asyncio.sleep(0)
-        writer.write_eof()
-        return await reader.read()
-
-    (said,) = talk(client, **how)
-    return bytes(said)
+def refusals(website: Website) -> dict[str | None, float]:
+    """The counted refusals by their codes."""
+    return {dict(each.labels).get("code"): each.value for each in website.log.counters() if "rejected" in each.name}
 
 
 @settings(deadline=None, max_examples=25)
@@ -126,8 +73,139 @@ def test_a_request_waits_for_its_turn_only_since_the_answer_before() -> None:
             loop.time = lambda: now() + 6  # type: ignore[method-assign]  # as if a slow disk delayed each commit
             return pending
 
-    said = said_to(POST * 5, website=make_website(log=Late(ManualClock())), turn_s=20)
+    said = said_to(POST * 5, website=make_website(log=Late(ManualClock())), answer_s=20)
     assert said.count(b"HTTP/1.1 202 Accepted\r\n") == 5
+
+
+@pytest.mark.parametrize(
+    "target", ["/burrow", "/%62urrow", "http://karrot:5000/burrow", "http://k/burrow?x=1", "/burrow#part", "//burrow"]
+)
+def test_a_path_is_read_in_every_notation(target: str) -> None:
+    assert status_of(said_to(POST.replace(b"/burrow", target.encode(), 1))) == 202
+
+
+def test_the_bytes_of_a_path_become_the_characters_that_wsgi_wants() -> None:
+    seen: list[str] = []
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        seen.append(environ["PATH_INFO"])
+        start_response("200 OK", [])
+        return []
+
+    said_to(get("/g/%C3%A4"), application=application)
+    assert seen == ["/g/ä".encode().decode("latin-1")]
+
+
+@pytest.mark.parametrize(
+    ("start", "lines", "is_kept"),
+    [
+        (b"GET /healthz HTTP/1.1", (), True),
+        (b"GET /healthz HTTP/1.1", (b"Connection: keep-alive",), True),
+        (b"GET /healthz HTTP/1.1", (b"Connection: close",), False),
+        (b"GET /healthz HTTP/1.1", (b"Connection: Upgrade, Close",), False),
+        (b"GET /healthz HTTP/1.1", (b"Connection: Upgrade", b"Upgrade: websocket"), False),
+        (b"GET /healthz HTTP/1.0", (), False),
+    ],
+    ids=["1.1", "1.1 keep-alive", "1.1 close", "1.1 close in a list", "another protocol", "1.0"],
+)
+def test_a_connection_is_kept_as_the_client_asks(start: bytes, lines: tuple[bytes, ...], *, is_kept: bool) -> None:
+    said = said_to(head_with(*lines, start=start), ends=False, idle_s=0.1)
+    assert status_of(said) == 200
+    assert (b"\r\nconnection: close\r\n" in said) is not is_kept
+
+
+def test_chunks_are_refused_as_events() -> None:
+    said = said_to(head_with(b"Transfer-Encoding: chunked") + b"1\r\nx\r\n0\r\n\r\n")
+    assert status_of(said) == 411
+
+
+def long_line(length: int) -> bytes:
+    return b"GET /".ljust(length - len(" HTTP/1.1"), b"x") + b" HTTP/1.1\r\nHost: k\r\n\r\n"
+
+
+def headers(count: int) -> bytes:
+    return b"GET / HTTP/1.1\r\nHost: k\r\n" + b"X: y\r\n" * (count - 1) + b"\r\n"
+
+
+NOT_HTTP = {
+    "no request": b"GARBAGE\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "HTTP/2 with a path": b"GET / HTTP/2.0\r\nHost: k\r\n\r\n",
+    "HTTP/3.7": b"GET / HTTP/3.7\r\nHost: k\r\n\r\n",
+    "space after a name": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+    "folded value": b"GET / HTTP/1.1\r\nHost: k\r\nX: a\r\n b\r\n\r\n",
+    "zero byte": b"GET / HTTP/1.1\r\nHost: k\r\nX: a\x00b\r\n\r\n",
+    "no host": b"GET / HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    "length and chunks": b"GET / HTTP/1.1\r\nHost: k\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    **{
+        f"length {length!r}": head_with(b"Content-Length: " + length)
+        for length in (b"-1", b"+5", b"5, 5", b"0x10", b"9" * 40, "٣".encode())
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [
+        *(pytest.param(raw, 400, id=name) for name, raw in NOT_HTTP.items()),
+        pytest.param(long_line(4_095), 414, id="long line"),
+        pytest.param(headers(101), 431, id="many headers"),
+        pytest.param(head_with(b"Content-Length: " + b"0" * 5_000), 411, id="a length of 5,000 zeros"),
+    ],
+)
+def test_a_head_that_is_not_http_is_refused_and_counted(raw: bytes, status: int) -> None:
+    website = make_website()
+    said = said_to(raw, website=website)
+    assert status_of(said) == status
+    assert said.count(b"HTTP/1.1") == 1
+    assert refusals(website) == {"length_required" if status == 411 else "bad_request": 1}
+
+
+@pytest.mark.parametrize("raw", [long_line(4_094), headers(100)], ids=["long line", "many headers"])
+def test_a_head_at_the_limits_is_taken(raw: bytes) -> None:
+    assert status_of(said_to(raw)) in (200, 404)
+
+
+def test_a_request_before_a_head_that_is_not_http_is_answered_first() -> None:
+    said = said_to(POST + b"GARBAGE\r\n\r\n")
+    assert re.findall(rb"HTTP/1\.1 (\d+)", said) == [b"202", b"400"]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.binary())
+def test_any_bytes_are_a_request_or_are_refused(data: bytes) -> None:
+    app = app_that_answers("200 OK", [("Content-Length", "0")], [])
+    for raw in (b"GET / HTTP/1.1\r\n" + data + b"\r\n\r\n", b"GET /" + data + b" HTTP/1.1\r\nHost: k\r\n\r\n"):
+        said = said_to(raw, application=app)
+        assert said == b"" or status_of(said) in (200, 400, 414, 431), raw
+
+
+def test_a_head_that_never_ends_is_refused_at_64_kib() -> None:
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(b"GET / HTTP/1.1\r\nHost: k\r\nX: ")
+        for _ in range(5):
+            writer.write(b"x" * 20_000)
+            await asyncio.sleep(0.01)
+        return await reader.read()
+
+    (said,) = talk(client)
+    assert status_of(said) == 431
+
+
+def test_when_the_worker_is_full_the_connection_that_is_idle_for_longest_is_closed() -> None:
+    opened: list[int] = []
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        number = len(opened)
+        opened.append(number)
+        await asyncio.sleep(0.05 * number)
+        writer.write(get("/healthz"))
+        said = await reader.readuntil(b'"alive"}')
+        return said + (await reader.read() if number == 0 else b"")
+
+    said = talk(ask, ask, ask, most=2)
+    assert list(map(status_of, said)) == [200] * 3
 
 
 def test_a_head_of_more_than_64_kib_is_refused_even_if_it_arrives_at_once() -> None:
@@ -148,32 +226,35 @@ def test_a_connection_can_be_used_again_after_a_large_event() -> None:
 
 
 def test_a_large_body_counts_from_its_arrival_to_its_answer() -> None:
-    bodies, request = LargeBodies(), post(LARGE_WARN)
+    apps: list[AsgiApplication] = []
+    request = post(LARGE_WARN)
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
         writer.write(request[:-1])
-        await asyncio.to_thread(wait_for, lambda: bodies.held == len(LARGE_WARN) - 1)
+        await asyncio.to_thread(wait_for, lambda: apps[0].large_bytes == len(LARGE_WARN) - 1)
         writer.write(request[-1:])
         answer = await reader.readuntil(b'"accepted"}')
-        await asyncio.to_thread(wait_for, lambda: bodies.held == 0)
+        await asyncio.to_thread(wait_for, lambda: apps[0].large_bytes == 0)
         return answer
 
-    (answer,) = talk(client, large_bodies=bodies)
+    (answer,) = talk(client, prepare=lambda _server, app: apps.append(app))
     assert answer.startswith(b"HTTP/1.1 202 Accepted\r\n")
 
 
 @pytest.mark.parametrize("body", [LARGE_WARN[:-1] + b"x", LARGE_WARN[:-1]], ids=["not valid", "not complete"])
 def test_a_large_body_that_is_not_stored_does_not_count_any_longer(body: bytes) -> None:
-    bodies = LargeBodies()
-    said_to(post(LARGE_WARN).removesuffix(LARGE_WARN) + body, large_bodies=bodies)
-    assert bodies.held == 0
+    apps: list[AsgiApplication] = []
+    said_to(post(LARGE_WARN).removesuffix(LARGE_WARN) + body, body_s=0.5, prepare=lambda _server, app: apps.append(app))
+    assert apps[0].large_bytes == 0
 
 
 def test_an_event_is_refused_only_for_its_own_large_body() -> None:
-    bodies = LargeBodies()
-    bodies.grow(32 << 20)
     website = make_website()
-    said = said_to(post(WARN), post(LARGE_WARN), website=website, large_bodies=bodies)
+
+    def fill(_server: HttpServer, app: AsgiApplication) -> None:
+        app.large_bytes = 32 << 20
+
+    said = said_to(post(WARN), post(LARGE_WARN), website=website, prepare=fill)
     assert re.findall(rb"HTTP/1\.1 (\d+)", said) == [b"202", b"503"]
     assert b'"code":"overloaded"' in said
     assert website.log.size().events == 1
@@ -193,7 +274,7 @@ def test_a_thread_parses_a_large_body_and_the_event_loop_a_small_one() -> None:
 
 def test_an_event_whose_turn_comes_too_late_is_refused_and_not_stored() -> None:
     website = make_website()
-    said = said_to(POST, website=website, turn_s=0)
+    said = said_to(POST, website=website, answer_s=0)
     assert said.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
     assert b'"code":"overloaded"' in said
     assert website.log.size().events == 0
@@ -207,40 +288,44 @@ def test_a_request_that_is_not_http_gets_a_problem_with_a_code() -> None:
     assert b'"code":"bad_request"' in said
 
 
-def said_by_itself(*pieces: bytes, **how: Any) -> bytes:
-    """Send the pieces and wait; return everything that the server sends until it closes the connection."""
+def test_a_head_has_its_own_time() -> None:
+    website = make_website()
+    said = said_to(POST[:9], ends=False, website=website, headers_s=0.05)
+    assert said.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert refusals(website) == {"incomplete_body": 1}
 
+
+def test_a_first_byte_may_come_later_than_a_head_may_take() -> None:
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        writer.write(b"".join(pieces))
+        await asyncio.sleep(0.1)
+        writer.write(get("/healthz", "Connection: close"))
         return await reader.read()
 
-    (said,) = talk(client, **how)
-    return bytes(said)
+    (said,) = talk(client, headers_s=0.02)
+    assert status_of(said) == 200
 
 
-def test_a_head_has_its_own_time() -> None:
-    said = said_by_itself(POST[:9], headers_s=0.05)
-    assert said.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-
-
-def test_a_new_connection_has_the_time_of_a_head_and_a_kept_one_has_the_idle_time() -> None:
-    assert said_by_itself(headers_s=0.05) == b""
-    assert said_by_itself(POST, POST, idle_s=0.05).count(b"HTTP/1.1 202 Accepted\r\n") == 2
+@pytest.mark.parametrize("sent", [b"", POST + POST, b"\r\n\r\n"], ids=["nothing", "two events", "empty lines"])
+def test_a_connection_is_closed_when_it_has_been_idle_for_long(sent: bytes) -> None:
+    assert said_to(sent, ends=False, idle_s=0.05).count(b"HTTP/1.1 ") == sent.count(b"POST")
 
 
 @pytest.mark.parametrize("request_bytes", [POST, get("/healthz")], ids=["an event", "a health check"])
 def test_a_worker_that_stops_closes_the_connection_after_its_answer(request_bytes: bytes) -> None:
-    said = said_by_itself(request_bytes, stopping=True)
+    def stop(server: HttpServer, _app: AsgiApplication) -> None:
+        server.stopping = True
+
+    said = said_to(request_bytes, ends=False, prepare=stop)
     assert said.startswith(b"HTTP/1.1 20")
-    assert b"\r\nConnection: close\r\n" in said
+    assert b"\r\nconnection: close\r\n" in said
 
 
 def test_a_request_that_never_ends_is_refused_and_counted() -> None:
-    website = make_website()
-    said = said_by_itself(POST[:-1], website=website, body_s=0.05)
+    website = make_website(body_timeout=0.05)
+    said = said_to(POST[:-1], ends=False, website=website)
     assert said.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
     assert b'"code":"incomplete_body"' in said
-    assert {dict(each.labels).get("code") for each in website.log.counters()} == {"incomplete_body"}
+    assert refusals(website) == {"incomplete_body": 1}
 
 
 class SlowDisk(MemoryEventLog):
@@ -268,10 +353,10 @@ class SlowDisk(MemoryEventLog):
 def test_an_event_that_is_not_stored_in_time_gets_503(code: bytes, *, taken: bool) -> None:
     log = SlowDisk(ManualClock())
     log.taken = taken
-    said = said_to(POST, website=make_website(log=log), turn_s=0.05)
+    said = said_to(POST, website=make_website(log=log), answer_s=0.05)
     assert said.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
     assert b'"code":"%b"' % code in said
-    assert b"\r\nRetry-After: 1\r\n" in said
+    assert b"\r\nretry-after: 1\r\n" in said
 
 
 def test_an_unexpected_error_of_an_event_is_answered_without_its_text() -> None:
@@ -322,33 +407,38 @@ def test_an_application_gets_what_the_standard_asks_for(monkeypatch: pytest.Monk
     assert (seen["wsgi.url_scheme"], seen["SCRIPT_NAME"]) == ("http", "")
 
 
-def test_an_answer_without_a_length_ends_with_the_connection() -> None:
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_long_answer_without_a_length_shows_where_it_ends(version: str) -> None:
     pieces = (b"x" * 1_000 for _ in range(500))
     application = app_that_answers("200 OK", [("Content-Type", "text/plain")], pieces)
-    head, _, body = said_to(get("/"), get("/"), application=application).partition(b"\r\n\r\n")
-    assert b"Connection: close" in head
-    assert body == b"x" * 500_000
+    said = said_to(get("/", "Connection: close").replace(b"1.1", version.encode(), 1), application=application)
+    head, _, body = said.partition(b"\r\n\r\n")
+    if version == "1.0":
+        assert b"content-length: 500000" in head
+        assert body == b"x" * 500_000
+    else:
+        assert b"transfer-encoding: chunked" in head
+        assert body.count(b"x") == 500_000
+        assert body.endswith(b"\r\n0\r\n\r\n")
 
 
 def test_a_client_that_resets_the_connection_leaves_no_trace(caplog: pytest.LogCaptureFixture) -> None:
-    async def serve_reset() -> None:
-        site = make_website()
-        serving = RequestServing(create_app(site.context), Webhook(site.context), PATIENCE, threads=1)
-        ours, theirs = connected_pair()
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        theirs.close()
-        conn = Connection(LargeBodies(), POST, send_s=1)
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: conn, ours)
-        await serving.serve(conn)
-        serving.close()
+    servers: list[HttpServer] = []
 
-    asyncio.run(serve_reset())
+    async def client(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(POST)
+        reset = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        writer.transport.abort()
+        await asyncio.to_thread(wait_for, lambda: not (servers[0].server_state.connections or servers[0].idle))
+
+    talk(client, prepare=lambda server, _app: servers.append(server))
     assert caplog.text == ""
 
 
 def test_a_client_that_reads_slowly_gets_the_whole_answer() -> None:
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
-        writer.write(get("/"))
+        writer.write(get("/", "Connection: close"))
         size = 0
         while data := await reader.read(1 << 18):
             size += len(data)
@@ -360,7 +450,7 @@ def test_a_client_that_reads_slowly_gets_the_whole_answer() -> None:
     assert size > 5_000_000
 
 
-def test_a_client_that_does_not_read_ends_the_answer() -> None:
+def test_a_client_that_does_not_read_gets_an_answer_that_looks_cut() -> None:
     ended = threading.Event()
 
     def pieces() -> Iterable[bytes]:
@@ -370,11 +460,27 @@ def test_a_client_that_does_not_read_ends_the_answer() -> None:
         finally:
             ended.set()
 
-    async def client(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(get("/"))
         assert await asyncio.to_thread(ended.wait, 20)
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        return await reader.read()
 
-    talk(client, application=app_that_answers("200 OK", [], pieces()))
+    (said,) = talk(client, body_s=0.1, application=app_that_answers("200 OK", [], pieces()))
+    assert b"transfer-encoding: chunked" in said
+    assert not said.endswith(b"0\r\n\r\n")
+
+
+def test_an_answer_that_fails_halfway_looks_cut(caplog: pytest.LogCaptureFixture) -> None:
+    def pieces() -> Iterable[bytes]:
+        yield b"x" * 100_000
+        raise ZeroDivisionError
+
+    said = said_to(get("/x"), application=app_that_answers("200 OK", [], pieces()))
+    assert b"transfer-encoding: chunked" in said
+    assert not said.endswith(b"0\r\n\r\n")
+    assert [vars(record)["code"] for record in caplog.records] == ["application_failed"]
 
 
 @pytest.mark.parametrize(
@@ -385,13 +491,13 @@ def test_a_connection_is_kept_after_an_answer_without_a_body(method: str, status
     request = get("/", method=method)
     said = said_to(request, request, application=app_that_answers(status, headers, []))
     assert said.count(f"HTTP/1.1 {status}\r\n".encode()) == 2
-    assert said.count(b"Content-Length: ") == (2 if length else 0)
+    assert said.count(b"content-length: ") == (2 if length else 0)
 
 
 def test_a_body_that_no_route_reads_closes_the_connection() -> None:
     said = said_to(get("/healthz", "Content-Length: 3") + b"abc" + get("/healthz"))
     assert said.count(b"HTTP/1.1 200 OK\r\n") == 1
-    assert b"\r\nConnection: close\r\n" in said
+    assert b"\r\nconnection: close\r\n" in said
 
 
 def test_an_application_that_fails_gives_500_and_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -419,13 +525,13 @@ def test_a_request_without_a_free_thread_gets_503() -> None:
 
     website = make_website()
     how: dict[str, Any] = {"website": website, "application": application, "threads": 1}  # there are two threads
-    said = talk(client, client, client, turn_s=0.2, **how)
+    said = talk(client, client, client, answer_s=0.2, **how)
     assert sorted(each.partition(b"\r\n")[0] for each in said) == [
         *[b"HTTP/1.1 200 OK"] * 2,
         b"HTTP/1.1 503 Service Unavailable",
     ]
     assert b'"code":"overloaded"' in b"".join(said)
-    assert list(website.log.counters()) == []  # only events are counted
+    assert refusals(website) == {}  # only events are counted
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/metrics", "/metrics/", "/karrot/metrics", "/karrot/readyz"])
@@ -455,59 +561,34 @@ def test_health_checks_and_scrapes_do_not_wait_for_a_thread_that_makes_a_page(pa
     assert [each.partition(b"\r\n")[0] for each in said] == [b"HTTP/1.1 200 OK"] * 3
 
 
-def test_a_client_that_sends_its_body_slowly_is_not_among_the_requests_that_wait() -> None:
-    async def serve_half() -> None:
-        site, head = make_website(), POST.removesuffix(WARN)
-        serving = RequestServing(create_app(site.context), Webhook(site.context), PATIENCE, threads=1)
-        assert serving.admit(head, "192.0.2.1") is None
-        assert serving._waiting == 1
-        ours, theirs = connected_pair()
-        conn = Connection(LargeBodies(), head, send_s=1)
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: conn, ours)
-        served = asyncio.create_task(serving.serve(conn))
-        await asyncio.to_thread(wait_for, lambda: serving._waiting == 0)
-        theirs.close()
-        await served
-        serving.close()
+def said_at_once(sent: bytes, website: Website | None = None) -> bytes:
+    """What a client reads that has sent everything before the worker accepts its connection."""
+    clients: list[socket.socket] = []
 
-    asyncio.run(serve_half())
+    def connect(server: HttpServer, _app: AsgiApplication) -> None:
+        clients.append(socket.create_connection(server._listeners[0].getsockname()))
+        clients[0].sendall(sent)
+        clients[0].shutdown(socket.SHUT_WR)
 
+    async def client(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> bytes:
+        with clients[0] as ours:
+            return await asyncio.to_thread(lambda: b"".join(iter(lambda: ours.recv(65536), b"")))
 
-def test_a_new_connection_is_refused_if_too_many_requests_wait() -> None:
-    async def admit() -> tuple[list[bytes | None], Website]:
-        site = make_website()
-        serving = RequestServing(create_app(site.context), Webhook(site.context), PATIENCE, threads=1)
-        while serving.admit(POST, "192.0.2.1") is None:
-            pass
-        answers = [
-            serving.admit(received, "192.0.2.1")
-            for received in (b"", POST[:9], POST[:-1], get("/healthz"), b"?\r\n\r\n")
-        ]
-        serving.close()
-        return answers, site
-
-    answers, site = asyncio.run(admit())
-    assert answers == [None] * 5  # only a whole event can be refused without reading more
-    (counter,) = site.log.counters()
-    assert (dict(counter.labels), counter.value) == ({"code": "overloaded"}, 1)
+    (said,) = talk(client, website=website, prepare=connect)
+    return bytes(said)
 
 
-def test_coroutines_get_their_turns_in_order_and_leave_time_for_others() -> None:
-    served: list[int] = []
-    turns_of_the_loop: list[int] = []
+def test_an_event_on_a_new_connection_is_refused_if_too_many_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_MOST_WAITING", 0)
+    website = make_website()
+    said = said_at_once(POST, website)
+    assert status_of(said) == 503
+    assert b'"code":"overloaded"' in said
+    assert b"\r\nRetry-After: 1\r\n" in said
+    assert refusals(website) == {"overloaded": 1}
 
-    async def work(turns: Turns, number: int) -> None:
-        await turns.take()
-        served.append(number)
 
-    async def work_all() -> None:
-        turns = Turns()
-        tasks = [asyncio.create_task(work(turns, number)) for number in range(1_000)]
-        while len(served) < len(tasks):
-            await asyncio.sleep(0)
-            turns_of_the_loop.append(len(served))
-        await asyncio.gather(*tasks)
-
-    asyncio.run(work_all())
-    assert served == list(range(1_000))
-    assert max(after - before for before, after in pairwise([0, *turns_of_the_loop])) <= 64
+@pytest.mark.parametrize("sent", [get("/healthz"), POST + POST, b"?\r\n\r\n"], ids=["health", "two", "not HTTP"])
+def test_only_one_whole_event_is_refused_without_a_coroutine(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(http, "_MOST_WAITING", 0)
+    assert b'"code":"overloaded"' not in said_at_once(sent)

@@ -1,0 +1,201 @@
+"""The ASGI application of a worker. Events take the short way to the log, and threads run Flask for all other requests.
+
+The coroutine of an event gives it to the log's writer, and answers when the writer has committed it. No thread waits
+for a client's request, and no body is read but that of an event.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from karrot.eventlog.base import TURN_SHARE, OverloadedError, PendingAppend, UnconfirmedError
+from karrot.server.http import Client, Message, Scope, WsgiApplication, wsgi_pieces
+from karrot.web import webhook
+from karrot.web.context import WebContext
+
+LARGE = 64 << 10
+"""A body with more bytes counts against the limit of all large bodies, and a thread parses it."""
+
+ANSWER_S = 2.0
+"""How long a request may wait for its event to be stored, or for a thread."""
+
+_SERVE_SHARE = TURN_SHARE - 0.05
+"""An event waits at most this share of the time to be served. A commit must take it within `TURN_SHARE`."""
+
+_LARGE_TOGETHER = 32 << 20
+_ACCEPTED = {
+    "type": "http.response.start",
+    "status": webhook.ACCEPTED.status,
+    "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(webhook.ACCEPTED.body))],
+}
+_ACCEPTED_BODY = {"type": "http.response.body", "body": webhook.ACCEPTED.body}
+_QUICK_PATHS = ("/healthz", "/readyz", "/heartbeat")
+_SCRAPED = "/metrics"
+
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_log = logging.getLogger(__name__)
+
+
+class AsgiApplication:
+    """Serves the requests of one worker. Health checks and scrapes have threads of their own."""
+
+    def __init__(self, context: WebContext, wsgi: WsgiApplication, *, threads: int, answer_s: float = ANSWER_S) -> None:
+        self._context = context
+        self._wsgi = wsgi
+        self._answer_s = answer_s
+        self._paths = webhook.paths(context)
+        self._stored: deque[asyncio.Future[None]] = deque()
+        self._woken = False
+        self.large_bytes = 0
+        """The bytes of the large bodies whose requests are not answered yet."""
+        self._quick = ThreadPoolExecutor(threads, "quick")
+        self._scrapes = ThreadPoolExecutor(max(2, threads // 4), "scrape")
+        self._pages = ThreadPoolExecutor(max(2, threads // 4), "reader")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["method"] in webhook.METHODS and f"/{scope['path'].strip('/')}" in self._paths:
+            await self._take_event(scope, receive, send)
+        else:
+            await self._call_flask(scope, send)
+
+    def close(self) -> None:
+        """End the threads when they have finished what they do."""
+        for pool in (self._quick, self._scrapes, self._pages):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _take_event(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read an event, append it, wait until it is stored, and answer."""
+        headers = _headers(scope)
+        body, held = bytearray(), 0
+        try:
+            length = webhook.admit(self._context, headers)
+            async with asyncio.timeout(self._context.body_timeout):
+                while len(body) < length:
+                    message = await receive()  # this also tells a client that waits for it to continue
+                    if message["type"] == "http.disconnect":
+                        return
+                    body += message["body"]
+                    if len(body) > LARGE:
+                        self._hold(len(body) - held)
+                        held = len(body)
+            await self._store(headers, bytes(body), scope["extensions"]["karrot"])
+            await send(_ACCEPTED)
+            await send(_ACCEPTED_BODY)
+        except Exception as error:  # noqa: BLE001 - the outermost place of an event: `refusal` logs what it must
+            if isinstance(error, TimeoutError):
+                error = webhook.IncompleteRequest(f"only {len(body)} bytes arrived in time")
+            await _send(send, webhook.refusal(self._context, error, scope["client"][0]), keep=False)
+        finally:
+            self.large_bytes -= held
+
+    def _hold(self, more: int) -> None:
+        """Count bytes of large bodies. Small bodies do not count, because the number of connections limits them."""
+        if self.large_bytes + more > _LARGE_TOGETHER:
+            raise OverloadedError("Too many large bodies are arriving. Send the event again.")
+        self.large_bytes += more
+
+    async def _store(self, headers: dict[str, str], body: bytes, client: Client) -> None:
+        """Append an event and wait for its commit, in all not longer than `ANSWER_S`."""
+        loop, arrived = asyncio.get_running_loop(), client.received_at
+        if loop.time() - arrived > self._answer_s * _SERVE_SHARE:
+            raise _late()
+        if len(body) > LARGE:
+            pending = await loop.run_in_executor(self._quick, webhook.begin, self._context, headers, body)
+        else:
+            pending = webhook.begin(self._context, headers, body)
+        stored = loop.create_future()
+        pending.when_done(partial(self._on_stored, stored))
+        timer = loop.call_at(arrived + self._answer_s * TURN_SHARE, self._withdraw, pending, stored, arrived)
+        try:
+            await stored
+        finally:
+            timer.cancel()
+        pending.wait()
+
+    def _withdraw(self, pending: PendingAppend, stored: "asyncio.Future[None]", arrived: float) -> None:
+        """Give up an event that no commit has taken in time. One that a commit has taken may still be stored."""
+        if pending.withdraw():
+            _fail(stored, _late())
+        else:
+            unconfirmed = UnconfirmedError("The disk did not answer in time")
+            stored.get_loop().call_at(arrived + self._answer_s, _fail, stored, unconfirmed)
+
+    def _on_stored(self, stored: "asyncio.Future[None]") -> None:
+        """Queue a finished append, from any thread. Waking the loop costs a system call, so one wakes it for all."""
+        self._stored.append(stored)
+        if not self._woken:
+            self._woken = True
+            stored.get_loop().call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        # Clear the flag before emptying the queue. So an append that finishes later wakes the loop again.
+        self._woken = False
+        while self._stored:
+            stored = self._stored.popleft()
+            if not stored.done():
+                stored.set_result(None)
+
+    async def _call_flask(self, scope: Scope, send: Send) -> None:
+        """Let threads run the WSGI application, piece by piece. If none is free in time, refuse the request."""
+        path = scope["path"].rstrip("/")  # it may begin with the prefix of a proxy
+        pool = self._scrapes if path.endswith(_SCRAPED) else self._quick if path.endswith(_QUICK_PATHS) else self._pages
+        loop = asyncio.get_running_loop()
+        client: Client = scope["extensions"]["karrot"]
+        pieces = wsgi_pieces(self._wsgi, scope, _headers(scope))
+        running = pool.submit(next, pieces)
+        timer = loop.call_later(self._answer_s, running.cancel)
+        started = False
+        try:
+            piece: list[Message] | None = await asyncio.wrap_future(running)
+            while piece and not client.left:
+                for message in piece:
+                    started = True
+                    await send(message)
+                piece = await loop.run_in_executor(pool, next, pieces, None) if message["more_body"] else None
+        except asyncio.CancelledError:
+            if not running.cancelled():
+                raise
+            late = OverloadedError("The request waited too long for a thread")
+            await _send(send, webhook.refusal(self._context, late, "", counted=False), keep=False)
+        except Exception:  # noqa: BLE001 - the outermost place of a request
+            about = {"code": "application_failed", "method": scope["method"], "path": scope["path"][:200]}
+            _log.exception("the application failed", extra=about)
+            if started:
+                client.abort()
+                await asyncio.sleep(0)  # until uvicorn knows it
+            else:
+                await _send(send, webhook.refusal(self._context, RuntimeError(), "", counted=False), keep=False)
+        finally:
+            timer.cancel()
+            pieces.close()
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """The headers by their names in small letters. Headers of the same name are one value with commas."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1"), value.decode("latin-1").strip()
+        headers[key] = f"{headers[key]},{text}" if key in headers else text
+    return headers
+
+
+async def _send(send: Send, answer: webhook.Answer, *, keep: bool) -> None:
+    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers]
+    headers += [(b"content-length", b"%d" % len(answer.body)), *([] if keep else [(b"connection", b"close")])]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+def _late() -> OverloadedError:
+    return OverloadedError("The request waited too long for its turn")
+
+
+def _fail(future: "asyncio.Future[None]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
