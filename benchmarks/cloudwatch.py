@@ -28,19 +28,18 @@ from soak import process
 from karrot import logs
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
-from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.base import Cursor, GroupState
 from karrot.eventlog.sqlite.store import MemoryEventLog
+from karrot.reporters.base import Unreported
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.datum_limits_and_batches import batches
-from karrot.reporters.cloudwatch.event_to_data import data_of
-from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
+from karrot.reporters.cloudwatch.group_data import data_of
 from support.burrow.lag_events import make_event
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, aws_environment
 from support.reporters.injected_faults import HANG, INTERNAL_ERROR, THROTTLING, Fault
-from support.reporters.reporter_context import make_context
+from support.reporters.reporter_context import make_context, options_of
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 from support.service.karrot_service import Service
 from support.service.open_loop import OpenLoopResult, percentile, send_open_loop
@@ -87,22 +86,24 @@ def main() -> int:
 
 def flush(far: FakeCloudWatchProcess, groups: int, prefix: str) -> Iterator[str]:
     """Compare full sends with the same data from the same client without Karrot; yield each broken promise."""
-    reporter, events = loaded(groups, prefix)
-    took = []
+    clock = ManualClock(wall=SystemClock().wall_ms())
+    log, settings = loaded(clock, groups, prefix), {"metrics": METRICS, "max_groups": str(groups)}
+    took, spent = [], []
     for _ in range(1 + FLUSHES):  # the first send imports boto3
-        reporter.take(events)
         far.forget()
-        took.append(wall_seconds(reporter.send))
-        time.sleep(1)  # as between two flushes, the full burst of calls is allowed again
-    reporter.close()
+        reporter = build(make_context("cloudwatch", settings, log=log, clock=clock))
+        began = time.process_time()
+        took.append(wall_seconds(partial(reporter.report, Unreported(log, Cursor(log.log_id, 0)))))
+        spent.append(time.process_time() - began)
+        reporter.close()
     calls = far.calls()
     data, size = sum(call.data for call in calls), sum(call.bytes for call in calls)
     fewest = max(ceil(data / DATA_A_CALL), ceil(size / BYTES_A_CALL))
-    ours, plain = median(took[1:]), median(plainly(events) for _ in range(FLUSHES))
+    ours, plain = median(took[1:]), median(plainly(log.live()) for _ in range(FLUSHES))
     print(
         f"a flush of {data:,} data, {size / 1e6:.1f} MB: {ours:.2f} s (under 3 for 10,000 groups), with boto3 to load "
-        f"{took[0]:.2f} s;\n  {len(calls)} calls (fewest: {fewest}); the client alone, as fast as it can, "
-        f"{plain:.2f} s; ratio {ours / plain:.1f}",
+        f"{took[0]:.2f} s, {median(spent[1:]):.2f} s of processor time;\n  {len(calls)} calls (fewest: {fewest}); the "
+        f"client alone, as fast as it can, {plain:.2f} s; ratio {ours / plain:.1f}",
         flush=True,
     )
     if data != 2 * groups + 1 or any(not call.kept for call in calls):
@@ -111,30 +112,21 @@ def flush(far: FakeCloudWatchProcess, groups: int, prefix: str) -> Iterator[str]
         yield f"{data:,} data took {len(calls)} calls, {fewest} would do"
 
 
-def loaded(groups: int, prefix: str) -> tuple[CloudWatchReporter, list[StoredEvent]]:
-    """Return a reporter and an event of each group."""
-    clock = ManualClock(wall=SystemClock().wall_ms())
+def loaded(clock: ManualClock, groups: int, prefix: str) -> MemoryEventLog:
+    """Return a log with an event of each group."""
     log = MemoryEventLog(clock)
     for number in range(groups):
         event = make_event(consumer=f"{prefix}-{number:06}", observed_at_ms=clock.wall)
         log.append(event, to_wire(event))
-    settings = {"metrics": METRICS, "max_groups": str(groups)}
-    return build(make_context("cloudwatch", settings, log=log, clock=clock)), all_of(log)
+    return log
 
 
-def all_of(log: MemoryEventLog) -> list[StoredEvent]:
-    events: list[StoredEvent] = []
-    while page := log.read(events[-1].seq if events else 0):
-        events += (each for each in page if isinstance(each, StoredEvent))
-    return events
-
-
-def plainly(events: Sequence[StoredEvent]) -> float:
+def plainly(states: Sequence[GroupState]) -> float:
     """Return the seconds for the same data in the same requests, one after the other."""
-    options = Options.read({"metrics": METRICS})
-    data = {datum.key: datum for event in events for datum in data_of(event, options).data}
+    options = options_of("cloudwatch", {"metrics": METRICS})
+    data = [datum for state in states for datum in data_of(state, options).data]
     client = open_client(options, os.environ)
-    requests = [[datum.wire() for datum in batch] for batch in batches(data.values(), options.namespace)]
+    requests = [[datum.wire() for datum in batch] for batch in batches(data, options.namespace)]
 
     def put() -> None:
         for request in requests:

@@ -1,30 +1,37 @@
-"""Measures the cost of the pages: the list of many groups against a scrape, and events while people read pages.
+"""Measures the cost of the pages: the list of many groups, and scrapes and events while people read pages.
 
-PYTHONPATH=tests python benchmarks/pages.py [--groups 10000] [--rate 333] [--seconds 30] [--rounds 3]
+PYTHONPATH=tests python benchmarks/pages.py [--groups 10000] [--rate 333] [--seconds 30] [--rounds 3] [--scrapes 5]
 
-Both measurements have their yardstick in the same run: a scrape of the same log, and the same events without readers,
-in turns. ``--rounds 0`` leaves out the second one.
+Each measurement has its yardstick in the same run: a scrape of the same log, a scrape without pages, and the same
+events without readers, in turns. ``--rounds 0`` and ``--scrapes 0`` leave out the events or the scrapes. The scrapes
+need PostgreSQL.
 """
 
 import argparse
 import statistics
+import subprocess
 import tempfile
 import time
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flask.testing import FlaskClient
 from harness.browser_load import BrowserLoad
 from harness.periodic_work import PeriodicCurl
 from open_loop import BODY, evenly, karrot, told
+from replicas import replica
 from scrape import filled
 
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
+from karrot.eventlog.base import EventLog
 from karrot.eventlog.sqlite import SqliteEventLog
 from support.burrow.lag_events import make_event
+from support.eventlog.postgres_log import open_postgres
+from support.eventlog.postgres_server import PASSWORD, running_postgres
+from support.eventlog.sqlite_log import open_sqlite
 from support.service.open_loop import percentile, send_open_loop
 from support.web.website import make_website
 
@@ -35,6 +42,8 @@ TROUBLED = 100
 PAST = 30
 SHOWN = 50
 LOOKS = 5
+CHANGED = 20_000
+OPEN_PAGES = 6
 HTML = {"Accept": "text/html", "Accept-Encoding": "gzip"}
 
 
@@ -45,6 +54,7 @@ class Sizes(NamedTuple):
     rate: int
     seconds: int
     rounds: int
+    scrapes: int
 
 
 def main() -> None:
@@ -53,6 +63,67 @@ def main() -> None:
         look(Path(directory), sizes.groups)
         if sizes.rounds:
             look_while_events_come(Path(directory), sizes)
+        if sizes.scrapes:
+            scrape_beside_pages(Path(directory), sizes.scrapes)
+
+
+def scrape_beside_pages(place: Path, times: int) -> None:
+    """Scrape one worker after every group has changed, alone and with several pages opened at once, in turns."""
+    place.chmod(0o755)
+    (place / "password").write_text(PASSWORD)
+    bounds: dict[str, Any] = {"max_consumers": CHANGED, "max_bytes": 1 << 30, "patience_s": 60.0}
+    with (
+        karrot(place / "scraped", "1") as service,
+        closing(open_sqlite(service.directory, SystemClock(), prepare=False, **bounds)) as log,
+    ):
+        compare_scrapes("SQLite", service.port, log, times)
+    with (
+        running_postgres(shared_buffers="256MB") as server,
+        replica(place, server, "pages", workers="1") as service,
+        open_postgres(server, "bench_pages", SystemClock(), **bounds) as log,
+    ):
+        compare_scrapes("PostgreSQL", service.port, log, times)
+
+
+def compare_scrapes(store: str, port: int, log: EventLog, times: int) -> None:
+    alone, beside, slowest = [], [], 0.0
+    change(log)
+    together(port, 0)
+    for _ in range(times):
+        change(log)
+        alone.append(together(port, 0)[-1])
+        change(log)
+        *pages, scrape = together(port, OPEN_PAGES)
+        beside.append(scrape)
+        slowest = max(slowest, *pages)
+    ratio = statistics.median(beside) / statistics.median(alone)
+    print(
+        f"{store}, {CHANGED} groups changed: a scrape takes {statistics.median(alone):.2f} s, with {OPEN_PAGES} pages "
+        f"{statistics.median(beside):.2f} s: {ratio:.2f} times (below 1.3); the slowest page {slowest:.2f} s",
+        flush=True,
+    )
+
+
+def change(log: EventLog) -> None:
+    """Store an event of every group."""
+    event = make_event(observed_at_ms=SystemClock().wall_ms())
+    told = (
+        event._replace(cluster=f"prod-{number % 4}", consumer=f"team-{number % 40}-service-{number:06d}-consumer")
+        for number in range(CHANGED)
+    )
+    for pending in [log.begin(each, to_wire(each)) for each in told]:
+        pending.wait()
+
+
+def together(port: int, pages: int) -> list[float]:
+    """Return the seconds of each page and of a scrape, all requested at once, by programs of their own."""
+    paths = [*(f"/?page={number}" for number in range(1, pages + 1)), "/metrics"]
+    command = ["curl", "-sf", "-o", "/dev/null", "-H", "Accept-Encoding: gzip", "-w", "%{time_total}"]
+    running = [
+        subprocess.Popen([*command, f"http://127.0.0.1:{port}{path}"], stdout=subprocess.PIPE, text=True)
+        for path in paths
+    ]
+    return [float(each.communicate()[0]) for each in running]
 
 
 def look(place: Path, groups: int) -> None:
@@ -131,7 +202,7 @@ def look_while_events_come(place: Path, sizes: Sizes) -> None:
                     assert set(curls.statuses) == {"200"}
     alone, *others = ((who, statistics.median(each)) for who, each in p99s.items())
     for who, p99 in others:
-        print(f"  {who}: p99 {p99 / alone[1]:.2f} times that with nobody (within 1.1), medians of {sizes.rounds}")
+        print(f"  {who}: p99 {p99 / alone[1]:.2f} times that with nobody (at most 1.5), medians of {sizes.rounds}")
 
 
 def verdict(groups: int, number: int) -> bytes:
@@ -161,6 +232,7 @@ def parsed() -> Sizes:
     parser.add_argument("--rate", type=int, default=333, help="events a second: 10,000 groups every 30 s")
     parser.add_argument("--seconds", type=int, default=30, help="of each round")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scrapes", type=int, default=5, help="rounds of scrapes beside pages")
     return Sizes(**vars(parser.parse_args()))
 
 

@@ -15,9 +15,8 @@ from karrot.event import TopicPartition
 from karrot.eventlog.sqlite import SqliteEventLog, datadir
 from karrot.intake import Intake
 from karrot.watch.cluster_interface import Cluster, connect
-from karrot.watch.outputs import IntakeSink, PollOutcome
-from karrot.watch.persistence import NoteKeeper, dump, load
-from karrot.watch.poll_and_judge import Watcher
+from karrot.watch.persistence import dump, load, note_keeper
+from karrot.watch.poll_and_judge import IntakeSink, PollOutcome, Watcher
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 
 POLLS = 15
@@ -63,7 +62,7 @@ def timed(what: str, work: Callable[[], object]) -> None:
 def pure(groups: int, partitions: int) -> None:
     print(f"{groups} groups of {partitions} partitions, simulated")
     kafka, held, clock = simulated(groups, partitions), Held(), SystemClock()
-    watcher = Watcher("bench", kafka, clock, held, None)
+    watcher = Watcher("bench", kafka, clock, held.send, None)
     for _ in range(POLLS):
         move(kafka)
         watcher.step()
@@ -89,7 +88,7 @@ def into_log(outcome: PollOutcome, kept: bytes) -> None:
         log = SqliteEventLog(directory, clock)
         sink = IntakeSink("bench", Intake(log, clock), log, good_for_ms=300_000)
         timed("  into the log on disk, durable", lambda: sink.send(outcome, lambda: 0))
-        timed("  the note for a restart", lambda: NoteKeeper(log, "bench").remember(kept))
+        timed("  the note for a restart", lambda: note_keeper(log, "bench").remember(kept))
         sink.close()
         log.close()
         lock.close()
@@ -97,7 +96,7 @@ def into_log(outcome: PollOutcome, kept: bytes) -> None:
 
 def real(cluster: Cluster) -> None:
     held = Held()
-    watcher = Watcher("bench", cluster, SystemClock(), held, None)
+    watcher = Watcher("bench", cluster, SystemClock(), held.send, None)
     watcher.step()
     print(f"{len(held.outcome.groups)} groups of a real cluster")
     timed("  a poll, with what the client library needs", watcher.step)

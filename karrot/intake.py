@@ -36,10 +36,6 @@ class Intake:
         self._pull_reporters = pull_reporters
         self._stopwatch = stopwatch
 
-    def receive(self, body: bytes, source: Source = Source.WEBHOOK) -> Appended:
-        """Take one posted body and wait until the event is stored. Raises what `begin` and `wait` raise."""
-        return self.begin(body, source).wait()
-
     def begin(self, body: bytes, source: Source = Source.WEBHOOK) -> PendingAppend:
         """Take one posted body, without a wait. Raises `MalformedPayload`, and what `Events.begin` raises."""
         started = self._stopwatch()
@@ -59,7 +55,7 @@ class Intake:
 
     def refuse(self, code: str, detail: str, body: bytes = b"", source: Source = Source.WEBHOOK) -> None:
         """Count a refusal. Keep the first bytes of its body, if it was read. Never blocks and never raises."""
-        self._log.count(telemetry.EVENTS_REJECTED.name, code=code)
+        self._log.count(telemetry.EVENTS_REJECTED, code=code)
         if not body and code != "empty_body":
             return  # refused by its headers: an empty reject would only displace a reject with a body
         self._log.reject(
@@ -85,15 +81,15 @@ class Intake:
     def _count_posted(self, event: LagEvent, started: float, appended: Appended) -> Appended:
         self._count(appended)
         if event.from_burrow:
-            self._log.count(telemetry.WEBHOOK_EVENTS.name, kind=event.kind.value)
+            self._log.count(telemetry.WEBHOOK_EVENTS, kind=event.kind.value)
         observe(self._log.count, telemetry.EVENT_HANDLING_SECONDS, self._stopwatch() - started)
         return appended
 
     def _count(self, appended: Appended) -> Appended:
         for reporter in self._pull_reporters:  # their next answer includes every event in the log
-            self._log.count(telemetry.REPORTER_EVENTS.name, reporter=reporter)
+            self._log.count(telemetry.REPORTER_EVENTS, reporter=reporter)
         if not appended.tracked:
-            self._log.count(telemetry.SERIES_DROPPED.name)
+            self._log.count(telemetry.SERIES_DROPPED)
         return appended
 
 

@@ -62,10 +62,7 @@ FILE_PROBLEMS: Mapping[FileProblem, ChangedFiles] = {
 
 
 class Code(NamedTuple):
-    """The HTTP status, title and remedy of a problem. The code itself is stable, and the log uses it too.
-
-    The codes of `/burrow` must also be in `karrot.telemetry.EVENTS_REJECTED`, as values of its label ``code``.
-    """
+    """The HTTP status, title and remedy of a problem. The code itself is stable, and the log uses it too."""
 
     status: int
     title: str
@@ -111,35 +108,24 @@ CODES: dict[str, Code] = {
         "The body did not arrive completely",
         "Check the network between the client and Karrot. The client disconnected or was too slow. Nothing was stored.",
     ),
-    "bad_request": Code(400, "Karrot does not understand the request", "Compare the request with /openapi.json."),
-    "unauthorized": Code(
-        401,
-        "The request needs valid credentials",
-        "For /burrow: set username and password in burrow.toml to KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD, "
-        "or send KARROT_BURROW_TOKEN as a Bearer token in the headers. For other routes: send KARROT_API_TOKEN as a "
-        "Bearer token or as the password of Basic authentication.",
+    "too_large": Code(
+        413, "The body is larger than KARROT_MAX_BODY", "Raise KARROT_MAX_BODY. A bad partition takes about 400 bytes."
     ),
-    "not_found": Code(
-        404, "Nothing was found at this address", "See /openapi.json for the routes, and / for the groups."
-    ),
-    "method_not_allowed": Code(405, "The route does not accept this method", "Use a method from the header Allow."),
     "length_required": Code(
         411,
         "Content-Length is missing",
         "Send the header Content-Length. Burrow always sends it, so another program sent the request, or a proxy "
         "removed the header.",
     ),
-    "too_large": Code(
-        413, "The body is larger than KARROT_MAX_BODY", "Raise KARROT_MAX_BODY. A bad partition takes about 400 bytes."
-    ),
     "unsupported_media_type": Code(
         415, "Karrot does not accept encoded bodies", "Send the body without Content-Encoding."
     ),
-    "internal_error": Code(
-        500,
-        "Karrot failed",
-        "Find the traceback in Karrot's log. Report the traceback and the request. For the body of an event, see "
-        "/api/v1/rejects.",
+    "unauthorized": Code(
+        401,
+        "The request needs valid credentials",
+        "For /burrow: set username and password in burrow.toml to KARROT_BURROW_USERNAME and KARROT_BURROW_PASSWORD, "
+        "or send KARROT_BURROW_TOKEN as a Bearer token in the headers. For other routes: send KARROT_API_TOKEN as a "
+        "Bearer token or as the password of Basic authentication.",
     ),
     "overloaded": Code(
         503,
@@ -159,4 +145,18 @@ CODES: dict[str, Code] = {
         "Check the disk, or the PostgreSQL server and its synchronous standby. Karrot does not know yet whether the "
         "event is stored. If in doubt, post the event again: an event that is stored twice does no harm.",
     ),
+    "internal_error": Code(
+        500,
+        "Karrot failed",
+        "Find the traceback in Karrot's log. Report the traceback and the request. For the body of an event, see "
+        "/api/v1/rejects.",
+    ),
+    "bad_request": Code(400, "Karrot does not understand the request", "Compare the request with /openapi.json."),
+    "not_found": Code(
+        404, "Nothing was found at this address", "See /openapi.json for the routes, and / for the groups."
+    ),
+    "method_not_allowed": Code(405, "The route does not accept this method", "Use a method from the header Allow."),
 }
+
+OF_EVENTS = tuple(code for code in CODES if code not in ("not_found", "method_not_allowed"))
+"""The codes of ``/burrow``."""

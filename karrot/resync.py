@@ -1,6 +1,7 @@
 """Reads every group from Burrow's REST API at intervals, to replace lost webhooks and to find deleted groups."""
 
 import threading
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -10,10 +11,12 @@ from typing import NamedTuple
 import structlog
 
 from karrot import telemetry
-from karrot.burrow.client import Burrow, BurrowError, NotFound, Unaddressable, Unavailable, UnknownCall
+from karrot.burrow.client import Burrow, NotFound, Unaddressable, UnknownCall
 from karrot.clock import Clock
+from karrot.deletions import MissingGroups
 from karrot.event import GroupKey, LagEvent, Source, Status
-from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, groups, reporter_state
+from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, groups, save_outcome
+from karrot.http_client import RequestFailed, Unavailable
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC
 from karrot.reporters import commits_read
@@ -24,8 +27,6 @@ _GIVES_UP_AFTER = 20
 """A pass ends when this many groups in a row did not answer.
 
 Ten thousand timeouts would take hours and only add load to a Burrow that hangs."""
-
-_MISSING_MS = 60_000
 
 _log = structlog.get_logger(__name__)
 
@@ -54,8 +55,7 @@ class Resync:
         self._log = log
         self._clock = clock
         self._interval_s, self._cut_off_s = interval_s, cut_off_s
-        # The groups that Burrow no longer lists: the time of any source's last verdict (log), and since when (boot).
-        self._missing: dict[GroupKey, tuple[int, int]] = {}
+        self._missing: defaultdict[str, MissingGroups] = defaultdict(MissingGroups)
         self._unanswered = 0
         self._newest: dict[str, int] = {}
         self._ends: dict[_LogEnds, int] = {}
@@ -72,19 +72,17 @@ class Resync:
         """Make one pass. Never raises: counts a failure and saves it as the state of the resync."""
         try:
             failed = self._pass(stop)
-        except (BurrowError, LogUnavailableError, OverloadedError) as error:
+        except (RequestFailed, LogUnavailableError, OverloadedError) as error:
             failed = str(error)
         except Exception as error:  # noqa: BLE001 - the outermost loop of its thread
             _log.exception("the resync failed unexpectedly", code="resync_failed")
             failed = f"{type(error).__name__}: {error}"
         if stop.is_set():
             return
-        self._log.count(telemetry.RESYNC_RUNS.name, outcome="failed" if failed else "ok")
-        with suppress(LogUnavailableError, OverloadedError):
-            kept, now_ms = reporter_state(self._log, RESYNC), self._clock.wall_ms()
-            if failed is not None:
-                _log.warning("Burrow's REST API could not be read completely", code="resync_incomplete", reason=failed)
-            self._log.save_reporter(kept.well(now_ms) if failed is None else kept.failing(failed, now_ms))
+        self._log.count(telemetry.RESYNC_RUNS, outcome="failed" if failed else "ok")
+        if failed is not None:
+            _log.warning("Burrow's REST API could not be read completely", code="resync_incomplete", reason=failed)
+        save_outcome(self._log, RESYNC, self._clock, failed)
 
     def _pass(self, stop: threading.Event) -> str | None:
         """Read every group of every cluster. Returns the last error, if any."""
@@ -97,7 +95,7 @@ class Resync:
             for cluster in self._burrow.clusters():
                 try:
                     error = self._read(pool, stop, cluster, ready=ready)
-                except BurrowError as removed:  # for example, since the list was made
+                except RequestFailed as removed:  # for example, since the list was made
                     error = str(removed)
                 # A cluster that was not read, because another one did not answer, shows nothing about its commits.
                 if error is None and not stop.is_set() and self._unanswered < _GIVES_UP_AFTER:
@@ -145,21 +143,14 @@ class Resync:
         return None
 
     def _log_deleted(self, cluster: str, listed: set[str]) -> None:
-        """Store a deletion of each group that is in neither of two lists, a minute apart, and had no event since."""
-        now_ms = self._clock.boot_ms()
+        """Store a deletion of each group that `MissingGroups` finds. A verdict of any source shows that it exists."""
         live = takewhile(lambda each: each.key.cluster == cluster, groups(self._log, after=GroupKey(cluster, "")))
         absent = (each for each in live if each.key.consumer not in listed)
-        here = {each.key: max(each.log_time_ms, (each.summary.second or each).log_time_ms) for each in absent}
-        self._missing = {key: at for key, at in self._missing.items() if key.cluster != cluster or key in here}
-        for key, heard_ms in here.items():
-            before_ms, since_ms = self._missing.setdefault(key, (heard_ms, now_ms))
-            if before_ms != heard_ms:
-                self._missing[key] = heard_ms, now_ms
-            elif now_ms - since_ms >= _MISSING_MS:
-                wall_ms, gone = self._clock.wall_ms(), Status.NOTFOUND.name
-                event = LagEvent(*key, gone, total_lag=None, observed_at_ms=wall_ms, source=Source.REST)
-                self._counted("deleted" if self._intake.accept(event) else "refused")
-                del self._missing[key]
+        judged = {one.key.consumer: max(one.log_time_ms, (one.summary.second or one).log_time_ms) for one in absent}
+        for group in self._missing[cluster].see(listed, judged, self._clock.boot_ms()):
+            gone, wall_ms = Status.NOTFOUND.name, self._clock.wall_ms()
+            event = LagEvent(cluster, group, gone, total_lag=None, observed_at_ms=wall_ms, source=Source.REST)
+            self._counted("deleted" if self._intake.accept(event) else "refused")
 
     def _counted(self, outcome: str) -> None:
-        self._log.count(telemetry.RESYNC_GROUPS.name, outcome=outcome)
+        self._log.count(telemetry.RESYNC_GROUPS, outcome=outcome)

@@ -90,6 +90,8 @@ def scalable_lag_seconds(event: LagEvent, signals: Signals) -> float | None:
     messages as one of the others has unread on average.
     """
     age = signals.lag_seconds
+    if signals.scalable_lag == event.total_lag != 0:
+        return age
     stuck = [partition for partition in event.partitions if partition.status in _NOT_SCALABLE]
     place = signals.lag_seconds_partition
     if place is None and event.max_lag is not None:

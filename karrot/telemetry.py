@@ -1,11 +1,13 @@
 """Declares each of Karrot's metrics once.
 
-Counters are in the event log (``log.count(METRIC.name, by, **labels)``), so every worker shows the same values. Gauges
+Counters are in the event log (``log.count(METRIC, by, **labels)``), so every worker shows the same values. Gauges
 are read from the event log at each scrape. Karrot exports only metrics that this file declares.
 """
 
 from dataclasses import dataclass, field
 from typing import Literal
+
+from karrot.known_problems import OF_EVENTS
 
 MetricKind = Literal["counter", "gauge", "histogram", "info"]
 
@@ -207,25 +209,7 @@ EVENTS_REJECTED = _counter(
     "karrot_events_rejected_total",
     "Events that Karrot refused, by problem code.",
     "code",
-    known=(
-        "empty_body",
-        "not_utf8",
-        "invalid_json",
-        "not_an_object",
-        "unsupported_template",
-        "invalid_field",
-        "invalid_text",
-        "incomplete_body",
-        "bad_request",
-        "too_large",
-        "length_required",
-        "unsupported_media_type",
-        "unauthorized",
-        "overloaded",
-        "log_unavailable",
-        "unconfirmed",
-        "internal_error",
-    ),
+    known=OF_EVENTS,
 )
 EVENT_HANDLING_SECONDS = Histogram(
     "karrot_event_handling_seconds",

@@ -67,10 +67,8 @@ def prepared_log(settings: Settings, clock: Clock) -> Iterator[OpenLog]:
         )
     else:
         with contextlib.closing(datadir.hold(settings.data_dir)):
-            replaced = datadir.prepare(settings.data_dir, clock, max_bytes=settings.max_log_bytes)
-            if replaced is not None:
-                _tell_replaced(*replaced)
-            yield lambda chosen: SqliteEventLog(settings.data_dir, clock, on_replaced=_tell_replaced, **_limits(chosen))
+            datadir.prepare(settings.data_dir, clock, max_bytes=settings.max_log_bytes)
+            yield lambda chosen: SqliteEventLog(settings.data_dir, clock, **_limits(chosen))
 
 
 def database_of_settings(settings: Settings) -> "Database":
@@ -307,7 +305,8 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
         remember=partial(log.remember, name),
         leads=log.leads,
         cut_off=partial(cut_off, log),
-        group=log.group,
+        heard=log.heard,
+        event=log.event,
     )
     found = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if len(found) != 1:
@@ -421,9 +420,3 @@ def _tell(loaded: Loaded) -> None:
     for name, value in effective(loaded.settings).items():
         if value != defaults.get(name):
             _log.info("setting", name=name, value=value, source=loaded.sources.get(name, DEFAULT))
-
-
-def _tell_replaced(path: Path, reason: str) -> None:
-    _log.error(
-        "the event log was damaged and set aside; a new one begins", code="log_set_aside", path=str(path), reason=reason
-    )

@@ -8,7 +8,7 @@ import pytest
 
 from karrot.aws.errors import FaultKind
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Reason
-from karrot.reporters.cloudwatch.event_to_data import HEARTBEAT, Held
+from karrot.reporters.cloudwatch.group_data import HEARTBEAT, Held
 from karrot.reporters.cloudwatch.options import GroupMetricName
 from karrot.settings.loading import load
 

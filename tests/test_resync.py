@@ -7,11 +7,12 @@ from typing import cast
 
 import pytest
 
-from karrot.burrow.client import Burrow, NotFound, Unavailable, UnknownCall
+from karrot.burrow.client import Burrow, NotFound, UnknownCall
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import GroupState, LogUnavailableError, StoredEvent, groups
 from karrot.eventlog.sqlite.store import MemoryEventLog
+from karrot.http_client import Unavailable
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC
 from karrot.reporters import commits_read
@@ -333,7 +334,7 @@ def test_an_unreachable_burrow_is_logged_and_counted_and_changes_no_group(
     log: MemoryEventLog, clock: ManualClock
 ) -> None:
     heard(log, "orders")
-    away = Resync(Burrow("http://127.0.0.1:1", timeout_s=1), Intake(log, clock), log, clock, interval_s=120)
+    away = Resync(Burrow("http://127.0.0.1:1"), Intake(log, clock), log, clock, interval_s=120)
     once(away, clock)
     (state,) = log.reporters()
     assert (state.name, state.state) == (RESYNC, "failing")

@@ -1,4 +1,7 @@
+import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -7,6 +10,8 @@ from karrot import telemetry
 from karrot.burrow.wire import Code
 from karrot.event import Source
 from karrot.telemetry import METRICS, Metric
+
+PACKAGE = Path(telemetry.__file__).parent
 
 
 def test_every_metric_is_declared_once() -> None:
@@ -30,6 +35,25 @@ def test_only_counters_with_one_label_declare_its_values(metric: Metric) -> None
 def test_every_source_and_every_code_of_a_parser_is_declared() -> None:
     assert set(telemetry.EVENTS_ACCEPTED.known) == {source.value for source in Source}
     assert set(telemetry.EVENTS_REJECTED.known) >= set(get_args(Code))
+
+
+def counts() -> Iterator[tuple[str, Metric, set[str]]]:
+    """The calls that count a metric, by file and line, and the labels that they give."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for call in (each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Call)):
+            first = ast.unparse(call.args[0]) if call.args else ""
+            found = re.fullmatch(r"telemetry\.([A-Z_]+)(\.name)?", first)
+            metric = found and getattr(telemetry, found[1])
+            if isinstance(metric, Metric) and metric.kind == "counter" and "count" in ast.unparse(call.func):
+                given = {each.arg for each in call.keywords}
+                if None not in given:  # labels of a dictionary
+                    yield f"{path.name}:{call.lineno}", metric, {str(each) for each in given}
+
+
+def test_each_count_gives_the_labels_of_its_metric() -> None:
+    found = list(counts())
+    assert len(found) > 12
+    assert [(at, metric.name) for at, metric, given in found if given != set(metric.labels)] == []
 
 
 def test_no_name_but_a_deprecated_one_has_a_suffix_of_another_kind_of_metric() -> None:

@@ -185,8 +185,8 @@ def test_a_cluster_that_karrot_does_not_know_is_named_and_not_called_deleted(tmp
 def test_all_groups_of_a_cluster_are_forgotten_however_many_pages_list_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karrot.api.client._PAGE", 2)
-    monkeypatch.setattr("karrot.api.client.GROUPS_READ", 4)
+    monkeypatch.setattr("karrot.doctor.reading._PAGE", 2)
+    monkeypatch.setattr("karrot.doctor.reading.GROUPS_READ", 4)
     with Service(tmp_path / "data") as service:
         for number in range(7):
             assert service.post(verdict("prod-old", f"group-{number}")).status == 202
@@ -215,7 +215,7 @@ def assert_forgotten(service: Service) -> None:
 def test_a_cluster_is_not_forgotten_without_the_credentials(tmp_path: Path) -> None:
     with Service(tmp_path / "data", **TOKENS) as service:
         assert service.post(verdict("prod-old"), POSTER).status == 202
-        for missing, sentence in (("KARROT_API_TOKEN", "HTTP 401 from /api/v1/groups"), ("KARROT_BURROW_TOKEN", "401")):
+        for missing, sentence in (("KARROT_API_TOKEN", "/api/v1/groups: HTTP 401"), ("KARROT_BURROW_TOKEN", "401")):
             known = {name: value for name, value in ENVIRONMENT.items() if name != missing}
             found = run_karrot("forget-cluster", "prod-old", "--karrot", address(service), env=known)
             assert (found.exit_code, found.stdout) == (1, "")

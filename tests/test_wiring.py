@@ -414,6 +414,31 @@ def test_two_threads_that_ask_for_the_history_share_one_reader(
     assert opened_tables == [tmp_path]
 
 
+def test_the_tables_are_queried_once_a_minute_for_a_group_and_after_a_failure_once_in_ten_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, past, asked = ManualClock(), Past(tmp_path, ManualClock()), []
+
+    def ask(_cluster: str, consumer: str) -> PastUnknown | None:
+        asked.append(consumer)
+        return None if len(asked) > 1 else PastUnknown("away")
+
+    past._clock = clock
+    monkeypatch.setattr(past, "_ask", ask)
+    for waited_ms, consumer, queries in (
+        (0, "a", 1),
+        (9_000, "a", 1),
+        (1_001, "a", 2),
+        (59_000, "a", 2),
+        (0, "b", 3),
+        (1_001, "a", 4),
+        (0, "b", 4),
+    ):
+        clock.advance(waited_ms)
+        past("prod", consumer)
+        assert len(asked) == queries
+
+
 @pytest.mark.parametrize("named", [{}, {"tables_dir": "elsewhere"}], ids=["in the data directory", "elsewhere"])
 def test_the_pages_query_the_tables_of_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened_tables: list[Path], named: dict[str, str]

@@ -10,7 +10,7 @@ import threading
 
 from karrot import logs
 from karrot.clock import SystemClock
-from karrot.demo.posting import post_verdicts
+from karrot.demo.demo import post_verdicts
 from karrot.demo.simulated_burrow import SimulatedBurrow
 
 

@@ -1,39 +1,72 @@
 """Classifies the exceptions of boto3 and botocore for every part of Karrot that calls AWS.
 
 An error code has two spellings. With the header ``x-amzn-query-error``, it is ``Throttling``. Without this header, it
-is ``ThrottlingException``. This module knows both.
+is ``ThrottlingException``. Classes of botocore are known by their names, so nothing here loads it.
 """
 
-# ruff: noqa: PLC0415 - botocore is loaded with the first client
-
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import StrEnum
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from botocore.exceptions import BotoCoreError, ClientError
 
+class FaultKind(StrEnum):
+    """Why a call of AWS failed. The values are stable: they are label values.
+
+    ``rejected`` and ``too_large`` are about the data of the call. The others are not: the data must still be sent.
+    """
+
+    UNAVAILABLE = "unavailable"
+    THROTTLED = "throttled"
+    CREDENTIALS = "credentials"
+    PERMISSION = "permission"
+    REGION = "region"
+    UNEXPECTED = "unexpected"
+    REJECTED = "rejected"
+    TOO_LARGE = "too_large"
+
+
+ABOUT_THE_DATA = (FaultKind.REJECTED, FaultKind.TOO_LARGE)
 _LONGEST_TEXT = 300
-_THROTTLED = {"Throttling", "Throttled", "RequestThrottled", "RequestLimitExceeded", "TooManyRequests", "SlowDown"}
-_UNAVAILABLE = {"InternalServiceFault", "InternalServiceError", "InternalFailure", "ServiceUnavailable"} | {
-    "RequestTimeout",
-    "IDPCommunicationError",
+_CODES = {
+    FaultKind.THROTTLED: "Throttling Throttled RequestThrottled RequestLimitExceeded TooManyRequests SlowDown",
+    FaultKind.UNAVAILABLE: "InternalServiceFault InternalServiceError InternalFailure ServiceUnavailable RequestTimeout"
+    " IDPCommunicationError",
+    FaultKind.CREDENTIALS: "SignatureDoesNotMatch InvalidSignature IncompleteSignature InvalidClientTokenId"
+    " UnrecognizedClient ExpiredToken RequestExpired MissingAuthenticationToken InvalidAccessKeyId InvalidToken"
+    " RequestTimeTooSkewed AuthFailure",
+    FaultKind.PERMISSION: "AccessDenied UnauthorizedOperation OptInRequired",
+    FaultKind.REGION: "UnknownOperation InvalidAction RegionDisabled",
+    FaultKind.TOO_LARGE: "RequestEntityTooLarge",
 }
-_CREDENTIALS = {"SignatureDoesNotMatch", "InvalidSignature", "IncompleteSignature", "InvalidClientTokenId"} | {
-    "UnrecognizedClient",
-    "ExpiredToken",
-    "RequestExpired",
-    "MissingAuthenticationToken",
-    "InvalidAccessKeyId",
-    "InvalidToken",
-    "RequestTimeTooSkewed",
-    "AuthFailure",
+_STATUSES: Mapping[int, FaultKind] = {
+    HTTPStatus.UNAUTHORIZED: FaultKind.PERMISSION,
+    HTTPStatus.FORBIDDEN: FaultKind.PERMISSION,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: FaultKind.TOO_LARGE,
+    HTTPStatus.TOO_MANY_REQUESTS: FaultKind.THROTTLED,
 }
-_PERMISSION = {"AccessDenied", "UnauthorizedOperation", "OptInRequired"}
-_REGION = {"UnknownOperation", "InvalidAction", "RegionDisabled"}
+_REJECTED = ("InvalidParameter", "MissingParameter", "MissingRequired", "InvalidFormat", "Validation", "Serialization")
+_NAMED = re.compile(r"metricData\.(?:member\.)?(\d+)", re.IGNORECASE)
+"""A datum as CloudWatch names it, counted from 1: ``MetricData.member.15.Value`` or ``metricData.15.member.value``."""
+_NAMED_BY_BOTO = re.compile(r"MetricData\[(\d+)\]")
 
+_CLASSES = {  # and their subclasses
+    FaultKind.UNAVAILABLE: "HTTPClientError ConnectionError TimeoutError ResponseParserError",
+    FaultKind.REGION: "BaseEndpointResolverError EndpointProviderError InvalidRegionError UnknownRegionError",
+    FaultKind.CREDENTIALS: "NoCredentialsError PartialCredentialsError CredentialRetrievalError MetadataRetrievalError"
+    " ProfileNotFound ConfigParseError ConfigNotFound InvalidConfigError TokenRetrievalError SSOError"
+    " ParamValidationError",  # for example, the web identity token file is empty
+}
+_MESSAGES = {  # of builtin errors that botocore raises: an AWS_ENDPOINT_URL without a scheme, and wrong credentials
+    FaultKind.REGION: ("Invalid endpoint",),
+    FaultKind.CREDENTIALS: ("Unsupported host", "Auth token value", "Credentials were refreshed"),
+}
+_SAYS = {
+    FaultKind.UNAVAILABLE: "AWS could not be reached, or its answer did not arrive",
+    FaultKind.REGION: "The AWS Region or the endpoint is missing or wrong",
+    FaultKind.CREDENTIALS: "AWS credentials are missing or cannot be fetched",
+}
 _FOR_CREDENTIALS = {"AssumeRole", "AssumeRoleWithWebIdentity", "GetRoleCredentials", "CreateToken"}
 """The calls that botocore makes in order to get credentials for the call that the program asked for."""
 
@@ -47,49 +80,39 @@ _SECRETS = (
 )
 
 
-class FaultKind(StrEnum):
-    """Why a call of AWS failed. The values are stable: they are label values."""
+class Fault(NamedTuple):
+    """A failed call. ``members`` are the positions (from 0) of the data that a rejection of CloudWatch names.
 
-    UNAVAILABLE = "unavailable"
-    THROTTLED = "throttled"
-    CREDENTIALS = "credentials"
-    PERMISSION = "permission"
-    REGION = "region"
-    UNEXPECTED = "unexpected"
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A problem on the side of AWS: the data must still be sent. ``answered``: the service itself said 5xx."""
+    ``status`` is the HTTP status of the answer. It is 0 if the call that the program asked for was not answered.
+    """
 
     kind: FaultKind
     text: str
-    answered: bool = False
+    members: tuple[int, ...] = ()
+    status: int = 0
 
 
 def fault_of(error: Exception) -> Fault:
     """The fault that an exception shows. The exception came from opening a client, from credentials or from a call."""
-    from botocore.exceptions import BotoCoreError, ClientError
-    from botocore.parsers import ResponseParserError
-
-    if isinstance(error, ClientError):
+    names, whole = {each.__name__ for each in type(error).__mro__}, str(error)
+    if "ClientError" in names:
         return _of_answer(error)
-    if isinstance(error, BotoCoreError):
-        return _of_botocore(error)
-    text = without_secrets(str(error))
-    if isinstance(error, ConnectionError | TimeoutError | ResponseParserError):
-        return Fault(FaultKind.UNAVAILABLE, f"The connection to AWS failed: {text}")
+    text = without_secrets(whole.replace("\n", " ") if "ParamValidationError" in names else whole)
+    if named := _NAMED_BY_BOTO.findall(whole):
+        return Fault(FaultKind.REJECTED, text, _members(named, first=0))
+    if "CredentialRetrievalError" in names and vars(error).get("kwargs", {}).get("provider") == "custom-process":
+        text = "the credential_process of the AWS configuration failed"  # do not show its output: it may be a secret
+    if "HTTPClientError" in names and "Invalid header value" in whole:
+        return Fault(FaultKind.CREDENTIALS, "An AWS key or token has a line break or another wrong character")
+    if "HTTPClientError" in names and "Failed to parse" in whole:
+        text = "the address of the proxy is not a URL"  # do not show what urllib3 read: it may be half of the password
+    for kind, classes in _CLASSES.items():
+        if names & set(classes.split()):
+            return Fault(kind, f"{_SAYS[kind]}: {text}")
     if isinstance(error, OSError) and error.filename is not None:  # a token file, or a program that prints credentials
         return Fault(FaultKind.CREDENTIALS, f"A file for the AWS credentials cannot be used: {text}")
-    return Fault(_kind_of_message(text), f"{type(error).__name__}: {text}")
-
-
-def code_and_message(error: "ClientError") -> tuple[str, str]:
-    """The error code and the message of an answer."""
-    answer = error.response.get("Error", {})
-    code, message = answer.get("Code", ""), answer.get("Message", "")
-    found = _IN_XML.search(message)
-    return (found[1], found[2]) if found else (code, message)
+    kind = next((kind for kind, starts in _MESSAGES.items() if whole.startswith(starts)), FaultKind.UNEXPECTED)
+    return Fault(kind, f"{type(error).__name__}: {text}")
 
 
 def without_secrets(text: str) -> str:
@@ -100,94 +123,33 @@ def without_secrets(text: str) -> str:
     return line if len(line) <= _LONGEST_TEXT else line[: _LONGEST_TEXT - 1] + "…"
 
 
-def text_of_answer(error: "ClientError") -> str:
-    """The operation, the answer's status, code and message, without secrets."""
-    code, message = code_and_message(error)
-    name = "" if code.isdecimal() else f" {code}"  # for an answer without a body, boto3 uses the status as the code
-    return f"{error.operation_name} was answered {status_of(error)}{name}: {without_secrets(message)}".rstrip(": ")
-
-
-def status_of(error: "ClientError") -> int:
-    """The HTTP status of an answer. 0 if it is not known."""
+def _of_answer(error: Any) -> Fault:
+    """The fault of a ``ClientError``. Its text has the operation, the answer's status, code and message."""
+    answer, operation = error.response.get("Error", {}), error.operation_name
+    code, message = answer.get("Code", ""), answer.get("Message", "")
+    if found := _IN_XML.search(message):
+        code, message = found[1], found[2]
     status: int = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return status
+    name = "" if code.isdecimal() else f" {code}"  # for an answer without a body, boto3 uses the status as the code
+    text = f"{operation} was answered {status}{name}: {without_secrets(message)}".rstrip(": ")
+    kind = _kind(code.removesuffix("Exception"), status)
+    if operation in _FOR_CREDENTIALS:
+        return Fault(FaultKind.CREDENTIALS if kind in (*ABOUT_THE_DATA, FaultKind.UNEXPECTED) else kind, text)
+    members = _members(_NAMED.findall(message), first=1) if kind is FaultKind.REJECTED else ()
+    return Fault(kind, text, members, status)
 
 
-def _of_answer(error: "ClientError") -> Fault:
-    status, is_own = status_of(error), error.operation_name not in _FOR_CREDENTIALS
-    kind = kind_of_code(code_and_message(error)[0], status)
-    kind = kind or (FaultKind.UNEXPECTED if is_own else FaultKind.CREDENTIALS)
-    return Fault(kind, text_of_answer(error), answered=is_own and status >= HTTPStatus.INTERNAL_SERVER_ERROR)
-
-
-def kind_of_code(code: str, status: int) -> FaultKind | None:
-    """The kind of an answer. ``None`` if neither the code nor the status tells it."""
-    name = code.removesuffix("Exception")
-    if name in _THROTTLED or status == HTTPStatus.TOO_MANY_REQUESTS:
-        return FaultKind.THROTTLED
-    if name in _UNAVAILABLE or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+def _kind(code: str, status: int) -> FaultKind:
+    for kind, codes in _CODES.items():
+        if code in codes.split():
+            return kind
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return FaultKind.UNAVAILABLE
-    if name in _CREDENTIALS:
-        return FaultKind.CREDENTIALS
-    if name in _REGION:
-        return FaultKind.REGION
-    if name in _PERMISSION or status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return FaultKind.PERMISSION
-    return None
+    # Refuse data only for errors that are known to be about the data. Any other 400 may be about the caller.
+    if status == HTTPStatus.BAD_REQUEST and code.startswith(_REJECTED):
+        return FaultKind.REJECTED
+    return _STATUSES.get(status, FaultKind.UNEXPECTED)
 
 
-def _of_botocore(error: "BotoCoreError") -> Fault:
-    from botocore import exceptions as boto
-
-    if isinstance(error, boto.ParamValidationError):  # for example, the web identity token file is empty
-        text = without_secrets(str(error).replace("\n", " "))
-        return Fault(FaultKind.CREDENTIALS, f"{_SAYS[FaultKind.CREDENTIALS]}: {text}")
-    text = without_secrets(str(error))
-    if isinstance(error, boto.CredentialRetrievalError) and error.kwargs.get("provider") == "custom-process":
-        text = "the credential_process of the AWS configuration failed"  # do not show its output: it may be a secret
-    if isinstance(error, boto.HTTPClientError) and "Invalid header value" in str(error):
-        return Fault(FaultKind.CREDENTIALS, "An AWS key or token has a line break or another wrong character")
-    if isinstance(error, boto.HTTPClientError) and "Failed to parse" in str(error):
-        text = "the address of the proxy is not a URL"  # do not show what urllib3 read: it may be half of the password
-    for kinds, kind in (
-        ((boto.HTTPClientError, boto.ConnectionError), FaultKind.UNAVAILABLE),
-        ((boto.BaseEndpointResolverError, boto.EndpointProviderError), FaultKind.REGION),
-        ((boto.InvalidRegionError, boto.UnknownRegionError), FaultKind.REGION),
-        (_credentials_errors(), FaultKind.CREDENTIALS),
-    ):
-        if isinstance(error, kinds):
-            return Fault(kind, f"{_SAYS[kind]}: {text}")
-    return Fault(FaultKind.UNEXPECTED, f"{type(error).__name__}: {text}")
-
-
-_SAYS = {
-    FaultKind.UNAVAILABLE: "AWS could not be reached, or its answer did not arrive",
-    FaultKind.REGION: "The AWS Region or the endpoint is missing or wrong",
-    FaultKind.CREDENTIALS: "AWS credentials are missing or cannot be fetched",
-}
-
-
-def _credentials_errors() -> tuple[type["BotoCoreError"], ...]:
-    from botocore import exceptions as boto
-
-    return (
-        boto.NoCredentialsError,
-        boto.PartialCredentialsError,
-        boto.CredentialRetrievalError,
-        boto.MetadataRetrievalError,
-        boto.ProfileNotFound,
-        boto.ConfigParseError,
-        boto.ConfigNotFound,
-        boto.InvalidConfigError,
-        boto.TokenRetrievalError,
-        boto.SSOError,
-    )
-
-
-def _kind_of_message(text: str) -> FaultKind:
-    """The kind of a builtin Python error that botocore raises. Only the message distinguishes such errors."""
-    if text.startswith("Invalid endpoint"):  # an AWS_ENDPOINT_URL without a scheme
-        return FaultKind.REGION
-    if text.startswith(("Unsupported host", "Auth token value", "Credentials were refreshed")):
-        return FaultKind.CREDENTIALS
-    return FaultKind.UNEXPECTED
+def _members(numbers: list[str], *, first: int) -> tuple[int, ...]:
+    return tuple(sorted({int(number) - first for number in numbers}))

@@ -6,7 +6,7 @@ Source: v1.9.5, ``core/internal/notifier/coordinator.go``.
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from karrot.event import OpenIncident, Status
@@ -29,10 +29,6 @@ class NotifierSettings:
     def pause_ms(self) -> float:
         """The time between two open notifications must be longer than this number of milliseconds."""
         return 1000 * (self.interval if self.send_interval is None else self.send_interval)
-
-    def at_speed(self, speed: float) -> Self:
-        """These settings in seconds of the wall clock, for a simulation speed."""
-        return replace(self, interval=self.interval / speed, send_interval=self.pause_ms / 1000 / speed)
 
 
 class NameFilter(NamedTuple):

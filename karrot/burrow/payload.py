@@ -166,6 +166,11 @@ def parse_outline(body: bytes, *, observed_at_ms: int, source: Source) -> Outlin
     return Outline(event, sum(each.status not in NO_PROBLEM for each in verdict.partitions or ()))
 
 
+def total_lag_of(body: bytes) -> int | None:
+    """The total lag in a stored webhook body. Raises `MalformedPayload`."""
+    return decode(body, _OUTLINE).event.result.totallag
+
+
 def parse_rest(body: bytes, *, observed_at_ms: int) -> LagEvent:
     """Parse a reply to ``/status`` or ``/lag``; a 404 becomes NOTFOUND. Raises `MalformedPayload`."""
     reply = decode(body, _REST_REPLY)

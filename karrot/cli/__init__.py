@@ -100,7 +100,7 @@ def _show(error: click.ClickException) -> int:
             "check-config": "service",
             "demo": "service",
             "doctor": "doctor",
-            "forget-cluster": "forget_cluster",
+            "forget-cluster": "send_sample",
             "groups": "groups",
             "healthcheck": "service",
             "history": "history",

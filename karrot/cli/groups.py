@@ -26,9 +26,10 @@ from karrot.cli.table import UNKNOWN, Column, PrintedTable, cell, json_line, pri
 from karrot.text import counted_plain, some
 
 if TYPE_CHECKING:
-    from karrot.burrow.client import Burrow, BurrowError
+    from karrot.burrow.client import Burrow
     from karrot.event import LagEvent, PartitionLag
     from karrot.eventlog.watched_groups import GroupHealth
+    from karrot.http_client import RequestFailed
     from karrot.watch.cluster_reader import ClusterReader, ClusterSnapshot
 
 
@@ -177,7 +178,8 @@ def _run(
     with_all_partitions: bool,
 ) -> None:
     """Ask Burrow, Kafka or both, and print the answer with ``table``, once or until Ctrl-C."""
-    from karrot.burrow.client import Burrow, BurrowError
+    from karrot.burrow.client import Burrow
+    from karrot.http_client import RequestFailed
 
     with ExitStack() as held:
         burrow = None if url is None else held.enter_context(Burrow(url))
@@ -192,7 +194,7 @@ def _run(
                 )
             try:
                 asked = ask(burrow, cluster_of(burrow, cluster), groups, with_all_partitions=with_all_partitions)
-            except BurrowError as error:
+            except RequestFailed as error:
                 raise NotDone(str(error)) from error
             return asked if kafka is None else beside_burrow(asked, kafka)
 
@@ -248,16 +250,17 @@ def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_parti
 
     A group that disappears before its request is left out. If the user gave its name, an error is shown instead.
     """
-    from karrot.burrow.client import BurrowError, NotFound
+    from karrot.burrow.client import NotFound
+    from karrot.http_client import RequestFailed
 
     names = tuple(groups) or burrow.consumers(cluster)
     question = burrow.lag if with_all_partitions else burrow.status
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(lambda group: _answer(question, cluster, group), names))
-    failed = {group: said for group, said in zip(names, answers, strict=True) if isinstance(said, BurrowError)}
+    failed = {group: said for group, said in zip(names, answers, strict=True) if isinstance(said, RequestFailed)}
     return GroupAnswers(
         cluster,
-        tuple(said for said in answers if not isinstance(said, BurrowError)),
+        tuple(said for said in answers if not isinstance(said, RequestFailed)),
         failed if groups else {group: said for group, said in failed.items() if not isinstance(said, NotFound)},
         named=bool(groups),
         is_ready=bool(names) or _is_ready(burrow),
@@ -265,12 +268,12 @@ def ask(burrow: "Burrow", cluster: str, groups: Sequence[str], *, with_all_parti
     )
 
 
-def _answer(question: "Callable[[str, str], LagEvent]", cluster: str, group: str) -> "LagEvent | BurrowError":
-    from karrot.burrow.client import BurrowError
+def _answer(question: "Callable[[str, str], LagEvent]", cluster: str, group: str) -> "LagEvent | RequestFailed":
+    from karrot.http_client import RequestFailed
 
     try:
         return question(cluster, group)
-    except BurrowError as error:
+    except RequestFailed as error:
         return error
 
 

@@ -1,5 +1,6 @@
-"""``karrot send-sample``: posts sample events to Karrot in the way that Burrow does."""
+"""``karrot send-sample`` and ``forget-cluster``: post events to Karrot in the way that Burrow does."""
 
+import sys
 import time
 import uuid
 from datetime import UTC, datetime
@@ -8,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karrot.cli.auth_headers import credentials
+from karrot.cli.auth_headers import credentials, secret
 from karrot.cli.errors import NotDone, valid
 from karrot.cli.options import karrot_option
 from karrot.event import TEST_CLUSTERS, LagEvent, OffsetSample, PartitionLag
 
 if TYPE_CHECKING:
-    from karrot.api.client import Web
+    from karrot.http_client import HttpClient
 
 
 ACCEPTED = 202
@@ -51,12 +52,12 @@ def send_sample(url: str, user: str | None, count: int, status: str) -> None:
     Without --user, the command sends the token in KARROT_BURROW_TOKEN (or KARROT_BURROW_TOKEN_FILE) as a Bearer token.
     The exit code is 1 if Karrot does not accept an event.
     """
-    from karrot.api.client import Web
+    from karrot.http_client import HttpClient
 
     headers = valid(partial(credentials, user))
-    with Web(address(url)) as web:
+    with HttpClient(address(url)) as client:
         for number in range(1, count + 1):
-            post(web, _event(f"sample-group-{number}", status, time.time_ns() // 1_000_000), headers, status)
+            post(client, _event(f"sample-group-{number}", status, time.time_ns() // 1_000_000), headers, status)
 
 
 def _event(group: str, status: str, now_ms: int) -> LagEvent:
@@ -98,6 +99,37 @@ def _commit(at_ms: int, *, offset: int, lag: int) -> OffsetSample:
     return OffsetSample(offset, at_ms, lag, at_ms // 1000 * 1000)
 
 
+@click.command("forget-cluster", short_help="Forget a cluster that is gone.")
+@click.argument("cluster")
+@address_option
+@user_option
+def forget_cluster(cluster: str, url: str, user: str | None) -> None:
+    """Make Karrot forget a cluster that sends no events any more: its groups, and when it was heard.
+
+    The cluster comes back with its next event. The command reads the groups with the token in KARROT_API_TOKEN (or
+    KARROT_API_TOKEN_FILE), and posts their deletion as `karrot send-sample` posts a sample, with the same credentials.
+    The exit code is 1 if Karrot does not know the cluster, or does not accept a deletion.
+    """
+    from karrot.doctor.reading import read_groups, read_samples
+    from karrot.http_client import HttpClient, RequestFailed
+    from karrot.reporters.prometheus.group_metrics import label_value
+
+    if not cluster:  # an unset variable: the groups of all clusters would be listed
+        raise click.UsageError("Name the cluster.")
+    headers, token = valid(partial(credentials, user)), valid(partial(secret, "KARROT_API_TOKEN"))
+    with HttpClient(address(url), token=token) as client:
+        try:
+            groups = [each.consumer for each in read_groups(client, cluster, sys.maxsize)[0]]
+            heard = [] if groups else read_samples(client, ["karrot_last_event_timestamp_seconds"])
+        except RequestFailed as error:
+            raise NotDone(str(error)) from None
+        if not groups and not any(each.value and each.labels.get("cluster") == label_value(cluster) for each in heard):
+            raise NotDone(f"Karrot knows no cluster {cluster!r}: check its name on the home page")
+        for group in groups or ["karrot-forget-cluster"]:
+            event = LagEvent(cluster, group, "NOTFOUND", total_lag=None, observed_at_ms=0)
+            post(client, event, headers, "deleted")
+
+
 def address(url: str) -> str:
     """Karrot's address, which may be given with the path of the webhook."""
     from karrot import render
@@ -105,15 +137,15 @@ def address(url: str) -> str:
     return valid(partial(render.webhook, url)).removesuffix("/burrow")
 
 
-def post(web: "Web", event: LagEvent, headers: dict[str, str], what: str) -> None:
+def post(client: "HttpClient", event: LagEvent, headers: dict[str, str], what: str) -> None:
     """Post an event, and print Karrot's answer. End the command if Karrot did not accept the event."""
-    from karrot.api.client import NotTold
     from karrot.burrow.payload import to_wire
+    from karrot.http_client import RequestFailed
 
     try:
-        answer = web.post("/burrow", to_wire(event), headers)
-    except NotTold as error:
-        raise NotDone(error.said) from None
+        answer = client.post("/burrow", to_wire(event), headers)
+    except RequestFailed as error:
+        raise NotDone(str(error)) from None
     said = f"{answer.status} {answer.body.decode(errors='replace').strip()}"
     if answer.status != ACCEPTED:
         raise NotDone(f"{said}\n{_REMEDIES.get(answer.status, '')}".strip())

@@ -18,7 +18,7 @@ from karrot.text import clock, counted_plain
 
 if TYPE_CHECKING:
     from karrot.event import LagEvent
-    from karrot.watch.outputs import PollOutcome, Sink
+    from karrot.watch.poll_and_judge import PollOutcome, Send
 
 
 _COLUMNS = (
@@ -93,19 +93,20 @@ def watch(
     from karrot.clock import SystemClock
     from karrot.watch.client_process import ClientProcess
     from karrot.watch.cluster_interface import connect
-    from karrot.watch.persistence import FileKeeper
+    from karrot.watch.persistence import file_keeper
     from karrot.watch.poll_and_judge import Watcher, run
 
     stop = threading.Event()
-    printer = Printer(_as_json if as_json else _as_table, stop)
+    trouble: list[OSError] = []
+    printed = partial(_print, _as_json if as_json else _as_table, stop, trouble)
     kafka = ClientProcess(partial(connect, bootstrap_servers, command_config), stop)
     valid(kafka.check)
     watcher = Watcher(
         name=cluster,
         cluster=kafka,
         clock=SystemClock(),
-        sink=printer if post is None else _poster(post, user),
-        keeper=None if state is None else FileKeeper(state),
+        send=printed if post is None else _poster(post, user, stop),
+        keeper=None if state is None else file_keeper(state),
         interval=interval,
         groups=NameFilter.of(patterns["groups"], patterns["exclude_groups"]),
         topics=NameFilter.of(patterns["topics"], patterns["exclude_topics"]),
@@ -115,28 +116,23 @@ def watch(
     logs.configure("INFO", sys.stderr)
     end_on_signals(stop)
     run(watcher, stop)
-    if printer.trouble is not None:
-        raise printer.trouble
+    if trouble:
+        raise trouble[0]
 
 
-class Printer:
-    """Prints the outcome of each poll. If standard output fails, the watch ends, and ``trouble`` has the error."""
-
-    def __init__(self, show: Callable[["PollOutcome"], list[str]], stop: threading.Event) -> None:
-        self._show = show
-        self._stop = stop
-        self.trouble: OSError | None = None
-
-    def send(self, outcome: "PollOutcome", age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (it is printed at once)
-        """Print the outcome of a poll."""
-        try:
-            print_lines(self._show(outcome))
-        except OSError as error:
-            self.trouble = error
-            self._stop.set()
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+def _print(
+    show: Callable[["PollOutcome"], list[str]],
+    stop: threading.Event,
+    trouble: list[OSError],
+    outcome: "PollOutcome",
+    _age_ms: Callable[[], int],
+) -> None:
+    """Print the outcome of a poll. If standard output fails, the watch ends, and ``trouble`` gets the error."""
+    try:
+        print_lines(show(outcome))
+    except OSError as error:
+        trouble.append(error)
+        stop.set()
 
 
 def _as_json(outcome: "PollOutcome") -> list[str]:
@@ -175,8 +171,8 @@ def _sum(outcome: "PollOutcome", groups: int) -> str:
     return "; ".join([f"{polled}: {counted_plain(groups, 'group')}", *filter(None, told)])
 
 
-def _poster(url: str, user: str | None) -> "Sink":
+def _poster(url: str, user: str | None, stop: threading.Event) -> "Send":
     from karrot import render
-    from karrot.watch.outputs import PostSink
+    from karrot.watch.poll_and_judge import PostSink
 
-    return PostSink(valid(partial(render.webhook, url)), valid(partial(credentials, user)))
+    return PostSink(valid(partial(render.webhook, url)), valid(partial(credentials, user)), stop.wait).send

@@ -14,20 +14,25 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPException
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
+import structlog
+
 from karrot import logs
-from karrot.clock import SystemClock
-from karrot.demo.burrow_api import BurrowApi
-from karrot.demo.cloudwatch_receiver import CloudWatchReceiver
-from karrot.demo.local_server import serve_locally
-from karrot.demo.posting import post_verdicts
-from karrot.demo.simulated_burrow import CLUSTERS, SimulatedBurrow
+from karrot.burrow.payload import to_wire
+from karrot.clock import Clock, SystemClock
+from karrot.demo.local_server import CloudWatchReceiver, serve_locally
+from karrot.demo.simulated_burrow import CLUSTERS, TIMEOUT_S, BurrowApi, SimulatedBurrow
+from karrot.event import LagEvent
 from karrot.eventlog.base import LogUnavailableError
+from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed
 from karrot.settings.sources import PREFIX
+
+_log = structlog.get_logger(__name__)
 
 _HOST = "127.0.0.1"
 _DEFAULT_PORT = 5000
@@ -35,6 +40,8 @@ _PORTS_TRIED = 100
 _READY_S = 20.0
 _STOP_S = 12.0
 _OK = 200
+_THREADS = 16
+_PAUSE_S = 0.05
 _GROUPS_AT_SPEED_1 = 1000
 """The simulation of this many groups at speed 1 uses a third of a processor. So does the service (200 verdicts/s)."""
 _LEASH = 'read -r _; kill -TERM "$1"'
@@ -161,20 +168,19 @@ def environment_of(environ: Mapping[str, str], directory: Path, cloudwatch: str)
 
 def _await_ready(service: "subprocess.Popen[bytes]", port: int, stop: threading.Event) -> None:
     deadline = time.monotonic() + _READY_S
-    while not _is_ready(port):
-        if service.poll() is not None or time.monotonic() > deadline:
-            raise LogUnavailableError("the service did not start; its messages are above")
-        if stop.wait(0.05):
-            return
+    with HttpClient(f"http://{_HOST}:{port}", Limits(timeout_s=2, retries=0)) as client:
+        while not _is_ready(client):
+            if service.poll() is not None or time.monotonic() > deadline:
+                raise LogUnavailableError("the service did not start; its messages are above")
+            if stop.wait(0.05):
+                return
 
 
-def _is_ready(port: int) -> bool:
-    with closing(HTTPConnection(_HOST, port, timeout=2)) as connection:
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == _OK
-        except (OSError, HTTPException):
-            return False
+def _is_ready(client: HttpClient) -> bool:
+    try:
+        return client.get("/readyz").status == _OK
+    except RequestFailed:
+        return False
 
 
 def _stop_with(service: "subprocess.Popen[bytes]", stop: threading.Event) -> None:
@@ -203,3 +209,39 @@ def _greeting(base: str, burrow: str, cloudwatch: str, summary: str) -> str:
         "Groups fall behind and recover as you watch. Ctrl-C stops everything.\n"
         f"kill -USR1 {os.getpid()} simulates a failover of Burrow, which posts every group at once."
     )
+
+
+def post_verdicts(
+    burrow: SimulatedBurrow,
+    url: str,
+    stop: threading.Event,
+    *,
+    clock: Clock,
+    failover: threading.Event | None = None,
+) -> None:
+    """Post what is due until ``stop`` is set. If ``failover`` is set, another Burrow takes over once.
+
+    While posts wait for answers, nothing new is judged, because a slow receiver slows a real Burrow too.
+    """
+    client = HttpClient(url, Limits(timeout_s=TIMEOUT_S, connections=_THREADS))
+    told: set[str | None] = {None}
+    with client, ThreadPoolExecutor(_THREADS, thread_name_prefix="simulated-burrow") as threads:
+        while not stop.wait(_PAUSE_S):
+            if failover is not None and failover.is_set():
+                failover.clear()
+                burrow.failover()
+            for problem in threads.map(partial(_post, client, stop), burrow.due(clock.wall_ms())):
+                if problem not in told:  # Burrow logs each failure, but this would fill the demo's output
+                    _log.warning("the simulated Burrow's posts are refused", code="demo_refused", reason=problem)
+                told.add(problem)
+
+
+def _post(client: HttpClient, stop: threading.Event, verdict: LagEvent) -> str | None:
+    """Post one verdict, if the demo does not end. Returns the problem, if there is one."""
+    if stop.is_set():
+        return None
+    try:
+        status = client.post("", to_wire(verdict)).status
+    except RequestFailed as error:
+        return error.said
+    return None if status in ACCEPTED else f"HTTP {status}"

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from typing import Final
 
-from karrot.api.client import NotTold, Web
-from karrot.burrow.client import Asking, WallMs, wall_ms
 from karrot.doctor.checks import Said, check, fault, note
 from karrot.doctor.reading import Unread, read_samples
+from karrot.http_client import HttpClient, Limits, RequestFailed, WallMs, wall_ms
 
 BATCHES: Final = "karrot_evaluate_batches_total"
 LAST_BATCH: Final = "karrot_evaluate_last_batch_timestamp_seconds"
@@ -28,13 +27,13 @@ class EvaluateSeen:
     unread: Sequence[Unread] = ()
 
 
-def read_evaluate(url: str, asking: Asking, *, now_ms: WallMs = wall_ms) -> EvaluateSeen:
-    """The state of evaluate. Raises `NotTold` if nothing answers at the URL, or another program."""
-    with Web(url, asking=asking) as web:
-        found = {each.name: each.value for each in read_samples(web)}
+def read_evaluate(url: str, limits: Limits, *, now_ms: WallMs = wall_ms) -> EvaluateSeen:
+    """The state of evaluate. Raises `RequestFailed` if nothing answers at the URL, or another program."""
+    with HttpClient(url, limits) as client:
+        found = {each.name: each.value for each in read_samples(client)}
     interval, last = (found.get(name, nan) for name in (INTERVAL, LAST_BATCH))
     if not isfinite(interval + last):
-        raise NotTold(f"/metrics has no {INTERVAL}, so it is not evaluate")
+        raise RequestFailed(client.url, f"/metrics has no {INTERVAL}, so it is not evaluate")
     return EvaluateSeen(
         interval=interval,
         age=abs(now_ms() / 1000 - last),

@@ -8,10 +8,9 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from karrot.api.client import Web
-from karrot.burrow.client import Asking
 from karrot.doctor.checks import Said, check, fault, only_if, warn
 from karrot.doctor.reading import Parts, Unread, netloc, seconds
+from karrot.http_client import HttpClient, Limits
 
 T = TypeVar("T")
 
@@ -66,15 +65,15 @@ class PrometheusSeen:
     unread: Sequence[Unread] = ()
 
 
-def read_prometheus(url: str, asking: Asking, *, karrot_url: str | None = None) -> PrometheusSeen:
-    """Prometheus' state. Raises `NotTold` if nothing answers at the URL, or another program."""
+def read_prometheus(url: str, limits: Limits, *, karrot_url: str | None = None) -> PrometheusSeen:
+    """Prometheus' state. Raises `RequestFailed` if nothing answers at the URL, or another program."""
     parts = Parts()
-    with Web(url, asking=asking) as web:
-        now = web.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]
-        read_targets = partial(web.read, _Reply[_ActiveTargets], "/api/v1/targets", {"state": "active"})
+    with HttpClient(url, limits) as client:
+        now = client.read(_Reply[_Scalar], "/api/v1/query", {"query": "time()"}).data.result[0]
+        read_targets = partial(client.read, _Reply[_ActiveTargets], "/api/v1/targets", {"state": "active"})
         told = parts.read("targets", read_targets, None)
-        built = parts.read("karrot_build_info", partial(_query, web, "karrot_build_info"), [])
-        moved = parts.read("exported_cluster", partial(_query, web, _MOVED), [])
+        built = parts.read("karrot_build_info", partial(_query, client, "karrot_build_info"), [])
+        moved = parts.read("exported_cluster", partial(_query, client, _MOVED), [])
     instances = {(each.metric.get("job", ""), each.metric.get("instance", "")) for each in built}
     targets = told.data.active_targets if told else []
     return PrometheusSeen(
@@ -85,8 +84,8 @@ def read_prometheus(url: str, asking: Asking, *, karrot_url: str | None = None) 
     )
 
 
-def _query(web: Web, expression: str) -> list[_Result]:
-    return web.read(_Reply[_Vector], "/api/v1/query", {"query": expression}).data.result
+def _query(client: HttpClient, expression: str) -> list[_Result]:
+    return client.read(_Reply[_Vector], "/api/v1/query", {"query": expression}).data.result
 
 
 def _is_karrots(target: Target, instances: set[tuple[str, str]], karrot_url: str | None) -> bool:

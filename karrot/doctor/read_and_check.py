@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from karrot.api.client import NotTold
-from karrot.burrow.client import Asking, BurrowError
 from karrot.doctor.checks import Check, Finding, Level, burrow_notifier, burrow_storage, karrot, verdict_arrival
 from karrot.doctor.evaluate import EvaluateSeen, last_batch, read_evaluate
 from karrot.doctor.prometheus import PrometheusSeen, read_prometheus, target
 from karrot.doctor.read_burrow import BurrowSeen, read_burrow
 from karrot.doctor.read_karrot import KarrotSeen, read_karrot
 from karrot.doctor.reading import Away, Unread
+from karrot.http_client import Limits, RequestFailed
 from karrot.known_problems import WATCH
 
 T = TypeVar("T")
@@ -53,26 +52,26 @@ def look(
     *,
     evaluate: str | None = None,
     token: str | None = None,
-    asking: Asking | None = None,
+    limits: Limits | None = None,
 ) -> Snapshot:
     """Read the programs at these URLs, and change nothing there.
 
     ``evaluate`` is the URL of the metrics of ``karrot pipeline evaluate``. ``token`` is Karrot's API token.
     """
-    how = asking or Asking()
+    how = limits or Limits()
     return Snapshot(
-        burrow=_read(burrow, partial(read_burrow, asking=how, karrot_url=karrot)),
-        evaluate=_read(evaluate, partial(read_evaluate, asking=how)),
-        karrot=_read(karrot, partial(read_karrot, asking=how, token=token, has_evaluate=evaluate is not None)),
-        prometheus=_read(prometheus, partial(read_prometheus, asking=how, karrot_url=karrot)),
+        burrow=_read(burrow, partial(read_burrow, limits=how, karrot_url=karrot)),
+        evaluate=_read(evaluate, partial(read_evaluate, limits=how)),
+        karrot=_read(karrot, partial(read_karrot, limits=how, token=token, has_evaluate=evaluate is not None)),
+        prometheus=_read(prometheus, partial(read_prometheus, limits=how, karrot_url=karrot)),
     )
 
 
 def _read(url: str | None, read: Callable[[str], T]) -> T | Away | None:
     try:
         return None if url is None else read(url)
-    except (NotTold, BurrowError) as error:
-        return Away(str(url).rstrip("/"), error.said)
+    except RequestFailed as error:
+        return Away(error.url, error.said)
 
 
 def all_checks() -> Iterator[tuple[str, Check]]:
@@ -105,7 +104,7 @@ def examine(seen: Snapshot) -> list[Finding]:
 
 
 def _part(side: str, part: Unread) -> Finding:
-    is_closed = side == "Karrot" and "401" in part.said
+    is_closed = side == "Karrot" and "HTTP 401" in part.said
     remedy = (
         "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor"
         if is_closed

@@ -8,9 +8,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from karrot.api.client import NotTold, Web
 from karrot.burrow.client import (
-    Asking,
     Burrow,
     ClusterModule,
     ConsumerModule,
@@ -24,6 +22,7 @@ from karrot.burrow.client import (
 )
 from karrot.doctor.reading import Parts, Unread, netloc
 from karrot.event import LagEvent, has_burrow_name
+from karrot.http_client import HttpClient, Limits, RequestFailed
 
 T = TypeVar("T")
 
@@ -85,13 +84,13 @@ class BurrowSeen:
         return min((each.interval for each in self.notifiers.values()), default=60)
 
 
-def read_burrow(url: str, asking: Asking, *, karrot_url: str | None = None) -> BurrowSeen:
-    """Burrow's configuration, lists and verdicts. Changes nothing in Burrow. Raises `BurrowError` without an answer."""
-    with Burrow(url, asking=asking) as burrow:
-        return _read(burrow, asking, karrot_url)
+def read_burrow(url: str, limits: Limits, *, karrot_url: str | None = None) -> BurrowSeen:
+    """Burrow's configuration, lists and verdicts. Changes nothing there. Raises `RequestFailed` without an answer."""
+    with Burrow(url, limits) as burrow:
+        return _read(burrow, limits, karrot_url)
 
 
-def _read(burrow: Burrow, asking: Asking, karrot_url: str | None) -> BurrowSeen:
+def _read(burrow: Burrow, limits: Limits, karrot_url: str | None) -> BurrowSeen:
     listed, parts = burrow.clusters(), Parts()
     groups = _told({each: parts.read(f"groups of {each}", partial(burrow.consumers, each), None) for each in listed})
     topics = _told({each: parts.read(f"topics of {each}", partial(burrow.topics, each), None) for each in listed})
@@ -110,7 +109,7 @@ def _read(burrow: Burrow, asking: Asking, karrot_url: str | None) -> BurrowSeen:
         groups=groups,
         topics={cluster: len(names) for cluster, names in topics.items()},
         verdicts=parts.read("verdicts on groups", partial(_verdicts, burrow, groups), ()),
-        webhooks=_webhooks(notifiers, asking, karrot_url),
+        webhooks=_webhooks(notifiers, limits, karrot_url),
         karrot_url=karrot_url,
         unread=tuple(parts.unread),
     )
@@ -173,20 +172,20 @@ def _verdicts(burrow: Burrow, groups: Mapping[str, Sequence[str]]) -> tuple[LagE
 
 
 def _webhooks(
-    notifiers: Mapping[str, NotifierModule], asking: Asking, karrot_url: str | None
+    notifiers: Mapping[str, NotifierModule], limits: Limits, karrot_url: str | None
 ) -> dict[str, ReadWebhook]:
     """The answers of the URLs that Karrot's notifiers post to. No request goes to the URLs of other notifiers."""
     meant = [each for name, each in notifiers.items() if is_for_karrot(name, each, karrot_url)]
     urls = {url for each in meant for url in (each.url_open, each.url_close) if url}
-    return {url: _webhook(url, asking) for url in sorted(urls) if "{{" not in url}
+    return {url: _webhook(url, limits) for url in sorted(urls) if "{{" not in url}
 
 
-def _webhook(url: str, asking: Asking) -> ReadWebhook:
+def _webhook(url: str, limits: Limits) -> ReadWebhook:
     """The answer to a GET, which stores nothing. Karrot answers it with 405."""
     try:
-        with Web(url, asking=asking) as web:
-            answer = web.answer()
-    except NotTold as error:
+        with HttpClient(url, limits) as client:
+            answer = client.get()
+    except RequestFailed as error:
         return ReadWebhook(0, error.said, is_karrot=False)
     is_karrot = answer.status == _NOT_ALLOWED and _KARROTS_ANSWER in answer.body
     return ReadWebhook(answer.status, answer.location, is_karrot)

@@ -11,10 +11,9 @@ from msgspec import Struct
 from prometheus_client.samples import Sample
 
 from karrot.api.bodies import Component, Group, GroupDetail, GroupEvent, Heartbeat, Readiness, Rejects, Reporters
-from karrot.api.client import NotTold, Web
-from karrot.burrow.client import Asking
-from karrot.doctor.reading import Parts, Unread, read_samples, seconds
+from karrot.doctor.reading import Parts, Unread, read_groups, read_samples, seconds
 from karrot.event import GroupKey
+from karrot.http_client import HttpClient, Limits, RequestFailed
 
 METRICS = (
     "karrot_last_event_timestamp_seconds",
@@ -103,44 +102,44 @@ class KarrotSeen:
         return float("inf") if when is None else abs((self.now - when).total_seconds())
 
 
-def read_karrot(url: str, asking: Asking, *, token: str | None = None, has_evaluate: bool = False) -> KarrotSeen:
-    """Karrot's state. Raises `NotTold` if nothing answers at the URL, or another program."""
+def read_karrot(url: str, limits: Limits, *, token: str | None = None, has_evaluate: bool = False) -> KarrotSeen:
+    """Karrot's state. Raises `RequestFailed` if nothing answers at the URL, or another program."""
     parts = Parts()
-    with Web(url, asking=asking, token=token) as web:
-        now = web.read(Heartbeat, "/heartbeat").time
+    with HttpClient(url, limits, token=token) as client:
+        now = client.read(Heartbeat, "/heartbeat").time
         ask = parts.read
-        groups, has_all = ask("groups (/api/v1/groups)", web.groups, (None, False))
-        readiness = ask("readiness (/readyz)", partial(web.read, Readiness, "/readyz", also=_UNREADY), None)
-        config = ask("settings (/config)", partial(web.read, _Config, "/config"), None)
+        groups, has_all = ask("groups (/api/v1/groups)", partial(read_groups, client), (None, False))
+        readiness = ask("readiness (/readyz)", partial(client.read, Readiness, "/readyz", also=_UNREADY), None)
+        config = ask("settings (/config)", partial(client.read, _Config, "/config"), None)
         return KarrotSeen(
-            url=web.url,
+            url=client.url,
             now=now,
             components=readiness.components if readiness else {},
             settings=config.config if config else None,
-            reporters=ask("reporters (/api/v1/reporters)", partial(web.read, Reporters, "/api/v1/reporters"), None),
+            reporters=ask("reporters (/api/v1/reporters)", partial(client.read, Reporters, "/api/v1/reporters"), None),
             groups=groups,
             has_all_groups=has_all,
-            rejects=ask("rejects (/api/v1/rejects)", partial(web.read, Rejects, "/api/v1/rejects"), None),
-            histories=_histories(web, parts, groups or ()),
-            samples=ask("metrics (/metrics)", partial(read_samples, web, METRICS), ()),
+            rejects=ask("rejects (/api/v1/rejects)", partial(client.read, Rejects, "/api/v1/rejects"), None),
+            histories=_histories(client, parts, groups or ()),
+            samples=ask("metrics (/metrics)", partial(read_samples, client, METRICS), ()),
             has_evaluate=has_evaluate,
             unread=tuple(parts.unread),
         )
 
 
-def _histories(web: Web, parts: Parts, groups: Sequence[Group]) -> Mapping[GroupKey, Sequence[GroupEvent]]:
+def _histories(client: HttpClient, parts: Parts, groups: Sequence[Group]) -> Mapping[GroupKey, Sequence[GroupEvent]]:
     """The newest events of the first groups of each cluster."""
     by_cluster: dict[str, list[GroupKey]] = defaultdict(list)
     for each in groups:
         by_cluster[each.cluster].append(GroupKey(each.cluster, each.consumer))
     some = chain.from_iterable(keys[:_HISTORIES] for keys in by_cluster.values())
-    return {key: parts.read("events of groups (/api/v1/group)", partial(_history, web, key), ()) for key in some}
+    return {key: parts.read("events of groups (/api/v1/group)", partial(_history, client, key), ()) for key in some}
 
 
-def _history(web: Web, key: GroupKey) -> Sequence[GroupEvent]:
+def _history(client: HttpClient, key: GroupKey) -> Sequence[GroupEvent]:
     try:
-        return web.read(GroupDetail, "/api/v1/group", {**key._asdict(), "limit": str(_EVENTS)}).events or ()
-    except NotTold as error:
+        return client.read(GroupDetail, "/api/v1/group", {**key._asdict(), "limit": str(_EVENTS)}).events or ()
+    except RequestFailed as error:
         if error.status == _MISSING:  # the group was deleted after the list was read
             return ()
         raise

@@ -8,12 +8,17 @@ from urllib.parse import urlsplit
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from karrot.api.client import NotTold, Web
-from karrot.burrow.client import BurrowError
+from karrot.api.bodies import Group, GroupPage
+from karrot.event import TEST_CLUSTERS
+from karrot.http_client import HttpClient, RequestFailed, Unreadable
 
 T = TypeVar("T")
 D = TypeVar("D")
 
+GROUPS_READ = 10_000
+"""The maximum number of groups that are read."""
+
+_PAGE = 1000
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -38,23 +43,34 @@ class Parts:
         self.unread: list[Unread] = []
 
     def read(self, what: str, ask: Callable[[], T], otherwise: D) -> T | D:
-        """The result of ``ask``, or ``otherwise`` if ``ask`` raised `NotTold`."""
+        """The result of ``ask``, or ``otherwise`` if ``ask`` raised `RequestFailed`."""
         try:
             return ask()
-        except (NotTold, BurrowError) as error:
+        except RequestFailed as error:
             unread = Unread(what, str(error))
         if unread not in self.unread:
             self.unread.append(unread)
         return otherwise
 
 
-def read_samples(web: Web, names: Sequence[str] = ()) -> list[Sample]:
-    """The samples of ``/metrics``, or only those of the metrics with these names. Raises `NotTold`."""
-    text = web.body("/metrics", [("name[]", name) for name in names]).decode(errors="replace")
+def read_samples(client: HttpClient, names: Sequence[str] = ()) -> list[Sample]:
+    """The samples of ``/metrics``, or only those of the metrics with these names. Raises `RequestFailed`."""
+    text = client.body("/metrics", [("name[]", name) for name in names]).decode(errors="replace")
     try:
         return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     except ValueError as error:
-        raise NotTold(f"the answer of /metrics is not valid: {error}") from error
+        raise Unreadable(f"{client.url}/metrics", f"the answer is not valid: {error}") from error
+
+
+def read_groups(client: HttpClient, cluster: str = "", most: int | None = None) -> tuple[Sequence[Group], bool]:
+    """Karrot's groups of a cluster, or of all clusters without the tests, and whether they are all."""
+    groups: list[Group] = []
+    after: str | None = ""
+    while after is not None and len(groups) < (most or GROUPS_READ):
+        page = client.read(GroupPage, "/api/v1/groups", {"limit": str(_PAGE), "after": after, "cluster": cluster})
+        groups += [one for one in page.groups if cluster or one.source != "webhook" or one.cluster not in TEST_CLUSTERS]
+        after = page.next
+    return groups, after is None
 
 
 def netloc(url: str) -> str:

@@ -1,11 +1,13 @@
 """Defines the interface of the event log: its values, its methods and its exceptions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import msgspec
 
+from karrot.clock import Clock
 from karrot.event import (
     BeyondEnd,
     GroupKey,
@@ -19,6 +21,7 @@ from karrot.event import (
     is_test,
 )
 from karrot.signals import Signals
+from karrot.telemetry import Metric
 
 
 class DatabaseStatus(msgspec.Struct, frozen=True):
@@ -148,6 +151,7 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     saw the offsets, and not the commits themselves. ``listed_seq`` is the last event that lists all partitions, or 0.
     ``second`` is the newest verdict of the other judge: Burrow, or Karrot's rules on what it reads from Kafka.
     ``second_every_ms`` is the time between this verdict and the other judge's verdict before it, or 0.
+    ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot: see `scalable_lag_age`.
     """
 
     status_text: str
@@ -170,10 +174,18 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     listed_seq: int = 0
     second: SourceVerdict | None = None
     second_every_ms: int = 0
+    scalable_lag_seconds: float | None = None
 
     @property
     def status(self) -> Status | None:
         return Status.__members__.get(self.status_text)
+
+    @property
+    def scalable_lag_age(self) -> float | None:
+        """The lag in seconds of the partitions that more consumers would help. ``None`` if it is not known."""
+        if self.scalable_lag_seconds is None and self.signals.scalable_lag == self.total_lag:
+            return self.signals.lag_seconds
+        return self.scalable_lag_seconds
 
 
 class IncidentState(NamedTuple):
@@ -327,8 +339,8 @@ class Events(Log, Protocol):
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
         """The newest events of one group, newest first."""
 
-    def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
-        """A group's newest events after ``after``, not decoded, newest first. Fewer if they are large."""
+    def bodies(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredBody]]:
+        """The newest events of each group, not decoded, newest first. Fewer if they are large."""
 
     def event(self, seq: int) -> StoredEvent | None:
         """One event. ``None`` if it is not stored any more, or damaged."""
@@ -346,8 +358,8 @@ class Groups(Log, Protocol):
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
         """A page of the groups whose last event is after ``after``, by their last event. Includes expired groups."""
 
-    def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
-        """Every live group now, ordered by key. With ``pause``, it pauses after each few changed groups."""
+    def live(self) -> Sequence[GroupState]:
+        """Every live group now, ordered by key."""
 
     def listed(self, state: GroupState) -> Listed | None:
         """What is known of a group's partitions. ``None`` if the newest event is not stored any more, or damaged."""
@@ -384,8 +396,11 @@ class ReporterNotes(Log, Protocol):
 class Counters(Protocol):
     """The counters that all workers share, and the refused bodies."""
 
-    def count(self, name: str, by: float = 1, **labels: str) -> None:
-        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit."""
+    def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
+        """Add to a shared counter. Never blocks and never raises: the increment is in memory until the next commit.
+
+        A reporter of another package can give the metric's name.
+        """
 
     def counters(self) -> Sequence[Counter]:
         """Every shared counter, including increments of this process that are not committed yet."""
@@ -440,6 +455,13 @@ def reporter_state(log: ReporterNotes, name: str) -> ReporterState:
     cursor = log.cursor(name)  # as the log has it now: a state from memory could have an older one
     found = next((state for state in log.reporters() if state.name == name), ReporterState(name, None))
     return replace(found, cursor=cursor)
+
+
+def save_outcome(log: ReporterNotes, name: str, clock: Clock, failed: str | None) -> None:
+    """Save whether the last run of a reporter or a duty succeeded, for health checks and pages, if the log takes it."""
+    with suppress(LogUnavailableError, OverloadedError):
+        kept, now_ms = reporter_state(log, name), clock.wall_ms()
+        log.save_reporter(kept.well(now_ms) if failed is None else kept.failing(failed, now_ms))
 
 
 def groups(log: Groups, after: GroupKey | None = None) -> Iterator[GroupState]:

@@ -24,16 +24,13 @@ from karrot.eventlog.base import (
     SourceVerdict,
     groups,
 )
-from karrot.signals import signals_of
+from karrot.signals import scalable_lag_seconds, signals_of
 
 BAD_STATUSES = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 """The order of ``EventSummary.bad``."""
 
 _FUTURE_MS = 86_400_000
 """A commit with a time further in the future was misread (Burrow v1.9.5 reads some commits of Kafka 4.1 near 8e18)."""
-
-_CALM_PORTION = 5
-"""The changed groups per read for a caller that pauses: reading them takes about a tenth of a millisecond."""
 
 REMEMBERED = 8
 """The number of a group's incident ids that are kept. So a late event neither reopens an incident nor counts it."""
@@ -86,7 +83,9 @@ def arrival(event: LagEvent, body: bytes, *, received_at_ms: int, log_time_ms: i
 
 def with_age(arrived: Arrival, age: LagAge) -> Arrival:
     signals = arrived.summary.signals.with_age(age)
-    return arrived._replace(age=age, summary=msgspec.structs.replace(arrived.summary, signals=signals))
+    seconds = scalable_lag_seconds(arrived.event, signals)
+    summary = msgspec.structs.replace(arrived.summary, signals=signals, scalable_lag_seconds=seconds)
+    return arrived._replace(age=age, summary=summary)
 
 
 def after(row: GroupRow | None, seq: int, arrived: Arrival, stale_after_ms: int = 0) -> GroupRow:
@@ -148,6 +147,7 @@ def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -
     """The summary of an event, with all values that exporters need. ``age`` comes from the log-end histories."""
     known = event.status is not Status.NOTFOUND
     largest = event.max_lag if known else None
+    signals = signals_of(event).with_age(age)
     statuses = [partition.status for partition in event.partitions]
     warn, stop, stall, rewind = map(statuses.count, BAD_STATUSES) if statuses else (0, 0, 0, 0)
     return EventSummary(
@@ -163,11 +163,12 @@ def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -
         complete=event.complete,
         bad=(warn, stop, stall, rewind),
         last_commit_ms=_last_commit_ms(event),
-        signals=signals_of(event).with_age(age),
+        signals=signals,
         beyond_end=event.beyond_end,
         never_committed=sum(each.status_text == NEVER_COMMITTED for each in event.partitions),
         open_transactions=sum(each.status_text == OPEN_TRANSACTION for each in event.partitions),
         is_polled=any(each.moved_at_ms is not None for each in event.partitions),
+        scalable_lag_seconds=scalable_lag_seconds(event, signals),
     )
 
 
@@ -230,15 +231,10 @@ class LiveGroups:
         self._keys: list[GroupKey] | None = None
         self._read_at_ms = 0
 
-    def read(self, pause: Callable[[], object] | None) -> Sequence[GroupState]:
-        """What `Groups.live` returns. A caller pauses without the lock, so that no other caller waits."""
-        more = True
-        while pause is not None and more:
-            with self._lock:
-                more = self._read_source is not None and self._take_changes(_CALM_PORTION)
-            pause()
+    def read(self) -> Sequence[GroupState]:
+        """What `Groups.live` returns. A group that changed is decoded once, whoever asks: the others wait for it."""
         with self._lock:
-            while self._read_source is not None and self._take_changes(READ_LIMIT):
+            while self._read_source is not None and self._take_changes():
                 pass
             while self._read_source != (source := self._source()):  # reading can notice that the source has changed
                 self._read_all()
@@ -267,13 +263,13 @@ class LiveGroups:
         self._seen_seq, self._states, self._keys, self._oldest_ms = last_seq, {}, None, sys.maxsize
         self._take((state.key, state) for state in found)
 
-    def _take_changes(self, at_once: int) -> bool:
+    def _take_changes(self) -> bool:
         """Take the next groups that changed since the last read. Return whether there may be more."""
-        portion = self._log.changed(self._seen_seq, at_once)
+        portion = self._log.changed(self._seen_seq)
         if portion:
             self._seen_seq = portion[-1].seq
             self._take((one.key, one.state) for one in portion)
-        return len(portion) == at_once
+        return len(portion) == READ_LIMIT
 
     def _take(self, changes: Iterable[tuple[GroupKey, GroupState | None]]) -> None:
         for key, state in changes:

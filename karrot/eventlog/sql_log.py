@@ -27,6 +27,7 @@ from karrot.eventlog.base import (
 from karrot.eventlog.group_state import LiveGroups, arrival, changed, state_of
 from karrot.eventlog.transaction import Append
 from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
+from karrot.telemetry import Metric
 
 _OK = Status.OK.name
 
@@ -118,10 +119,6 @@ class SqlEventLog(EventLog, ABC):
         """At most ``limit`` rows of events after ``after``, whose bodies have about `READ_BYTES` at most."""
 
     @abstractmethod
-    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> list[rows.Row]:
-        """The rows of a group's newest events after ``after``, newest first. Fewer if they have many bytes."""
-
-    @abstractmethod
     def _key(self, key: GroupKey) -> tuple[Any, Any]:
         """A group's key as the parameters of a statement."""
 
@@ -143,9 +140,9 @@ class SqlEventLog(EventLog, ABC):
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
         return self._whole(self._chain(key, limit))
 
-    def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
-        found = (rows.stored_body(row) for row in self._chain(key, limit, after, _UNREAD_BYTES))
-        return [each for each in found if each is not None]
+    def bodies(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredBody]]:
+        chains = self._chains(keys, limit, most_bytes=_UNREAD_BYTES)
+        return [[each for row in chain if (each := rows.stored_body(row))] for chain in chains]
 
     def event(self, seq: int) -> StoredEvent | None:
         sql = f"SELECT {self._event_columns} FROM {self._events_table} WHERE seq = ?"
@@ -173,8 +170,8 @@ class SqlEventLog(EventLog, ABC):
             found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
             return [changed(*whole) for row in found if (whole := rows.group_of(row))]
 
-    def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
-        return self._live.read(pause)
+    def live(self) -> Sequence[GroupState]:
+        return self._live.read()
 
     def group(self, key: GroupKey) -> GroupState | None:
         sql = (
@@ -202,9 +199,37 @@ class SqlEventLog(EventLog, ABC):
     def heard(self) -> Mapping[str, int]:
         return {name: self.wall_ms_at(at) for name, at in self._heard().items() if at and name not in TEST_CLUSTERS}
 
-    @abstractmethod
+    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> Sequence[rows.Row]:
+        return self._chains([key], limit, after, most_bytes)[0]
+
+    def _chains(
+        self, keys: Sequence[GroupKey], limit: int, after: int = 0, most_bytes: int = sys.maxsize
+    ) -> list[list[rows.Row]]:
+        """The rows of each group's newest events after ``after``, newest first. Fewer if they have many bytes."""
+        chains: list[list[rows.Row]] = [[] for _ in keys]
+        if limit < 1 or not keys:
+            return chains
+        events, columns = self._events_table, self._event_columns
+        sql = (
+            "WITH RECURSIVE chain AS (SELECT e.*, column1 AS number, 1 AS place, length(body) AS bytes "
+            f"FROM (VALUES {', '.join(f'({number}, ?, ?)' for number in range(len(keys)))}) AS asked "
+            f"JOIN groups g ON g.cluster = column2 AND g.consumer = column3 JOIN {events} e ON e.seq = g.last_seq "
+            "WHERE e.seq > ? UNION ALL SELECT e.*, number, place + 1, bytes + length(e.body) "
+            f"FROM chain c JOIN {events} e ON e.seq = c.previous WHERE place < ? AND bytes < ? AND e.seq > ?) "
+            f"SELECT number, {columns} FROM chain ORDER BY seq DESC"
+        )
+        asked = (part for key in keys for part in self._key(key))
+        with self._reading() as connection:
+            parameters = (*asked, after, min(limit, READ_LIMIT), most_bytes, after)
+            for number, *row in connection.execute(sql, parameters):
+                chains[number].append(row)
+        return chains
+
     def _heard(self) -> Mapping[str, int]:
         """The log time at which each cluster last sent a webhook. It is 0 if the cluster was forgotten since."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
+        return {rows.text_of(cluster): at_ms for cluster, at_ms in found}
 
     def wall_ms_at(self, log_ms: int) -> int:
         return self._clock.wall_ms() - max(0, self.log_time_ms() - log_ms)
@@ -231,8 +256,8 @@ class SqlEventLog(EventLog, ABC):
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         self._lead_writes(lambda transaction: transaction.remember(reporter, name, value))
 
-    def count(self, name: str, by: float = 1, **labels: str) -> None:
-        self._buffer.count(name, by, labels)
+    def count(self, metric: Metric | str, by: float = 1, **labels: str) -> None:
+        self._buffer.count(metric if isinstance(metric, str) else metric.name, by, labels)
 
     def counters(self) -> Sequence[Counter]:
         with self._reading() as connection:
@@ -245,6 +270,13 @@ class SqlEventLog(EventLog, ABC):
 
     def reject(self, reject: Reject) -> None:
         self._buffer.reject(reject)
+
+    def rejects(self, limit: int = 50) -> Sequence[Reject]:
+        waiting = self._buffer.rejects()[::-1][:limit]
+        sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
+        with self._reading() as connection:
+            kept = connection.execute(sql, (limit - len(waiting),)).fetchall()
+        return [*waiting, *map(rows.reject_of, kept)]
 
     def expire(self) -> int:
         before_ms = self._oldest_live()

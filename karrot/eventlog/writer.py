@@ -4,7 +4,6 @@ All writes that arrive during one commit share the flush of the next commit. Cou
 in bounded memory until the next commit. To add one never blocks for long.
 """
 
-import logging
 import threading
 import time
 from collections import Counter as Sums
@@ -12,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
+
+import structlog
 
 from karrot.eventlog.base import (
     TURN_SHARE,
@@ -38,7 +39,7 @@ _GATHER_S = 0.001
 _GATHER_FROM = 5
 """If the commit before had fewer jobs, there is little load, and a wait would only delay the answers."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Job(Generic[T]):
@@ -194,7 +195,7 @@ class Writer:
             except LogUnavailableError as error:
                 self._finish(self._take(taken), error)
             except Exception as error:  # noqa: BLE001 - the outermost loop: without it every later append hangs
-                _log.exception("a commit failed unexpectedly", extra={"code": "commit_failed"})
+                _log.exception("a commit failed unexpectedly", code="commit_failed")
                 self._finish(self._take(taken), LogUnavailableError(f"unexpected: {error}"))
                 time.sleep(_TICK_S)  # an unknown fault will not pass at once
             company = len(taken)
@@ -321,7 +322,7 @@ def write_apart(
             if half := len(some) // 2:
                 parts += [some[half:], some[:half]]
                 continue
-            _log.exception("a write has a value that cannot be stored", extra={"code": "value_not_stored"})
+            _log.exception("a write has a value that cannot be stored", code="value_not_stored")
             if not some:
                 buffer.take()
             for job in some:

@@ -2,15 +2,14 @@
 
 Spark reduces the events of each group to its newest ones. Karrot's CloudWatch reporter then sends them on the driver,
 because only a single publisher can limit the groups and the rate of calls. A group with one value costs 0.13 ms of
-processor time. The reporter needs one event log with one clock. Here the archive or the topic takes the place of the
-log: all events count as events of one log, whose clock is the wall clock.
+processor time. The reporter needs the states of one event log with one clock. Here the archive or the topic takes the
+place of the log: all events count as events of one log, whose clock is the wall clock.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -23,20 +22,22 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from karrot import telemetry
 from karrot.clock import Clock
+from karrot.event import GroupKey
 from karrot.event_json_line import MalformedLine, decode, event_of
-from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.base import Cursor, StoredEvent
+from karrot.eventlog.group_state import GroupRow, after, arrival, changed, with_age
+from karrot.eventlog.sql_log import Limits
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable
 from karrot.pipeline.schemas import CORRUPT, GROUP, LINE, LONG, STRING, columns_of, struct
 from karrot.pipeline.store.filesystem import read_text, write_text
 from karrot.pipeline.stream.query_runner import start_query
-from karrot.reporters.base import Context
+from karrot.reporters.base import Context, ReportFailed
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, Dimensions, MetricKey
-from karrot.reporters.cloudwatch.event_to_data import HEARTBEAT_SOURCES
 from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
-from karrot.reporters.cloudwatch.sender import BatchRefusal, Sender, SendOutcome
+from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
 
 _PLACE: Final = struct(received_at_ms=LONG, log_id=STRING, seq=LONG)
 NEWEST: Final = struct(first=_PLACE, place=_PLACE, line=STRING)
@@ -45,21 +46,14 @@ NEWEST: Final = struct(first=_PLACE, place=_PLACE, line=STRING)
 Sorted by ``first`` and ``place``, groups are in the order of their first events. The limit on groups uses this order.
 """
 
-_BURROW_TOPIC: Final = "__consumer_offsets"  # a group that reads this topic may be Burrow itself, which gets no metrics
-_VALUES: Final = ("total_lag", "max_lag", "scalable_lag", "lag_seconds")
-# Lags are read as texts: only whether they are known matters here, and Burrow's lags can be too large for Spark.
-_READ: Final = StructType(
-    [
-        StructField(name, StringType() if name in _VALUES else LINE[name].dataType)
-        for name in (*REQUIRED, "source", "kind", "complete", "max_partition", *_VALUES)
-    ]
-).add(CORRUPT, StringType())
+_READ: Final = StructType([StructField(name, LINE[name].dataType) for name in (*REQUIRED, "source")]).add(
+    CORRUPT, StringType()
+)
 _CLOCKS_APART_MS: Final = 300_000
 """The largest assumed difference between this clock and the clock that sets the times of segments or records."""
 
-_LOG_ID: Final = "road"
+_BEGINNING: Final = Cursor("road", 0)
 _SENT: Final = "sent"
-_TAKEN_AT_ONCE: Final = 1000
 
 _log = structlog.get_logger(__name__)
 
@@ -133,8 +127,8 @@ class _NewerDataSender(Sender):
         newer = [datum for datum in data if datum.timestamp_ms > self._newest.get(datum.key, -1)]
         text = "A value of this metric with the same or a newer time was already sent."
         keys = {datum.key for datum in newer}
-        late = (BatchRefusal(datum, "superseded", text) for datum in data if datum.key not in keys)
         outcome = super().send(newer)
+        outcome.refused += (Refusal(datum, "superseded", text) for datum in data if datum.key not in keys)
         if outcome.delivered:
             now_ms = self._wall_ms()
             for datum in outcome.delivered:
@@ -143,7 +137,7 @@ class _NewerDataSender(Sender):
             self._newest = {key: sent_ms for key, sent_ms in self._newest.items() if sent_ms >= now_ms - self._keep_ms}
             rows = [(key.metric, key.dimensions, sent_ms) for key, sent_ms in self._newest.items()]
             self._notes.remember(_SENT, msgspec.json.encode(rows))
-        return replace(outcome, refused=(*outcome.refused, *late))
+        return outcome
 
 
 @dataclass(slots=True)
@@ -179,22 +173,35 @@ class Publisher:
         """Send the lines in order until each is sent, refused or too old. Raises `SendInterrupted` on a stop."""
         self._counts.clear()
         self._left_out.clear()
-        events = self._events(lines)
-        while some := list(islice(events, _TAKEN_AT_ONCE)):
-            self._counts["events"] += len(some)
-            self._reporter.take(some)
-        counts, last = self._counts, ""
+        now_ms = self.clock.wall_ms()
+        groups, heard, trouble = dict[GroupKey, GroupRow](), dict[str, int](), ""
+        for number, stored in enumerate(self._events(lines), 1):
+            event = stored.event
+            arrived = arrival(
+                event,
+                stored.body,
+                received_at_ms=stored.received_at_ms,
+                log_time_ms=min(stored.received_at_ms, now_ms),
+                age_ms=stored.received_at_ms - event.observed_at_ms,
+            )
+            arrived = with_age(arrived, stored.age) if stored.age else arrived
+            groups[arrived.key] = after(groups.get(arrived.key), number, arrived, Limits().stale_after_ms)
+            if event.from_burrow:
+                heard[event.cluster] = max(arrived.log_time_ms, heard.get(event.cluster, 0))
+        changes = [changed(key, row) for key, row in groups.items()]
         while True:
-            trouble = self._reporter.send().trouble
-            last = f"{trouble.reason}: {trouble.text}" if trouble else last
-            if self._reporter.owed(_LOG_ID) is None:
-                return Published(counts["events"], counts["sent"], counts["calls"], dict(self._left_out), last)
-            _log.warning("not everything was sent", code="send_incomplete", reason=last)
-            if self.wait(self._reporter.due_in()):
-                raise SendInterrupted(last)
+            try:
+                self._reporter.publish(changes, _BEGINNING, heard)
+            except ReportFailed as failed:
+                trouble = f"{failed.reason}: {failed.text}"
+                _log.warning("not everything was sent", code="send_incomplete", reason=trouble)
+                if self.wait(failed.retry_in_s or 0):
+                    raise SendInterrupted(trouble) from failed
+            else:
+                counts = self._counts
+                return Published(counts["events"], counts["sent"], counts["calls"], dict(self._left_out), trouble)
 
     def _events(self, lines: Iterable[str]) -> Iterator[StoredEvent]:
-        now_ms = self.clock.wall_ms()
         for line in lines:
             try:
                 stored = event_of(decode(line.encode()))
@@ -202,7 +209,8 @@ class Publisher:
                 _log.warning("a line could not be read", code="line_unreadable", reason=str(error))
                 self._left_out["unreadable"] += 1
                 continue
-            yield replace(stored, log_id=_LOG_ID, log_time_ms=min(stored.received_at_ms, now_ms))
+            self._counts["events"] += 1
+            yield stored
 
     def _count(self, name: str, by: float, **labels: str) -> None:
         if name == telemetry.REPORTER_DROPPED.name:
@@ -232,19 +240,19 @@ class Fanout:
         return start_query(self.source.lines(self.spark).where(written_since), self.take, self.checkpoint, every)
 
     def take(self, lines: DataFrame, _batch: int) -> None:
-        now_ms, options = self.clock.wall_ms(), self.publisher.options
-        oldest_ms = now_ms - 1000 * options.ttl_s
-        chosen = newest(lines, now_ms=now_ms, oldest_ms=oldest_ms, min_complete=options.min_complete).repartition(1)
+        now_ms = self.clock.wall_ms()
+        oldest_ms = now_ms - 1000 * self.publisher.options.ttl_s
+        chosen = newest(lines, now_ms=now_ms, oldest_ms=oldest_ms).repartition(1)
         in_turn = chosen.sortWithinPartitions("first", "place").select("line")
         self.tell(self.publisher.publish(row.line for row in in_turn.toLocalIterator()))
 
 
-def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int, min_complete: float) -> DataFrame:
+def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int) -> DataFrame:
     """Make `NEWEST` from the lines of an `EventSource`. Lines that ingest would refuse are left out.
 
     The time of a line is the time of receipt minus the time from observation to receipt. Lines older than ``oldest_ms``
-    are left out, and no line counts as newer than ``now_ms``. Of each group, the newest line of each kind is kept, for
-    two reasons. A newer verdict without a lag would hide an earlier lag, and resync is no heartbeat.
+    are left out, and no line counts as newer than ``now_ms``. Of each group, the newest line of each source is kept:
+    only Burrow's posts are heartbeats, and Burrow's verdict counts more than that of `karrot watch`.
     """
     line = F.col("line")
     received, observed = line["received_at_ms"], line["observed_at_ms"]
@@ -252,22 +260,15 @@ def newest(lines: DataFrame, *, now_ms: int, oldest_ms: int, min_complete: float
     before_receipt = F.greatest(F.lit(0), F.try_subtract(received, observed))
     at_ms = F.try_subtract(F.least(received, F.lit(now_ms)), before_receipt)
     place = F.struct(*(line[name].alias(name) for name in _PLACE.names))
-    kind = F.struct(
-        line["kind"].alias("kind"),
-        line["source"].isin([source.value for source in HEARTBEAT_SOURCES]).alias("is_heartbeat"),
-        F.coalesce(line["complete"] < min_complete, F.lit(False)).alias("is_incomplete"),
-        F.coalesce(line["max_partition"]["topic"] == _BURROW_TOPIC, F.lit(False)).alias("is_of_burrow"),
-        *(line[name].isNotNull().alias(name) for name in _VALUES),
-    )
     read = lines.withColumn("line", parsed(_READ)).where(why_unusable().isNull() & (observed > 0))
-    by_kind = (
+    by_source = (
         read.withColumns({"at_ms": at_ms, "place": place})
         .where(F.col("at_ms") >= oldest_ms)
-        .groupBy(*(line[name].alias(name) for name in GROUP), kind.alias("says"))
+        .groupBy(*(line[name].alias(name) for name in GROUP), line["source"].alias("source"))
         .agg(F.min("place").alias("first"), F.max(F.struct("at_ms", "place", "value")).alias("newest"))
     )
     return (
-        by_kind.withColumn("first", F.min("first").over(Window.partitionBy(*GROUP)))
+        by_source.withColumn("first", F.min("first").over(Window.partitionBy(*GROUP)))
         .withColumns({"place": F.col("newest.place"), "line": F.col("newest.value")})
         .select(*columns_of(NEWEST))
     )

@@ -19,7 +19,15 @@ from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import Any, NamedTuple, cast
 
 from karrot.event import FirstUnread, TopicPartition
-from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, NotConnected
+from karrot.watch.cluster_interface import (
+    PROPERTIES,
+    Cluster,
+    ClusterError,
+    Description,
+    Failure,
+    Listing,
+    NotConnected,
+)
 
 _DIED = "client_died"
 _AGAIN = "and Karrot starts another one"
@@ -65,7 +73,7 @@ class ClientProcess:
         """Open the cluster without a request. Raises `NotConnected` for wrong properties: others can pass."""
         with suppress(ClusterError):
             answer = self._answer("")
-            if isinstance(answer, Failure) and answer.reason == NotConnected.reason:
+            if isinstance(answer, Failure) and answer.reason == PROPERTIES:
                 self.close()
                 raise NotConnected(answer.text)
 

@@ -13,6 +13,7 @@ from karrot.settings.types import Secret
 if TYPE_CHECKING:
     from karrot.watch.kafka_admin import KafkaCluster
 
+PROPERTIES = "properties"
 _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 
 
@@ -111,15 +112,12 @@ class Cluster(Protocol):
 
 
 class NotConnected(ValueError):  # noqa: N818 (the name describes the state, not an error of Karrot)
-    """No client can be created with these addresses and properties. The message does not contain secrets."""
+    """No client can be created with these addresses and properties. The message does not contain secrets.
 
-    reason = "properties"
+    Any other ``reason`` than `PROPERTIES` is AWS's: it gives no token for Amazon MSK now, and may give one later.
+    """
 
-
-class NotConnectedYet(NotConnected):
-    """AWS gives no token for Amazon MSK at present. The properties may be right, so a later attempt can succeed."""
-
-    def __init__(self, reason: str, text: str) -> None:
+    def __init__(self, text: str, reason: str = PROPERTIES) -> None:
         super().__init__(text)
         self.reason = reason
 
@@ -148,7 +146,7 @@ def connect(
                 given = translated(parse(properties.reveal()))
         return KafkaCluster(complete({"client.id": client_id, **given}, bootstrap))
     except NoToken as error:
-        raise NotConnectedYet(error.reason, str(error)) from error
+        raise NotConnected(str(error), error.reason) from error
     except PropertiesError as error:
         raise NotConnected(str(error)) from error
     except KafkaException as error:

@@ -3,9 +3,12 @@
 import os
 import zlib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat, zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -48,45 +51,31 @@ class Memory:
         self.lives.pop(group, None)
 
 
-@dataclass(frozen=True, slots=True)
-class FileKeeper:
+class Keeper(NamedTuple):
+    """Keeps bytes for the next start. Both functions raise ``OSError`` or the errors of the event log."""
+
+    recall: Callable[[], bytes | None]
+    remember: Callable[[bytes], None]
+
+
+def file_keeper(path: Path) -> Keeper:
     """Keeps the bytes in one file. Other users cannot read the file. A save replaces the whole file."""
 
-    path: Path
-
-    def recall(self) -> bytes | None:
-        return self.path.read_bytes() if self.path.exists() else None
-
-    def remember(self, value: bytes) -> None:
-        """Write a new file next to the old file, then rename the new file."""
-        written = self.path.with_name(f"{self.path.name}.new")
+    def remember(value: bytes) -> None:
+        written = path.with_name(f"{path.name}.new")
         with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 (a descriptor)
             file.write(value)
         flush(written)
-        written.replace(self.path)
-        flush(self.path.parent)
+        written.replace(path)
+        flush(path.parent)
+
+    return Keeper(lambda: path.read_bytes() if path.exists() else None, remember)
 
 
-@dataclass(frozen=True, slots=True)
-class NoteKeeper:
+def note_keeper(log: ReporterNotes, cluster: str) -> Keeper:
     """Keeps the bytes in a note of the event log, where the next leader finds them."""
-
-    log: ReporterNotes
-    cluster: str
-
-    def recall(self) -> bytes | None:
-        return self.log.recall(WATCH, self._name)
-
-    def remember(self, value: bytes) -> None:
-        self.log.remember(WATCH, self._name, value)
-
-    @property
-    def _name(self) -> str:
-        return f"rings {self.cluster}"
-
-
-Keeper = FileKeeper | NoteKeeper
-"""Keeps bytes for the next start. Its methods raise ``OSError`` or the errors of the event log."""
+    name = f"rings {cluster}"
+    return Keeper(partial(log.recall, WATCH, name), partial(log.remember, WATCH, name))
 
 
 class _Ring(msgspec.Struct, array_like=True):

@@ -1,33 +1,46 @@
-"""Polls a cluster at an interval. Each poll evaluates the groups, saves the state and sends the events."""
+"""Polls a cluster at an interval. Each poll evaluates the groups, saves the state and sends the events.
+
+The events go to this Karrot's event log, or to a URL as Burrow posts them.
+"""
 
 import re
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
+from typing import NamedTuple
 
 import structlog
 
 from karrot import telemetry
 from karrot.burrow.notifier import NameFilter
+from karrot.burrow.payload import GROUP, to_wire
 from karrot.clock import Clock
-from karrot.event import ABANDONED, LagEvent, TopicPartition
-from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, reporter_state
-from karrot.eventlog.watched_groups import GroupHealth
+from karrot.deletions import MISSING_MS, MissingGroups
+from karrot.event import ABANDONED, SOURCE_HEADER, LagEvent, Source, TopicPartition
+from karrot.eventlog import watched_groups
+from karrot.eventlog.base import EventLog, LogUnavailableError, OverloadedError, ReporterNotes, save_outcome
+from karrot.eventlog.watched_groups import GroupHealth, WatchedCluster
+from karrot.http_client import ACCEPTED, HttpClient, Limits, RequestFailed
 from karrot.intake import Intake
 from karrot.known_problems import WATCH
 from karrot.settings.options import Settings
 from karrot.watch.client_process import ClientProcess, Stopped
-from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, Listing, connect
+from karrot.watch.cluster_interface import Cluster, ClusterError, Description, Failure, connect
 from karrot.watch.cluster_reader import Poll, Stability, group_health, poll_cluster, retention
 from karrot.watch.evaluation import Life, deleted, see_owners, verdict, without_alarm
-from karrot.watch.outputs import IntakeSink, PollOutcome, Sink
-from karrot.watch.persistence import Keeper, Memory, NoteKeeper, dump, load
+from karrot.watch.persistence import Keeper, Memory, dump, load, note_keeper
 from karrot.watch.rings import BEYOND_END_POLLS, UnreadRecords
 
-_MISSING_MS = 60_000
+_AT_ONCE = 8
+"""The maximum number of events sent at once. The log commits them together. Another Karrot also has other requests."""
+
+_LONGEST_PAUSE_S = 30.0
 _SAVE_MS = 60_000
 _DEAD_MS = 300_000
 _NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
@@ -35,24 +48,122 @@ _NOT_KEPT = (LogUnavailableError, OverloadedError, OSError)
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
-class Deletions:
-    """Finds groups that may be deleted: for a minute (by the boot clock), no broker has listed them.
+class PollOutcome(NamedTuple):
+    """The outcome of one poll: verdicts, deletions, the health of every group, and the number of groups not watched."""
 
-    A shorter time is no sign of a deletion, because a broker that has just become coordinator lists no groups yet.
+    polled_at_ms: int
+    seconds: float
+    events: Sequence[LagEvent]
+    groups: Sequence[GroupHealth]
+    others: int = 0
+
+
+Send = Callable[[PollOutcome, Callable[[], int]], None]
+"""Sends a poll's outcome, and gets its age. An event that cannot be sent is lost: the next poll is newer."""
+
+
+class IntakeSink:
+    """Stores events through the intake, and groups' health in the log. The health is valid for ``good_for_ms``."""
+
+    def __init__(self, cluster: str, intake: Intake, notes: ReporterNotes, *, good_for_ms: int) -> None:
+        self._cluster = cluster
+        self._good_for_ms = good_for_ms
+        self._intake = intake
+        self._notes = notes
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
+        # An empty poll, if the log has no poll of this cluster, shows a watch that never gets an answer.
+        with suppress(LogUnavailableError, OverloadedError):
+            poll = watched_groups.read(self._notes)
+            if poll is None or poll.cluster != self._cluster:
+                watched_groups.keep(self._notes, WatchedCluster(self._cluster, 0, 0.0, 0, 0, ()))
+
+    def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
+        """Store the events, until the log refuses one."""
+        try:
+            # Store a few events at a time. If the log refuses all events, only these few have waited.
+            for start in range(0, len(outcome.events), _AT_ONCE):
+                few = outcome.events[start : start + _AT_ONCE]
+                for _ in self._pool.map(lambda event: self._intake.accept(event, age_ms=age_ms()), few):
+                    pass
+            watched = WatchedCluster(
+                cluster=self._cluster,
+                polled_at_ms=outcome.polled_at_ms,
+                poll_seconds=outcome.seconds,
+                log_time_ms=self._notes.log_time_ms() - age_ms(),
+                good_for_ms=self._good_for_ms,
+                groups=tuple(each for each in outcome.groups if len(each.consumer.encode()) <= GROUP.most),
+                others=outcome.others,
+            )
+            watched_groups.keep(self._notes, watched)
+        except (LogUnavailableError, OverloadedError) as error:
+            _log.warning("some verdicts of a poll could not be stored", code="verdicts_not_stored", reason=str(error))
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+class _Refused(NamedTuple):
+    """A post that was not accepted. ``again_after_s`` is ``None`` if a repetition would not help."""
+
+    event: LagEvent
+    problem: str
+    again_after_s: float | None = None
+
+
+class PostSink:
+    """Posts each event to ``url`` as Burrow does, with a header that tells a Karrot there that Kafka is the source.
+
+    The posts of a poll without an answer, or with the answer 503, are repeated once, after the pause that the receiver
+    asks for. A later repetition would be useless, because the next poll has a new verdict. An event that is stored
+    twice does no harm.
     """
 
-    missing_since_ms: dict[str, int] = field(default_factory=dict)
+    def __init__(self, url: str, headers: Mapping[str, str], pause: Callable[[float], object] = time.sleep) -> None:
+        self._client = HttpClient(
+            url, Limits(connections=_AT_ONCE), headers={SOURCE_HEADER: Source.KAFKA.value, **headers}
+        )
+        self._pause = pause
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="karrot-watch")
+        self._logged: frozenset[str] = frozenset()
 
-    def see(self, listing: Listing, known: Iterable[str], at_ms: int) -> list[str]:
-        """The groups missing for a minute, once a minute each. An incomplete list shows no group as missing."""
-        missing = [group for group in known if group not in listing.groups]
-        if not listing.is_complete:
-            missing = [group for group in missing if group in self.missing_since_ms]
-        since = {group: self.missing_since_ms.get(group, at_ms) for group in missing}
-        due = [group for group, first in since.items() if at_ms - first >= _MISSING_MS and listing.is_complete]
-        self.missing_since_ms = since | dict.fromkeys(due, at_ms)
-        return due
+    def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:  # noqa: ARG002 (Burrow's JSON has no age)
+        """Post the events. Problems are logged when they change."""
+        refused = self._posted(outcome.events)
+        again = [each for each in refused if each.again_after_s is not None]
+        if again:
+            self._pause(max(each.again_after_s or 0.0 for each in again))
+            final = [each for each in refused if each.again_after_s is None]
+            refused = [*final, *self._posted([each.event for each in again])]
+        problems = Counter(each.problem for each in refused)
+        for problem in problems.keys() - self._logged:
+            _log.warning(
+                "posts are not accepted",
+                code="posts_refused",
+                url=self._client.url,
+                reason=problem,
+                posts=problems[problem],
+            )
+        if self._logged and not problems:
+            _log.info("posts are accepted again", url=self._client.url)
+        self._logged = frozenset(problems)
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        self._client.close()
+
+    def _posted(self, events: Sequence[LagEvent]) -> list[_Refused]:
+        """Post each event once, and return those that were not accepted."""
+        return [each for each in self._pool.map(self._post, events) if each is not None]
+
+    def _post(self, event: LagEvent) -> _Refused | None:
+        try:
+            answer = self._client.post("", to_wire(event))
+        except RequestFailed as error:
+            return _Refused(event, error.said, 0.0)
+        if answer.status in ACCEPTED:
+            return None
+        can_help = answer.status == HTTPStatus.SERVICE_UNAVAILABLE and answer.retry_after_s <= _LONGEST_PAUSE_S
+        return _Refused(event, f"HTTP {answer.status}", answer.retry_after_s if can_help else None)
 
 
 @dataclass(slots=True)
@@ -68,7 +179,7 @@ class Watcher:
     name: str
     cluster: Cluster
     clock: Clock
-    sink: Sink
+    send: Send
     keeper: Keeper | None
     interval: float = 10.0
     groups: NameFilter = field(default_factory=NameFilter)
@@ -82,7 +193,7 @@ class Watcher:
     _memory: Memory | None = None
     _saved_at_ms: int = 0
     _unread: UnreadRecords = field(default_factory=UnreadRecords)
-    _deletions: Deletions = field(default_factory=Deletions)
+    _missing: MissingGroups = field(default_factory=MissingGroups)
     _logged: Mapping[str, Failure] = field(default_factory=dict)
     _is_slow: bool = False
 
@@ -106,10 +217,9 @@ class Watcher:
         return max(0.0, self.interval - self._since(started))
 
     def close(self) -> None:
-        """Save the state, and close the sink and the cluster."""
+        """Save the state, and close the cluster."""
         if self._memory is not None:
             self._save(self._memory)
-        self.sink.close()
         self.cluster.close()
 
     def _poll(self, started: int, now_ms: int) -> None:
@@ -137,7 +247,7 @@ class Watcher:
         if memory.incidents.open != before or started - self._saved_at_ms >= _SAVE_MS:
             self._save(memory)
         outcome = PollOutcome(now_ms, self._since(started), events, groups, len(poll.listing.others))
-        self.sink.send(outcome, lambda: self.clock.boot_ms() - started)
+        self.send(outcome, lambda: self.clock.boot_ms() - started)
         failures = [*poll.failures.values(), *(each for what, each in unreadable.items() if what not in self._logged)]
         self._log_failures({**poll.failures, **unreadable})
         self._count(Counter(failure.reason for failure in failures))
@@ -168,8 +278,8 @@ class Watcher:
 
     def _see_life(self, group: str, poll: Poll, memory: Memory, now_ms: int) -> None:
         described, rings, (_, first_ms, newest_ms) = poll.described[group], memory.rings, memory.lists
-        # Only a list proves that a group is new, and not one of the first minute: see `Deletions`.
-        new_since_ms = newest_ms if 0 < first_ms < now_ms - _MISSING_MS else 0
+        # Only a list proves that a group is new, and not one of the first minute: see `MissingGroups`.
+        new_since_ms = newest_ms if 0 < first_ms < now_ms - MISSING_MS else 0
         is_empty, of_group = described.state == "Empty", rings.groups.get(group, {})
         life = memory.lives.setdefault(group, Life(now_ms - new_since_ms, now_ms, is_empty))
         before, is_unread = life.text, not of_group.keys() - poll.gone <= poll.ends.keys()
@@ -186,7 +296,8 @@ class Watcher:
 
     def _dead(self, poll: Poll, memory: Memory, started: int) -> list[str]:
         """The deleted groups: they are missing from the lists, and their coordinator says that they are Dead."""
-        missing = self._deletions.see(poll.listing, memory.stability, started)
+        listing, known = poll.listing, dict.fromkeys(memory.stability, 0)
+        missing = self._missing.see(listing.groups, known, started, is_complete=listing.is_complete)
         answers = self.cluster.describe(missing) if missing else {}
         return [group for group, each in answers.items() if isinstance(each, Description) and each.state == "Dead"]
 
@@ -240,7 +351,7 @@ class Watcher:
 
     def _count(self, reasons: Mapping[str, int]) -> None:
         for reason, times in reasons.items():
-            self.count(telemetry.WATCH_FAILURES.name, times, reason=reason)
+            self.count(telemetry.WATCH_FAILURES, times, reason=reason)
 
     def _since(self, started: int) -> float:
         return (self.clock.boot_ms() - started) / 1000
@@ -267,29 +378,21 @@ def run(watcher: Watcher, stop: threading.Event) -> None:
             break
         except Exception:  # noqa: BLE001 - the outermost loop: a thread that ends here watches nothing more
             _log.exception("a poll failed unexpectedly", code="poll_failed")
-            watcher.count(telemetry.WATCH_FAILURES.name, reason="unexpected")
+            watcher.count(telemetry.WATCH_FAILURES, reason="unexpected")
             wait_s = watcher.interval
     watcher.close()
-
-
-def save_poll_state(log: ReporterNotes, clock: Clock, trouble: str | None) -> None:
-    """Save in the log whether the last poll succeeded, for health checks and pages. Does nothing if the log refuses."""
-    with suppress(LogUnavailableError, OverloadedError):
-        kept, now_ms = reporter_state(log, WATCH), clock.wall_ms()
-        log.save_reporter(kept.well(now_ms) if trouble is None else kept.failing(trouble, now_ms))
 
 
 def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock, stop: threading.Event) -> None:
     """Watch the configured cluster until ``stop`` is set. The leader runs this."""
     name = settings.watch_cluster or ""
     sink = IntakeSink(name, intake, log, good_for_ms=settings.stale_after * 1000)
-    sink.begin()
     watcher = Watcher(
         name=name,
         cluster=ClientProcess(partial(connect, settings.watch_bootstrap, settings.watch_client), stop),
         clock=clock,
-        sink=sink,
-        keeper=NoteKeeper(log, name),
+        send=sink.send,
+        keeper=note_keeper(log, name),
         interval=settings.watch_interval,
         groups=NameFilter.of(settings.watch_groups, settings.watch_exclude_groups),
         topics=NameFilter.of(settings.watch_topics, settings.watch_exclude_topics),
@@ -298,6 +401,7 @@ def serve_watch(settings: Settings, log: EventLog, intake: Intake, clock: Clock,
         abandoned_after=settings.abandoned_after,
         abandoned_groups=settings.abandoned_groups,
         count=log.count,
-        report=partial(save_poll_state, log, clock),
+        report=partial(save_outcome, log, WATCH, clock),
     )
-    run(watcher, stop)
+    with closing(sink):
+        run(watcher, stop)

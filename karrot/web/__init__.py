@@ -13,7 +13,7 @@ from karrot.web import health, legacy, metrics, problems, static, webhook
 from karrot.web.api import routes as api
 from karrot.web.api.json_bodies import instant
 from karrot.web.context import EXTENSION, Credentials, WebContext, add_headers
-from karrot.web.pages import banners, page_caches, runbooks
+from karrot.web.pages import banners, page_cache, runbooks
 from karrot.web.pages import routes as pages
 
 __all__ = ["Credentials", "WebContext", "create_app"]
@@ -51,7 +51,7 @@ def create_app(context: WebContext) -> Flask:
     app.url_map.merge_slashes = False  # never redirect: Burrow would repeat a POST as GET
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     app.extensions[EXTENSION] = context
-    app.extensions[page_caches.EXTENSION] = page_caches.PageCaches.over(context)
+    app.extensions[page_cache.EXTENSION] = page_cache.PageCache(context.clock)
     app.extensions[static.EXTENSION] = static.load(context.templates / "web" / "static")
     app.extensions[runbooks.EXTENSION] = runbooks.Runbooks(
         context.runbooks, context.templates / "prometheus" / "alerts.yaml"

@@ -1,12 +1,16 @@
-"""Holds what all routes share: the objects of the `WebContext`, which each request finds here, and the headers."""
+"""Holds what all routes share: the objects of the `WebContext`, the headers, and the form of an answer.
 
+The client's Accept headers choose the form: HTML or JSON, gzipped or not.
+"""
+
+import gzip
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
-from flask import Response, current_app
+from flask import Response, current_app, request
 
 from karrot.clock import Clock
 from karrot.eventlog.base import EventLog, LogUnavailableError
@@ -33,6 +37,9 @@ RESPONSE_HEADERS = {
     "Cache-Control": "no-store",
 }
 """The headers of every answer, except of an accepted event."""
+
+_WORTH_IT = 1400
+"""A smaller answer fits into one packet and is not gzipped. Gzip shrinks a table to an eighth of its size."""
 
 MEMORY_AGE = "Karrot-Memory-Age"
 """The header of every answer while the event log cannot be read: the age of the groups in memory, in seconds."""
@@ -131,6 +138,27 @@ def if_readable(read: Callable[[], T], otherwise: D) -> T | D:
         return read()
     except LogUnavailableError:
         return otherwise
+
+
+def html_asked() -> bool:
+    """Whether the client prefers HTML to JSON. ``*/*`` alone is not a preference."""
+    accepted = request.accept_mimetypes
+    return accepted["text/html"] > accepted["application/json"]
+
+
+def gzip_accepted() -> bool:
+    """Whether the client accepts gzip."""
+    return request.accept_encodings["gzip"] > 0
+
+
+def compress(response: Response) -> Response:
+    """Gzip a response that is not gzipped yet. For Flask's ``after_request``."""
+    response.vary.add("Accept-Encoding")
+    worth_it = (response.content_length or 0) > _WORTH_IT
+    if worth_it and not response.content_encoding and gzip_accepted():
+        response.set_data(gzip.compress(response.get_data(), compresslevel=1, mtime=0))
+        response.content_encoding = "gzip"
+    return response
 
 
 def add_headers(response: Response) -> Response:

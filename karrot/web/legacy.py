@@ -9,8 +9,7 @@ from werkzeug.http import http_date
 from karrot.eventlog.base import StoredEvent
 from karrot.web.api.json_bodies import last_event, progress
 from karrot.web.auth import require_reader
-from karrot.web.context import if_readable, web_context
-from karrot.web.negotiation import html_asked
+from karrot.web.context import html_asked, if_readable, web_context
 from karrot.web.problems import Problem
 
 routes = Blueprint("legacy", __name__)

@@ -7,8 +7,7 @@ from itertools import chain
 from flask import Blueprint, Response, request
 
 from karrot.web.auth import require_reader
-from karrot.web.context import web_context
-from karrot.web.negotiation import gzip_accepted
+from karrot.web.context import gzip_accepted, web_context
 
 _FASTEST = 1
 """The gzip level. A scrape has a deadline, so speed matters more than size."""

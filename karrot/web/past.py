@@ -22,20 +22,35 @@ _LONGEST_S = 1.5
 _MOST_COPIED = 512 * 2**20
 """The most bytes that each worker copies of tables in S3."""
 
+_KEPT_MS = 60_000
+_KEPT_ERROR_MS = 10_000
+_MOST_KEPT = 100
+
 _log = structlog.get_logger(__name__)
 
 
 class Past:
-    """Queries the pipeline's tables for the pages, if there are any. Any thread may call it."""
+    """Queries the pipeline's tables for the pages, if there are any, at most once a minute. Any thread may call it."""
 
     def __init__(self, tables: Place, clock: Clock) -> None:
         self._tables = tables
         self._clock = clock
         self._lock = threading.Lock()
         self._opened: History | None = None
+        self._kept: dict[tuple[str, str], tuple[int, HourlyHistory | PastUnknown | None]] = {}
 
     def __call__(self, cluster: str, consumer: str) -> "HourlyHistory | PastUnknown | None":
         """See `AskPast`."""
+        until_ms, found = self._kept.get((cluster, consumer), (0, None))
+        if self._clock.boot_ms() >= until_ms:
+            found = self._ask(cluster, consumer)
+            lasts_ms = _KEPT_ERROR_MS if isinstance(found, PastUnknown) else _KEPT_MS
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[cluster, consumer] = (self._clock.boot_ms() + lasts_ms, found)
+        return found
+
+    def _ask(self, cluster: str, consumer: str) -> "HourlyHistory | PastUnknown | None":
         if isinstance(self._tables, Path) and not self._tables.is_dir():
             return None
         from karrot.history.results import HistoryError, HistoryFailed  # noqa: PLC0415 (see the docstring)

@@ -10,7 +10,7 @@ from werkzeug.exceptions import BadHost, HTTPException, MethodNotAllowed
 
 from karrot.eventlog.base import LogUnavailableError, OverloadedError, UnconfirmedError
 from karrot.known_problems import CODES
-from karrot.web.negotiation import html_asked
+from karrot.web.context import html_asked
 
 TYPE_PREFIX = "urn:problem-type:karrot:"
 

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from karrot.cli import main
-from karrot.cli.watch import Printer, _as_json, _as_table
+from karrot.cli.watch import _as_json, _as_table, _print
 from karrot.event import LagEvent, PartitionLag, Source
 from karrot.eventlog.watched_groups import GroupHealth
-from karrot.watch.outputs import PollOutcome
+from karrot.watch.poll_and_judge import PollOutcome
 from support.kafka.mock_brokers import mock_brokers
 from support.waiting import wait_for
 
@@ -113,10 +113,10 @@ def test_watch_ends_cleanly_on_a_signal(tmp_path: Path) -> None:
 
 def test_watch_ends_when_its_output_is_closed() -> None:
     stop = threading.Event()
-    printer = Printer(_as_table, stop)
+    trouble: list[OSError] = []
     reader, writer = os.pipe()
     os.close(reader)
     with pytest.raises(BrokenPipeError), open(writer, "w") as closed, redirect_stdout(closed):  # noqa: PTH123
-        printer.send(outcome(), lambda: 0)
+        _print(_as_table, stop, trouble, outcome(), lambda: 0)
     assert stop.is_set()
-    assert isinstance(printer.trouble, BrokenPipeError)
+    assert isinstance(trouble[0], BrokenPipeError)

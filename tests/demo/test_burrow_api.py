@@ -2,13 +2,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from karrot.burrow.client import Asking, Burrow, BurrowError, NotFound
-from karrot.demo.burrow_api import BurrowApi
+from karrot.burrow.client import Burrow, NotFound
 from karrot.demo.local_server import serve_locally
-from karrot.demo.simulated_burrow import CLUSTERS, SimulatedBurrow
+from karrot.demo.simulated_burrow import CLUSTERS, BurrowApi, SimulatedBurrow
 from karrot.doctor.checks import burrow_notifier, burrow_storage
 from karrot.doctor.read_burrow import BurrowSeen, read_burrow
 from karrot.event import GroupKey
+from karrot.http_client import Limits, RequestFailed
 from support.manual_clock import ManualClock
 
 
@@ -30,7 +30,7 @@ def url(simulated: SimulatedBurrow, clock: ManualClock) -> Iterator[str]:
 
 @pytest.fixture
 def burrow(url: str, clock: ManualClock) -> Iterator[Burrow]:
-    with Burrow(url, asking=Asking(pause=lambda _: None), now_ms=clock.wall_ms) as client:
+    with Burrow(url, Limits(pause=lambda _: None), now_ms=clock.wall_ms) as client:
         yield client
 
 
@@ -67,12 +67,12 @@ def test_a_deleted_group_is_not_listed(burrow: Burrow, clock: ManualClock) -> No
     assert "session-tracker" in burrow.consumers("prod-us")
     clock.advance(200_000)
     assert "session-tracker" not in burrow.consumers("prod-us")
-    with pytest.raises(BurrowError):
+    with pytest.raises(RequestFailed):
         burrow.lag("prod-us", "session-tracker")
 
 
 def test_the_doctor_reads_all_of_it_and_finds_no_problem(url: str) -> None:
-    seen = read_burrow(url, Asking(), karrot_url=None)
+    seen = read_burrow(url, Limits(), karrot_url=None)
     assert isinstance(seen, BurrowSeen)
     assert seen.unread == ()
     checks = (*burrow_notifier.CHECKS, *burrow_storage.CHECKS)

@@ -10,8 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from karrot.demo.cloudwatch_receiver import CloudWatchReceiver
-from karrot.demo.local_server import serve_locally
+from karrot.demo.local_server import CloudWatchReceiver, serve_locally
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 
 from karrot.burrow.payload import to_wire
 from karrot.clock import SystemClock
-from karrot.demo import posting
+from karrot.demo import demo
+from karrot.demo.demo import post_verdicts
 from karrot.demo.local_server import LocalAnswer, serve_locally
-from karrot.demo.posting import post_verdicts
 from karrot.demo.simulated_burrow import SimulatedBurrow
 from support.waiting import wait_for
 
@@ -33,7 +33,7 @@ class HandClock(SystemClock):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(posting, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(demo, "_PAUSE_S", 0.001)
 
 
 @dataclass

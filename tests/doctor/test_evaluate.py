@@ -7,11 +7,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
-from karrot.api.client import NotTold
-from karrot.burrow.client import Asking
 from karrot.doctor import Level, Snapshot, examine, look
 from karrot.doctor import evaluate as checks
 from karrot.doctor.evaluate import EvaluateSeen, read_evaluate
+from karrot.http_client import Limits, RequestFailed
 from karrot.pipeline.evaluate.evaluate_metrics import EVALUATE_METRICS, EvaluateMetrics
 from karrot.pipeline.evaluate.job import EvaluatedBatch
 from karrot.pipeline.evaluate.verdict_delivery import VerdictDelivery
@@ -20,7 +19,7 @@ from karrot.pipeline.stream.metrics import MetricsPort
 from support.doctor_snapshots import evaluate_snapshot, only_finding, passes
 from support.servers.scripted_server import http_response, scripted_server
 
-QUICK = Asking(timeout_s=5, pause=lambda _: None)
+QUICK = Limits(timeout_s=5, pause=lambda _: None)
 START_S = 1_800_000_000
 NO_EVALUATE = "/metrics has no karrot_evaluate_interval_seconds, so it is not evaluate"
 
@@ -62,8 +61,8 @@ def test_the_doctor_knows_each_metric_by_the_name_that_evaluate_gives_it() -> No
     [
         pytest.param(http_response(b'karrot_build_info{version="1"} 1\n'), NO_EVALUATE, id="Karrot"),
         pytest.param(http_response(b""), NO_EVALUATE, id="nothing"),
-        pytest.param(http_response(b"<html>"), "the answer of /metrics is not valid: ", id="a page of HTML"),
-        pytest.param(http_response(b"no", "404 Not Found"), "HTTP 404 from /metrics: 'no'", id="no such page"),
+        pytest.param(http_response(b"<html>"), "the answer is not valid: ", id="a page of HTML"),
+        pytest.param(http_response(b"no", "404 Not Found"), "HTTP 404, 'no'", id="no such page"),
         pytest.param(
             http_response(b"karrot_evaluate_interval_seconds 60\nkarrot_evaluate_last_batch_timestamp_seconds NaN\n"),
             NO_EVALUATE,
@@ -72,14 +71,14 @@ def test_the_doctor_knows_each_metric_by_the_name_that_evaluate_gives_it() -> No
     ],
 )
 def test_another_server_is_not_taken_for_evaluate(answer: Sequence[bytes], said: str) -> None:
-    with scripted_server(answer) as (url, _), pytest.raises(NotTold) as raised:
+    with scripted_server(answer) as (url, _), pytest.raises(RequestFailed) as raised:
         evaluate_at(url)
     assert raised.value.said.startswith(said)
 
 
 def test_a_wrong_port_is_one_fault_with_its_remedy() -> None:
     with serving(RunMetrics(started_s=START_S, interval_s=900)) as url:
-        found = examine(Snapshot(evaluate=look(evaluate=url, asking=QUICK).evaluate))
+        found = examine(Snapshot(evaluate=look(evaluate=url, limits=QUICK).evaluate))
     assert [(each.what, each.remedy) for each in found if each.level is Level.FAULT] == [
         (
             f"evaluate cannot be read at {url}: {NO_EVALUATE}",

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from karrot.api.bodies import Component
-from karrot.burrow.client import Asking
 from karrot.doctor import Level, Snapshot, examine, look
 from karrot.doctor.prometheus import PrometheusSeen
 from karrot.doctor.read_and_check import all_checks
 from karrot.doctor.read_burrow import GROUPS_ASKED, BurrowSeen
 from karrot.doctor.read_karrot import KarrotSeen
 from karrot.doctor.reading import Away, Unread
+from karrot.http_client import Limits
 from support.burrow.fake_burrow_rig import fake_burrow, simulated_group
 from support.burrow.viper_config import EXAMPLE
 from support.doctor_snapshots import (
@@ -33,7 +33,7 @@ from support.service.free_ports import free_port
 ROOT = Path(__file__).parents[2]
 CHECKS = [each for _, each in all_checks()]
 BEAT = {"status": "success", "msg": "", "time": "2027-01-15T08:00:00Z"}
-QUICK = Asking(timeout_s=5, pause=lambda _: None)
+QUICK = Limits(timeout_s=5, pause=lambda _: None)
 TARGET = {
     "scrapeUrl": "http://10.0.0.1:5000/metrics",
     "health": "up",
@@ -50,7 +50,7 @@ TARGET = {
 
 
 def burrow_at(url: str, *, karrot: str | None = None) -> BurrowSeen:
-    seen = look(url, asking=QUICK).burrow if karrot is None else look(url, karrot, asking=QUICK).burrow
+    seen = look(url, limits=QUICK).burrow if karrot is None else look(url, karrot, limits=QUICK).burrow
     assert isinstance(seen, BurrowSeen)
     return seen
 
@@ -104,12 +104,12 @@ def test_an_unreadable_module_is_noted_and_the_rest_is_read() -> None:
 
 def test_each_unreachable_side_is_reported() -> None:
     urls = [f"http://127.0.0.1:{free_port()}" for _ in range(4)]
-    seen = look(*urls[:3], evaluate=urls[3], asking=QUICK)
+    seen = look(*urls[:3], evaluate=urls[3], limits=QUICK)
     assert seen == Snapshot(
-        burrow=Away(urls[0], "no connection: Connection refused"),
-        evaluate=Away(urls[3], "no connection: Connection refused"),
-        karrot=Away(urls[1], "no connection: Connection refused"),
-        prometheus=Away(urls[2], "no connection: Connection refused"),
+        burrow=Away(f"{urls[0]}/v3/kafka", "no connection: Connection refused"),
+        evaluate=Away(f"{urls[3]}/metrics", "no connection: Connection refused"),
+        karrot=Away(f"{urls[1]}/heartbeat", "no connection: Connection refused"),
+        prometheus=Away(f"{urls[2]}/api/v1/query", "no connection: Connection refused"),
     )
 
 
@@ -127,7 +127,7 @@ def test_each_unreachable_side_is_reported() -> None:
 )
 def test_another_server_is_not_taken_for_karrot_or_prometheus(body: bytes) -> None:
     with scripted_server(*[http_response(body)] * 2) as (url, _):
-        seen = look(None, url, url, asking=QUICK)
+        seen = look(None, url, url, limits=QUICK)
     assert isinstance(seen.karrot, Away)
     assert isinstance(seen.prometheus, Away)
     assert "is not valid" in seen.karrot.said
@@ -144,7 +144,7 @@ def test_no_answer_of_a_karrot_causes_a_traceback() -> None:
         endless,
     ):
         with scripted_server(beat, *[odd] * 20) as (url, _):
-            seen = look(karrot=url, asking=QUICK).karrot
+            seen = look(karrot=url, limits=QUICK).karrot
         assert isinstance(seen, KarrotSeen)
         assert len(seen.unread) >= 5
 
@@ -153,7 +153,7 @@ def test_prometheus_is_read_as_far_as_it_answers() -> None:
     results = {"karrot_build_info": 1, 'count({__name__=~"karrot_.+",exported_cluster!=""})': 7}
     other = TARGET | {"labels": {"job": "node", "instance": "b"}, "scrapeUrl": "http://10.0.0.2:9100/metrics"}
     with fake_prometheus(targets=[TARGET, other], results=results) as url:
-        seen = look(prometheus=url, asking=QUICK).prometheus
+        seen = look(prometheus=url, limits=QUICK).prometheus
     assert isinstance(seen, PrometheusSeen)
     assert [each.labels["job"] for each in seen.targets] == ["lag"]
     assert (seen.has_moved, seen.unread) == (True, ())
@@ -165,14 +165,14 @@ def test_the_address_or_name_shows_which_target_is_karrot_s() -> None:
     named = TARGET | {"labels": {"job": "karrot", "instance": "c"}}
     other = TARGET | {"scrapeUrl": "http://10.0.0.2:9100/metrics"}
     with fake_prometheus(targets=[at_its_address, named, other]) as url:
-        seen = look(None, nobody, url, asking=QUICK).prometheus
+        seen = look(None, nobody, url, limits=QUICK).prometheus
     assert isinstance(seen, PrometheusSeen)
     assert len(seen.targets) == 2
 
 
 def test_a_prometheus_that_hides_its_targets_is_a_warning_and_not_judged() -> None:
     with fake_prometheus(targets=[TARGET], closed=frozenset({"/api/v1/targets"})) as url:
-        found = examine(look(prometheus=url, asking=QUICK))
+        found = examine(look(prometheus=url, limits=QUICK))
     assert [(each.level, each.check) for each in found if each.level.is_wrong] == [(Level.WARN, "part")]
     assert "target" not in {each.check for each in found}
 
@@ -183,7 +183,7 @@ def test_a_newer_karrot_gives_no_traceback() -> None:
     groups = [group, group | {"lag_seconds_kind": "guessed"}]
     bodies: list[Any] = [BEAT | {"more": 1}, {"groups": groups, "next": None}, *[[]] * 20]
     with scripted_server(*[http_response(json.dumps(each).encode()) for each in bodies]) as (url, _):
-        seen = look(karrot=url, asking=QUICK).karrot
+        seen = look(karrot=url, limits=QUICK).karrot
     assert isinstance(seen, KarrotSeen)
     assert "lag_seconds_kind" in seen.unread[0].said
     examine(Snapshot(karrot=seen))
@@ -191,8 +191,8 @@ def test_a_newer_karrot_gives_no_traceback() -> None:
 
 def test_the_token_is_sent_only_to_karrot() -> None:
     with scripted_server(*[http_response(b"{}")] * 2) as (url, asked):
-        look(None, url, None, token="s3cret", asking=QUICK)
-        look(None, None, url, token="s3cret", asking=QUICK)
+        look(None, url, None, token="s3cret", limits=QUICK)
+        look(None, None, url, token="s3cret", limits=QUICK)
     assert [b"Authorization: Bearer s3cret" in each for each in asked] == [True, False]
 
 

@@ -129,7 +129,7 @@ def _service(day: Path) -> Iterator[tuple[str, bytes]]:
                 for path, content in _pages(site, f"{(looked_ms - _START_MS) // 3_600_000:02}h"):
                     yield path, content.replace(rig.log.log_id.encode(), b"LOG")
             assert line.body is not None
-            site.context.intake.receive(line.body.encode(), line.source)
+            site.context.intake.begin(line.body.encode(), line.source).wait()
             if (body := next(bodies, None)) is not None:
                 site.client.post("/burrow", data=body)
         clock.advance(600_000)

@@ -14,7 +14,7 @@ from karrot.reporters.kafka.producer import KafkaTopic
 from karrot.reporters.kafka.reporter import NoTopic
 from karrot.settings.options import Kafka
 from karrot.settings.types import Secret
-from karrot.watch.cluster_interface import ClusterError, NotConnectedYet, connect
+from karrot.watch.cluster_interface import ClusterError, NotConnected, connect
 from karrot.watch.kafka_admin import KafkaCluster
 
 KEYS = ReadOnlyCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI", "a session")
@@ -125,7 +125,7 @@ def test_the_client_of_kafka_says_why_there_is_no_token(no_aws: pytest.MonkeyPat
     """Its own message would be "OAuth token not set within 10 seconds timeout"."""
     no_aws.setenv("AWS_PROFILE", "nowhere")
     given = "security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM"
-    with pytest.raises(NotConnectedYet, match=r"^AWS_MSK_IAM has no token: .*profile \(nowhere\)") as raised:
+    with pytest.raises(NotConnected, match=r"^AWS_MSK_IAM has no token: .*profile \(nowhere\)") as raised:
         connect([BROKER], Secret(given))
     assert raised.value.reason == "credentials"
     file = tmp_path / "client.properties"

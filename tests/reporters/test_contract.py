@@ -21,11 +21,12 @@ from karrot.event_json_line import decode
 from karrot.eventlog.base import READ_LIMIT, Cursor
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.archive.local_folder import Folder
-from karrot.reporters.archive.reporter import ArchiveReporter, Options
+from karrot.reporters.archive.reporter import ArchiveReporter
 from karrot.reporters.archive.segment_store import SegmentName, StoreError
 from karrot.reporters.base import Context, PushReporter, Unreported
 from karrot.reporters.kafka import reporter as kafka
 from karrot.reporters.stdout import StdoutReporter
+from karrot.settings.options import Archive, Kafka
 from support.eventlog.appended_events import append_event, append_many
 from support.manual_clock import ManualClock
 from support.reporters.archive_folder import read_archive
@@ -50,7 +51,7 @@ class Destination:
         return [int(event_id.rpartition("-")[2]) for event_id in self.got]
 
 
-class Stdout(Destination):
+class ToStdout(Destination):
     def build(self) -> PushReporter:
         return StdoutReporter(SimpleNamespace(write=self.write, flush=lambda: None))  # type: ignore[arg-type]
 
@@ -60,7 +61,7 @@ class Stdout(Destination):
         self.got.append(json.loads(line)["event_id"])
 
 
-class Archive(Destination):
+class ToArchive(Destination):
     def build(self) -> PushReporter:
         folder = Folder(self.folder)
         put = folder.put
@@ -71,16 +72,16 @@ class Archive(Destination):
             put(name, data)
 
         folder.put = put_if_there  # type: ignore[method-assign]
-        return ArchiveReporter(Options(self.folder, segment_bytes=65_536), folder, self.context)
+        return ArchiveReporter(Archive(self.folder, segment_bytes=65_536), folder, self.context)
 
     def seqs(self) -> list[int]:
         return [line.seq for line in read_archive(self.folder)]
 
 
-class Kafka(Destination):
+class ToKafka(Destination):
     def build(self) -> PushReporter:
         topic: Any = SimpleNamespace(send=self.send, close=lambda: None)
-        return kafka.KafkaReporter(kafka.Options(("a:9092",)), lambda: topic, self.context)
+        return kafka.KafkaReporter(Kafka(("a:9092",)), lambda: topic, self.context)
 
     def send(self, messages: Sequence[kafka.Message]) -> list[kafka.Outcome]:
         taken = messages[: 1 if self.away else None]
@@ -126,7 +127,7 @@ class ExampleOnThePage(Destination):
         return not self.away
 
 
-KINDS: Sequence[Callable[..., Destination]] = (Stdout, Archive, Kafka, ExamplePackage, ExampleOnThePage)
+KINDS: Sequence[Callable[..., Destination]] = (ToStdout, ToArchive, ToKafka, ExamplePackage, ExampleOnThePage)
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -140,7 +141,7 @@ class Rig:
 
     def __post_init__(self) -> None:
         self.log = MemoryEventLog(self.clock)
-        self.destination = self.kind(self.folder, make_context("it", log=self.log, clock=self.clock))
+        self.destination = self.kind(self.folder, make_context("stdout", log=self.log, clock=self.clock))
         self.start()
 
     def __enter__(self) -> Self:
@@ -151,7 +152,7 @@ class Rig:
 
     def start(self) -> None:
         self.feed = Feed("it", self.log, self.clock, Random(1), self.destination.build)
-        self.feed.step()  # builds the reporter
+        self.feed.reporter = self.feed.build()
 
     def run(self) -> None:
         self.clock.advance(60_000)

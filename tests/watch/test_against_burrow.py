@@ -11,8 +11,7 @@ from random import Random
 import pytest
 
 from karrot.burrow.rules import evaluate_group
-from karrot.watch.outputs import PollOutcome
-from karrot.watch.poll_and_judge import Watcher
+from karrot.watch.poll_and_judge import PollOutcome, Watcher
 from support.burrow.burrow_storage import Storage
 from support.burrow.fake.simulated_groups import BEHAVIOURS
 from support.burrow.fake.simulated_kafka import (
@@ -62,7 +61,7 @@ def lived_by(behaviour: Behaviour, seed: int) -> ConsumerGroup:
 
 def compared(group: ConsumerGroup) -> Verdicts:
     world, clock, newest, verdicts = SimulatedWorld([group]), ManualClock(), Newest(), Verdicts()
-    watcher = Watcher("c", world.kafka, clock, newest, None)
+    watcher = Watcher("c", world.kafka, clock, newest.send, None)
     storage, start_ms, order = Storage(min_distance=POLL_S), clock.wall, 0
     for at in range(0, HOUR_S, POLL_S):
         for moment, _, record in world.run_until(at):

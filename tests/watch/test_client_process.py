@@ -18,8 +18,7 @@ from karrot.event import FirstUnread
 from karrot.settings.types import Secret
 from karrot.watch.client_process import ClientProcess
 from karrot.watch.cluster_interface import Cluster, ClusterError, NotConnected, connect
-from karrot.watch.outputs import PollOutcome
-from karrot.watch.poll_and_judge import Watcher, run
+from karrot.watch.poll_and_judge import PollOutcome, Watcher, run
 from support.child_process import runs
 from support.kafka.clusters_in_child import PLACE, aborting, cluster, never, unreachable, without_token, wrong
 from support.manual_clock import ManualClock
@@ -83,9 +82,9 @@ def test_a_child_that_aborts_is_counted_and_logged_once_and_the_next_poll_has_it
         "c",
         kafka,
         ManualClock(),
-        held,
+        held.send,
         None,
-        count=lambda name, times=1, *, reason: counted.append((name, times, reason)),
+        count=lambda metric, times=1, *, reason: counted.append((metric.name, times, reason)),
         report=troubles.append,
     )
     watcher.step()
@@ -170,7 +169,9 @@ def test_a_stop_does_not_wait_for_the_answer_of_kafka(tmp_path: Path) -> None:
     counted: list[object] = []
     stop = threading.Event()
     kafka = ClientProcess(partial(never, tmp_path), stop)
-    watcher = Watcher("c", kafka, ManualClock(), Held(), None, count=lambda *_args, **labels: counted.append(labels))
+    watcher = Watcher(
+        "c", kafka, ManualClock(), Held().send, None, count=lambda *_args, **labels: counted.append(labels)
+    )
     thread = threading.Thread(target=run, args=(watcher, stop))
     thread.start()
     wait_for((tmp_path / "pid").exists)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from karrot.event import OpenIncident, TopicPartition
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.watch.cluster_reader import Stability
-from karrot.watch.persistence import FileKeeper, Memory, NoteKeeper, dump, load
+from karrot.watch.persistence import Memory, dump, file_keeper, load, note_keeper
 from support.manual_clock import ManualClock
 
 NOW = 1_800_000_000_000
@@ -86,7 +86,7 @@ def test_a_missing_state_is_not_reported() -> None:
 
 
 def test_a_file_is_readable_only_by_its_owner_and_replaced_as_a_whole(tmp_path: Path) -> None:
-    keeper = FileKeeper(tmp_path / "state")
+    keeper = file_keeper(tmp_path / "state")
     assert keeper.recall() is None
     keeper.remember(b"one")
     keeper.remember(b"two")
@@ -104,12 +104,12 @@ def test_a_saved_file_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, mon
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    FileKeeper(tmp_path / "state").remember(b"one")
+    file_keeper(tmp_path / "state").remember(b"one")
     assert flushed == [(str(tmp_path / "state.new"), False), (str(tmp_path), True)]
 
 
 def test_a_note_belongs_to_one_cluster() -> None:
     log = MemoryEventLog(ManualClock())
-    NoteKeeper(log, "prod").remember(b"one")
-    assert NoteKeeper(log, "prod").recall() == b"one"
-    assert NoteKeeper(log, "dr").recall() is None
+    note_keeper(log, "prod").remember(b"one")
+    assert note_keeper(log, "prod").recall() == b"one"
+    assert note_keeper(log, "dr").recall() is None

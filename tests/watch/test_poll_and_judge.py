@@ -13,10 +13,10 @@ import structlog
 from karrot.burrow.notifier import NameFilter
 from karrot.event import Kind, LagEvent, Source, TopicPartition
 from karrot.eventlog.watched_groups import GroupHealth
+from karrot.telemetry import WATCH_FAILURES, Metric
 from karrot.watch.cluster_interface import ClusterError, Description, Failure, GroupMember
-from karrot.watch.outputs import PollOutcome
-from karrot.watch.persistence import FileKeeper, Keeper
-from karrot.watch.poll_and_judge import Watcher
+from karrot.watch.persistence import Keeper, file_keeper
+from karrot.watch.poll_and_judge import PollOutcome, Watcher
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 from support.manual_clock import ManualClock
 
@@ -32,18 +32,14 @@ def cannot_answer(_about: object) -> NoReturn:
 
 
 class Collected:
-    """A sink that keeps the outcomes."""
+    """Keeps the outcomes."""
 
     def __init__(self) -> None:
         self.outcomes: list[PollOutcome] = []
-        self.is_closed = False
 
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         assert age_ms() == 0
         self.outcomes.append(outcome)
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 class Rig:
@@ -66,15 +62,15 @@ class Rig:
             name="prod",
             cluster=self.kafka,
             clock=self.clock,
-            sink=self.collected,
+            send=self.collected.send,
             keeper=self.keeper,
             groups=NameFilter(deny=(self.exclude,) if self.exclude else ()),
             count=self.count,
             report=self.reports.append,
         )
 
-    def count(self, name: str, by: float = 1, **labels: str) -> None:
-        assert name == "karrot_watch_failures_total"
+    def count(self, metric: Metric, by: float = 1, **labels: str) -> None:
+        assert metric is WATCH_FAILURES
         self.counted[labels["reason"]] += int(by)
 
     def poll(self, times: int = 1, *, reads: int = 0, writes: int = 0) -> list[LagEvent]:
@@ -205,7 +201,7 @@ def test_a_second_incident_has_another_id(rig: Rig) -> None:
 
 
 def test_rings_and_incidents_survive_a_restart(tmp_path: Path) -> None:
-    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.put("g", {A: 900}, make_member(A))
     [before] = rig.poll(UNKNOWN)
     assert before.kind is Kind.INCIDENT
@@ -222,7 +218,7 @@ def test_rings_and_incidents_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_an_incident_is_stored_before_it_is_sent_so_that_a_kill_does_not_change_its_id(tmp_path: Path) -> None:
-    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.put("g", {A: 900}, make_member(A))
     [before] = rig.poll(UNKNOWN)
     rig.restart()
@@ -231,7 +227,7 @@ def test_an_incident_is_stored_before_it_is_sent_so_that_a_kill_does_not_change_
 
 
 def test_a_state_that_cannot_be_stored_loses_no_verdict(tmp_path: Path) -> None:
-    rig = Rig(FileKeeper(tmp_path / "nowhere" / "state"))
+    rig = Rig(file_keeper(tmp_path / "nowhere" / "state"))
     rig.kafka.put("g", {A: 900}, make_member(A))
     assert [event.status_text for event in rig.poll(UNKNOWN)] == ["ERR"]
     assert rig.counted["memory"] >= 1
@@ -261,7 +257,7 @@ def test_a_group_deleted_after_it_was_listed_is_reported_as_deleted(rig: Rig) ->
 
 
 def test_a_group_that_is_deleted_while_the_watch_is_stopped_is_reported_as_deleted(tmp_path: Path) -> None:
-    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.put("g", {A: 900}, make_member(A))
     rig.poll(6)
     rig.watcher.close()
@@ -444,7 +440,7 @@ def test_excluded_groups_are_not_requested() -> None:
 
 
 def test_a_group_excluded_since_the_last_start_is_forgotten_and_not_reported_as_deleted(tmp_path: Path) -> None:
-    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.put("console-consumer-1", {A: 900}, make_member(A))
     rig.poll(6)
     rig.watcher.close()
@@ -630,7 +626,7 @@ def test_a_group_that_keeps_its_offsets_elsewhere_has_no_uncommitted_partitions(
 
 
 def test_a_never_committed_incident_survives_a_restart(tmp_path: Path) -> None:
-    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.put("g", {}, make_member(A))
     [before] = rig.poll(12, writes=1)
     assert before.status_text == "ERR"
@@ -668,7 +664,7 @@ def test_a_consumer_without_members_that_commits_every_three_windows_is_ok_once_
 
 
 def test_a_rhythm_survives_a_restart(tmp_path: Path) -> None:
-    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.put("g", {A: 1000})
     rig.statuses(30, 95)
     rig.watcher.close()
@@ -728,7 +724,7 @@ def last_commit_ms(event: LagEvent) -> int | None:
 
 
 def test_the_last_commit_is_the_last_poll_that_saw_the_offset_move_and_unknown_before_one(tmp_path: Path) -> None:
-    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.put("g", {A: 900}, make_member(A))
     [event] = rig.poll(12)
     assert last_commit_ms(event) is None
@@ -788,7 +784,7 @@ def test_a_partition_without_an_owner_in_a_group_with_members_is_stopped_and_not
 
 def test_a_topic_whose_records_the_group_deletes_itself_is_not_in_the_retention_margin(tmp_path: Path) -> None:
     """Kafka Streams deletes records of its repartition topics up to its commits; a source topic has a real margin."""
-    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.put("g", {A: 900, B: 900}, make_member(A, B))
     for poll in range(30):
         rig.poll(reads=10, writes=10)
@@ -821,7 +817,6 @@ def test_the_next_poll_is_an_interval_after_the_start_of_this_one(rig: Rig) -> N
 def test_the_end_closes_all_sinks_and_clients(rig: Rig) -> None:
     rig.poll()
     rig.watcher.close()
-    assert rig.collected.is_closed
     assert rig.kafka.is_closed
 
 

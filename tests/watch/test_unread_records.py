@@ -12,7 +12,7 @@ from karrot.event import Kind, LagEvent, TopicPartition
 from karrot.signals import signals_of
 from karrot.watch import rings
 from karrot.watch.cluster_interface import ClusterError, Failure
-from karrot.watch.persistence import FileKeeper
+from karrot.watch.persistence import file_keeper
 from support.kafka.in_memory_kafka import make_member
 
 DENIED = Failure("topic_authorization_failed", "Broker: Topic authorization failed")
@@ -162,6 +162,18 @@ def test_a_poll_reads_a_limited_number_of_partitions_and_every_partition_gets_it
     assert {place for read in rig.kafka.reads for place in read} == set(places)
 
 
+def test_a_partition_that_could_not_be_read_waits_for_those_that_were_not_read_yet(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rings, "MOST_READS", 3)
+    places = [TopicPartition("orders", number) for number in range(12)]
+    rig.kafka.ends = dict.fromkeys(places, 1000)
+    rig.kafka.unreadable = dict.fromkeys(places, Failure("_timed_out", "late"))
+    rig.kafka.put("g", dict.fromkeys(places, 999), make_member(*places))
+    rig.poll(12)
+    assert {place for read in rig.kafka.reads[:4] for place in read} == set(places)
+
+
 def test_two_groups_at_one_offset_need_one_read_and_at_two_offsets_two(rig: Rig) -> None:
     rig.kafka.gaps[A] = {998, 999}
     rig.kafka.put("f", {A: 999}, make_member(A))
@@ -172,7 +184,7 @@ def test_two_groups_at_one_offset_need_one_read_and_at_two_offsets_two(rig: Rig)
 
 
 def test_after_a_restart_a_group_with_nothing_to_read_stays_ok(tmp_path: Path) -> None:
-    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.gaps[A] = {999}
     rig.kafka.put("g", {A: 999}, make_member(A))
     rig.poll(15)
@@ -182,7 +194,7 @@ def test_after_a_restart_a_group_with_nothing_to_read_stays_ok(tmp_path: Path) -
 
 
 def test_after_a_restart_the_incident_of_an_open_transaction_goes_on(tmp_path: Path) -> None:
-    rig = Rig(FileKeeper(tmp_path / "state"))
+    rig = Rig(file_keeper(tmp_path / "state"))
     rig.kafka.open_from[A] = 990
     rig.kafka.put("g", {A: 990}, make_member(A))
     before = the(rig.poll(20))

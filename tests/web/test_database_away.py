@@ -106,11 +106,13 @@ def test_the_metrics_of_the_groups_go_on_and_tell_their_age(website: Website, lo
 
 def test_no_answer_without_credentials_names_a_machine_of_ours(log: ReplicatedLog) -> None:
     website = _website(log, "secret")
-    for path in ("/metrics", "/readyz", "/healthz", "/heartbeat", "/api/v1/reporters", "/", "/burrow"):
-        answer = website.client.get(path).text
-        assert [name for name in ("karrot-0", "karrot-1", "zone_b", "zone_c", SERVER.host) if name in answer] == [], (
-            path
-        )
+    ours = ("karrot-0", "karrot-1", "zone_b", "zone_c", SERVER.host, REASON)
+    for log.away_ms in (None, 45_000):
+        for path in ("/metrics", "/readyz", "/healthz", "/heartbeat", "/api/v1/reporters", "/", "/burrow"):
+            answer = website.client.get(path).text
+            assert [name for name in ours if name in answer] == [], path
+    refused = website.client.post("/burrow", data=b"{}").text
+    assert [name for name in ours if name in refused] == []
 
 
 def test_standbys_are_metrics_and_a_sentence_if_they_are_visible(website: Website, log: ReplicatedLog) -> None:

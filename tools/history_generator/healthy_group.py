@@ -6,6 +6,7 @@ Burrow's storage, and applies the rules only if the verdict can differ from OK. 
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Final
@@ -46,7 +47,8 @@ class HealthyGroup:
         self._speed = speed
         self._offset_refresh = settings.offset_refresh
         self._period = settings.period(speed)
-        self._notifier = settings.notifier.at_speed(speed)
+        told = settings.notifier  # in seconds of the wall clock:
+        self._notifier = replace(told, interval=told.interval / speed, send_interval=told.pause_ms / 1000 / speed)
         self._notified = NotifiedGroup()
         partitions = range(len(self._topic.rates))
         self._owners = [_NOBODY for _ in partitions]

@@ -1,12 +1,12 @@
 """Commits groups of writes to PostgreSQL."""
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
 import psycopg
+import structlog
 from psycopg import errors
 
 from karrot.clock import LogTime
@@ -47,7 +47,7 @@ _UNSTORABLE = (
 )
 """The errors that are about one row, not about the server."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class PostgresCommitter:
@@ -106,7 +106,6 @@ class PostgresCommitter:
     def close(self) -> None:
         if self._session is not None:
             self._session.close()
-            self._sessions.give_back(self._session)
 
     def _open(self) -> Session:
         if self._session is not None and not self._session.is_usable():
@@ -126,7 +125,7 @@ class PostgresCommitter:
 
     def _refused(self, trouble: str) -> LogUnavailableError:
         if self.trouble != trouble:
-            _log.warning("the event log refused a commit", extra={"code": "commit_refused", "reason": trouble})
+            _log.warning("the event log refused a commit", code="commit_refused", reason=trouble)
         self.trouble = trouble
         return LogUnavailableError(trouble)
 
@@ -150,9 +149,7 @@ class PostgresCommitter:
                 _roll_back(session)
                 raise
             # The commit may be made. Its counters and rejects are then stored again with the next commit.
-            _log.warning(
-                "the connection was lost during a commit", extra={"code": "connection_lost", "reason": one_line(error)}
-            )
+            _log.warning("the connection was lost during a commit", code="connection_lost", reason=one_line(error))
             session.close()
             reason = f"the connection to PostgreSQL was lost during a commit: {one_line(error)}"
             raise UnconfirmedError(reason) from error

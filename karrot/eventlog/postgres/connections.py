@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
+import structlog
 from psycopg.abc import Buffer, PQGen
 from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
@@ -89,7 +90,6 @@ _STATEMENT_TIMEOUT = "1400ms"
 _OPEN_LIMIT_S = 1.2
 """How long a caller waits for a connection."""
 
-_LEAST_S = 0.01
 _AWAY_S = 3.0
 """After this time without news, a caller waits for a connection again, even if PostgreSQL was away."""
 
@@ -112,7 +112,7 @@ _DEFAULTS: Mapping[str, str] = {
 }
 """Parameters of libpq that the URL may replace."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it warns of each attempt while PostgreSQL is away
 
 T = TypeVar("T")
@@ -154,10 +154,10 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
             wanted = next(gen)
             while True:
                 ready = yield wanted
-                if time.monotonic() > until_s:
+                if not ready and time.monotonic() > until_s:
                     _log.warning(
                         "PostgreSQL does not answer in time; the connection is shut down",
-                        extra={"code": "postgresql_slow"},
+                        code="postgresql_slow",
                     )
                     self.close()
                     raise psycopg.OperationalError("PostgreSQL does not answer in time")
@@ -304,6 +304,7 @@ class Sessions:
         except psycopg.Error as error:
             if session.closed:
                 self._note(f"the connection to PostgreSQL was lost: {one_line(error)}")
+                self._pool.drain()  # after a failover, the idle connections are lost too
             raise
         finally:
             self.give_back(session)
@@ -315,7 +316,7 @@ class Sessions:
             raise LogUnavailableError(self.away)
         while True:
             try:
-                session = self._pool.getconn(max(_LEAST_S, until_s - time.monotonic()))
+                session = self._pool.getconn(max(0.01, until_s - time.monotonic()))
             except psycopg.OperationalError as error:
                 reason = self.away or f"PostgreSQL did not accept a connection within {_OPEN_LIMIT_S:g} s"
                 self._note(reason)
@@ -326,10 +327,8 @@ class Sessions:
             self.give_back(session)
 
     def give_back(self, session: Session) -> None:
-        """Give a connection back. If it is closed, close the idle ones too: after a failover, all are lost."""
-        if session.closed:
-            self.losses += 1
-            self._pool.drain()
+        """Give a connection back. The pool replaces a closed one."""
+        self.losses += session.closed
         self._pool.putconn(session)
 
     def connect(self, _conninfo: str = "", **_parameters: object) -> Session:
@@ -353,7 +352,7 @@ class Sessions:
 
     def _note(self, away: str | None) -> None:
         if away is not None and self.away is None:
-            _log.warning("PostgreSQL is away", extra={"code": "postgresql_away", "reason": away})
+            _log.warning("PostgreSQL is away", code="postgresql_away", reason=away)
         elif away is None and self.away is not None:
             _log.info("PostgreSQL can be reached again")
         self.away = away

@@ -6,11 +6,11 @@ unreachable leader loses the lock. If it was frozen between the question and the
 """
 
 import contextlib
-import logging
 import secrets
 import threading
 
 import psycopg
+import structlog
 
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.postgres.connections import Session, Sessions, one_line
@@ -32,7 +32,7 @@ WHO_LEADS = (
 
 _GIVE_UP = "UPDATE log SET leader = NULL, leader_name = NULL WHERE leader = %s"
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class LeaderLock:
@@ -57,7 +57,7 @@ class LeaderLock:
             try:
                 return self._take()
             except (psycopg.Error, LogUnavailableError) as error:
-                _log.debug("the lead cannot be asked for: %s", one_line(error))
+                _log.debug("the lead cannot be asked for", reason=one_line(error))
                 if isinstance(error, psycopg.errors.QueryCanceled) and self._session is not None:
                     end_frozen_commits(self._session)
                 self._lose()
@@ -96,7 +96,7 @@ class LeaderLock:
                 with self._session.limited(_ANSWER_S):
                     self._session.execute("SELECT 1")
         except psycopg.Error as error:
-            _log.warning("this process lost the lead", extra={"code": "lead_lost", "reason": one_line(error)})
+            _log.warning("this process lost the lead", code="lead_lost", reason=one_line(error))
             self._lose()
         return bool(self.token)
 

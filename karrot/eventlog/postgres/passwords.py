@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _COMMAND_S = 10.0
 _KEPT_S = 5.0
-"""How long the output of a command or a token serves further connections, of which several may open at once."""
+"""How long the output of a command or a token serves further connections: several may open at once."""
 
 _PORT = 5432
 _MOST_BYTES = 64 * 1024

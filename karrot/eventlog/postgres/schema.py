@@ -13,7 +13,6 @@ the view ``kept_events`` hides them.
 """
 
 import contextlib
-import logging
 import secrets
 import time
 import uuid
@@ -21,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
+import structlog
 from psycopg import sql
 
 from karrot.clock import Anchor, Clock
@@ -135,7 +135,7 @@ During a rolling upgrade, the older Karrot still writes: a new column needs a de
 """
 
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Opened(NamedTuple):
@@ -185,12 +185,14 @@ def end_frozen_commits(connection: Session) -> None:
         if ended := connection.execute(_END_FROZEN_COMMITS).rowcount:
             _log.warning(
                 "ended sessions that held the lock on the log and did not go on",
-                extra={"code": "sessions_ended", "sessions": ended},
+                code="sessions_ended",
+                sessions=ended,
             )
     except psycopg.Error as error:
         _log.warning(
             "sessions that hold the lock on the log cannot be ended",
-            extra={"code": "sessions_not_ended", "reason": one_line(error)},
+            code="sessions_not_ended",
+            reason=one_line(error),
         )
 
 

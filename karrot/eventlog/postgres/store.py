@@ -8,7 +8,6 @@ this process has read, for as long as groups are shown after their last event.
 """
 
 import contextlib
-import logging
 import sys
 import threading
 import time
@@ -18,19 +17,18 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import psycopg
+import structlog
 
 from karrot.clock import Clock, LogTime
 from karrot.event import GroupKey
 from karrot.eventlog import rows
 from karrot.eventlog.base import (
-    READ_LIMIT,
     Counter,
     DatabaseStatus,
     GroupState,
     LogSize,
     LogUnavailableError,
     OverloadedError,
-    Reject,
     ReporterState,
 )
 from karrot.eventlog.postgres.committer import PostgresCommitter
@@ -73,7 +71,7 @@ def _standby_lags(connection: ReadConnection) -> Mapping[str, float] | None:
     return None if any(is_hidden for _, _, is_hidden in found) else {name: lag for name, lag, _ in found}
 
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _NEARLY_FULL = 0.9
 _DROP_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
 """How long dropping a block waits for readers of the events. Meanwhile new readers wait too."""
@@ -92,12 +90,6 @@ _PAGE = (
     f"SELECT {_COLUMNS} FROM (SELECT *, sum(length(body)) OVER (ORDER BY seq) - length(body) AS bytes_before FROM "
     "(SELECT * FROM kept_events WHERE seq > ? ORDER BY seq LIMIT ?) AS first) AS sized "
     f"WHERE bytes_before < {READ_BYTES} ORDER BY seq"
-)
-_CHAIN = (
-    "WITH RECURSIVE chain AS (SELECT e.*, 1 AS place, length(body) AS bytes FROM kept_events e "
-    "WHERE seq = (SELECT last_seq FROM groups WHERE cluster = ? AND consumer = ?) AND seq > ? UNION ALL "
-    "SELECT e.*, place + 1, bytes + length(e.body) FROM chain c JOIN kept_events e ON e.seq = c.previous "
-    f"WHERE place < ? AND bytes < ? AND e.seq > ?) SELECT {_COLUMNS} FROM chain ORDER BY seq DESC"
 )
 _SIZE = (
     "SELECT first_seq, last_seq, groups, (SELECT sum(pg_total_relation_size(oid)) FROM pg_class "
@@ -160,10 +152,10 @@ class PostgresEventLog(SqlEventLog):
     def memory_age_ms(self) -> int | None:
         return self._live.age_ms() if self._is_from_memory or self._sessions.trouble is not None else None
 
-    def live(self, pause: Callable[[], object] | None = None) -> Sequence[GroupState]:
+    def live(self) -> Sequence[GroupState]:
         """Every live group; the last known ones while the database is away."""
         try:
-            found = super().live(pause)
+            found = super().live()
         except LogUnavailableError:
             found = self._last_known()
             self._is_from_memory = True
@@ -182,12 +174,7 @@ class PostgresEventLog(SqlEventLog):
             return known
 
     def _heard(self) -> Mapping[str, int]:
-        def read() -> Mapping[str, int]:
-            with self._reading() as connection:
-                found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
-            return {cluster.decode(): at_ms for cluster, at_ms in found}
-
-        return self._or_last("heard", read)
+        return self._or_last("heard", super()._heard)
 
     def reporters(self) -> Sequence[ReporterState]:
         return self._or_last("reporters", super().reporters)
@@ -205,16 +192,6 @@ class PostgresEventLog(SqlEventLog):
     def size(self) -> LogSize:
         """The size of the log. ``bytes`` are those of all tables and indexes in the schema."""
         return self._or_last("size", self._size_now)
-
-    def rejects(self, limit: int = 50) -> Sequence[Reject]:
-        waiting = self._buffer.rejects()[::-1][:limit]
-        sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
-        with self._reading() as connection:
-            kept = connection.execute(sql, (limit - len(waiting),)).fetchall()
-        decoded = (
-            (at_ms, *(text.decode("utf-8", "surrogatepass") for text in texts), body) for at_ms, *texts, body in kept
-        )
-        return [*waiting, *map(rows.reject_of, decoded)]
 
     def prune(self) -> int:
         before_ms = self.log_time_ms() - self._limits.retention_ms
@@ -285,8 +262,7 @@ class PostgresEventLog(SqlEventLog):
 
     def _refresh(self) -> None:
         """Read everything from time to time: a scrape may reach only one of several workers."""
-        groups = partial(self.live, partial(time.sleep, 0.001))  # no event waits for all of them
-        reads = (groups, self._heard, self.reporters, self.counters, self.size, self.leader, self.database)
+        reads = (self.live, self._heard, self.reporters, self.counters, self.size, self.leader, self.database)
         due_s = 0.0
         while not self._stop.is_set():
             if self._sessions.away is not None:
@@ -314,14 +290,6 @@ class PostgresEventLog(SqlEventLog):
 
     def _page(self, connection: ReadConnection, after: int, limit: int) -> Sequence[rows.Row]:
         found: list[rows.Row] = connection.execute(_PAGE, (after, limit)).fetchall()
-        return found
-
-    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> list[rows.Row]:
-        if limit < 1:
-            return []
-        parameters = (*self._key(key), after, min(limit, READ_LIMIT), most_bytes, after)
-        with self._reading() as connection:
-            found: list[rows.Row] = connection.execute(_CHAIN, parameters).fetchall()
         return found
 
     def _key(self, key: GroupKey) -> tuple[bytes, bytes]:
@@ -359,7 +327,8 @@ class PostgresEventLog(SqlEventLog):
             except LogUnavailableError as error:
                 _log.warning(
                     "the oldest events could not be deleted now",
-                    extra={"code": "events_not_deleted", "reason": str(error)},
+                    code="events_not_deleted",
+                    reason=str(error),
                 )
 
     def _shrink(self, run: Callable[[Callable[[PostgresTransaction], int]], int]) -> int:

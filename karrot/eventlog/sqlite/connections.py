@@ -4,7 +4,6 @@ Opens the file again if it was damaged or replaced. A checkpoint copies the writ
 """
 
 import contextlib
-import logging
 import queue
 import threading
 import time
@@ -12,13 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
+import structlog
 
 from karrot.clock import Anchor, Clock, LogTime
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import database, datadir
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 _IDLE_READERS = 4
 _FRAMES = 1000
@@ -31,17 +31,13 @@ class LogFile:
     """The connections to ``events.db``.
 
     `follow` and `replace` are called with ``commit.lock`` held; `reading` at any time, from any thread.
-    ``on_replaced(path, reason)`` is called after a damaged file was renamed and a new one created. ``wal_frames`` is
-    the number of pages in the write-ahead log after the last commit.
+    ``wal_frames`` is the number of pages in the write-ahead log after the last commit.
     """
 
-    def __init__(
-        self, directory: Path, clock: Clock, *, max_bytes: int, on_replaced: Callable[[Path, str], None]
-    ) -> None:
+    def __init__(self, directory: Path, clock: Clock, *, max_bytes: int) -> None:
         self._directory = directory
         self._clock = clock
         self._max_bytes = max_bytes
-        self._on_replaced = on_replaced
         self._idle: queue.LifoQueue[tuple[_Identities, apsw.Connection]] = queue.LifoQueue(_IDLE_READERS)
         self._suspect: str | None = None
         self._broken = False
@@ -74,9 +70,8 @@ class LogFile:
     def replace(self, reason: str) -> None:
         """Rename the damaged file and continue with a new one. The log time continues too."""
         self.connection.close()
-        aside = datadir.set_aside(self._directory, self._clock)
+        datadir.set_aside(self._directory, self._clock, reason)
         self._open()
-        self._on_replaced(aside, reason)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
@@ -122,7 +117,7 @@ class LogFile:
         """Merge a deleted write-ahead log while it is still open in this process, before its data is lost."""
         _log.error(
             "the write-ahead log was deleted while the service runs; merging the copy that is still open",
-            extra={"code": "wal_deleted"},
+            code="wal_deleted",
         )
         # The first worker to notice merges it for all workers. From then on the other workers' open files are stale.
         with contextlib.suppress(apsw.IOError):
@@ -168,12 +163,10 @@ class Checkpointer:
             self._quiet_until = self._seconds() + _WARN_EVERY_S
             _log.warning(
                 "the write-ahead log is large and cannot be emptied",
-                extra={
-                    "code": "wal_not_emptied",
-                    "mebibytes": self._file.wal_bytes() >> 20,
-                    "reason": left,
-                    "remedy": f"find who has the file open: fuser -v {self._file.path}",
-                },
+                code="wal_not_emptied",
+                mebibytes=self._file.wal_bytes() >> 20,
+                reason=left,
+                remedy=f"find who has the file open: fuser -v {self._file.path}",
             )
 
     def _checkpoint(self) -> str | None:

@@ -7,14 +7,13 @@
 ``log-id``      the id of the log that belongs here; without it an emptied file would be taken for a new one
 """
 
-import logging
 import os
 import shutil
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import apsw
+import structlog
 
 from karrot import telemetry
 from karrot.clock import Anchor, Clock, LogTime
@@ -23,7 +22,7 @@ from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import database
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 DATABASE = "events.db"
 _MARKER = "log-id"
@@ -32,13 +31,6 @@ _FULL_BYTES = 1 << 20
 _FIXED = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
 _NETWORK = ("nfs", "cifs", "smb", "fuse.", "9p", "afs", "ceph", "lustre", "glusterfs")
 _LOCAL = ("fuse.fuse-overlayfs",)
-
-
-class Replaced(NamedTuple):
-    """A damaged file that `prepare` renamed: its new path, and what was wrong with it."""
-
-    path: Path
-    reason: str
 
 
 def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
@@ -55,9 +47,7 @@ def hold(directory: Path, wait_s: float = _ORPHANS_WAIT_S) -> FileLock:
     return lock
 
 
-def prepare(
-    directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Path("/proc/self/mounts")
-) -> Replaced | None:
+def prepare(directory: Path, clock: Clock, *, max_bytes: int, mounts: Path = Path("/proc/self/mounts")) -> None:
     """Recover, check and migrate the log, then close it again: no SQLite connection may be open during a fork.
 
     Renames a damaged file and creates a new log. Raises `LogUnavailableError` on a network file system, for an SQLite
@@ -68,19 +58,17 @@ def prepare(
     try:
         _open_and_close(directory, clock, max_bytes)
     except (database.DamagedDatabaseError, apsw.CorruptError, apsw.NotADBError) as error:
-        aside = set_aside(directory, clock)
+        set_aside(directory, clock, str(error))
         _open_and_close(directory, clock, max_bytes)
-        return Replaced(aside, str(error))
     except apsw.Error as error:
         free = shutil.disk_usage(directory).free
         # SQLite reports a full volume as an I/O error.
         full = f" (the volume is full: {free} bytes are free)" if free < _FULL_BYTES else ""
         raise LogUnavailableError(f"cannot open the event log in {directory}: {error}{full}") from error
-    return None
 
 
-def set_aside(directory: Path, clock: Clock) -> Path:
-    """Rename a damaged log and its write-ahead log. Returns the new path of the log."""
+def set_aside(directory: Path, clock: Clock, reason: str) -> None:
+    """Rename a damaged log and its write-ahead log."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock.wall_ms() / 1000))
     aside = directory / f"{DATABASE}.corrupt-{stamp}"
     for tail in ("", "-wal", "-shm"):
@@ -88,7 +76,12 @@ def set_aside(directory: Path, clock: Clock) -> Path:
         if part.exists():
             part.rename(f"{aside}{tail}")
     (directory / _MARKER).unlink(missing_ok=True)
-    return aside
+    _log.error(
+        "the event log was damaged and set aside; a new one begins",
+        code="log_set_aside",
+        path=str(aside),
+        reason=reason,
+    )
 
 
 def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connection:
@@ -98,9 +91,7 @@ def create(directory: Path, anchor: Anchor, *, max_bytes: int) -> apsw.Connectio
     marker = directory / _MARKER
     replaced = len(list(directory.glob(f"{DATABASE}.corrupt-*Z"))) + marker.exists()
     if before == 0 and replaced:
-        _log.error(
-            "created a new event log: the previous one is damaged or missing", extra={"code": "log_created_again"}
-        )
+        _log.error("created a new event log: the previous one is damaged or missing", code="log_created_again")
         labels = rows.labels_text(())
         connection.execute("INSERT INTO counters VALUES (?, ?, ?)", (telemetry.LOG_REPLACED.name, labels, replaced))
     log_id = connection.execute("SELECT log_id FROM log").get

@@ -6,18 +6,16 @@ connections do not survive a fork.
 """
 
 import contextlib
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import apsw
 
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.eventlog import rows
-from karrot.eventlog.base import READ_LIMIT, LogSize, LogUnavailableError, OverloadedError, Reject
+from karrot.eventlog.base import LogSize, LogUnavailableError, OverloadedError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sql_log import READ_BYTES, Limits, ReadConnection, SqlEventLog
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
@@ -53,18 +51,6 @@ class SqliteDatabaseLog(SqlEventLog):
 
     def writable(self) -> str | None:
         return self._committer.trouble
-
-    def _heard(self) -> Mapping[str, int]:
-        with self._file.reading() as connection:
-            found: Any = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
-        return dict(found)
-
-    def rejects(self, limit: int = 50) -> Sequence[Reject]:
-        waiting = self._buffer.rejects()[::-1][:limit]
-        sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
-        with self._file.reading() as connection:
-            kept = connection.execute(sql, (limit - len(waiting),)).fetchall()
-        return [*waiting, *map(rows.reject_of, kept)]
 
     def memory_age_ms(self) -> None:
         """None: the log is always read."""
@@ -130,20 +116,6 @@ class SqliteDatabaseLog(SqlEventLog):
     def _key(self, key: GroupKey) -> tuple[str, str]:
         return key
 
-    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> list[rows.Row]:
-        sql = f"SELECT {EVENT_COLUMNS}, previous FROM events WHERE seq = ?"
-        found: list[rows.Row] = []
-        with self._file.reading() as connection:
-            seq = connection.execute("SELECT last_seq FROM groups WHERE cluster = ? AND consumer = ?", key).get
-            while seq is not None and seq > after and len(found) < min(limit, READ_LIMIT) and most_bytes > 0:
-                row = connection.execute(sql, (seq,)).fetchone()
-                if row is None:
-                    break
-                found.append(row[:-1])
-                most_bytes -= len(row[-2])
-                seq = row[-1]
-        return found
-
     def _prune(self, work: Callable[[SqliteTransaction], int], wanted: Callable[[apsw.Connection], bool]) -> int:
         deleted = 0
         while True:
@@ -166,14 +138,13 @@ class SqliteEventLog(SqliteDatabaseLog):
         clock: Clock,
         *,
         patience_s: float = 2.0,
-        on_replaced: Callable[[Path, str], None] = lambda _path, _reason: None,
         **bounds: int,
     ) -> None:
         limits = Limits(**bounds)
         self._commit_lock = FileLock(directory / "commit.lock")
         self._leader_lock = FileLock(directory / "leader.lock")
         with self._commit_lock:
-            file = LogFile(directory, clock, max_bytes=limits.max_bytes, on_replaced=on_replaced)
+            file = LogFile(directory, clock, max_bytes=limits.max_bytes)
         super().__init__(clock, file, self._commit_lock, limits)
         self._writer = Writer(
             self._committer.commit,

@@ -6,12 +6,12 @@ prevents both.
 """
 
 import contextlib
-import logging
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import apsw
+import structlog
 
 from karrot import telemetry
 from karrot.clock import Anchor
@@ -60,7 +60,7 @@ _UNSTORABLE = (
 )
 """The errors that are about one row, not about the file."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class LogEndRows:
@@ -228,7 +228,7 @@ class SqliteCommitter:
     def _refused(self, trouble: str) -> LogUnavailableError:
         self._file.distrust()
         self.trouble = trouble
-        _log.warning("the event log refused a commit", extra={"code": "commit_refused", "reason": trouble})
+        _log.warning("the event log refused a commit", code="commit_refused", reason=trouble)
         return LogUnavailableError(trouble)
 
     def _transact(self, take: Take) -> None:

@@ -15,7 +15,6 @@ after it was written, and each file is replaced in one step:
 The names of the files of ``verdict_runs`` say where the parts of a day begin.
 """
 
-import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from functools import partial, reduce
 from operator import or_
 from typing import Final, NamedTuple
 
+import structlog
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -259,7 +259,7 @@ def _batch_of(file: str) -> tuple[str, str]:
     return table, below[0].removeprefix("batch_id=")
 
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 _DAY = timedelta(days=1)
 

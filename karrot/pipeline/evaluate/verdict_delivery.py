@@ -11,11 +11,10 @@ from typing import Final, NamedTuple, TextIO
 from urllib.parse import urlsplit
 
 import msgspec
-import urllib3
 
 from karrot.event import SOURCE_HEADER, Source
 from karrot.eventlog.base import StoredEvent
-from karrot.http.pool import open_pool
+from karrot.http_client import ACCEPTED, Answer, HttpClient, Limits, RequestFailed
 from karrot.reporters.kafka.reporter import Failed, NoTopic, TopicWriter, message_of
 
 KEPT_BYTES: Final = 65_536
@@ -82,22 +81,15 @@ def chunks(several: Iterable[ToSend], most: int) -> Iterator[list[ToSend]]:
 
 
 _TIMEOUT_S: Final = 10.0
+_BACKOFF_S: Final = 0.2
 _CONNECTIONS: Final = 8
 _AT_ONCE: Final = 1_000
 _MESSAGES_AT_ONCE: Final = 5_000
 _WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
-_ACCEPTED: Final = range(200, 300)
 _BAD_BODY: Final = frozenset({400, 413, 422})
 """Answers that say that Karrot will never take this body. Others are about the address, the token or Karrot's state."""
 
-_RETRIES: Final = urllib3.Retry(
-    total=8,
-    redirect=False,
-    status_forcelist=(429, 500, 502, 503, 504),
-    allowed_methods=None,
-    backoff_factor=0.2,
-    raise_on_status=False,
-)
+_RETRIES: Final = 8
 
 
 def to_stream(stream: TextIO) -> Deliver:
@@ -123,10 +115,9 @@ class ToKarrot:
     sent all the same.
     """
 
-    http: urllib3.PoolManager
-    url: str
+    karrot: HttpClient
     headers: dict[str, str]
-    retries: urllib3.Retry = _RETRIES
+    retries: int = _RETRIES
 
     @classmethod
     def at(cls, url: str, token: str | None, *, lists_all: bool) -> "ToKarrot":
@@ -137,13 +128,10 @@ class ToKarrot:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("--to karrot= must be an address, such as karrot=http://karrot:5000")
-        headers = {"Content-Type": "application/json"}
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        if lists_all:
-            headers[SOURCE_HEADER] = Source.KAFKA.value
-        http = open_pool(url, timeout_s=_TIMEOUT_S, connections=_CONNECTIONS)
-        return cls(http, f"{url.rstrip('/').removesuffix('/burrow')}/burrow", headers)
+        address = f"{url.rstrip('/').removesuffix('/burrow')}/burrow"
+        limits = Limits(timeout_s=_TIMEOUT_S, backoff_s=_BACKOFF_S, connections=_CONNECTIONS)
+        headers = {SOURCE_HEADER: Source.KAFKA.value} if lists_all else {}
+        return cls(HttpClient(address, limits, token=token), headers)
 
     def __call__(self, several: Iterable[ToSend]) -> VerdictDelivery:
         """Send all. Karrot can refuse some of them. Raises `NotAccepted`."""
@@ -156,22 +144,20 @@ class ToKarrot:
 
     def _send(self, each: ToSend) -> RefusedVerdict | None:
         try:
-            answer = self.http.request(
-                "POST", self.url, body=each.stored.body, headers=self.headers, retries=self.retries
-            )
-        except urllib3.exceptions.HTTPError as error:
-            raise NotAccepted(f"Karrot does not answer: {type(error).__name__}") from error
-        if answer.status in _ACCEPTED:
+            answer = self.karrot.post("", each.stored.body, self.headers, retries=self.retries)
+        except RequestFailed as error:
+            raise NotAccepted(f"Karrot does not answer: {type(error.__cause__ or error).__name__}") from error
+        if answer.status in ACCEPTED:
             return None
         if answer.status not in _BAD_BODY:
             raise NotAccepted(f"Karrot answered HTTP {answer.status}")
         return RefusedVerdict.of(each, "Karrot", _code(answer))
 
 
-def _code(answer: urllib3.BaseHTTPResponse) -> str:
+def _code(answer: Answer) -> str:
     """The code in Karrot's answer, or the status, if a proxy answered."""
     try:
-        return str(json.loads(answer.data)["code"])
+        return str(json.loads(answer.body)["code"])
     except (ValueError, KeyError, TypeError):
         return f"HTTP {answer.status}"
 

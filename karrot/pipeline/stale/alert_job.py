@@ -18,11 +18,10 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
-from urllib3.exceptions import HTTPError
 
 from karrot.clock import Clock, SystemClock
 from karrot.event import lag_at
-from karrot.http.pool import open_pool
+from karrot.http_client import ACCEPTED, HttpClient, RequestFailed
 from karrot.pipeline.schemas import PARTITION, STREAMED, with_day
 from karrot.pipeline.stale.stale_partition_rule import (
     SAMPLES,
@@ -190,7 +189,6 @@ class PartitionState:
         return "/".join([self.checkpoint.rstrip("/"), *names])
 
 
-_ACCEPTED = range(200, 300)
 MOST_UNSENT: Final = 10_000
 """The most lines that wait for a webhook. If more lines wait, the oldest ones are dropped."""
 
@@ -216,14 +214,14 @@ def to_webhook(url: str) -> Callable[[str], None]:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("--webhook must be an http:// or https:// address")
-    http = open_pool(url, headers={"Content-Type": "application/json"})
+    client = HttpClient(url)
 
     def deliver(line: str) -> None:
         try:
-            answer = http.request("POST", url, body=line.encode())
-        except HTTPError as error:
-            raise Undelivered(type(error).__name__) from error
-        if answer.status not in _ACCEPTED:
+            answer = client.post("", line.encode())
+        except RequestFailed as error:
+            raise Undelivered(type(error.__cause__ or error).__name__) from error
+        if answer.status not in ACCEPTED:
             raise Undelivered(f"HTTP {answer.status}")
 
     return deliver

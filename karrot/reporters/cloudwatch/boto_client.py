@@ -6,16 +6,13 @@ dual-stack, proxies, profiles, and credentials from web identity, containers, po
 
 # ruff: noqa: PLC0415 - loading boto3 takes a second and 30 MB: only the process that publishes loads it
 
-import json
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 import structlog
-from urllib3.exceptions import HTTPError
 
 from karrot.aws.errors import without_secrets
-from karrot.http.pool import open_pool
+from karrot.http_client import HttpClient, Limits, RequestFailed
 from karrot.reporters.cloudwatch.options import Options
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ class PutMetricData(Protocol):
 def open_client(options: Options, environ: Mapping[str, str]) -> "CloudWatchClient":
     """Open a new client. The client reads the credentials and configuration files again.
 
-    Raises what boto3 raises (`karrot.reporters.cloudwatch.sender.classify`), for example ``NoRegionError``,
+    Raises what boto3 raises (`karrot.aws.errors.fault_of`), for example ``NoRegionError``,
     ``ProfileNotFound``, or the builtin ``FileNotFoundError`` and ``ValueError``. The Region comes from ``environ``.
     boto3 reads everything else from the environment of the process. Call this after the fork, in the process that
     publishes.
@@ -109,12 +106,11 @@ def _region_of_task(address: str) -> str | None:
     """The Region of this process's ECS task. ``None`` outside ECS, or if the agent does not answer."""
     if not address.startswith("http://"):
         return None
+    limits = Limits(timeout_s=_METADATA_TIMEOUT_S, retries=0, max_bytes=_METADATA_BYTES)
     try:
-        with open_pool(address, timeout_s=_METADATA_TIMEOUT_S) as pool:
-            answer = pool.request("GET", f"{address}/task", preload_content=False)
-            with answer:
-                return _region_in(json.loads(answer.read(_METADATA_BYTES))) if answer.status == HTTPStatus.OK else None
-    except (HTTPError, ValueError):  # try the next source
+        with HttpClient(address, limits) as client:
+            return _region_in(client.read(object, "/task"))
+    except (RequestFailed, ValueError):  # try the next source
         return None
 
 

@@ -1,7 +1,7 @@
 """Defines a datum of ``PutMetricData``, checks it against CloudWatch's limits, and puts data into requests.
 
-CloudWatch refuses a whole request if one datum is bad. So `why_refused` checks each datum before it is sent. The rules
-come from the documentation and the service model of ``PutMetricData``.
+CloudWatch refuses a whole request if one datum is bad. Names are encoded so that CloudWatch accepts every name. What
+can still be wrong are a value or a time that another program sent: `why_refused` finds them before a send.
 """
 
 import json
@@ -91,17 +91,7 @@ STANDARD_RESOLUTION = 60
 
 Dimensions = tuple[tuple[str, str], ...]
 
-MAX_DIMENSIONS = 30
-MAX_DIMENSION_NAME = 255
 MAX_MAGNITUDE = 2.0**360
-RESOLUTIONS = (1, STANDARD_RESOLUTION)
-
-_SIZES = ("Bytes", "Kilobytes", "Megabytes", "Gigabytes", "Terabytes", "Bits", "Kilobits", "Megabits", "Gigabits")
-_PER_SECOND = (*_SIZES, "Terabits", "Count")
-UNITS = frozenset(
-    ("Seconds", "Microseconds", "Milliseconds", "Percent", "None", *_PER_SECOND, *(f"{u}/Second" for u in _PER_SECOND))
-)
-
 _SKEW_MS = 5 * 60 * 1000  # if the clocks differ by more, AWS refuses the signature of the request
 MAX_AGE_MS = 14 * 86_400_000 - _SKEW_MS
 MAX_AHEAD_MS = 2 * 3_600_000 - _SKEW_MS
@@ -113,7 +103,6 @@ MAX_BYTES = 900_000
 """Bytes of uncompressed JSON per request. CloudWatch accepts 1 MB, but does not say if that is 10^6 or 2^20 bytes."""
 
 _SEPARATOR = len(", ")
-_TEXT = re.compile(r" *[!-~][ -~]*")  # printable ASCII, and not blank
 
 
 class MetricKey(NamedTuple):
@@ -160,13 +149,9 @@ class Datum:
 
 
 class Reason(StrEnum):
-    """Why a datum is refused. The values are stable: they appear in logs and as label values."""
+    """Why a datum is refused before it is sent. The values are stable: they appear in logs and as label values."""
 
-    METRIC_NAME = "metric_name"
-    DIMENSION = "dimension"
     VALUE = "value"
-    UNIT = "unit"
-    RESOLUTION = "resolution"
     TOO_OLD = "too_old"
     TOO_NEW = "too_new"
 
@@ -176,11 +161,7 @@ class Reason(StrEnum):
 
 
 _RULES = {
-    Reason.METRIC_NAME: "a metric name must have 1 to 255 characters of printable ASCII",
-    Reason.DIMENSION: "a metric has at most 30 dimensions, with names and values of short, printable ASCII",
     Reason.VALUE: "a value must be a number between -2^360 and 2^360",
-    Reason.UNIT: "CloudWatch does not know the unit",
-    Reason.RESOLUTION: "the storage resolution must be 1 or 60 seconds",
     Reason.TOO_OLD: "it was observed more than two weeks ago, by the clocks of its source and of this machine",
     Reason.TOO_NEW: "it was observed more than two hours ahead of this machine's clock",
 }
@@ -188,18 +169,11 @@ _RULES = {
 
 def why_refused(datum: Datum, now_ms: int) -> Reason | None:
     """The first reason why CloudWatch would refuse a datum now. ``None`` if CloudWatch would accept the datum."""
-    if not _is_text(datum.metric, MAX_METRIC_NAME):
-        return Reason.METRIC_NAME
-    if not _are_dimensions(datum.dimensions):
-        return Reason.DIMENSION
-    # A bool is a number in Python, and boto3 would send it as ``true``. NaN fails every comparison.
-    if isinstance(datum.value, bool) or not -MAX_MAGNITUDE <= datum.value <= MAX_MAGNITUDE:
+    if not -MAX_MAGNITUDE <= datum.value <= MAX_MAGNITUDE:  # NaN fails every comparison
         return Reason.VALUE
-    if datum.unit is not None and datum.unit not in UNITS:
-        return Reason.UNIT
-    if datum.resolution not in RESOLUTIONS:
-        return Reason.RESOLUTION
-    return _untimely(datum.timestamp_ms, now_ms)
+    if datum.timestamp_ms < now_ms - MAX_AGE_MS:
+        return Reason.TOO_OLD
+    return Reason.TOO_NEW if datum.timestamp_ms > now_ms + MAX_AHEAD_MS else None
 
 
 def envelope(namespace: str) -> int:
@@ -220,22 +194,3 @@ def batches(data: Iterable[Datum], namespace: str) -> Iterator[list[Datum]]:
         size += added
     if batch:
         yield batch
-
-
-def _untimely(timestamp_ms: int, now_ms: int) -> Reason | None:
-    if timestamp_ms < now_ms - MAX_AGE_MS:
-        return Reason.TOO_OLD
-    return Reason.TOO_NEW if timestamp_ms > now_ms + MAX_AHEAD_MS else None
-
-
-def _are_dimensions(dimensions: Dimensions) -> bool:
-    if len(dimensions) > MAX_DIMENSIONS or len(dict(dimensions)) < len(dimensions):
-        return False
-    return all(
-        _is_text(name, MAX_DIMENSION_NAME) and not name.startswith(":") and _is_text(value, MAX_DIMENSION_VALUE)
-        for name, value in dimensions
-    )
-
-
-def _is_text(text: str, longest: int) -> bool:
-    return len(text) <= longest and _TEXT.fullmatch(text) is not None

@@ -142,7 +142,7 @@ class LogCollector:
             if kept is None or kept.state.seq < row.state.seq:
                 rows[row.cluster, row.consumer] = row
         if dropped := len(exported) - len(rows):
-            self._count(telemetry.SERIES_DROPPED.name, dropped)
+            self._count(telemetry.SERIES_DROPPED, dropped)
         return list(rows.values())
 
     def _housekeeping(self) -> Iterator[Family]:
@@ -155,7 +155,7 @@ class LogCollector:
             return
         listed = listed_partitions(self._log, rows)
         if listed.left_out:
-            self._count(telemetry.SERIES_DROPPED.name, listed.left_out)
+            self._count(telemetry.SERIES_DROPPED, listed.left_out)
         if self._options.topic_metrics:
             yield from topic_families(listed)
         if self._options.partition_metrics:
@@ -347,7 +347,7 @@ def _encoded(
         return encode(_Chosen(collector, names) if names else collector).removesuffix(_EOF)
     except Exception:  # noqa: BLE001 - third-party code: the other metrics are valid after any error
         _log.exception("a collector failed", code="collector_failed", reporter=name)
-        count(telemetry.REPORTER_FAILURES.name, reporter=name, reason="collect")
+        count(telemetry.REPORTER_FAILURES, reporter=name, reason="collect")
         return b""
 
 

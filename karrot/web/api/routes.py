@@ -2,42 +2,68 @@
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 from flask import Blueprint, Response, request
 
 from karrot.api.bodies import EventLogStatus, GroupDetail, GroupPage, Heartbeat, Readiness, Rejects, Reporters
 from karrot.event import GroupKey, Kind
-from karrot.eventlog.base import EventLog
+from karrot.eventlog.base import EventLog, GroupState
 from karrot.text import count, duration, visible
-from karrot.web.api.group_query import (
-    EVENTS_LIMIT,
-    GROUPS_LIMIT,
-    MOST_LIMIT,
-    REJECTS_LIMIT,
-    STATUSES,
-    GroupFilter,
-    PageCursor,
-    page_by_key,
-)
 from karrot.web.api.json_bodies import event_log_status, group_detail, group_shape, progress, reject_shape
 from karrot.web.auth import require_reader
 from karrot.web.context import if_readable, web_context
 from karrot.web.problems import Problem, ProblemBody
 
+STATUSES = ("ERR", "WARN", "OK", "ABANDONED")
+"""The statuses of a group, worst first."""
+
+_GROUPS_LIMIT, _EVENTS_LIMIT, _REJECTS_LIMIT = 100, 50, 50
+"""If the request has no ``limit``, an answer has this number of groups, recent events or refused bodies."""
+
+_MOST_LIMIT = 1000
 _ANSWERS = (GroupPage, GroupDetail, Reporters, EventLogStatus, Rejects, Readiness, Heartbeat, ProblemBody)
 
 routes = Blueprint("api", __name__)
 routes.before_request(require_reader)
 
 
+class GroupFilter(NamedTuple):
+    """``None`` admits everything. ``text`` is a part of the group's or cluster's name, in upper or lower case."""
+
+    cluster: str | None = None
+    status: str | None = None
+    text: str | None = None
+
+    def among(self, states: Iterable[GroupState]) -> Iterator[GroupState]:
+        """The groups that match."""
+        if self.cluster is not None:
+            states = (state for state in states if state.key.cluster == self.cluster)
+        if self.status is not None:
+            shows_tests = self.cluster is not None  # a test has a status only for a reader who asks for its cluster
+            having = (state for state in states if state.summary.status_text == self.status)
+            states = (state for state in having if shows_tests or not state.is_test)
+        if self.text is not None:
+            text = self.text.casefold()
+            states = (
+                each for each in states if text in each.key.consumer.casefold() or text in each.key.cluster.casefold()
+            )
+        return iter(states)
+
+
 @routes.get("/api/v1/groups")
 def list_groups() -> Response:
-    """A page of groups."""
-    page = page_by_key(web_context().log, asked_filter(), after=_asked_after(), limit=_asked_limit())
-    place = page.following
-    after = None if place is None else urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
-    return _json(GroupPage([group_shape(state) for state in page.groups], after))
+    """A page of groups, in the order of their keys. ``next`` is the key of its last group, if there are more."""
+    live, after, limit = web_context().log.live(), _asked_after(), _asked_limit(_GROUPS_LIMIT)
+    start = 0 if after is None else bisect_right(live, after, key=lambda state: state.key)
+    found = list(islice(asked_filter().among(islice(live, start, None)), limit + 1))
+    page, has_more = found[:limit], len(found) > limit
+    place = urlsafe_b64encode(msgspec.json.encode(page[-1].key)).decode().rstrip("=") if has_more else None
+    return _json(GroupPage([group_shape(state) for state in page], place))
 
 
 @routes.get("/api/v1/group")
@@ -48,7 +74,7 @@ def show_group() -> Response:
     state = log.group(key)
     if state is None:
         raise no_live_group(log, key)
-    limit = _asked_limit(EVENTS_LIMIT)
+    limit = _asked_limit(_EVENTS_LIMIT)
     listed = if_readable(lambda: log.listed(state), None)
     return _json(group_detail(state, listed, if_readable(lambda: log.recent(key, limit), None)))
 
@@ -69,7 +95,7 @@ def show_event_log() -> Response:
 @routes.get("/api/v1/rejects")
 def list_rejects() -> Response:
     """The newest refused bodies."""
-    return _json(Rejects([reject_shape(reject) for reject in web_context().log.rejects(_asked_limit(REJECTS_LIMIT))]))
+    return _json(Rejects([reject_shape(reject) for reject in web_context().log.rejects(_asked_limit(_REJECTS_LIMIT))]))
 
 
 @routes.get("/openapi.json")
@@ -116,20 +142,25 @@ def asked_key() -> GroupKey:
     return GroupKey(request.args["cluster"], request.args["consumer"])
 
 
-def _asked_limit(default: int = GROUPS_LIMIT) -> int:
-    text = request.args.get("limit") or str(default)
+def asked_number(name: str, default: int, most: int) -> int:
+    """The number from 1 to ``most`` in the query string."""
+    text = request.args.get(name) or str(default)
     # int(text) alone is not enough. It accepts "+5", "1_000" and digits of any script, and raises for 5,000 digits.
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_LIMIT)) and 1 <= int(text) <= MOST_LIMIT):
-        raise Problem("invalid_field", f"limit must be a whole number from 1 to {MOST_LIMIT}.", path="limit")
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
+        raise Problem("invalid_field", f"{name} must be a whole number from 1 to {most}.", path=name)
     return int(text)
 
 
-def _asked_after() -> PageCursor | None:
+def _asked_limit(default: int) -> int:
+    return asked_number("limit", default, _MOST_LIMIT)
+
+
+def _asked_after() -> GroupKey | None:
     text = request.args.get("after")
     if not text:
         return None
     try:
-        return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=PageCursor)
+        return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=GroupKey)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         raise Problem("invalid_field", "after must be the `next` of the previous page.", path="after") from None
 

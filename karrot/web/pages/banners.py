@@ -18,7 +18,7 @@ from karrot.reporters import commits_read
 from karrot.reporters.base import REPORT_NOTE, read_report
 from karrot.text import count, counted, duration, some, visible
 from karrot.web.context import WebContext, if_readable
-from karrot.web.pages.page_caches import caches
+from karrot.web.pages.group_list import ranked_groups
 
 _ENOUGH = 10
 """If Burrow sent this number of WARN and ERR verdicts and never OK, Burrow probably does not send OK."""
@@ -115,7 +115,7 @@ def outage(context: WebContext) -> Banner | None:
 def service_health(context: WebContext) -> ServiceHealth:
     """The health of the service at this moment."""
     kept = {state.name: state for state in context.log.reporters()}
-    ranked = caches().groups.ranked()
+    ranked = ranked_groups()
     poll = if_readable(lambda: watched_groups.read(context.log), None) if WATCH in context.duties else None
     heard, cut_off = _heard(context, ranked.worst_first, poll), commits_read.cut_off(context.log)
     seen = BannerInputs(

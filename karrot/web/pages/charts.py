@@ -1,21 +1,27 @@
-"""Computes the shapes of a group's charts: sparklines, curves with ticks, and bands of status.
+"""Reads a group's newest lags, and computes their trend and the shapes of charts: sparklines, curves, bands of status.
 
 The templates draw these shapes as SVG. A curve has coordinates in a box of 1000 by 100. The SVG stretches the box to
 its width and height. Ticks are percentages of that width or height.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from math import ceil, floor, inf, log10
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from karrot.event import Kind, Status
+from karrot.burrow.payload import parse_outline, total_lag_of
+from karrot.burrow.wire import MalformedPayload
+from karrot.event import GroupKey, Kind, Source, Status
+from karrot.eventlog.base import Events, StoredBody
+from karrot.signals import signals_of
 from karrot.text import LAST_SECOND, clock, short_count, short_duration
-from karrot.web.pages.lag_trend import Mark
 
 if TYPE_CHECKING:
     from karrot.history.results import HourlyHistory
+
+T = TypeVar("T")
 
 Point = tuple[float, float | None]
 """Epoch seconds and a value. ``None`` means not known, and leaves a gap in the curve."""
@@ -35,6 +41,41 @@ _FORMS = ((60, "%H:%M:%S"), (86_400, "%H:%M"), (100 * 86_400, "%d %b"), (inf, "%
 
 _HOUR_S = 3600
 _FEWEST = 2
+
+TRAIL_LENGTH = 30
+"""The number of a group's newest lags that its trend and its sparkline use."""
+
+_TREND_LAGS = 5
+_SLOW_LAGS = 15
+_ALONG_A_LINE = 0.9
+"""The least share of the lags' variance that a line must explain. For scattered lags, the share is far smaller."""
+
+_STEADY = 0.15
+"""A lag counts as steady if its change is less than this share of its recent peak."""
+
+_SMALL_LAG = 20
+
+
+class Mark(NamedTuple):
+    """One event of a group, without its partitions. Lags are in messages. ``lag_seconds`` is the worst partition's."""
+
+    seq: int
+    at_ms: int
+    received_at_ms: int
+    source: Source
+    kind: Kind
+    status_text: str
+    lag: int | None
+    max_lag: int | None
+    lag_seconds: float | None
+    bad_partitions: int
+
+
+class Trend(NamedTuple):
+    """The direction of a lag (``growing``, ``shrinking`` or ``steady``) and its change in messages per second."""
+
+    word: str
+    per_second: float
 
 
 class DrawnSpan(NamedTuple):
@@ -108,8 +149,85 @@ class GroupCharts(NamedTuple):
     points: list[ChartPoint]
 
 
-def spark(values: Sequence[float]) -> Spark | None:
+def marks(log: Events, key: GroupKey, limit: int) -> list[Mark]:
+    """The newest events of a group, oldest first."""
+    return _decoded(_mark, log.bodies([key], limit)[0])
+
+
+def trails(log: Events, keys: Sequence[GroupKey]) -> list[list[Point]]:
+    """The newest lags of each group, oldest first."""
+    return [_decoded(_point, bodies) for bodies in log.bodies(keys, TRAIL_LENGTH)]
+
+
+def _decoded(decode: Callable[[StoredBody], T], newest_first: Iterable[StoredBody]) -> list[T]:
+    found = []
+    for stored in newest_first:
+        with suppress(MalformedPayload):  # a newer Karrot wrote it: leave a gap in the chart
+            found.append(decode(stored))
+    return found[::-1]
+
+
+def _point(stored: StoredBody) -> Point:
+    return stored.observed_at_ms / 1000, total_lag_of(stored.body)
+
+
+def _mark(stored: StoredBody) -> Mark:
+    outline = parse_outline(stored.body, observed_at_ms=stored.observed_at_ms, source=stored.source)
+    event = outline.event
+    return Mark(
+        stored.seq,
+        stored.observed_at_ms,
+        stored.received_at_ms,
+        stored.source,
+        event.kind,
+        event.status_text,
+        event.total_lag,
+        event.max_lag.current_lag if event.max_lag else None,
+        signals_of(event).with_age(stored.age).lag_seconds,
+        outline.bad_partitions,
+    )
+
+
+def trend(trail: Sequence[Point]) -> Trend | None:
+    """The trend of the newest lags, by least squares. ``None`` if there are too few lags.
+
+    The five newest lags show a fast change. A slow change is small compared with a large lag, for example after a
+    consumer was down all night. Only the 15 newest lags show it. Such a change counts as a trend if these lags lie
+    along one line and the newest lags still follow this line.
+    """
+    newest = _line(trail[-_TREND_LAGS:])
+    if newest is None:
+        return None
+    slope, change, _ = newest
+    peak = max((lag for _, lag in trail if lag is not None), default=0)
+    if abs(change) < max(_SMALL_LAG, _STEADY * peak):
+        _, longer_change, explained = _line(trail[-_SLOW_LAGS:]) or (0, 0, 0)
+        if abs(longer_change) < _SMALL_LAG or explained < _ALONG_A_LINE or change * longer_change <= 0:
+            return Trend("steady", slope)
+    return Trend("growing" if change > 0 else "shrinking", slope)
+
+
+def _line(trail: Sequence[Point]) -> tuple[float, float, float] | None:
+    """The line through the lags by least squares. ``None`` for fewer than three lags, or if times do not increase.
+
+    It has its slope in messages per second, its change in messages from the first lag to the last, and the share of the
+    lags' variance that it explains, from 0 to 1.
+    """
+    known = [(at, lag) for at, lag in trail if lag is not None]
+    if len(known) < 3 or any(later[0] <= earlier[0] for earlier, later in pairwise(known)):  # noqa: PLR2004
+        return None
+    mean_at = sum(at for at, _ in known) / len(known)
+    mean_lag = sum(lag for _, lag in known) / len(known)
+    at_spread = sum((at - mean_at) ** 2 for at, _ in known)
+    lag_spread = sum((lag - mean_lag) ** 2 for _, lag in known)
+    slope = sum((at - mean_at) * (lag - mean_lag) for at, lag in known) / at_spread
+    explained = slope**2 * at_spread / lag_spread if lag_spread else 0.0
+    return slope, slope * (known[-1][0] - known[0][0]), explained
+
+
+def spark(trail: Sequence[Point]) -> Spark | None:
     """A sparkline above zero. ``None`` for fewer than two values."""
+    values = [value for _, value in trail if value is not None]
     if len(values) < 2:  # noqa: PLR2004
         return None
     top = max(*values, 1.0)
@@ -166,22 +284,23 @@ def bands(statuses: Iterable[Band], within: Frame) -> list[DrawnSpan]:
     ]
 
 
-def charts_of_events(trail: Sequence[Mark], now: float) -> GroupCharts | None:
+def charts_of_events(newest: Sequence[Mark], now: float) -> GroupCharts | None:
     """The charts of recent events up to ``now`` in epoch seconds. ``None`` for fewer than two events."""
-    marks = sorted(trail, key=lambda mark: mark.at_ms)
-    if len(marks) < _FEWEST:
+    events = sorted(newest, key=lambda mark: mark.at_ms)
+    if len(events) < _FEWEST:
         return None
-    end = max(now, marks[-1].at_ms / 1000)
-    within = frame(marks[0].at_ms / 1000, end)
-    lasting = list(_lasting(marks, end))
+    end = max(now, events[-1].at_ms / 1000)
+    within = frame(events[0].at_ms / 1000, end)
+    moments = pairwise([*(mark.at_ms / 1000 for mark in events), end])
+    lasting = [(mark, *span) for mark, span in zip(events, moments, strict=True)]
     return GroupCharts(
         within,
-        chart([(mark.at_ms / 1000, mark.lag) for mark in marks], within, in_time=False),
-        chart([(mark.at_ms / 1000, mark.lag_seconds) for mark in marks], within, in_time=True),
+        chart([(mark.at_ms / 1000, mark.lag) for mark in events], within, in_time=False),
+        chart([(mark.at_ms / 1000, mark.lag_seconds) for mark in events], within, in_time=True),
         # Each event of an incident shades the time up to the next event, whatever status the event has.
         bands((Band(since, until, "incident") for mark, since, until in lasting if mark.kind is Kind.INCIDENT), within),
         bands((Band(since, until, mark.status_text) for mark, since, until in lasting), within),
-        list(_points(marks, within)),
+        list(_points(events, within)),
     )
 
 
@@ -257,13 +376,6 @@ def _moment_text(at: float, step: float) -> str:
     form = next(form for below, form in _FORMS if step < below)
     text = datetime.fromtimestamp(min(at, LAST_SECOND), UTC).strftime(form)
     return text.lstrip("0") if form.startswith("%d") else text
-
-
-def _lasting(marks: Sequence[Mark], end: float) -> Iterator[tuple[Mark, float, float]]:
-    """Each event with its own time and the time of the next event."""
-    moments = [*(mark.at_ms / 1000 for mark in marks), end]
-    for mark, (since, until) in zip(marks, pairwise(moments), strict=True):
-        yield mark, since, until
 
 
 def _points(marks: Sequence[Mark], within: Frame) -> Iterator[ChartPoint]:

@@ -1,25 +1,79 @@
-"""Makes the list of groups. It filters, counts and sorts the groups, and makes a row for each group on the page."""
+"""Makes the list of groups. It ranks, filters, counts and sorts them, and makes a row for each group on the page."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from flask import get_template_attribute
-from markupsafe import Markup
-
-from karrot.event import NO_PROBLEM
+from karrot.event import NO_PROBLEM, TEST_CLUSTERS, AgeKind, GroupKey, has_burrow_name
 from karrot.eventlog.base import GroupState, LogUnavailableError
-from karrot.web.api.group_query import GroupFilter
-from karrot.web.context import WebContext
+from karrot.web.api.routes import GroupFilter
+from karrot.web.context import WebContext, web_context
 from karrot.web.pages.causes import Cause, cause
-from karrot.web.pages.charts import Spark, spark
-from karrot.web.pages.lag_trend import Mark, Trend, trend
-from karrot.web.pages.live_groups_ranking import TEST, RankedGroups, counted_as
-from karrot.web.pages.page_caches import caches
+from karrot.web.pages.charts import Point, Spark, Trend, spark, trails, trend
+from karrot.web.pages.page_cache import page_cache
+
+WELL = "OK"
+
+TEST = "TEST"
+
+_SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3, "ABANDONED": 4, TEST: 5}
+_AT_LEAST = AgeKind.AT_LEAST
+_ODD = 2  # a status that Burrow does not document deserves attention
+_AT_ONCE = 10
+"""The groups whose events are read at once: each one has up to a megabyte of them."""
 
 _VALUE = itemgetter(0)
+
+
+def counted_as(state: GroupState) -> str:
+    """The status under which a group is ranked and counted. Tests are apart, whatever their status is."""
+    return TEST if state.key.cluster in TEST_CLUSTERS and state.is_test else state.summary.status_text
+
+
+def _rank(state: GroupState) -> tuple[int, float, int, GroupKey]:
+    """A group's place: by status, then by lag in seconds, then by lag. Unknown values and lower bounds come last."""
+    summary = state.summary
+    signals, lag = summary.signals, summary.total_lag
+    seconds = signals.lag_seconds
+    delay = 0.0 if seconds is None or signals.lag_seconds_kind is _AT_LEAST else -1 - seconds
+    return _SEVERITY.get(counted_as(state), _ODD), delay, 0 if lag is None else -1 - lag, state.key
+
+
+@dataclass(frozen=True, slots=True)
+class RankedGroups:
+    """Every group at one moment, worst first, with counts. Many pages share one object.
+
+    ``counts`` has the number of groups by `counted_as`, without Burrow's own groups. ``of_burrow`` has these numbers
+    for Burrow's own groups. ``burrow_behind`` lists the clusters where Burrow's own group is not OK.
+    """
+
+    worst_first: list[GroupState]
+    counts: Counter[str]
+    of_burrow: Counter[str]
+    clusters: list[str]
+    burrow_behind: list[str]
+
+    @classmethod
+    def of(cls, states: Iterable[GroupState]) -> "RankedGroups":
+        """The ranked groups."""
+        ranked = sorted(states, key=_rank)
+        own = [each for each in ranked if has_burrow_name(each.key.consumer) and each.is_of_burrow]
+        of_burrow = Counter(each.summary.status_text for each in own)
+        return cls(
+            worst_first=ranked,
+            counts=Counter(map(counted_as, ranked)) - of_burrow,
+            of_burrow=of_burrow,
+            clusters=sorted({each.key.cluster for each in ranked}),
+            burrow_behind=[each.key.cluster for each in own if each.summary.status_text != WELL],
+        )
+
+
+def ranked_groups() -> RankedGroups:
+    """The groups that are neither expired nor deleted. The pages of a second share them."""
+    return page_cache().get(RankedGroups, lambda: RankedGroups.of(web_context().log.live()), longest_ms=1000)[0]
 
 
 class Order(NamedTuple):
@@ -103,15 +157,6 @@ class GroupView(NamedTuple):
     cause: Cause | None
     spark: Spark | None
     trend: Trend | None
-    of_burrow: bool
-
-
-class ListRow(NamedTuple):
-    """A group in the list. ``cells`` is cached HTML that changes only with a new event. ``times`` are as of now."""
-
-    state: GroupState
-    times: Times
-    cells: Markup
 
 
 def overview(
@@ -124,10 +169,10 @@ def overview(
     shown = named if wanted.status is None else list(wanted.among(named))
     matching = order.sorted(shown)
     worst = named[0] if named and counted_as(named[0]) not in {*NO_PROBLEM, TEST} else None
-    counts, of_burrow = (ranked.counts, ranked.of_burrow) if named is everything else _counted(named)
+    counted = ranked if named is everything else RankedGroups.of(named)
     return Overview(
-        counts=counts,
-        of_burrow=of_burrow,
+        counts=counted.counts,
+        of_burrow=counted.of_burrow,
         clusters=ranked.clusters,
         total=len(everything),
         matching=len(matching),
@@ -136,45 +181,30 @@ def overview(
     )
 
 
-def group_view(context: WebContext, state: GroupState, trail: Sequence[Mark] | None = None) -> GroupView:
-    """One group with its cause and trend, from its newest events."""
-    trail = caches().trails.of(context.log, state) if trail is None else trail
+def group_view(context: WebContext, state: GroupState, lags: Sequence[Point]) -> GroupView:
+    """One group with its cause, and the trend of its newest lags."""
     times = _times(context, state)
     return GroupView(
         state,
         times,
         cause=cause(state, times.since_commit),
-        spark=spark([mark.lag for mark in trail if mark.lag is not None]),
-        trend=trend(trail),
-        of_burrow=state.is_of_burrow,
+        spark=spark(lags),
+        trend=trend(lags),
     )
 
 
-def list_rows(context: WebContext, states: Iterable[GroupState]) -> Iterator[ListRow]:
-    """The groups of the list. If a group has no new event, its cells come from the cache."""
+def list_rows(context: WebContext, states: Sequence[GroupState]) -> Iterator[GroupView]:
+    """The groups of the list. They have no trends if the events cannot be read."""
     is_readable = True
-    for state in states:
-        times = _times(context, state)
-        try:
-            cells = _cells(context, state, times, is_readable=is_readable)
-        except LogUnavailableError:
-            is_readable = False
-            cells = _new_cells(group_view(context, state, ()))
-        yield ListRow(state, times, cells)
-
-
-def _cells(context: WebContext, state: GroupState, times: Times, *, is_readable: bool) -> Markup:
-    def make(_earlier: Markup | None) -> Markup:
-        if not is_readable:  # do not wait again for each further row
-            raise LogUnavailableError("an earlier row could not be read")
-        return _new_cells(group_view(context, state))
-
-    return caches().rows.get((context.log.log_id, state.key), (state.seq, times.old), make)
-
-
-def _new_cells(view: GroupView) -> Markup:
-    cells: Markup = get_template_attribute("parts.html", "cells")(view)
-    return cells
+    for start in range(0, len(states), _AT_ONCE):
+        some = states[start : start + _AT_ONCE]
+        lags: Sequence[Sequence[Point]] = [()] * len(some)
+        if is_readable:  # do not wait again for the others
+            try:
+                lags = trails(context.log, [state.key for state in some])
+            except LogUnavailableError:
+                is_readable = False
+        yield from map(partial(group_view, context), some, lags)
 
 
 def _times(context: WebContext, state: GroupState) -> Times:
@@ -198,8 +228,3 @@ def seconds_since(context: WebContext, epoch_ms: int | None) -> float | None:
 
 def _seconds(until_ms: int, epoch_ms: int | None) -> float | None:
     return None if epoch_ms is None else max(0, until_ms - epoch_ms) / 1000
-
-
-def _counted(states: Sequence[GroupState]) -> tuple[Counter[str], Counter[str]]:
-    of_burrow = Counter(state.summary.status_text for state in states if state.is_of_burrow)
-    return Counter(map(counted_as, states)) - of_burrow, of_burrow

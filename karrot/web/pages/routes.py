@@ -3,25 +3,20 @@
 import shlex
 from typing import Any
 
-from flask import Blueprint, Response, render_template, request, stream_template
+from flask import Blueprint, render_template, request
 
 from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, PartitionLag, Source
 from karrot.eventlog import watched_groups
-from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.known_problems import CODES, WATCH
 from karrot.reporters import commits_read
-from karrot.web.api.group_query import STATUSES, GroupFilter
 from karrot.web.api.json_bodies import instant, reject_shape, second_opinion
-from karrot.web.api.routes import asked_filter, asked_key, no_live_group
+from karrot.web.api.routes import STATUSES, asked_filter, asked_key, asked_number, no_live_group
 from karrot.web.auth import require_reader
-from karrot.web.context import PastUnknown, WebContext, if_readable, web_context
-from karrot.web.negotiation import CompressedPage, compress
+from karrot.web.context import PastUnknown, WebContext, compress, if_readable, web_context
 from karrot.web.pages.banners import service_health
-from karrot.web.pages.charts import charts_of_events, charts_of_history
-from karrot.web.pages.gil_yielding import gently
-from karrot.web.pages.group_list import GroupView, Order, group_view, list_rows, overview, seconds_since
-from karrot.web.pages.lag_trend import TRAIL_LENGTH, marks
-from karrot.web.pages.page_caches import caches
+from karrot.web.pages.charts import TRAIL_LENGTH, charts_of_events, charts_of_history, marks
+from karrot.web.pages.group_list import Order, group_view, list_rows, overview, ranked_groups, seconds_since
+from karrot.web.pages.page_cache import kept
 from karrot.web.problems import Problem
 
 PAGE_SIZE = 50
@@ -48,23 +43,20 @@ routes.after_request(compress)
 
 
 @routes.get("/")
-def index() -> str | Response:
+@kept
+def index() -> str:
     """All groups, worst first. Before the first event: instructions to get one."""
-    context, asked = web_context(), (asked_filter(), _asked_order(), _asked_page())
+    context, wanted, order, page = web_context(), asked_filter(), _asked_order(), asked_number("page", 1, 999_999)
     # After `watch` has stored verdicts, an empty list means that Kafka is away for longer than groups stay.
     was_watched = WATCH in context.duties and context.log.size().last_seq
-    if not (caches().groups.ranked().worst_first or context.log.heard() or was_watched):
+    if not (ranked_groups().worst_first or context.log.heard() or was_watched):
         return render_template("welcome.html", **_welcome(context))
-    return caches().pages.get(repr(asked), lambda: CompressedPage.of(_groups_page(context, *asked))).response()
-
-
-def _groups_page(context: WebContext, wanted: GroupFilter, order: Order, page: int) -> str:
-    found = overview(caches().groups.ranked(), wanted, page=page, size=PAGE_SIZE, order=order)
-    portions = stream_template(
+    found = overview(ranked_groups(), wanted, page=page, size=PAGE_SIZE, order=order)
+    return render_template(
         "groups.html",
         found=found,
-        rows=[*gently(list_rows(context, found.rows))],
-        worst=None if found.worst is None else _worst(context, found.worst),
+        rows=list(list_rows(context, found.rows)),
+        worst=next(list_rows(context, [found.worst] if found.worst else []), None),
         wanted=wanted,
         order=order,
         statuses=STATUSES,
@@ -75,10 +67,10 @@ def _groups_page(context: WebContext, wanted: GroupFilter, order: Order, page: i
         clusters_shown=_CLUSTERS_SHOWN,
         stale_after=context.stale_after_ms / 1000,
     )
-    return "".join(gently(portions))
 
 
 @routes.get("/group")
+@kept
 def show_group() -> str:
     """One group: its cause, its recent events, its history, and queries for its values in other systems."""
     context = web_context()
@@ -93,9 +85,10 @@ def show_group() -> str:
     complete = known and known.complete
     events = if_readable(lambda: marks(context.log, key, _MARKS_SHOWN), None)
     trail = events or []
+    lags = [(mark.at_ms / 1000, mark.lag) for mark in trail[-TRAIL_LENGTH:]]
     return render_template(
         "group.html",
-        row=group_view(context, state, trail[-TRAIL_LENGTH:]),
+        row=group_view(context, state, lags),
         state=state,
         watched=watched,
         is_cut_off=state.summary.source is not Source.KAFKA and key.cluster in commits_read.cut_off(context.log),
@@ -117,6 +110,7 @@ def show_group() -> str:
 
 
 @routes.get("/rejects")
+@kept
 def show_rejects() -> str:
     """The bodies that /burrow refused, newest first."""
     found = if_readable(lambda: web_context().log.rejects(_REJECTS_SHOWN), None)
@@ -125,21 +119,6 @@ def show_rejects() -> str:
     return render_template(
         "rejects.html", rejects=kept, remedies=remedies, body_shown=_BODY_SHOWN, is_readable=found is not None
     )
-
-
-def _worst(context: WebContext, state: GroupState) -> GroupView:
-    """The worst group. Without its trend, if the events cannot be read."""
-    try:
-        return group_view(context, state)
-    except LogUnavailableError:
-        return group_view(context, state, ())
-
-
-def _asked_page() -> int:
-    text = request.args.get("page") or "1"
-    if not (text.isascii() and text.isdigit() and len(text) < 7 and int(text)):  # noqa: PLR2004
-        raise Problem("invalid_field", "page must be a whole number from 1 to 999999.", path="page")
-    return int(text)
 
 
 def _asked_order() -> Order:
@@ -153,7 +132,7 @@ def _asked_order() -> Order:
 
 def _past(context: WebContext, key: GroupKey) -> dict[str, Any]:
     """The group's last weeks, or the error message if the tables cannot be read."""
-    past = caches().histories.get(key, lambda: context.past(*key))
+    past = context.past(*key)
     if past is None or isinstance(past, PastUnknown):
         return {"past": None, "past_unknown": past}
     return {

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from karrot.known_problems import DOCS_URL
 from karrot.web.auth import require_reader
-from karrot.web.negotiation import compress
+from karrot.web.context import compress
 from karrot.web.problems import Problem
 
 EXTENSION = "karrot-runbooks"

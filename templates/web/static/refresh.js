@@ -8,6 +8,9 @@
 
   const stylesheet = (page) => page.querySelector("link[rel=stylesheet]").getAttribute("href");
 
+  let freshAt = new Date();
+  let madeAt = freshAt;
+
   async function load() {
     const answer = await fetch(location.href, {
       headers: { Accept: "text/html" },
@@ -15,6 +18,7 @@
       signal: AbortSignal.timeout(10_000),
     });
     if (!answer.ok) throw new Error("no page", { cause: `answered ${answer.status}` });
+    madeAt = new Date(Date.now() - 1000 * Number(answer.headers.get("Age")));
     return new DOMParser().parseFromString(await answer.text(), "text/html");
   }
 
@@ -52,8 +56,6 @@
     say(away ? "From memory" : "Live", Boolean(away));
   }
 
-  let freshAt = new Date();
-
   async function refresh() {
     if (document.hidden) return;
     if (!getSelection().isCollapsed) return say(`As of ${freshAt.toLocaleTimeString()}: paused while text is selected`, false);
@@ -61,7 +63,7 @@
       const fresh = await load();
       if (stylesheet(fresh) !== stylesheet(document)) return location.reload();
       swap(fresh);
-      freshAt = new Date();
+      freshAt = madeAt;
       sayLive();
     } catch (error) {
       say(`Not updated since ${freshAt.toLocaleTimeString()}: ${error.cause ?? "no answer"}`, true);

@@ -9,22 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.burrow.client import (
-    Asking,
     Burrow,
-    BurrowError,
     ClusterModule,
     NotFound,
     NotifierModule,
-    Unavailable,
     UnknownCall,
-    Unreadable,
 )
 from karrot.event import Status
+from karrot.http_client import Limits, RequestFailed, Unavailable, Unreadable
 from support.examples import examples
 from support.servers.scripted_server import Script, http_response, scripted_server
 
 REAL = Path(__file__).parents[2] / "data" / "burrow" / "real"
-ASKING = Asking(timeout_s=5, pause=lambda _: None)
+LIMITS = Limits(timeout_s=5, pause=lambda _: None)
 CLUSTERS = (
     b'{"error":false,"message":"cluster list returned","clusters":["b","a"],"request":{"url":"/v3/kafka","host":"vm"}}'
 )
@@ -37,8 +34,8 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 REST = CLUSTERS[5:] + b"\r\n0\r\n\r\n"
 
 
-def clusters(*scripts: Script, asking: Asking = ASKING) -> tuple[str, ...]:
-    with scripted_server(*scripts) as (url, _), Burrow(url, asking=asking) as burrow:
+def clusters(*scripts: Script, limits: Limits = LIMITS) -> tuple[str, ...]:
+    with scripted_server(*scripts) as (url, _), Burrow(url, limits) as burrow:
         return burrow.clusters()
 
 
@@ -149,7 +146,7 @@ def test_a_truncated_answer_is_requested_again_and_then_fails(script: Script, sa
 def test_a_silent_server_is_asked_once() -> None:
     with (
         scripted_server([b""], http_response(CLUSTERS)) as (url, asked),
-        Burrow(url, timeout_s=0.1) as burrow,
+        Burrow(url, Limits(timeout_s=0.1)) as burrow,
         pytest.raises(Unavailable, match=r"no answer within 0\.1 s"),
     ):
         burrow.clusters()
@@ -160,19 +157,19 @@ def test_a_slow_answer_ends_at_the_total_timeout() -> None:
     at = iter(range(100))
     drip = [HEAD + b"Content-Length: 9999\r\n\r\n", *[b"x"] * 3, b""]
     with pytest.raises(Unavailable, match=r"not complete after 0\.5 s"):
-        clusters(drip, asking=Asking(timeout_s=0.5, monotonic=lambda: float(next(at))))
+        clusters(drip, limits=Limits(timeout_s=0.5, monotonic=lambda: float(next(at))))
 
 
 def test_an_answer_over_the_largest_size_is_refused() -> None:
     with pytest.raises(Unreadable, match="larger than 50 bytes"):
-        clusters(http_response(CLUSTERS), asking=Asking(max_bytes=50))
+        clusters(http_response(CLUSTERS), limits=Limits(max_bytes=50))
 
 
 def test_a_refused_connection_is_reported() -> None:
     with scripted_server() as (url, _):
         pass
     pauses: list[float] = []
-    with Burrow(url, asking=Asking(pause=pauses.append)) as burrow, pytest.raises(Unavailable) as caught:
+    with Burrow(url, Limits(pause=pauses.append)) as burrow, pytest.raises(Unavailable) as caught:
         burrow.clusters()
     assert str(caught.value) == f"{url}/v3/kafka: no connection: Connection refused"
     assert pauses == [0.1, 0.2]
@@ -234,7 +231,7 @@ def test_an_answer_about_another_group_is_refused() -> None:
 
 
 def test_an_error_that_comes_with_200_is_an_error() -> None:
-    with pytest.raises(BurrowError, match="Burrow says 'storage is on fire'"):
+    with pytest.raises(RequestFailed, match="Burrow says 'storage is on fire'"):
         clusters(http_response(b'{"error":true,"message":"storage is on fire"}'))
 
 
@@ -275,6 +272,6 @@ def test_any_answer_is_either_read_or_raises_one_of_our_errors(body: bytes, stat
 def error_of(question: Callable[[], object]) -> str:
     try:
         question()
-    except BurrowError as error:
+    except RequestFailed as error:
         return str(error)
     return ""

@@ -9,9 +9,10 @@ import pytest
 
 from karrot.clock import Clock, SystemClock
 from karrot.delivery import Delivery
-from karrot.eventlog.base import Cursor, LogUnavailableError, ReporterState, StoredEvent
+from karrot.eventlog.base import Cursor, LogUnavailableError, ReporterState
 from karrot.eventlog.postgres import PostgresEventLog, leader_lock
 from karrot.eventlog.postgres.transaction import NotLeadingError
+from karrot.reporters.base import Unreported
 from support.eventlog.appended_events import append_event
 from support.eventlog.postgres_log import open_postgres
 from support.eventlog.postgres_server import PostgresServer
@@ -60,7 +61,9 @@ def assert_refused(log: PostgresEventLog) -> None:
             write()
 
 
-def test_what_a_process_writes_after_it_lost_the_lead_is_refused(server: PostgresServer, open_replica: Open) -> None:
+def test_what_a_process_writes_after_it_lost_the_lead_is_refused(
+    server: PostgresServer, open_replica: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = ManualClock()
     old, new = (open_replica(clock, name=name, stale_after_ms=STALE_MS) for name in ("old", "new"))
     append_event(old)
@@ -72,8 +75,11 @@ def test_what_a_process_writes_after_it_lost_the_lead_is_refused(server: Postgre
     wait_for(new.lead)
     new.save_reporter(ReporterState("stdout", Cursor(new.log_id, 2)))
     new.remember("cloudwatch", "inside", b"new")
-    assert_refused(old)  # before it knows, and also after it knows
-    wait_for(lambda: not old.leads())
+    with monkeypatch.context() as frozen:  # between the question and the write
+        frozen.setattr(old._leader, "leads", lambda: True)
+        frozen.setattr(old._leader, "resign", lambda: None)
+        assert_refused(old)
+    assert not old.leads()  # it asks before it answers
     assert_refused(old)
     new.resign()
     assert_refused(old)
@@ -144,12 +150,14 @@ def test_a_leader_that_gets_no_answer_stops_to_lead_before_another_one_leads(
 class HeldReporter:
     """A destination whose first report does not return until it is released, as in a process that was frozen."""
 
+    every_s = 0.0
+
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
         self.reached = threading.Event()
         self.released = threading.Event()
 
-    def report(self, events: Sequence[StoredEvent]) -> None:
+    def report(self, events: Unreported) -> None:
         self.batches.append([event.seq for event in events])
         self.reached.set()
         assert self.released.wait(30)

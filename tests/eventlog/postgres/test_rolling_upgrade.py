@@ -145,3 +145,19 @@ def test_the_time_of_the_last_webhook_becomes_log_time_and_is_not_in_the_future(
         prepare(database, SystemClock())
         found = connection.execute("SELECT at_ms FROM heard ORDER BY at_ms").fetchall()
     assert found == [(4_940_000,), (5_000_000,)]
+
+
+def test_an_older_karrot_finds_the_table_that_it_writes_and_its_token_is_replaced(
+    server: PostgresServer, schema: str, database: Database
+) -> None:
+    clock = SystemClock()
+    new = PostgresEventLog(database, prepare(database, clock), clock)
+    with server.connect("karrot") as connection:
+        connection.execute(f"UPDATE {schema}.log SET leader = 'older'")  # an older leader that was frozen
+        connection.execute(f"INSERT INTO {schema}.writers (id, commits, log_ms) VALUES ('older', 1, 1)")
+        assert new.lead()
+        new.remember("cloudwatch", "inside", b"new")
+        append_event(new)
+        found = connection.execute(f"SELECT leader = 'older', leader IS NULL FROM {schema}.log").fetchall()
+        assert found == [(False, False)]  # it refuses what the older one writes when it wakes up
+    new.close()

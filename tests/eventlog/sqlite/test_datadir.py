@@ -3,6 +3,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from structlog.testing import capture_logs
 
 from karrot.clock import Anchor
 from karrot.eventlog.base import Counter, LogUnavailableError
@@ -28,8 +29,11 @@ def filled(directory: Path, clock: ManualClock) -> str:
     return log.log_id
 
 
-def prepare(directory: Path, clock: ManualClock) -> datadir.Replaced | None:
-    return datadir.prepare(directory, clock, max_bytes=MAX_BYTES)
+def prepare(directory: Path, clock: ManualClock) -> list[tuple[str, str]]:
+    """The paths of the logs that were set aside, and the reasons."""
+    with capture_logs() as logs:
+        datadir.prepare(directory, clock, max_bytes=MAX_BYTES)
+    return [(each["path"], each["reason"]) for each in logs if each["code"] == "log_set_aside"]
 
 
 def log_id_in(directory: Path, clock: ManualClock) -> str:
@@ -39,8 +43,8 @@ def log_id_in(directory: Path, clock: ManualClock) -> str:
 
 def test_an_intact_log_is_not_changed(tmp_path: Path, clock: ManualClock) -> None:
     log_id = filled(tmp_path, clock)
-    assert prepare(tmp_path, clock) is None
-    assert prepare(tmp_path, clock) is None
+    assert prepare(tmp_path, clock) == []
+    assert prepare(tmp_path, clock) == []
     assert log_id_in(tmp_path, clock) == log_id
 
 
@@ -60,11 +64,10 @@ def test_a_damaged_log_is_set_aside_and_a_new_one_is_started(
 ) -> None:
     old = filled(tmp_path, clock)
     damage(tmp_path / "events.db")  # type: ignore[operator]
-    replaced = prepare(tmp_path, clock)
-    assert replaced is not None
-    assert replaced.path == tmp_path / "events.db.corrupt-20270115T080000Z"
-    assert replaced.path.exists()
-    assert reason in replaced.reason
+    [(path, why)] = prepare(tmp_path, clock)
+    assert path == str(tmp_path / "events.db.corrupt-20270115T080000Z")
+    assert Path(path).exists()
+    assert reason in why
     log = open_sqlite(tmp_path, clock, prepare=False)
     assert log.log_id != old
     assert append_event(log).seq == 1
@@ -75,16 +78,14 @@ def test_a_damaged_log_is_set_aside_and_a_new_one_is_started(
 def test_a_database_of_another_program_is_set_aside(tmp_path: Path, clock: ManualClock) -> None:
     with apsw.Connection(str(tmp_path / "events.db")) as other:
         other.execute("CREATE TABLE recipes (name)")
-    replaced = prepare(tmp_path, clock)
-    assert replaced is not None
-    assert replaced.reason == "it is a database of another program"
+    assert [reason for _, reason in prepare(tmp_path, clock)] == ["it is a database of another program"]
 
 
 def test_a_log_without_its_write_ahead_log_still_opens(tmp_path: Path, clock: ManualClock) -> None:
     log_id = filled(tmp_path, clock)
     for tail in ("-wal", "-shm"):
         (tmp_path / f"events.db{tail}").unlink(missing_ok=True)
-    assert prepare(tmp_path, clock) is None
+    assert prepare(tmp_path, clock) == []
     assert log_id_in(tmp_path, clock) == log_id
 
 

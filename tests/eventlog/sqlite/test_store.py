@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey
@@ -338,9 +339,7 @@ def overwrite(path: Path, offset: int, data: bytes) -> None:
 
 
 def test_a_file_damaged_under_a_running_service_is_set_aside(open_here: OpenHere, tmp_path: Path) -> None:
-    told: list[str] = []
-    one = open_here(on_replaced=lambda path, reason: told.append(f"{path.name}: {reason}"))
-    two = open_here()
+    one, two = open_here(), open_here()
     for n in range(50):
         append_event(one, consumer=f"g{n}", extras=(("filler", "x" * 20_000),))
     with apsw.Connection(str(tmp_path / "events.db")) as file:
@@ -348,11 +347,13 @@ def test_a_file_damaged_under_a_running_service_is_set_aside(open_here: OpenHere
     old = one.log_id
     for page in range(1, 200):
         overwrite(tmp_path / "events.db", page * 4096, b"\xa5" * 4096)
-    assert append_event(one, consumer="after") == (1, True)
+    with capture_logs() as logs:
+        assert append_event(one, consumer="after") == (1, True)
+        assert append_event(two, consumer="other worker").seq == 2
     assert one.log_id != old
-    assert len(told) == 1
-    assert told[0].startswith("events.db.corrupt-20")
-    assert append_event(two, consumer="other worker").seq == 2
+    assert [each["code"] for each in logs] == ["log_set_aside", "log_created_again"]  # not wal_deleted by the other
+    [path] = [each["path"] for each in logs if each["code"] == "log_set_aside"]
+    assert Path(path).name.startswith("events.db.corrupt-20")
     assert two.log_id == one.log_id
     assert group_names(two) == group_names(one) == ["after", "other worker"]
 

@@ -24,7 +24,8 @@ def old_directory(place: Path) -> Path:
 
 
 def opened(directory: Path, clock: ManualClock) -> SqliteEventLog:
-    assert datadir.prepare(directory, clock, max_bytes=1 << 26) is None
+    datadir.prepare(directory, clock, max_bytes=1 << 26)
+    assert not list(directory.glob("*.corrupt-*"))
     return SqliteEventLog(directory, clock, retention_ms=10 * 365 * 86_400_000)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import apsw
 import pytest
+from structlog.testing import capture_logs
 
 from karrot.burrow.payload import to_wire
 from karrot.event import GroupKey, Source
@@ -36,7 +37,7 @@ class Parts(NamedTuple):
 def parts(tmp_path: Path) -> Iterator[Parts]:
     clock = ManualClock()
     datadir.prepare(tmp_path, clock, max_bytes=MAX_BYTES)
-    file = LogFile(tmp_path, clock, max_bytes=MAX_BYTES, on_replaced=lambda _path, _reason: None)
+    file = LogFile(tmp_path, clock, max_bytes=MAX_BYTES)
     lock = FileLock(tmp_path / "commit.lock")
     buffer = WriteBuffer()
     histories = LogEndHistories(max_bytes=1 << 20, retention_ms=86_400_000)
@@ -75,15 +76,16 @@ def test_an_event_that_was_stored_before_the_disk_failed_is_not_reported_as_refu
 
 
 def test_a_refused_body_that_cannot_be_stored_hurts_no_event_and_is_dropped(
-    parts: Parts, caplog: pytest.LogCaptureFixture
+    parts: Parts,
 ) -> None:
     parts.buffer.reject(Reject(1, "invalid_text", "half of a pair: \ud800", Source.WEBHOOK, b""))
     jobs = [storing("a"), failing(apsw.TooBigError("too big")), storing("b")]
-    parts.committer.commit(lambda: jobs)
+    with capture_logs() as logs:
+        parts.committer.commit(lambda: jobs)
     assert [None if job.error is None else str(job.error) for job in jobs] == [None, "cannot be written: too big", None]
     assert isinstance(jobs[1].error, UnstorableError)
     assert (stored(parts.file), parts.buffer.rejects(), parts.committer.trouble) == (["a", "b"], [], None)
-    assert "a write has a value that cannot be stored" in caplog.text
+    assert "value_not_stored" in [each["code"] for each in logs]
 
 
 def test_a_file_that_cannot_be_opened_again_is_reported(parts: Parts) -> None:
@@ -138,18 +140,19 @@ def test_waiting_events_are_answered_before_the_checkpoint(parts: Parts) -> None
 
 
 def test_a_write_ahead_log_that_cannot_be_emptied_is_logged_once_a_minute(
-    parts: Parts, caplog: pytest.LogCaptureFixture
+    parts: Parts,
 ) -> None:
     now = [0.0]
     checkpointer = Checkpointer(parts.file, parts.lock, seconds=lambda: now[0])
     reader = apsw.Connection(str(parts.file.path))
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM log").fetchall()
-    for second in (0, 1, 2, 3, 4, 62, 63):
-        now[0] = second
-        parts.committer.commit(partial(list, [storing(f"g{second}", 17 << 20)]))
-        checkpointer.run()
-    told = [(each["code"], each["mebibytes"], each["reason"], each["remedy"]) for each in map(vars, caplog.records)]
+    with capture_logs() as logs:
+        for second in (0, 1, 2, 3, 4, 62, 63):
+            now[0] = second
+            parts.committer.commit(partial(list, [storing(f"g{second}", 17 << 20)]))
+            checkpointer.run()
+    told = [(each["code"], each["mebibytes"], each["reason"], each["remedy"]) for each in logs]
     reason = "a program has an open read transaction on it"
     remedy = f"find who has the file open: fuser -v {parts.file.path}"
     assert told == [("wal_not_emptied", size, reason, remedy) for size in (68, 120)]

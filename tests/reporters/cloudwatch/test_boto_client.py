@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 
-from karrot.aws.errors import Fault, FaultKind
+from karrot.aws.errors import FaultKind, fault_of
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.cloudwatch.sender import classify
 from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 from support.reporters.fake_aws import FakeAws
@@ -156,8 +155,7 @@ def test_a_role_that_may_not_be_assumed_is_a_permission_fault(environ: Mapping[s
     fake.sts_faults.stand(aws.ACCESS_DENIED)
     with pytest.raises(ClientError) as caught:
         put(environ, Options(iam_role=ROLE))
-    verdict = classify(caught.value)
-    assert isinstance(verdict, Fault)
+    verdict = fault_of(caught.value)
     assert verdict.kind is FaultKind.PERMISSION
     assert verdict.text.startswith("AssumeRole was answered 403 AccessDenied")
 

@@ -13,10 +13,9 @@ import pytest
 from botocore import exceptions as boto
 from botocore.config import Config
 
-from karrot.aws.errors import Fault, FaultKind, without_secrets
+from karrot.aws.errors import Fault, FaultKind, fault_of, without_secrets
 from karrot.reporters.cloudwatch.boto_client import open_client
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.cloudwatch.sender import Rejected, TooLarge, classify, status_of
 from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 from support.reporters.cloudwatch_service.request_handler import Refuse
@@ -95,11 +94,10 @@ def test_an_error_that_is_not_about_the_data_is_a_fault(
     fake.stand(refusal)
     error = raised_by(lambda: put_once(fake.url))
     assert isinstance(error, boto.ClientError)
-    verdict = classify(error)
-    assert isinstance(verdict, Fault)
+    verdict = fault_of(error)
     assert verdict.kind is kind
     assert verdict.text.startswith(f"PutMetricData was answered {refusal.status}")
-    assert status_of(error) == refusal.status
+    assert verdict.status == refusal.status
 
 
 REJECTIONS: dict[str, tuple[Refuse, tuple[int, ...]]] = {
@@ -128,31 +126,28 @@ def test_an_error_about_the_data_names_them_by_index_from_zero(
     fake: ScriptedCloudWatch, refusal: Refuse, members: tuple[int, ...]
 ) -> None:
     fake.stand(refusal)
-    verdict = classify(raised_by(lambda: put_once(fake.url)))
-    assert isinstance(verdict, Rejected)
-    assert verdict.members == members
+    verdict = fault_of(raised_by(lambda: put_once(fake.url)))
+    assert (verdict.kind, verdict.members) == (FaultKind.REJECTED, members)
 
 
 @pytest.mark.parametrize("code", ["SomethingNewException", "NotAuthorized", "MalformedHttpRequestException"])
 def test_an_unknown_400_is_a_fault_and_refuses_no_datum(fake: ScriptedCloudWatch, code: str) -> None:
     fake.stand(refuse(400, code, "bad"))
-    verdict = classify(raised_by(lambda: put_once(fake.url)))
-    assert isinstance(verdict, Fault)
+    verdict = fault_of(raised_by(lambda: put_once(fake.url)))
     assert verdict.kind is FaultKind.UNEXPECTED
 
 
 @pytest.mark.parametrize("refusal", [aws.TOO_LARGE, Refuse(413, "", "", "")], ids=["named", "without a body"])
 def test_a_413_means_that_the_request_is_too_large(fake: ScriptedCloudWatch, refusal: Refuse) -> None:
     fake.stand(refusal)
-    assert isinstance(classify(raised_by(lambda: put_once(fake.url))), TooLarge)
+    assert fault_of(raised_by(lambda: put_once(fake.url))).kind is FaultKind.TOO_LARGE
 
 
 def test_a_datum_that_boto3_itself_refuses_is_named_too() -> None:
     error = raised_by(lambda: put_once("http://127.0.0.1:1", Value="many"))
     assert isinstance(error, boto.ParamValidationError)
-    verdict = classify(error)
-    assert isinstance(verdict, Rejected)
-    assert verdict.members == (0,)
+    verdict = fault_of(error)
+    assert (verdict.kind, verdict.members) == (FaultKind.REJECTED, (0,))
     assert "Invalid type for parameter MetricData[0].Value, value: many" in verdict.text
 
 
@@ -162,7 +157,8 @@ def test_an_error_in_xml_is_understood_too() -> None:
         {"Error": {"Code": "403", "Message": body}, "ResponseMetadata": {"HTTPStatusCode": 403}},  # type: ignore[typeddict-item]
         "PutMetricData",
     )
-    assert classify(error) == Fault(K.CREDENTIALS, "PutMetricData was answered 403 ExpiredToken: It is old")
+    text = "PutMetricData was answered 403 ExpiredToken: It is old"
+    assert fault_of(error) == Fault(K.CREDENTIALS, text, status=403)
 
 
 # --- the network ---
@@ -181,8 +177,8 @@ def full_backlog() -> Iterator[str]:
 
 
 def is_unavailable(error: Exception, expected: type[Exception]) -> bool:
-    verdict = classify(error)
-    return type(error) is expected and isinstance(verdict, Fault) and verdict.kind is K.UNAVAILABLE
+    verdict = fault_of(error)
+    return type(error) is expected and verdict.kind is K.UNAVAILABLE
 
 
 @pytest.mark.usefixtures("environ")
@@ -228,8 +224,7 @@ def test_a_password_of_a_proxy_is_never_shown_whatever_its_characters(
     password: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://me:{password}@127.0.0.1:1")
-    verdict = classify(raised_by(lambda: put_once("http://monitoring.invalid")))
-    assert isinstance(verdict, Fault)
+    verdict = fault_of(raised_by(lambda: put_once("http://monitoring.invalid")))
     assert verdict.kind is K.UNAVAILABLE
     assert "hun" not in verdict.text
     assert "ter" not in verdict.text.partition(": ")[2]
@@ -326,10 +321,9 @@ def test_a_wrong_configuration_is_a_fault_of_its_kind(
         (tmp_path / name).write_text(text.format(tmp=tmp_path))
     error = raised_by(put)
     assert type(error) is expected
-    verdict = classify(error)
-    assert isinstance(verdict, Fault)
+    verdict = fault_of(error)
     assert verdict.kind is kind
-    assert status_of(error) is None
+    assert verdict.status == 0
 
 
 @pytest.mark.usefixtures("bare_environ")
@@ -338,14 +332,13 @@ def test_the_output_of_a_credential_process_is_not_shown(monkeypatch: pytest.Mon
     (tmp_path / "config").write_text('[default]\ncredential_process = sh -c "echo hunter2 >&2; exit 1"\n')
     error = raised_by(put)
     assert "hunter2" in str(error)
-    verdict = classify(error)
-    assert isinstance(verdict, Fault)
+    verdict = fault_of(error)
     assert verdict.kind is K.CREDENTIALS
     assert "hunter2" not in verdict.text
 
 
 def test_an_unexpected_error_is_named_by_its_type() -> None:
-    assert classify(KeyError("AccessKeyId")) == Fault(K.UNEXPECTED, "KeyError: 'AccessKeyId'")
+    assert fault_of(KeyError("AccessKeyId")) == Fault(K.UNEXPECTED, "KeyError: 'AccessKeyId'")
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karrot.event import GroupKey
-from karrot.reporters.cloudwatch import reporter as module
+from karrot.reporters.cloudwatch import membership as module
+from karrot.reporters.cloudwatch.membership import Membership
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.cloudwatch.reporter import LegacyNames, Membership
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -128,7 +128,7 @@ def test_a_change_is_pending_until_its_dump_is_stored() -> None:
     assert membership.changed
     membership.dump()
     assert membership.changed
-    membership.kept()
+    membership.changed = False
     membership.admits(_key("a"), HOUR_MS)
     membership.admits(_key("c"), HOUR_MS)
     membership.leaves(_key("c"))
@@ -188,19 +188,6 @@ def test_no_group_loses_its_place_within_a_day(steps: list[tuple[str, int, str]]
         lost = {name for name in inside if _key(name) not in membership._inside}
         assert all(now_ms - inside.pop(name) > DAY_MS for name in lost)
         assert membership.inside == len(inside) <= cap
-
-
-def test_a_name_in_two_clusters_is_taken_over_each_time() -> None:
-    names = LegacyNames()
-    heard = [("orders", "eu"), ("orders", "eu"), ("orders", "us"), ("orders", "us"), ("orders", "eu"), ("bills", "us")]
-    assert [names.taken_over(name, cluster) for name, cluster in heard] == [False, False, True, False, True, False]
-
-
-def test_the_least_recently_heard_names_are_forgotten() -> None:
-    names = LegacyNames(bound=2)
-    for name in ("a", "b", "a", "c"):
-        names.taken_over(name, "eu")
-    assert [names.taken_over(name, "us") for name in ("a", "c", "b")] == [True, True, False]
 
 
 def test_names_of_megabytes_do_not_make_the_saved_list_large() -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Encoded, dimension_value, metric_name, why_refused
-from support.reporters.cloudwatch_datum import NOW_MS, decoded, decoded_metric, make_datum
+from karrot.reporters.cloudwatch.datum_limits_and_batches import Encoded, dimension_value, metric_name
+from support.reporters.cloudwatch_datum import NOW_MS, decoded, decoded_metric, make_datum, would_be_refused
 
 ANY_NAME = st.text(st.characters(codec="utf-8"), max_size=40)
 LONG_NAME = st.builds(lambda text, times, end: text * times + end, ANY_NAME.filter(bool), st.integers(1, 120), ANY_NAME)
@@ -105,4 +105,4 @@ def test_a_changed_name_changes_again_when_it_is_encoded_again(name: str) -> Non
 def test_cloudwatch_accepts_every_encoded_name(name: str) -> None:
     value = dimension_value(name).text
     datum = make_datum(metric=metric_name(name).text, dimensions=(("Cluster", value), ("ConsumerGroup", value)))
-    assert why_refused(datum, NOW_MS) is None
+    assert would_be_refused([datum], NOW_MS) == []

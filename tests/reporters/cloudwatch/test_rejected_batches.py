@@ -1,84 +1,88 @@
-"""The search for the bad data of a rejected batch finds them in few calls."""
+"""A rejected call is sent in parts until the bad data are known, whatever the error message says."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.aws.errors import Fault, FaultKind
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
-from karrot.reporters.cloudwatch.sender import Flush, Rejected, TooLarge, Verdict
+from karrot.reporters.cloudwatch.sender import SEARCH_CALLS, Sender, SendOutcome
 from support.reporters.cloudwatch_sender_rig import lag_data
 
-Naming = Callable[[list[int]], tuple[int, ...]]
+Naming = Callable[[list[int]], list[int]]
 NAMINGS: dict[str, Naming] = {
-    "none": lambda _: (),
-    "all": tuple,
-    "the first": lambda bad: (bad[0],),
-    "all, counted from one less": lambda bad: tuple(position - 1 for position in bad),
-    "all, counted from one more": lambda bad: tuple(position + 1 for position in bad),
+    "none": lambda _: [],
+    "all": list,
+    "the first": lambda bad: bad[:1],
+    "all, counted from one less": lambda bad: [position - 1 for position in bad],
+    "all, counted from one more": lambda bad: [position + 1 for position in bad],
 }
 
 
-def run(batch: list[Datum], poison: set[Datum], naming: Naming, most: int) -> tuple[list[Datum], list[Datum], int]:
-    """Return delivered, refused and calls for a CloudWatch that accepts at most this number of data and no bad one."""
-    calls = 0
-    bad_values = {datum.value for datum in poison}
+class PickyClient:
+    """Takes at most ``most`` data in a call, and no call with one of the bad values."""
 
-    def call(part: list[Datum]) -> Verdict | None:
-        nonlocal calls
-        calls += 1
-        bad = [position for position, datum in enumerate(part) if datum.value in bad_values]
-        if len(part) > most:
-            return TooLarge("413")
-        return Rejected("bad", naming(bad)) if bad else None
+    def __init__(self, bad: set[float], naming: Naming, most: int = 1000) -> None:
+        self._bad, self._naming, self._most = bad, naming, most
 
-    flush = Flush(call, search_calls=10_000)
-    flush.settle(batch)
-    assert (flush.kept, flush.fault) == ([], None)
-    return flush.delivered, [refusal.datum for refusal in flush.refused], calls
+    def put_metric_data(self, **request: Any) -> Any:
+        data = request["MetricData"]
+        bad = [position for position, datum in enumerate(data, 1) if datum["Value"] in self._bad]
+        if len(data) > self._most:
+            raise _refused(413, "RequestEntityTooLarge", "")
+        if bad:
+            text = "\n".join(f"MetricData.member.{position}.Value is bad" for position in self._naming(bad))
+            raise _refused(400, "InvalidParameterValue", text)
+        return {"ResponseMetadata": {"HTTPStatusCode": 200}}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _refused(status: int, code: str, text: str) -> ClientError:
+    answer: Any = {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(answer, "PutMetricData")
+
+
+def sent(data: int, client: PickyClient) -> tuple[SendOutcome, list[float], list[float]]:
+    """Return the outcome, and the delivered and the refused values."""
+    sender = Sender(lambda: client, "Karrot", count=lambda **_: None, pause=lambda _: None, monotonic=float)
+    outcome = sender.send(lag_data(data))
+    assert outcome.fault is None
+    refused = [refusal.datum.value for refusal in outcome.refused]
+    return outcome, sorted(datum.value for datum in outcome.delivered), sorted(refused)
 
 
 @settings(deadline=None)
-@given(
-    st.sets(st.integers(0, 39)),
-    st.sampled_from(sorted(NAMINGS)),
-    st.integers(1, 40),
-)
-def test_bad_data_are_refused_and_all_others_delivered_for_any_error_message(
-    bad: set[int], naming: str, most: int
-) -> None:
-    batch = lag_data(40)
-    poison = {batch[position] for position in bad}
-    delivered, refused, _ = run(batch, poison, NAMINGS[naming], most)
-    assert sorted(datum.value for datum in delivered + refused) == [datum.value for datum in batch]
-    assert set(refused) == poison
+@given(st.sets(st.integers(0, 39), max_size=12).map(lambda bad: set(map(float, bad))), st.sampled_from(sorted(NAMINGS)))
+def test_bad_data_are_refused_and_all_others_delivered_for_any_error_message(bad: set[float], naming: str) -> None:
+    _, delivered, refused = sent(40, PickyClient(bad, NAMINGS[naming]))
+    assert refused == sorted(bad)
+    assert sorted(delivered + refused) == list(range(40))
+
+
+def test_a_service_that_takes_fewer_data_in_a_call_gets_them_in_parts() -> None:
+    outcome, delivered, refused = sent(100, PickyClient({7.0}, NAMINGS["all"], most=10))
+    assert refused == [7.0]
+    assert len(delivered) == 99
+    assert outcome.calls < 50
 
 
 @pytest.mark.parametrize("naming", sorted(NAMINGS))
-def test_one_bad_datum_among_a_thousand_is_found_in_twenty_calls_at_any_position(naming: str) -> None:
-    batch = lag_data(1000)
-    extra = [run(batch, {datum}, NAMINGS[naming], 1000)[2] - 1 for datum in batch]
-    assert max(extra) <= (20 if "counted" not in naming else 22)
+def test_one_bad_datum_among_a_thousand_is_found_in_few_calls_at_any_position(naming: str) -> None:
+    calls = [sent(1000, PickyClient({float(bad)}, NAMINGS[naming]))[0].calls for bad in (0, 1, 249, 250, 500, 998, 999)]
+    assert max(calls) <= (23 if "counted" in naming else 21)
 
 
-def test_any_number_of_named_members_takes_two_calls() -> None:
-    batch = lag_data(1000)
-    delivered, refused, calls = run(batch, set(batch[::100]), NAMINGS["all"], 1000)
-    assert (len(delivered), refused, calls) == (990, batch[::100], 3)
+def test_named_data_take_two_more_calls() -> None:
+    outcome, _, refused = sent(1000, PickyClient(set(map(float, range(0, 1000, 100))), NAMINGS["all"]))
+    assert (outcome.calls, len(refused)) == (3, 10)
 
 
-def test_undecided_data_are_kept_in_order_after_a_fault() -> None:
-    batch = lag_data(8)
-    parts: list[list[Datum]] = []
-    answers: list[Verdict | None] = [Rejected("bad"), None, Fault(FaultKind.UNAVAILABLE, "gone")]
-
-    def call(part: list[Datum]) -> Verdict | None:
-        parts.append(part)
-        return answers.pop(0)
-
-    flush = Flush(call)
-    flush.settle(batch)
-    assert parts == [batch, batch[:4], batch[4:6]]  # the other half must be bad, so it is not sent as a whole
-    assert (flush.delivered, flush.kept) == (batch[:4], batch[4:])
+def test_a_search_ends_after_a_number_of_calls_and_refuses_the_rest() -> None:
+    outcome, delivered, refused = sent(3000, PickyClient(set(map(float, range(0, 2000, 2))), NAMINGS["none"]))
+    assert outcome.calls == SEARCH_CALLS + 3
+    assert set(range(2000, 3000)) <= set(delivered)
+    assert len(delivered) + len(refused) == 3000

@@ -1,24 +1,26 @@
 from collections.abc import Iterator
-from functools import partial
 from itertools import pairwise
-from random import Random
-from unittest.mock import Mock
 
+import msgspec
 import pytest
 
+from karrot.burrow.payload import parse_webhook
 from karrot.event import Source
-from karrot.eventlog.base import Cursor, LogUnavailableError, StoredEvent
+from karrot.eventlog import rows
+from karrot.eventlog.base import Cursor, EventSummary, GroupState
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.reporters.base import RefusedDatum, Sent
-from karrot.reporters.cloudwatch.event_to_data import Mapped, data_of
+from karrot.reporters.base import RefusedDatum, Sent, Unreported
+from karrot.reporters.cloudwatch import build
+from karrot.reporters.cloudwatch.group_data import GroupData, data_of
 from karrot.reporters.cloudwatch.options import Options
-from karrot.reporters.cloudwatch.reporter import Schedule
-from support.eventlog.appended_events import stored_events
+from support.burrow.lag_events import make_partition
+from support.burrow.recorded_bodies import recorded_posts
 from support.eventlog.read_commits import cut_off_from_kafka
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
 from support.reporters.cloudwatch_service.request_handler import Refuse
 from support.reporters.injected_faults import ACCESS_DENIED, INTERNAL_ERROR, THROTTLING, UNAVAILABLE
+from support.reporters.reporter_context import make_context
 from support.reporters.scripted_cloudwatch import ScriptedCloudWatch
 
 
@@ -66,7 +68,7 @@ def test_a_burrow_that_is_cut_off_from_kafka_gives_neither_lag_nor_heartbeat(rig
     rig.tell(cluster="prod-us")
     rig.run(60)
     assert rig.points() == rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"}) == []
-    assert rig.dropped() == {"unknown": 2}
+    assert rig.dropped() == {"unknown": 1}  # of each group once in a send
     assert (
         len(rig.points(cluster="prod-us")) == len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-us"})) == 1
     )
@@ -97,18 +99,82 @@ def test_burrows_values_are_sent_while_its_verdict_counts_and_those_of_watch_aft
     assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) >= 16
 
 
-def test_an_event_of_watch_waits_while_the_log_cannot_say_whose_verdict_counts(
-    rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig.tell(total_lag=3, source=Source.KAFKA)
-    away = Mock(side_effect=LogUnavailableError("the database is away"))
-    with monkeypatch.context() as patched:
-        patched.setattr(rig.feed.reporter, "_group", away)
-        rig.run(10)
-    assert away.called
+def test_watch_counts_beside_a_burrow_that_is_cut_off_and_its_numbers_are_sent(rig: CloudWatchRig) -> None:
+    for _ in range(3):
+        rig.tell(total_lag=5000)
+        rig.tell(total_lag=3, source=Source.KAFKA)
+        rig.run(30)
+    cut_off_from_kafka(rig.log, rig.clock)
+    rig.fake.forget()
+    rig.tell(total_lag=5000)
+    rig.tell(total_lag=4, source=Source.KAFKA)
     rig.run(60)
-    assert [value for _, value in rig.points()] == [3]
-    assert rig.dropped() == {}
+    assert [value for _, value in rig.points()] == [4]
+    assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) == 1
+
+
+def test_a_second_opinion_alone_does_not_send_burrows_value_again(rig: CloudWatchRig) -> None:
+    rig.tell(total_lag=5000)
+    rig.run(30)
+    rig.tell(total_lag=3, source=Source.KAFKA)
+    rig.run(60)
+    assert [value for _, value in rig.points()] == [5000]
+    assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) == 2
+
+
+def test_each_interval_has_the_newest_value_of_each_group_of_a_recorded_burrow(rig: CloudWatchRig) -> None:
+    newest: dict[str, float] = {}
+    began, calls, data = recorded_posts()[0][0], 0, 0
+    for at, body in [*recorded_posts(), (recorded_posts()[-1][0] + 60, b"")]:
+        while rig.clock.wall < 1_800_000_000_000 + 1000 * (at - began):
+            rig.run(0.5)
+            if len(rig.fake.calls) > calls:
+                sent = {dict(each.id.dimensions).get("ConsumerGroup"): each.values for each in rig.fake.accepted[data:]}
+                assert sent == {None: (1.0,)} | {group: (lag,) for group, lag in newest.items()}
+                calls, data, newest = len(rig.fake.calls), len(rig.fake.accepted), {}
+        if body:
+            event = parse_webhook(body, observed_at_ms=rig.clock.wall)
+            rig.log.append(event, body)
+            if not event.consumer.startswith("burrow-"):
+                newest[event.consumer] = float(event.total_lag or 0)
+    assert calls > 3
+    assert newest == {}
+
+
+@pytest.mark.parametrize("stuck", [False, True], ids=["no stuck partition", "a stuck partition"])
+def test_the_scalable_age_of_a_row_of_an_older_karrot_is_sent_if_it_is_known(
+    fake: ScriptedCloudWatch, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, *, stuck: bool
+) -> None:
+    rig = CloudWatchRig(fake, clock, {"metrics": "LagSeconds,ScalableLagSeconds"})
+    partitions = (make_partition(status_text="STALL", current_lag=1_000),) if stuck else ()
+    with monkeypatch.context() as older:
+        older.setattr(rows, "_encode", as_an_older_karrot)
+        rig.tell(partitions=partitions)
+    rig.run(5)
+    assert len(rig.points("LagSeconds")) == 1
+    assert rig.points("ScalableLagSeconds") == ([] if stuck else rig.points("LagSeconds"))
+    rig.tell(partitions=partitions)
+    rig.run(30)
+    assert len(rig.points("ScalableLagSeconds")) == (1 if stuck else 2)
+
+
+def as_an_older_karrot(value: object) -> bytes:
+    """Encode a group's state as before the field ``scalable_lag_seconds``, and other values as now."""
+    if not (isinstance(value, tuple) and isinstance(value[-1], EventSummary)):
+        return msgspec.msgpack.encode(value)
+    row: list[object] = msgspec.msgpack.decode(msgspec.msgpack.encode(value[-1]))
+    older = row[: EventSummary.__struct_fields__.index("scalable_lag_seconds")]
+    return msgspec.msgpack.encode((*value[:-1], older))
+
+
+def test_a_send_that_failed_half_way_repeats_only_the_rest(rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("karrot.reporters.cloudwatch.datum_limits_and_batches.MAX_DATA", 2)
+    for consumer in "abc":
+        rig.tell(consumer=consumer)
+    rig.fake.script(None, UNAVAILABLE, UNAVAILABLE)
+    rig.run(20)
+    assert [len(rig.points(consumer=consumer)) for consumer in "abc"] == [1, 1, 1]
+    assert [call.data for call in rig.fake.calls] == [2, 2, 2, 2]
 
 
 def test_zero_is_sent_once_for_an_event_with_zero_and_not_repeated(rig: CloudWatchRig) -> None:
@@ -142,16 +208,6 @@ def test_the_later_of_two_values_of_the_same_moment_is_sent(rig: CloudWatchRig) 
     assert rig.points() == [(observed, 7.0)]
 
 
-def test_deadlines_that_a_frozen_process_missed_are_skipped() -> None:
-    now = 0.0
-    schedule = Schedule(30, lambda: now, Random(1))
-    due = []
-    for now in (1.0, 31.0, 640.0, 661.0):
-        schedule.went_well()
-        due.append(now + schedule.due_in())
-    assert due == [31, 61, 661, 691]
-
-
 def test_flushes_keep_their_rate_however_long_they_take(rig: CloudWatchRig) -> None:
     began = rig.clock.wall
     for second in range(600):
@@ -162,7 +218,7 @@ def test_flushes_keep_their_rate_however_long_they_take(rig: CloudWatchRig) -> N
     assert {(at - began) // 60_000 for at, _ in rig.points()} == set(range(10))
 
 
-def test_the_cursor_stays_below_owed_events_and_moves_once_they_are_sent(rig: CloudWatchRig) -> None:
+def test_the_cursor_moves_once_everything_new_is_sent(rig: CloudWatchRig) -> None:
     rig.tell()
     rig.run(5)
     assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 1)
@@ -172,7 +228,7 @@ def test_the_cursor_stays_below_owed_events_and_moves_once_they_are_sent(rig: Cl
     rig.run(30)
     rig.tell(consumer="a", total_lag=2)
     rig.run(30)
-    assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 2)  # b's event is owed; a's first one was replaced
+    assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 1)
     rig.fake.clear()
     rig.run(30)
     assert rig.log.cursor("cloudwatch") == Cursor(rig.log.log_id, 4)
@@ -191,8 +247,9 @@ def test_a_new_process_sends_the_data_that_the_one_before_owed(rig: CloudWatchRi
 
 def test_a_crash_between_the_call_and_the_cursor_sends_a_datum_twice_and_loses_none(rig: CloudWatchRig) -> None:
     rig.tell()
-    rig.feed.reporter.take(stored_events(rig.log))
-    assert rig.feed.reporter.send().trouble is None
+    reporter = build(make_context("cloudwatch", log=rig.log, clock=rig.clock))
+    reporter.report(Unreported(rig.log, Cursor(rig.log.log_id, 0)))
+    reporter.close()
     rig.restart()
     rig.run(5)
     assert len(rig.points()) == 2
@@ -218,7 +275,7 @@ def test_after_an_outage_the_newest_value_of_every_group_arrives_within_an_inter
     assert rig.dropped() == {"expired": 1.0}
 
 
-def test_a_long_outage_owes_at_most_one_datum_per_metric(rig: CloudWatchRig) -> None:
+def test_after_a_long_outage_one_call_has_the_newest_datum_of_each_metric(rig: CloudWatchRig) -> None:
     rig.fake.stand(UNAVAILABLE)
     for second in range(300):
         rig.tell(total_lag=second)
@@ -226,7 +283,7 @@ def test_a_long_outage_owes_at_most_one_datum_per_metric(rig: CloudWatchRig) -> 
     rig.fake.clear()
     rig.fake.forget()
     rig.run(30)
-    assert [call.data for call in rig.fake.calls] == [1, 1]  # the first is the probe after an outage
+    assert [call.data for call in rig.fake.calls] == [2]
 
 
 def test_a_fault_and_its_recovery_are_logged_and_counted(rig: CloudWatchRig) -> None:
@@ -264,8 +321,14 @@ def test_a_fault_is_still_reported_when_its_value_is_too_old_to_send(rig: CloudW
     rig.tell()
     rig.fake.stand(ACCESS_DENIED)
     rig.run(300)
-    assert rig.log.reporters()[0].state == "failing"
-    assert rig.dropped() == {"expired": 2}
+    rig.fake.clear()
+    rig.run(60)
+    assert rig.log.reporters()[0].state == "failing"  # no call shows that calls work again
+    rig.tell(consumer="new")
+    rig.run(60)
+    assert rig.log.reporters()[0].state == "ok"
+    assert rig.points() == []
+    assert rig.dropped() == {"expired": 1}
 
 
 def test_a_400_about_the_caller_loses_no_value(rig: CloudWatchRig) -> None:
@@ -293,8 +356,8 @@ def test_a_replaced_log_keeps_the_groups_inside_the_cap(fake: ScriptedCloudWatch
     rig.tell(consumer="a")
     rig.run(5)
     rig.log = rig.feed.log = MemoryEventLog(clock)
-    rig.feed.reporter._recall = partial(rig.log.recall, "cloudwatch")  # type: ignore[attr-defined]
-    rig.feed.reporter._remember = partial(rig.log.remember, "cloudwatch")  # type: ignore[attr-defined]
+    context = make_context("cloudwatch", log=rig.log, clock=clock)
+    rig.feed.reporter._context = context  # type: ignore[union-attr]
     rig.tell(consumer="a")
     rig.run(30)
     rig.restart()
@@ -353,7 +416,7 @@ def test_a_value_that_cloudwatch_would_refuse_is_dropped_and_the_others_are_sent
     assert refused == RefusedDatum(
         "Lag {Cluster=prod-eu, ConsumerGroup=ahead}",
         "too_new",
-        f"event {rig.log.log_id}-1: it was observed more than two hours ahead of this machine's clock",
+        "it was observed more than two hours ahead of this machine's clock",
         rig.clock.wall - 5_000 + 500,
     )
     assert rig.dropped() == {"too_new": 1}
@@ -441,8 +504,8 @@ def test_a_missing_region_makes_the_reporter_fail_with_the_reason(
 def test_an_unreadable_event_is_counted_and_the_others_are_sent(
     rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def misreading(each: StoredEvent, options: Options) -> Mapped:
-        if each.event.consumer == "odd":
+    def misreading(each: GroupState, options: Options) -> GroupData:
+        if each.key.consumer == "odd":
             raise ZeroDivisionError
         return data_of(each, options)
 

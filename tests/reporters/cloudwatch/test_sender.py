@@ -1,5 +1,6 @@
 """The sender delivers, refuses or keeps each datum of a flush to the strict fake, in a known number of calls."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -42,9 +43,10 @@ def picky(
 
 
 def whole(outcome: SendOutcome, data: Sequence[Datum]) -> SendOutcome:
-    """Return the outcome after checking that each datum is in it once."""
-    found = [*outcome.delivered, *(refusal.datum for refusal in outcome.refused), *outcome.kept]
-    assert sorted(datum.value for datum in found) == sorted(datum.value for datum in data)
+    """Return the outcome after checking that each datum is in it at most once, and without a fault once."""
+    found = Counter([*outcome.delivered, *(refusal.datum for refusal in outcome.refused)])
+    assert found <= Counter(data)
+    assert outcome.fault is not None or found == Counter(data)
     return outcome
 
 
@@ -52,9 +54,9 @@ def groups(*numbers: int) -> list[str]:
     return [f"group-{number}" for number in numbers]
 
 
-def counts(outcome: SendOutcome) -> tuple[int, int, int, int]:
-    """Return the numbers of delivered, refused and kept data and of calls."""
-    return len(outcome.delivered), len(outcome.refused), len(outcome.kept), outcome.calls
+def counts(outcome: SendOutcome) -> tuple[int, int, int]:
+    """Return the numbers of delivered and refused data and of calls."""
+    return len(outcome.delivered), len(outcome.refused), outcome.calls
 
 
 def kind(outcome: SendOutcome) -> FaultKind | None:
@@ -67,7 +69,7 @@ def kind(outcome: SendOutcome) -> FaultKind | None:
 def test_data_arrive_unchanged_in_calls_of_a_thousand(world: SenderRig, sender: Sender, fake: FakeAws) -> None:
     data = lag_data(2001)
     outcome = whole(sender.send(data), data)
-    assert outcome == SendOutcome(tuple(data), (), (), 3, None)
+    assert outcome == SendOutcome(data, calls=3)
     assert [call.data for call in fake.calls] == [1000, 1000, 1]
     assert world.statuses == ["200", "200", "200"]
     dimensions = {"Cluster": "prod", "ConsumerGroup": "group-7"}
@@ -82,16 +84,17 @@ def test_one_client_serves_all_sends(world: SenderRig, sender: Sender) -> None:
 
 
 def test_an_empty_send_opens_no_client(world: SenderRig, sender: Sender) -> None:
-    assert sender.send([]) == SendOutcome((), (), (), 0, None)
+    assert sender.send([]) == SendOutcome()
     assert world.opened == 0
 
 
-def test_ten_calls_are_sent_at_once_and_then_ten_per_second(world: SenderRig, sender: Sender) -> None:
-    for _ in range(10):
-        sender.send(lag_data(1))
+def test_ten_calls_are_sent_at_once_and_then_ten_per_second(
+    world: SenderRig, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("karrot.reporters.cloudwatch.datum_limits_and_batches.MAX_DATA", 1)
+    sender.send(lag_data(10))
     assert world.slept_s == 0
-    for _ in range(15):
-        sender.send(lag_data(1))
+    sender.send(lag_data(25))
     assert world.slept_s == pytest.approx(1.5)
 
 
@@ -99,7 +102,7 @@ def test_a_process_that_lost_the_lead_during_a_send_makes_no_further_call(world:
     world.calls_as_leader = 1
     data = lag_data(2001)
     outcome = whole(sender.send(data), data)
-    assert counts(outcome) == (1000, 0, 1001, 1)
+    assert counts(outcome) == (1000, 0, 1)
     assert outcome.fault == Fault(FaultKind.UNAVAILABLE, "this process does not lead any more")
 
 
@@ -123,21 +126,6 @@ def test_bad_data_are_refused_and_all_others_delivered(picky: FakeAws, sender: S
     assert outcome.calls <= 1 + 20 * len(bad)
 
 
-def test_previously_refused_data_are_sent_separately_and_do_not_affect_others(picky: FakeAws, sender: Sender) -> None:
-    data = lag_data(1000)
-    picky.poison(*groups(17))
-    sender.send(data)
-    assert counts(whole(sender.send(data), data)) == (999, 1, 0, 2)
-
-
-def test_data_that_are_valid_again_are_sent_with_the_others_again(picky: FakeAws, sender: Sender) -> None:
-    picky.poison(*groups(2))
-    sender.send(lag_data(10))
-    picky.clear()
-    assert counts(sender.send(lag_data(10))) == (10, 0, 0, 2)
-    assert counts(sender.send(lag_data(10))) == (10, 0, 0, 1)
-
-
 def test_a_batch_of_only_bad_data_is_given_up_and_other_batches_are_sent(
     environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, sender: Sender
 ) -> None:
@@ -149,15 +137,13 @@ def test_a_batch_of_only_bad_data_is_given_up_and_other_batches_are_sent(
         outcome = whole(sender.send(data), data)
         assert [datum.value for datum in outcome.delivered] == [float(number) for number in range(1000, 1500)]
         assert {refusal.datum.value < 1000 for refusal in outcome.refused} == {True}
-        assert outcome.kept
-        assert outcome.calls == 162
-        assert kind(outcome) is FaultKind.UNEXPECTED
-        assert counts(sender.send(data))[3] <= 163
+        assert counts(outcome) == (500, 1000, 162)
+        assert outcome.refused[-1].text.startswith("not tried again after 160 calls for rejected data: PutMetricData")
 
 
 def test_a_batch_of_only_bad_and_named_data_takes_one_call(fake: FakeAws, sender: Sender) -> None:
     fake.poison("prod")
-    assert counts(sender.send(lag_data(1000))) == (0, 1000, 0, 1)
+    assert counts(sender.send(lag_data(1000))) == (0, 1000, 1)
 
 
 def test_a_value_of_a_wrong_type_is_refused_like_other_bad_data(sender: Sender) -> None:
@@ -167,53 +153,26 @@ def test_a_value_of_a_wrong_type_is_refused_like_other_bad_data(sender: Sender) 
     assert (len(outcome.delivered), outcome.fault) == (5, None)
 
 
-def test_a_too_large_request_is_halved(fake: FakeAws, sender: Sender) -> None:
+def test_a_too_large_request_is_divided(fake: FakeAws, sender: Sender) -> None:
     fake.script(aws.TOO_LARGE, aws.TOO_LARGE)
-    assert counts(sender.send(lag_data(100))) == (100, 0, 0, 5)
-    assert [call.data for call in fake.calls] == [100, 50, 25, 25, 50]
+    assert counts(sender.send(lag_data(100))) == (100, 0, 9)
+    assert [call.data for call in fake.calls] == [100, 25, 7, 7, 7, 4, 25, 25, 25]
 
 
 def test_a_single_datum_that_is_too_large_is_refused(fake: FakeAws, sender: Sender) -> None:
     fake.stand(aws.TOO_LARGE)
     outcome = sender.send(lag_data(4))
-    assert counts(outcome) == (0, 4, 0, 7)
+    assert counts(outcome) == (0, 4, 5)
     assert {refusal.reason for refusal in outcome.refused} == {"too_large"}
-
-
-def test_a_datum_that_cloudwatch_answers_with_5xx_holds_up_the_others_for_a_few_sends_only(
-    sender: Sender, fake: FakeAws
-) -> None:
-    data = lag_data(1000)
-    fake.choke(*groups(17))
-    for _ in range(3):
-        assert counts(sender.send(data)) == (0, 0, 1000, 1)
-    found = whole(sender.send(data), data)
-    assert (found.refused, kind(found)) == ((), FaultKind.UNAVAILABLE)
-    assert 0 < len(found.delivered) < 1000
-    again = whole(sender.send(data), data)
-    assert [refusal.datum.value for refusal in again.refused] == [17]
-    assert again.refused[0].text == "PutMetricData was answered 503 ServiceUnavailable"
-    assert (len(again.delivered), again.fault) == (999, None)
-    assert counts(whole(sender.send(data), data)) == (999, 1, 0, 2)
-    fake.clear()
-    assert counts(sender.send(data)) == (1000, 0, 0, 2)
-
-
-def test_several_data_that_are_answered_with_5xx_are_found_one_after_another(sender: Sender, fake: FakeAws) -> None:
-    data = lag_data(1000)
-    fake.choke(*groups(3, 700))
-    outcomes = [whole(sender.send(data), data) for _ in range(12)]
-    assert counts(outcomes[-1])[:3] == (998, 2, 0)
-    assert sum(len(outcome.delivered) > 500 for outcome in outcomes) >= 5
 
 
 def test_an_outage_refuses_nothing_however_long_it_lasts(sender: Sender, fake: FakeAws) -> None:
     data = lag_data(20)
     fake.stand(aws.UNAVAILABLE)
     for _ in range(10):
-        assert counts(whole(sender.send(data), data)) == (0, 0, 20, 1)
+        assert counts(whole(sender.send(data), data)) == (0, 0, 1)
     fake.clear()
-    assert counts(sender.send(data)) == (20, 0, 0, 2)
+    assert counts(sender.send(data)) == (20, 0, 1)
 
 
 # --- faults ---
@@ -223,11 +182,11 @@ def test_a_fault_stops_the_send_and_keeps_the_rest(world: SenderRig, sender: Sen
     data = lag_data(3000)
     fake.script(None, aws.THROTTLING, aws.THROTTLING)  # boto3 tries twice
     outcome = whole(sender.send(data), data)
-    assert outcome.delivered == tuple(data[:1000])
-    assert outcome.kept == tuple(data[1000:])
-    assert outcome.fault == Fault(FaultKind.THROTTLED, "PutMetricData was answered 400 Throttling: Rate exceeded")
+    assert outcome.delivered == data[:1000]
+    text = "PutMetricData was answered 400 Throttling: Rate exceeded"
+    assert outcome.fault == Fault(FaultKind.THROTTLED, text, status=400)
     assert world.statuses == ["200", "400"]
-    assert counts(sender.send(outcome.kept)) == (2000, 0, 0, 2)
+    assert counts(sender.send(data[1000:])) == (2000, 0, 2)
 
 
 def test_a_fault_during_a_search_keeps_the_undecided_data(
@@ -238,10 +197,9 @@ def test_a_fault_during_a_search_keeps_the_undecided_data(
         monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url)
         assert environ["AWS_ENDPOINT_URL"] == fake.url
         fake.poison(*groups(6))
-        fake.script(None, None, aws.UNAVAILABLE, aws.UNAVAILABLE)
+        fake.script(None, None, None, aws.UNAVAILABLE, aws.UNAVAILABLE)
         outcome = whole(sender.send(data), data)
-    assert outcome.delivered == tuple(data[:4])
-    assert outcome.kept == tuple(data[4:])
+    assert (outcome.delivered, outcome.refused) == (data[:4], [])
     assert kind(outcome) is FaultKind.UNAVAILABLE
 
 
@@ -249,9 +207,9 @@ def test_a_lost_answer_keeps_the_data_which_may_arrive_twice(world: SenderRig, s
     data = lag_data(1)
     fake.script(aws.RESET_AFTER_KEEPING, aws.RESET_AFTER_KEEPING)
     outcome = sender.send(data)
-    assert (outcome.kept, kind(outcome)) == (tuple(data), FaultKind.UNAVAILABLE)
+    assert (outcome.delivered, outcome.refused, kind(outcome)) == ([], [], FaultKind.UNAVAILABLE)
     assert world.statuses == ["error"]
-    assert sender.send(data).delivered == tuple(data)
+    assert sender.send(data).delivered == data
     assert {datum.values for datum in fake.accepted} == {(0.0,)}
     assert len(fake.accepted) == 3
 
@@ -267,7 +225,7 @@ def test_an_outage_keeps_the_client(world: SenderRig, sender: Sender, fake: Fake
 def test_the_end_of_a_denial_is_noticed(world: SenderRig, sender: Sender, fake: FakeAws) -> None:
     fake.stand(aws.ACCESS_DENIED)
     outcome = sender.send(lag_data(1))
-    assert (len(outcome.kept), outcome.calls, kind(outcome)) == (1, 1, FaultKind.PERMISSION)
+    assert (counts(outcome), kind(outcome)) == ((0, 0, 1), FaultKind.PERMISSION)
     fake.clear()
     assert sender.send(lag_data(1)).delivered
     assert world.opened == 2
@@ -279,7 +237,7 @@ def test_an_unexpected_error_is_a_fault_and_is_not_raised() -> None:
 
     sender = Sender(fail, "Karrot", count=print, pause=print, monotonic=float)
     fault = Fault(FaultKind.UNEXPECTED, "RuntimeError: an unexpected error")
-    assert sender.send(lag_data(2)) == SendOutcome((), (), tuple(lag_data(2)), 0, fault)
+    assert sender.send(lag_data(2)) == SendOutcome(fault=fault)
     sender.close()
 
 
@@ -314,7 +272,7 @@ def test_a_credentials_file_that_is_rewritten_in_time_is_read_within_the_send(
     assert sender.send(lag_data(1)).delivered
     fake.expire("AKIDOLD")
     write_credentials(tmp_path, "AKIDNEW")
-    assert counts(sender.send(lag_data(1))) == (1, 0, 0, 2)
+    assert counts(sender.send(lag_data(1))) == (1, 0, 2)
     assert [call.access_key for call in fake.calls] == ["AKIDOLD", "AKIDOLD", "AKIDNEW"]
     assert world.statuses == ["200", "403", "200"]
     assert world.opened == 2
@@ -328,17 +286,17 @@ def test_a_credentials_file_that_is_rewritten_late_is_read_by_the_next_send(
     fake.expire("AKIDOLD")
     outcome = sender.send(lag_data(1))
     assert (counts(outcome), kind(outcome)) == (
-        (0, 0, 1, 1),
+        (0, 0, 1),
         FaultKind.CREDENTIALS,
     )  # the client was new, so one attempt is enough
     write_credentials(tmp_path, "AKIDNEW")
-    assert counts(sender.send(lag_data(1))) == (1, 0, 0, 1)
+    assert counts(sender.send(lag_data(1))) == (1, 0, 1)
 
 
 @pytest.mark.usefixtures("without_keys")
 def test_new_keys_are_read_by_the_next_send(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = sender.send(lag_data(1))
-    assert (counts(outcome), kind(outcome)) == ((0, 0, 1, 1), FaultKind.CREDENTIALS)
+    assert (counts(outcome), kind(outcome)) == ((0, 0, 1), FaultKind.CREDENTIALS)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDNEW")
     assert kind(sender.send(lag_data(1))) is FaultKind.CREDENTIALS  # only one of the two keys
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -377,7 +335,7 @@ def test_a_role_whose_session_was_revoked_is_assumed_again(environ: Mapping[str,
     with world.sender() as sender:
         sender.send(lag_data(1))
         fake.expire(fake.issued[-1])
-        assert counts(sender.send(lag_data(1))) == (1, 0, 0, 2)
+        assert counts(sender.send(lag_data(1))) == (1, 0, 2)
     assert len(fake.assumed) == 2
 
 
@@ -386,7 +344,7 @@ def test_a_missing_region_is_read_once_it_is_set(environ: Mapping[str, str], mon
     monkeypatch.delenv("AWS_REGION")
     with world.sender() as sender:
         outcome = sender.send(lag_data(1))
-        assert (counts(outcome), kind(outcome)) == ((0, 0, 1, 0), FaultKind.REGION)
+        assert (counts(outcome), kind(outcome)) == ((0, 0, 0), FaultKind.REGION)
         assert world.statuses == []
         monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
         assert sender.send(lag_data(1)).delivered
@@ -397,5 +355,5 @@ def test_a_lasting_credentials_fault_takes_one_or_two_calls_per_send(
 ) -> None:
     sender.send(lag_data(1))
     fake.stand(aws.EXPIRED_TOKEN)
-    assert [counts(sender.send(lag_data(1))) for _ in range(2)] == [(0, 0, 1, 2), (0, 0, 1, 1)]
+    assert [counts(sender.send(lag_data(1))) for _ in range(2)] == [(0, 0, 2), (0, 0, 1)]
     assert world.opened == 3

@@ -15,7 +15,7 @@ import pytest
 
 from karrot import telemetry
 from karrot.burrow.notifier import NotifierSettings
-from karrot.delivery import PacedFeed
+from karrot.delivery import Feed
 from karrot.event import Status
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
@@ -98,7 +98,7 @@ class LoopKarrot:
     def __init__(self, aws: LoopCloudWatch, clock: ManualClock, settings: Mapping[str, str]) -> None:
         self._aws, self._clock, self._settings = aws, clock, dict(settings)
         self.log = MemoryEventLog(clock)
-        self._feed: PacedFeed | None = None
+        self._feed: Feed | None = None
         self.start()
 
     def start(self) -> None:
@@ -111,8 +111,8 @@ class LoopKarrot:
             pause=lambda seconds: self._clock.advance(round(seconds * 1000)),
             monotonic=lambda: self._clock.boot_ms() / 1000,
         )
-        reporter = CloudWatchReporter(options, sender, context, Random(1))
-        self._feed = PacedFeed(NAME, self.log, self._clock, Random(1), reporter)
+        build = partial(CloudWatchReporter, options, sender, context, Random(1))
+        self._feed = Feed(NAME, self.log, self._clock, Random(1), build)
         self._intake = Intake(self.log, self._clock)
 
     def kill(self) -> None:
@@ -121,7 +121,7 @@ class LoopKarrot:
 
     def receive(self, body: bytes) -> None:
         if self._feed is not None:
-            self._intake.receive(body)
+            self._intake.begin(body).wait()
 
     def work(self) -> None:
         while self._feed is not None and self._feed.step() == 0:

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 
-from karrot.burrow.client import Asking, Burrow
+from karrot.burrow.client import Burrow
 from karrot.burrow.notifier import NotifierSettings
+from karrot.http_client import Limits
 from support.burrow.fake.fake_burrow import BurrowSettings
 from support.burrow.fake.rest_api import BurrowServer
 from support.burrow.fake.simulated_kafka import Behaviour, ConsumerGroup, SimulatedTopic
@@ -64,6 +65,6 @@ def fake_burrow(
     fake = RestartableBurrow(world, Random(4), start_ms=clock.wall_ms(), settings=settings)
     with (
         BurrowServer(RestartableApi(fake, clock, Random(5), configuration=configured(configuration))) as server,
-        Burrow(server.url, asking=Asking(pause=lambda _: None), now_ms=clock.wall_ms) as burrow,
+        Burrow(server.url, Limits(pause=lambda _: None), now_ms=clock.wall_ms) as burrow,
     ):
         yield FakeBurrowRig(fake, server, clock, burrow)

@@ -58,9 +58,9 @@ class ReplicatedLog(MemoryEventLog):
         self._refuse_if_away()
         return super().recent(key, limit)
 
-    def bodies(self, key: GroupKey, limit: int = 50, after: int = 0) -> Sequence[StoredBody]:
+    def bodies(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredBody]]:
         self._refuse_if_away()
-        return super().bodies(key, limit, after)
+        return super().bodies(keys, limit)
 
     def event(self, seq: int) -> StoredEvent | None:
         self._refuse_if_away()

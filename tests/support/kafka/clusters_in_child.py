@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from karrot.event import TopicPartition
-from karrot.watch.cluster_interface import Cluster, ClusterError, Failure, NotConnected, NotConnectedYet
+from karrot.watch.cluster_interface import Cluster, ClusterError, Failure, NotConnected
 from support.kafka.in_memory_kafka import InMemoryKafka
 
 PLACE = TopicPartition("orders", 0)
@@ -31,7 +31,7 @@ def without_token(asked: Path) -> Cluster:
     """Fail on the first call, as if the endpoint of the credentials was late."""
     if not asked.exists():
         asked.touch()
-        raise NotConnectedYet("credentials", "no credentials yet")
+        raise NotConnected("no credentials yet", "credentials")
     return cluster()
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from karrot.event import LagEvent, TopicPartition
 from karrot.eventlog.watched_groups import GroupHealth
-from karrot.watch.outputs import PollOutcome
-from karrot.watch.persistence import FileKeeper
-from karrot.watch.poll_and_judge import Watcher
+from karrot.watch.persistence import file_keeper
+from karrot.watch.poll_and_judge import PollOutcome, Watcher
 from support.kafka.in_memory_kafka import InMemoryKafka, make_member
 from support.manual_clock import ManualClock
 
@@ -27,13 +26,13 @@ class WatchRig:
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.kafka = InMemoryKafka(ends={OLD: 1000, NEW: 1000, SIDE: 1000})
         self.clock = ManualClock()
-        self.keeper = FileKeeper(directory / "state")
+        self.keeper = file_keeper(directory / "state")
         self.outcomes: list[PollOutcome] = []
         self.start(**settings)
 
     def start(self, **settings: Any) -> None:
         """Start a watcher with the saved state of the one before, if it was closed."""
-        self.watcher = Watcher("prod", self.kafka, self.clock, self, self.keeper, **settings)
+        self.watcher = Watcher("prod", self.kafka, self.clock, self.send, self.keeper, **settings)
 
     def restart(self, *, down_s: int = 10, **settings: Any) -> None:
         """Stop the watcher, and start another one after some time."""
@@ -44,9 +43,6 @@ class WatchRig:
     def send(self, outcome: PollOutcome, age_ms: Callable[[], int]) -> None:
         assert age_ms() == 0
         self.outcomes.append(outcome)
-
-    def close(self) -> None:
-        """Do nothing, as a sink."""
 
     def read(self, group: str, *places: TopicPartition) -> None:
         """Make these places the ones that the only member of a group owns. Without places, the group is Empty."""

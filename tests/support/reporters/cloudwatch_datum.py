@@ -8,7 +8,8 @@ from urllib.parse import unquote
 import botocore.session
 from hypothesis import strategies as st
 
-from karrot.reporters.cloudwatch.datum_limits_and_batches import EMPTY, UNITS, Datum, Encoded, metric_name
+from karrot.reporters.cloudwatch.datum_limits_and_batches import EMPTY, Datum, Encoded, metric_name
+from support.reporters.cloudwatch_service.request_validation import RequestProblem, decode_json, problems
 
 NOW_MS = 1_746_950_405_123
 
@@ -39,7 +40,7 @@ def datum_strategy() -> st.SearchStrategy[Datum]:
         metric=_texts(255),
         dimensions=dimensions.map(tuple),
         value=st.floats(-(2.0**360), 2.0**360) | st.integers(0, 2**64).map(float),
-        unit=st.none() | st.sampled_from(sorted(UNITS)),
+        unit=st.none() | st.sampled_from(["Count", "Seconds", "None"]),
         timestamp_ms=st.integers(NOW_MS - 13 * 86_400_000, NOW_MS + 3_600_000),
         resolution=st.sampled_from([1, 60]),
     )
@@ -52,6 +53,11 @@ def request_body(namespace: str, data: Sequence[Datum]) -> bytes:
     parameters = {"Namespace": namespace, "MetricData": [datum.wire() for datum in data]}
     body: bytes = client._serializer.serialize_to_request(parameters, operation)["body"]
     return body
+
+
+def would_be_refused(data: Sequence[Datum], now_ms: int) -> list[RequestProblem]:
+    """Return what the strict fake finds wrong with a request of these data."""
+    return problems(decode_json(request_body("Karrot", data)), now_ms)
 
 
 def service_model() -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from karrot.delivery import PacedFeed
+from karrot.delivery import Feed
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.reporters.base import REPORT_NOTE, PacedReporter, Report, read_report
+from karrot.reporters.base import REPORT_NOTE, Report, read_report
 from karrot.reporters.cloudwatch import build
 from support.eventlog.appended_events import append_event
 from support.manual_clock import ManualClock
@@ -46,7 +46,7 @@ class CloudWatchRig:
     clock: ManualClock
     settings: dict[str, str] = field(default_factory=dict)
     log: MemoryEventLog = field(init=False)
-    feed: PacedFeed = field(init=False)
+    feed: Feed = field(init=False)
 
     def __post_init__(self) -> None:
         self.log = MemoryEventLog(self.clock)
@@ -55,9 +55,7 @@ class CloudWatchRig:
     def restart(self, **settings: str) -> None:
         """Let a new process take over, optionally with other settings; it knows only the log."""
         context = make_context(NAME, self.settings | settings, log=self.log, clock=self.clock)
-        reporter = build(context)
-        assert isinstance(reporter, PacedReporter)
-        self.feed = PacedFeed(NAME, self.log, self.clock, Random(1), reporter)
+        self.feed = Feed(NAME, self.log, self.clock, Random(1), lambda: build(context))
 
     def tell(self, *, age_ms: int = 0, **overrides: Any) -> None:
         """Append an event that is observed now, or was ``age_ms`` ago."""

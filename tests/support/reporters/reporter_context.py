@@ -14,6 +14,7 @@ from karrot.settings.loading import load
 from karrot.settings.options import OPTIONS
 from support.manual_clock import ManualClock
 
+_BUILT_IN = ("archive", "cloudwatch", "kafka", "prometheus", "stdout")
 _NAMES = {option.name for option in OPTIONS}
 
 
@@ -36,20 +37,23 @@ def make_context(
         recall=partial(log.recall, name),
         remember=partial(log.remember, name),
         cut_off=partial(cut_off, log),
-        group=log.group,
+        heard=log.heard,
+        event=log.event,
         options=options_of(name, settings or {}),
     )
 
 
 def options_of(reporter: str, texts: Mapping[str, str]) -> Any:
     """The options of a built-in reporter. ``texts`` has its settings without prefix, as users write them."""
+    if reporter not in _BUILT_IN:
+        return None
     own = dict(texts)
     watch, shown = own.pop("watch", ""), own.pop("reporters", None)  # Karrot derives these two for prometheus
     environ = {"KARROT_REPORTERS": reporter} | ({"KARROT_KAFKA_BOOTSTRAP": "a:9092"} if reporter == "kafka" else {})
     for name, text in own.items():
         prefixed = f"KARROT_{reporter}_{name}".upper()
         environ[prefixed if prefixed in _NAMES else f"KARROT_{name}".upper()] = text
-    settings = load(environ, available=["archive", "cloudwatch", "kafka", "prometheus", "stdout"]).settings
+    settings = load(environ, available=_BUILT_IN).settings
     options: Any = wiring.options_of(settings, reporter)
     if reporter == "prometheus":
         return replace(options, watch=watch == "true", reporters=None if shown is None else tuple(shown.split(",")))

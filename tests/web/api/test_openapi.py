@@ -7,7 +7,7 @@ from openapi_spec_validator import validate
 
 from karrot.known_problems import CODES
 from karrot.telemetry import EVENTS_REJECTED
-from karrot.web.api.group_query import EVENTS_LIMIT, GROUPS_LIMIT, MOST_LIMIT, REJECTS_LIMIT, STATUSES
+from karrot.web.api.routes import _EVENTS_LIMIT, _GROUPS_LIMIT, _MOST_LIMIT, _REJECTS_LIMIT, STATUSES
 from support.burrow.lag_events import make_event
 from support.burrow.recorded_bodies import recorded_body
 from support.web.website import make_website
@@ -78,11 +78,11 @@ def test_the_parameters_have_the_limits_and_words_of_the_code(described: dict[st
         if parameter.get("name") == "limit"
     }
     assert limits == {
-        path: {"type": "integer", "minimum": 1, "maximum": MOST_LIMIT, "default": default}
+        path: {"type": "integer", "minimum": 1, "maximum": _MOST_LIMIT, "default": default}
         for path, default in (
-            ("/api/v1/groups", GROUPS_LIMIT),
-            ("/api/v1/group", EVENTS_LIMIT),
-            ("/api/v1/rejects", REJECTS_LIMIT),
+            ("/api/v1/groups", _GROUPS_LIMIT),
+            ("/api/v1/group", _EVENTS_LIMIT),
+            ("/api/v1/rejects", _REJECTS_LIMIT),
         )
     }
     (status,) = (

@@ -1,7 +1,27 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karrot.web.pages.charts import Band, Tick, bands, chart, frame, spark
+from karrot.event import GroupKey
+from karrot.web.pages.charts import (
+    TRAIL_LENGTH,
+    Band,
+    Mark,
+    Point,
+    Tick,
+    Trend,
+    bands,
+    chart,
+    frame,
+    marks,
+    spark,
+    trails,
+    trend,
+)
+from support.burrow.lag_events import make_event
+from support.burrow.recorded_bodies import recorded_body
+from support.web.website import make_website
+
+KEY = GroupKey("prod-eu", "orders-svc")
 
 _MOMENT = st.floats(0, 1e13, allow_nan=False)
 _VALUE = st.none() | st.integers(0, 2**64 - 1)
@@ -10,12 +30,12 @@ Points = list[tuple[float, int | None]]
 
 
 def test_a_sparkline_starts_at_zero_height_and_ends_at_the_newest_value() -> None:
-    drawn = spark([0, 50, 100])
+    drawn = spark([(0, 0), (1, 50), (2, None), (3, 100)])
     assert drawn is not None
     assert drawn.line == "2.5,19.5 48,11 93.5,2.5"
     assert drawn.area == "2.5,19.5 2.5,19.5 48,11 93.5,2.5 93.5,19.5"
     assert drawn.end == (93.5, 2.5)
-    assert spark([7]) is None
+    assert spark([(0, 7), (1, None)]) is None
 
 
 def test_ticks_are_round_times_in_utc() -> None:
@@ -65,3 +85,78 @@ def test_any_values_can_be_drawn_inside_the_chart(points: Points, *, in_time: bo
         assert -0.01 <= y <= 100
     assert drawn.ticks
     assert max(tick.at for tick in drawn.ticks) <= 100.01
+
+
+def test_a_point_has_the_same_values_as_its_event() -> None:
+    website = make_website()
+    website.client.post("/burrow", data=recorded_body("karrot_v1.9.5_err_stop.json"))
+    state = website.log.latest()[0]
+    (mark,) = marks(website.log, state.key, 5)
+    summary = state.summary
+    assert mark == Mark(
+        state.seq,
+        summary.observed_at_ms,
+        summary.received_at_ms,
+        summary.source,
+        summary.kind,
+        summary.status_text,
+        summary.total_lag,
+        summary.max_lag,
+        summary.signals.lag_seconds,
+        sum(summary.bad),
+    )
+
+
+def trail(*lags: int, every_ms: int = 1000) -> list[Point]:
+    website = make_website()
+    for lag in lags:
+        website.context.intake.accept(make_event(total_lag=lag, observed_at_ms=website.clock.wall))
+        website.clock.advance(every_ms)
+    return trails(website.log, [KEY])[0]
+
+
+def test_a_trail_has_the_newest_lags_of_each_group() -> None:
+    website = make_website()
+    for lag in (None, *range(TRAIL_LENGTH)):
+        website.clock.advance(1000)
+        for consumer in ("a", "b"):
+            shown = lag if consumer == "a" else 7
+            event = make_event(consumer=consumer, total_lag=shown, observed_at_ms=website.clock.wall)
+            website.context.intake.accept(event)
+    b, nobody, a = trails(website.log, [GroupKey("prod-eu", name) for name in ("b", "nobody", "a")])
+    assert [lag for _, lag in a] == list(range(TRAIL_LENGTH))
+    assert ({lag for _, lag in b}, len(b), nobody) == ({7}, TRAIL_LENGTH, [])
+    assert a[-1][0] == website.clock.wall / 1000
+
+
+def test_a_trend_is_a_word_and_a_slope() -> None:
+    assert trend(trail(0, 100, 200, 300)) == Trend("growing", 100.0)
+    assert trend(trail(300, 200, 100, 0)) == Trend("shrinking", -100.0)
+    assert trend(trail(300, 301, 299, 300)) is not None
+    steady = trend(trail(300, 301, 299, 302))
+    assert steady is not None
+    assert steady.word == "steady"
+
+
+def word(*lags: int) -> str:
+    found = trend(trail(*lags))
+    assert found is not None
+    return found.word
+
+
+def test_a_lag_that_grows_for_hours_is_not_called_steady() -> None:
+    all_night = range(1_000_000, 1_030_000, 1000)
+    assert trend(trail(*all_night)) == Trend("growing", 1000.0)
+    assert word(*reversed(all_night)) == "shrinking"
+    uneven = [lag + (-400, 300, 0)[turn % 3] for turn, lag in enumerate(all_night)]
+    assert word(*uneven) == "growing"
+
+
+def test_a_large_lag_that_scatters_or_has_turned_is_steady() -> None:
+    assert word(*(1_000_000 + 7919 * turn % 1000 for turn in range(30))) == "steady"
+    assert word(*range(1_000_000, 1_030_000, 1000), 1_028_500, 1_028_000, 1_027_500) == "steady"
+
+
+def test_two_events_or_events_at_once_are_no_trend() -> None:
+    assert trend(trail(0, 1000)) is None
+    assert trend(trail(0, 1000, 2000, every_ms=0)) is None

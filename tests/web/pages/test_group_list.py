@@ -1,10 +1,13 @@
+from typing import Any
+
 import pytest
 
-from karrot.web.api.group_query import GroupFilter
-from karrot.web.pages.group_list import Order, overview
-from karrot.web.pages.live_groups_ranking import RankedGroups
+from karrot.event import AgeKind, GroupKey, LagAge, TopicPartition
+from karrot.eventlog.base import GroupState, IncidentState
+from karrot.eventlog.group_state import summarize
+from karrot.web.api.routes import GroupFilter
+from karrot.web.pages.group_list import Order, RankedGroups, overview
 from support.burrow.lag_events import make_event, make_partition
-from support.web.ranked_groups import rank
 from support.web.website import make_website
 
 
@@ -15,7 +18,7 @@ def ranked() -> RankedGroups:
         incident = None if status == "OK" else name
         event = make_event(consumer=name, total_lag=lag, status_text=status, incident_id=incident)
         website.context.intake.accept(event)
-    return rank(website.log.latest())
+    return RankedGroups.of(website.log.latest())
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_tests_come_last_and_count_in_no_status() -> None:
         website.context.intake.accept(event)
     of_burrow = make_partition(topic="__consumer_offsets")
     website.context.intake.accept(make_event(cluster="try", consumer="burrow-try", max_lag=of_burrow))
-    ranked = rank(website.log.latest())
+    ranked = RankedGroups.of(website.log.latest())
     found = overview(ranked, GroupFilter(), page=1, size=10)
     assert (found.of_burrow, ranked.burrow_behind) == ({}, [])
     assert (found.counts, found.worst, found.total) == ({"OK": 1, "TEST": 3}, None, 4)
@@ -66,3 +69,41 @@ def test_tests_come_last_and_count_in_no_status() -> None:
     assert overview(ranked, GroupFilter(status="ERR"), page=1, size=10).rows == []
     sample = overview(ranked, GroupFilter(cluster="karrot-sample"), page=1, size=10)
     assert (sample.counts, sample.worst, len(sample.rows)) == ({"TEST": 1}, None, 1)
+
+
+def state(name: str, status: str, lag: int | None, **facts: Any) -> GroupState:
+    event = make_event(cluster=name[-1:], consumer=name, status_text=status, total_lag=lag, **facts)
+    return GroupState(GroupKey(event.cluster, event.consumer), 1, 0, summarize(event, 0), IncidentState())
+
+
+def test_a_lower_bound_of_the_lag_in_seconds_ranks_after_every_known_value_by_its_lag() -> None:
+    place = TopicPartition("t", 0)
+
+    def aged(name: str, lag: int, seconds: float, kind: AgeKind) -> GroupState:
+        event = make_event(consumer=name, status_text="ERR", total_lag=lag)
+        summary = summarize(event, 0, LagAge(seconds, kind, place))
+        return GroupState(GroupKey(event.cluster, name), 1, 0, summary, IncidentState())
+
+    states = [
+        aged("idle tail", 4, 80, AgeKind.AT_LEAST),
+        aged("old backlog", 9_000, 70, AgeKind.AT_LEAST),
+        aged("dead", 323, 60, AgeKind.EXACT),
+        aged("slow", 99, 61, AgeKind.EXTRAPOLATED),
+    ]
+    ranked = RankedGroups.of(states)
+    worst_first = ["slow", "dead", "old backlog", "idle tail"]
+    assert [each.key.consumer for each in ranked.worst_first] == worst_first
+    for text in ("behind", "-behind"):
+        order = Order.read(text)
+        assert order is not None
+        found = [each.key.consumer for each in order.sorted(ranked.worst_first)]
+        assert found[2:] == worst_first[2:]
+
+
+def test_burrow_s_own_groups_are_counted_separately_and_lagging_ones_are_named_worst_first() -> None:
+    topic = make_partition(topic="__consumer_offsets")
+    own = [state(f"burrow-{name}", status, 1, max_lag=topic) for name, status in (("a", "WARN"), ("b", "ERR"))]
+    ranked = RankedGroups.of([*own, state("burrow-c", "OK", 0, max_lag=topic), state("burrow-s rival", "WARN", 1)])
+    assert ranked.counts == {"WARN": 1}
+    assert ranked.of_burrow == {"ERR": 1, "WARN": 1, "OK": 1}
+    assert ranked.burrow_behind == ["b", "a"]

@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -99,7 +99,8 @@ class FakeBurrow:
         self._random = random
         self._start_ms = start_ms
         self._speed = speed
-        self._notifier = settings.notifier.at_speed(speed)
+        told = settings.notifier  # in seconds of the wall clock:
+        self._notifier = replace(told, interval=told.interval / speed, send_interval=told.pause_ms / 1000 / speed)
         self._period = settings.period(speed)
         self._orders = {cluster: count(1) for cluster in groups}
         self._storages = {cluster: Storage() for cluster in groups}

@@ -4,16 +4,17 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
-from urllib3.exceptions import HTTPError, ProxyError, SSLError
 
-from karrot.burrow.client import Burrow, BurrowError
-from karrot.http.pool import open_pool, proxy_for
+from karrot.burrow.client import Burrow
+from karrot.http_client import Answer, HttpClient, Limits, RequestFailed, Unavailable, proxy_for
 from support.karrot_command import run_karrot
 from support.servers.background_server import serve_in_thread
 from support.servers.forward_proxy import ForwardProxy
 from support.servers.recording_server import RecordingServer
+from support.servers.scripted_server import Script, http_response, scripted_server
 
 KARROT = "karrot.internal.test"  # only the proxy knows a way to it
 
@@ -59,8 +60,8 @@ def test_the_environment_names_the_proxy(url: str, environ: dict[str, str], prox
 
 def test_a_request_goes_through_the_proxy_with_its_user(server: RecordingServer, proxy: ForwardProxy) -> None:
     url = f"http://{KARROT}:{server.server_port}/burrow"
-    with open_pool(url, environ={"HTTP_PROXY": f"http://me:p%40ss@{proxy.address}"}) as pool:
-        assert pool.request("POST", url, body=b"x").status == 202
+    with HttpClient(url, environ={"HTTP_PROXY": f"http://me:p%40ss@{proxy.address}"}) as client:
+        assert client.post("", b"x").status == 202
     assert proxy.seen == [f"POST {url}"]
     assert proxy.authorizations == ["Basic bWU6cEBzcw=="]
     assert [(each.path, each.body) for each in server.seen] == [("/burrow", b"x")]
@@ -79,42 +80,41 @@ def test_a_command_uses_the_proxy(server: RecordingServer, proxy: ForwardProxy) 
 @pytest.mark.parametrize("address", ["socks5://me:hunter2@127.0.0.1:1", "http://[hunter2", "ftp://hunter2"])
 def test_a_proxy_that_cannot_be_used_is_an_error_of_the_request_without_its_address(address: str) -> None:
     with (
-        open_pool("http://karrot:5000", environ={"HTTP_PROXY": address}) as pool,
-        pytest.raises(ProxyError, match="HTTP_PROXY is not the address of an HTTP proxy") as raised,
+        HttpClient("http://karrot:5000", environ={"HTTP_PROXY": address}) as client,
+        pytest.raises(Unavailable, match="HTTP_PROXY is not the address of an HTTP proxy") as raised,
     ):
-        pool.request("GET", "http://karrot:5000/")
+        client.get("/")
     assert "hunter2" not in str(raised.value)
 
 
 def test_burrows_client_reports_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("http_proxy", raising=False)
     monkeypatch.setenv("HTTP_PROXY", "socks5://127.0.0.1:1")
-    with Burrow("http://burrow:8000") as burrow, pytest.raises(BurrowError, match="HTTP_PROXY is not the address"):
+    with Burrow("http://burrow:8000") as burrow, pytest.raises(RequestFailed, match="HTTP_PROXY is not the address"):
         burrow.clusters()
 
 
 def test_a_redirect_is_not_followed(server: RecordingServer) -> None:
     server.status = 302
-    with open_pool(server.url, environ={}) as pool:
-        for method in ("GET", "POST"):
-            assert pool.request(method, f"{server.url}/here").status == 302
+    with HttpClient(server.url) as client:
+        assert [client.get("/here").status, client.post("/here", b"").status] == [302, 302]
     assert [each.path for each in server.seen] == ["/here", "/here"]
 
 
 def test_a_command_names_the_redirect_and_sends_the_token_nowhere_else(server: RecordingServer) -> None:
     server.status = 307
     result = run_karrot("forget-cluster", "prod", "--karrot", server.url, env={"KARROT_API_TOKEN": "secret"})
-    assert "HTTP 307 from /api/v1/groups" in result.stderr
+    assert f"{server.url}/api/v1/groups: HTTP 307, a redirect" in result.stderr
     assert [each.path.partition("?")[0] for each in server.seen] == ["/api/v1/groups"]
 
 
 def test_an_answer_that_does_not_come_in_time_is_an_error() -> None:
     with (
         ForwardProxy() as silent,  # nothing serves its socket
-        open_pool("http://127.0.0.1", timeout_s=0.1, environ={}) as pool,
-        pytest.raises(HTTPError, match="Read timed out"),
+        HttpClient(f"http://{silent.address}", Limits(timeout_s=0.1)) as client,
+        pytest.raises(Unavailable, match=r"no answer within 0\.1 s"),
     ):
-        pool.request("GET", f"http://{silent.address}/")
+        client.get("/")
 
 
 def test_a_certificate_must_be_of_an_authority_of_openssl(
@@ -141,9 +141,46 @@ def test_a_certificate_must_be_of_an_authority_of_openssl(
     server.socket = context.wrap_socket(server.socket, server_side=True)
     url = f"https://{KARROT}:{server.server_port}"
     environ = {"HTTPS_PROXY": f"http://{proxy.address}"}
-    with open_pool(url, environ=environ) as pool, pytest.raises(SSLError, match="CERTIFICATE_VERIFY_FAILED"):
-        pool.request("GET", url)
+    with HttpClient(url, environ=environ) as client, pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        client.get()
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    with open_pool(url, environ=environ) as pool:
-        assert pool.request("GET", url).status == 202
+    with HttpClient(url, environ=environ) as client:
+        assert client.get().status == 202
     assert proxy.seen == [f"CONNECT {KARROT}:{server.server_port}"] * 2
+
+
+UNCONFIRMED = "503 Service Unavailable"
+
+
+def posted(*scripts: Script, retries: int = 1) -> tuple[Answer, int, list[float]]:
+    """The answer to a post, the number of requests, and the pauses between them."""
+    pauses: list[float] = []
+    with scripted_server(*scripts) as (url, asked), HttpClient(url, Limits(pause=pauses.append)) as client:
+        return client.post("/burrow", b"{}", retries=retries), len(asked), pauses
+
+
+@pytest.mark.parametrize(
+    ("header", "pause_s"),
+    [(b"", 0.1), (b"Retry-After: 0\r\n", 0.1), (b"Retry-After: 7\r\n", 7.0), (b"Retry-After: soon\r\n", 0.1)],
+)
+def test_a_post_is_repeated_not_before_the_server_asks_for_it(header: bytes, pause_s: float) -> None:
+    answer, requests, pauses = posted(http_response(b"", UNCONFIRMED, header), http_response(b"", "202 Accepted"))
+    assert (answer.status, requests, pauses) == (202, 2, [pause_s])
+
+
+def test_a_post_is_not_repeated_if_the_server_asks_for_a_pause_of_an_hour() -> None:
+    answer, requests, pauses = posted(http_response(b"", UNCONFIRMED, b"Retry-After: 3600\r\n"))
+    assert (answer.status, answer.retry_after_s, requests, pauses) == (503, 3600, 1, [])
+
+
+def test_a_post_is_repeated_only_as_often_as_allowed_and_only_if_it_can_help() -> None:
+    assert posted(http_response(b"", UNCONFIRMED), retries=0)[:2] == (ANY, 1)
+    assert posted(*[http_response(b"", UNCONFIRMED)] * 3, retries=2)[1:] == (3, [0.1, 0.2])
+    assert posted(http_response(b"", "400 Bad Request"), retries=2)[1:] == (1, [])
+
+
+def test_a_url_with_a_slash_at_its_end_is_used_as_it_is(server: RecordingServer) -> None:
+    with HttpClient(f"{server.url}/hooks/") as client:
+        client.post("", b"{}")
+        client.post("/more", b"{}")
+    assert [each.path for each in server.seen] == ["/hooks/", "/hooks/more"]

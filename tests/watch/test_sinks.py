@@ -9,14 +9,13 @@ import structlog
 
 from karrot.burrow.payload import parse_stored
 from karrot.event import GroupKey, Kind, LagEvent, PartitionLag, Source
-from karrot.eventlog.base import Appended, LogUnavailableError
+from karrot.eventlog.base import Appended, LogUnavailableError, save_outcome
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.eventlog.watched_groups import GroupHealth
 from karrot.intake import Intake
 from karrot.reporters.prometheus import build, render
 from karrot.watch.evaluation import deleted
-from karrot.watch.outputs import IntakeSink, PollOutcome, PostSink
-from karrot.watch.poll_and_judge import save_poll_state
+from karrot.watch.poll_and_judge import IntakeSink, PollOutcome, PostSink
 from support.manual_clock import ManualClock
 from support.reporters.reporter_context import make_context
 from support.servers.background_server import serve_in_thread
@@ -142,17 +141,16 @@ def test_an_abandoned_group_has_only_what_an_autoscaler_needs_and_is_counted(
 
 
 def test_a_cluster_that_never_answered_is_exported_and_one_that_did_keeps_its_time(
-    sink: IntakeSink, log: MemoryEventLog
+    sink: IntakeSink, log: MemoryEventLog, clock: ManualClock
 ) -> None:
     def polls() -> list[str]:
         return [line for line in scraped(log) if line.startswith("karrot_watch_")]
 
-    sink.begin()
     assert polls() == ['karrot_watch_last_poll_timestamp_seconds{cluster="prod"} 0.0']
     sink.send(outcome(WELL), no_age)
     answered = polls()
     assert len(answered) == 3
-    sink.begin()
+    IntakeSink("prod", Intake(log, clock), log, good_for_ms=300_000).close()
     assert polls() == answered
 
 
@@ -202,7 +200,7 @@ def test_a_log_that_cannot_be_written_is_logged_once_per_poll(clock: ManualClock
 
 
 def test_the_state_of_the_watch_is_that_of_its_last_poll(log: MemoryEventLog, clock: ManualClock) -> None:
-    save_poll_state(log, clock, "no broker answers")
+    save_outcome(log, "watch", clock, "no broker answers")
     [state] = log.reporters()
     assert (state.name, state.state, state.last_error, state.last_success_ms) == (
         "watch",
@@ -210,7 +208,7 @@ def test_the_state_of_the_watch_is_that_of_its_last_poll(log: MemoryEventLog, cl
         "no broker answers",
         None,
     )
-    save_poll_state(log, clock, None)
+    save_outcome(log, "watch", clock, None)
     [state] = log.reporters()
     assert (state.state, state.last_success_ms) == ("ok", clock.wall)
 
@@ -262,7 +260,7 @@ def test_an_unreachable_url_is_logged_and_raises_no_error() -> None:
         sink = PostSink("http://127.0.0.1:1/burrow", {})
         sink.send(outcome(BAD, BAD._replace(consumer="h")), no_age)
         sink.close()
-    assert [(line["reason"], line["posts"]) for line in logs] == [("NewConnectionError", 2)]
+    assert [(line["reason"], line["posts"]) for line in logs] == [("no connection: Connection refused", 2)]
 
 
 def test_a_redirect_is_not_followed() -> None:
@@ -277,11 +275,33 @@ def test_a_redirect_is_not_followed() -> None:
 def test_a_post_that_got_no_good_answer_is_repeated_once() -> None:
     unconfirmed = http_response(b"", "503 Service Unavailable")
     with scripted_server(unconfirmed, [], http_response(ACCEPTED, "202 Accepted")) as (url, asked):
-        sink = PostSink(f"{url}/burrow", {})
+        sink = PostSink(f"{url}/burrow", {}, lambda _: None)
         with structlog.testing.capture_logs() as logs:
             sink.send(outcome(BAD), no_age)
             sink.send(outcome(BAD), no_age)
         sink.close()
     assert len({each.partition(b"\r\n\r\n")[2] for each in asked}) == 1
     assert len(asked) == 3
-    assert [line["reason"] for line in logs if line["event"] == "posts are not accepted"] == ["ProtocolError"]
+    [reason] = [line["reason"] for line in logs if line["event"] == "posts are not accepted"]
+    assert reason.startswith("the connection broke: 'Remote end closed connection without response'")
+
+
+def test_the_posts_of_a_poll_are_repeated_after_the_longest_pause_that_the_receiver_asks_for() -> None:
+    """All together: with thousands of groups, a pause for each would last for longer than a poll."""
+    later = [http_response(b"", "503 Service Unavailable", b"Retry-After: %d\r\n" % seconds) for seconds in (1, 7, 3)]
+    pauses: list[float] = []
+    with scripted_server(*later, *[http_response(ACCEPTED, "202 Accepted")] * 3) as (url, asked):
+        sink = PostSink(f"{url}/burrow", {}, pauses.append)
+        with structlog.testing.capture_logs() as logs:
+            sink.send(outcome(*(BAD._replace(consumer=name) for name in "abc")), no_age)
+        sink.close()
+    assert (pauses, len(asked), logs) == ([7.0], 6, [])
+
+
+def test_a_receiver_that_asks_for_a_pause_of_an_hour_gets_the_next_poll() -> None:
+    later, pauses = http_response(b"", "503 Service Unavailable", b"Retry-After: 3600\r\n"), list[float]()
+    with scripted_server(later) as (url, asked), structlog.testing.capture_logs() as logs:
+        sink = PostSink(f"{url}/burrow", {}, pauses.append)
+        sink.send(outcome(BAD), no_age)
+        sink.close()
+    assert (pauses, len(asked), [line["reason"] for line in logs]) == ([], 1, ["HTTP 503"])
