@@ -343,7 +343,7 @@ def test_the_oldest_segments_are_deleted_if_all_together_are_too_large(
 
 
 def test_an_archive_that_is_exactly_full_loses_nothing(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
-    feed = archive_feed(log, clock, archive, max_bytes="1MiB")
+    feed = archive_feed(log, clock, archive, max_bytes="1MiB", segment_bytes="8KiB")
     append_event(log)
     run(feed)
     written = sum((archive / each.path).stat().st_size for each in segment_names(archive))
@@ -352,7 +352,7 @@ def test_an_archive_that_is_exactly_full_loses_nothing(log: MemoryEventLog, cloc
     filler.parent.mkdir(parents=True)
     for size, kept in ((2**20 - written, True), (2**20 - written + 1, False)):
         filler.write_bytes(bytes(size))
-        successor = archive_feed(log, clock, archive, max_bytes="1MiB")
+        successor = archive_feed(log, clock, archive, max_bytes="1MiB", segment_bytes="8KiB")
         feed.close()
         log.save_reporter(ReporterState("archive", None))  # so that it lists the archive and writes nothing
         run(successor)
