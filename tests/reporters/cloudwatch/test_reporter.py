@@ -360,6 +360,7 @@ def test_a_replaced_log_keeps_the_groups_inside_the_cap(fake: ScriptedCloudWatch
     rig.feed.reporter._context = context  # type: ignore[union-attr]
     rig.tell(consumer="a")
     rig.run(30)
+    assert len(fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) == 2
     rig.restart()
     rig.tell(consumer="newcomer")
     rig.run(30)
