@@ -1,20 +1,18 @@
 """Hands the events of the log to the reporters, in one thread per reporter, and keeps the log within its limits.
 
-Only the leader runs delivery. No reporter waits for another reporter. A reporter's cursor moves after the reporter has
-handled the events. So after a crash, a reporter gets one batch twice, but it never misses a batch.
+Only the leader runs delivery. No reporter waits for another reporter. A reporter's cursor moves when a report returns.
+So after a crash, a reporter gets the events of one report twice, but it never misses an event.
 
 With PostgreSQL, a process can lose the lead: if it was frozen, or does not reach the database. Then it stops its feeds
 without another report, and starts with new reporters when it leads again.
 """
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import cast
 
 import structlog
 
@@ -23,15 +21,13 @@ from karrot.clock import Clock
 from karrot.eventlog.base import (
     HOUSEKEEPING,
     Cursor,
-    Damaged,
     EventLog,
     LogUnavailableError,
     OverloadedError,
     ReporterState,
-    StoredEvent,
     reporter_state,
 )
-from karrot.reporters.base import Backoff, Bounded, PacedReporter, PushReporter, ReportFailed, Trouble, Unreported
+from karrot.reporters.base import Backoff, PushReporter, ReportFailed, Unreported
 
 _POLL_S = 0.2
 _LEAD_S = 0.5
@@ -45,26 +41,23 @@ _JOIN_S = 6.0
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
 class Feed:
     """Builds a reporter, makes it report when that is due, and saves its cursor. A thread calls ``step`` repeatedly.
 
     A report is due every ``every_s`` seconds by the boot clock. A report that took longer skips the times in between.
     """
 
-    name: str
-    log: EventLog
-    clock: Clock
-    random: Random
-    build: Callable[[], PushReporter | PacedReporter]
-    reporter: PushReporter | None = field(default=None, init=False)
-    state: ReporterState | None = field(default=None, init=False)
-    failures: int = field(default=0, init=False)
-    logged: str | None = field(default=None, init=False)
-    """The reason of the failure that was logged last. ``None`` when the reporter can report again."""
-    planned_ms: float = field(default=0.0, init=False)
-    due_ms: float = field(default=0.0, init=False)
-    """When the next report is due: at the planned time, or some time after a failure."""
+    def __init__(
+        self, name: str, log: EventLog, clock: Clock, random: Random, build: Callable[[], PushReporter]
+    ) -> None:
+        self.name, self.log, self.clock, self.random, self.build = name, log, clock, random, build
+        self.reporter: PushReporter | None = None
+        self.state: ReporterState | None = None
+        self.failures = 0
+        # The reason of the failure that was logged last, until a report succeeds.
+        self.logged: str | None = None
+        # The next report is due at the planned time, or some time after a failure.
+        self.planned_ms = self.due_ms = 0.0
 
     def step(self) -> float:
         """Report, if that is due and there are new events. Return the seconds to wait before the next step."""
@@ -75,9 +68,8 @@ class Feed:
                 self.state = reporter_state(self.log, self.name)
                 self.log.save_reporter(self.state)  # so its backlog is visible before its first event
             if self.reporter is None:
-                self.reporter = cast("PushReporter", self.build())
+                self.reporter = self.build()
                 self.planned_ms = self.due_ms = self.clock.boot_ms()
-                return 0.0
             early_ms = self.due_ms - self.clock.boot_ms()
             return early_ms / 1000 if early_ms > 0 else self._report(self.reporter, self.state)
         except (LogUnavailableError, OverloadedError) as error:
@@ -89,7 +81,7 @@ class Feed:
     def close(self) -> None:
         """Report a last time what is new, if this process still leads, and close the reporter."""
         if self.reporter is not None:
-            self.due_ms = 0.0
+            self.due_ms = self.clock.boot_ms()
             self.step()
             if self.failures and self.state and self.log.leads():
                 why = {"reporter": self.name, "reason": self.state.last_error}
@@ -174,151 +166,6 @@ class Feed:
         return wait_s
 
 
-@dataclass(slots=True)
-class OldFeed(ABC):
-    """Hands a reporter the next events and saves its cursor. A thread calls ``step`` repeatedly, then ``close``."""
-
-    name: str
-    log: EventLog
-    clock: Clock
-    random: Random
-    reporter: PushReporter | PacedReporter | None
-    failures: int = field(default=0, init=False)
-    state: ReporterState | None = field(default=None, init=False)
-
-    def step(self) -> float:
-        """Hand over the next events, if there are any. Return the seconds to wait before the next step."""
-        try:
-            if not self.log.leads():  # a process that was frozen must not send first and ask later
-                return _POLL_S
-            return self._step(self._resume())
-        except (LogUnavailableError, OverloadedError) as error:
-            return self._failed("log", error)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a thread that ends here ends the work of all reporters
-            _log.exception("delivery failed unexpectedly", code="delivery_failed", reporter=self.name)
-            return self._failed("unexpected", error)
-
-    def close(self) -> None:
-        """Hand over what is due, while this process still leads, and close the reporter."""
-        self.abandon()  # each handled batch is already saved
-
-    def abandon(self) -> None:
-        """Close the reporter. There is no report after this call."""
-        if self.reporter is not None:
-            self.reporter.close()
-
-    @abstractmethod
-    def _step(self, state: ReporterState) -> float: ...
-
-    def _resume(self) -> ReporterState:
-        """The saved state. It has no cursor if the event log was replaced after the state was saved."""
-        if self.state is None:
-            self.state = reporter_state(self.log, self.name)
-            self.log.save_reporter(self.state)  # so its backlog is visible before its first event
-        if self.state.cursor is not None and self.state.cursor.log_id != self.log.log_id:
-            self.state = replace(self.state, cursor=None)
-        return self.state
-
-    def _whole(self, cursor: Cursor, found: Sequence[StoredEvent | Damaged]) -> list[StoredEvent]:
-        """The events that are not damaged. This method also counts the damaged and the pruned events."""
-        # Only pruning leaves gaps between sequence numbers, so a gap is the number of pruned events.
-        if pruned := found[0].seq - cursor.seq - 1:
-            self.log.count(telemetry.REPORTER_DROPPED.name, pruned, reporter=self.name, reason="retention")
-        whole = [event for event in found if isinstance(event, StoredEvent)]
-        if damaged := len(found) - len(whole):
-            self.log.count(telemetry.REPORTER_DROPPED.name, damaged, reporter=self.name, reason="damaged")
-        return whole
-
-    def _failed(self, reason: str, error: BaseException) -> float:
-        self.failures += 1
-        self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=reason)
-        if self.state is not None:
-            self.state = self.state.failing(f"{type(error).__name__}: {error}", self.clock.wall_ms())
-            with suppress(LogUnavailableError, OverloadedError):
-                self.log.save_reporter(self.state)
-        return Backoff().spread_seconds(self.failures, self.random)
-
-
-@dataclass(slots=True)
-class PacedFeed(OldFeed):
-    """Hands over the events as they arrive, and makes the reporter send its data when they are due.
-
-    The cursor stays just below the oldest event whose data are not sent yet. So the next leader starts with that event.
-    """
-
-    reporter: PacedReporter
-    position: Cursor | None = field(default=None, init=False)
-    logged_trouble: str | None = field(default=None, init=False)
-    """The reason of the trouble that was logged last. ``None`` when the reporter can send again."""
-
-    def close(self) -> None:
-        """Take the new events, send them if that is still possible, save the cursor, and close the reporter."""
-        try:
-            state = self._resume()
-            while self._take(state):
-                pass
-            self._send(state)
-        except (LogUnavailableError, OverloadedError) as error:
-            _log.warning(
-                "the last values were not sent", code="last_values_not_sent", reporter=self.name, reason=str(error)
-            )
-        except Exception:  # noqa: BLE001 - one reporter must not prevent the service from stopping
-            _log.exception("the last values were not sent", code="last_values_not_sent", reporter=self.name)
-            self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason="unexpected")
-        finally:
-            self.abandon()
-
-    def _step(self, state: ReporterState) -> float:
-        took = self._take(state)
-        if self.reporter.due_in() <= 0:
-            self._send(state)
-        return 0.0 if took else min(_POLL_S, max(0.0, self.reporter.due_in()))
-
-    def _take(self, state: ReporterState) -> int:
-        """Hand over the next page of events, if the reporter has room for it. Return the number of rows in the page."""
-        if self.position is None or self.position.log_id != self.log.log_id:
-            self.position = state.cursor or Cursor(self.log.log_id, max(0, self.log.size().first_seq - 1))
-        if isinstance(self.reporter, Bounded) and self.reporter.full():
-            return 0
-        found = self.log.read(self.position.seq)
-        if found:
-            events = self._whole(self.position, found)
-            self.reporter.take(events)
-            self.log.count(telemetry.REPORTER_EVENTS.name, len(events), reporter=self.name)
-            self.position = Cursor(self.position.log_id, found[-1].seq)
-        return len(found)
-
-    def _send(self, state: ReporterState) -> None:
-        sending = self.reporter.send()
-        if sending.trouble is not None:
-            state = self._troubled(state, sending.trouble)
-        elif sending.calls:
-            if self.logged_trouble is not None:
-                _log.info("a reporter can send again", reporter=self.name)
-            self.failures, self.logged_trouble = 0, None
-            state = state.well(self.clock.wall_ms())
-        # If send() made no call, the saved state still says whether the last call succeeded.
-        cursor = self.position
-        if cursor is not None and (owed := self.reporter.owed(cursor.log_id)) is not None:
-            cursor = Cursor(cursor.log_id, min(cursor.seq, owed - 1))
-        self.state = replace(state, cursor=cursor)
-        self.log.save_reporter(self.state)
-
-    def _troubled(self, state: ReporterState, trouble: Trouble) -> ReporterState:
-        if self.logged_trouble != trouble.reason:
-            _log.warning(
-                "a reporter cannot send",
-                code="reporter_cannot_send",
-                reporter=self.name,
-                fault=trouble.reason,
-                reason=trouble.text,
-            )
-            self.logged_trouble = trouble.reason
-        self.failures += 1
-        self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=trouble.reason)
-        return state.failing(trouble.text, self.clock.wall_ms())
-
-
 class Delivery:
     """Waits until the lead is free and takes it. Then it feeds the reporters and keeps the log within its limits.
 
@@ -330,7 +177,7 @@ class Delivery:
     def __init__(
         self,
         log: EventLog,
-        reporters: Mapping[str, Callable[[], PushReporter | PacedReporter]],
+        reporters: Mapping[str, Callable[[], PushReporter]],
         clock: Clock,
         random: Random | None = None,
         alongside: Sequence[Callable[[threading.Event], None]] = (),
@@ -419,14 +266,9 @@ class Delivery:
             _log.exception("housekeeping failed unexpectedly", code="housekeeping_unexpected")
             self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES.name, reason="unexpected")
 
-    def _run_feed(self, name: str, build: Callable[[], PushReporter | PacedReporter], over: threading.Event) -> None:
-        feed: Feed | PacedFeed = Feed(name, self._log, self._clock, self._jitter, build)
+    def _run_feed(self, name: str, build: Callable[[], PushReporter], over: threading.Event) -> None:
+        feed = Feed(name, self._log, self._clock, self._jitter, build)
         wait_s = 0.0
         while not over.wait(wait_s):
             wait_s = feed.step()
-            if isinstance(feed, Feed) and isinstance(feed.reporter, PacedReporter):
-                feed = PacedFeed(name, self._log, self._clock, self._jitter, feed.reporter)
-        if isinstance(feed, Feed) or self._log.leads():
-            feed.close()
-        else:
-            feed.abandon()
+        feed.close()

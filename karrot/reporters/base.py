@@ -1,11 +1,11 @@
 """Defines the interface of a reporter, which passes events on to one destination.
 
 A reporter is a module with one function, which an entry point of the group ``karrot.reporters`` names. The function
-takes a `Context` and returns one of three types. A `PushReporter` gets events from the log by cursor. A `PacedReporter`
-also gets events by cursor, but sends only when a send is due. A `PullReporter` is read at each scrape.
+takes a `Context`. It returns a `PushReporter`, which gets the events after its cursor, or a `PullReporter`, which is
+read at each scrape.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -162,52 +162,6 @@ class PushReporter(Protocol):
         """Release all resources. Karrot calls this once, after the last report."""
 
 
-class Trouble(NamedTuple):
-    """Why a send failed completely or partly. ``reason`` is stable, for the counter. The text is for people."""
-
-    reason: str
-    text: str
-
-
-class Sending(NamedTuple):
-    """The result of one send: the number of calls to the destination, and the trouble, if there was any."""
-
-    calls: int
-    trouble: Trouble | None = None
-
-
-@runtime_checkable
-class PacedReporter(Protocol):
-    """A reporter that takes every event at least once, in the order of the log. It sends when a send is due.
-
-    An event is *owed* from the moment when the reporter takes the event. It stops being owed when its values are sent,
-    or need not be sent any more. The cursor stays below the oldest owed event.
-    """
-
-    def take(self, events: Sequence[StoredEvent]) -> None:
-        """Take events. This must not wait for the destination."""
-
-    def due_in(self) -> float:
-        """Seconds until `send` should be called. 0 or less means now."""
-
-    def send(self) -> Sending:
-        """Send the values of all owed events. An event whose values cannot be sent stays owed."""
-
-    def owed(self, log_id: str) -> int | None:
-        """The sequence number of the oldest owed event of that log."""
-
-    def close(self) -> None:
-        """Release all resources. Karrot calls this once, after a last `send`."""
-
-
-@runtime_checkable
-class Bounded(Protocol):
-    """An optional part of a paced reporter: a limit on the events that it holds."""
-
-    def full(self) -> bool:
-        """Whether events must stay in the log for now. Delivery calls this before each `PacedReporter.take`."""
-
-
 @runtime_checkable
 class PullReporter(Protocol):
     """A reporter that Karrot reads at each scrape."""
@@ -216,7 +170,7 @@ class PullReporter(Protocol):
         """A collector. It reads the log at scrape time, and keeps no metric state."""
 
 
-Reporter = PushReporter | PacedReporter | PullReporter
+Reporter = PushReporter | PullReporter
 
 
 _PASSED_OVER = 50
@@ -258,33 +212,6 @@ class Backoff(NamedTuple):
     def spread_seconds(self, failures: int, random: Random) -> float:
         """A random delay between half of `seconds` and all of it. So many senders do not retry at the same time."""
         return self.seconds(failures) * random.uniform(0.5, 1)
-
-
-class Retry:
-    """When to try one destination again, by the boot clock. The delay is 1 s, then 2 s, and so on up to a minute."""
-
-    def __init__(self, boot_ms: Callable[[], int]) -> None:
-        self._boot_ms = boot_ms
-        self._failures = 0
-        self._due_ms = 0.0
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the last attempt failed."""
-        return self._failures > 0
-
-    def due_in(self) -> float:
-        """Seconds until the next attempt. 0 or less means now."""
-        return (self._due_ms - self._boot_ms()) / 1000 if self._failures else 0.0
-
-    def failed(self) -> None:
-        """Record an attempt that failed."""
-        self._failures += 1
-        self._due_ms = self._boot_ms() + 1000 * Backoff().seconds(self._failures)
-
-    def went_well(self) -> None:
-        """Record an attempt that succeeded."""
-        self._failures = 0
 
 
 REPORT_NOTE = "report"

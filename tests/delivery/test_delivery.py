@@ -67,9 +67,7 @@ def log(clock: ManualClock) -> MemoryEventLog:
 
 
 def feed(log: EventLog, reporter: Recorder, clock: ManualClock) -> Feed:
-    built = Feed("recorder", log, clock, Random(1), lambda: reporter)
-    built.step()  # builds the reporter
-    return built
+    return Feed("recorder", log, clock, Random(1), lambda: reporter)
 
 
 def counted(log: EventLog, metric: telemetry.Metric, **labels: str) -> float:

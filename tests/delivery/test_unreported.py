@@ -4,6 +4,7 @@ from itertools import islice
 from random import Random
 
 import pytest
+from structlog.testing import capture_logs
 
 from karrot.delivery import Delivery, Feed
 from karrot.eventlog.base import READ_LIMIT, Counter, Cursor, Damaged, EventLog, LogUnavailableError, ReporterState
@@ -44,9 +45,7 @@ def log(clock: ManualClock) -> MemoryEventLog:
 
 
 def feed_of(log: EventLog, clock: ManualClock, reporter: Scripted) -> Feed:
-    feed = Feed("scripted", log, clock, Random(1), lambda: reporter)
-    feed.step()  # builds the reporter
-    return feed
+    return Feed("scripted", log, clock, Random(1), lambda: reporter)
 
 
 def start_of(log: EventLog) -> Cursor:
@@ -228,6 +227,51 @@ def test_a_reporter_is_closed_even_if_its_last_report_cannot_be_made(
 
     reporter = Scripted()
     feed = feed_of(log, clock, reporter)
+    feed.step()
     monkeypatch.setattr(log, "read", fail)
     feed.close()
     assert reporter.closed == 1
+
+
+def test_a_new_leader_continues_at_the_cursor_in_the_log_and_not_at_one_from_memory(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        append_event(log)
+    log.save_reporter(ReporterState("scripted", Cursor(log.log_id, 2), "ok"))
+    # As an event log in PostgreSQL answers while it is away.
+    monkeypatch.setattr(log, "reporters", lambda: [ReporterState("scripted", Cursor(log.log_id, 1), "ok")])
+    reporter = Scripted()
+    feed_of(log, clock, reporter).step()
+    assert reporter.seen == [[3]]
+
+
+def test_repeated_failures_are_logged_once_for_each_reason_and_the_end_of_them_too(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
+    reporter = Scripted()
+    feed = feed_of(log, clock, reporter)
+    append_event(log)
+    with capture_logs() as records:
+        for failure in (ReportFailed("away", "no"), ReportFailed("away", "no"), OSError(), OSError(), None):
+            reporter.failure = failure
+            feed.step()
+            clock.advance(60_000)
+    assert [(each.get("code"), each.get("fault")) for each in records] == [
+        ("reporter_cannot_send", "away"),
+        ("reporter_failed", None),
+        (None, None),
+    ]
+    assert records[-1]["event"] == "a reporter can send again"
+
+
+def test_what_could_not_be_sent_at_the_end_is_logged(log: MemoryEventLog, clock: ManualClock) -> None:
+    reporter = Scripted()
+    feed = feed_of(log, clock, reporter)
+    append_event(log)
+    reporter.failure = ReportFailed("away", "nobody is there")
+    feed.step()
+    with capture_logs() as records:
+        feed.close()
+    assert [(each["code"], each["reason"]) for each in records] == [("last_values_not_sent", "nobody is there")]
+    assert reporter.seen == [[1], [1]]

@@ -152,7 +152,7 @@ class Rig:
 
     def start(self) -> None:
         self.feed = Feed("it", self.log, self.clock, Random(1), self.destination.build)
-        self.feed.step()  # builds the reporter
+        self.feed.reporter = self.feed.build()
 
     def run(self) -> None:
         self.clock.advance(60_000)

@@ -104,7 +104,6 @@ def test_a_process_that_lost_the_lead_writes_no_segment(log: MemoryEventLog, clo
 def crash(feed: Feed) -> None:
     """Let the reporter report. The feed never learns about it, so the cursor stays."""
     assert feed.reporter is not None
-    assert feed.state is not None
     cursor = feed.log.cursor("archive") or Cursor(feed.log.log_id, 0)
     feed.reporter.report(Unreported(feed.log, cursor))
     feed.reporter.close()

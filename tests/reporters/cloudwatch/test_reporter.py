@@ -1,15 +1,20 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
+import msgspec
 import pytest
 
+from karrot.burrow.payload import parse_webhook
 from karrot.event import Source
-from karrot.eventlog.base import Cursor, GroupState
+from karrot.eventlog import rows
+from karrot.eventlog.base import Cursor, EventSummary, GroupState
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import RefusedDatum, Sent, Unreported
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.cloudwatch.group_data import GroupData, data_of
 from karrot.reporters.cloudwatch.options import Options
+from support.burrow.lag_events import make_partition
+from support.burrow.recorded_bodies import recorded_posts
 from support.eventlog.read_commits import cut_off_from_kafka
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import CloudWatchRig, point_aws_at
@@ -92,6 +97,84 @@ def test_burrows_values_are_sent_while_its_verdict_counts_and_those_of_watch_aft
     assert set(values[changed:]) == {3}
     assert 5 <= changed < len(values) - 4
     assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) >= 16
+
+
+def test_watch_counts_beside_a_burrow_that_is_cut_off_and_its_numbers_are_sent(rig: CloudWatchRig) -> None:
+    for _ in range(3):
+        rig.tell(total_lag=5000)
+        rig.tell(total_lag=3, source=Source.KAFKA)
+        rig.run(30)
+    cut_off_from_kafka(rig.log, rig.clock)
+    rig.fake.forget()
+    rig.tell(total_lag=5000)
+    rig.tell(total_lag=4, source=Source.KAFKA)
+    rig.run(60)
+    assert [value for _, value in rig.points()] == [4]
+    assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) == 1
+
+
+def test_a_second_opinion_alone_does_not_send_burrows_value_again(rig: CloudWatchRig) -> None:
+    rig.tell(total_lag=5000)
+    rig.run(30)
+    rig.tell(total_lag=3, source=Source.KAFKA)
+    rig.run(60)
+    assert [value for _, value in rig.points()] == [5000]
+    assert len(rig.fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) == 2
+
+
+def test_each_interval_has_the_newest_value_of_each_group_of_a_recorded_burrow(rig: CloudWatchRig) -> None:
+    newest: dict[str, float] = {}
+    began, calls, data = recorded_posts()[0][0], 0, 0
+    for at, body in [*recorded_posts(), (recorded_posts()[-1][0] + 60, b"")]:
+        while rig.clock.wall < 1_800_000_000_000 + 1000 * (at - began):
+            rig.run(0.5)
+            if len(rig.fake.calls) > calls:
+                sent = {dict(each.id.dimensions).get("ConsumerGroup"): each.values for each in rig.fake.accepted[data:]}
+                assert sent == {None: (1.0,)} | {group: (lag,) for group, lag in newest.items()}
+                calls, data, newest = len(rig.fake.calls), len(rig.fake.accepted), {}
+        if body:
+            event = parse_webhook(body, observed_at_ms=rig.clock.wall)
+            rig.log.append(event, body)
+            if not event.consumer.startswith("burrow-"):
+                newest[event.consumer] = float(event.total_lag or 0)
+    assert calls > 3
+    assert newest == {}
+
+
+@pytest.mark.parametrize("stuck", [False, True], ids=["no stuck partition", "a stuck partition"])
+def test_the_scalable_age_of_a_row_of_an_older_karrot_is_sent_if_it_is_known(
+    fake: ScriptedCloudWatch, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, *, stuck: bool
+) -> None:
+    rig = CloudWatchRig(fake, clock, {"metrics": "LagSeconds,ScalableLagSeconds"})
+    partitions = (make_partition(status_text="STALL", current_lag=1_000),) if stuck else ()
+    with monkeypatch.context() as older:
+        older.setattr(rows, "_encode", as_an_older_karrot)
+        rig.tell(partitions=partitions)
+    rig.run(5)
+    assert len(rig.points("LagSeconds")) == 1
+    assert rig.points("ScalableLagSeconds") == ([] if stuck else rig.points("LagSeconds"))
+    rig.tell(partitions=partitions)
+    rig.run(30)
+    assert len(rig.points("ScalableLagSeconds")) == (1 if stuck else 2)
+
+
+def as_an_older_karrot(value: object) -> bytes:
+    """Encode a group's state as before the field ``scalable_lag_seconds``, and other values as now."""
+    if not (isinstance(value, tuple) and isinstance(value[-1], EventSummary)):
+        return msgspec.msgpack.encode(value)
+    row: list[object] = msgspec.msgpack.decode(msgspec.msgpack.encode(value[-1]))
+    older = row[: EventSummary.__struct_fields__.index("scalable_lag_seconds")]
+    return msgspec.msgpack.encode((*value[:-1], older))
+
+
+def test_a_send_that_failed_half_way_repeats_only_the_rest(rig: CloudWatchRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("karrot.reporters.cloudwatch.datum_limits_and_batches.MAX_DATA", 2)
+    for consumer in "abc":
+        rig.tell(consumer=consumer)
+    rig.fake.script(None, UNAVAILABLE, UNAVAILABLE)
+    rig.run(20)
+    assert [len(rig.points(consumer=consumer)) for consumer in "abc"] == [1, 1, 1]
+    assert [call.data for call in rig.fake.calls] == [2, 2, 2, 2]
 
 
 def test_zero_is_sent_once_for_an_event_with_zero_and_not_repeated(rig: CloudWatchRig) -> None:

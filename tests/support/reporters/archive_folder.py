@@ -17,7 +17,8 @@ def archive_feed(log: EventLog, clock: ManualClock, place: Path | str, **setting
     """Make a feed with its own reporter, like that of every process, and its cursor in the log."""
     context = make_context("archive", {"dir": str(place), **settings}, log=log, clock=clock)
     feed = Feed("archive", log, clock, Random(1), lambda: build(context))
-    feed.step()  # builds the reporter
+    feed.reporter = feed.build()
+    feed.planned_ms = clock.boot_ms()
     return feed
 
 
