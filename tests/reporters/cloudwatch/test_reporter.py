@@ -12,7 +12,7 @@ from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import RefusedDatum, Sent, Unreported
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.cloudwatch.group_data import GroupData, data_of
-from karrot.reporters.cloudwatch.options import Options
+from karrot.settings.options import CloudWatch as Options
 from support.burrow.lag_events import make_partition
 from support.burrow.recorded_bodies import recorded_posts
 from support.eventlog.read_commits import cut_off_from_kafka
@@ -355,11 +355,13 @@ def test_a_replaced_log_keeps_the_groups_inside_the_cap(fake: ScriptedCloudWatch
     rig = CloudWatchRig(fake, clock, {"max_groups": "1"})
     rig.tell(consumer="a")
     rig.run(5)
+    clock.wall -= 600_000  # the time of the new log begins before that of the old one
     rig.log = rig.feed.log = MemoryEventLog(clock)
     context = make_context("cloudwatch", log=rig.log, clock=clock)
     rig.feed.reporter._context = context  # type: ignore[union-attr]
     rig.tell(consumer="a")
     rig.run(30)
+    assert len(fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) == 2
     rig.restart()
     rig.tell(consumer="newcomer")
     rig.run(30)
