@@ -9,8 +9,8 @@ import pytest
 from karrot.aws.errors import FaultKind
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Reason
 from karrot.reporters.cloudwatch.group_data import HEARTBEAT, Held
-from karrot.reporters.cloudwatch.options import GroupMetricName
 from karrot.settings.loading import load
+from karrot.settings.options import GroupMetricName
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -115,8 +115,14 @@ def reporter_of(row: Row) -> ReporterState:
 
 def reject_of(row: Row) -> Reject:
     """The reject in a row of received_at_ms, code, detail, source, body."""
-    received_at_ms, code, detail, source, body = row
+    received_at_ms, *texts, body = row
+    code, detail, source = map(text_of, texts)
     return Reject(received_at_ms, code, detail, Source(source), body)
+
+
+def text_of(value: str | bytes) -> str:
+    """A text as SQLite gives it, or its bytes in PostgreSQL, which cannot store every text."""
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
 
 
 def _checksum(facts: tuple[object, ...], body: bytes | None, age: bytes | None = None) -> int:

@@ -225,9 +225,11 @@ class SqlEventLog(EventLog, ABC):
                 chains[number].append(row)
         return chains
 
-    @abstractmethod
     def _heard(self) -> Mapping[str, int]:
         """The log time at which each cluster last sent a webhook. It is 0 if the cluster was forgotten since."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
+        return {rows.text_of(cluster): at_ms for cluster, at_ms in found}
 
     def wall_ms_at(self, log_ms: int) -> int:
         return self._clock.wall_ms() - max(0, self.log_time_ms() - log_ms)
@@ -268,6 +270,13 @@ class SqlEventLog(EventLog, ABC):
 
     def reject(self, reject: Reject) -> None:
         self._buffer.reject(reject)
+
+    def rejects(self, limit: int = 50) -> Sequence[Reject]:
+        waiting = self._buffer.rejects()[::-1][:limit]
+        sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
+        with self._reading() as connection:
+            kept = connection.execute(sql, (limit - len(waiting),)).fetchall()
+        return [*waiting, *map(rows.reject_of, kept)]
 
     def expire(self) -> int:
         before_ms = self._oldest_live()

@@ -35,9 +35,9 @@ from karrot.pipeline.stream.query_runner import start_query
 from karrot.reporters.base import Context, ReportFailed
 from karrot.reporters.cloudwatch.boto_client import PutMetricData
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, Dimensions, MetricKey
-from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
+from karrot.settings.options import CloudWatch as Options
 
 _PLACE: Final = struct(received_at_ms=LONG, log_id=STRING, seq=LONG)
 NEWEST: Final = struct(first=_PLACE, place=_PLACE, line=STRING)

@@ -28,7 +28,7 @@ from karrot.cli.pipeline.spark_options import (
 
 if TYPE_CHECKING:
     from karrot.pipeline.publish import Published
-    from karrot.reporters.cloudwatch.options import Options
+    from karrot.settings.options import CloudWatch as Options
 
 _TABLES, _CLOUDWATCH = "tables", "cloudwatch"
 _TWICE = (

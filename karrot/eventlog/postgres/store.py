@@ -29,7 +29,6 @@ from karrot.eventlog.base import (
     LogSize,
     LogUnavailableError,
     OverloadedError,
-    Reject,
     ReporterState,
 )
 from karrot.eventlog.postgres.committer import PostgresCommitter
@@ -175,12 +174,7 @@ class PostgresEventLog(SqlEventLog):
             return known
 
     def _heard(self) -> Mapping[str, int]:
-        def read() -> Mapping[str, int]:
-            with self._reading() as connection:
-                found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
-            return {cluster.decode(): at_ms for cluster, at_ms in found}
-
-        return self._or_last("heard", read)
+        return self._or_last("heard", super()._heard)
 
     def reporters(self) -> Sequence[ReporterState]:
         return self._or_last("reporters", super().reporters)
@@ -198,16 +192,6 @@ class PostgresEventLog(SqlEventLog):
     def size(self) -> LogSize:
         """The size of the log. ``bytes`` are those of all tables and indexes in the schema."""
         return self._or_last("size", self._size_now)
-
-    def rejects(self, limit: int = 50) -> Sequence[Reject]:
-        waiting = self._buffer.rejects()[::-1][:limit]
-        sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
-        with self._reading() as connection:
-            kept = connection.execute(sql, (limit - len(waiting),)).fetchall()
-        decoded = (
-            (at_ms, *(text.decode("utf-8", "surrogatepass") for text in texts), body) for at_ms, *texts, body in kept
-        )
-        return [*waiting, *map(rows.reject_of, decoded)]
 
     def prune(self) -> int:
         before_ms = self.log_time_ms() - self._limits.retention_ms

@@ -6,17 +6,16 @@ connections do not survive a fork.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import apsw
 
 from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.eventlog import rows
-from karrot.eventlog.base import LogSize, LogUnavailableError, OverloadedError, Reject
+from karrot.eventlog.base import LogSize, LogUnavailableError, OverloadedError
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sql_log import READ_BYTES, Limits, ReadConnection, SqlEventLog
 from karrot.eventlog.sqlite.connections import Checkpointer, LogFile, MemoryFile
@@ -52,18 +51,6 @@ class SqliteDatabaseLog(SqlEventLog):
 
     def writable(self) -> str | None:
         return self._committer.trouble
-
-    def _heard(self) -> Mapping[str, int]:
-        with self._file.reading() as connection:
-            found: Any = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
-        return dict(found)
-
-    def rejects(self, limit: int = 50) -> Sequence[Reject]:
-        waiting = self._buffer.rejects()[::-1][:limit]
-        sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
-        with self._file.reading() as connection:
-            kept = connection.execute(sql, (limit - len(waiting),)).fetchall()
-        return [*waiting, *map(rows.reject_of, kept)]
 
     def memory_age_ms(self) -> None:
         """None: the log is always read."""

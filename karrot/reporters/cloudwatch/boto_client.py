@@ -13,7 +13,7 @@ import structlog
 
 from karrot.aws.errors import without_secrets
 from karrot.http_client import HttpClient, Limits, RequestFailed
-from karrot.reporters.cloudwatch.options import Options
+from karrot.settings.options import CloudWatch as Options
 
 if TYPE_CHECKING:
     from botocore.config import Config

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from karrot.event import ABANDONED, Kind, Status
 from karrot.eventlog.base import EventSummary, GroupState
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, dimension_value, metric_name
-from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
+from karrot.settings.options import CloudWatch as Options
+from karrot.settings.options import GroupMetricName, Layout
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch.literals import StandardUnitType

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from karrot.event import GroupKey
-from karrot.reporters.cloudwatch.options import Options
+from karrot.settings.options import CloudWatch as Options
 
 K = TypeVar("K")
 

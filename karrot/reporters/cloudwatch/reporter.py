@@ -32,8 +32,9 @@ from karrot.reporters.base import (
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, MetricKey, why_refused
 from karrot.reporters.cloudwatch.group_data import data_of, heartbeat
 from karrot.reporters.cloudwatch.membership import OUTSIDE_BOUND, Membership
-from karrot.reporters.cloudwatch.options import Layout, Options
 from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
+from karrot.settings.options import CloudWatch as Options
+from karrot.settings.options import Layout
 from karrot.telemetry import Metric
 from karrot.text import counted
 

@@ -78,18 +78,6 @@ class Trend(NamedTuple):
     per_second: float
 
 
-class _Line(NamedTuple):
-    """A straight line through lags.
-
-    ``slope`` is in messages per second. ``change`` is the messages from the first lag to the last. ``explained`` is
-    the share of the lags' variance that the line explains, from 0 to 1.
-    """
-
-    slope: float
-    change: float
-    explained: float
-
-
 class DrawnSpan(NamedTuple):
     """A span of time in percent of the width, with its title."""
 
@@ -210,21 +198,21 @@ def trend(trail: Sequence[Point]) -> Trend | None:
     newest = _line(trail[-_TREND_LAGS:])
     if newest is None:
         return None
+    slope, change, _ = newest
     peak = max((lag for _, lag in trail if lag is not None), default=0)
-    if abs(newest.change) < max(_SMALL_LAG, _STEADY * peak) and not _keeps_on(newest, _line(trail[-_SLOW_LAGS:])):
-        return Trend("steady", newest.slope)
-    return Trend("growing" if newest.change > 0 else "shrinking", newest.slope)
+    if abs(change) < max(_SMALL_LAG, _STEADY * peak):
+        _, longer_change, explained = _line(trail[-_SLOW_LAGS:]) or (0, 0, 0)
+        if abs(longer_change) < _SMALL_LAG or explained < _ALONG_A_LINE or change * longer_change <= 0:
+            return Trend("steady", slope)
+    return Trend("growing" if change > 0 else "shrinking", slope)
 
 
-def _keeps_on(newest: _Line, longer: _Line | None) -> bool:
-    """Whether the newest lags continue the line of the lags before them."""
-    if longer is None or abs(longer.change) < _SMALL_LAG or longer.explained < _ALONG_A_LINE:
-        return False
-    return newest.change * longer.change > 0
+def _line(trail: Sequence[Point]) -> tuple[float, float, float] | None:
+    """The line through the lags by least squares. ``None`` for fewer than three lags, or if times do not increase.
 
-
-def _line(trail: Sequence[Point]) -> _Line | None:
-    """The line through the lags by least squares. ``None`` for fewer than three lags, or if times do not increase."""
+    It has its slope in messages per second, its change in messages from the first lag to the last, and the share of the
+    lags' variance that it explains, from 0 to 1.
+    """
     known = [(at, lag) for at, lag in trail if lag is not None]
     if len(known) < 3 or any(later[0] <= earlier[0] for earlier, later in pairwise(known)):  # noqa: PLR2004
         return None
@@ -234,7 +222,7 @@ def _line(trail: Sequence[Point]) -> _Line | None:
     lag_spread = sum((lag - mean_lag) ** 2 for _, lag in known)
     slope = sum((at - mean_at) * (lag - mean_lag) for at, lag in known) / at_spread
     explained = slope**2 * at_spread / lag_spread if lag_spread else 0.0
-    return _Line(slope, slope * (known[-1][0] - known[0][0]), explained)
+    return slope, slope * (known[-1][0] - known[0][0]), explained
 
 
 def spark(trail: Sequence[Point]) -> Spark | None:

@@ -7,7 +7,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from karrot.event import NO_PROBLEM, TEST_CLUSTERS, GroupKey, has_burrow_name
+from karrot.event import NO_PROBLEM, TEST_CLUSTERS, AgeKind, GroupKey, has_burrow_name
 from karrot.eventlog.base import GroupState, LogUnavailableError
 from karrot.web.api.routes import GroupFilter
 from karrot.web.context import WebContext, web_context
@@ -20,6 +20,7 @@ WELL = "OK"
 TEST = "TEST"
 
 _SEVERITY = {"ERR": 0, "WARN": 1, WELL: 3, "ABANDONED": 4, TEST: 5}
+_AT_LEAST = AgeKind.AT_LEAST
 _ODD = 2  # a status that Burrow does not document deserves attention
 _AT_ONCE = 10
 """The groups whose events are read at once: each one has up to a megabyte of them."""
@@ -35,9 +36,10 @@ def counted_as(state: GroupState) -> str:
 def _rank(state: GroupState) -> tuple[int, float, int, GroupKey]:
     """A group's place: by status, then by lag in seconds, then by lag. Unknown values and lower bounds come last."""
     summary = state.summary
-    lag, seconds = summary.total_lag, summary.signals.lag_seconds_known
-    severity = _SEVERITY.get(counted_as(state), _ODD)
-    return severity, 0.0 if seconds is None else -1 - seconds, 0 if lag is None else -1 - lag, state.key
+    signals, lag = summary.signals, summary.total_lag
+    seconds = signals.lag_seconds
+    delay = 0.0 if seconds is None or signals.lag_seconds_kind is _AT_LEAST else -1 - seconds
+    return _SEVERITY.get(counted_as(state), _ODD), delay, 0 if lag is None else -1 - lag, state.key
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
 from karrot.pipeline.publish import NoteStore, Published, Publisher, SendInterrupted
 from karrot.reporters.cloudwatch.boto_client import open_client
-from karrot.reporters.cloudwatch.options import Options
+from karrot.settings.options import CloudWatch as Options
 from support.burrow.lag_events import make_event
 from support.manual_clock import ManualClock
 from support.reporters.cloudwatch_reporter_rig import aws_environment, point_aws_at

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 
 from karrot.aws.errors import FaultKind, fault_of
 from karrot.reporters.cloudwatch.boto_client import open_client
-from karrot.reporters.cloudwatch.options import Options
+from karrot.settings.options import CloudWatch as Options
 from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 from support.reporters.fake_aws import FakeAws

@@ -15,7 +15,7 @@ from botocore.config import Config
 
 from karrot.aws.errors import Fault, FaultKind, fault_of, without_secrets
 from karrot.reporters.cloudwatch.boto_client import open_client
-from karrot.reporters.cloudwatch.options import Options
+from karrot.settings.options import CloudWatch as Options
 from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 from support.reporters.cloudwatch_service.request_handler import Refuse

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from karrot.event import GroupKey
 from karrot.reporters.cloudwatch import membership as module
 from karrot.reporters.cloudwatch.membership import Membership
-from karrot.reporters.cloudwatch.options import Options
+from karrot.settings.options import CloudWatch as Options
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -12,7 +12,7 @@ from karrot.eventlog.base import GroupState, IncidentState
 from karrot.eventlog.group_state import summarize
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, dimension_value, metric_name
 from karrot.reporters.cloudwatch.group_data import GroupData, Held, data_of
-from karrot.reporters.cloudwatch.options import GroupMetricName
+from karrot.settings.options import GroupMetricName
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.burrow.recorded_bodies import expected_events, recorded_body
 from support.reporters.cloudwatch_datum import would_be_refused

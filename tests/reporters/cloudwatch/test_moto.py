@@ -14,7 +14,7 @@ from moto.core import set_initial_no_auth_action_count
 
 from karrot.aws.errors import FaultKind
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
-from karrot.reporters.cloudwatch.options import Options
+from karrot.settings.options import CloudWatch as Options
 from support.reporters.cloudwatch_sender_rig import SenderRig, lag_data
 
 PUBLISH = {

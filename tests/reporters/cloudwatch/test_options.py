@@ -2,9 +2,10 @@ import re
 
 import pytest
 
-from karrot.reporters.cloudwatch.options import GroupMetricName, Layout, Options
 from karrot.settings import types
 from karrot.settings.loading import SettingsError
+from karrot.settings.options import CloudWatch as Options
+from karrot.settings.options import GroupMetricName, Layout
 from support.reporters.cloudwatch_datum import service_model
 from support.reporters.reporter_context import options_of
 

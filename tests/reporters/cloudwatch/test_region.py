@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from karrot.reporters.cloudwatch.boto_client import find_region
-from karrot.reporters.cloudwatch.options import Options
+from karrot.settings.options import CloudWatch as Options
 from support.reporters.cloudwatch_datum import NOW_MS
 from support.reporters.fake_aws import FakeAws
 

@@ -12,7 +12,7 @@ from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import RefusedDatum, Sent, Unreported
 from karrot.reporters.cloudwatch import build
 from karrot.reporters.cloudwatch.group_data import GroupData, data_of
-from karrot.reporters.cloudwatch.options import Options
+from karrot.settings.options import CloudWatch as Options
 from support.burrow.lag_events import make_partition
 from support.burrow.recorded_bodies import recorded_posts
 from support.eventlog.read_commits import cut_off_from_kafka

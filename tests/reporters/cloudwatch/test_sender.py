@@ -10,8 +10,8 @@ import pytest
 
 from karrot.aws.errors import Fault, FaultKind
 from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum
-from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.sender import Sender, SendOutcome
+from karrot.settings.options import CloudWatch as Options
 from support.reporters import injected_faults as aws
 from support.reporters.cloudwatch_datum import NOW_MS, make_datum
 from support.reporters.cloudwatch_sender_rig import SenderRig, lag_data

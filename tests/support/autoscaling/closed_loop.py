@@ -20,9 +20,9 @@ from karrot.event import Status
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.reporters.cloudwatch.boto_client import PutMetricData, open_client
-from karrot.reporters.cloudwatch.options import Options
 from karrot.reporters.cloudwatch.reporter import CloudWatchReporter
 from karrot.reporters.cloudwatch.sender import Sender
+from karrot.settings.options import CloudWatch as Options
 from support.autoscaling.alarm_model import AlarmState
 from support.autoscaling.closed_loop_recipes import CLUSTER, GROUP, Recipe
 from support.autoscaling.fleet import Consumers, Fleet, Signal, signal_of
