@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from karrot.delivery import Delivery
-from karrot.eventlog.base import StoredEvent
 from karrot.eventlog.sqlite import SqliteEventLog
+from karrot.reporters.base import Unreported
 from support.burrow.recorded_bodies import recorded_body
 from support.eventlog.sqlite_log import open_sqlite
 from support.manual_clock import ManualClock
@@ -80,10 +80,12 @@ def test_no_variable_turns_a_debugger_on(
 class Remembering:
     """A destination that keeps its events."""
 
+    every_s = 0.0
+
     def __init__(self) -> None:
         self.seen: list[int | None] = []
 
-    def report(self, events: Sequence[StoredEvent]) -> None:
+    def report(self, events: Unreported) -> None:
         self.seen += [each.event.total_lag for each in events]
 
     def close(self) -> None:
@@ -98,7 +100,7 @@ class Slow(Remembering):
         self.called = threading.Event()
         self.released = threading.Event()
 
-    def report(self, events: Sequence[StoredEvent]) -> None:
+    def report(self, events: Unreported) -> None:
         self.called.set()
         self.released.wait(30)
         super().report(events)
@@ -112,7 +114,7 @@ class Failing(Remembering):
         self.failure: Callable[[], BaseException] | None = failure
         self.failed = threading.Event()
 
-    def report(self, events: Sequence[StoredEvent]) -> None:
+    def report(self, events: Unreported) -> None:
         if self.failure is not None:
             self.failed.set()
             raise self.failure()
