@@ -30,7 +30,7 @@ from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.intake import Intake
 from karrot.known_problems import RESYNC, WATCH
 from karrot.reporters import prometheus
-from karrot.reporters.base import GROUP, Context, PullReporter, Reporter
+from karrot.reporters.base import GROUP, Context, PullReporter, PushReporter, Reporter
 from karrot.reporters.commits_read import cut_off
 from karrot.reporters.prometheus.group_metrics import MetricNameQuery, promql_queries
 from karrot.server.gunicorn import Server, refuse_taken_port
@@ -311,7 +311,9 @@ def _open_reporter(settings: Settings, name: str, clock: Clock, log: EventLog) -
     found = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if len(found) != 1:
         raise LookupError(f"the installed packages offer {len(found)} reporters {name!r}: {', '.join(found)}")
-    reporter: Reporter = found.popitem()[1].load()(context)
+    reporter = found.popitem()[1].load()(context)
+    if not isinstance(reporter, PushReporter | PullReporter):
+        raise TypeError("it has not every_s, report and close of a PushReporter, nor collector of a PullReporter")
     return reporter
 
 

@@ -46,6 +46,7 @@ MOST_IMPORTED = 115
 class Closing:
     """A destination that records its contexts, and which of them were closed while the event log was open."""
 
+    every_s = 0.0
     contexts: ClassVar[list[Context]] = []
     closed: ClassVar[list[Context]] = []
 
@@ -66,12 +67,17 @@ def build_needy(context: Context) -> Closing:
     return Closing(context)
 
 
+def build_old(_context: Context) -> object:
+    """Build a reporter of an older protocol, without `PushReporter.every_s`."""
+    return SimpleNamespace(report=print, close=print)
+
+
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    builders = {"closing": Closing, "needy": build_needy}
+    builders = {"closing": Closing, "needy": build_needy, "old": build_old}
 
     class Point(EntryPoint):
-        def load(self) -> Callable[[Context], Closing]:
+        def load(self) -> Callable[[Context], object]:
             return builders[self.name]
 
     monkeypatch.setattr(wiring, "entry_points", lambda group, name: [Point(name, "", group)])
@@ -79,7 +85,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings(**environ: str) -> Settings:
     told = {f"KARROT_{name.upper()}": value for name, value in environ.items()}
-    return load(told, available=("prometheus", "stdout", "cloudwatch", "archive", "closing", "needy")).settings
+    return load(told, available=("prometheus", "stdout", "cloudwatch", "archive", "closing", "needy", "old")).settings
 
 
 @contextmanager
@@ -118,6 +124,12 @@ def test_a_worker_closes_each_reporter_that_it_builds_before_the_event_log() -> 
 def test_a_reporter_that_cannot_be_built_is_named_with_its_reason() -> None:
     with pytest.raises(SettingsError, match="KARROT_REPORTERS: needy cannot be built: KeyError: 'path'"):
         wiring.try_out(settings(reporters="closing,needy"))
+
+
+@pytest.mark.usefixtures("offered")
+def test_a_reporter_of_an_older_protocol_is_named_at_the_start() -> None:
+    with pytest.raises(SettingsError, match="KARROT_REPORTERS: old cannot be built: TypeError: it has not every_s"):
+        wiring.try_out(settings(reporters="old"))
 
 
 def test_a_reload_with_wrong_settings_keeps_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,14 +33,14 @@ _LAST_REQUEST_S = 2.0
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FEW, _MANY = 2, 1024
-_MOST_WAITING = 1024
-"""If so many requests wait for their answers, events on new connections are refused without a coroutine."""
+_MOST_WAITING, _MANY_WAITING, _LATE_S = 1024, 64, 0.8
+"""Events on new connections are refused without a coroutine if so many requests wait for their answers, or if many wait
+and the answer before came so late."""
 
 _HEAD_LIMIT = 64 << 10
 _LINE_LIMIT = 4094
 _FIELDS_LIMIT = 100
 _LINGER_S = 2.0
-_LINGER_BYTES = 32 << 20
 _PIECE = 64 << 10
 
 Scope = dict[str, Any]
@@ -77,7 +77,6 @@ class Connection(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._refused: Exception | None = None
-        self._discarded = 0
         self._first = first
         self._head: bytes | None = None
         self._parting = False
@@ -113,9 +112,6 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Pass bytes to the parser, unless the request is refused already."""
         if self.transport.is_closing():
-            self._discarded += len(data)
-            if self._discarded > _LINGER_BYTES:
-                self.raw.abort()
             return
         self._owner.idle.pop(self, None)
         self._extensions["karrot"].received_at = self.loop.time()
@@ -175,10 +171,9 @@ class Connection(HttpToolsProtocol):
         """Wait for the next request, unless it has arrived already."""
         self._flush()
         super().on_response_complete()
-        if self.transport.is_closing():
-            return
-        self._extensions["karrot"].received_at = self.loop.time()
-        if self._is_busy():
+        now, client = self.loop.time(), self._extensions["karrot"]
+        self._owner.waited_s, client.received_at = now - client.received_at, now
+        if self.transport.is_closing() or self._is_busy():
             return
         if self._refused is not None:
             self._refuse(self._refused)
@@ -318,6 +313,8 @@ class HttpServer(uvicorn.Server):
         self._worker = worker
         self._tls = tls
         self._most = most
+        self.waited_s = 0.0
+        """How long the request waited that was answered last."""
         self._open = 0
         self._at_once = _FEW
 
@@ -351,6 +348,10 @@ class HttpServer(uvicorn.Server):
         if self._open == self._most - 1 and not self.stopping:
             self._listen()
 
+    def _is_full(self) -> bool:
+        waiting = len(self.server_state.tasks)
+        return waiting >= _MOST_WAITING or (waiting >= _MANY_WAITING and self.waited_s > _LATE_S)
+
     def _listen(self) -> None:
         for listener in self._listeners:
             self.loop.add_reader(listener.fileno(), self._accept, listener)
@@ -379,8 +380,9 @@ class HttpServer(uvicorn.Server):
                 self._at_once = _FEW
                 return
             sock.setblocking(False)
-            first = b"" if self._tls else _received(sock)
-            if len(self.server_state.tasks) >= _MOST_WAITING and self._is_event(first):
+            # In a burst, the requests have come by now, and count as waiting at once.
+            first = _received(sock) if self._at_once > _FEW and self._tls is None else b""
+            if first and self._is_full() and self._is_event(first):
                 # This costs a small part of an event. So under three times the load there is time for events.
                 with contextlib.suppress(OSError):
                     sock.send(self.refused(OverloadedError("The request waited too long for its turn"), address[0]))

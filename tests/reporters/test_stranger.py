@@ -24,6 +24,8 @@ BODIES = [
 ]
 BROKEN = """
 class Broken:
+    every_s = 0
+
     def report(self, events):
         raise RuntimeError("the destination is away")
 

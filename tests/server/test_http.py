@@ -566,6 +566,7 @@ def said_at_once(sent: bytes, website: Website | None = None) -> bytes:
     clients: list[socket.socket] = []
 
     def connect(server: HttpServer, _app: AsgiApplication) -> None:
+        server._at_once = 16  # as if other clients had waited too
         clients.append(socket.create_connection(server._listeners[0].getsockname()))
         clients[0].sendall(sent)
         clients[0].shutdown(socket.SHUT_WR)
@@ -578,8 +579,13 @@ def said_at_once(sent: bytes, website: Website | None = None) -> bytes:
     return bytes(said)
 
 
-def test_an_event_on_a_new_connection_is_refused_if_too_many_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_MOST_WAITING", 0)
+@pytest.mark.parametrize(("most", "many"), [(0, 1), (1, 0)], ids=["too many", "many, and late"])
+def test_an_event_on_a_new_connection_is_refused_if_too_many_requests_wait(
+    monkeypatch: pytest.MonkeyPatch, most: int, many: int
+) -> None:
+    monkeypatch.setattr(http, "_MOST_WAITING", most)
+    monkeypatch.setattr(http, "_MANY_WAITING", many)
+    monkeypatch.setattr(http, "_LATE_S", -1)
     website = make_website()
     said = said_at_once(POST, website)
     assert status_of(said) == 503

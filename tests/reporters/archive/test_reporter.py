@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from karrot import telemetry
 from karrot.delivery import Feed
 from karrot.event_json_line import line_of
-from karrot.eventlog.base import READ_LIMIT, Counter, Cursor, Damaged, StoredEvent
+from karrot.eventlog.base import READ_LIMIT, Counter, Cursor, Damaged, ReporterState, StoredEvent
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.archive import build
 from karrot.reporters.archive.local_folder import Folder
@@ -340,6 +340,24 @@ def test_the_oldest_segments_are_deleted_if_all_together_are_too_large(
     assert [name.first for name in segment_names(archive)] == [1, 10]
     assert (strange.exists(), old.exists(), older.exists()) == (True, False, True)
     assert counted(log, "karrot_reporter_archive_segments_total") == {"written": 1, "over_size": 1}
+
+
+def test_an_archive_that_is_exactly_full_loses_nothing(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:
+    feed = archive_feed(log, clock, archive, max_bytes="1MiB", segment_bytes="8KiB")
+    append_event(log)
+    run(feed)
+    written = sum((archive / each.path).stat().st_size for each in segment_names(archive))
+    assert feed.reporter is not None
+    filler = archive / "day=2027-01-15" / "hour=07" / "old-1-9-9.jsonl.gz"
+    filler.parent.mkdir(parents=True)
+    for size, kept in ((2**20 - written, True), (2**20 - written + 1, False)):
+        filler.write_bytes(bytes(size))
+        successor = archive_feed(log, clock, archive, max_bytes="1MiB", segment_bytes="8KiB")
+        feed.close()
+        log.save_reporter(ReporterState("archive", None))  # so that it lists the archive and writes nothing
+        run(successor)
+        assert filler.exists() == kept
+        feed = successor
 
 
 def test_the_page_of_the_reporter_describes_the_archive(log: MemoryEventLog, clock: ManualClock, archive: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import closing, suppress
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPMessage
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -24,7 +24,7 @@ from support.waiting import wait_for
 class Answer(NamedTuple):
     status: int
     body: bytes
-    headers: dict[str, str]
+    headers: HTTPMessage
 
     @property
     def json(self) -> Any:
@@ -111,7 +111,7 @@ class Service:
         with closing(HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
-            return Answer(response.status, response.read(), dict(response.getheaders()))
+            return Answer(response.status, response.read(), response.headers)
 
     def stored_consumers(self) -> Counter[str]:
         """Return the number of events of each consumer group in the log; every event must be complete."""
