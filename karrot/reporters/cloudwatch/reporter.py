@@ -210,13 +210,11 @@ class CloudWatchReporter:
 
     def _drop(self, reason: str, many: int) -> None:
         if many:
-            name = telemetry.REPORTER_DROPPED.name
-            self._context.count(name, many, reporter=self._context.name, reason=reason)
+            self._context.count(telemetry.REPORTER_DROPPED, many, reporter=self._context.name, reason=reason)
 
     def _count_data(self, outcome: str, many: int) -> None:
         if many:
-            name = telemetry.REPORTER_CLOUDWATCH_DATA.name
-            self._context.count(name, many, reporter=self._context.name, outcome=outcome)
+            self._context.count(telemetry.REPORTER_CLOUDWATCH_DATA, many, reporter=self._context.name, outcome=outcome)
 
     def _inside(self) -> Membership:
         """The groups inside the limit. At first, they are the groups that the previous leader saved in the log."""
