@@ -79,7 +79,7 @@ class Replicas:
         with closing(HTTPConnection("127.0.0.1", self._port, timeout=BURROWS_PATIENCE_S)) as connection:
             connection.request(method, path, body)
             response = connection.getresponse()
-            return Answer(response.status, response.read(), dict(response.getheaders()))
+            return Answer(response.status, response.read(), response.headers)
 
     def post(self, consumer: str) -> int:
         return self.request("POST", "/burrow", warn_body(consumer)).status

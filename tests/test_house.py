@@ -20,7 +20,6 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 KEPT_FRAGMENTS = {
     "eventlog/postgres/committer.py:_is_refusal": "a rule with a name",
-    "eventlog/postgres/store.py:_key": "each database has its own type of names",
     "render/ecs_autoscaling.py:_heartbeat": "an alarm, by its name in the template",
     "render/ecs_autoscaling.py:_lag_high": "an alarm, by its name in the template",
     "render/ecs_autoscaling.py:_lag_low": "an alarm, by its name in the template",

@@ -71,7 +71,7 @@ def _read(url: str | None, read: Callable[[str], T]) -> T | Away | None:
     try:
         return None if url is None else read(url)
     except RequestFailed as error:
-        return Away(error.url, error.said)
+        return Away(str(url).rstrip("/"), error.said)
 
 
 def all_checks() -> Iterator[tuple[str, Check]]:

@@ -47,7 +47,7 @@ class Parts:
         try:
             return ask()
         except RequestFailed as error:
-            unread = Unread(what, str(error))
+            unread = Unread(what, error.said)
         if unread not in self.unread:
             self.unread.append(unread)
         return otherwise

@@ -232,7 +232,7 @@ class LiveGroups:
         self._read_at_ms = 0
 
     def read(self) -> Sequence[GroupState]:
-        """What `Groups.live` returns. A group that changed is decoded once, whoever asks: the others wait for it."""
+        """What `Groups.live` returns. A changed group is decoded once, and other readers wait for it."""
         with self._lock:
             while self._read_source is not None and self._take_changes():
                 pass

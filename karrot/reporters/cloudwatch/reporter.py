@@ -35,6 +35,7 @@ from karrot.reporters.cloudwatch.membership import OUTSIDE_BOUND, Membership
 from karrot.reporters.cloudwatch.sender import Refusal, Sender, SendOutcome
 from karrot.settings.options import CloudWatch as Options
 from karrot.settings.options import Layout
+from karrot.telemetry import Metric
 from karrot.text import counted
 
 _SHOWN = 50
@@ -76,6 +77,7 @@ class CloudWatchReporter:
         self._sender = sender
         self._context = context
         self._random = random
+        self._log_id = ""
         self._beats: dict[str, int] = {}
         self._settled: dict[MetricKey, int] = {}
         """The times of the data that the last send delivered or refused: if they come again, they are left out."""
@@ -93,12 +95,7 @@ class CloudWatchReporter:
         self._sender.close()
 
     def publish(
-        self,
-        changes: Iterable[Changed],
-        after: Cursor,
-        heard: Mapping[str, int],
-        *,
-        fails_until_a_call: bool = False,
+        self, changes: Iterable[Changed], after: Cursor, heard: Mapping[str, int], *, fails_until_a_call: bool = False
     ) -> None:
         """Send the values of the verdicts after a position, and a heartbeat of each cluster that was heard since.
 
@@ -106,24 +103,25 @@ class CloudWatchReporter:
         dropped, because they help no alarm. If no value is left, no call shows whether calls work again after a
         failure: with ``fails_until_a_call``, they are still said to fail.
         """
+        if self._log_id != after.log_id:
+            self._log_id, self._beats = after.log_id, {}  # another log has its own time
         now_ms, news = self._context.clock.wall_ms(), self._news(changes, after, heard)
         new = [each.datum for key, each in news.data.items() if self._settled.get(key) != each.datum.timestamp_ms]
-        reasons = {id(datum): why_refused(datum, now_ms) for datum in new}
-        outcome = self._sender.send([datum for datum in new if reasons[id(datum)] is None])
-        invalid = ((datum, reasons[id(datum)]) for datum in new)
-        outcome.refused += (Refusal(datum, why.value, why.sentence) for datum, why in invalid if why is not None)
+        checked = [(datum, why_refused(datum, now_ms)) for datum in new]
+        outcome = self._sender.send([datum for datum, why in checked if why is None])
+        outcome.refused += [Refusal(datum, why.value, why.sentence) for datum, why in checked if why is not None]
         for refusal in outcome.refused:
             self._refuse(refusal, now_ms)
         self._settled |= {each.key: each.timestamp_ms for each in outcome.delivered}
         self._settled |= {each.datum.key: each.datum.timestamp_ms for each in outcome.refused}
-        self._count_data("sent", len(outcome.delivered))
+        self._count(telemetry.REPORTER_CLOUDWATCH_DATA, len(outcome.delivered), outcome="sent")
         self._note(outcome, kept=len(new) - len(outcome.delivered) - len(outcome.refused))
         self._fault = outcome.fault or (self._fault if fails_until_a_call and not outcome.calls else None)
         if self._fault is not None:
             self._failures += 1
             raise ReportFailed(self._fault.kind.value, self._fault.text, self._wait_s(self._fault.kind))
         for reason, many in news.dropped.items():
-            self._drop(reason, many)
+            self._count(telemetry.REPORTER_DROPPED, many, reason=reason)
         self._failures = 0
         self._settled = {key: each.datum.timestamp_ms for key, each in news.data.items()}
         self._beats |= news.heard
@@ -143,7 +141,8 @@ class CloudWatchReporter:
             verdict = self._verdict(state, cut_off)
             if verdict.seq > after.seq:
                 try:
-                    self._take(verdict, news, log_ms, is_cut_off=verdict is state and key.cluster in cut_off)
+                    is_cut_off = key.cluster in cut_off and verdict.summary.source is not Source.KAFKA
+                    self._take(verdict, news, log_ms, is_cut_off=is_cut_off)
                 except Exception:  # noqa: BLE001 - one unexpected group must not stop all others
                     _log.exception("a group could not be processed", code="event_not_processed", seq=state.seq)
                     news.dropped["unexpected"] += 1
@@ -177,14 +176,14 @@ class CloudWatchReporter:
             return
         group = data_of(state, self._options)
         news.dropped.update(group.held)
-        if is_cut_off and state.summary.source is not Source.KAFKA:
+        if is_cut_off:
             news.dropped["unknown"] += len(group.data)
         elif state.log_time_ms < log_ms - 1000 * self._options.ttl_s:
             news.dropped["expired"] += len(group.data)
         elif group.data and not self._inside().admits(state.key, state.log_time_ms):
             news.dropped["over_cap"] += 1
         elif group.data:
-            self._count_data("name_cut", group.cut)
+            self._count(telemetry.REPORTER_CLOUDWATCH_DATA, group.cut, outcome="name_cut")
             for datum in group.data:
                 there = news.data.get(datum.key)
                 if there is not None and there.cluster != state.key.cluster:
@@ -201,20 +200,16 @@ class CloudWatchReporter:
 
     def _refuse(self, refusal: Refusal, now_ms: int) -> None:
         """Count and show a refusal. It replaces an older one of the same metric, which each send may refuse."""
-        self._drop(refusal.reason, 1)
+        self._count(telemetry.REPORTER_DROPPED, 1, reason=refusal.reason)
         what = _what(refusal.datum)
         self._refused.pop(what, None)
         self._refused[what] = RefusedDatum(what, refusal.reason, refusal.text, now_ms)
         if len(self._refused) > _SHOWN:
             del self._refused[next(iter(self._refused))]
 
-    def _drop(self, reason: str, many: int) -> None:
+    def _count(self, metric: Metric, many: int, **labels: str) -> None:
         if many:
-            self._context.count(telemetry.REPORTER_DROPPED, many, reporter=self._context.name, reason=reason)
-
-    def _count_data(self, outcome: str, many: int) -> None:
-        if many:
-            self._context.count(telemetry.REPORTER_CLOUDWATCH_DATA, many, reporter=self._context.name, outcome=outcome)
+            self._context.count(metric, many, reporter=self._context.name, **labels)
 
     def _inside(self) -> Membership:
         """The groups inside the limit. At first, they are the groups that the previous leader saved in the log."""

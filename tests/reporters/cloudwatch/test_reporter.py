@@ -355,11 +355,13 @@ def test_a_replaced_log_keeps_the_groups_inside_the_cap(fake: ScriptedCloudWatch
     rig = CloudWatchRig(fake, clock, {"max_groups": "1"})
     rig.tell(consumer="a")
     rig.run(5)
+    clock.wall -= 600_000  # the time of the new log begins before that of the old one
     rig.log = rig.feed.log = MemoryEventLog(clock)
     context = make_context("cloudwatch", log=rig.log, clock=clock)
     rig.feed.reporter._context = context  # type: ignore[union-attr]
     rig.tell(consumer="a")
     rig.run(30)
+    assert len(fake.points("Karrot", "Heartbeat", {"Cluster": "prod-eu"})) == 2
     rig.restart()
     rig.tell(consumer="newcomer")
     rig.run(30)

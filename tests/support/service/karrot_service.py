@@ -7,8 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import closing, suppress
-from email.message import Message
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPMessage
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -25,7 +24,7 @@ from support.waiting import wait_for
 class Answer(NamedTuple):
     status: int
     body: bytes
-    headers: Message
+    headers: HTTPMessage
 
     @property
     def json(self) -> Any:
