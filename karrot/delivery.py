@@ -137,10 +137,10 @@ class Feed:
 
     def _save(self, state: ReporterState, events: Unreported) -> None:
         """Move the cursor to the last event that was taken, and count what was taken and what was lost."""
-        self.log.count(telemetry.REPORTER_EVENTS.name, events.taken, reporter=self.name)
+        self.log.count(telemetry.REPORTER_EVENTS, events.taken, reporter=self.name)
         for reason, many in {"retention": events.pruned, "damaged": events.damaged}.items():
             if many:
-                self.log.count(telemetry.REPORTER_DROPPED.name, many, reporter=self.name, reason=reason)
+                self.log.count(telemetry.REPORTER_DROPPED, many, reporter=self.name, reason=reason)
         self.state = replace(state, cursor=events.cursor)
         self.log.save_reporter(self.state)
 
@@ -156,7 +156,7 @@ class Feed:
     def _failed(self, reason: str, text: str, retry_in_s: float | None = None) -> float:
         """Save and count a failure, and return the seconds until the next attempt."""
         self.failures += 1
-        self.log.count(telemetry.REPORTER_FAILURES.name, reporter=self.name, reason=reason)
+        self.log.count(telemetry.REPORTER_FAILURES, reporter=self.name, reason=reason)
         if self.state is not None:
             self.state = self.state.failing(text, self.clock.wall_ms())
             with suppress(LogUnavailableError, OverloadedError):
@@ -255,16 +255,16 @@ class Delivery:
         """Count groups that became silent, and delete events that are too old."""
         try:
             if expired := self._log.expire():
-                self._log.count(telemetry.CONSUMERS_EXPIRED.name, expired)
+                self._log.count(telemetry.CONSUMERS_EXPIRED, expired)
             self._log.prune()
             self._log.remember(*HOUSEKEEPING, str(self._log.log_time_ms()).encode())
         except (LogUnavailableError, OverloadedError) as error:
             _log.warning("housekeeping failed and will be tried again", code="housekeeping_failed", reason=str(error))
             reason = "overloaded" if isinstance(error, OverloadedError) else "log_unavailable"
-            self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES.name, reason=reason)
+            self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES, reason=reason)
         except Exception:  # noqa: BLE001 - the outermost loop of the leader
             _log.exception("housekeeping failed unexpectedly", code="housekeeping_unexpected")
-            self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES.name, reason="unexpected")
+            self._log.count(telemetry.LOG_HOUSEKEEPING_FAILURES, reason="unexpected")
 
     def _run_feed(self, name: str, build: Callable[[], PushReporter], over: threading.Event) -> None:
         feed = Feed(name, self._log, self._clock, self._jitter, build)

@@ -212,8 +212,8 @@ class Publisher:
             self._counts["events"] += 1
             yield stored
 
-    def _count(self, name: str, by: float, **labels: str) -> None:
-        if name == telemetry.REPORTER_DROPPED.name:
+    def _count(self, metric: telemetry.Metric, by: float, **labels: str) -> None:
+        if metric is telemetry.REPORTER_DROPPED:
             self._left_out[labels["reason"]] += int(by)
         elif labels.get("outcome") == "sent":
             self._counts["sent"] += int(by)

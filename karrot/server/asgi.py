@@ -5,11 +5,12 @@ for a client's request, and no body is read but that of an event.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+
+import structlog
 
 from karrot.eventlog.base import TURN_SHARE, OverloadedError, PendingAppend, UnconfirmedError
 from karrot.server.http import Client, Message, Scope, WsgiApplication, wsgi_pieces
@@ -38,7 +39,7 @@ _SCRAPED = "/metrics"
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class AsgiApplication:
@@ -164,8 +165,8 @@ class AsgiApplication:
             late = OverloadedError("The request waited too long for a thread")
             await _send(send, webhook.refusal(self._context, late, "", counted=False), keep=False)
         except Exception:  # noqa: BLE001 - the outermost place of a request
-            about = {"code": "application_failed", "method": scope["method"], "path": scope["path"][:200]}
-            _log.exception("the application failed", extra=about)
+            about = {"method": scope["method"], "path": scope["path"][:200]}
+            _log.exception("the application failed", code="application_failed", **about)
             if started:
                 client.abort()
                 await asyncio.sleep(0)  # until uvicorn knows it

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import structlog
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker as GunicornWorker
@@ -40,7 +41,7 @@ _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 os.register_at_fork(after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS))
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the workers' heartbeat files; never on a disk that may stall
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class ServedService(Protocol):
@@ -188,8 +189,9 @@ def end_worker(failed: threading.ExceptHookArgs) -> None:
         name = failed.thread.name if failed.thread else ""
         _log.critical(
             "a thread failed, so this worker ends",
-            exc_info=failed[:3],  # type: ignore[arg-type]  # typeshed: the value may be None
-            extra={"code": "thread_failed", "task": name},
+            exc_info=failed[:3],
+            code="thread_failed",
+            task=name,
         )
 
 

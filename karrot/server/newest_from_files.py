@@ -87,7 +87,7 @@ class NewestFromFiles(Generic[T]):
             return
         self._told = (seen, reason)
         files = FILE_PROBLEMS[self._failure].files
-        self._count(telemetry.FILE_FAILURES.name, files=files)
+        self._count(telemetry.FILE_FAILURES, files=files)
         _log.error("changed files cannot be used, the old ones stay", files=files, code=self._failure, reason=reason)
 
 

@@ -13,6 +13,7 @@ from wsgiref.validate import validator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.server import http
@@ -432,8 +433,9 @@ def test_a_client_that_resets_the_connection_leaves_no_trace(caplog: pytest.LogC
         writer.transport.abort()
         await asyncio.to_thread(wait_for, lambda: not (servers[0].server_state.connections or servers[0].idle))
 
-    talk(client, prepare=lambda server, _app: servers.append(server))
-    assert caplog.text == ""
+    with capture_logs() as logs:
+        talk(client, prepare=lambda server, _app: servers.append(server))
+    assert (caplog.text, logs) == ("", [])
 
 
 def test_a_client_that_reads_slowly_gets_the_whole_answer() -> None:
@@ -472,15 +474,16 @@ def test_a_client_that_does_not_read_gets_an_answer_that_looks_cut() -> None:
     assert not said.endswith(b"0\r\n\r\n")
 
 
-def test_an_answer_that_fails_halfway_looks_cut(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_answer_that_fails_halfway_looks_cut() -> None:
     def pieces() -> Iterable[bytes]:
         yield b"x" * 100_000
         raise ZeroDivisionError
 
-    said = said_to(get("/x"), application=app_that_answers("200 OK", [], pieces()))
+    with capture_logs() as logs:
+        said = said_to(get("/x"), application=app_that_answers("200 OK", [], pieces()))
     assert b"transfer-encoding: chunked" in said
     assert not said.endswith(b"0\r\n\r\n")
-    assert [vars(record)["code"] for record in caplog.records] == ["application_failed"]
+    assert [each["code"] for each in logs] == ["application_failed"]
 
 
 @pytest.mark.parametrize(
@@ -500,12 +503,13 @@ def test_a_body_that_no_route_reads_closes_the_connection() -> None:
     assert b"\r\nconnection: close\r\n" in said
 
 
-def test_an_application_that_fails_gives_500_and_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_application_that_fails_gives_500_and_a_log_line() -> None:
     def application(_environ: dict[str, Any], _start_response: Callable[..., Any]) -> Iterable[bytes]:
         raise ZeroDivisionError
 
-    assert said_to(get("/x"), application=application).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
-    [failed] = map(vars, caplog.records)
+    with capture_logs() as logs:
+        assert said_to(get("/x"), application=application).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+    [failed] = logs
     assert (failed["code"], failed["method"], failed["path"]) == ("application_failed", "GET", "/x")
 
 

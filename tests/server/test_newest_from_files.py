@@ -7,6 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from karrot.server.newest_from_files import NewestFromFiles
+from karrot.telemetry import Metric
 from support.kubernetes.mounted_secret import MountedSecret
 
 
@@ -32,8 +33,8 @@ class Rig:
         self.meanwhile()
         return int(self.file.read_text())
 
-    def _count(self, name: str, **labels: str) -> None:
-        self.counts[f"{name}{labels}"] += 1
+    def _count(self, metric: Metric, **labels: str) -> None:
+        self.counts[f"{metric.name}{labels}"] += 1
 
     def after(self, seconds: float) -> int:
         self.now_s += seconds

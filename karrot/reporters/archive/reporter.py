@@ -137,7 +137,7 @@ class ArchiveReporter:
             self._context.remember(REPORT_NOTE, report)
         if dropped:
             labels = {"reporter": self._context.name, "reason": "unexpected"}
-            self._context.count(telemetry.REPORTER_DROPPED.name, dropped, **labels)
+            self._context.count(telemetry.REPORTER_DROPPED, dropped, **labels)
         try:
             self._enforce_retention(contents)
         except StoreError as error:
@@ -194,8 +194,8 @@ class ArchiveReporter:
         labels = {"reporter": self._context.name, "outcome": outcome}
         amount = Amount.of(segments)
         if amount.segments:
-            self._context.count(telemetry.REPORTER_ARCHIVE_SEGMENTS.name, amount.segments, **labels)
-            self._context.count(telemetry.REPORTER_ARCHIVE_BYTES.name, amount.size, **labels)
+            self._context.count(telemetry.REPORTER_ARCHIVE_SEGMENTS, amount.segments, **labels)
+            self._context.count(telemetry.REPORTER_ARCHIVE_BYTES, amount.size, **labels)
 
 
 def report_of(options: Archive, contents: Contents, written: StoredSegment, at_ms: int) -> bytes:

@@ -20,7 +20,7 @@ def build(context: Context) -> CloudWatchReporter:
     sender = Sender(
         partial(open_client, options, os.environ),
         options.namespace,
-        count=partial(context.count, telemetry.REPORTER_CLOUDWATCH_REQUESTS.name, 1, reporter=context.name),
+        count=partial(context.count, telemetry.REPORTER_CLOUDWATCH_REQUESTS, 1, reporter=context.name),
         pause=time.sleep,
         monotonic=time.monotonic,
         may_call=context.leads,

@@ -209,7 +209,7 @@ class CloudWatchReporter:
 
     def _add(self, metric: Metric, many: int, **labels: str) -> None:
         if many:
-            self._context.count(metric.name, many, reporter=self._context.name, **labels)
+            self._context.count(metric, many, reporter=self._context.name, **labels)
 
     def _inside(self) -> Membership:
         """The groups inside the limit. At first, they are the groups that the previous leader saved in the log."""

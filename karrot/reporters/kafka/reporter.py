@@ -108,7 +108,7 @@ class KafkaReporter:
                 self.close()
                 raise ReportFailed(outcome.reason, outcome.text)
         for each in refused:
-            self._context.count(telemetry.REPORTER_DROPPED.name, 1, reporter=self._context.name, reason=each.reason)
+            self._context.count(telemetry.REPORTER_DROPPED, 1, reporter=self._context.name, reason=each.reason)
         before = read_report(self._context.recall(REPORT_NOTE))
         report = report_of(self._options, before, written, refused, self._context.clock.wall_ms())
         self._context.remember(REPORT_NOTE, report)
