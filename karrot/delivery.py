@@ -111,7 +111,7 @@ class Feed:
         if not self.log.leads():  # another process has the cursor now
             return _POLL_S
         self._save(state, events)
-        return 0.0 if events.taken and events.peek() is not None else self._plan_next(reporter)
+        return 0.0 if events.taken and not events.is_at_end else self._plan_next(reporter)
 
     def _try(self, reporter: PushReporter, events: Unreported) -> ReportFailed | None:
         """Make a report. Return why it failed. Of several failures with the same reason, the first is logged."""

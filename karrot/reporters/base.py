@@ -68,6 +68,7 @@ class Unreported(Iterator[StoredEvent]):
 
     It reads the log page by page. It skips damaged events. ``cursor`` is at the last event that was taken. ``taken``,
     ``pruned`` and ``damaged`` count the events taken, those that the log deleted before, and those that were skipped.
+    ``is_at_end`` says that a reader found no further event.
     """
 
     def __init__(self, log: EventLog, after: Cursor) -> None:
@@ -75,6 +76,7 @@ class Unreported(Iterator[StoredEvent]):
         self._rows = self._read()
         self._ahead: StoredEvent | None = None
         self.cursor = after
+        self.is_at_end = False
         self.taken = self.pruned = self.damaged = 0
 
     def __next__(self) -> StoredEvent:
@@ -94,6 +96,7 @@ class Unreported(Iterator[StoredEvent]):
             else:
                 self._pass(row.seq)
                 self.damaged += 1
+        self.is_at_end = self._ahead is None
         return self._ahead
 
     def groups(self) -> Iterator[Changed]:
@@ -102,7 +105,7 @@ class Unreported(Iterator[StoredEvent]):
         A deleted group has no state. A group that gets an event meanwhile can come twice, the newer state last.
         """
         after, size = self.cursor.seq, self._log.size()
-        self._rows, self._ahead = iter(()), None
+        self._rows, self._ahead, self.is_at_end = iter(()), None, True
         if size.last_seq > after:
             self.pruned += max(0, size.first_seq - 1 - after)
             self.taken += size.last_seq - max(after, size.first_seq - 1)

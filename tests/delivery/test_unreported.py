@@ -1,5 +1,6 @@
 """The events that a report gets: `karrot.reporters.base.Unreported`, and how delivery moves the cursor over them."""
 
+from collections.abc import Sequence
 from itertools import islice
 from random import Random
 
@@ -7,7 +8,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from karrot.delivery import Delivery, Feed
-from karrot.eventlog.base import READ_LIMIT, Counter, Cursor, Damaged, EventLog, LogUnavailableError, ReporterState
+from karrot.eventlog.base import (
+    READ_LIMIT,
+    Counter,
+    Cursor,
+    Damaged,
+    EventLog,
+    LogUnavailableError,
+    ReporterState,
+    StoredEvent,
+)
 from karrot.eventlog.sqlite.store import MemoryEventLog
 from karrot.reporters.base import ReportFailed, Unreported
 from support.eventlog.appended_events import append_event, append_many
@@ -275,3 +285,21 @@ def test_what_could_not_be_sent_at_the_end_is_logged(log: MemoryEventLog, clock:
         feed.close()
     assert [(each["code"], each["reason"]) for each in records] == [("last_values_not_sent", "nobody is there")]
     assert reporter.seen == [[1], [1]]
+
+
+def test_reports_of_a_page_each_read_no_page_twice(
+    log: MemoryEventLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_many(log, 2 * READ_LIMIT + 10)
+    pages: list[int] = []
+    read = log.read
+
+    def noted(after: int) -> Sequence[StoredEvent | Damaged]:
+        pages.append(after)
+        return read(after)
+
+    monkeypatch.setattr(log, "read", noted)
+    feed = feed_of(log, clock, Scripted(most=READ_LIMIT))
+    while feed.step() == 0:
+        pass
+    assert pages == [0, READ_LIMIT, 2 * READ_LIMIT, 2 * READ_LIMIT + 10]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from karrot.event import ABANDONED, Kind, Status
 from karrot.eventlog.base import EventSummary, GroupState
-from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, dimension_value, metric_name
+from karrot.reporters.cloudwatch.datum_limits_and_batches import Datum, Encoded, dimension_value, metric_name
 from karrot.settings.options import CloudWatch as Options
 from karrot.settings.options import GroupMetricName, Layout
 
@@ -41,7 +41,8 @@ def data_of(state: GroupState, options: Options) -> GroupData:
     held = {Held.UNKNOWN: len(values) - len(known)}
     if summary.complete is not None and summary.complete < options.min_complete:
         return GroupData((), held | {Held.INCOMPLETE: len(known)}, 0)
-    cluster, group, legacy = *map(dimension_value, state.key), metric_name(state.key.consumer)
+    cluster, group = map(dimension_value, state.key)
+    legacy = metric_name(state.key.consumer) if Layout.LEGACY in options.layouts else Encoded("", cut=False)
 
     def laid_out() -> Iterator[Datum]:
         at_ms, resolution = summary.observed_at_ms, options.resolution

@@ -114,14 +114,14 @@ class CloudWatchReporter:
             self._refuse(refusal, now_ms)
         self._settled |= {each.key: each.timestamp_ms for each in outcome.delivered}
         self._settled |= {each.datum.key: each.datum.timestamp_ms for each in outcome.refused}
-        self._count(telemetry.REPORTER_CLOUDWATCH_DATA, len(outcome.delivered), outcome="sent")
+        self._add(telemetry.REPORTER_CLOUDWATCH_DATA, len(outcome.delivered), outcome="sent")
         self._note(outcome, kept=len(new) - len(outcome.delivered) - len(outcome.refused))
         self._fault = outcome.fault or (self._fault if fails_until_a_call and not outcome.calls else None)
         if self._fault is not None:
             self._failures += 1
             raise ReportFailed(self._fault.kind.value, self._fault.text, self._wait_s(self._fault.kind))
         for reason, many in news.dropped.items():
-            self._count(telemetry.REPORTER_DROPPED, many, reason=reason)
+            self._add(telemetry.REPORTER_DROPPED, many, reason=reason)
         self._failures = 0
         self._settled = {key: each.datum.timestamp_ms for key, each in news.data.items()}
         self._beats |= news.heard
@@ -183,7 +183,7 @@ class CloudWatchReporter:
         elif group.data and not self._inside().admits(state.key, state.log_time_ms):
             news.dropped["over_cap"] += 1
         elif group.data:
-            self._count(telemetry.REPORTER_CLOUDWATCH_DATA, group.cut, outcome="name_cut")
+            self._add(telemetry.REPORTER_CLOUDWATCH_DATA, group.cut, outcome="name_cut")
             for datum in group.data:
                 there = news.data.get(datum.key)
                 if there is not None and there.cluster != state.key.cluster:
@@ -200,14 +200,14 @@ class CloudWatchReporter:
 
     def _refuse(self, refusal: Refusal, now_ms: int) -> None:
         """Count and show a refusal. It replaces an older one of the same metric, which each send may refuse."""
-        self._count(telemetry.REPORTER_DROPPED, 1, reason=refusal.reason)
+        self._add(telemetry.REPORTER_DROPPED, 1, reason=refusal.reason)
         what = _what(refusal.datum)
         self._refused.pop(what, None)
         self._refused[what] = RefusedDatum(what, refusal.reason, refusal.text, now_ms)
         if len(self._refused) > _SHOWN:
             del self._refused[next(iter(self._refused))]
 
-    def _count(self, metric: Metric, many: int, **labels: str) -> None:
+    def _add(self, metric: Metric, many: int, **labels: str) -> None:
         if many:
             self._context.count(metric, many, reporter=self._context.name, **labels)
 
