@@ -45,7 +45,8 @@ def counts() -> Iterator[tuple[str, Metric, set[str]]]:
             found = re.fullmatch(r"telemetry\.([A-Z_]+)(\.name)?", first)
             metric = found and getattr(telemetry, found[1])
             if isinstance(metric, Metric) and metric.kind == "counter" and "count" in ast.unparse(call.func):
-                given = {each.arg for each in call.keywords}
+                wrapper = not ast.unparse(call.func).endswith(".count")  # it adds the reporter
+                given = {each.arg for each in call.keywords} | ({"reporter"} & {*metric.labels} if wrapper else set())
                 if None not in given:  # labels of a dictionary
                     yield f"{path.name}:{call.lineno}", metric, {str(each) for each in given}
 

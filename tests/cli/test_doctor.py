@@ -155,7 +155,7 @@ def test_credentials_that_burrow_lacks_are_found(tmp_path: Path) -> None:
 def test_without_the_token_the_closed_routes_are_named(service: Service) -> None:
     result = karrot("--karrot", url_of(service), KARROT_API_TOKEN="")
     assert result.exit_code == 1
-    assert f"Karrot: settings (/config) could not be read: {url_of(service)}/config: HTTP 401" in result.stdout
+    assert "Karrot: settings (/config) could not be read: HTTP 401" in result.stdout
     assert "set KARROT_API_TOKEN (or _FILE) in the environment of karrot doctor" in result.stdout
 
 
@@ -182,15 +182,13 @@ def test_evaluate_takes_the_place_of_burrow(tmp_path: Path) -> None:
 
 
 def test_unreachable_sides_are_faults_and_not_tracebacks() -> None:
-    urls, paths = [f"http://127.0.0.1:{free_port()}" for _ in range(3)], ("/v3/kafka", "/heartbeat", "/api/v1/query")
+    urls = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
     result = karrot("--burrow", urls[0], "--karrot", urls[1], "--prometheus", urls[2])
     assert result.exit_code == 1
     *lines, total = result.stdout.splitlines()
     assert total == "3 faults, 0 warnings, 0 notes, 0 checks passed"
-    for line, side, url, path in zip(lines, ("Burrow", "Karrot", "Prometheus"), urls, paths, strict=True):
-        assert line.startswith(
-            f"✖ fault  {side} cannot be read at {url}{path}: no connection: Connection refused → pass "
-        )
+    for line, side, url in zip(lines, ("Burrow", "Karrot", "Prometheus"), urls, strict=True):
+        assert line.startswith(f"✖ fault  {side} cannot be read at {url}: no connection: Connection refused → pass ")
 
 
 def test_a_starting_burrow_is_reported_as_starting(service: Service) -> None:
