@@ -136,8 +136,8 @@ class ArchiveReporter:
             report = report_of(self._options, contents, written, self._context.clock.wall_ms())
             self._context.remember(REPORT_NOTE, report)
         if dropped:
-            name = self._context.name
-            self._context.count(telemetry.REPORTER_DROPPED.name, dropped, reporter=name, reason="unexpected")
+            me = self._context.name
+            self._context.count(telemetry.REPORTER_DROPPED.name, dropped, reporter=me, reason="unexpected")
         try:
             self._enforce_retention(contents)
         except StoreError as error:
