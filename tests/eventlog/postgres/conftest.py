@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,6 +17,14 @@ from support.eventlog.postgres_server import PostgresServer, running_postgres, s
 
 OpenPostgres = Callable[..., PostgresEventLog]
 _NUMBERS = count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def pools_leave_the_random_module_alone() -> Iterator[None]:
+    """Give psycopg_pool its own source of chance: its threads would change the one that hypothesis controls."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("psycopg_pool.base.random", Random().random)
+        yield
 
 
 @pytest.fixture(scope="session")
