@@ -44,7 +44,8 @@ _log = structlog.get_logger(__name__)
 class Feed:
     """Builds a reporter, makes it report when that is due, and saves its cursor. A thread calls ``step`` repeatedly.
 
-    A report is due every ``every_s`` seconds by the boot clock. A report that took longer skips the times in between.
+    A report is due every ``every_s`` seconds by the boot clock. If there is nothing to report then, it comes with the
+    next event. A report that took longer skips the times in between.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Feed:
         if events.peek() is None:
             if events.damaged:
                 self._save(state, events)
-            return self._plan_next(reporter)
+            return _POLL_S  # the report is due as soon as there is an event
         failed = self._try(reporter, events)
         if failed is None:
             if self.logged is not None:

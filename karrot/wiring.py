@@ -157,7 +157,7 @@ def _wrong_reporters(settings: Settings) -> Iterator[str]:
     for name in settings.reporters:
         try:
             reporter = _open_reporter(settings, name, clock, log)
-        except Exception as error:  # noqa: BLE001 - code of other packages: show its error to the user
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - code of other packages: show its error to the user
             yield f"KARROT_REPORTERS: {name} cannot be built: {type(error).__name__}: {error}"
         else:
             if not isinstance(reporter, PullReporter):
@@ -283,7 +283,7 @@ def _pull_reporters(settings: Settings, log: EventLog, clock: Clock) -> Mapping[
     for name in settings.reporters:
         try:
             each = _open_reporter(settings, name, clock, log)
-        except Exception:  # noqa: BLE001, S112 - other packages; delivery tries again, and says why
+        except (Exception, SystemExit):  # noqa: BLE001, S112 - other packages; delivery tries again, and says why
             continue
         if isinstance(each, PullReporter):
             pull[name] = each

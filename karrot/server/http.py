@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -33,9 +34,9 @@ _LAST_REQUEST_S = 2.0
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FEW, _MANY = 2, 1024
-_MOST_WAITING, _MANY_WAITING, _LATE_S = 1024, 64, 0.8
-"""Events on new connections are refused without a coroutine if so many requests wait for their answers, or if many wait
-and the answer before came so late."""
+_FULL = ((3072, 0.0), (1024, 0.3), (64, 0.8))
+"""Events on new connections are refused without a coroutine if so many requests wait, and the answer before came after
+more than so many seconds. A herd on a worker that was idle is accepted."""
 
 _HEAD_LIMIT = 64 << 10
 _LINE_LIMIT = 4094
@@ -117,7 +118,16 @@ class Connection(HttpToolsProtocol):
         self._extensions["karrot"].received_at = self.loop.time()
         if self._in_head:
             self._head_bytes += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._read_body_after_wish(data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(
+                cause if isinstance(cause, RefusedHead) else RefusedHead(400, f"The request is not HTTP: {error}")
+            )
         if self._in_head and self._head_bytes > _HEAD_LIMIT:
             self._refuse(_too_long())
         elif self._in_head:
@@ -157,6 +167,10 @@ class Connection(HttpToolsProtocol):
             raise _too_long()
         if hosts > 1 or (not hosts and version == "1.1"):
             raise RefusedHead(400, "The request must have one header Host.")
+        if not self.url.startswith(b"/"):  # a proxy can send a whole URL
+            _scheme, separator, rest = self.url.partition(b"://")
+            self.url = b"/" + (rest.partition(b"/")[2] if separator else self.url)
+        self.expect_100_continue = self.expect_100_continue and version == "1.1"
         super().on_headers_complete()
         # After a wish for another protocol, which HTTP lets a server ignore, the parser reads no more requests.
         if self._owner.stopping or self.parser.should_upgrade():
@@ -164,6 +178,8 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Remember that the client has sent its request completely."""
+        if self.parser.should_upgrade() and _length(self.headers):
+            return  # the body comes, whatever the parser thinks of the wish for another protocol
         self._unread = False
         super().on_message_complete()
 
@@ -179,12 +195,6 @@ class Connection(HttpToolsProtocol):
             self._refuse(self._refused)
         elif not self._in_head:
             self._owner.idle[self] = None
-
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn calls it where it catches the parser's error
-        """Refuse a head that is not HTTP."""
-        error = sys.exception()
-        cause = error and error.__context__
-        self._refuse(cause if isinstance(cause, RefusedHead) else RefusedHead(400, f"The request is not HTTP: {error}"))
 
     def shutdown(self) -> None:
         """Close the connection after the requests that have arrived, or that arrive very soon."""
@@ -216,6 +226,8 @@ class Connection(HttpToolsProtocol):
             return
         self._flush()
         self._parting = True
+        if self._head_timer is not None:
+            self._head_timer.cancel()
         if self._unread and self.raw.can_write_eof():
             self.raw.write_eof()
             self.raw.resume_reading()
@@ -224,6 +236,13 @@ class Connection(HttpToolsProtocol):
             self.raw.close()
             if self.raw.get_write_buffer_size() and self._write_timer is None:
                 self._write_timer = self.loop.call_later(self._owner.body_s, self.raw.abort)
+
+    def _read_body_after_wish(self, data: bytes) -> None:
+        """Read the body of a request that wishes for another protocol with a parser that does not know of the wish."""
+        if length := _length(self.headers):
+            rest = SimpleNamespace(on_body=self.on_body, on_message_complete=self.on_message_complete)
+            self.parser = httptools.HttpRequestParser(rest)
+            self.parser.feed_data(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length + data[:length])
 
     def _write(self, data: bytes) -> None:
         """Send the head of an answer together with the beginning of its body, to save a system call."""
@@ -334,12 +353,17 @@ class HttpServer(uvicorn.Server):
         """Live on, unless gunicorn or its parent process ends. uvicorn calls this ten times a second."""
         await super().on_tick(counter)
         self._worker.notify()
+        if self._tls is not None:
+            self._tls()  # so a worker without connections also sees each change of the files
         return not self._worker.alive or self._worker.ppid != os.getppid()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listeners, answer what is on its way, and close the connections."""
         self.stopping = True
         self._pause_listening()
+        self._at_once = self._most
+        for listener in self._listeners:  # or the clients that wait to be accepted would be disconnected
+            self._accept(listener)
         await super().shutdown(sockets)
 
     def release(self) -> None:
@@ -350,7 +374,7 @@ class HttpServer(uvicorn.Server):
 
     def _is_full(self) -> bool:
         waiting = len(self.server_state.tasks)
-        return waiting >= _MOST_WAITING or (waiting >= _MANY_WAITING and self.waited_s > _LATE_S)
+        return any(waiting >= most and self.waited_s >= late_s for most, late_s in _FULL)
 
     def _listen(self) -> None:
         for listener in self._listeners:
@@ -420,6 +444,11 @@ def _received(sock: socket.socket) -> bytes:
         return sock.recv(_HEAD_LIMIT)
     except OSError:
         return b""
+
+
+def _length(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """The announced size of a body. 0 without a Content-Length."""
+    return next((int(value) for name, value in headers if name == b"content-length"), 0)
 
 
 def _too_long() -> RefusedHead:

@@ -92,14 +92,24 @@ def test_reports_are_due_at_fixed_times_and_missed_times_are_skipped(log: Memory
     clock.advance(75_000)
     assert feed.step() == 55
     assert reporter.seen == [[1], [2]]
-    clock.advance(55_000)
-    assert feed.step() == 60  # there is nothing new
     append_event(log)
-    clock.advance(59_999)
+    clock.advance(54_999)
     assert feed.step() == pytest.approx(0.001)
     clock.advance(1)
     feed.step()
     assert reporter.seen == [[1], [2], [3]]
+
+
+def test_a_report_without_events_when_it_was_due_comes_with_the_next_event(
+    log: MemoryEventLog, clock: ManualClock
+) -> None:
+    reporter = Scripted(every_s=60)
+    feed = feed_of(log, clock, reporter)
+    assert feed.step() < 1
+    clock.advance(50_000)
+    append_event(log)
+    assert feed.step() == 10
+    assert reporter.seen == [[1]]
 
 
 def test_a_failure_has_the_reason_the_text_and_the_wait_that_the_reporter_names(

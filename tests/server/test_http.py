@@ -85,6 +85,35 @@ def test_a_path_is_read_in_every_notation(target: str) -> None:
     assert status_of(said_to(POST.replace(b"/burrow", target.encode(), 1))) == 202
 
 
+@pytest.mark.parametrize("target", ["http://karrot", "http://karrot?x=1"])
+def test_a_whole_address_without_a_path_is_the_first_page(target: str) -> None:
+    assert status_of(said_to(get(target))) == 200
+
+
+@pytest.mark.parametrize("cut", [0, 5, len(WARN), len(WARN) + 2], ids=["at once", "last bytes", "body", "end of head"])
+def test_an_event_with_a_wish_for_another_protocol_is_stored(cut: int) -> None:
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\nContent-Length"
+    whole = POST.replace(b"Content-Length", wish)
+    website = make_website()
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(whole[: len(whole) - cut])
+        await writer.drain()
+        await asyncio.sleep(0.02)  # or both parts may arrive together
+        writer.write(whole[len(whole) - cut :] + b"more")
+        return await reader.read()
+
+    (said,) = talk(client, website=website)
+    assert status_of(said) == 202
+    assert b"\r\nconnection: close\r\n" in said
+    assert website.log.size().events == 1
+
+
+def test_a_client_of_http_1_0_is_not_told_to_continue() -> None:
+    said = said_to(POST.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"Host: k", b"Expect: 100-continue"))
+    assert status_of(said) == 202
+
+
 def test_the_bytes_of_a_path_become_the_characters_that_wsgi_wants() -> None:
     seen: list[str] = []
 
@@ -294,6 +323,40 @@ def test_a_head_has_its_own_time() -> None:
     said = said_to(POST[:9], ends=False, website=website, headers_s=0.05)
     assert said.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
     assert refusals(website) == {"incomplete_body": 1}
+
+
+def test_the_time_of_a_refused_head_ends_with_its_answer() -> None:
+    website = make_website()
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(post(b"{")[:-1])
+        await writer.drain()
+        await asyncio.sleep(0.02)  # so the second head begins in a packet of its own
+        writer.write(b"{POST /burr")
+        said = await reader.read()
+        await asyncio.sleep(0.1)  # longer than a head may take
+        return said
+
+    (said,) = talk(client, website=website, headers_s=0.05)
+    assert status_of(said) == 400
+    assert refusals(website) == {"unsupported_template": 1}
+
+
+def test_a_worker_that_stops_accepts_the_clients_that_wait() -> None:
+    clients: list[socket.socket] = []
+    stops: list[asyncio.Task[None]] = []
+
+    def connect_and_stop(server: HttpServer, _app: AsgiApplication) -> None:
+        clients.append(socket.create_connection(server._listeners[0].getsockname()))
+        clients[0].sendall(POST)
+        stops.append(server.loop.create_task(server.shutdown()))
+
+    async def client(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> bytes:
+        with clients[0] as ours:
+            return await asyncio.to_thread(lambda: b"".join(iter(lambda: ours.recv(65536), b"")))
+
+    (said,) = talk(client, prepare=connect_and_stop)
+    assert status_of(said) == 202
 
 
 def test_a_first_byte_may_come_later_than_a_head_may_take() -> None:
@@ -583,13 +646,8 @@ def said_at_once(sent: bytes, website: Website | None = None) -> bytes:
     return bytes(said)
 
 
-@pytest.mark.parametrize(("most", "many"), [(0, 1), (1, 0)], ids=["too many", "many, and late"])
-def test_an_event_on_a_new_connection_is_refused_if_too_many_requests_wait(
-    monkeypatch: pytest.MonkeyPatch, most: int, many: int
-) -> None:
-    monkeypatch.setattr(http, "_MOST_WAITING", most)
-    monkeypatch.setattr(http, "_MANY_WAITING", many)
-    monkeypatch.setattr(http, "_LATE_S", -1)
+def test_an_event_on_a_new_connection_is_refused_if_too_many_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_FULL", ((100, 0.0), (0, 0.0)))
     website = make_website()
     said = said_at_once(POST, website)
     assert status_of(said) == 503
@@ -600,5 +658,10 @@ def test_an_event_on_a_new_connection_is_refused_if_too_many_requests_wait(
 
 @pytest.mark.parametrize("sent", [get("/healthz"), POST + POST, b"?\r\n\r\n"], ids=["health", "two", "not HTTP"])
 def test_only_one_whole_event_is_refused_without_a_coroutine(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr(http, "_MOST_WAITING", 0)
+    monkeypatch.setattr(http, "_FULL", ((0, 0.0),))
     assert b'"code":"overloaded"' not in said_at_once(sent)
+
+
+def test_many_requests_are_accepted_if_the_answer_before_came_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_FULL", ((100, 0.0), (0, 0.1)))
+    assert status_of(said_at_once(POST)) == 202
