@@ -1,4 +1,5 @@
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,10 @@ def build_needy(context: Context) -> Closing:
     return Closing(context)
 
 
+def build_exiting(_context: Context) -> object:
+    sys.exit("no licence")
+
+
 def build_old(_context: Context) -> object:
     """Build a reporter of an older protocol, without `PushReporter.every_s`."""
     return SimpleNamespace(report=print, close=print)
@@ -74,7 +79,7 @@ def build_old(_context: Context) -> object:
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    builders = {"closing": Closing, "needy": build_needy, "old": build_old}
+    builders = {"closing": Closing, "needy": build_needy, "old": build_old, "exiting": build_exiting}
 
     class Point(EntryPoint):
         def load(self) -> Callable[[Context], object]:
@@ -85,7 +90,9 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings(**environ: str) -> Settings:
     told = {f"KARROT_{name.upper()}": value for name, value in environ.items()}
-    return load(told, available=("prometheus", "stdout", "cloudwatch", "archive", "closing", "needy", "old")).settings
+    return load(
+        told, available=("prometheus", "stdout", "cloudwatch", "archive", "closing", "needy", "old", "exiting")
+    ).settings
 
 
 @contextmanager
@@ -124,6 +131,12 @@ def test_a_worker_closes_each_reporter_that_it_builds_before_the_event_log() -> 
 def test_a_reporter_that_cannot_be_built_is_named_with_its_reason() -> None:
     with pytest.raises(SettingsError, match="KARROT_REPORTERS: needy cannot be built: KeyError: 'path'"):
         wiring.try_out(settings(reporters="closing,needy"))
+
+
+@pytest.mark.usefixtures("offered")
+def test_a_reporter_that_ends_the_program_when_it_is_built_is_named() -> None:
+    with pytest.raises(SettingsError, match="KARROT_REPORTERS: exiting cannot be built: SystemExit: no licence"):
+        wiring.try_out(settings(reporters="exiting"))
 
 
 @pytest.mark.usefixtures("offered")

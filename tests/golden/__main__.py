@@ -88,7 +88,7 @@ def run(day: Path, out: Path) -> None:
 
 
 def _helps(command: click.Command, name: str, parent: click.Context | None = None) -> Iterator[tuple[str, bytes]]:
-    context = click.Context(command, parent, name, terminal_width=100, max_content_width=100)
+    context = click.Context(command, parent, name, terminal_width=100, max_content_width=100, show_default=True)
     yield f"help/{context.command_path.replace(' ', '-')}.txt", command.get_help(context).encode()
     if isinstance(command, click.Group):
         for each in command.list_commands(context):
