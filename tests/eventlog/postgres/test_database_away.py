@@ -171,8 +171,8 @@ def test_threads_without_a_connection_do_not_wait_longer(own_server: PostgresSer
             log.event(1)
         failed.append(str(caught.value))
 
+    own_server.freeze()  # before the pool opens a connection with a process that freeze does not know
     log._sessions._pool.drain()
-    own_server.freeze()
     try:
         threads = [threading.Thread(target=read) for _ in range(8)]
         for thread in threads:
