@@ -98,9 +98,8 @@ class Window:
         if not is_newest and (self._orders[position] == order or (position == 0 and self._is_full)):
             return False
         lag = max(0, broker_offset - offset) if is_newest else None
-        self._place(
-            position, order, OffsetSample(offset, timestamp_ms, lag, observed_at_ms, log_end), is_newest=is_newest
-        )
+        sample = OffsetSample(offset, timestamp_ms, lag=lag, observed_at_ms=observed_at_ms, log_end=log_end)
+        self._place(position, order, sample, is_newest=is_newest)
         return is_newest
 
     @property
@@ -231,15 +230,15 @@ def _judged(
 def _reported(tracked: TrackedPartition, status: Status, lag: int, complete: float) -> PartitionLag:
     commits = _commits(tracked.slots)
     return PartitionLag(
-        tracked.topic,
-        tracked.partition,
-        _NAMES[status],
-        lag,
-        commits[0] if commits else None,
-        commits[-1] if commits else None,
-        tracked.owner,
-        tracked.client_id,
-        as_written(complete),
+        topic=tracked.topic,
+        partition=tracked.partition,
+        owner=tracked.owner,
+        client_id=tracked.client_id,
+        status_text=_NAMES[status],
+        start=commits[0] if commits else None,
+        end=commits[-1] if commits else None,
+        current_lag=lag,
+        complete=as_written(complete),
     )
 
 
