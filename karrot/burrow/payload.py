@@ -263,6 +263,12 @@ def _as_go_writes(value: msgspec.Struct) -> bytes:
     return _WHOLE_SHARE.sub(rb"\1", msgspec.json.encode(value))
 
 
+def _start(start: datetime) -> msgspec.Raw:
+    """A time as Go's ``time.RFC3339Nano`` writes it: without trailing zeros in the fraction."""
+    text = start.astimezone(UTC).replace(tzinfo=None).isoformat()
+    return msgspec.Raw(f'"{text.rstrip("0") if start.microsecond else text}Z"')
+
+
 def _incident_start(raw: msgspec.Raw) -> datetime | None:
     """Burrow's RFC 3339 time in UTC, cut to microseconds. ``None`` for Go's zero time and for an invalid time."""
     try:
@@ -274,9 +280,12 @@ def _incident_start(raw: msgspec.Raw) -> datetime | None:
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
-    """Decode a body. Raises `MalformedPayload` with the first error in it."""
+    """Decode a body. Raises `MalformedPayload` with the first error in it. Invalid JSON comes before a wrong field."""
     if not body.isascii():
-        _require_utf8(body)
+        try:
+            body.decode()  # msgspec checks only the texts that it keeps
+        except UnicodeDecodeError as error:
+            raise MalformedPayload("not_utf8", f"The body is not UTF-8 (byte {error.start}).") from error
     if _is_too_deep(body):
         raise MalformedPayload(
             "invalid_json", f"The JSON has more than {MAX_DEPTH} levels, or its brackets do not match."
@@ -284,15 +293,24 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise _explained(body, error) from error
+        raise _refusal(body, error) from error
 
 
-def _require_utf8(body: bytes) -> None:
-    # msgspec checks only the texts that it keeps.
+def _refusal(body: bytes, error: msgspec.DecodeError) -> MalformedPayload:
     try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise MalformedPayload("not_utf8", f"The body is not UTF-8 (byte {error.start}).") from error
+        _ANY_JSON.decode(body)
+    except msgspec.DecodeError as syntax:
+        if _LONE_SURROGATE.search(body.replace(rb"\\", b"__")):
+            return MalformedPayload(
+                "invalid_text", "A text in the body has half of a surrogate pair (\\ud800 to \\udfff)."
+            )
+        return MalformedPayload("invalid_json", f"The body is not JSON: {syntax}.")
+    if not body.lstrip().startswith(b"{"):
+        return MalformedPayload("not_an_object", "The body is JSON but not an object.")
+    what, _, at = str(error).partition(" - at `")
+    path = at.removesuffix("`") or "$"
+    missing = _MISSING.search(what)
+    return wrong(f"{path}.{missing[1]}" if missing else path, what)
 
 
 def _is_too_deep(body: bytes) -> bool:
@@ -308,33 +326,3 @@ def _is_too_deep(body: bytes) -> bool:
     for _ in range(MAX_DEPTH):
         brackets = brackets.replace(b"[]", b"")
     return bool(brackets)
-
-
-def _explained(body: bytes, error: msgspec.DecodeError) -> MalformedPayload:
-    """Why a body could not be decoded. Invalid JSON is reported before a wrong field."""
-    try:
-        _ANY_JSON.decode(body)
-    except msgspec.DecodeError as syntax:
-        return _not_json(body, syntax)
-    if not body.lstrip().startswith(b"{"):
-        return MalformedPayload("not_an_object", "The body is JSON but not an object.")
-    return _wrong_by(error)
-
-
-def _not_json(body: bytes, syntax: msgspec.DecodeError) -> MalformedPayload:
-    if _LONE_SURROGATE.search(body.replace(rb"\\", b"__")):
-        return MalformedPayload("invalid_text", "A text in the body has half of a surrogate pair (\\ud800 to \\udfff).")
-    return MalformedPayload("invalid_json", f"The body is not JSON: {syntax}.")
-
-
-def _wrong_by(error: msgspec.DecodeError) -> MalformedPayload:
-    what, _, at = str(error).partition(" - at `")
-    path = at.removesuffix("`") or "$"
-    missing = _MISSING.search(what)
-    return wrong(f"{path}.{missing[1]}" if missing else path, what)
-
-
-def _start(start: datetime) -> msgspec.Raw:
-    """A time as Go's ``time.RFC3339Nano`` writes it: without trailing zeros in the fraction."""
-    text = start.astimezone(UTC).replace(tzinfo=None).isoformat()
-    return msgspec.Raw(f'"{text.rstrip("0") if start.microsecond else text}Z"')
