@@ -1,14 +1,21 @@
-"""Implements what the event logs in SQLite and in PostgreSQL have in common: reads, and the start of writes."""
+"""Implements what the event logs in SQLite and in PostgreSQL have in common: reads, and the start of writes.
+
+Each event and each group has a checksum in its row. A reader gets the columns of `EVENT_FIELDS` and `GROUP_FIELDS` in
+this order, and strings among them as bytes.
+"""
 
 import sys
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
+from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock
-from karrot.event import TEST_CLUSTERS, GroupKey, LagEvent, PartitionLag, Source, Status, TopicPartition
-from karrot.eventlog import rows
+from karrot.event import TEST_CLUSTERS, GroupKey, LagAge, LagEvent, PartitionLag, Source, Status, TopicPartition
 from karrot.eventlog.base import (
     READ_LIMIT,
     Appended,
@@ -17,17 +24,124 @@ from karrot.eventlog.base import (
     Cursor,
     Damaged,
     EventLog,
+    EventSummary,
     GroupState,
+    IncidentState,
     Listed,
     Reject,
     ReporterState,
     StoredBody,
     StoredEvent,
 )
-from karrot.eventlog.group_state import LiveGroups, arrival, changed, state_of
+from karrot.eventlog.group_state import Arrival, GroupRow, LiveGroups, arrival, changed, state_of
 from karrot.eventlog.transaction import Append
 from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
 from karrot.telemetry import Metric
+
+Row = Sequence[Any]
+
+
+EVENT_FIELDS = ("seq", "received_at_ms", "observed_at_ms", "log_time_ms", "source", "crc", "age", "body")
+GROUP_FIELDS = ("cluster", "consumer", "seq", "last_seq", "log_time_ms", "expired", "crc", "state")
+_State = tuple[IncidentState, EventSummary]
+_encode = msgspec.msgpack.Encoder().encode
+_decode_state = msgspec.msgpack.Decoder(_State).decode
+_decode_age = msgspec.msgpack.Decoder(LagAge).decode
+_decode_reporter = msgspec.msgpack.Decoder(tuple[str, str | None, int | None, int | None]).decode
+
+
+def event_row(arrived: Arrival, previous: int | None) -> Row:
+    """The values of the columns of ``events`` after ``seq``."""
+    facts = (
+        arrived.received_at_ms,
+        arrived.event.observed_at_ms,
+        arrived.log_time_ms,
+        arrived.event.source.value.encode(),
+    )
+    age = None if arrived.age is None else _encode(arrived.age)
+    crc = _checksum(facts, arrived.body, age)
+    return (previous, *facts[:3], arrived.event.source.value, crc, arrived.body, age)
+
+
+def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
+    """The event in a row of `EVENT_FIELDS`; `Damaged` if its checksum is wrong or its body cannot be decoded."""
+    unread = stored_body(row)
+    if unread is None:
+        return Damaged(log_id, row[0])
+    try:
+        event = parse_stored(unread.body, observed_at_ms=unread.observed_at_ms, source=unread.source)
+    except ValueError:
+        return Damaged(log_id, unread.seq)
+    return StoredEvent(log_id, unread.seq, unread.received_at_ms, row[3], unread.body, event, unread.age)
+
+
+def stored_body(row: Row) -> StoredBody | None:
+    """The event in a row of `EVENT_FIELDS`, not decoded; ``None`` for a wrong checksum or unknown values."""
+    seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, age, body = row
+    if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body, age):
+        return None
+    try:
+        known = None if age is None else _decode_age(age)
+        return StoredBody(seq, received_at_ms, observed_at_ms, Source(source.decode()), body, known)
+    except (ValueError, msgspec.MsgspecError):  # a source or an age that only a newer Karrot knows
+        return None
+
+
+def group_row(key: GroupKey, row: GroupRow) -> Row:
+    state = _encode((row.incident, row.summary))
+    crc = _checksum((key.cluster.encode(), key.consumer.encode(), row.seq, row.last_seq, row.log_time_ms), state)
+    return (*key, row.seq, row.last_seq, row.log_time_ms, row.expired, row.gone, crc, state)
+
+
+def group_of(row: Row) -> tuple[GroupKey, GroupRow] | None:
+    """The group in a row of `GROUP_FIELDS`; ``None`` if its checksum is wrong or only a newer Karrot can decode it."""
+    cluster, consumer, seq, last_seq, log_time_ms, expired, crc, state = row
+    if crc != _checksum((cluster, consumer, seq, last_seq, log_time_ms), state):
+        return None
+    try:
+        incident, summary = _decode_state(state)
+    except msgspec.MsgspecError:
+        return None
+    key = GroupKey(cluster.decode(), consumer.decode())
+    return key, GroupRow(seq, last_seq, log_time_ms, bool(expired), incident, summary)
+
+
+def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
+    """A counter's labels as JSON text, the key of its row."""
+    return msgspec.json.encode(labels).decode()
+
+
+def counter_of(row: Row) -> Counter:
+    name, labels, value = row
+    return Counter(name, msgspec.json.decode(labels, type=tuple[tuple[str, str], ...]), value)
+
+
+def reporter_row(state: ReporterState) -> Row:
+    log_id, seq = state.cursor or (None, None)
+    outcome = (state.state, state.last_error, state.last_error_ms, state.last_success_ms)
+    return (state.name, log_id, seq, _encode(outcome))
+
+
+def reporter_of(row: Row) -> ReporterState:
+    name, log_id, seq, outcome = row
+    return ReporterState(name, None if log_id is None else Cursor(log_id, seq), *_decode_reporter(outcome))
+
+
+def reject_of(row: Row) -> Reject:
+    """The reject in a row of received_at_ms, code, detail, source, body."""
+    received_at_ms, *texts, body = row
+    code, detail, source = map(text_of, texts)
+    return Reject(received_at_ms, code, detail, Source(source), body)
+
+
+def text_of(value: str | bytes) -> str:
+    """A text as SQLite gives it, or its bytes in PostgreSQL, which cannot store every text."""
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
+
+
+def _checksum(facts: tuple[object, ...], body: bytes | None, age: bytes | None = None) -> int:
+    return zlib.crc32(age or b"", zlib.crc32(body or b"", zlib.crc32(repr(facts).encode())))
+
 
 _OK = Status.OK.name
 
@@ -115,7 +229,7 @@ class SqlEventLog(EventLog, ABC):
         """A connection for one short read. Raises `LogUnavailableError`."""
 
     @abstractmethod
-    def _page(self, connection: ReadConnection, after: int, limit: int) -> Iterable[rows.Row]:
+    def _page(self, connection: ReadConnection, after: int, limit: int) -> Iterable[Row]:
         """At most ``limit`` rows of events after ``after``, whose bodies have about `READ_BYTES` at most."""
 
     @abstractmethod
@@ -135,14 +249,14 @@ class SqlEventLog(EventLog, ABC):
         with self._reading() as connection:
             log_id = self.log_id
             found = list(self._page(connection, after, min(limit, READ_LIMIT)))
-        return [rows.stored_event(log_id, row) for row in found]
+        return [stored_event(log_id, row) for row in found]
 
     def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
         return self._whole(self._chain(key, limit))
 
     def bodies(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredBody]]:
         chains = self._chains(keys, limit, most_bytes=_UNREAD_BYTES)
-        return [[each for row in chain if (each := rows.stored_body(row))] for chain in chains]
+        return [[each for row in chain if (each := stored_body(row))] for chain in chains]
 
     def event(self, seq: int) -> StoredEvent | None:
         sql = f"SELECT {self._event_columns} FROM {self._events_table} WHERE seq = ?"
@@ -161,14 +275,14 @@ class SqlEventLog(EventLog, ABC):
         with self._reading() as connection:
             parameters = (*self._key(after or _FIRST), self._oldest_live(), min(limit, READ_LIMIT))
             found = connection.execute(sql, parameters)
-            page.extend(state_of(*whole) for row in found if (whole := rows.group_of(row)))
+            page.extend(state_of(*whole) for row in found if (whole := group_of(row)))
         return page
 
     def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
         sql = f"SELECT {self._group_columns} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT ?"
         with self._reading() as connection:
             found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
-            return [changed(*whole) for row in found if (whole := rows.group_of(row))]
+            return [changed(*whole) for row in found if (whole := group_of(row))]
 
     def live(self) -> Sequence[GroupState]:
         return self._live.read()
@@ -180,7 +294,7 @@ class SqlEventLog(EventLog, ABC):
         )
         with self._reading() as connection:
             row = connection.execute(sql, (*self._key(key), self._oldest_live())).fetchone()
-        whole = None if row is None else rows.group_of(row)
+        whole = None if row is None else group_of(row)
         return None if whole is None else state_of(*whole)
 
     def listed(self, state: GroupState) -> Listed | None:
@@ -199,14 +313,14 @@ class SqlEventLog(EventLog, ABC):
     def heard(self) -> Mapping[str, int]:
         return {name: self.wall_ms_at(at) for name, at in self._heard().items() if at and name not in TEST_CLUSTERS}
 
-    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> Sequence[rows.Row]:
+    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> Sequence[Row]:
         return self._chains([key], limit, after, most_bytes)[0]
 
     def _chains(
         self, keys: Sequence[GroupKey], limit: int, after: int = 0, most_bytes: int = sys.maxsize
-    ) -> list[list[rows.Row]]:
+    ) -> list[list[Row]]:
         """The rows of each group's newest events after ``after``, newest first. Fewer if they have many bytes."""
-        chains: list[list[rows.Row]] = [[] for _ in keys]
+        chains: list[list[Row]] = [[] for _ in keys]
         if limit < 1 or not keys:
             return chains
         events, columns = self._events_table, self._event_columns
@@ -229,7 +343,7 @@ class SqlEventLog(EventLog, ABC):
         """The log time at which each cluster last sent a webhook. It is 0 if the cluster was forgotten since."""
         with self._reading() as connection:
             found = connection.execute("SELECT cluster, at_ms FROM heard").fetchall()
-        return {rows.text_of(cluster): at_ms for cluster, at_ms in found}
+        return {text_of(cluster): at_ms for cluster, at_ms in found}
 
     def wall_ms_at(self, log_ms: int) -> int:
         return self._clock.wall_ms() - max(0, self.log_time_ms() - log_ms)
@@ -245,7 +359,7 @@ class SqlEventLog(EventLog, ABC):
     def reporters(self) -> Sequence[ReporterState]:
         with self._reading() as connection:
             found = connection.execute("SELECT name, log_id, seq, state FROM reporters").fetchall()
-        return [rows.reporter_of(row) for row in sorted(found)]
+        return [reporter_of(row) for row in sorted(found)]
 
     def recall(self, reporter: str, name: str) -> bytes | None:
         with self._reading() as connection:
@@ -262,7 +376,7 @@ class SqlEventLog(EventLog, ABC):
     def counters(self) -> Sequence[Counter]:
         with self._reading() as connection:
             kept = connection.execute("SELECT name, labels, value FROM counters").fetchall()
-        sums = {(name, labels): value for name, labels, value in map(rows.counter_of, kept)}
+        sums = {(name, labels): value for name, labels, value in map(counter_of, kept)}
         for name, labels, value in self._buffer.counters():
             sums[name, labels] = sums.get((name, labels), 0) + value
         shown = self._high_water.raised(self.log_id, sums)
@@ -276,7 +390,7 @@ class SqlEventLog(EventLog, ABC):
         sql = "SELECT received_at_ms, code, detail, source, body FROM rejects ORDER BY id DESC LIMIT ?"
         with self._reading() as connection:
             kept = connection.execute(sql, (limit - len(waiting),)).fetchall()
-        return [*waiting, *map(rows.reject_of, kept)]
+        return [*waiting, *map(reject_of, kept)]
 
     def expire(self) -> int:
         before_ms = self._oldest_live()
@@ -298,6 +412,6 @@ class SqlEventLog(EventLog, ABC):
     def _oldest_live(self) -> int:
         return self.log_time_ms() - self._limits.stale_after_ms
 
-    def _whole(self, found: Sequence[rows.Row]) -> list[StoredEvent]:
-        events = (rows.stored_event(self.log_id, row) for row in found)
+    def _whole(self, found: Sequence[Row]) -> list[StoredEvent]:
+        events = (stored_event(self.log_id, row) for row in found)
         return [event for event in events if isinstance(event, StoredEvent)]

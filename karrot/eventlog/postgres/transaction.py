@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 from karrot import telemetry
 from karrot.event import ClusterPartition, GroupKey
-from karrot.eventlog import rows
 from karrot.eventlog.base import LogUnavailableError, ReporterState
 from karrot.eventlog.group_state import Arrival, GroupRow
 from karrot.eventlog.postgres.connections import Integers, Session, Texts
 from karrot.eventlog.postgres.schema import NOW_MS, new_block
-from karrot.eventlog.sql_log import Limits
+from karrot.eventlog.sql_log import GROUP_FIELDS, Limits, Row, event_row, group_of, group_row, labels_text, reporter_row
 from karrot.eventlog.transaction import (
     EVICTED_AT_ONCE,
     MOST_CLUSTERS,
@@ -41,7 +40,7 @@ LOCK_LOG = (
     f"{NOW_MS} FROM log FOR UPDATE"
 )
 FIND_GROUPS = (
-    f"SELECT {', '.join(f'g.{name}' for name in rows.GROUP_FIELDS)} FROM groups g "
+    f"SELECT {', '.join(f'g.{name}' for name in GROUP_FIELDS)} FROM groups g "
     "JOIN unnest(%s, %s) AS wanted (cluster, consumer) USING (cluster, consumer)"
 )
 FIND_LOG_ENDS = (
@@ -132,7 +131,7 @@ class LogRow(NamedTuple):
 class CollectedLogEnds:
     """The histories that a transaction has looked for (``asked``) and found, and those that it will store."""
 
-    def __init__(self, session: Session, asked: Iterable[ClusterPartition], found: Iterable[rows.Row]) -> None:
+    def __init__(self, session: Session, asked: Iterable[ClusterPartition], found: Iterable[Row]) -> None:
         self._session = session
         self._asked = set(asked)
         self._found = {
@@ -165,7 +164,7 @@ class PostgresTransaction(Transaction):
         self,
         session: Session,
         log: LogRow,
-        groups: Sequence[rows.Row],
+        groups: Sequence[Row],
         log_ends: CollectedLogEnds,
         *,
         log_end_histories: LogEndHistories,
@@ -185,9 +184,9 @@ class PostgresTransaction(Transaction):
         self._limits = limits
         self._found = {(row[0], row[1]): row for row in groups}
         self._collected = log_ends
-        self._events: list[rows.Row] = []
+        self._events: list[Row] = []
         self._saved: dict[GroupKey, GroupRow] = {}
-        self._reporters: dict[str, rows.Row] = {}
+        self._reporters: dict[str, Row] = {}
         self._notes: dict[tuple[str, str], bytes] = {}
 
     def require_lead(self, token: str | None) -> None:
@@ -196,7 +195,7 @@ class PostgresTransaction(Transaction):
             raise NotLeadingError("another replica leads now")
 
     def save_reporter(self, state: ReporterState) -> None:
-        self._reporters[state.name] = rows.reporter_row(state)
+        self._reporters[state.name] = reporter_row(state)
 
     def remember(self, reporter: str, name: str, value: bytes) -> None:
         self._notes[reporter, name] = value
@@ -246,14 +245,14 @@ class PostgresTransaction(Transaction):
         if key in self._saved:
             return True, self._saved[key]
         found = self._found.get((key.cluster.encode(), key.consumer.encode()))
-        whole = None if found is None else rows.group_of(found)
+        whole = None if found is None else group_of(found)
         return found is not None, None if whole is None else whole[1]
 
     def _insert_event(self, arrived: Arrival, previous: int | None) -> int:
         if not -_INTEGER_LIMIT <= arrived.event.observed_at_ms < _INTEGER_LIMIT:
             raise OverflowError(f"the time {arrived.event.observed_at_ms} does not fit into 64 bits")
         self.last_seq += 1
-        before, received, observed, log_time, source, crc, body, age = rows.event_row(arrived, previous)
+        before, received, observed, log_time, source, crc, body, age = event_row(arrived, previous)
         self._events.append((self.last_seq, before, received, observed, log_time, source.encode(), crc, body, age))
         return self.last_seq
 
@@ -267,7 +266,7 @@ class PostgresTransaction(Transaction):
     def _save_groups(self) -> None:
         if not self._saved:
             return
-        columns = zip(*(rows.group_row(key, row) for key, row in self._saved.items()), strict=True)
+        columns = zip(*(group_row(key, row) for key, row in self._saved.items()), strict=True)
         _, _, seq, last_seq, log_time, expired, gone, crc, state = columns
         numbers = map(Integers, (seq, last_seq, log_time, expired, gone, crc))
         self._session.execute(_SAVE_GROUPS, (*key_columns(self._saved), *numbers, Texts(state)))
@@ -277,7 +276,7 @@ class PostgresTransaction(Transaction):
         sums.update(self.counts)
         if sums:
             names = [name for name, _ in sums]
-            labels = [rows.labels_text(labels) for _, labels in sums]
+            labels = [labels_text(labels) for _, labels in sums]
             self._session.execute(_ADD_COUNTERS, (names, labels, list(map(float, sums.values()))))
         if pending.rejects:
             texts = [

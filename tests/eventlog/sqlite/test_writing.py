@@ -16,8 +16,8 @@ from karrot.eventlog.base import Appended, LogUnavailableError, Reject, Unconfir
 from karrot.eventlog.group_state import arrival
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sqlite import datadir
-from karrot.eventlog.sqlite.connections import Checkpointer, LogFile
-from karrot.eventlog.sqlite.transaction import SqliteCommitter, SqliteTransaction
+from karrot.eventlog.sqlite.database import Checkpointer, LogFile
+from karrot.eventlog.sqlite.store import SqliteCommitter, SqliteTransaction
 from karrot.eventlog.transaction import LogEndHistories
 from karrot.eventlog.writer import Job, WriteBuffer, Writer
 from support.burrow.lag_events import make_event
