@@ -6,7 +6,7 @@ this order, and strings among them as bytes.
 
 import sys
 import zlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -15,11 +15,10 @@ import msgspec
 
 from karrot.burrow.payload import parse_stored
 from karrot.clock import Clock
-from karrot.event import TEST_CLUSTERS, GroupKey, LagAge, LagEvent, PartitionLag, Source, Status, TopicPartition
+from karrot.event import TEST_CLUSTERS, GroupKey, Kind, LagAge, LagEvent, PartitionLag, Source, Status, TopicPartition
 from karrot.eventlog.base import (
     READ_LIMIT,
     Appended,
-    Changed,
     Counter,
     Cursor,
     Damaged,
@@ -33,8 +32,7 @@ from karrot.eventlog.base import (
     StoredBody,
     StoredEvent,
 )
-from karrot.eventlog.group_state import Arrival, GroupRow, LiveGroups, arrival, changed, state_of
-from karrot.eventlog.transaction import Append
+from karrot.eventlog.group_state import Arrival, LiveGroups, arrival
 from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
 from karrot.telemetry import Metric
 
@@ -53,7 +51,7 @@ _decode_reporter = msgspec.msgpack.Decoder(tuple[str, str | None, int | None, in
 def event_row(arrived: Arrival, previous: int | None) -> Row:
     """The values of the columns of ``events`` after ``seq``."""
     facts = (
-        arrived.received_at_ms,
+        arrived.summary.received_at_ms,
         arrived.event.observed_at_ms,
         arrived.log_time_ms,
         arrived.event.source.value.encode(),
@@ -87,13 +85,14 @@ def stored_body(row: Row) -> StoredBody | None:
         return None
 
 
-def group_row(key: GroupKey, row: GroupRow) -> Row:
-    state = _encode((row.incident, row.summary))
-    crc = _checksum((key.cluster.encode(), key.consumer.encode(), row.seq, row.last_seq, row.log_time_ms), state)
-    return (*key, row.seq, row.last_seq, row.log_time_ms, row.expired, row.gone, crc, state)
+def group_row(group: GroupState) -> Row:
+    key, state = group.key, _encode((group.incident, group.summary))
+    places = (group.seq, group.last_seq, group.log_time_ms)
+    crc = _checksum((key.cluster.encode(), key.consumer.encode(), *places), state)
+    return (*key, *places, group.expired, group.summary.kind is Kind.DELETED, crc, state)
 
 
-def group_of(row: Row) -> tuple[GroupKey, GroupRow] | None:
+def group_of(row: Row) -> GroupState | None:
     """The group in a row of `GROUP_FIELDS`; ``None`` if its checksum is wrong or only a newer Karrot can decode it."""
     cluster, consumer, seq, last_seq, log_time_ms, expired, crc, state = row
     if crc != _checksum((cluster, consumer, seq, last_seq, log_time_ms), state):
@@ -103,7 +102,7 @@ def group_of(row: Row) -> tuple[GroupKey, GroupRow] | None:
     except msgspec.MsgspecError:
         return None
     key = GroupKey(cluster.decode(), consumer.decode())
-    return key, GroupRow(seq, last_seq, log_time_ms, bool(expired), incident, summary)
+    return GroupState(key, seq, log_time_ms, summary, incident, last_seq, bool(expired))
 
 
 def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
@@ -209,8 +208,8 @@ class ReadConnection(Protocol):
         """Run a statement. The cursor has ``fetchone`` and ``fetchall``, and is an iterator of rows."""
 
 
-class SqlEventLog(EventLog, ABC):
-    """Implements `EventLog`, which describes the methods, on a database, except the lead. Subclasses set the writer."""
+class SqlEventLog(EventLog):
+    """The event log on a database, except the lead. Subclasses set the writer."""
 
     _writer: Writer | InlineWriter
     _event_columns: str
@@ -241,9 +240,14 @@ class SqlEventLog(EventLog, ABC):
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Job[Appended]:
         arrived = arrival(
-            event, body, received_at_ms=self._clock.wall_ms(), log_time_ms=self.log_time_ms(), age_ms=age_ms
+            event,
+            body,
+            received_at_ms=self._clock.wall_ms(),
+            log_time_ms=self.log_time_ms(),
+            age_ms=age_ms,
+            stale_after_ms=self._limits.stale_after_ms,
         )
-        return self._writer.begin(Append(arrived, self._limits.stale_after_ms))
+        return self._writer.begin(arrived)
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         with self._reading() as connection:
@@ -265,24 +269,20 @@ class SqlEventLog(EventLog, ABC):
         return next(iter(self._whole([row] if row else [])), None)
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
-        """A page of live groups, ordered by key. A group whose row is damaged is left out until its next event."""
         beyond = ">=" if after is None else ">"
         sql = (
             f"SELECT {self._group_columns} FROM groups WHERE (cluster, consumer) {beyond} (?, ?) "
             "AND log_time_ms >= ? AND NOT gone ORDER BY cluster, consumer LIMIT ?"
         )
-        page: list[GroupState] = []
         with self._reading() as connection:
             parameters = (*self._key(after or _FIRST), self._oldest_live(), min(limit, READ_LIMIT))
-            found = connection.execute(sql, parameters)
-            page.extend(state_of(*whole) for row in found if (whole := group_of(row)))
-        return page
+            return [state for row in connection.execute(sql, parameters) if (state := group_of(row))]
 
-    def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[Changed]:
+    def changed(self, after: int, limit: int = READ_LIMIT) -> Sequence[GroupState]:
         sql = f"SELECT {self._group_columns} FROM groups WHERE last_seq > ? ORDER BY last_seq LIMIT ?"
         with self._reading() as connection:
             found = connection.execute(sql, (after, min(limit, READ_LIMIT)))
-            return [changed(*whole) for row in found if (whole := group_of(row))]
+            return [state for row in found if (state := group_of(row))]
 
     def live(self) -> Sequence[GroupState]:
         return self._live.read()
@@ -294,8 +294,7 @@ class SqlEventLog(EventLog, ABC):
         )
         with self._reading() as connection:
             row = connection.execute(sql, (*self._key(key), self._oldest_live())).fetchone()
-        whole = None if row is None else group_of(row)
-        return None if whole is None else state_of(*whole)
+        return None if row is None else group_of(row)
 
     def listed(self, state: GroupState) -> Listed | None:
         seq, second = state.summary.listed_seq, state.second_opinion(self.log_time_ms())

@@ -145,14 +145,12 @@ class PostgresEventLog(SqlEventLog):
         return self._time.now()
 
     def writable(self) -> str | None:
-        """The reason why the last commit or read of this process failed; ``None`` if both succeeded."""
         return self._committer.trouble or self._sessions.trouble
 
     def memory_age_ms(self) -> int | None:
         return self._live.age_ms() if self._is_from_memory or self._sessions.trouble is not None else None
 
     def live(self) -> Sequence[GroupState]:
-        """Every live group; the last known ones while the database is away."""
         try:
             found = super().live()
         except LogUnavailableError:
@@ -210,7 +208,6 @@ class PostgresEventLog(SqlEventLog):
         return self._leader.lead()
 
     def leads(self) -> bool:
-        """Whether this process leads. It asks PostgreSQL."""
         return self._leader.leads()
 
     def resign(self) -> None:

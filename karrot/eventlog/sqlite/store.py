@@ -21,8 +21,8 @@ import structlog
 from karrot import telemetry
 from karrot.clock import Anchor, Clock
 from karrot.event import ClusterPartition, GroupKey
-from karrot.eventlog.base import LogSize, LogUnavailableError, OverloadedError, ReporterState
-from karrot.eventlog.group_state import Arrival, GroupRow
+from karrot.eventlog.base import GroupState, LogSize, LogUnavailableError, OverloadedError, ReporterState
+from karrot.eventlog.group_state import Arrival
 from karrot.eventlog.locks import FileLock
 from karrot.eventlog.sql_log import (
     READ_BYTES,
@@ -43,8 +43,6 @@ from karrot.eventlog.transaction import (
     ROW_BYTES,
     TOUCHED_MS,
     LogEndHistories,
-    LogEndTable,
-    StoredHistory,
     Transaction,
 )
 from karrot.eventlog.writer import (
@@ -91,26 +89,6 @@ _UNSTORABLE = (
 _log = structlog.get_logger(__name__)
 
 
-class LogEndRows:
-    """The table ``log_ends`` of an open transaction."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-
-    def find(self, key: ClusterPartition) -> StoredHistory | None:
-        sql = "SELECT rowid, samples FROM log_ends WHERE cluster = ? AND topic = ? AND partition = ?"
-        found: Any = self._connection.execute(sql, key).fetchone()
-        return None if found is None else StoredHistory(*found)
-
-    def insert(self, key: ClusterPartition, touched_ms: int, samples: bytes) -> None:
-        self._connection.execute("INSERT INTO log_ends VALUES (?, ?, ?, ?, ?)", (*key, touched_ms, samples))
-
-    def update(self, row: StoredHistory, touched_ms: int, samples: bytes) -> None:
-        self._connection.execute(
-            "UPDATE log_ends SET touched_ms = ?, samples = ? WHERE rowid = ?", (touched_ms, samples, row.row_id)
-        )
-
-
 class SqliteTransaction(Transaction):
     """An open transaction. Create it after BEGIN and call `settle` before COMMIT."""
 
@@ -118,7 +96,6 @@ class SqliteTransaction(Transaction):
         self._connection = connection
         self._events, groups, log_end_bytes = connection.execute("SELECT events, groups, log_end_bytes FROM log").get
         super().__init__(log_end_histories, groups=groups, log_end_bytes=log_end_bytes, max_consumers=max_consumers)
-        self._log_end_rows = LogEndRows(connection)
 
     def save_reporter(self, state: ReporterState) -> None:
         self._connection.execute("INSERT OR REPLACE INTO reporters VALUES (?, ?, ?, ?)", reporter_row(state))
@@ -166,16 +143,23 @@ class SqliteTransaction(Transaction):
             (*anchor, self._events, self.groups, self.log_end_bytes),
         )
 
-    @property
-    def _log_ends(self) -> LogEndTable:
-        return self._log_end_rows
+    def find_log_end(self, key: ClusterPartition) -> tuple[Any, bytes] | None:
+        sql = "SELECT rowid, samples FROM log_ends WHERE cluster = ? AND topic = ? AND partition = ?"
+        found: tuple[Any, bytes] | None = self._connection.execute(sql, key).fetchone()
+        return found
 
-    def _find_group(self, key: GroupKey) -> tuple[bool, GroupRow | None]:
+    def save_log_end(self, key: ClusterPartition, row_id: Any, touched_ms: int, samples: bytes) -> None:
+        if row_id is None:
+            self._connection.execute("INSERT INTO log_ends VALUES (?, ?, ?, ?, ?)", (*key, touched_ms, samples))
+        else:
+            sql = "UPDATE log_ends SET touched_ms = ?, samples = ? WHERE rowid = ?"
+            self._connection.execute(sql, (touched_ms, samples, row_id))
+
+    def _find_group(self, key: GroupKey) -> tuple[bool, GroupState | None]:
         found = self._connection.execute(
             f"SELECT {GROUP_COLUMNS} FROM groups WHERE cluster = ? AND consumer = ?", key
         ).fetchone()
-        whole = None if found is None else group_of(found)
-        return found is not None, None if whole is None else whole[1]
+        return found is not None, None if found is None else group_of(found)
 
     def _insert_event(self, arrived: Arrival, previous: int | None) -> int:
         self._connection.execute(
@@ -184,10 +168,8 @@ class SqliteTransaction(Transaction):
         self._events += 1
         return self._connection.last_insert_rowid()
 
-    def _save_group(self, key: GroupKey, row: GroupRow) -> None:
-        self._connection.execute(
-            "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", group_row(key, row)
-        )
+    def _save_group(self, state: GroupState) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", group_row(state))
 
     def _delete_forgettable(self) -> int:
         self._connection.execute(FORGET)
@@ -342,7 +324,6 @@ class SqliteDatabaseLog(SqlEventLog):
         """None: SQLite has no server."""
 
     def prune(self) -> int:
-        """Delete events and log-end histories beyond the limits of age and size, some hundred in each transaction."""
         now_ms = self.log_time_ms()
         before_ms = now_ms - self._limits.retention_ms
         most_bytes = self._limits.max_bytes * _NEARLY_FULL
@@ -440,7 +421,6 @@ class SqliteEventLog(SqliteDatabaseLog):
             self._leader_lock.release()
 
     def close(self) -> None:
-        """Commit the waiting writes and release everything. The last process to close merges the write-ahead log."""
         with contextlib.suppress(LogUnavailableError, OverloadedError):
             self.flush()
         self._writer.stop()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from karrot.burrow.payload import parse_outline, total_lag_of
 from karrot.burrow.wire import MalformedPayload
 from karrot.event import GroupKey, Kind, Source, Status
-from karrot.eventlog.base import Events, StoredBody
+from karrot.eventlog.base import EventLog, StoredBody
 from karrot.signals import signals_of
 from karrot.text import LAST_SECOND, clock, short_count, short_duration
 
@@ -149,12 +149,12 @@ class GroupCharts(NamedTuple):
     points: list[ChartPoint]
 
 
-def marks(log: Events, key: GroupKey, limit: int) -> list[Mark]:
+def marks(log: EventLog, key: GroupKey, limit: int) -> list[Mark]:
     """The newest events of a group, oldest first."""
     return _decoded(_mark, log.bodies([key], limit)[0])
 
 
-def trails(log: Events, keys: Sequence[GroupKey]) -> list[list[Point]]:
+def trails(log: EventLog, keys: Sequence[GroupKey]) -> list[list[Point]]:
     """The newest lags of each group, oldest first."""
     return [_decoded(_point, bodies) for bodies in log.bodies(keys, TRAIL_LENGTH)]
 

@@ -23,7 +23,7 @@ from karrot.eventlog.postgres.connections import Database, Sessions
 from karrot.eventlog.postgres.schema import prepare
 from karrot.eventlog.sql_log import Limits
 from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.eventlog.transaction import Append, LogEndHistories
+from karrot.eventlog.transaction import LogEndHistories
 from karrot.eventlog.writer import Job, WriteBuffer
 from support.burrow.lag_events import make_event
 from support.eventlog.appended_events import append_event, group_names, stored_events
@@ -62,7 +62,7 @@ def storing(consumer: str, **overrides: Any) -> Job[Appended]:
     event = make_event(consumer=consumer, **overrides)
     now_ms = SystemClock().wall_ms()
     arrived = arrival(event, to_wire(make_event()), received_at_ms=now_ms, log_time_ms=now_ms, age_ms=0)
-    return Job(Append(arrived))
+    return Job(arrived)
 
 
 def failing(error: Exception) -> Job[Any]:

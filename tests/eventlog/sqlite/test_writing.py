@@ -49,7 +49,7 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 def storing(consumer: str, size: int = 0) -> Job[Appended]:
     event = make_event(consumer=consumer, extras=(("filler", "x" * size),))
     arrived = arrival(event, to_wire(event), received_at_ms=1, log_time_ms=1, age_ms=0)
-    return Job(lambda transaction: transaction.append(arrived))
+    return Job(arrived)
 
 
 def failing(error: Exception) -> Job[Any]:

@@ -12,7 +12,6 @@ from karrot.burrow.payload import to_wire
 from karrot.event import TEST_CLUSTERS, GroupKey, Kind, LagEvent, Source
 from karrot.eventlog.base import (
     Appended,
-    Changed,
     Counter,
     Cursor,
     EventLog,
@@ -148,12 +147,12 @@ class EventLogContract:
     def test_changed_holds_the_groups_with_newer_events_in_their_order(self, log: EventLog) -> None:
         for consumer in ("a", "b", "c", "a"):
             append_event(log, consumer=consumer)
-        assert [(one.seq, one.key.consumer) for one in log.changed(0)] == [(2, "b"), (3, "c"), (4, "a")]
-        assert [one.state for one in log.changed(2)] == [log.group(GroupKey("prod-eu", name)) for name in "ca"]
-        assert [one.seq for one in log.changed(0, limit=1)] == [2]
+        assert [(one.last_seq, one.key.consumer) for one in log.changed(0)] == [(2, "b"), (3, "c"), (4, "a")]
+        assert list(log.changed(2)) == [log.group(GroupKey("prod-eu", name)) for name in "ca"]
+        assert [one.last_seq for one in log.changed(0, limit=1)] == [2]
         assert list(log.changed(4)) == []
         append_event(log, consumer="b", status_text="NOTFOUND", incident_id=None)
-        assert list(log.changed(4)) == [Changed(5, GroupKey("prod-eu", "b"), None)]
+        assert [(one.last_seq, one.key.consumer, one.gone) for one in log.changed(4)] == [(5, "b", True)]
 
     def test_a_summary_has_the_values_of_the_event(self, log: EventLog, clock: ManualClock) -> None:
         event = make_event()
