@@ -10,10 +10,10 @@ import msgspec
 
 from karrot.clock import Clock
 from karrot.event import (
+    ABANDONED,
     BeyondEnd,
     GroupKey,
     Kind,
-    LagAge,
     LagEvent,
     PartitionLag,
     Source,
@@ -97,35 +97,6 @@ class Cursor(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """One event. ``body`` is the JSON as received, or as Burrow would write it. ``age`` may be unknown."""
-
-    log_id: str
-    seq: int
-    received_at_ms: int
-    log_time_ms: int
-    body: bytes
-    event: LagEvent
-    age: LagAge | None = None
-
-    @property
-    def event_id(self) -> str:
-        """``<log_id>-<seq>``. This id stays unique after the database was replaced."""
-        return f"{self.log_id}-{self.seq}"
-
-
-class StoredBody(NamedTuple):
-    """One event as the log stores it, not decoded. It is for readers that need a small part of many events."""
-
-    seq: int
-    received_at_ms: int
-    observed_at_ms: int
-    source: Source
-    body: bytes
-    age: LagAge | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Damaged:
     """A row whose checksum is wrong. Readers skip it and report it."""
 
@@ -146,13 +117,15 @@ class SourceVerdict(NamedTuple):
 
 
 class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The newest event of a group, with its signals and without its partitions. Exporters need nothing else.
+    """An event with its signals and without its partitions. Most readers need nothing else.
 
-    The log stores one summary per group. New fields must come at the end, with a default. ``is_polled`` says that polls
+    The log computes it once and stores it with the event, and with the group whose newest event it is. New fields must
+    come at the end, with a default. ``bad_partitions`` counts the listed partitions that are worse than OK, and ``bad``
+    those with the status WARN, STOP, STALL and REWIND. ``is_polled`` says that polls
     saw the offsets, and not the commits themselves. ``listed_seq`` is the last event that lists all partitions, or 0.
     ``second`` is the newest verdict of the other judge: Burrow, or Karrot's rules on what it reads from Kafka.
     ``second_every_ms`` is the time between this verdict and the other judge's verdict before it, or 0.
-    ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot: see `scalable_lag_age`.
+    These four belong to groups. ``scalable_lag_seconds`` is also ``None`` in a row of an older Karrot.
     """
 
     status_text: str
@@ -176,10 +149,17 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     second: SourceVerdict | None = None
     second_every_ms: int = 0
     scalable_lag_seconds: float | None = None
+    incident_id: str | None = None
+    bad_partitions: int = 0
 
     @property
     def status(self) -> Status | None:
         return Status.__members__.get(self.status_text)
+
+    @property
+    def told_status(self) -> str:
+        """The status in the event. An abandoned group is OK there."""
+        return Status.OK.name if self.status_text == ABANDONED else self.status_text
 
     @property
     def scalable_lag_age(self) -> float | None:
@@ -187,6 +167,33 @@ class EventSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
         if self.scalable_lag_seconds is None and self.signals.scalable_lag == self.total_lag:
             return self.signals.lag_seconds
         return self.scalable_lag_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSummary:
+    """One event without its body and its partitions."""
+
+    log_id: str
+    seq: int
+    log_time_ms: int
+    summary: EventSummary
+
+    @property
+    def event_id(self) -> str:
+        """``<log_id>-<seq>``. This id stays unique after the database was replaced."""
+        return f"{self.log_id}-{self.seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent(StoredSummary):
+    """One event. ``body`` is the JSON as received, or as Burrow would write it."""
+
+    body: bytes
+    event: LagEvent
+
+    @property
+    def received_at_ms(self) -> int:
+        return self.summary.received_at_ms
 
 
 class IncidentState(NamedTuple):
@@ -364,12 +371,8 @@ class EventLog(ABC):
         """At most ``limit`` and at most `READ_LIMIT` events after the sequence number ``after``, oldest first."""
 
     @abstractmethod
-    def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
-        """The newest events of one group, newest first."""
-
-    @abstractmethod
-    def bodies(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredBody]]:
-        """The newest events of each group, not decoded, newest first. Fewer if they are large."""
+    def recent(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredSummary]]:
+        """The newest events of each group, newest first. Fewer if they have many bytes."""
 
     @abstractmethod
     def event(self, seq: int) -> StoredEvent | None:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from karrot.event import NEVER_COMMITTED, OPEN_TRANSACTION, GroupKey, Kind, LagAge, LagEvent, Source, Status
+from karrot.event import NEVER_COMMITTED, NO_PROBLEM, OPEN_TRANSACTION, GroupKey, Kind, LagAge, LagEvent, Source, Status
 from karrot.eventlog.base import (
     READ_LIMIT,
     Appended,
@@ -49,42 +49,18 @@ class Arrival(Struct, frozen=True):
     log_time_ms: int
     observed_log_ms: int
     summary: EventSummary
-    age: LagAge | None = None
-    stale_after_ms: int = 0
+    stale_after_ms: int
 
     def __call__(self, transaction: Any) -> Appended:
         appended: Appended = transaction.append(self)
         return appended
 
 
-def arrival(
-    event: LagEvent,
-    body: bytes,
-    *,
-    received_at_ms: int,
-    log_time_ms: int,
-    age_ms: int,
-    age: LagAge | None = None,
-    stale_after_ms: int = 0,
-) -> Arrival:
-    """The arrival of an event that was observed ``age_ms`` before ``log_time_ms``."""
-    return Arrival(
-        GroupKey(event.cluster, event.consumer),
-        event,
-        body,
-        log_time_ms,
-        log_time_ms - max(0, age_ms),
-        summarize(event, received_at_ms, age),
-        age,
-        stale_after_ms,
-    )
-
-
 def with_age(arrived: Arrival, age: LagAge) -> Arrival:
     signals = arrived.summary.signals.with_age(age)
     seconds = scalable_lag_seconds(arrived.event, signals)
     summary = replace(arrived.summary, signals=signals, scalable_lag_seconds=seconds)
-    return replace(arrived, age=age, summary=summary)
+    return replace(arrived, summary=summary)
 
 
 def after(row: GroupState | None, seq: int, arrived: Arrival) -> GroupState:
@@ -160,6 +136,8 @@ def summarize(event: LagEvent, received_at_ms: int, age: LagAge | None = None) -
         open_transactions=sum(each.status_text == OPEN_TRANSACTION for each in event.partitions),
         is_polled=any(each.moved_at_ms is not None for each in event.partitions),
         scalable_lag_seconds=scalable_lag_seconds(event, signals),
+        incident_id=event.incident_id,
+        bad_partitions=sum(each.status_text not in NO_PROBLEM for each in event.partitions),
     )
 
 

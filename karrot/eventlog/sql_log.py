@@ -4,11 +4,10 @@ Each event and each group has a checksum in its row. A reader gets the columns o
 this order, and strings among them as bytes.
 """
 
-import sys
 import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -29,60 +28,64 @@ from karrot.eventlog.base import (
     Listed,
     Reject,
     ReporterState,
-    StoredBody,
     StoredEvent,
+    StoredSummary,
 )
-from karrot.eventlog.group_state import Arrival, LiveGroups, arrival
+from karrot.eventlog.group_state import Arrival, LiveGroups, summarize
 from karrot.eventlog.writer import HighWater, InlineWriter, Job, WriteBuffer, Writer
 from karrot.telemetry import Metric
 
 Row = Sequence[Any]
 
 
-EVENT_FIELDS = ("seq", "received_at_ms", "observed_at_ms", "log_time_ms", "source", "crc", "age", "body")
+EVENT_FIELDS = ("seq", "received_at_ms", "observed_at_ms", "log_time_ms", "source", "crc", "age", "summary", "body")
 GROUP_FIELDS = ("cluster", "consumer", "seq", "last_seq", "log_time_ms", "expired", "crc", "state")
+_CRC_BYTES = 4
 _State = tuple[IncidentState, EventSummary]
 _encode = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(_State).decode
+_decode_summary = msgspec.msgpack.Decoder(EventSummary).decode
 _decode_age = msgspec.msgpack.Decoder(LagAge).decode
 _decode_reporter = msgspec.msgpack.Decoder(tuple[str, str | None, int | None, int | None]).decode
 
 
 def event_row(arrived: Arrival, previous: int | None) -> Row:
     """The values of the columns of ``events`` after ``seq``."""
-    facts = (
-        arrived.summary.received_at_ms,
-        arrived.event.observed_at_ms,
-        arrived.log_time_ms,
-        arrived.event.source.value.encode(),
-    )
-    age = None if arrived.age is None else _encode(arrived.age)
-    crc = _checksum(facts, arrived.body, age)
-    return (previous, *facts[:3], arrived.event.source.value, crc, arrived.body, age)
+    source = arrived.event.source.value
+    times = (arrived.summary.received_at_ms, arrived.event.observed_at_ms, arrived.log_time_ms)
+    crc = _checksum((*times, source.encode()), arrived.body)
+    summary = _encode(arrived.summary)
+    sealed = _checksum((crc, arrived.log_time_ms), summary).to_bytes(_CRC_BYTES) + summary
+    return (previous, *times, source, crc, arrived.body, sealed)
 
 
 def stored_event(log_id: str, row: Row) -> StoredEvent | Damaged:
-    """The event in a row of `EVENT_FIELDS`; `Damaged` if its checksum is wrong or its body cannot be decoded."""
-    unread = stored_body(row)
-    if unread is None:
-        return Damaged(log_id, row[0])
-    try:
-        event = parse_stored(unread.body, observed_at_ms=unread.observed_at_ms, source=unread.source)
-    except ValueError:
-        return Damaged(log_id, unread.seq)
-    return StoredEvent(log_id, unread.seq, unread.received_at_ms, row[3], unread.body, event, unread.age)
-
-
-def stored_body(row: Row) -> StoredBody | None:
-    """The event in a row of `EVENT_FIELDS`, not decoded; ``None`` for a wrong checksum or unknown values."""
-    seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, age, body = row
+    """The event in a row of `EVENT_FIELDS`; `Damaged` for a wrong checksum, or for values of a newer Karrot."""
+    seq, received_at_ms, observed_at_ms, log_time_ms, source, crc, age, _, body = row
     if crc != _checksum((received_at_ms, observed_at_ms, log_time_ms, source), body, age):
-        return None
+        return Damaged(log_id, seq)
     try:
-        known = None if age is None else _decode_age(age)
-        return StoredBody(seq, received_at_ms, observed_at_ms, Source(source.decode()), body, known)
-    except (ValueError, msgspec.MsgspecError):  # a source or an age that only a newer Karrot knows
+        event = parse_stored(body, observed_at_ms=observed_at_ms, source=Source(source.decode()))
+        summary = _summary_in(row) or summarize(event, received_at_ms, _decode_age(age) if age else None)
+    except (ValueError, msgspec.MsgspecError):
+        return Damaged(log_id, seq)
+    return StoredEvent(log_id, seq, log_time_ms, summary, body, event)
+
+
+def stored_summary(log_id: str, row: Row) -> StoredSummary | Damaged:
+    """The summary in a row of `EVENT_FIELDS`, or of its body in a row that Karrot 2.0.0a1 wrote."""
+    if (summary := _summary_in(row)) is not None:
+        return StoredSummary(log_id, row[0], row[3], summary)
+    return Damaged(log_id, row[0]) if row[-1] is None else stored_event(log_id, row)
+
+
+def _summary_in(row: Row) -> EventSummary | None:
+    _, _, _, log_time_ms, _, crc, _, sealed, _ = row
+    if sealed is None or int.from_bytes(sealed[:_CRC_BYTES]) != _checksum((crc, log_time_ms), sealed[_CRC_BYTES:]):
         return None
+    with suppress(msgspec.MsgspecError):
+        return _decode_summary(sealed[_CRC_BYTES:])
+    return None
 
 
 def group_row(group: GroupState) -> Row:
@@ -178,6 +181,9 @@ READ_BYTES = 8 << 20
 """The bodies of one read have at most this many bytes together, or it is one body."""
 
 _UNREAD_BYTES = 1 << 20
+_STEP = 256
+"""How much less it costs to step over the body of a row than to read and parse it."""
+
 _FIRST = GroupKey("", "")
 
 
@@ -239,15 +245,10 @@ class SqlEventLog(EventLog):
         return self.begin(event, body, age_ms=age_ms).wait()
 
     def begin(self, event: LagEvent, body: bytes, *, age_ms: int = 0) -> Job[Appended]:
-        arrived = arrival(
-            event,
-            body,
-            received_at_ms=self._clock.wall_ms(),
-            log_time_ms=self.log_time_ms(),
-            age_ms=age_ms,
-            stale_after_ms=self._limits.stale_after_ms,
-        )
-        return self._writer.begin(arrived)
+        key, log_ms = GroupKey(event.cluster, event.consumer), self.log_time_ms()
+        summary = summarize(event, self._clock.wall_ms())
+        stale_ms = self._limits.stale_after_ms
+        return self._writer.begin(Arrival(key, event, body, log_ms, log_ms - max(0, age_ms), summary, stale_ms))
 
     def read(self, after: int, limit: int = READ_LIMIT) -> Sequence[StoredEvent | Damaged]:
         with self._reading() as connection:
@@ -255,18 +256,17 @@ class SqlEventLog(EventLog):
             found = list(self._page(connection, after, min(limit, READ_LIMIT)))
         return [stored_event(log_id, row) for row in found]
 
-    def recent(self, key: GroupKey, limit: int = 50) -> Sequence[StoredEvent]:
-        return self._whole(self._chain(key, limit))
-
-    def bodies(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredBody]]:
-        chains = self._chains(keys, limit, most_bytes=_UNREAD_BYTES)
-        return [[each for row in chain if (each := stored_body(row))] for chain in chains]
+    def recent(self, keys: Sequence[GroupKey], limit: int = 50) -> Sequence[Sequence[StoredSummary]]:
+        most_bytes = min(_UNREAD_BYTES, READ_BYTES // max(1, len(keys)))
+        chains = self._chains(keys, limit, most_bytes=most_bytes, whole=False)
+        return [[each for each in chain if isinstance(each, StoredSummary)] for chain in chains]
 
     def event(self, seq: int) -> StoredEvent | None:
         sql = f"SELECT {self._event_columns} FROM {self._events_table} WHERE seq = ?"
         with self._reading() as connection:
             row = connection.execute(sql, (seq,)).fetchone()
-        return next(iter(self._whole([row] if row else [])), None)
+        found = None if row is None else stored_event(self.log_id, row)
+        return found if isinstance(found, StoredEvent) else None
 
     def latest(self, after: GroupKey | None = None, limit: int = READ_LIMIT) -> Sequence[GroupState]:
         beyond = ">=" if after is None else ">"
@@ -301,7 +301,10 @@ class SqlEventLog(EventLog):
         complete = self.event(seq) if seq else None
         if complete is not None and complete.log_time_ms < self._oldest_live():
             complete = None  # without a list, the events since are not read either: they may be many
-        later = self._whole(self._chain(state.key, READ_LIMIT, seq, _UNREAD_BYTES)) if complete else ()
+        found = (
+            self._chains([state.key], READ_LIMIT, after=seq, most_bytes=_UNREAD_BYTES, whole=True) if complete else [[]]
+        )
+        later = [each for each in found[0] if isinstance(each, StoredEvent)]
         newest = next((each for each in (complete, *later) if each and each.seq == state.seq), None)
         newest = newest or self.event(state.seq)
         if newest is None:
@@ -312,30 +315,35 @@ class SqlEventLog(EventLog):
     def heard(self) -> Mapping[str, int]:
         return {name: self.wall_ms_at(at) for name, at in self._heard().items() if at and name not in TEST_CLUSTERS}
 
-    def _chain(self, key: GroupKey, limit: int, after: int = 0, most_bytes: int = sys.maxsize) -> Sequence[Row]:
-        return self._chains([key], limit, after, most_bytes)[0]
-
     def _chains(
-        self, keys: Sequence[GroupKey], limit: int, after: int = 0, most_bytes: int = sys.maxsize
-    ) -> list[list[Row]]:
-        """The rows of each group's newest events after ``after``, newest first. Fewer if they have many bytes."""
-        chains: list[list[Row]] = [[] for _ in keys]
+        self, keys: Sequence[GroupKey], limit: int, *, most_bytes: int, after: int = 0, whole: bool
+    ) -> list[list[StoredSummary | Damaged]]:
+        """Each group's newest events after ``after``, newest first, until they have ``most_bytes``.
+
+        Without ``whole``, a body is read only if its row has no summary. It costs less to step over a body than to
+        read it, but not nothing.
+        """
+        chains: list[list[StoredSummary | Damaged]] = [[] for _ in keys]
         if limit < 1 or not keys:
             return chains
-        events, columns = self._events_table, self._event_columns
+        events, decode = self._events_table, stored_event if whole else stored_summary
+        size = "length(e.body)" if whole else f"coalesce(length(e.summary) + length(e.body) / {_STEP}, length(e.body))"
+        body = "e.body" if whole else "CASE WHEN e.summary IS NULL THEN e.body END AS body"
+        fields = ", ".join(("e.previous", *(f"e.{name}" for name in EVENT_FIELDS[:-1]), body))
         sql = (
-            "WITH RECURSIVE chain AS (SELECT e.*, column1 AS number, 1 AS place, length(body) AS bytes "
+            f"WITH RECURSIVE chain AS (SELECT {fields}, column1 AS number, 1 AS place, {size} AS bytes "
             f"FROM (VALUES {', '.join(f'({number}, ?, ?)' for number in range(len(keys)))}) AS asked "
             f"JOIN groups g ON g.cluster = column2 AND g.consumer = column3 JOIN {events} e ON e.seq = g.last_seq "
-            "WHERE e.seq > ? UNION ALL SELECT e.*, number, place + 1, bytes + length(e.body) "
+            f"WHERE e.seq > ? UNION ALL SELECT {fields}, number, place + 1, bytes + {size} "
             f"FROM chain c JOIN {events} e ON e.seq = c.previous WHERE place < ? AND bytes < ? AND e.seq > ?) "
-            f"SELECT number, {columns} FROM chain ORDER BY seq DESC"
+            f"SELECT number, {self._event_columns} FROM chain ORDER BY seq DESC"
         )
         asked = (part for key in keys for part in self._key(key))
         with self._reading() as connection:
-            parameters = (*asked, after, min(limit, READ_LIMIT), most_bytes, after)
-            for number, *row in connection.execute(sql, parameters):
-                chains[number].append(row)
+            log_id, parameters = self.log_id, (*asked, after, min(limit, READ_LIMIT), most_bytes, after)
+            found = connection.execute(sql, parameters).fetchall()
+        for number, *row in found:
+            chains[number].append(decode(log_id, row))
         return chains
 
     def _heard(self) -> Mapping[str, int]:
@@ -410,7 +418,3 @@ class SqlEventLog(EventLog):
 
     def _oldest_live(self) -> int:
         return self.log_time_ms() - self._limits.stale_after_ms
-
-    def _whole(self, found: Sequence[Row]) -> list[StoredEvent]:
-        events = (stored_event(self.log_id, row) for row in found)
-        return [event for event in events if isinstance(event, StoredEvent)]

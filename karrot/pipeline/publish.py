@@ -25,7 +25,7 @@ from karrot.clock import Clock
 from karrot.event import GroupKey
 from karrot.event_json_line import MalformedLine, decode, event_of
 from karrot.eventlog.base import Cursor, GroupState, StoredEvent
-from karrot.eventlog.group_state import after, arrival
+from karrot.eventlog.group_state import Arrival, after
 from karrot.eventlog.sql_log import Limits
 from karrot.pipeline.ingest.event_sources import EventSource
 from karrot.pipeline.ingest.events import REQUIRED, parsed, why_unusable
@@ -177,15 +177,10 @@ class Publisher:
         groups, heard, trouble = dict[GroupKey, GroupState](), dict[str, int](), ""
         for number, stored in enumerate(self._events(lines), 1):
             event = stored.event
-            arrived = arrival(
-                event,
-                stored.body,
-                received_at_ms=stored.received_at_ms,
-                log_time_ms=min(stored.received_at_ms, now_ms),
-                age_ms=stored.received_at_ms - event.observed_at_ms,
-                age=stored.age,
-                stale_after_ms=Limits().stale_after_ms,
-            )
+            key, log_ms = GroupKey(event.cluster, event.consumer), min(stored.received_at_ms, now_ms)
+            observed_ms = log_ms - max(0, stored.received_at_ms - event.observed_at_ms)
+            stale_ms = Limits().stale_after_ms
+            arrived = Arrival(key, event, stored.body, log_ms, observed_ms, stored.summary, stale_ms)
             groups[arrived.key] = after(groups.get(arrived.key), number, arrived)
             if event.from_burrow:
                 heard[event.cluster] = max(arrived.log_time_ms, heard.get(event.cluster, 0))

@@ -46,7 +46,8 @@ FIND_LOG_ENDS = (
     "JOIN unnest(%s, %s, %s) AS wanted (cluster, topic, partition) USING (cluster, topic, partition)"
 )
 _INSERT_EVENTS = (
-    "INSERT INTO events (block, seq, previous, received_at_ms, observed_at_ms, log_time_ms, source, crc, body, age) "
+    "INSERT INTO events "
+    "(block, seq, previous, received_at_ms, observed_at_ms, log_time_ms, source, crc, body, summary) "
     "SELECT %s, * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 )
 _SAVE_GROUPS = (
@@ -195,9 +196,9 @@ class PostgresTransaction(Transaction):
         log, execute = self._log, self._session.execute
         if self._events:
             seqs, *columns = zip(*self._events, strict=True)
-            previous, received, observed, log_time, source, crc, body, age = columns
+            previous, received, observed, log_time, source, crc, body, summary = columns
             numbers = map(Integers, (seqs, previous, received, observed, log_time))
-            execute(_INSERT_EVENTS, (log.block, *numbers, Texts(source), Integers(crc), Texts(body), Texts(age)))
+            execute(_INSERT_EVENTS, (log.block, *numbers, Texts(source), Integers(crc), Texts(body), Texts(summary)))
         self._save_groups()
         if self._log_ends:
             touched, samples = zip(*self._log_ends.values(), strict=True)
@@ -237,8 +238,8 @@ class PostgresTransaction(Transaction):
         if not -_INTEGER_LIMIT <= arrived.event.observed_at_ms < _INTEGER_LIMIT:
             raise OverflowError(f"the time {arrived.event.observed_at_ms} does not fit into 64 bits")
         self.last_seq += 1
-        before, received, observed, log_time, source, crc, body, age = event_row(arrived, previous)
-        self._events.append((self.last_seq, before, received, observed, log_time, source.encode(), crc, body, age))
+        before, received, observed, log_time, source, crc, body, summary = event_row(arrived, previous)
+        self._events.append((self.last_seq, before, received, observed, log_time, source.encode(), crc, body, summary))
         return self.last_seq
 
     def _save_group(self, state: GroupState) -> None:
@@ -274,7 +275,7 @@ class PostgresTransaction(Transaction):
 
     def _block(self, log_ms: int) -> tuple[int, int, int]:
         """The block of the next commit, its bytes and its beginning. A block ends by its size or by its age."""
-        size = self._log.block_bytes + sum(len(row[-2]) + _ROW_OVERHEAD for row in self._events)
+        size = self._log.block_bytes + sum(len(row[-2]) + len(row[-1]) + _ROW_OVERHEAD for row in self._events)
         is_full = size >= max(_LEAST_BLOCK_BYTES, self._limits.max_bytes // _BLOCKS)
         is_old = log_ms - self._log.block_ms >= max(1, self._limits.retention_ms // _BLOCKS)
         if not size or not (is_full or is_old):

@@ -27,7 +27,7 @@ _APPLICATION_ID = 0x4B415252
 """``KARR`` in the file's header: it distinguishes Karrot's file from that of another program."""
 
 # Text and bodies are read as bytes: apsw cannot return a row at all if a text in it is damaged.
-_TEXTS = ("source", "age", "body", "cluster", "consumer", "state")
+_TEXTS = ("source", "age", "summary", "body", "cluster", "consumer", "state")
 EVENT_COLUMNS, GROUP_COLUMNS = (
     ", ".join(f"CAST({name} AS BLOB)" if name in _TEXTS else name for name in names)
     for names in (EVENT_FIELDS, GROUP_FIELDS)
@@ -130,7 +130,15 @@ CREATE INDEX posts_by_time ON posts (log_time_ms);
 # ``heard`` had the time of the wall clock, and kept the largest one.
 _VERSION_7 = "UPDATE heard SET at_ms = (SELECT log_ms - max(0, wall_ms - at_ms) FROM log);"
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6, _VERSION_7)
+# The column ``age`` is part of it, and stays for rows of 2.0.0a1. Readers compute a summary that is missing.
+_VERSION_8 = (
+    "ALTER TABLE events ADD COLUMN summary BLOB; -- a checksum, and karrot.eventlog.base.EventSummary as msgpack"
+)
+
+MIGRATIONS: tuple[str, ...] = (
+    *(_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4),
+    *(_VERSION_5, _VERSION_6, _VERSION_7, _VERSION_8),
+)
 """``MIGRATIONS[n]`` migrates a file from version n to n + 1. Append new ones; never change an existing one."""
 
 

@@ -163,7 +163,7 @@ class SqliteTransaction(Transaction):
 
     def _insert_event(self, arrived: Arrival, previous: int | None) -> int:
         self._connection.execute(
-            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", event_row(arrived, previous)
+            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, NULL, ?)", event_row(arrived, previous)
         )
         self._events += 1
         return self._connection.last_insert_rowid()

@@ -17,7 +17,6 @@ from karrot import telemetry
 from karrot.aws.errors import Fault, FaultKind
 from karrot.event import Source
 from karrot.eventlog.base import Cursor, GroupState
-from karrot.eventlog.group_state import summarize
 from karrot.reporters.base import (
     REPORT_NOTE,
     Backoff,
@@ -174,8 +173,7 @@ class CloudWatchReporter:
         stored = None if second is None or second.source is not Source.KAFKA else self._context.event(second.seq)
         if second is None or stored is None:
             return state
-        summary = summarize(stored.event, stored.received_at_ms, stored.age)
-        return GroupState(state.key, second.seq, second.log_time_ms, summary, state.incident)
+        return GroupState(state.key, second.seq, second.log_time_ms, stored.summary, state.incident)
 
     def _take(self, state: GroupState, news: _News, log_ms: int, *, is_cut_off: bool) -> None:
         if state.is_test or state.is_of_burrow or not self._options.wants(state.key.consumer):

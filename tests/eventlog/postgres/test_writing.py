@@ -14,8 +14,9 @@ from structlog.testing import capture_logs
 from karrot import telemetry
 from karrot.burrow.payload import to_wire
 from karrot.clock import LogTime, SystemClock
+from karrot.event import GroupKey
 from karrot.eventlog.base import Appended, LogUnavailableError, OverloadedError, UnconfirmedError
-from karrot.eventlog.group_state import arrival
+from karrot.eventlog.group_state import Arrival, summarize
 from karrot.eventlog.postgres import PostgresEventLog
 from karrot.eventlog.postgres import schema as schemas
 from karrot.eventlog.postgres.committer import PostgresCommitter
@@ -61,7 +62,8 @@ def parts(database: Database) -> Iterator[Parts]:
 def storing(consumer: str, **overrides: Any) -> Job[Appended]:
     event = make_event(consumer=consumer, **overrides)
     now_ms = SystemClock().wall_ms()
-    arrived = arrival(event, to_wire(make_event()), received_at_ms=now_ms, log_time_ms=now_ms, age_ms=0)
+    key, summary = GroupKey(event.cluster, consumer), summarize(event, now_ms)
+    arrived = Arrival(key, event, to_wire(make_event()), now_ms, now_ms, summary, 0)
     return Job(arrived)
 
 
