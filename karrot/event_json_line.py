@@ -111,7 +111,7 @@ def decode(line: bytes) -> EventLine:
 
 def line_of(stored: StoredEvent) -> EventLine:
     event, began = stored.event, stored.event.incident_start
-    summary = summarize(event, stored.received_at_ms, stored.age)
+    summary = stored.summary
     signals = Signals() if summary.kind is Kind.DELETED else summary.signals
     kind, oldest = signals.lag_seconds_kind, signals.lag_seconds_partition
     return EventLine(
@@ -154,8 +154,8 @@ def event_of(line: EventLine) -> StoredEvent:
         event = parse_stored(line.body.encode(), observed_at_ms=line.observed_at_ms, source=line.source)
     except ValueError as error:
         raise MalformedLine(f"body: {error}") from error
-    age = _age_of(line)
-    return StoredEvent(line.log_id, line.seq, line.received_at_ms, line.received_at_ms, line.body.encode(), event, age)
+    summary = summarize(event, line.received_at_ms, _age_of(line))
+    return StoredEvent(line.log_id, line.seq, line.received_at_ms, summary, line.body.encode(), event)
 
 
 def _age_of(line: EventLine) -> LagAge | None:

@@ -15,7 +15,7 @@ import structlog
 
 from karrot.burrow.rules import DEFAULT_EXPIRE_GROUP, Window
 from karrot.event import FirstUnread, OffsetSample, OpenIncident, TopicPartition
-from karrot.eventlog.base import ReporterNotes
+from karrot.eventlog.base import EventLog
 from karrot.eventlog.locks import flush
 from karrot.known_problems import WATCH
 from karrot.watch.cluster_reader import Stability
@@ -72,7 +72,7 @@ def file_keeper(path: Path) -> Keeper:
     return Keeper(lambda: path.read_bytes() if path.exists() else None, remember)
 
 
-def note_keeper(log: ReporterNotes, cluster: str) -> Keeper:
+def note_keeper(log: EventLog, cluster: str) -> Keeper:
     """Keeps the bytes as a value in the event log, where the next leader finds them."""
     name = f"rings {cluster}"
     return Keeper(partial(log.recall, WATCH, name), partial(log.remember, WATCH, name))

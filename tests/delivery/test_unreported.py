@@ -176,8 +176,8 @@ def test_the_groups_are_each_with_its_newest_state_and_take_all_events(log: Memo
         append_event(log, consumer=consumer)
     append_event(log, consumer="b", status_text="NOTFOUND")
     events = Unreported(log, Cursor(log.log_id, 1))
-    found = [(each.key.consumer, each.seq, each.state and each.state.seq) for each in events.groups()]
-    assert found == [("a", 3, 3), ("c", 4, 4), ("b", 5, None)]
+    found = [(each.key.consumer, each.seq, each.gone) for each in events.groups()]
+    assert found == [("a", 3, False), ("c", 4, False), ("b", 5, True)]
     assert (events.taken, events.pruned, events.cursor) == (4, 0, Cursor(log.log_id, 5))
     assert events.peek() is None
 

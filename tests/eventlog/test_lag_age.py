@@ -9,8 +9,7 @@ from karrot.burrow.payload import to_wire
 from karrot.event import AgeKind, GroupKey, LagAge, LagEvent, LogEnd, OffsetSample, Source, TopicPartition
 from karrot.eventlog.base import LogUnavailableError
 from karrot.eventlog.log_end_history import MOST_PARTITIONS, LogEndHistory, lag_age
-from karrot.eventlog.sqlite.store import MemoryEventLog
-from karrot.eventlog.sqlite.transaction import SIZE, SqliteTransaction
+from karrot.eventlog.sqlite.store import SIZE, MemoryEventLog, SqliteTransaction
 from support.burrow.lag_age_scenarios import ROWS, errors
 from support.burrow.lag_events import event_strategy, make_event, make_partition
 from support.manual_clock import ManualClock

@@ -28,6 +28,7 @@ from karrot.clock import Clock, SystemClock
 from karrot.event import LagEvent
 from karrot.event_json_line import encode
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
 from karrot.pipeline.evaluate.bucket_state import EvaluateRules
 from karrot.pipeline.evaluate.bucket_verdicts import COMMIT, DELETION, MEMBER, OUT, BucketTask, StateSize
 from karrot.pipeline.evaluate.recent_log_ends import LogEndSource, RecentLogEnds
@@ -368,7 +369,9 @@ class _StoredNotifications:
         now_ms = self.note.now_ms
         for seq, row in enumerate(rows.orderBy("consumer").toLocalIterator(), self.note.next_seq):
             event = msgspec.json.decode(row.event, type=LagEvent)
-            yield ToSend(StoredEvent(self.note.id, seq, now_ms, now_ms, to_wire(event), event), row.is_close)
+            yield ToSend(
+                StoredEvent(self.note.id, seq, now_ms, summarize(event, now_ms), to_wire(event), event), row.is_close
+            )
 
 
 def _needed(decoded: DataFrame) -> DataFrame:

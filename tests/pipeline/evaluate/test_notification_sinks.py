@@ -9,6 +9,7 @@ import pytest
 from karrot.burrow.payload import parse_webhook, to_wire
 from karrot.event import Source
 from karrot.eventlog.base import StoredEvent
+from karrot.eventlog.group_state import summarize
 from karrot.pipeline.evaluate.verdict_delivery import (
     KEPT_BYTES,
     NotAccepted,
@@ -28,7 +29,7 @@ _EVENT = parse_webhook(recorded_body("karrot_v1.9.5_warn.json"), observed_at_ms=
 def _sent(*groups: str, body: bytes | None = None) -> list[ToSend]:
     events = [_EVENT._replace(consumer=group) for group in groups]
     return [
-        ToSend(StoredEvent("batch-7", seq, 0, 0, body or to_wire(event), event), is_close=False)
+        ToSend(StoredEvent("batch-7", seq, 0, summarize(event, 0), body or to_wire(event), event), is_close=False)
         for seq, event in enumerate(events)
     ]
 
