@@ -183,7 +183,7 @@ class AsgiApplication:
             about = {"method": scope["method"], "path": scope["path"][:200]}
             _log.exception("the application failed", code="application_failed", **about)
             if started:
-                client.abort()
+                client.raw.abort()  # so the client sees that its answer is not complete
             else:
                 await _refuse(scope, webhook.refusal(self._context, RuntimeError(), "", counted=False))
         finally:

@@ -184,10 +184,6 @@ class Connection(HttpToolsProtocol):
         if self.cycle is not None:
             self.cycle.keep_alive = False
 
-    def abort(self) -> None:
-        """End the connection at once, so the client sees that its answer is not complete."""
-        self.raw.abort()
-
     def whole_body(self) -> bytearray:
         """The body of the request that is served, if it has arrived completely. Otherwise nothing."""
         return bytearray() if self.left or self._active.more_body else self._active.body
