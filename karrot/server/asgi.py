@@ -70,7 +70,8 @@ class AsgiApplication:
 
     async def _take_event(self, scope: Scope, receive: Receive) -> None:
         """Read an event, append it, wait until it is stored, and answer."""
-        headers, client = _headers(scope), _client(scope)
+        headers = _headers(scope)
+        client: Connection = scope["extensions"]["karrot"]
         body, held = bytearray(), 0
         try:
             length = webhook.admit(self._context, headers)
@@ -162,7 +163,7 @@ class AsgiApplication:
         path = scope["path"].rstrip("/")  # it may begin with the prefix of a proxy
         pool = self._scrapes if path.endswith(_SCRAPED) else self._quick if path.endswith(_QUICK_PATHS) else self._pages
         loop = asyncio.get_running_loop()
-        client = _client(scope)
+        client: Connection = scope["extensions"]["karrot"]
         pieces = wsgi_pieces(self._wsgi, scope, _headers(scope))
         running = pool.submit(next, pieces)
         timer = loop.call_later(self._answer_s, running.cancel)
@@ -200,13 +201,10 @@ def _headers(scope: Scope) -> dict[str, str]:
     return headers
 
 
-def _client(scope: Scope) -> Connection:
-    connection: Connection = scope["extensions"]["karrot"]
-    return connection
-
-
 async def _refuse(scope: Scope, answer: webhook.Answer) -> None:
-    await _client(scope).answer(head_of(answer), b"" if scope["method"] == "HEAD" else answer.body, keep=False)
+    await scope["extensions"]["karrot"].answer(
+        head_of(answer), b"" if scope["method"] == "HEAD" else answer.body, keep=False
+    )
 
 
 def _late() -> OverloadedError:

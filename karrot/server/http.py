@@ -1,8 +1,7 @@
 """The HTTP server of a worker: uvicorn's connections, with time limits and bounds of Karrot's own.
 
 uvicorn and httptools decide what is valid HTTP. `HttpServer` accepts the connections, so it knows how many there are,
-and gives each the newest TLS certificate. docs/decisions/0028 says what uvicorn
-does not do itself.
+and gives each the newest TLS certificate. docs/decisions/0028 says what uvicorn does not do itself.
 """
 
 import asyncio
@@ -38,6 +37,7 @@ more than so many seconds. A herd on a worker that was idle is accepted."""
 _HEAD_LIMIT = 64 << 10
 _LINE_LIMIT = 4094
 _FIELDS_LIMIT = 100
+_TOO_LONG = f"The request headers are longer than {_HEAD_LIMIT >> 10} KiB."
 _LINGER_S = 2.0
 
 
@@ -106,12 +106,10 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._read_body_after_wish(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            cause = error.__context__
-            self._refuse(
-                cause if isinstance(cause, RefusedHead) else RefusedHead(400, f"The request is not HTTP: {error}")
-            )
+            refused = RefusedHead(400, f"The request is not HTTP: {error}")
+            self._refuse(error.__context__ if isinstance(error.__context__, RefusedHead) else refused)
         if self._in_head and self._head_bytes > _HEAD_LIMIT:
-            self._refuse(_too_long())
+            self._refuse(RefusedHead(431, _TOO_LONG))
         elif self._in_head:
             self._head_timer = self._head_timer or self.loop.call_later(self._owner.headers_s, self._end_head)
         elif not self._unread and not self._is_busy():  # there were only empty lines
@@ -146,7 +144,7 @@ class Connection(HttpToolsProtocol):
         if len(self.headers) > _FIELDS_LIMIT:
             raise RefusedHead(431, f"The request has more than {_FIELDS_LIMIT} headers.")
         if sum(map(len, chain.from_iterable(self.headers))) > _HEAD_LIMIT:
-            raise _too_long()
+            raise RefusedHead(431, _TOO_LONG)
         if hosts > 1 or (not hosts and version == "1.1"):
             raise RefusedHead(400, "The request must have one header Host.")
         if not self.url.startswith(b"/"):  # a proxy can send a whole URL
@@ -309,22 +307,14 @@ class HttpServer(uvicorn.Server):
             timeout_graceful_shutdown=grace_s,
         )
         super().__init__(config)
-        self._refusal = refusal
-        self._is_event = is_event
-        self.headers_s = headers_s
-        self.body_s = body_s
-        self.idle_s = idle_s
+        self._refusal, self._is_event = refusal, is_event
+        self.headers_s, self.body_s, self.idle_s = headers_s, body_s, idle_s
+        # The connections without a request, and since when, the one that has waited longest first.
         self.idle: dict[Connection, float] = {}
-        """The connections without a request, and since when, the one that has waited longest first."""
-        self.stopping = False
-        self._worker = worker
-        self._tls = tls
-        self._most = most
-        self.waited_s = 0.0
-        """How long the request waited that was answered last."""
-        self._open = 0
-        self._at_once = _FEW
-        self._listens = False
+        self.stopping = self._listens = False
+        self._worker, self._tls, self._most = worker, tls, most
+        self.waited_s = 0.0  # how long the request waited that was answered last
+        self._open, self._at_once = 0, _FEW
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         """Leave the signals to gunicorn."""
@@ -349,8 +339,8 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listeners, answer what is on its way, and close the connections."""
+        self._listen(wanted=False)
         self.stopping = True
-        self._pause_listening()
         self._at_once = self._most
         for listener in self._listeners:  # or the clients that wait to be accepted would be disconnected
             self._accept(listener)
@@ -382,21 +372,13 @@ class HttpServer(uvicorn.Server):
         del self.idle[connection]
         connection.close()
 
-    def _is_full(self) -> bool:
-        waiting = len(self.server_state.tasks)
-        return any(waiting >= most and self.waited_s >= late_s for most, late_s in _FULL)
-
-    def _listen(self) -> None:
-        if self._listens or self.stopping:
-            return
-        self._listens = True
-        for listener in self._listeners:
-            self.loop.add_reader(listener.fileno(), self._accept, listener)
-
-    def _pause_listening(self) -> None:
-        self._listens = False
-        for listener in self._listeners:
-            self.loop.remove_reader(listener.fileno())
+    def _listen(self, *, wanted: bool = True) -> None:
+        if self._listens != wanted and not self.stopping:
+            self._listens = wanted
+            for listener in self._listeners:
+                self.loop.remove_reader(listener.fileno())
+                if wanted:
+                    self.loop.add_reader(listener.fileno(), self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
         """Accept 2 waiting connections, and four times as many in each further turn of the loop while more are waiting.
@@ -407,24 +389,29 @@ class HttpServer(uvicorn.Server):
         for _ in range(self._at_once):
             is_full = self._open >= self._most
             if is_full and not self.idle:
-                self._pause_listening()  # until a connection ends or is idle
+                self._listen(wanted=False)  # until a connection ends or is idle
                 return
             try:
                 sock, address = listener.accept()
             except OSError:  # no connection waits, or the client has left, or the system has no room for it
                 self._at_once = _FEW
                 return
-            if is_full:
-                self._close_longest_idle()
             sock.setblocking(False)
-            # In a burst, the requests have come by now, and count as waiting at once.
-            first = _received(sock) if self._at_once > _FEW and self._tls is None else b""
-            if first and self._is_full() and self._is_event(first):
+            first = b""
+            if self._at_once > _FEW and self._tls is None:
+                # In a burst, the requests have come by now, and count as waiting at once.
+                with contextlib.suppress(OSError):
+                    first = sock.recv(_HEAD_LIMIT)
+            waiting = len(self.server_state.tasks)
+            is_late = any(waiting >= most and self.waited_s >= late_s for most, late_s in _FULL)
+            if first and is_late and self._is_event(first):
                 # This costs a small part of an event. So under three times the load there is time for events.
                 with contextlib.suppress(OSError):
                     sock.send(self.refused(OverloadedError("The request waited too long for its turn"), address[0]))
                 sock.close()
                 continue
+            if is_full:
+                self._close_longest_idle()
             self._open += 1
             task = self.loop.create_task(self._connect(sock, first))
             self.server_state.tasks.add(task)
@@ -460,18 +447,6 @@ def head_of(answer: Answer) -> bytes:
     return "\r\n".join([*lines, *(f"{name.lower()}: {value}" for name, value in headers), ""]).encode("latin-1")
 
 
-def _received(sock: socket.socket) -> bytes:
-    """What a client has sent already. A client that waited to be accepted has sent its request by now."""
-    try:
-        return sock.recv(_HEAD_LIMIT)
-    except OSError:
-        return b""
-
-
 def _length(headers: Iterable[tuple[bytes, bytes]]) -> int:
     """The announced size of a body. 0 without a Content-Length."""
     return next((int(value) for name, value in headers if name == b"content-length"), 0)
-
-
-def _too_long() -> RefusedHead:
-    return RefusedHead(431, f"The request headers are longer than {_HEAD_LIMIT >> 10} KiB.")

@@ -22,7 +22,7 @@ from karrot.server.http import HttpServer
 from support.burrow.recorded_bodies import recorded_body
 from support.manual_clock import ManualClock
 from support.waiting import wait_for
-from support.web.http_talk import said_to, talk
+from support.web.http_talk import Worker, said_to, talk
 from support.web.website import Website, make_website
 
 WARN = recorded_body("karrot_v1.9.5_warn.json")
@@ -398,6 +398,20 @@ def test_a_worker_that_stops_accepts_the_clients_that_wait() -> None:
 
     (said,) = talk(client, prepare=connect_and_stop)
     assert status_of(said) == 202
+
+
+def test_a_worker_without_connections_looks_at_the_files_of_its_certificate() -> None:
+    looks: list[str] = []
+
+    def tls() -> Any:
+        looks.append("a look")
+
+    async def tick() -> bool:
+        server = HttpServer(None, Worker(), refusal=Any, is_event=Any, headers_s=1, body_s=1, tls=tls)  # type: ignore[arg-type]
+        return await server.on_tick(1)
+
+    assert not asyncio.run(tick())
+    assert looks == ["a look"]
 
 
 def test_a_first_byte_may_come_later_than_a_head_may_take() -> None:
