@@ -21,11 +21,6 @@ GROUP = {"target": "asg", "asg_name": "workers"}
     ("changes", "sentences"),
     [
         pytest.param(
-            {"recipe": "magic"},
-            ["--recipe is 'magic': it must be one of target-tracking, step, from-zero"],
-            id="an unknown recipe",
-        ),
-        pytest.param(
             {"recipe": "step"},
             ["--recipe step takes either --max-lag-seconds or --max-lag"],
             id="a step without a limit",
