@@ -17,7 +17,6 @@ from karrot.burrow.client import (
     NotifierModule,
     StorageModule,
     Unaddressable,
-    UnknownCall,
     ZooKeeperConfig,
 )
 from karrot.doctor.reading import Parts, Unread, netloc
@@ -98,7 +97,7 @@ def _read(burrow: Burrow, limits: Limits, karrot_url: str | None) -> BurrowSeen:
     notifiers = _modules(parts, burrow, "notifier", NotifierModule)
     return BurrowSeen(
         url=burrow.url,
-        ready=parts.read("readiness", partial(_ready, burrow), None),
+        ready=parts.read("readiness", burrow.ready, None),
         zookeeper=main.zookeeper if main else None,
         clusters=_modules(parts, burrow, "cluster", ClusterModule),
         consumers=_modules(parts, burrow, "consumer", ConsumerModule),
@@ -135,13 +134,6 @@ def admits(notifier: NotifierModule, group: str) -> bool | None:
         return bool(re.search(notifier.group_allowlist or notifier.group_whitelist or "", group))
     except re.error:
         return None
-
-
-def _ready(burrow: Burrow) -> bool | None:
-    try:
-        return burrow.ready()
-    except UnknownCall:
-        return None  # Burrow before v1.3.5 does not report whether it is ready
 
 
 def _modules(parts: Parts, burrow: Burrow, coordinator: str, kind: type[T]) -> dict[str, T]:
