@@ -40,38 +40,34 @@ class RuleValues:
 
 
 def alert_rules(asked: RuleValues) -> str:
-    """Returns a file of alerts for ``rule_files`` of Prometheus. The alerts do not need the recording rules."""
-    return _filled(_source("alerts.yaml"), asked)
+    """A file of alerts for ``rule_files`` of Prometheus. The alerts do not need the recording rules.
+
+    Lines with an unknown address are left out.
+    """
+    above = asked.external_url or asked.docs_url
+    runbooks = asked.runbook_url or (above and f"{above.rstrip('/')}/runbooks")
+    known = {**thresholds(), **asked.changed, "runbookUrl": runbooks, "externalUrl": asked.external_url}
+    lines = (
+        line
+        for line in _source("alerts.yaml").splitlines(keepends=True)
+        if all(known[each] for each in _NAME.findall(line) if each.endswith("Url"))
+    )
+    return _NAME.sub(lambda found: str(known[found[1]]).rstrip("/"), "".join(lines))
 
 
 def recording_rules() -> str:
-    """Returns a file of recording rules for ``rule_files`` of Prometheus. The rules have no thresholds."""
+    """A file of recording rules for ``rule_files`` of Prometheus. The rules have no thresholds."""
     return _source("recordings.yaml")
 
 
 def thresholds() -> dict[str, Threshold]:
-    """Returns the default of each threshold by name."""
+    """The default of each threshold by name."""
     read: dict[str, Threshold] = yaml.safe_load(_source("thresholds.yaml"))
     return read
 
 
 def _source(name: str) -> str:
     return (templates_dir() / "prometheus" / name).read_text(encoding="utf-8")
-
-
-def _filled(text: str, asked: RuleValues) -> str:
-    """Returns the file with values in place of their names. Lines with an unknown address are left out."""
-    above = asked.external_url or asked.docs_url
-    runbooks = asked.runbook_url or (above and f"{above.rstrip('/')}/runbooks")
-    known = {**thresholds(), **asked.changed, "runbookUrl": runbooks, "externalUrl": asked.external_url}
-
-    def value(found: re.Match[str]) -> str:
-        return str(known[found[1]]).rstrip("/")
-
-    def is_known(line: str) -> bool:
-        return all(known[each] for each in _NAME.findall(line) if each.endswith("Url"))
-
-    return _NAME.sub(value, "".join(filter(is_known, text.splitlines(keepends=True))))
 
 
 def _problems(asked: RuleValues) -> Iterator[str]:
