@@ -406,25 +406,21 @@ def _stability(asked: GroupAnswers, event: "LagEvent") -> str:
     health = asked.kafka.healths.get(event.consumer) if asked.kafka else None
     if asked.kafka is None or health is None:
         return ""
-    told = [health.state]
-    if health.members is not None:
-        told.append(counted_plain(health.members, "member"))
-    if health.coordinator is not None:
-        told.append(f"coordinator {health.coordinator}")
-    if asked.kafka.counts_rebalances:
-        told.append(counted_plain(health.rebalances, "rebalance"))
-    if health.messages_lost:
-        told.append(f"{health.messages_lost} lost unread")
-    if health.uncommitted:
-        told.append(f"{counted_plain(health.uncommitted, 'partition')} without a committed offset")
-    elif not event.partitions and not event.status_text:
-        told.append(
-            "no committed offset is visible: nothing was committed yet, the offsets expired, or Karrot has no right "
-            "Describe on the topics"
-        )
-    if health.beyond_end:
-        told.append(f"{counted_plain(health.beyond_end, 'partition')} with an offset past the log end")
-    return "; " + ", ".join(told)
+    invisible = (
+        "no committed offset is visible: nothing was committed yet, the offsets expired, or Karrot has no right "
+        "Describe on the topics"
+    )
+    without = f"{counted_plain(health.uncommitted or 0, 'partition')} without a committed offset"
+    told = (
+        health.state,
+        "" if health.members is None else counted_plain(health.members, "member"),
+        "" if health.coordinator is None else f"coordinator {health.coordinator}",
+        counted_plain(health.rebalances, "rebalance") if asked.kafka.counts_rebalances else "",
+        f"{health.messages_lost} lost unread" if health.messages_lost else "",
+        without if health.uncommitted else "" if event.partitions or event.status_text else invisible,
+        f"{counted_plain(health.beyond_end, 'partition')} with an offset past the log end" if health.beyond_end else "",
+    )
+    return "; " + ", ".join(filter(None, told))
 
 
 def groups_json(asked: GroupAnswers) -> Iterator[str]:
