@@ -1,24 +1,32 @@
 """Makes a value again when one of its files changes, such as a certificate or a token that Kubernetes mounts.
 
-Kubernetes replaces the files of a Secret by pointing one link to a new folder. So the look at a file follows links.
+Kubernetes replaces the files of a Secret by pointing one link to a new folder. So `stat` follows links.
 """
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import structlog
 
 from karrot import telemetry
-from karrot.known_problems import FILE_PROBLEMS, FileProblem
 from karrot.settings.sources import SourceError
 
 T = TypeVar("T")
 
 _LOOK_S = 1.0
 """How often the files are looked at. A look needs some microseconds for each file."""
+
+FileProblem = Literal["certificate_unusable", "secrets_unusable"]
+
+FILE_PROBLEMS: Mapping[FileProblem, str] = {
+    "certificate_unusable": "Make the files in KARROT_TLS_CERT and KARROT_TLS_KEY readable, and put the certificate "
+    "and its own private key without a password into them.",
+    "secrets_unusable": "Make the file that the message names readable, and write the secret into it as UTF-8 text.",
+}
+"""The remedy for each code with which files cannot be used. The code itself is stable."""
 
 _log = structlog.get_logger(__name__)
 
@@ -76,7 +84,7 @@ class NewestFromFiles(Generic[T]):
         self._used, self._told = seen, None
         if made != self._value:
             self._value = made
-            _log.info("changed files are in use", files=FILE_PROBLEMS[self._failure].files)
+            _log.info("changed files are in use", files=self._failure.removesuffix("_unusable"))
 
     def _states(self) -> object:
         return tuple(map(_state, self._files))
@@ -86,13 +94,13 @@ class NewestFromFiles(Generic[T]):
         if self._told == (seen, reason):
             return
         self._told = (seen, reason)
-        files = FILE_PROBLEMS[self._failure].files
+        files = self._failure.removesuffix("_unusable")
         self._count(telemetry.FILE_FAILURES, files=files)
         _log.error("changed files cannot be used, the old ones stay", files=files, code=self._failure, reason=reason)
 
 
 def _state(file: Path) -> object:
-    """What changes when the file changes. The time of the inode shows changed permissions too."""
+    """The values of `stat` that change with the file. The ctime shows changed permissions too."""
     try:
         found = file.stat()
     except OSError as error:
