@@ -47,17 +47,11 @@ class ScheduledMinimum(NamedTuple):
         later, minute = divmod(self.start + self.minutes, _DAY)
         return tuple(sorted((day + later) % len(DAYS) for day in self.days)), minute
 
-    def holds_at(self, minute_of_week: int) -> bool:
-        """Whether the minimum is in force at a minute of the week."""
-        return any((minute_of_week - day * _DAY - self.start) % (len(DAYS) * _DAY) < self.minutes for day in self.days)
-
-    def meets(self, other: "ScheduledMinimum") -> bool:
-        """Whether one of the two begins while the other is in force, or when it ends."""
-        return any(
-            one._replace(minutes=one.minutes + 1).holds_at(day * _DAY + two.start)
-            for one, two in ((self, other), (other, self))
-            for day in two.days
-        )
+    @property
+    def times(self) -> set[int]:
+        """The minutes of the week in which the minimum is in force, and the minute of each end."""
+        begins = (day * _DAY + self.start for day in self.days)
+        return {(begin + minute) % (len(DAYS) * _DAY) for begin in begins for minute in range(self.minutes + 1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +215,7 @@ def _problems_of_schedule(asked: Scaling) -> Iterator[str]:
                 f"--schedule is {types.quoted(text)}: the number of tasks must be above --min-tasks ({asked.least}) "
                 f"and at most --max-tasks ({asked.max_tasks})"
             )
-    if any(one.meets(other) for one, other in combinations(scheduled, 2)):
+    if any(one.times & other.times for one, other in combinations(scheduled, 2)):
         yield "--schedule: two of the times overlap or touch, so the number of tasks would be ambiguous"
 
 
