@@ -372,11 +372,9 @@ def _web_context(
 def _queries(settings: Settings, cluster: str, consumer: str) -> list[MetricNameQuery]:
     found = promql_queries(cluster, consumer)
     if "cloudwatch" in settings.reporters:
-        from karrot.render.cloudwatch_metric_names import CloudWatchNames, cloudwatch_queries
+        from karrot.render.cloudwatch_metric_names import cloudwatch_queries
 
-        options = settings.cloudwatch
-        names = CloudWatchNames(options.namespace, options.metrics, options.layouts)
-        found += cloudwatch_queries(cluster, consumer, names)
+        found += cloudwatch_queries(cluster, consumer, settings.cloudwatch)
     return found
 
 
